@@ -240,7 +240,7 @@ def _refusal(reason: str, version: str) -> str:
     """Say what to do with a model that onnxruntime does not open for a reason."""
     if re.search("opset|IR version", reason):
         return (
-            f"the model is in a newer form than onnxruntime {version} knows ({reason:.300}); export it with an older "
+            f"the model is in a newer form than onnxruntime {version} knows ({reason[-300:]}); export it with an older "
             "opset, as `torch.onnx.export(..., opset_version=17)` or `yolo export ... opset=17`, or update onnxruntime"
         )
     return f"not an ONNX model that can be run with the weights in this one file ({reason})"

@@ -99,7 +99,7 @@ def choose(  # noqa: PLR0913
         raise ConfigError(f"{images_at}: no component has an expert now")
     for expert, _ in () if no_prepare else chosen:
         pictures = [one.path for one in parts[expert.id]]
-        experts_prepare.prepare_new(store, expert.weights, pictures, "the labelled pictures of its training")
+        experts_prepare.prepare_new(store, expert.weights, pictures, "the labelled pictures of its training", bits=bits)
     lines = chosen_lines.lines_of(
         (expert for expert, _ in chosen), detectors=[expert.id for expert, kind in chosen if kind.task == "detect"]
     )

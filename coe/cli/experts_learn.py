@@ -123,7 +123,8 @@ def learn(  # noqa: PLR0913
             continue
         out.print(f"{id}: replaced, version {manifest.version}: {measures_text(manifest.metrics)}")
         if not no_prepare:
-            experts_prepare.prepare_new(store, manifest.id, [one.path for one in of_expert], allow_kinds=allowed)
+            samples = [one.path for one in of_expert]
+            experts_prepare.prepare_new(store, manifest.id, samples, allow_kinds=allowed, bits=loaded.bits)
     raise typer.Exit(status)
 
 

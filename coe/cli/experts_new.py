@@ -166,7 +166,7 @@ def train(  # noqa: PLR0913
             samples, origin = _samples_of(data)
         else:
             samples, origin = [one.path for one in labelled], "the labelled pictures of its training"
-        experts_prepare.prepare_new(store, id, samples, origin, allow_kind or ())
+        experts_prepare.prepare_new(store, id, samples, origin, allow_kind or (), bits=plan.bits)
     raise typer.Exit(status)
 
 

@@ -11,6 +11,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
 from rich.table import Table
 
+from coe import config
 from coe.board import rules
 from coe.board.rules import Rules
 from coe.cli.common import Exit, complain, err, out, point_out, wide
@@ -69,7 +70,14 @@ def prepare(
     loaded = rules.load(board) if board else None
     if parent:
         shelf.manifest(parent)
-    preparer = Preparer(shelf, wanted, force=force, parent=parent or "", allow_kinds=allow_kind or ())
+    preparer = Preparer(
+        shelf,
+        wanted,
+        force=force,
+        parent=parent or "",
+        allow_kinds=allow_kind or (),
+        bits=loaded.bits if loaded else None,
+    )
     stored = shelf.ids()
     wanted_ids = {expert.weights for expert in loaded.experts.values()} if loaded else set(stored)
     lacking = {id: _lacks(preparer, id) for id in stored}
@@ -100,14 +108,20 @@ def _lacks(preparer: Preparer, id: str) -> bool:
 
 
 def prepare_new(
-    store: Path | None, id: str, samples: Sequence[Path] = (), source: str = "", allow_kinds: Sequence[str] = ()
+    store: Path | None,
+    id: str,
+    samples: Sequence[Path] = (),
+    source: str = "",
+    allow_kinds: Sequence[str] = (),
+    *,
+    bits: int | None,
 ) -> None:
     """Prepare an expert that has just come into the store; raises typer.Exit as `prepare` does.
 
-    `source` says in words where the samples are from.
+    `source` says in words where the samples are from, and `bits` how many low bits count of those of 16 bits.
     """
     status = work(
-        Preparer(Store(store), parse(WITH_PICTURES), allow_kinds=allow_kinds),
+        Preparer(Store(store), parse(WITH_PICTURES), allow_kinds=allow_kinds, bits=bits),
         [id],
         lambda _: (list(samples), source),
     )
@@ -208,17 +222,20 @@ def work(
 
 def _say_gain(store: Store, manifest: Manifest, allowed: Sequence[str]) -> None:
     """Measure an expert in fp32 and in int8 on one core, and say what that means for its kind."""
+    from coe.inspector.variant_knapsack import again_share
     from coe.runtime.cpu import CpuDevice
     from coe.store import kinds
 
     device = CpuDevice(store, {manifest.kind: kinds.resolve(manifest.kind, allowed)}, threads=1)
     times = [device.measure(replace(manifest.expert(), variant=name)).batch_s(1) for name in ("fp32", "int8")]
     full, small = (f"{1e3 * seconds:.3g} ms" for seconds in times)
-    pays = (
-        "`--precision mixed` uses it"
-        if times[1] < times[0]
-        else "it does not pay, and `--precision mixed` leaves it out"
-    )
+    prepared = manifest.variants["int8"]
+    agreed = prepared.agreement.labels_equal if prepared.agreement is not None else 0.0
+    pays = "`--precision mixed` uses it"
+    if agreed < config.LABEL_FLOOR:
+        pays = f"labels of {manifest.id} agree on {agreed:.1%} alone, and `--precision mixed` leaves it out"
+    elif times[1] + again_share(prepared) * times[0] >= times[0]:
+        pays = "it does not pay, and `--precision mixed` leaves it out"
     what = f"{manifest.kind} at {manifest.input_size} px"
     out.print(f"{what}: an image takes {small} in int8 on one core here, and {full} in fp32; {pays}")
 
@@ -227,6 +244,9 @@ def _tell(table: Table, id: str, outcome: Preparation, bonus: Sequence[Variant])
     """Add an expert's rows; return whether a variant failed that is no `bonus`."""
     if outcome.skipped:
         err.print(f"{id}: skipped, {outcome.skipped}")
+    if faults := outcome.faults:
+        more = f", and {len(faults) - 1} more" if len(faults) > 1 else ""
+        point_out("note", f"{id}: pictures that cannot be read are left out: {faults[0]}{more}")
     for variant, reason in outcome.failed.items():
         if variant in bonus:
             point_out("note", f"{id} has no {variant}: {reason}")

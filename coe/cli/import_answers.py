@@ -54,6 +54,11 @@ class Asked:
     allowed: tuple[str, ...]
     licence: str = ""
 
+    @property
+    def bits(self) -> int | None:
+        """How many low bits of 16-bit samples count, as the board says."""
+        return rules.load(self.board).bits if self.board else None
+
     def expert(self, id: str, file: Path) -> Expert:
         """Return an expert as the user describes it; raises ConfigError, RulesError."""
         kind = self.kind if self.kind is not None or self.board else _of_ending(file)
@@ -107,7 +112,7 @@ def _import(shelf: Store, id: str, file: Path, asked: Asked) -> None:
     for sentence in facts.described(brought.expert):
         out.print(sentence)
     if asked.prepares:
-        experts_prepare.prepare_new(shelf.root, id, seen, "its labelled pictures", asked.allowed)
+        experts_prepare.prepare_new(shelf.root, id, seen, "its labelled pictures", asked.allowed, bits=asked.bits)
 
 
 def _pictures(expert: Expert, images_at: Path) -> list[VerifiedPicture]:
@@ -124,8 +129,7 @@ def _judge(shelf: Store, expert: Expert, pictures: Sequence[VerifiedPicture], as
         out.print(f"{expert.id}: {_UNCHECKED}")
         return Exit.OK
     kind = kinds.resolve(expert.kind, asked.allowed)
-    bits = rules.load(asked.board).bits if asked.board else None
-    said = answers.ask(shelf, expert, kind, pictures, partial(_prepared, kind, expert, bits))
+    said = answers.ask(shelf, expert, kind, pictures, partial(_prepared, kind, expert, asked.bits))
     judged = evaluation.by_labels(expert, said)
     tell(judged, complain, out.print)
     return Exit.NOT_GOOD if judged.failed else Exit.OK

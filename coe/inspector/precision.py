@@ -122,7 +122,7 @@ def choose(
     "fp32" and "half" use one variant for every expert that has it. "mixed" chooses each expert's variant, and the
     experts in memory, to minimise the expected time of an image. An expert that an image needs with probability p takes
     p times a batch of one from the executors; p times a load from the disk if it is not resident; and both again in
-    fp32 for the share `config.ESCALATED_SHARE` of its findings, if its variant has a threshold. Executors run while the
+    fp32 for `again_share` of its findings, if its variant has a threshold. Executors run while the
     disk reads, so the longer of the two sums counts. For a given weight of running against loading this is a
     multiple-choice knapsack (one choice per expert: absent, or resident in a variant), solved greedily in
     `coe.inspector.variant_knapsack`; the best of several weights is taken. Every pool holds the bodies of

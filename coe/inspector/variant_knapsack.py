@@ -106,7 +106,7 @@ class VariantPrices:
         for variant in variants:
             costs = [self.costs[device, expert, variant] for device in self.devices]
             full = [self.costs[device, expert, FULL] for device in self.devices]
-            again = config.ESCALATED_SHARE if margin_below(self.offers, expert, variant) > 0 else 0.0
+            again = again_share(self.offers.get(expert, {}).get(variant)) if variant != FULL else 0.0
             run_s = fmean(cost.batch_s(1) for cost in costs) + again * fmean(cost.batch_s(1) for cost in full)
             again_s = again * fmean(cost.load_s for cost in full)
             load_s = fmean(cost.load_s for cost in costs) + again_s
@@ -183,6 +183,17 @@ def expected_image_s(taken: Mapping[str, VariantOption], executors: int) -> floa
     """Return how long an image keeps the executors together, or the disk, busy: the longer time."""
     run_s, load_s = added(option.run_s for option in taken.values()), added(option.load_s for option in taken.values())
     return max(run_s / executors, load_s)
+
+
+def again_share(offered: PreparedVariant | None) -> float:
+    """Return the share of a variant's findings that are expected to be run again in fp32.
+
+    More are than `config.ESCALATED_SHARE` if more were of the real pictures with which the variant was measured.
+    """
+    if offered is None or not offered.escalate_below:
+        return 0.0
+    seen = offered.agreement
+    return max(config.ESCALATED_SHARE, seen.again if seen is not None and not seen.generated else 0.0)
 
 
 def margin_below(offers: Offers, expert: str, variant: str) -> float:

@@ -17,6 +17,8 @@ OVERLAP = 0.9
 SAFETY = 1.5
 """The factor on the largest push of the samples; see `escalate_below`."""
 _SURE = 1 - 1e-6
+_UNSEEN = 0.1
+"""The threshold if both sides are so sure of all samples that their margins, near 1, hide every push."""
 
 
 def findings(
@@ -80,7 +82,8 @@ def escalate_below(expected: Sequence[Finding], actual: Sequence[Finding]) -> fl
     threshold follows the largest push of the samples, whether or not it changed a finding: the amount by which a margin
     moved, or, if the finding changed, the sum of the margins on both sides of the border; and the amount by which the
     score of a box moved. The variant's margin is never larger than the push that changed a finding, so the threshold
-    catches every disagreement of the samples. If there was none, it is still not 0 (never): few samples prove little.
+    catches every disagreement of the samples. It is 0 (never) only if nothing moved, which shows only where the
+    expert is not wholly sure.
 
     Pushes are compared as log-odds, 2 atanh(margin): an expert that is sure of all samples has margins near 1 that
     hardly move, but the same error moves a margin near 0 a lot. For two labels this is exact, for more it is cautious.
@@ -94,6 +97,8 @@ def escalate_below(expected: Sequence[Finding], actual: Sequence[Finding]) -> fl
         before, after = log_odds(exact.margin), log_odds(variant.margin)
         pushes.append(abs(before - after) if exact.labels == variant.labels else before + after)
         pushes += [log_odds(abs(box.score - twin.score)) for box, twin in matched(exact.boxes, variant.boxes)]
+    if not max(pushes) and all(finding.margin >= _SURE for finding in (*expected, *actual)):
+        return _UNSEEN
     margin = math.tanh(SAFETY * max(pushes) / 2)
     # Rounded up, so that the rounded threshold still catches every disagreement.
     return min(1.0, math.ceil(margin * 1e4) / 1e4)

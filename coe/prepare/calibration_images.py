@@ -31,12 +31,14 @@ _LOOKED_AT = 4 * MOST
 class SampleImages:
     """Images ready for an expert, and whether they were generated.
 
-    `learned` is how many of them the expert learned from; None if nobody knows what it learned from.
+    `learned` is how many of them the expert learned from; None if nobody knows what it learned from. `faults` says of
+    each image that was left out what is wrong with it.
     """
 
     prepared: tuple[ExpertInput, ...]
     generated: bool
     learned: int | None = None
+    faults: tuple[str, ...] = ()
 
     @property
     def digest(self) -> str:
@@ -49,28 +51,36 @@ class SampleImages:
 
 
 def sample_images(
-    kind: Kind, expert: Expert, images: Sequence[Path], learned: LearnedPictures | None = None
+    kind: Kind,
+    expert: Expert,
+    images: Sequence[Path],
+    learned: LearnedPictures | None = None,
+    bits: int | None = None,
 ) -> SampleImages:
     """Prepare images, leaving out those that cannot be decoded; generate some if none are left.
 
+    `bits` of 16-bit samples count; None: as many as an image fills.
     Of more than `MOST` images those come first from which the expert `learned`: they show all that it is to tell apart.
     """
     prepared: list[ExpertInput] = []
+    faults: list[str] = []
     known = 0
     for image, is_known in _known_first(images, learned):
         try:
-            pixels = decode(image, bits=AS_FILLED)
+            pixels = decode(image, bits=bits or AS_FILLED)
             prepared.append(kind.preprocess(pixels, expert))
-        except ImageError:
+        except ImageError as error:
+            faults.append(f"{image.name} {error}")
             continue
         if learned is not None:
             known += is_known or learned.holds(PictureDigests.of_file(image, pixels))
         if len(prepared) == MOST:
             break
     if prepared:
-        return SampleImages(tuple(prepared), generated=False, learned=None if learned is None else known)
-    pictures = _generated_pictures(MOST // 2)
-    return SampleImages(tuple(kind.preprocess(picture, expert) for picture in pictures), generated=True)
+        learned_from = None if learned is None else known
+        return SampleImages(tuple(prepared), generated=False, learned=learned_from, faults=tuple(faults))
+    made = tuple(kind.preprocess(picture, expert) for picture in _generated_pictures(MOST // 2))
+    return SampleImages(made, generated=True, faults=tuple(faults))
 
 
 def _known_first(images: Sequence[Path], learned: LearnedPictures | None) -> list[tuple[Path, bool]]:

@@ -120,11 +120,12 @@ class ModelTrial(ABC):
     def put(self, store: Store, manifest: Manifest, made: MeasuredBlob, parent: Parent | None = None) -> Manifest:
         """Put a measured blob into the store, with the body of its parent that it changes, if there is one."""
         agreement = compare(self.expected, made.findings, generated=self.samples.generated)
+        again = sum(finding.margin < made.escalate_below for finding in made.findings) / len(made.findings)
         return variants.put(
             store,
             manifest,
             made.blob.bytes,
-            agreement=agreement,
+            agreement=agreement.model_copy(update={"again": again}),
             escalate_below=made.escalate_below,
             calibration=made.calibration,
             body=parent.body.bytes if parent is not None else None,

@@ -47,8 +47,8 @@ def search(
 
     `layers` are in the order of computation, `ends` the first and the last ones of them. `harm_of` measures the network
     with the given layers in float. Those of `first`, which another network of the same layers keeps in float, are
-    taken as they are if they do. When it is no longer `in_time`, the best so far is taken; the network whole in int8
-    and the one with float ends are measured in any case.
+    taken as they are if they do; else the search may go on from them. When it is no longer `in_time`, the best so far
+    is taken; the network whole in int8 and the one with float ends are measured in any case.
 
     Example: if the labels differ unless layer "c" of "a" to "e" is float, the answer is {"c"}.
     """
@@ -64,9 +64,12 @@ def search(
 
     kept = frozenset[str]()
     if not is_good(kept):
-        if first and first.issubset(layers) and is_good(first):
-            return first
-        kept = min((kept, ends), key=harm)
+        starts = [kept, ends]
+        if first and first.issubset(layers):
+            if is_good(first):
+                return first
+            starts.append(first)
+        kept = min(starts, key=harm)
     groups = [frozenset(group) for group in _groups([layer for layer in layers if layer not in ends])]
     while not is_good(kept) and in_time():
         rest = [kept | group for group in groups if not group <= kept]

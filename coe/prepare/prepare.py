@@ -27,13 +27,17 @@ _Weights = tuple[str, str, int, int, Preprocessing | None, Outputs | None]
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
-    """The outcome for one expert: its manifest, the variants made or shared, and why others failed or were skipped."""
+    """The outcome for one expert: its manifest, the variants made or shared, and why others failed or were skipped.
+
+    `faults` says what is wrong with samples that were left out.
+    """
 
     manifest: Manifest
     made: tuple[Variant, ...] = ()
     shared: tuple[Variant, ...] = ()
     failed: dict[Variant, str] = field(default_factory=dict)
     skipped: str = ""
+    faults: tuple[str, ...] = ()
 
 
 class Preparer:
@@ -42,7 +46,7 @@ class Preparer:
     Experts of the same weights (`Store.link`) share their blobs, and with them the agreement that was measured on the
     samples of the first. With `force`, existing variants are prepared again. `delta` needs the `parent` from which the
     experts were fine-tuned, an expert of the store. For `search_s` seconds layers are searched that `int8` keeps in
-    float. `allow_kinds` as for `coe.inspector.inspector.Inspector`.
+    float. `allow_kinds` as for `coe.inspector.inspector.Inspector`, and `bits` of 16-bit samples count.
     """
 
     def __init__(
@@ -54,6 +58,7 @@ class Preparer:
         parent: str = "",
         allow_kinds: Sequence[str] = (),
         search_s: float = SEARCH_S,
+        bits: int | None = None,
     ) -> None:
         """Raises ConfigError for `delta` without a parent, or a parent without `delta`."""
         if ("delta" in wanted) != bool(parent):
@@ -65,7 +70,7 @@ class Preparer:
         """The parent, or why there is none; None until it is needed."""
         self.allowed = tuple(allow_kinds)
         self.store, self._wanted, self._force = store, tuple(dict.fromkeys(wanted)), force
-        self._search_s = search_s
+        self._search_s, self._bits = search_s, bits
         self._originals: dict[tuple[_Weights, Variant], str] = {}
         self._in_float: dict[tuple[str, str], Layers] | None = None
         """By kind and body, the layers that stay float in `int8`; None until they are needed."""
@@ -112,11 +117,12 @@ class Preparer:
             if not lacking:
                 return Preparation(manifest, skipped=skipped)
             learned = self.store.learned(weights)
-            samples = cache(lambda: sample_images(kind, manifest.expert(), images, learned))
+            samples = cache(lambda: sample_images(kind, manifest.expert(), images, learned, self._bits))
             shared = replace(self._share(manifest, lacking, samples), skipped=skipped)
             remaining = [v for v in lacking if v not in shared.shared]
             if not remaining:
                 return shared
+            shared = replace(shared, faults=samples().faults)
             return self._make(shared, _trial(self.store, shared.manifest, kind, samples(), source), remaining)
 
     def sweep(self) -> None:

@@ -39,7 +39,7 @@ class OnnxNetwork:
             self._nesting = json.loads(self._session.get_modelmeta().custom_metadata_map[OUTPUTS])
         except Exception as error:  # onnxruntime's classes of errors have no other common parent
             raise StoreError(
-                f"{name}: onnxruntime {library_version()} cannot open it ({first_line(error):.300}); update "
+                f"{name}: onnxruntime {library_version()} cannot open it ({first_line(error)[-300:]}); update "
                 "onnxruntime, or prepare the expert again (coe-experts prepare --force)"
             ) from error
         self._input = self._session.get_inputs()[0]

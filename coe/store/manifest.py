@@ -29,7 +29,8 @@ class Agreement(StrictModel):
 
     `labels_equal` is the share of images on which both say the same label. `boxes_matched` is the share of all boxes
     that match a box of the same label on the other side at an IoU of 0.9 (None if there are no boxes at all).
-    `largest_score_difference` is over findings and matching boxes.
+    `largest_score_difference` is over findings and matching boxes. `again` is the share of images whose finding
+    would be run again in fp32 (0 in older manifests).
     """
 
     images: Count
@@ -37,6 +38,7 @@ class Agreement(StrictModel):
     largest_score_difference: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     boxes_matched: Share | None = None
     generated: bool = False
+    again: Share = 0.0
 
 
 class StoredFile(StrictModel):

@@ -61,6 +61,11 @@ def test_it_is_zero_only_where_nothing_moved():
     assert escalate_below([said("ok", 0.7, 0.4)], [said("ok", 0.7, 0.4 + 1e-9)]) == 1e-4
 
 
+def test_margins_of_findings_that_are_all_wholly_sure_do_not_show_what_moved():
+    sure = [said("ok", 1.0, 1.0), said("bad", 1.0, 1.0)]
+    assert 0.05 < escalate_below(sure, sure) < 0.2
+
+
 def test_a_box_that_one_does_not_see_or_sees_elsewhere_is_no_disagreement_while_the_label_is_the_same():
     seen = said("a", 0.9, 0.03, box("a", 0.9), box("a", 0.28, 20, 0, 30, 10))
     lost = said("a", 0.9, 0.03, box("a", 0.9))

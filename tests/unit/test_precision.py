@@ -157,6 +157,20 @@ def test_what_is_expected_to_run_again_counts():
     assert choose("half", doubt, graph(a=1.0), costs, 100).expected_s == pytest.approx(0.99 + 0.02)
 
 
+def test_what_was_looked_at_again_when_it_was_prepared_is_expected_on_the_line():
+    costs = table(a={"fp32": BIG, "bf16": replace(BIG, per_image_s=0.5)})
+
+    def chosen(again: float, below: float = 0.25, *, generated: bool = False) -> str:
+        offered = offer(below=below)
+        agreement = offered.agreement.model_copy(update={"again": again, "generated": generated})
+        offers = {"a": {"bf16": offered.model_copy(update={"agreement": agreement})}}
+        return choose("mixed", offers, graph(a=1.0), costs, 100).variants["a"]
+
+    assert [chosen(again) for again in (0.0, 0.1, 0.6)] == ["bf16", "bf16", "fp32"]
+    assert chosen(0.6, generated=True) == "bf16"
+    assert chosen(0.6, below=0.0) == "bf16"
+
+
 def test_only_lesser_variants_that_say_so_look_again():
     costs = table(**{id: {"fp32": BIG, "bf16": HALF} for id in "abc"})
     offers = {"a": {"bf16": offer(below=0.25)}, "b": {"bf16": offer()}, "c": {"fp32": offer(below=0.5)}}
