@@ -6,7 +6,7 @@ hundred pictures of a thousand features take some hundredths of a second.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,11 +14,14 @@ from numpy.typing import NDArray
 
 Numbers = NDArray[np.float64]
 Places = NDArray[np.intp]
+Chosen = NDArray[np.bool_]
 
 INVERSE_PENALTY = 0.1
 """The weight of the pictures' losses against half the squared weights (the C of usual libraries)."""
 _LEAST_DEVIATION = 0.1
 """Of the mean deviation of all features: what hardly varies in a few pictures may vary in the next."""
+_GIVEN = 0.2
+"""The deviation of columns that have a scale of their own: they need little weight."""
 _SOFTEST = 10.0
 _FOLDS = 10
 
@@ -36,12 +39,16 @@ class LinearHead:
     bias: Numbers
 
     @classmethod
-    def learned(cls, features: Numbers, labels: Places, count: int) -> LinearHead:
-        """Learn from features (n, d) with label numbers (n,) below `count`."""
+    def learned(cls, features: Numbers, labels: Places, count: int, given: int = 0) -> LinearHead:
+        """Learn from features (n, d) with label numbers (n,) below `count`.
+
+        The last `given` columns have a scale of their own, of which 0 is usual and 1 a usual deviation.
+        """
         from scipy.optimize import minimize  # slow to import
 
         centre, spread = features.mean(axis=0), features.std(axis=0)
         deviation = np.maximum(spread, max(_LEAST_DEVIATION * float(spread.mean()), 1e-6))
+        centre[len(centre) - given :], deviation[len(centre) - given :] = 0.0, _GIVEN
         rows = (features - centre) / deviation
         wide = rows.shape[1]
         truth = np.eye(count)[labels]
@@ -63,26 +70,41 @@ class LinearHead:
         return np.asarray(((features - self.centre) / self.deviation) @ self.weights.T + self.bias)
 
 
-def judged_by_others(features: Numbers, labels: Places, groups: Places, count: int, seed: int) -> Numbers:
+def judged_by_others(
+    seen: Callable[[Chosen], Numbers], labels: Places, groups: Places, count: int, seed: int, given: int = 0
+) -> Numbers:
     """Return for each picture the logits (n, count) of a head that learned without it and its copies.
 
+    `seen` gives the features of all where some, a mask (n,), are unknown; for `given` see `LinearHead.learned`.
     `groups` (n,) numbers pictures that are one: copies, or turns of one picture. That is cross-validation in at most
     ten folds, of which each has its share of each label.
     """
     logits = np.zeros((len(labels), count))
     for out in _folds(labels, groups, seed):
-        logits[out] = LinearHead.learned(features[~out], labels[~out], count).logits(features[out])
+        features = seen(out)
+        logits[out] = LinearHead.learned(features[~out], labels[~out], count, given).logits(features[out])
     return logits
 
 
-def softness(logits: Numbers, labels: Places) -> float:
-    """Return the temperature, 1 or more, with which these logits of unseen pictures are as sure as they are right."""
-    from scipy.optimize import minimize_scalar  # slow to import
+def calibrated(logits: Numbers, labels: Places) -> tuple[float, Numbers]:
+    """Return the temperature, 1 or more, and the bias (labels,) with which logits of unseen pictures are honest.
 
-    def loss(log_temperature: float) -> float:
-        return -float(_log_softmax(logits / np.exp(log_temperature))[np.arange(len(labels)), labels].mean())
+    Divided by the one and shifted by the other they are as sure as they are right (Platt, 1999), and no label is
+    preferred; labels weigh alike, and biases have a standard normal prior.
+    """
+    from scipy.optimize import minimize  # slow to import
 
-    return float(np.exp(minimize_scalar(loss, bounds=(0.0, np.log(_SOFTEST)), method="bounded").x))
+    places, count = np.arange(len(labels)), logits.shape[1]
+    frequency = np.bincount(labels, minlength=count).clip(1)
+    weights = (len(labels) / count / frequency)[labels]
+
+    def loss(numbers: Numbers) -> float:
+        logs = _log_softmax(logits / np.exp(numbers[0]) + numbers[1:])
+        return float(-(weights * logs[places, labels]).sum() + 0.5 * (numbers[1:] ** 2).sum())
+
+    bounds = [(0.0, np.log(_SOFTEST)), *[(None, None)] * count]
+    found = minimize(loss, np.zeros(1 + count), method="L-BFGS-B", bounds=bounds).x
+    return float(np.exp(found[0])), np.asarray(found[1:])
 
 
 def mean_loss(logits: Numbers, labels: Places) -> float:
@@ -95,7 +117,7 @@ def _log_softmax(logits: Numbers) -> Numbers:
     return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True)))
 
 
-def _folds(labels: Places, groups: Places, seed: int) -> Iterator[NDArray[np.bool_]]:
+def _folds(labels: Places, groups: Places, seed: int) -> Iterator[Chosen]:
     """Yield which pictures (n,) are out in each fold; a fold takes groups of each label in turn."""
     chance = np.random.default_rng(seed)
     _, first = np.unique(groups, return_index=True)

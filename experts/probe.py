@@ -35,6 +35,8 @@ class Probe(BackboneKind):
     learns_turned = True
     least_of_label = 4
     stages = (2, 3, 4)
+    given = 0
+    """How many of the features, the last ones, have a scale of their own."""
     preprocessing = ARCHITECTURES["efficientnet-lite0"].preprocessing
 
     def preprocess(self, image: Image, expert: Expert) -> ExpertInput:

@@ -1,12 +1,13 @@
 """Learning a `probe` from a labelled folder: features once, then a head in less than a second.
 
 Without folders `train`, `val` or `test` every picture is learned from, and every picture measures: in cross-validation
-each is judged by a head that learned without it. Cross-validation chooses nothing but the softness of the scores.
+each is judged by a head that learned without it. Cross-validation chooses nothing but how sure the scores are.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,10 +20,11 @@ from coe.errors import ConfigError
 from coe.rates import tolerance_factor
 from coe.store.kinds import Progress, Trained, TrainingPlan
 from experts import two_groups
-from experts.backbone import BackboneKind, load_backbone, pooled
+from experts.backbone import load_backbone
 from experts.classifier_train import HeldAnswers, computing
 from experts.labelled_folder import LabelledImages, read
-from experts.logistic import LinearHead, Numbers, Places, judged_by_others, mean_loss, softness
+from experts.logistic import Chosen, LinearHead, Numbers, Places, calibrated, judged_by_others, mean_loss
+from experts.probe import Probe
 from experts.probe_network import EXAMPLES, ProbeNetwork, distances_of
 from experts.proof import unproven_answers
 from experts.taken import DataPart, TakenPictures
@@ -33,21 +35,48 @@ _UNLIKE = 0.01
 """The share of pictures of this part that may be in doubt because they look unlike all others."""
 _STRANGE = 6.0
 """A picture is named whose distance from all others, as a logarithm, is as many deviations above the usual one."""
-_BATCH = 16
+BATCH = 16
 _FEW = 10
 _SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
-    """Features (n, d) of pictures, their label numbers (n,), and numbers (n,) that pictures share which are one."""
+class Learning:
+    """What is learned from: images (n, 3, S, S) uint8, label numbers (n,), and numbers (n,) that one picture's share.
 
+    `good` tells which show good parts.
+    """
+
+    images: torch.Tensor
+    labels: Places
+    groups: Places
+    good: Chosen
+
+
+Features = Callable[[Chosen], Numbers]
+"""Gives features (n, d) of all pictures that are learned from, where some of them, a mask (n,), are unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
     features: Numbers
     labels: Places
     groups: Places
 
 
-def train(kind: BackboneKind, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
+def seen_alone(kind: Probe, module: ProbeNetwork, learning: Learning) -> Features:
+    """Return the features of pictures of which none depends on the others."""
+    features = torch.cat([kind.features(module, batch) for batch in learning.images.split(BATCH)]).double().numpy()
+    return lambda _: features
+
+
+def train(
+    kind: Probe,
+    expert: Expert,
+    plan: TrainingPlan,
+    progress: Progress,
+    look: Callable[[Probe, ProbeNetwork, Learning], Features] = seen_alone,
+) -> Trained:
     """Learn; raises ConfigError as `labelled_folder.read`, for frozen parts, and for labels with the same pictures."""
     if plan.freeze:
         raise ConfigError(f"expert '{expert.id}': all but the head of kind '{kind.name}' is frozen; leave 'freeze' out")
@@ -61,17 +90,22 @@ def train(kind: BackboneKind, expert: Expert, plan: TrainingPlan, progress: Prog
         parts = read(kind, expert, replace(plan, held_out=0.0), taken)
         _refuse_same(taken, expert)
         learning = _joined(parts.training, parts.choosing)
-        seen = _seen(kind, module, learning, _numbers(taken), TURNS if plan.turned else 1)
-        others = judged_by_others(seen.features, seen.labels, seen.groups, len(expert.labels), plan.seed)
-        temperature = softness(others, seen.labels)
-        head = LinearHead.learned(seen.features, seen.labels, len(expert.labels))
-        distances = _fill(module, head, temperature, seen)
+        turns, count, given = TURNS if plan.turned else 1, len(expert.labels), kind.given
+        labels, groups = (np.tile(one, turns) for one in (learning.labels.numpy(), _numbers(taken)))
+        good = np.isin(labels, [expert.labels.index(one) for one in Answers.of_labels(expert).good])
+        features = look(kind, module, Learning(turned(learning.images, turns), labels, groups, good))
+        others = judged_by_others(features, labels, groups, count, plan.seed, given)
+        temperature, bias = calibrated(others, labels)
+        seen = _Seen(features(np.zeros(len(labels), np.bool_)), labels, groups)
+        head = LinearHead.learned(seen.features, labels, count, given)
+        honest = replace(head, weights=head.weights / temperature, bias=head.bias / temperature + bias)
+        distances = _fill(module, honest, seen)
         if len(parts.held_out.labels):
             measured, truth = _outputs(kind, module, parts.held_out.images).numpy(), parts.held_out.labels.numpy()
             logits, far = measured[:, :-1], measured[:, -1] > 1
         else:
             count = len(learning.labels)  # the first turn of each picture
-            logits, truth, far = others[:count] / temperature, seen.labels[:count], distances[:count] > 1
+            logits, truth, far = others[:count] / temperature + bias, labels[:count], distances[:count] > 1
     answers = HeldAnswers(torch.from_numpy(truth), torch.from_numpy(logits.argmax(axis=1)), mean_loss(logits, truth))
     metrics = {**answers.measures(), "held_out": float(len(truth)), "in_doubt": float(far.mean())}
     progress(plan.epochs, plan.epochs, metrics)
@@ -112,23 +146,17 @@ def _numbers(taken: TakenPictures) -> Places:
     return np.array([known[digest] for digest in digests], np.intp)
 
 
-def _seen(kind: BackboneKind, module: ProbeNetwork, parts: LabelledImages, groups: Places, turns: int) -> _Seen:
-    images = turned(parts.images, turns)
-    features = torch.cat([pooled(kind.maps(module, batch)) for batch in images.split(_BATCH)])
-    return _Seen(features.double().numpy(), np.tile(parts.labels.numpy(), turns), np.tile(groups, turns))
+def _outputs(kind: Probe, module: ProbeNetwork, images: torch.Tensor) -> torch.Tensor:
+    return torch.cat([kind.forward(module, batch) for batch in images.split(BATCH)])
 
 
-def _outputs(kind: BackboneKind, module: ProbeNetwork, images: torch.Tensor) -> torch.Tensor:
-    return torch.cat([kind.forward(module, batch) for batch in images.split(_BATCH)])
-
-
-def _fill(module: ProbeNetwork, head: LinearHead, temperature: float, seen: _Seen) -> Numbers:
+def _fill(module: ProbeNetwork, head: LinearHead, seen: _Seen) -> Numbers:
     """Put what was learned into the network; return how far each picture is from the others (n,), 1 at the limit."""
     rows = torch.from_numpy((seen.features - head.centre) / head.deviation).float()
     module.centre.copy_(torch.from_numpy(head.centre))
     module.scale.copy_(torch.from_numpy(1 / head.deviation))
-    module.weights.copy_(torch.from_numpy(head.weights / temperature))
-    module.bias.copy_(torch.from_numpy(head.bias / temperature))
+    module.weights.copy_(torch.from_numpy(head.weights))
+    module.bias.copy_(torch.from_numpy(head.bias))
     chosen = np.concatenate([_spread_out(rows, seen, label) for label in range(len(module.bias))])
     module.examples.copy_(rows[chosen])
     apart = distances_of(rows, module.examples.float()).numpy()

@@ -22,7 +22,7 @@ from coe.prepare import backbones
 from coe.store import kinds
 from coe.store.kinds import Trained, TrainingPlan
 from coe.store.store import Store
-from experts.logistic import LinearHead, judged_by_others, softness
+from experts.logistic import LinearHead, calibrated, judged_by_others
 from experts.probe import probe
 from experts.probe_train import turned
 
@@ -191,9 +191,20 @@ def test_copies_do_not_judge_each_other() -> None:
     chance = np.random.default_rng(0)
     features, labels = chance.normal(size=(60, 200)), chance.integers(0, 2, 60)
     twice, groups = np.tile(features, (2, 1)), np.tile(np.arange(60), 2)
-    logits = judged_by_others(twice, np.tile(labels, 2), groups, 2, seed=0)
+    logits = judged_by_others(lambda _: twice, np.tile(labels, 2), groups, 2, seed=0)
     assert (logits.argmax(axis=1) == np.tile(labels, 2)).mean() < 0.7
-    assert softness(logits, np.tile(labels, 2)) > 2, "so its scores say that it does not know"
+    temperature, _ = calibrated(logits, np.tile(labels, 2))
+    assert temperature > 2, "so its scores say that it does not know"
+
+
+def test_unseen_pictures_that_lean_to_one_label_are_shifted_back() -> None:
+    labels = np.array([0] * 40 + [1] * 40)
+    margin = np.random.default_rng(0).normal(size=80) + np.where(labels == 1, 4.0, 0.5)
+    logits = np.column_stack((-margin, margin))
+    temperature, bias = calibrated(logits, labels)
+    shifted = (logits / temperature + bias).argmax(axis=1)
+    assert (logits.argmax(axis=1) == labels).mean() < 0.8
+    assert (shifted == labels).mean() > 0.9
 
 
 def test_rare_labels_weigh_as_much_as_frequent_ones() -> None:

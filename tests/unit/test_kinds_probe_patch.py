@@ -1,0 +1,117 @@
+"""The kind `probe-patch`: defects of which no two are alike, and what it refuses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from golden_parts import moved, noisy, part
+from PIL import Image
+
+from coe.core import Expert, Finding
+from coe.errors import ConfigError
+from coe.prepare import backbones
+from coe.store.kinds import Trained, TrainingPlan
+from coe.store.store import Store
+from experts import probe_patch_train
+from experts.probe_patch import probe_patch
+from experts.probe_patch_network import MOST, ProbePatchNetwork
+from experts.probe_train import Learning
+
+EXPERT = Expert("u1", "probe-patch", ("bad", "ok"), 64, "b/u1", frozenset({"bad"}))
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    store = Store(tmp_path_factory.mktemp("store"))
+    return store.path(backbones.add_packaged(store, "efficientnet-lite0").manifest.id)
+
+
+def good(seed: int) -> np.ndarray:
+    right, down = np.random.default_rng(seed).integers(-3, 4, 2)
+    return moved(noisy(part(), seed), float(right), float(down))
+
+
+def blotted(seed: int) -> np.ndarray:
+    """A part with a blot, of another place, shape and colour each time."""
+    chance = np.random.default_rng(seed)
+    picture = good(seed).copy()
+    left, top = chance.integers(35, 100, 2)
+    wide, high = chance.integers(14, 26, 2)
+    picture[top : top + high, left : left + wide] = chance.integers(0, 256, 3)
+    return picture
+
+
+def folder(root: Path, count: int) -> Path:
+    for label, draw, first in (("ok", good, 0), ("bad", blotted, 100)):
+        (root / label).mkdir(parents=True)
+        for seed in range(first, first + count):
+            Image.fromarray(draw(seed)).save(root / label / f"{seed}.png", compress_level=1)
+    return root
+
+
+def learn(data: Path, start: Path, expert: Expert = EXPERT) -> Trained:
+    plan = TrainingPlan(data, data, epochs=1, batch=1, learning_rate=1e-3, threads=1, init=start)
+    return probe_patch.train(expert, plan, lambda *_: None)
+
+
+def look(trained: Trained, *pictures: np.ndarray) -> list[Finding]:
+    module = probe_patch.skeleton(EXPERT)
+    module.load_state_dict(trained.state)
+    prepared = [probe_patch.preprocess(pixels, EXPERT) for pixels in pictures]
+    with torch.inference_mode():
+        outputs = probe_patch.forward(module, torch.from_numpy(np.stack([each.pixels for each in prepared])))
+    return probe_patch.postprocess(outputs, prepared, EXPERT)
+
+
+@pytest.fixture(scope="module")
+def trained(start: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    return learn(folder(tmp_path_factory.mktemp("data"), 10), start)
+
+
+def test_defects_of_which_no_two_are_alike_are_told(trained: Trained) -> None:
+    findings = look(trained, *(good(seed) for seed in range(40, 52)), *(blotted(seed) for seed in range(140, 152)))
+    right = [one.label == ("ok" if place < 12 else "bad") for place, one in enumerate(findings)]
+    assert sum(right) >= 22
+    assert trained.metrics["held_out"] == 20
+    assert trained.unproven == ""
+
+
+def test_a_finding_does_not_depend_on_its_batch(trained: Trained) -> None:
+    pictures = [good(50), blotted(150)]
+    for pixels, finding in zip(pictures, look(trained, *pictures), strict=True):
+        (alone,) = look(trained, pixels)
+        assert (alone.label, alone.doubt) == (finding.label, finding.doubt)
+        assert alone.score == pytest.approx(finding.score, abs=1e-4)
+
+
+def test_a_good_part_is_not_judged_by_its_own_rows_nor_by_those_that_are_out(trained: Trained) -> None:
+    module = probe_patch.skeleton(EXPERT)
+    assert isinstance(module, ProbePatchNetwork)
+    module.load_state_dict(trained.state)
+    pictures = [*(good(seed) for seed in range(6)), *(blotted(seed) for seed in range(100, 103))]
+    images = torch.from_numpy(np.stack([probe_patch.preprocess(one, EXPERT).pixels for one in pictures]))
+    learning = Learning(images, np.array([1] * 6 + [0] * 3), np.arange(9), np.arange(9) < 6)
+    with torch.inference_mode():
+        features = probe_patch_train.seen_with_others(probe_patch, module, learning)
+        one_out = features(np.arange(9) == 0)[:, -1]
+        own = module.deviations(probe_patch.both(module, images)[1])[:, 0].numpy()
+        column = features(np.zeros(9, np.bool_))[:, -1]
+    assert abs(column[:6].mean()) < 0.5, "good parts deviate as good parts do"
+    assert (own[:6] < column[:6] - 1).all(), "with their own rows they would hardly deviate"
+    assert (column[6:] > column[:6].max()).all()
+    assert not np.allclose(one_out[1:], column[1:]), "what is out is no norm"
+    assert column.max() <= MOST
+
+
+def test_what_cannot_be_learned_is_refused_in_a_sentence(start: Path, tmp_path: Path) -> None:
+    data = folder(tmp_path / "few", 3)
+    with pytest.raises(ConfigError, match="3 good parts"):
+        learn(data, start)
+    with pytest.raises(ConfigError, match="none of its labels"):
+        learn(data, start, replace(EXPERT, reject=frozenset({"bad", "ok"})))
+    with pytest.raises(ConfigError, match="multiple of 8"):
+        probe_patch.skeleton(replace(EXPERT, input_size=100))
