@@ -13,19 +13,23 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, select
 
 from coe import system
+from coe.errors import LateImage
 from coe.serve.clock import iso
 from coe.serve.database.tables import board, recipe, view
 from coe.serve.picture_folder import Pictures
+from coe.timely import answered, in_time
 
 MARK = "coe-archive"
 _INDEX = "index-*.jsonl"
 _LONGEST_LINE = 2**20
+_late: dict[Path, LateImage] = {}
 
 
 class ArchiveFailed(OSError):
@@ -46,6 +50,20 @@ def rows_of(connection: Connection, ids: Sequence[int]) -> list[dict[str, Any]]:
     return [dict(row._mapping) for row in connection.execute(query)]
 
 
+def keep_in_time(folder: Path, pictures: Pictures, rows: Sequence[dict[str, Any]], now_us: int) -> list[str]:
+    """Do what `keep` does; raises ArchiveFailed, too, if the archive does not answer.
+
+    While it does not, nothing else is asked of it: of two that copy one picture, one would find a half of the other's.
+    """
+    late = _late.get(folder)
+    if late is None or late.is_back():
+        try:
+            return in_time(partial(keep, folder, pictures, rows, now_us))
+        except LateImage as error:
+            _late[folder] = error
+    raise ArchiveFailed(f"{folder} does not answer: see to its server, or mount it again")
+
+
 def keep(folder: Path, pictures: Pictures, rows: Sequence[dict[str, Any]], now_us: int) -> list[str]:
     """Copy pictures into the archive, prove the copies, and add them to the index; return the files that did not fit.
 
@@ -57,6 +75,7 @@ def keep(folder: Path, pictures: Pictures, rows: Sequence[dict[str, Any]], now_u
         raise ArchiveFailed(f"{folder} is the folder of the pictures itself; name another one as `retention.archive`")
     lines, wrong = [], []
     for row in rows:
+        answered()
         target, source = folder / row["file"], pictures.path(row["file"])
         if not _fits(target, row["sha256"]):
             if not source.exists():

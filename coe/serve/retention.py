@@ -108,7 +108,7 @@ class _Bin:
             if not old:
                 break
             if self.archive is not None:
-                self.damaged.update(archive.keep(self.archive, self.pictures, rows, self.now_us))
+                self.damaged.update(archive.keep_in_time(self.archive, self.pictures, rows, self.now_us))
             with self.database.writing() as connection:
                 views.hold(connection)
                 # A picture that came meanwhile in the place of an old one is not old.

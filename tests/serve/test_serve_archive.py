@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from serve_rows import accepted, decision, ng, write
 from stations import grey
+from waiting import eventually
 
 from coe.serve import archive, command
 from coe.serve.archive import ArchiveFailed
@@ -128,6 +130,34 @@ def test_a_picture_stays_if_the_archive_goes_away_while_it_is_copied(
         sweep(sqlite_database, pictures, Retention(archive=folder), LATER_US)
     assert pictures.path(file).exists()
     archive_in(folder)
+    assert sweep(sqlite_database, pictures, Retention(archive=folder), LATER_US) == 1
+
+
+def test_an_archive_that_hangs_is_told_and_asked_once(
+    sqlite_database: Database, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = board_with_picture(sqlite_database, pictures, "k1")
+    folder, copy = archive_in(tmp_path / "archive"), shutil.copyfile
+    answers, asked = threading.Event(), list[Path]()
+
+    def copied(source: Path, target: Path) -> None:
+        asked.append(source)
+        answers.wait()
+        copy(source, target)
+
+    monkeypatch.setattr(shutil, "copyfile", copied)
+    monkeypatch.setenv("COE_READ_TIMEOUT", "50ms")
+    try:
+        for _ in range(3):
+            with pytest.raises(ArchiveFailed, match="does not answer"):
+                sweep(sqlite_database, pictures, Retention(archive=folder), LATER_US)
+        assert len(asked) == 1
+        assert pictures.path(file).exists()
+    finally:
+        answers.set()
+    monkeypatch.setenv("COE_READ_TIMEOUT", "30s")
+    eventually(lambda: archive.prove(folder).sound == 1)
+    eventually(archive._late[folder].is_back)
     assert sweep(sqlite_database, pictures, Retention(archive=folder), LATER_US) == 1
 
 
