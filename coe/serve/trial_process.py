@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from coe.board import calibration_file
@@ -23,18 +23,20 @@ from coe.inspector.asked_boards import AskedBoard
 from coe.pictures.picture_file import PictureFile
 from coe.serve.clock import now_us
 from coe.serve.component_pictures import CropPlace, Cutter
-from coe.serve.database import recipe_versions, trial_rows, views
+from coe.serve.database import recipe_versions, states, trial_rows, views
 from coe.serve.database.connecting import Database, open_database
 from coe.serve.database.trial_rows import StoredBoard, StoredPart, StoredTrial
-from coe.serve.enums import TrialState
+from coe.serve.enums import LineState, TrialState
 from coe.serve.exportable import SuspectedPictures
 from coe.serve.picture_folder import Pictures
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.rejudging import Rejudge
 from coe.serve.service_config import ServeConfig
 from coe.serve.trial_counts import TrialCounts, TriedPart
+from coe.serve.trial_pace import TrialPace
 from coe.serve.trial_request import TrialRequest
 from coe.serve.worker.product import RECIPES, write_board
+from coe.system import usable_cores
 
 if TYPE_CHECKING:
     from coe.inspector.line import Line
@@ -43,6 +45,10 @@ TOGETHER = 100
 """How many boards are read at a time."""
 NOTE_S = 1.0
 """How often the counts are written."""
+LOOKS = 16
+"""How many pictures are inspected until the trial rests."""
+BESIDE = 0.05
+"""The share of the machine's cores that a trial takes for pictures while the line works, up to one core."""
 FOLLOW_S = 2.0
 """How often a trial that follows the line looks for decided boards."""
 
@@ -51,28 +57,13 @@ class TrialOver(Exception):
     """The trial was dropped, or the gate is gone."""
 
 
-def main(config: ServeConfig, id: int) -> None:
-    """Carry out a trial beside the line."""
-    run(config, id, _give_way)
-
-
-def _give_way(inspects: bool) -> None:
-    """Take the least processor time; scores alone take seconds, and may have more.
-
-    Not SCHED_IDLE: on a busy machine the trial would get no time at all, even while it holds the lock of the database.
-    """
-    with suppress(OSError, AttributeError):
-        os.nice(19 if inspects else 5)
-
-
-def run(config: ServeConfig, id: int, give_way: Callable[[bool], None] = lambda inspects: None) -> None:
+def run(config: ServeConfig, id: int) -> None:
     """Carry out a trial; what fails is written as its reason."""
     database = open_database(config.database_url)
     try:
         with database.reading() as connection:
             asked = trial_rows.get(connection, id)
         assert asked is not None
-        give_way(bool(asked.asked.get("inspect")))
         trial = _RunningTrial(config, database, asked)
         try:
             trial.run()
@@ -106,6 +97,7 @@ class _RunningTrial:
         self._pictures = Pictures(self.config.pictures)
         self._cutter = Cutter(self.config.limits.pixels)
         self._board_file = self.config.data / RECIPES / f"trial-{self.trial.id}.yaml"
+        self._pace = TrialPace(min(1.0, BESIDE * usable_cores()), self._line_works, self._wait)
 
     def run(self) -> None:
         """Judge the stored boards, then those that the line decides; raises TrialOver."""
@@ -150,12 +142,24 @@ class _RunningTrial:
 
     def _note(self) -> None:
         """Write the counts; raises TrialOver if nobody wants them."""
-        self._noted_s = time.monotonic()
+        self._noted_s, counts = time.monotonic(), self._counts.json
         if os.getppid() != self._parent:
             raise TrialOver
         with self.database.writing() as connection:
-            if not trial_rows.note(connection, self.trial.id, TrialState.RUNNING, self._counts.json):
+            if not trial_rows.note(connection, self.trial.id, TrialState.RUNNING, counts):
                 raise TrialOver
+
+    def _note_in_time(self) -> None:
+        if time.monotonic() - self._noted_s >= NOTE_S:
+            self._note()
+
+    def _line_works(self) -> bool:
+        with self.database.reading() as connection:
+            return states.line(connection) is LineState.RUNNING
+
+    def _wait(self, seconds: float) -> None:
+        time.sleep(seconds)
+        self._note_in_time()
 
     def _take(self, ids: Sequence[int]) -> None:
         with self.database.reading() as connection:
@@ -164,18 +168,19 @@ class _RunningTrial:
             files = views.of_ids(connection, shown) if self._asked.inspect else {}
         for board in boards:
             self._judge(board, files)
-            if time.monotonic() - self._noted_s >= NOTE_S:
-                self._note()
+            self._note_in_time()
 
     def _judge(self, board: StoredBoard, files: Mapping[int, views.View]) -> None:
         rejudge = self._rejudge(board.recipe_id)
         verdicts = [rejudge.verdict(part.component, part.findings, part.today) for part in board.parts]
         if self._asked.inspect:
-            unknown = [index for index, verdict in enumerate(verdicts) if verdict is None]
-            looks = {index: self._look(board.parts[index], files) for index in unknown}
-            for index, look in looks.items():
-                verdicts[index] = _verdict(look)
-                self._counts.inspected += verdicts[index] is not None
+            unknown = (index for index, verdict in enumerate(verdicts) if verdict is None)
+            while some := list(islice(unknown, LOOKS)):
+                looks = {index: self._look(board.parts[index], files) for index in some}
+                for index, look in looks.items():
+                    verdicts[index] = _verdict(look)
+                    self._counts.inspected += verdicts[index] is not None
+                self._pace.rest()
         for part, verdict in zip(board.parts, verdicts, strict=True):
             said = (part.refdes, part.component, part.truth, part.today, verdict, part.call)
             self._counts.add(TriedPart(board.id, *said))
@@ -212,6 +217,7 @@ class _RunningTrial:
             line_options = self.config.line.options([AskedBoard(path)], memory=self.config.trials.memory, cluster=None)
             self._line = line = Line(line_options.but(executors="cpu=1", threads=1, profile=None))
             line.ready()
+            self._pace.begin()
         return self._line
 
 

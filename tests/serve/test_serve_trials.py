@@ -6,13 +6,13 @@ import asyncio
 import errno
 import multiprocessing
 import os
-import subprocess
-import sys
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from serve_rows import NOON, accepted, decision, read, the, write
 from serving import Served
@@ -239,14 +239,26 @@ def test_a_board_that_was_decided_before_an_older_one_waits_for_it(sqlite_databa
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getscheduler"), reason="this system has no classes of processes")
-def test_a_trial_gets_some_time_beside_a_line_that_never_rests() -> None:
+def test_a_trial_has_the_least_priority_that_gets_some_time_beside_a_line_that_never_rests(served: Served) -> None:
     """Without any it could not give back the lock of the database."""
-    program = (
-        "import os; from coe.serve import trial_process as t; t.run = lambda config, id, give_way: give_way(True); "
-        "t.main(None, 1); print(os.sched_getscheduler(0) == os.SCHED_OTHER, os.nice(0) > 0)"
-    )
-    said = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
-    assert said.split() == ["True", "True"]
+    asked = {"recipe": "tiny", "inspect": True, "follow": True}
+    assert served.engineer.post("/api/v1/trials", json=asked).is_success
+    before = {child.pid for child in psutil.Process().children()}
+
+    async def until_it_gives_way() -> None:
+        carrying = asyncio.create_task(trial_routes.carry_out(served.gate))
+        begun: list[psutil.Process] = []
+        while not begun:
+            assert not carrying.done()
+            await asyncio.sleep(0.01)
+            new = [child for child in psutil.Process().children() if child.pid not in before]
+            begun = [one for one in new if (one.nice(), os.sched_getscheduler(one.pid)) == (19, os.SCHED_OTHER)]
+        carrying.cancel()
+        with suppress(asyncio.CancelledError):
+            await carrying
+        psutil.wait_procs(begun, 30)
+
+    asyncio.run(asyncio.wait_for(until_it_gives_way(), 60))
 
 
 def test_a_trial_that_fails_says_why_and_one_that_was_dropped_ends(shop: Shop) -> None:

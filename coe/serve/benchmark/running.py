@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -151,26 +151,29 @@ class Service:
             found |= {process: child for process in (Process.GATE, Process.WORKER) if process.word in words}
         return found
 
-    @contextmanager
-    def worker_stopped(self) -> Iterator[None]:
+    def worker_stopped(self) -> AbstractContextManager[None]:
         """Let the worker stand still during the block: what comes in waits."""
-        worker = self.processes[Process.WORKER]
+        return self.stopped(self.processes[Process.WORKER])
+
+    @contextmanager
+    def stopped(self, process: psutil.Process) -> Iterator[None]:
+        """Let a process stand still during the block."""
         try:
-            while not self._stands_outside(worker):
+            while not self._stands_outside(process):
                 time.sleep(_LOOK_S)
             yield
         finally:
-            worker.send_signal(signal.SIGCONT)
+            process.send_signal(signal.SIGCONT)
 
-    def _stands_outside(self, worker: psutil.Process) -> bool:
-        """Stop the worker; if it holds the lock of the database, so that nobody else could write, let it go on."""
-        worker.send_signal(signal.SIGSTOP)
+    def _stands_outside(self, process: psutil.Process) -> bool:
+        """Stop a process; if it holds the lock of the database, so that nobody else could write, let it go on."""
+        process.send_signal(signal.SIGSTOP)
         impatient = open_database(self.config.database_url, busy_s=_LOOK_S)
         try:
             with impatient.writing():
                 return True
         except DatabaseError:
-            worker.send_signal(signal.SIGCONT)
+            process.send_signal(signal.SIGCONT)
             return False
         finally:
             impatient.close()
@@ -202,18 +205,23 @@ class Service:
         """Return when these boards, which are decided, had their findings and their decisions."""
         found: dict[int, list[float]] = {}
         decided: list[float] = []
-        for line in self._stamps.read_text(encoding="utf-8").splitlines():
-            what, moment_s, board = line.split()
+        for what, moment_s, board_id in self.stamps():
             if what == Stamp.DECIDED:
-                decided.append(float(moment_s))
+                decided.append(moment_s)
             else:
-                found.setdefault(int(board), []).append(float(moment_s))
+                found.setdefault(board_id, []).append(moment_s)
         by_board = dict(zip(self._in_order(len(decided)), decided, strict=True))
         return [
             Moments(id, max(found[id]), by_board[id], len(found[id]))
             for id in board_ids
             if id in by_board and id in found
         ]
+
+    def stamps(self) -> Iterator[tuple[Stamp, float, int]]:
+        """Yield what was stamped, when, in seconds since 1970, and of which board."""
+        for line in self._stamps.read_text(encoding="utf-8").splitlines():
+            what, moment_s, board = line.split()
+            yield Stamp(what), float(moment_s), int(board)
 
     def _in_order(self, number: int) -> list[int]:
         """Return the boards of the newest decisions, in their order; raises ServiceFailed if there are fewer."""
