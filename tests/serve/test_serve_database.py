@@ -79,8 +79,10 @@ def test_the_migrations_make_the_tables_of_the_schema(database: Database) -> Non
     assert not migrate(database)
     with database.reading() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
-        differences = [one for one in compare_metadata(context, tables.metadata) if "comment" not in str(one[0])]
-    assert not differences
+        # Changes of one column come as a list.
+        differences = compare_metadata(context, tables.metadata)
+    steps = [step for one in differences for step in (one if isinstance(one, list) else [one])]
+    assert [step for step in steps if "comment" not in step[0]] == []
 
 
 def test_a_transaction_that_fails_leaves_nothing(database: Database) -> None:
