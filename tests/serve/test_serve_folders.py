@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -225,6 +226,34 @@ def test_a_share_that_answers_again_later_costs_no_picture_and_no_other_folder(
     monkeypatch.setenv("COE_READ_TIMEOUT", "30s")
     eventually(lambda: len(camera.look(40)) == 1)
     assert camera.faults() == []
+
+
+def test_a_picture_that_is_replaced_before_it_is_handed_in_is_looked_at_again(counted: Camera) -> None:
+    """Also if size and time of the file are the same, as those of a copy that keeps its times."""
+    one, other = sorted((png(number) for number in (1, 2)), key=len)
+    path = counted.into / "SN1" / "R1__A.png"
+    counted.write("SN1/R1__A.png", one + bytes(len(other) - len(one)))
+    counted.look(5)
+    before = path.stat()
+    path.write_bytes(other)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    counted.write("SN1/R2__B.png", png(3))
+    (board,) = counted.look(AGAIN_S + 10)
+    assert shown(counted, board)["R1"] == hashlib.sha256(other).hexdigest()[:8]
+    assert (counted.left, counted.faults()) == ([], [])
+
+
+def test_what_goes_wrong_while_a_picture_is_looked_at_leaves_it_to_the_next_look(
+    counted: Camera, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, (refdes, component) in enumerate(PARTS.items()):
+        counted.write(f"SN1/{refdes}__{component}.png", png(number))
+    with monkeypatch.context() as patch:
+        patch.setattr(PictureFile, "read", lambda *_: 1 / 0)
+        patch.setattr("coe.serve.gate.folder_feeder.decode", lambda file, **_: file.read(9))
+        with pytest.raises(ZeroDivisionError):
+            counted.look(5)
+    assert len(counted.look(5)) == 1
 
 
 def test_a_folder_that_cannot_be_listed_is_asked_once(camera: Camera, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,10 +92,19 @@ class FolderFeeder:
 
     async def turn(self) -> None:
         """Look at the folder once, and hand in what is there; raises DatabaseError, ConfigError."""
+        try:
+            await self._turn()
+        except LateImage as error:
+            self._late = error
+            self._troubles[self._name] = f"a picture in {self._section.path} {error}"
+
+    async def _turn(self) -> None:
         gate, now = self._gate, self._now_s()
         await gate.run(self._taken.settle)
         asked = await self._recipe()
-        seen = await asyncio.to_thread(self._watched.look)
+        # While a read does not come back, the next one would not either.
+        is_away = self._late is not None and not self._late.is_back()
+        seen = None if is_away else await asyncio.to_thread(self._watched.look)
         self._troubles.pop(self._name, None)
         if asked is None or seen is None:
             self._arrivals.lose_sight()
@@ -110,15 +119,14 @@ class FolderFeeder:
             return
         await asyncio.to_thread(self._take_in, asked, seen, now)
         await asyncio.to_thread(self._put_away)
-        is_away = self._late is not None and not self._late.is_back()
-        self._late = self._late if is_away else None
-        for name in self._arrivals.look(seen.files, now, 0 if is_away else CHECKED_AT_A_TIME):
-            if self._late is None:
-                await gate.draw(partial(self._check, asked, name, now))
-            else:
+        waiting = self._arrivals.look(seen.files, now, CHECKED_AT_A_TIME)
+        try:
+            while waiting:
+                await gate.draw(partial(self._check, asked, waiting[0], now))
+                del waiting[0]
+        finally:
+            for name in waiting:
                 self._arrivals.put_back(name)
-        if self._late is not None:
-            self._troubles[self._name] = f"a picture in {self._section.path} {self._late}"
         for group in list(self._ready(asked, now)):
             await self._hand_in(asked, group)
         await gate.run(self._taken.settle)
@@ -202,10 +210,8 @@ class FolderFeeder:
             decode(file, bits=asked.content.bits, limit_pixels=self._gate.config.limits.pixels)
         except UnsupportedImage:  # it may be whole, and the line says what it is
             pass
-        except LateImage as error:
-            self._late = error
-            self._arrivals.put_back(name)
-            return
+        except LateImage:
+            raise
         except ImageError as error:
             if self._arrivals.torn(name, now):
                 self._troubles[name] = f"{name} {error}"
@@ -247,6 +253,12 @@ class FolderFeeder:
             await hand_in(gate, f"folder {self._name}", key, body)
         except (Problem, CoeError, OSError) as error:
             board.again_s = self._now_s() + AGAIN_S
+            if isinstance(error, ImageError):  # of a file that is not what was looked at
+                for name in names:
+                    del self._files[name]
+                    self._arrivals.put_back(name)
+            if isinstance(error, LateImage):
+                raise
             problem = error if isinstance(error, Problem) else _problem(error)
             if problem.kind not in (ProblemKind.DRAINING, ProblemKind.BUSY):  # those wait, as every feeder does
                 self._troubles[str(group)] = f"{group}: {problem.detail}; {problem.way_out}"

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from coe.errors import ConfigError, ImageError, sentence_of
+from coe.errors import ConfigError, ImageError, LateImage, sentence_of
 from coe.files import write_atomically
 from coe.pictures.arriving import FileStamp
 from coe.pictures.watched_folder import Listing, WatchedFolder
@@ -63,13 +63,15 @@ class TakenPictures:
         return any(pictures.get(name) == stamp for pictures in [*self._noted.values(), *self._accepted.values()])
 
     def put_away(self, listing: Listing) -> dict[str, str]:
-        """Move the pictures of boards that were accepted; return why not, by their names."""
+        """Move the pictures of boards that were accepted; return why not, by their names. Raises LateImage."""
         troubles: dict[str, str] = {}
         for key, pictures in list(self._accepted.items()):
             for name, stamp in list(pictures.items()):
                 try:
                     if self._is_moved(listing, name, stamp):
                         del pictures[name]
+                except LateImage:
+                    raise
                 except (OSError, ImageError) as error:
                     troubles[name] = f"{name} was handed in, and cannot be moved: {sentence_of(error)}"
             if not pictures:
