@@ -126,8 +126,10 @@ class Quantiser:
                 f"blank or the same; give at least {LEAST} pictures of what it inspects (--images)"
             )
         surroundings.quiet_onnxruntime()
+        import onnxruntime
         from onnxruntime.quantization.shape_inference import quant_pre_process
 
+        onnxruntime.set_default_logger_severity(4)  # its own sessions warn of what a file need not hold
         self._pictures = pictures
         self._ranges = b""
         with tempfile.TemporaryDirectory() as folder:

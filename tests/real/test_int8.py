@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import shutil
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -26,9 +26,10 @@ from coe.errors import StoreError
 from coe.inspector.precision import choose
 from coe.inspector.profile import KindProfile
 from coe.pictures.decoding import decode
-from coe.prepare import int8
+from coe.prepare import int8, int8_trial
 from coe.prepare.calibration_images import MOST, sample_images
 from coe.prepare.fold import network
+from coe.prepare.layer_search import Layers
 from coe.prepare.layout import lay_out_model
 from coe.prepare.prepare import Preparer
 from coe.profiler.backends import CannotMeasure
@@ -187,6 +188,26 @@ def test_experts_of_the_same_weights_share_it_only_if_they_see_the_same(pictures
     assert other.manifest.variants["int8"].calibration.pictures == 8  # type: ignore[union-attr]
 
 
+def test_experts_of_one_body_begin_with_the_layers_that_stay_float_in_the_last(
+    pictures: list[Path], shared_trunk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[Layers] = []
+
+    def search(layers: Sequence[str], *_: object, first: Layers, **__: object) -> Layers:
+        begun.append(first)
+        return frozenset(layers[:2])
+
+    monkeypatch.setattr(int8_trial, "search", search)
+    store = Store(shutil.copytree(shared_trunk, tmp_path / "store"))
+    for ids in (["trunk/a", "trunk/b"], ["trunk/c", "trunk/d"]):
+        preparer = Preparer(store, ["int8"])
+        assert [preparer.prepare(id, pictures).failed for id in ids] == [{}, {}]
+    made_of = store.manifest("trunk/a").variants["int8"].calibration
+    assert made_of is not None
+    kept = frozenset(made_of.in_float)
+    assert (len(kept), begun) == (2, [frozenset(), kept, kept, frozenset()])  # `d` has no body
+
+
 def test_int8_is_not_made_without_pictures(prepared: Store, tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     store.put("line/joint", kind="narrow", labels=CLASSIFIER.labels, input_size=64, state=trained(CLASSIFIER))
@@ -307,6 +328,10 @@ def test_a_damaged_model_fails_its_expert_alone(prepared: Store, tmp_path: Path)
         device.load("pool", CLASSIFIER)
     with pytest.raises(StoreError, match="prepare"):
         OnnxNetwork(b"no model", 1, "line/joint/int8")
+    newer = exported()
+    newer.opset_import[0].version = 99  # as if onnxruntime were too old
+    with pytest.raises(StoreError, match=r"99.*update onnxruntime"):
+        OnnxNetwork(newer.SerializeToString(), 1, "line/joint/int8")
 
 
 def test_each_expert_gets_its_own_pictures_alone(pictures: list[Path], tmp_path: Path, call: Call) -> None:
