@@ -21,7 +21,7 @@ from coe.errors import ConfigError
 from coe.rates import Rate, prediction_factor, tolerance_factor
 from coe.store.kind_data import BACKBONE
 from coe.store.kinds import Comparing, ExpertInput, Image, Progress, Trained, TrainingPlan
-from experts import good_parts, good_train, two_groups
+from experts import good_parts, good_train, series, two_groups
 from experts.backbone import BackboneKind, load_backbone
 from experts.classifier_train import computing
 from experts.core_set import core_set
@@ -151,6 +151,7 @@ def _look(
     parts = parts.of(kept)
     wholes = whole(parts.seen, network.wholes.shape[1])
     remarks = two_groups.remarks(parts.names, wholes.double().numpy(), _TWO_WAYS)
+    remarks += series.remarks(wholes.double().numpy())
     if (share := _filled(parts, kind.architecture.channels[kind.stages[0]])) < _SMALL:
         remarks.append(
             f"the part fills about {share:.0%} of its pictures, so that a defect is a few pixels of the input; crop "
@@ -159,6 +160,7 @@ def _look(
     largest, squares = cross_validated(parts)
     worth = _WORTH if parts.pixels is not None else 0
     scale = Scale.of(largest, spreads, worth)
+    remarks.append(series.farthest(parts.names, scale.deviations))
     # Of two deviations each may call half of what is wanted.
     limit = prediction_factor(len(kept), good_train.wanted_of(plan) / len(spreads), worth)
     _fill(network, parts)

@@ -1,0 +1,54 @@
+"""Whether good pictures are series of few parts, as a camera takes them in a burst: they show less than they count."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+_LEAST_PARTS = 4
+"""Fewer groups are those of two or three parts that look otherwise; see `experts.two_groups`."""
+_MOST_PARTS = 2 / 3
+"""The share of the pictures from which on hardly any are alike."""
+_GAP = 0.5
+"""By how much, as a logarithm, pictures of one part lie nearer to each other than those of several.
+
+Of 600 draws of 20 pictures of different screws and nuts none had more than 0.28; series of five had 0.9.
+"""
+
+
+def remarks(looks: NDArray[np.floating]) -> list[str]:
+    """Return a remark on good pictures, by how they look as wholes (n, d), that are series of few parts; or none."""
+    if (parts := shown(looks)) is None:
+        return []
+    return [
+        f"{len(looks)} pictures look like series of about {parts} parts, alike within each: a limit from so few parts "
+        "calls others that are good; give pictures of different parts"
+    ]
+
+
+def shown(looks: NDArray[np.floating]) -> int | None:
+    """Return how many parts pictures show, if the distances within and between series are far apart; else None."""
+    from scipy.cluster.hierarchy import linkage  # slow to import
+    from scipy.spatial.distance import pdist
+
+    different = np.unique(looks, axis=0)
+    count = len(different)
+    if count < 2 * _LEAST_PARTS:
+        return None
+    heights = np.sort(np.log(linkage(pdist(different), "average")[:, 2]))
+    gaps = {count - place: gap for place, gap in enumerate(np.diff(heights), 1)}
+    usable = {parts: gap for parts, gap in gaps.items() if _LEAST_PARTS <= parts <= _MOST_PARTS * count}
+    best = max(usable, key=lambda parts: usable[parts], default=0)
+    return best if best and usable[best] >= _GAP else None
+
+
+def farthest(names: Sequence[str], deviations: NDArray[np.floating]) -> str:
+    """Return which of the good pictures, by how far each deviates from the others, a person should look at."""
+    count = min(5, max(1, len(names) // 4))
+    worst = np.argsort(-deviations, kind="stable")[:count]
+    return (
+        f"these deviate most of the good pictures: {', '.join(names[place] for place in worst)}; take out what is not "
+        "good, for what looks like it passes"
+    )

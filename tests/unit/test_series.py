@@ -1,0 +1,30 @@
+"""Pictures in series show fewer parts than they count, and the odd ones among good pictures are named."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from experts.series import farthest, remarks, shown
+
+
+def looks(parts: int, each: int, within: float) -> np.ndarray:
+    chance = np.random.default_rng(0)
+    middles = chance.normal(size=(parts, 40))
+    return (middles[:, None] + within * chance.normal(size=(parts, each, 40))).reshape(-1, 40)
+
+
+@pytest.mark.parametrize(("parts", "each"), [(4, 5), (7, 3), (10, 2)])
+def test_a_series_counts_as_one_part(parts: int, each: int) -> None:
+    assert shown(looks(parts, each, 0.1)) == parts
+    assert f"about {parts} parts" in remarks(looks(parts, each, 0.1))[0]
+
+
+@pytest.mark.parametrize("seen", [looks(20, 1, 0.1), looks(2, 10, 0.1), looks(4, 5, 1.0), np.ones((20, 40))])
+def test_different_parts_two_groups_and_copies_are_no_series(seen: np.ndarray) -> None:
+    assert remarks(seen) == []
+
+
+def test_the_good_pictures_that_deviate_most_are_named_first_the_farthest() -> None:
+    names = [f"{number}.png" for number in range(9)]
+    assert "8.png, 7.png;" in farthest(names, np.arange(9.0))
