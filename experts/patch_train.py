@@ -145,13 +145,14 @@ def _look(
     if pixels is not None:
         parts = replace(parts, apart=apart(parts))
     spreads = _SPREADS if parts.pixels is not None else _SPREADS[1:]
+    # A whole series may look unlike the others and be left out, so series are told first.
+    remarks = series.remarks(whole(parts.seen, network.wholes.shape[1]).double().numpy())
     kept = _usual(parts, _FARTHER * spreads)
     odd = [name for place, name in enumerate(parts.names) if place not in kept]
     strange = dict.fromkeys(odd, "it looks unlike the other good parts")
     parts = parts.of(kept)
     wholes = whole(parts.seen, network.wholes.shape[1])
-    remarks = two_groups.remarks(parts.names, wholes.double().numpy(), _TWO_WAYS)
-    remarks += series.remarks(wholes.double().numpy())
+    remarks += two_groups.remarks(parts.names, wholes.double().numpy(), _TWO_WAYS)
     if (share := _filled(parts, kind.architecture.channels[kind.stages[0]])) < _SMALL:
         remarks.append(
             f"the part fills about {share:.0%} of its pictures, so that a defect is a few pixels of the input; crop "

@@ -182,6 +182,15 @@ def test_pictures_of_another_part_that_are_too_many_to_be_left_out_are_named(lea
     assert [remark for remark in trained.remarks if "08.png, 09.png, 10.png and 3 more" in remark]
 
 
+def test_series_of_few_parts_and_what_deviates_most_are_told(learn: Learn, learned: Trained) -> None:
+    places = [(14, 14), (14, 48), (34, 30), (20, 60)]
+    trained = learn([part(seed, at=places[seed % 4]) for seed in range(16)])
+    assert [remark for remark in trained.remarks if "series of about 4 parts" in remark]
+    (most,) = (remark for remark in learned.remarks if "deviate most" in remark)
+    assert most.count(".png") == 3
+    assert not [remark for remark in learned.remarks if "series" in remark]
+
+
 def test_one_odd_good_part_does_not_let_defects_pass(learn: Learn) -> None:
     odd = part(11, at=(20, 24))
     cv2.circle(odd, (50, 50), 3, (120, 110, 100), -1)
