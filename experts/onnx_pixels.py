@@ -61,7 +61,7 @@ def _ready(model: onnx.ModelProto) -> onnx.ModelProto:
         raise StoreError("it computes in 16 bits; export it in float32 and import that, if it is to have int8")
     if branches := sorted({"If", "Loop", "Scan"} & operators):
         raise StoreError(f"what it computes depends on its numbers ({', '.join(branches)}); export it without")
-    opset = next(one.version for one in model.opset_import if one.domain in ("", "ai.onnx"))
+    opset = next((one.version for one in model.opset_import if one.domain in ("", "ai.onnx")), 0)
     if opset < _PER_CHANNEL:
         try:
             model = version_converter.convert_version(model, _NEWER)

@@ -226,7 +226,8 @@ def _say_gain(store: Store, manifest: Manifest, allowed: Sequence[str]) -> None:
     from coe.runtime.cpu import CpuDevice
     from coe.store import kinds
 
-    device = CpuDevice(store, {manifest.kind: kinds.resolve(manifest.kind, allowed)}, threads=1)
+    kind = kinds.resolve(manifest.kind, allowed)
+    device = CpuDevice(store, {manifest.kind: kind}, threads=1)
     times = [device.measure(replace(manifest.expert(), variant=name)).batch_s(1) for name in ("fp32", "int8")]
     full, small = (f"{1e3 * seconds:.3g} ms" for seconds in times)
     prepared = manifest.variants["int8"]
@@ -236,7 +237,8 @@ def _say_gain(store: Store, manifest: Manifest, allowed: Sequence[str]) -> None:
         pays = f"labels of {manifest.id} agree on {agreed:.1%} alone, and `--precision mixed` leaves it out"
     elif times[1] + again_share(prepared) * times[0] >= times[0]:
         pays = "it does not pay, and `--precision mixed` leaves it out"
-    what = f"{manifest.kind} at {manifest.input_size} px"
+    # Every file is a network of its own.
+    what = f"{manifest.id if isinstance(kind, kinds.FileKind) else manifest.kind} at {manifest.input_size} px"
     out.print(f"{what}: an image takes {small} in int8 on one core here, and {full} in fp32; {pays}")
 
 

@@ -201,7 +201,8 @@ def line_up(
     offers = {
         expert.id: {str(variant): blob for variant, blob in manifests[expert.weights].variants.items()}
         for expert in board.experts.values()
-        if not isinstance(known[expert.kind], FileKind) or manifests[expert.weights].variants
+        # A file has no variant of 16 bits, and need not have `int8`.
+        if not isinstance(known[expert.kind], FileKind) or (mode == "mixed" and manifests[expert.weights].variants)
     }
     usable = {id: precision.allowed(mode, offers.get(id, {}), devices, floor) for id in board.experts}
     candidates = {
