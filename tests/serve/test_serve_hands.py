@@ -191,3 +191,16 @@ def test_two_taps_on_a_button_do_once_what_it_says(served: Served, browser: Any)
     page.wait_for_selector("[data-outcome=repaired][aria-pressed=true]")
     assert len(read(served.database, repairs.of_calls, [1])) == 1
     assert refused == []
+
+
+def test_of_two_tabs_one_verifies_and_the_other_goes_on_once_it_is_closed(served: Served, browser: Any) -> None:
+    with_pictures(served, 1)
+    context = browser.new_context()
+    page = signed_in(served, context, Role.OPERATOR, "/verify")
+    wait_drawn(page, "R0")
+    other = context.new_page()
+    other.goto(f"{served.address}/verify")
+    other.wait_for_selector("#paused:not([hidden])")
+    assert not other.is_visible("#call")
+    page.close()
+    wait_drawn(other, "R0")

@@ -13,26 +13,29 @@ function say(text) {
 
 const LONGEST_MS = { answer: 15_000, file: 600_000 };
 
-// Send a request; after having said why there is no answer: null if it was refused, undefined if it may be sent again.
-async function send(method, path, body, headers = {}, keepalive = false) {
+// Send a request; return its answer if it is one, and else the problem.
+async function ask(method, path, body, headers = {}, keepalive = false) {
+  const kind = body instanceof Blob ? "file" : "answer", type = { file: "application/octet-stream", answer: "application/json" }[kind];
   let answer;
   try {
     answer = await fetch(path, {
-      method, keepalive, signal: AbortSignal.timeout(LONGEST_MS[body instanceof Blob ? "file" : "answer"]), body: body === undefined || body instanceof Blob ? body : JSON.stringify(body),
-      headers: { "X-CSRF-Token": csrf, ...(body === undefined ? {} : { "Content-Type": body instanceof Blob ? "application/octet-stream" : "application/json" }), ...headers },
+      method, keepalive, signal: AbortSignal.timeout(LONGEST_MS[kind]), body: body === undefined || kind === "file" ? body : JSON.stringify(body),
+      headers: { "X-CSRF-Token": csrf, ...(body === undefined ? {} : { "Content-Type": type }), ...headers },
     });
   } catch {
-    say("The service does not answer.");
-    return undefined;
+    return { problem: { status: 503, detail: "The service does not answer", way_out: "" } };
   }
-  if (answer.ok) return answer;
-  if (answer.status === 401 && path !== "/api/v1/session") {
-    location.href = "/login?next=" + encodeURIComponent(location.pathname + location.search);
-    return null;
-  }
-  const problem = await answer.json().catch(() => ({ detail: answer.statusText, way_out: "" }));
+  if (answer.ok) return { answer };
+  if (answer.status === 401 && path !== "/api/v1/session") location.href = "/login?next=" + encodeURIComponent(location.pathname + location.search);
+  return { problem: await answer.json().catch(() => ({ status: answer.status, detail: answer.statusText, way_out: "" })) };
+}
+
+// Send a request; after having said why there is no answer: null if it was refused, undefined if it may be sent again.
+async function send(...request) {
+  const { answer, problem } = await ask(...request);
+  if (answer) return answer;
   say(`${problem.detail}. ${problem.way_out}`);
-  return answer.status >= 500 ? undefined : null;
+  return problem.status >= 500 ? undefined : null;
 }
 
 // What a page still has to send before its person signs out.
@@ -98,25 +101,31 @@ document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest",
 document.querySelectorAll(".filters input, .filters select").forEach((field) =>
   field.addEventListener("change", () => field.form.submit()));
 
+// Lay a drawing over a picture, in its pixels; return what adds a shape to it.
+function overlay(image) {
+  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  svg.setAttribute("viewBox", `0 0 ${image.naturalWidth} ${image.naturalHeight}`);
+  svg.setAttribute("aria-hidden", "true");
+  image.after(svg);
+  return (name, attributes, text = "") => {
+    const part = document.createElementNS("http://www.w3.org/2000/svg", name);
+    for (const [key, value] of Object.entries(attributes)) part.setAttribute(key, value);
+    part.textContent = text;
+    svg.append(part);
+  };
+}
+
 // Draw boxes, in pixels of what the experts saw, over a picture; `size` says how that lies in the picture.
 function drawBoxes(image, boxes, size) {
   image.parentElement.querySelector("svg")?.remove();
   const { naturalWidth: width, naturalHeight: height } = image;
   const around = size?.around ?? 0, scale = size ? Math.sqrt(width * height / size.pixels) : 1;
   if (!width || !(boxes.length || around)) return;
-  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-  svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
-  svg.setAttribute("aria-hidden", "true");
-  const draw = (left, top, right, bottom, name) => {
-    const rect = document.createElementNS("http://www.w3.org/2000/svg", "rect");
-    for (const [key, value] of Object.entries({ x: left, y: top, width: right - left, height: bottom - top, class: name })) rect.setAttribute(key, value);
-    svg.append(rect);
-  };
-  const inset = around * scale;
+  const add = overlay(image), inset = around * scale;
+  const draw = (left, top, right, bottom, name) => add("rect", { x: left, y: top, width: right - left, height: bottom - top, class: name });
   if (inset) draw(inset, inset, width - inset, height - inset, "frame");
   for (const name of ["halo", "line"])
     for (const { xyxy } of boxes) draw(...xyxy.map((at) => (at + around) * scale), name);
-  image.after(svg);
 }
 
 document.querySelectorAll("img[data-boxes]").forEach((image) => {
@@ -128,22 +137,13 @@ document.querySelectorAll("img[data-boxes]").forEach((image) => {
 function drawOutlines(image) {
   const { naturalWidth: width, naturalHeight: height } = image;
   const scale = Math.sqrt(width * height / Number(image.dataset.pixels)), size = Math.max(width, height) / 55;
-  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-  svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
-  svg.setAttribute("aria-hidden", "true");
-  const add = (name, attributes, text = "") => {
-    const part = document.createElementNS("http://www.w3.org/2000/svg", name);
-    for (const [key, value] of Object.entries(attributes)) part.setAttribute(key, value);
-    part.textContent = text;
-    svg.append(part);
-  };
+  const add = overlay(image);
   for (const { refdes, look, polygon } of JSON.parse(image.dataset.outlines)) {
     const points = polygon.map(([x, y]) => [x * scale, y * scale]);
     for (const name of ["halo", look]) add("polygon", { points: points.join(" "), class: name });
     const top = points.reduce((one, other) => (other[1] < one[1] ? other : one));
     for (const name of ["halo", look]) add("text", { x: top[0], y: Math.max(size, top[1] - size / 3), "font-size": size, class: name }, refdes);
   }
-  image.after(svg);
 }
 
 document.querySelectorAll("img[data-outlines]").forEach((image) => {

@@ -4,19 +4,14 @@
 const teach = document.getElementById("teach"), at = teach?.dataset.path;
 
 // Send, and put a refusal into the place for faults that is next to a field; null if it was refused.
-async function tell(near, method, path, body, headers = {}) {
-  const place = (near?.closest("section, form, .panel") ?? document).querySelector(".fault");
-  let answer, problem = { detail: "The service does not answer", way_out: "Try again" };
-  try {
-    answer = await fetch(path, { method, body: body === undefined || body instanceof Blob ? body : JSON.stringify(body), headers: { "X-CSRF-Token": csrf, ...(body === undefined ? {} : { "Content-Type": body instanceof Blob ? "application/octet-stream" : "application/json" }), ...headers } });
-    if (answer.status === 401) { location.href = `/login?next=${encodeURIComponent(location.pathname)}`; return null; }
-    if (!answer.ok) problem = await answer.json().catch(() => ({ detail: answer.statusText, way_out: "" }));
-  } catch { answer = { ok: false }; }
+async function tell(near, ...request) {
+  const place = (near?.closest("section, form, .panel") ?? document).querySelector(".fault"), { answer, problem } = await ask(...request);
+  const text = answer ? "" : `${problem.detail}. ${problem.way_out === "correct the request as it says" ? "" : problem.way_out}`;
   if (place) {
-    place.hidden = answer.ok;
-    place.textContent = answer.ok ? "" : `${problem.detail}. ${problem.way_out === "correct the request as it says" ? "" : problem.way_out}`;
-  } else if (!answer.ok) say(`${problem.detail}. ${problem.way_out}`);
-  return answer.ok ? answer : null;
+    place.hidden = !text;
+    place.textContent = text;
+  } else if (text) say(text);
+  return answer ?? null;
 }
 const leave = (step = "") => { location.href = step ? `${at}/${step}` : at; };
 

@@ -12,6 +12,7 @@ let call = null, tag = "", endsAt = 0, last = null, busy = false, away = false;
 const NOT_DRAWN = "The pictures are not drawn yet: only Defect and Later are possible.", SAY_AFTER_MS = 1000;
 let unseen = "";  // why this call can only be a defect, or be left for later
 let shownMs = Infinity, drawnMs = Infinity;  // since when the call is shown, and since when with its pictures
+let leads = Boolean(chosen) || !navigator.locks;  // two tabs of one person would show the same call
 const held = [];  // answers that are not sent yet, the oldest first
 
 // Show a call; without one, say that nothing is open, or why none is shown.
@@ -46,7 +47,8 @@ function show(next, why = "") {
   const both = [picture("picture", boxes, next.picture), reference(next)];
   if (next.golden) picture("difference", boxes, next.picture);
   allow(next, both);
-  endsAt = performance.now() + claimS * 1000;
+  endsAt = next.open ? performance.now() + claimS * 1000 : Infinity;  // nobody waits for a call that is answered
+  at("time").hidden = !next.open;
 }
 
 // Nobody can call a part good that was not seen: those answers wait until part and reference are drawn. That takes a
@@ -77,7 +79,7 @@ async function picture(name, boxes, size) {
   image.parentElement.querySelector("svg")?.remove();
   image.src = `/api/v1/calls/${call.call}/${name}`;
   try {
-    await image.decode();
+    await Promise.race([image.decode(), new Promise((_, late) => setTimeout(late, LONGEST_MS.answer))]);
   } catch {
     if (call === shown) { image.hidden = true; at(`no-${name}`).hidden = false; }
     return false;
@@ -121,6 +123,7 @@ async function inTurn(act) {
 
 async function next(after = 0) {
   if (chosen) { await choose(); return; }
+  if (!leads) { show(null, "Calls are verified in another tab of this browser."); return; }
   const answer = await send("POST", `/api/v1/calls/next?after=${after}&without=${held.map((item) => item.call.call)}`);
   if (!answer) { show(null, "The next call did not come. It is asked for again."); return; }
   tag = answer.headers.get("ETag") ?? "";
@@ -299,7 +302,9 @@ setInterval(async () => {
     return;
   }
   const leftS = (endsAt - performance.now()) / 1000;
-  at("time").value = Math.max(0, leftS);
+  at("time").value = Math.min(claimS, Math.max(0, leftS));
   if (leftS < 0 && !busy) { away = true; show(null, "The time for this call is over. Press a key, or touch the page, for the next one."); }
 }, 2000);
-inTurn(next);
+// The tab that was first keeps this lock until it is closed; then the next one goes on.
+if (leads) inTurn(next);
+else navigator.locks.request("verify", () => { leads = true; inTurn(next); return new Promise(() => {}); });
