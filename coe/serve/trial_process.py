@@ -1,18 +1,21 @@
 """A trial in a process of its own: it judges stored boards again, beside the line and with less priority.
 
-The gate starts the process and ends with it; a trial that was not finished begins anew. It reads pictures and rows,
-writes what it counts into the row of the trial alone, and changes no verdict.
+The gate starts the process and ends with it; a trial that was not finished begins anew. It reads pictures and rows, and
+tells the gate what it counts: a process of the least priority must not hold the lock of the database, for which the
+line waits.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import islice
+from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
 from coe.board import calibration_file
@@ -21,11 +24,10 @@ from coe.core import Result, Verdict
 from coe.errors import ImageError, sentence_of
 from coe.inspector.asked_boards import AskedBoard
 from coe.pictures.picture_file import PictureFile
-from coe.serve.clock import now_us
 from coe.serve.component_pictures import CropPlace, Cutter
 from coe.serve.database import recipe_versions, states, trial_rows, views
 from coe.serve.database.connecting import Database, open_database
-from coe.serve.database.trial_rows import StoredBoard, StoredPart, StoredTrial
+from coe.serve.database.trial_rows import StoredBoard, StoredPart, StoredTrial, TrialNews
 from coe.serve.enums import LineState, TrialState
 from coe.serve.exportable import SuspectedPictures
 from coe.serve.picture_folder import Pictures
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
 TOGETHER = 100
 """How many boards are read at a time."""
 NOTE_S = 1.0
-"""How often the counts are written."""
+"""How often the counts are told."""
 LOOKS = 16
 """How many pictures are inspected until the trial rests."""
 BESIDE = 0.05
@@ -57,22 +59,27 @@ class TrialOver(Exception):
     """The trial was dropped, or the gate is gone."""
 
 
-def run(config: ServeConfig, id: int) -> None:
-    """Carry out a trial; what fails is written as its reason."""
+def main(config: ServeConfig, id: int, news: Connection) -> None:
+    """Carry out a trial for the gate, which reads the other end of `news`."""
+    with suppress(BrokenPipeError):  # the gate is gone
+        run(config, id, news.send)
+
+
+def run(config: ServeConfig, id: int, tell: Callable[[TrialNews], None]) -> None:
+    """Carry out a trial, and tell how far it is; what fails is told as its reason."""
     database = open_database(config.database_url)
     try:
         with database.reading() as connection:
             asked = trial_rows.get(connection, id)
         assert asked is not None
-        trial = _RunningTrial(config, database, asked)
+        trial = _RunningTrial(config, database, asked, tell)
         try:
             trial.run()
         except TrialOver:
             return
         except Exception as error:  # whatever it is: the page says so, and the next trial begins
-            with database.writing() as connection:
-                reason = sentence_of(error, during="stored boards were judged again")
-                trial_rows.end(connection, id, TrialState.FAILED, now_us=now_us(), reason=reason)
+            reason = sentence_of(error, during="stored boards were judged again")
+            tell(TrialNews(TrialState.FAILED, trial.counts, reason))
         finally:
             trial.close()
     finally:
@@ -84,6 +91,7 @@ class _RunningTrial:
     config: ServeConfig
     database: Database
     trial: StoredTrial
+    tell: Callable[[TrialNews], None]
     _counts: TrialCounts = field(default_factory=TrialCounts)
     _line: Line | None = None
     _noted_s: float = 0.0
@@ -119,8 +127,12 @@ class _RunningTrial:
         self._note()
         if self._asked.follow:
             self._follow(newest_id)
-        with self.database.writing() as connection:
-            trial_rows.end(connection, self.trial.id, TrialState.DONE, now_us=now_us())
+        self.tell(TrialNews(TrialState.DONE, self.counts))
+
+    @property
+    def counts(self) -> Mapping[str, Any]:
+        """What it has counted, as JSON."""
+        return self._counts.json
 
     def _follow(self, seen_id: int) -> None:
         while True:
@@ -141,13 +153,13 @@ class _RunningTrial:
                 file.unlink(missing_ok=True)
 
     def _note(self) -> None:
-        """Write the counts; raises TrialOver if nobody wants them."""
-        self._noted_s, counts = time.monotonic(), self._counts.json
-        if os.getppid() != self._parent:
+        """Tell the counts; raises TrialOver if nobody wants them."""
+        self._noted_s = time.monotonic()
+        with self.database.reading() as connection:
+            trial = trial_rows.get(connection, self.trial.id)
+        if os.getppid() != self._parent or trial is None or trial.state not in trial_rows.UNFINISHED:
             raise TrialOver
-        with self.database.writing() as connection:
-            if not trial_rows.note(connection, self.trial.id, TrialState.RUNNING, counts):
-                raise TrialOver
+        self.tell(TrialNews(TrialState.RUNNING, self.counts))
 
     def _note_in_time(self) -> None:
         if time.monotonic() - self._noted_s >= NOTE_S:

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 from serve_rows import NOON, accepted, decision, read, the, write
-from serving import Served
+from serving import Served, locked
 from sqlalchemy import update
 from stations import DARK, LIGHT, Shop
 from tiny_line import TINY
@@ -28,7 +28,7 @@ from coe.serve import trial_process
 from coe.serve.clock import now_us
 from coe.serve.database import call_rows, decisions, recipe_versions, trial_rows, verifications, views
 from coe.serve.database.connecting import Database
-from coe.serve.database.trial_rows import StoredTrial
+from coe.serve.database.trial_rows import StoredTrial, TrialNews
 from coe.serve.database.verifications import NewVerification
 from coe.serve.enums import Outcome, TrialState
 from coe.serve.gate import trial_routes
@@ -139,12 +139,18 @@ def config_of(shop: Shop) -> ServeConfig:
     return shop.config.model_copy(update={"database": url})
 
 
+def carry_out(shop: Shop, id: int) -> None:
+    """Carry out a trial, and write its news, as the gate does."""
+    tell = lambda news: write(shop.database, trial_rows.write, id, news, NOON)  # noqa: E731
+    trial_process.run(config_of(shop), id, tell)
+
+
 def trial(shop: Shop, content: RecipeContent, **asked: Any) -> StoredTrial:
     """Carry out a trial, and return its end."""
     request = TrialRequest(recipe="tiny", **asked).model_dump(mode="json")
     data = content.model_dump(mode="json")
     added = write(shop.database, trial_rows.add, "tiny", data, request, by="ann", now_us=NOON)
-    trial_process.run(config_of(shop), added.id)
+    carry_out(shop, added.id)
     ended = read(shop.database, trial_rows.get, added.id)
     assert ended is not None
     return ended
@@ -213,7 +219,7 @@ def test_a_trial_that_follows_the_line_passes_over_no_board_that_waits(
         found = the(read(shop.database, trial_rows.get, added.id))
         return found.state is TrialState.RUNNING and found.counts["boards"] == boards
 
-    following = threading.Thread(target=trial_process.run, args=(config_of(shop), added.id))
+    following = threading.Thread(target=carry_out, args=(shop, added.id))
     following.start()
     try:
         eventually(lambda: counted(0))
@@ -261,6 +267,35 @@ def test_a_trial_has_the_least_priority_that_gets_some_time_beside_a_line_that_n
     asyncio.run(asyncio.wait_for(until_it_gives_way(), 60))
 
 
+def test_a_trial_never_waits_for_the_lock_of_the_database_nor_holds_it(
+    config: ServeConfig, sqlite_database: Database, tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the least priority it would hold it for long, and the line would wait."""
+    monkeypatch.setattr(trial_process, "NOTE_S", 0.0)
+    shop = Shop(config, sqlite_database, tiny)
+    shop.decide(shop.accept({"R1": LIGHT}))
+    added = write(shop.database, trial_rows.add, "tiny", {"rules": TINY}, {"recipe": "tiny"}, by="ann", now_us=NOON)
+    news: list[TrialNews] = []
+    with locked(shop.database):
+        trial_process.run(config_of(shop), added.id, news.append)
+    assert {one.state for one in news[:-1]} == {TrialState.RUNNING}
+    assert (news[-1].state, news[-1].counts["boards"]) == (TrialState.DONE, 1)
+
+
+def test_the_gate_writes_what_the_process_of_a_trial_tells(served: Served) -> None:
+    path = f"/api/v1/trials/{served.engineer.post('/api/v1/trials', json={'recipe': 'tiny'}).json()['trial']}"
+
+    async def until_it_ends() -> str:
+        carrying = asyncio.create_task(trial_routes.carry_out(served.gate))
+        while (state := (await asyncio.to_thread(served.engineer.get, path)).json()["state"]) in ("asked", "running"):
+            assert not carrying.done()
+            await asyncio.sleep(0.05)
+        carrying.cancel()
+        return str(state)
+
+    assert asyncio.run(asyncio.wait_for(until_it_ends(), 120)) == "done"
+
+
 def test_a_trial_that_fails_says_why_and_one_that_was_dropped_ends(shop: Shop) -> None:
     shop.decide(shop.accept({"R1": LIGHT}))
     broken = RecipeContent(rules=TINY.replace("narrow", "no_such_kind"))
@@ -269,7 +304,7 @@ def test_a_trial_that_fails_says_why_and_one_that_was_dropped_ends(shop: Shop) -
     assert "no_such_kind" in failed.reason
     added = write(shop.database, trial_rows.add, "tiny", {"rules": TINY}, {"recipe": "tiny"}, by="ann", now_us=NOON)
     assert write(shop.database, trial_rows.end, added.id, TrialState.DROPPED, now_us=NOON)
-    trial_process.run(config_of(shop), added.id)
+    carry_out(shop, added.id)
     assert (dropped := read(shop.database, trial_rows.get, added.id)) is not None
     assert (dropped.state, dropped.counts) == (TrialState.DROPPED, {})
     assert read(shop.database, trial_rows.next_unfinished) is None

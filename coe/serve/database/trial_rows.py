@@ -37,6 +37,15 @@ class StoredTrial:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class TrialNews:
+    """How far a trial is, with all that it has counted; one that is not RUNNING has ended."""
+
+    state: TrialState
+    counts: Mapping[str, Any]
+    reason: str = ""
+
+
 def add(
     connection: Connection, name: str, content: Mapping[str, Any], asked: Mapping[str, Any], *, by: str, now_us: int
 ) -> StoredTrial:
@@ -68,6 +77,13 @@ def next_unfinished(connection: Connection) -> StoredTrial | None:
     """Return the oldest trial that is not finished, or None."""
     query = select(trial).where(trial.c.state.in_(UNFINISHED)).order_by(trial.c.id).limit(1)
     return found(StoredTrial, connection.execute(query))
+
+
+def write(connection: Connection, id: int, news: TrialNews, now_us: int) -> None:
+    """Write news of a trial, unless it was dropped."""
+    note(connection, id, TrialState.RUNNING, news.counts)
+    if news.state is not TrialState.RUNNING:
+        end(connection, id, news.state, now_us=now_us, reason=news.reason)
 
 
 def note(connection: Connection, id: int, state: TrialState, counts: Mapping[str, Any]) -> bool:

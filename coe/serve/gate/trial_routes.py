@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from http import HTTPStatus
+from multiprocessing.connection import Connection as PipeConnection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
@@ -20,7 +21,7 @@ from coe.serve import trial_process
 from coe.serve.database import audit, recipe_versions, trial_rows
 from coe.serve.database.database_errors import DatabaseError
 from coe.serve.database.recipe_versions import Recipe
-from coe.serve.database.trial_rows import StoredTrial
+from coe.serve.database.trial_rows import StoredTrial, TrialNews
 from coe.serve.enums import TrialState
 from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.json_form import JsonForm
@@ -146,33 +147,51 @@ def facts(trial: StoredTrial) -> dict[str, Any]:
 async def carry_out(gate: Gate) -> None:
     """Run the oldest trial that is not finished in a process of its own, one after the other, as long as this runs."""
     process: BaseProcess | None = None
-    running_id = 0
+    told, news, running_id = None, None, 0
     try:
         while True:
-            if process is None or not process.is_alive():
-                try:
-                    wanted = await gate.read(trial_rows.next_unfinished)
-                    if wanted is not None and wanted.id == running_id:
-                        status = process.exitcode if process else None
-                        await gate.write(partial(_failed, running_id, gate.now_us(), status))
-                    elif wanted is not None:
-                        running_id = wanted.id
-                        context = multiprocessing.get_context("spawn")
-                        process = context.Process(target=trial_process.run, args=(gate.config, running_id), daemon=True)
-                        await gate.run(process.start)
-                        _give_way(process, inspects=bool(wanted.asked.get("inspect")))
-                except (DatabaseError, OSError):  # the next time will do, or say that the process did not start
-                    pass
+            has_ended = process is None or not process.is_alive()  # what it told before is read below
+            try:
+                if told is not None:
+                    news = await gate.run(partial(_newest, told)) or news
+                if news is not None:
+                    await gate.write(partial(trial_rows.write, id=running_id, news=news, now_us=gate.now_us()))
+                    news = None
+                wanted = await gate.read(trial_rows.next_unfinished) if has_ended else None
+                if wanted is not None and wanted.id == running_id:
+                    status = process.exitcode if process else None
+                    await gate.write(partial(_failed, running_id, gate.now_us(), status))
+                elif wanted is not None:
+                    running_id = wanted.id
+                    told, telling = multiprocessing.Pipe(duplex=False)
+                    context = multiprocessing.get_context("spawn")
+                    process = context.Process(
+                        target=trial_process.main, args=(gate.config, running_id, telling), daemon=True
+                    )
+                    await gate.run(process.start)
+                    telling.close()
+                    _give_way(process, inspects=bool(wanted.asked.get("inspect")))
+            except (DatabaseError, OSError):  # the next time will do, or say that the process did not start
+                pass
             await asyncio.sleep(LOOK_S)
     finally:
         if process is not None and process.is_alive():
             process.terminate()
 
 
+def _newest(told: PipeConnection) -> TrialNews | None:
+    """Return the newest of what a trial has told since the last look."""
+    news: TrialNews | None = None
+    with suppress(EOFError, OSError):
+        while told.poll():
+            news = told.recv()
+    return news
+
+
 def _give_way(process: BaseProcess, *, inspects: bool) -> None:
     """Let a trial have the least processor time, from its start on; scores alone take seconds, and may have more.
 
-    Not SCHED_IDLE: on a busy machine the trial would get no time at all, even while it holds the lock of the database.
+    Not SCHED_IDLE: on a busy machine the trial would get no time at all.
     """
     with suppress(OSError, AttributeError):  # it has ended already; a system without priorities
         os.setpriority(os.PRIO_PROCESS, process.pid or 0, 19 if inspects else 5)
