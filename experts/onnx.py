@@ -243,7 +243,10 @@ def _refusal(reason: str, version: str) -> str:
             f"the model is in a newer form than onnxruntime {version} knows ({reason[-300:]}); export it with an older "
             "opset, as `torch.onnx.export(..., opset_version=17)` or `yolo export ... opset=17`, or update onnxruntime"
         )
-    return f"not an ONNX model that can be run with the weights in this one file ({reason})"
+    return (
+        f"not an ONNX model that can be run with the weights in this one file ({reason}); if another program made it, "
+        "export the network as ONNX there"
+    )
 
 
 def _probabilities(values: torch.Tensor) -> torch.Tensor:

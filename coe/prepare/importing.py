@@ -13,6 +13,7 @@ from coe.errors import ConfigError, StoreError
 from coe.plugins import running
 from coe.prepare import accept, facts, unwrapping
 from coe.prepare.facts import Wishes
+from coe.prepare.other_files import LOOKED_AT, other_file
 from coe.store import torch_file
 from coe.store.kinds import FileKind, Kind, ModuleKind
 from coe.store.manifest import Manifest
@@ -21,9 +22,6 @@ from coe.store.store import Store
 
 if TYPE_CHECKING:
     import torch
-
-
-_START_BYTES = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,15 +102,10 @@ def check_file(path: Path) -> None:
     """Raise StoreError for a file that no kind can open as weights, whatever its ending is; the sentence says why."""
     try:
         with regular.opened(path), path.open("rb") as file:
-            start = file.read(_START_BYTES)
+            start = file.read(LOOKED_AT)
     except OSError as error:
         raise StoreError(f"{path}: cannot be read: {error.strerror or error}") from error
-    if start.startswith(b"version https://git-lfs"):
-        raise StoreError(
-            f"{path}: a pointer of Git LFS stands in the place of the file; run `git lfs pull`, and import the file "
-            "itself"
-        )
-    if start.lstrip()[:5].lower() in (b"<!doc", b"<html"):
-        raise StoreError(f"{path}: a web page, not weights; download the file itself")
+    if said := other_file(path, start):
+        raise StoreError(f"{path}: {said}")
     if not start:
         raise StoreError(f"{path}: the file is empty; copy or download it again")

@@ -28,6 +28,8 @@ _MOST_STEPS = 400_000
 """A tensor takes some 30 steps, so this is more than `_MOST_ENTRIES` tensors need; to count them takes seconds."""
 _MAKERS = re.compile(r"(builtins|__builtin__) bytearray|torch(\.cuda|\.sparse)* \w*Tensor|torch\._tensor Tensor")
 """Callables that allocate as many zeros as a pickle names. Saved weights never call these."""
+_BEGINNINGS = (b"PK\3\4", b"\x80")
+"""Those of archives and of pickles, as torch writes them."""
 _LEGACY_PICKLES = 5
 """Before 1.6, torch wrote this many pickles one after another, then the numbers."""
 _TAKEN = {
@@ -65,10 +67,13 @@ def check_file(path: Path) -> frozenset[str]:
 
 def _other_file(start: bytes) -> str | None:
     """Say what a file is, by its first bytes, if it is a file of another kind that users take for weights."""
-    if start.startswith(b"\x89HDF"):
-        return "an HDF5 file, as Keras writes it; export the network as ONNX and import that"
     if start[8:10] == b'{"':
         return "a safetensors file; give it a name that ends in .safetensors"
+    if not start.startswith(_BEGINNINGS):
+        return (
+            "no file that torch.save wrote; save the network's `state_dict()` so, or as safetensors, or export the "
+            "network as ONNX where it was made, and import that with --kind onnx"
+        )
     return None
 
 

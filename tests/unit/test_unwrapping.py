@@ -10,6 +10,7 @@ import pathlib
 import random
 import sys
 import types
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -318,6 +319,13 @@ def test_a_file_that_is_something_else_says_the_way_out(tmp_path: Path, call: Ca
     (tmp_path / "lfs.pt").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
     (tmp_path / "page.pth").write_text("<!DOCTYPE html><html></html>")
     (tmp_path / "keras.pt").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(100))
+    (tmp_path / "lite.pt").write_bytes(b"\x1c\0\0\0TFL3" + bytes(100))
+    (tmp_path / "frozen.pb").write_bytes(b"\n\x12\n\5input" + bytes(100))
+    np.savez(tmp_path / "arrays.npz", a=np.ones(3))
+    for name, inside in (("packed.zip", "w/best.pt"), ("whole.keras", "config.json")):
+        with zipfile.ZipFile(tmp_path / name, "w") as archive:
+            archive.writestr(inside, "x")
+            archive.writestr("model.weights.h5", "x")
     save_file({"a": torch.ones(1)}, tmp_path / "safe.pt")
     for name, way in (
         ("script.pt", "ONNX"),
@@ -325,6 +333,11 @@ def test_a_file_that_is_something_else_says_the_way_out(tmp_path: Path, call: Ca
         ("page.pth", "download"),
         ("keras.pt", "ONNX"),
         ("safe.pt", ".safetensors"),
+        ("lite.pt", "tf2onnx"),
+        ("frozen.pb", "torch.save"),
+        ("arrays.npz", "torch.save"),
+        ("packed.zip", "unpack"),
+        ("whole.keras", "Keras"),
     ):
         said = call("import", "t/x", tmp_path / name, *OPTIONS, "--store", tmp_path / "store", command=experts_command)
         assert (said.status, way in said.words) == (2, True), said.err
