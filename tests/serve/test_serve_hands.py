@@ -68,6 +68,20 @@ def test_fifty_calls_are_verified_without_scrolling_by_mouse_and_by_touch(
     assert [words_of(served, id + 1) for id in range(CALLS)] == [[one] for one in meant]
 
 
+@pytest.mark.parametrize("height", [650, 768])
+def test_what_can_be_taken_back_stands_on_the_screen_of_a_laptop(served: Served, browser: Any, height: int) -> None:
+    holding(served, answers_hold_s=1)
+    with_pictures(served, 2)
+    laptop = Screen(browser, viewport={"width": 1366, "height": height})
+    page = signed_in(served, laptop, Role.OPERATOR, "/verify")
+    wait_drawn(page, "R0")
+    page.keyboard.press("2")
+    wait_drawn(page, "R1")
+    place_of(page, "#held li:first-child button")
+    page.wait_for_selector("#last:not([hidden])")
+    place_of(page, "#undo")
+
+
 @pytest.mark.parametrize("selector", [of_outcome(Outcome.CONFIRMED), "#later"])
 def test_the_second_of_two_taps_is_no_answer_to_the_next_call(served: Served, browser: Any, selector: str) -> None:
     holding(served, answers_hold_s=30)
