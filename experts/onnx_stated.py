@@ -20,6 +20,8 @@ _PASSED = {"Cast", "Identity", "Transpose"}
 """Operators that change no number."""
 _BRIGHTEST = 2.0
 """What subtracts more, or divides by more, takes pixels from 0 to 255."""
+_LEAST_MEAN = 0.05
+"""What subtracts less normalises nothing."""
 _FAINTEST = 0.1
 """What multiplies by less takes pixels from 0 to 255."""
 
@@ -63,9 +65,11 @@ def _range_of(operator: str, others: list[NDArray[Any] | None]) -> str | None:
     first = others[0] if others else None
     if operator == "BatchNormalization" and len(others) == 4 and (mean := others[2]) is not None:
         return "0..255" if float(np.abs(mean).max()) > _BRIGHTEST else None
-    if first is None or first.size not in (1, 3) or not first.any():
+    if first is None or first.size not in (1, 3):
         return None
     largest = float(np.abs(first).max())
+    if largest < _LEAST_MEAN if operator in ("Sub", "Add") else largest in (0, 1):  # it changes next to nothing
+        return None
     if operator in ("Sub", "Add", "Div"):
         return "0..255" if largest > _BRIGHTEST else "0..1"
     if operator == "Mul":

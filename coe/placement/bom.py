@@ -48,7 +48,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
 }
 _NOUN = "the BOM"
 _XML = re.compile(rb"^\s*(?:\xef\xbb\xbf)?\s*<(?:\?xml|export)")
-_RANGE = re.compile(r"([A-Za-z_]+)(\d+)\s*(?:-|\.\.\.?|[\u2013~\uff5e\u301c:])\s*([A-Za-z_]*)(\d+)")
+_RANGE = re.compile(r"([A-Za-z_]+)(\d+)\s*(?:-|\.\.\.?|[\u2013~\uff5e\u301c])\s*([A-Za-z_]*)(\d+)")
 _MOST_IN_RANGE = 1000
 
 

@@ -21,7 +21,8 @@ from coe.placement.bom import designators
         ("C1 C2;C3", ["C1", "C2", "C3"]),
         ("R1..R3, U7", ["R1", "R2", "R3", "U7"]),
         ("R8-10", ["R8", "R9", "R10"]),
-        ("R1~R3 D1:D2", ["R1", "R2", "R3", "D1", "D2"]),
+        ("R1~R3", ["R1", "R2", "R3"]),
+        ("U1:4", ["U1:4"]),  # a gate
         ("R5-C9", ["R5-C9"]),  # no range
         ("J1-J1", ["J1-J1"]),
         ("TP_1, R1, R1", ["TP_1", "R1"]),

@@ -197,6 +197,8 @@ def channels(*values):
         ([("Sub", channels(*MEAN)), ("Div", channels(*DEVIATION))], "0..1"),
         ([("Mul", 2.0), ("Sub", 1.0)], "0..1"),
         ([("Sub", 0.0)], "imagenet"),
+        ([("Add", 1e-6)], "imagenet"),
+        ([("Div", 1.0)], "imagenet"),
         ([("Max", 0.0)], "imagenet"),
         ([], "imagenet"),
     ],
