@@ -178,6 +178,10 @@ def test_a_badge_that_is_scanned_changes_the_person_and_answers_stay_those_of_th
     eventually(lambda: read(served.database, call_rows.count_open) == 0)
     [[first], [second]] = [read(served.database, verifications.of_call, id) for id in (1, 2)]
     assert (first.verified_by, second.verified_by) == ("a new operator", "eva")
+    assert known(served.database, "bob", BADGE[::-1])
+    page.goto(f"{served.address}/boards")
+    page.keyboard.type(f"{BADGE[::-1]}\n")  # into the field, which has the focus
+    page.wait_for_selector(".person:has-text('bob')")
     done = [(one.actor, one.action) for one in reversed(read(served.database, audit.newest))]
     assert ("a new operator", "sign out") in done
 

@@ -34,7 +34,7 @@ async function ask(method, path, body, headers = {}, keepalive = false) {
 async function send(...request) {
   const { answer, problem } = await ask(...request);
   if (answer) return answer;
-  say(`${problem.detail}. ${problem.way_out}`);
+  say(`${problem.detail}. ${problem.way_out}`.trim());
   return problem.status >= 500 ? undefined : null;
 }
 

@@ -45,9 +45,17 @@ async function scanned(serial) {
   else {
     await beforeLeaving();
     if (await send("POST", "/api/v1/session", { key: serial })) location.reload();
-    else say(`A scan: there is no board with the serial ${serial}, and nobody has this badge. Nothing was answered.`);
+    else say(`There is no board with the serial or key ${serial}, and nobody has this badge. Nothing was answered.`);
   }
 }
+
+// A scanner types into the field that finds boards, too.
+document.querySelector(".find")?.addEventListener("submit", (event) => {
+  const text = document.getElementById("scan").value.trim();
+  if (!text) return;
+  event.preventDefault();
+  once(event.target, () => scanned(text));
+});
 
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.altKey || event.metaKey || event.target.matches("input:not([type=radio]), select, textarea")) return;
