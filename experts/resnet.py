@@ -117,14 +117,18 @@ def _counts(name: str) -> bool:
     return name.endswith("num_batches_tracked")
 
 
-def _channels(name: str, given: torch.Tensor, wanted: torch.Tensor) -> str:
-    """Say what to do about a first layer that takes other pictures than those of three colours."""
-    if given.dim() != wanted.dim() or given.dim() != 4 or wanted.shape[1] != 3 or given.shape[1] == 3:
-        return ""
-    return (
-        f"; it takes {given.shape[1]} channels: export it as ONNX behind a layer that makes them of red, green and "
-        "blue, and import that with --kind onnx"
-    )
+def _way_out(given: torch.Tensor, wanted: torch.Tensor, labels: int) -> str:
+    """Say what to do about a tensor of another shape: of the last layer, of the first, or of one between them."""
+    if given.shape[1:] == wanted.shape[1:] and len(wanted) == labels:
+        if len(given) == 1:
+            return "one output tells two labels apart; export it as ONNX and import that with --activation sigmoid"
+        return f"it has {len(given)} outputs; give as many labels, in their order"
+    if given.dim() == wanted.dim() == 4 and wanted.shape[1] == 3 != given.shape[1]:
+        return (
+            f"it takes {given.shape[1]} channels; export it as ONNX behind a layer that makes them of red, green and "
+            "blue, and import that with --kind onnx"
+        )
+    return _ANOTHER_WAY
 
 
 def fitted(state: dict[str, torch.Tensor], kind: ModuleKind, expert: Expert) -> dict[str, torch.Tensor]:
@@ -150,7 +154,8 @@ def fitted(state: dict[str, torch.Tensor], kind: ModuleKind, expert: Expert) -> 
         elif state[name].shape != tensor.shape:
             raise StoreError(
                 f"weights of '{expert.id}': '{name}' is {tuple(state[name].shape)}, {kind.name} with "
-                f"{len(expert.labels)} labels needs {tuple(tensor.shape)}{_channels(name, state[name], tensor)}"
+                f"{len(expert.labels)} labels needs {tuple(tensor.shape)}: "
+                f"{_way_out(state[name], tensor, len(expert.labels))}"
             )
         elif state[name].is_floating_point() != tensor.is_floating_point():
             actual, needed = (str(value.dtype).removeprefix("torch.") for value in (state[name], tensor))

@@ -165,8 +165,12 @@ def test_a_state_dict_that_does_not_fit_names_the_tensor():
         KIND.convert({name: value for name, value in state.items() if name != "conv1.weight"}, CHIP)
     with pytest.raises(StoreError, match="no tensor 'extra'"):
         KIND.convert({**state, "extra": torch.zeros(1)}, CHIP)
-    with pytest.raises(StoreError, match=r"'fc\.weight' is \(5, 512\)"):
+    with pytest.raises(StoreError, match=r"'fc\.weight' is \(5, 512\).*5 outputs"):
         KIND.convert({**state, "fc.weight": torch.zeros(5, 512)}, CHIP)
+    with pytest.raises(StoreError, match="--activation sigmoid"):
+        KIND.convert({**state, "fc.weight": torch.zeros(1, 512)}, CHIP)
+    with pytest.raises(StoreError, match=r"takes 1 channels.*ONNX"):
+        KIND.convert({**state, "conv1.weight": torch.zeros(64, 1, 7, 7)}, CHIP)
 
 
 def test_augmenting_nothing_changes_nothing_and_mirrors_mirror():
