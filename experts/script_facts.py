@@ -26,8 +26,8 @@ class ScriptFacts:
 def said(arguments: Mapping[str, Any]) -> ScriptFacts:
     """Read the arguments that a checkpoint keeps; those of other scripts say nothing."""
     fields: dict[str, Any] = {}
-    if _is_colour(arguments.get("mean")) and _is_colour(arguments.get("std")):
-        fields |= {name: tuple(arguments[name]) for name in ("mean", "std")}
+    if _is_colour(mean := arguments.get("mean")) and _is_colour(std := arguments.get("std")) and min(std) > 0:
+        fields |= {"mean": tuple(mean), "std": tuple(std)}
     if not {"val_crop_size", "crop_pct"} & arguments.keys():
         return ScriptFacts(fields)
     if (method := arguments.get("interpolation")) in _ANTIALIASED:

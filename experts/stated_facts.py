@@ -6,6 +6,7 @@ import ast
 import json
 import re
 from collections.abc import Iterator, Mapping
+from math import isfinite
 from typing import Any
 
 from coe.errors import StoreError
@@ -20,6 +21,8 @@ _LABELS = re.compile(
 )
 """The keys under which labels stand, with their numbers or in their order."""
 _DEEPEST = 5
+_LEAST_DEVIATION = 1e-3
+"""A smaller one is none of pixels."""
 _BRIGHTEST = 2.0
 """A larger mean is one of pixels from 0 to 255."""
 
@@ -57,7 +60,9 @@ def stated_normalization(content: Any) -> tuple[Colour, Colour] | None:
     found = {
         (mean, std)
         for level in _levels(content, set())
-        if (mean := _colour(level.get("mean"))) is not None and (std := _colour(level.get("std"))) is not None
+        if (mean := _colour(level.get("mean"))) is not None
+        and (std := _colour(level.get("std"))) is not None
+        and min(std) > _LEAST_DEVIATION
     }
     if len(found) != 1:
         return None
@@ -81,7 +86,7 @@ def _labels(value: Any) -> tuple[str, ...] | None:
     if isinstance(value, dict):
         texts = {key: text for key, text in value.items() if isinstance(text, str)}
         if not texts:  # numbers by label
-            texts = {number: label for label, number in value.items() if isinstance(label, str)}
+            texts = {number: label for label, number in value.items() if isinstance(number, int | str)}
         numbered = {int(key): text for key, text in texts.items() if re.fullmatch(r"\d{1,6}", str(key))}
         if len(numbered) < len(value) or sorted(numbered) != list(range(len(numbered))):
             return None
@@ -104,7 +109,7 @@ def _read(text: str) -> Any:
 def _colour(value: Any) -> Colour | None:
     if not isinstance(value, list | tuple) or len(value) != 3:
         return None
-    if not all(isinstance(one, int | float) and not isinstance(one, bool) for one in value):
+    if not all(isinstance(one, int | float) and not isinstance(one, bool) and isfinite(one) for one in value):
         return None
     return float(value[0]), float(value[1]), float(value[2])
 

@@ -295,9 +295,11 @@ def test_labels_in_two_orders_are_refused(tmp_path: Path, state: State) -> None:
 
 def test_what_is_no_labels_says_nothing_of_them(tmp_path: Path, state: State) -> None:
     itself: dict[str, Any] = {"classes": [1, 2], "labels": {"a": 3, "b": 9}, "class_names": "abc", "num_classes": 2}
+    itself |= {"categories": {"ok": {"colour": 1}, "bad": [2]}, "mean": [0.0] * 3, "std": [0.0] * 3}
     itself["again"] = itself
     torch.save({"state_dict": state, "config": itself}, tmp_path / "x.pt")
-    assert read_checkpoint(tmp_path / "x.pt").labels is None
+    read = read_checkpoint(tmp_path / "x.pt")
+    assert (read.labels, read.arguments) == (None, {})
 
 
 @pytest.mark.parametrize("scale", [1.0, 255.0])
