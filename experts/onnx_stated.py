@@ -18,6 +18,7 @@ _RANGES = {"NominalRange_0_255": "0..255", "Normalized_0_1": "0..1", "Normalized
 _CHANNELS = {"Rgb8": "rgb", "Bgr8": "bgr"}
 _PASSED = {"Cast", "Identity", "Transpose"}
 """Operators that change no number."""
+_MOST_PASSED = 8
 _BRIGHTEST = 2.0
 """What subtracts more, or divides by more, takes pixels from 0 to 255."""
 _LEAST_MEAN = 0.05
@@ -47,7 +48,7 @@ def _range_by_operators(path: Path) -> str | None:
         if node.op_type == "Constant" and node.attribute and node.attribute[0].HasField("t"):
             constants[node.output[0]] = node.attribute[0].t
     name = next((one.name for one in graph.input if one.name not in constants), "")
-    for _ in range(len(graph.node)):
+    for _ in range(_MOST_PASSED):
         readers = [node for node in graph.node if name in node.input]
         if len(readers) != 1:
             return None
