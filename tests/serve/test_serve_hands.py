@@ -222,3 +222,18 @@ def test_of_two_tabs_one_verifies_and_the_other_goes_on_once_it_is_closed(served
     assert not other.is_visible("#call")
     page.close()
     wait_drawn(other, "R0")
+
+
+def test_a_part_that_was_scrolled_out_of_sight_comes_back_before_it_can_be_good(served: Served, browser: Any) -> None:
+    holding(served, answers_hold_s=0)
+    with_pictures(served, 1)
+    screen = Screen(browser, viewport={"width": 740, "height": 360})
+    page = signed_in(served, screen, Role.OPERATOR, "/verify")
+    wait_drawn(page, "R0")
+    page.evaluate("scrollTo(0, document.body.scrollHeight)")
+    page.keyboard.press("1")
+    page.wait_for_selector("#say:has-text('Look')")
+    assert words_of(served, 1) == []
+    page.keyboard.press("1")
+    page.wait_for_selector("#queue-empty:not([hidden])")
+    assert words_of(served, 1) == [Outcome.FALSE_CALL]
