@@ -12,11 +12,12 @@ import httpx
 import pytest
 from serve_rows import ng, the
 from serving import Served, hand_in, problem, signed_in
+from sqlalchemy import update
 from tiny_line import TINY
 
 from coe.core import Verdict
 from coe.serve.clock import HOUR_US, hour_of, now_us
-from coe.serve.database import board_rows, decisions, escape_rows, fault_log, states, trial_rows
+from coe.serve.database import board_rows, decisions, escape_rows, fault_log, states, tables, trial_rows
 from coe.serve.database.call_rows import NewCall
 from coe.serve.database.decisions import Decision
 from coe.serve.database.escape_rows import NewEscape
@@ -200,6 +201,12 @@ def test_the_picture_of_a_call_stands_beside_a_good_one_of_the_same_place(served
     assert person.get("/api/v1/calls/1/reference").content == views[2] != views[1]
     assert person.get("/api/v1/calls/1/picture").headers["content-type"] == "image/png"
     assert served.feeder.get("/api/v1/calls/1/picture").status_code == 403
+    # A picture whose time of retention is over is none, also where a call still names its row.
+    for number, shown in ((2, views[1]), (1, None)):
+        with served.database.writing() as connection:
+            connection.execute(update(tables.view).where(tables.view.c.id == number).values(removed_us=now_us()))
+        answer = person.get("/api/v1/calls/1/reference")
+        assert (answer.content == shown) if shown else (answer.status_code == 404)
 
 
 def test_a_chart_has_a_gap_where_a_value_is_missing() -> None:

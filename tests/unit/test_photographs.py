@@ -110,6 +110,7 @@ def test_all_commands_see_the_same_photographs(tmp_path: Path, board: Rules) -> 
         (["R0402/good/1.png", "R0402/crakced/2.png", "V1/good/3.png", "D1/4.png"], ["crakced", "10K or 47K", "D1"]),
         (["R0402/bad/1.png"], ["missing", "lifted"]),  # nobody knows which expert would see it
         (["R0402/ok/cracked/1.png"], ["R0402/ok/cracked"]),
+        (["D1/cracked/missing/1.png"], ["D1/cracked/missing"]),
         (["R042/good/1.png"], ["R042"]),
     ],
 )
