@@ -66,6 +66,7 @@ def measure(service: Service, trial: Trial, pictures: Sequence[BenchmarkPicture]
     with service.worker_stopped(), service.stopped(trial.process):
         ids = hand_in(service, pictures, given.boards, given.parts)
         before, cpu_before = trial.inspected, _cpu_s(trial.process)
+    time.sleep(2 * given.stretch)  # a line that begins loads its experts
     edges = [time.time()]
     while not _is_decided(service, ids[-1]):
         if len(edges) % 2:

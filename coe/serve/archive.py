@@ -64,6 +64,14 @@ def keep_in_time(folder: Path, pictures: Pictures, rows: Sequence[dict[str, Any]
     raise ArchiveFailed(f"{folder} does not answer: see to its server, or mount it again")
 
 
+def expect_other_disk(folder: Path, pictures: Pictures) -> None:
+    """Raise ArchiveFailed if what goes into the archive frees no room; raises OSError."""
+    if folder.stat().st_dev == pictures.folder.stat().st_dev:
+        raise ArchiveFailed(
+            f"{folder} lies on the disk of the pictures, so nothing gets free; give `retention.archive` another disk"
+        )
+
+
 def keep(folder: Path, pictures: Pictures, rows: Sequence[dict[str, Any]], now_us: int) -> list[str]:
     """Copy pictures into the archive, prove the copies, and add them to the index; return the files that did not fit.
 

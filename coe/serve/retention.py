@@ -61,6 +61,8 @@ def sweep(
     removed += bin.remove(orphans)
     for verdict in (None, Verdict.OK, Verdict.REVIEW, Verdict.NG):
         if free_share() < retention.free_share:
+            if retention.archive is not None:
+                archive.expect_other_disk(retention.archive, pictures)
             old_views = partial(views.expired, verdict=verdict, before_us=now_us)
             removed += bin.remove(old_views, lambda: free_share() < retention.free_share)
             _note_swept(database, verdict, now_us, now_us)

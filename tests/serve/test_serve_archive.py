@@ -161,6 +161,19 @@ def test_an_archive_that_hangs_is_told_and_asked_once(
     assert sweep(sqlite_database, pictures, Retention(archive=folder), LATER_US) == 1
 
 
+def test_for_room_no_picture_goes_into_an_archive_on_the_same_disk(
+    sqlite_database: Database, pictures: Pictures, tmp_path: Path
+) -> None:
+    file = board_with_picture(sqlite_database, pictures, "k1")
+    keep = Retention(archive=archive_in(tmp_path / "archive"), free_share=0.5)
+    with pytest.raises(ArchiveFailed, match="disk"):
+        sweep(sqlite_database, pictures, keep, now_us() + 1, free_share=lambda: 0.1)
+    assert pictures.path(file).exists()
+    with pytest.raises(ArchiveFailed, match="disk"):
+        sweep(sqlite_database, pictures, keep, LATER_US, free_share=lambda: 0.1)
+    assert not pictures.path(file).exists(), "its time has come"
+
+
 def test_the_folder_of_the_pictures_is_no_archive(
     sqlite_database: Database, pictures: Pictures, tmp_path: Path
 ) -> None:
