@@ -65,8 +65,8 @@ def measure(service: Service, trial: Trial, pictures: Sequence[BenchmarkPicture]
     """Let the line inspect what waits, and print images/s with the trial and without it."""
     with service.worker_stopped(), service.stopped(trial.process):
         ids = hand_in(service, pictures, given.boards, given.parts)
-        before, cpu_before = trial.inspected, _cpu_s(trial.process)
     time.sleep(2 * given.stretch)  # a line that begins loads its experts
+    before, cpu_before = trial.inspected, _cpu_s(trial.process)
     edges = [time.time()]
     while not _is_decided(service, ids[-1]):
         if len(edges) % 2:
