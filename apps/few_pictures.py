@@ -96,7 +96,7 @@ def tried(store: Store, kind: ModuleKind, learned: Sequence[Photo], others: Sequ
     begun = time.process_time()
     trained = learning.learn(store, expert, kind, plan, start, lambda *_: None)
     learned_s = time.process_time() - begun
-    expert = replace(expert, preprocessing=trained.preprocessing)
+    expert = replace(expert, preprocessing=trained.preprocessing, alternates=trained.looks)
     begun = time.process_time()
     findings = list(said(kind, expert, trained.state, others))
     judged_s = (time.process_time() - begun) / len(others)

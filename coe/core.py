@@ -82,7 +82,7 @@ class Expert:
 
     `preprocessing` and `outputs` come from its manifest; None: the manifest does not say, and the kind's own count.
     `reads` is there for experts that read a text or a code. `alternates` is the number of references in whose frames it
-    learned, if it learned so.
+    learned, or of looks of good parts that it learned without one.
     """
 
     id: str

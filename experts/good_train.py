@@ -190,7 +190,7 @@ def together(expert: Expert, wanted: float, looks: Sequence[Look], unfit: Mappin
     remarks = [f"left out: {name}: {reason}" for name, reason in without.items()]
     for look in looks:
         if look.called.trials < ADVISED:
-            of = f" of '{look.reference}'" if len(looks) > 1 else ""
+            of = (f" of '{look.reference}'" if look.reference else " of a look") if len(looks) > 1 else ""
             remarks.append(
                 f"only {look.called.trials} good parts{of}: a limit from so few is wide, and defects may pass; give "
                 f"{ADVISED} or more"

@@ -29,8 +29,8 @@ class PairInput(ExpertInput):
     """A picture and its reference, ready for one expert.
 
     `to_picture` (2, 3) maps points (x, y, 1) of the reference's frame to the picture, and `regions` are the regions of
-    that frame that are shown in crops. `place` is that of the reference among its alternates. `doubt` says why the
-    picture could not be compared, or not wholly; it is empty otherwise.
+    that frame that are shown in crops. `place` is that of the reference among its alternates, -1 without a reference.
+    `doubt` says why the picture could not be compared, or not wholly; it is empty otherwise.
     """
 
     to_picture: Numbers | None = None

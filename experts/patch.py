@@ -33,7 +33,7 @@ class Patch(BackboneKind, Comparing):
     """Whatever does not look like good parts, with one label; `threshold` is the score from which it counts.
 
     A component with a reference has its pictures aligned: neighbours near the same place count, and pixels as well.
-    Without one the part may lie and turn as its good parts do.
+    Without one the part may lie and turn as its good parts do, and look in two ways.
     """
 
     task = "detect"
@@ -55,7 +55,7 @@ class Patch(BackboneKind, Comparing):
         back = np.array(
             [[1 / fitting.scale, 0.0, -fitting.left / fitting.scale], [0.0, 1 / scale_y, -fitting.top / scale_y]]
         )
-        return PairInput(fitting.pixels, fitting.height, fitting.width, to_picture=back)
+        return PairInput(fitting.pixels, fitting.height, fitting.width, to_picture=back, place=-1)
 
     def compare(self, image: Image, reference: Reference, expert: Expert) -> PairInput:
         """Align with the reference, and scale to fit."""
@@ -101,7 +101,10 @@ class Patch(BackboneKind, Comparing):
                 (finding,) = detected(of_corners(torch.zeros(0, 5)), [pair], expert, cut)
                 findings.append(replace(finding, doubt=pair.doubt))
                 continue
-            own = (place, pair.place) if expert.alternates > 1 else (place,)
+            own: tuple[int, ...] = (place,)
+            if expert.alternates > 1:
+                # Without a reference a part is of the look from which it deviates least.
+                own += (pair.place if pair.place >= 0 else int(outputs["score"][place].argmin()),)
             scores, score = outputs["scores"][own].float().cpu().numpy(), float(outputs["score"][own])
             rows = _regions(scores, score, self.threshold, CELL)
             rows[:, :4] = in_picture(rows[:, :4], pair.to_picture)

@@ -59,6 +59,7 @@ _UNLIKE = 0.01
 _SMALL = 0.06
 """A part that fills less of its pictures than this share is small."""
 _TWO_WAYS = "name a reference of each (`reference: [A, B]`): one limit for both may let defects of one pass"
+_OWN_LIMIT = "each has a limit of its own"
 _SEES = 24
 """In a grid of so many places, of an input of 192 pixels, each sees one place farther than it is."""
 _BATCH = 8
@@ -78,12 +79,13 @@ def train(kind: BackboneKind, expert: Expert, plan: TrainingPlan, progress: Prog
         network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         taken = TakenPictures(plan.data)
         groups, unfit, remarks = _pictures(kind, expert, plan, taken)
-        looks = [_look(kind, network, plan, id, inputs) for id, inputs in groups.items()]
+        looks = [look for id, inputs in groups.items() for look in _looks(kind, network, plan, id, inputs)]
         trained = good_train.together(expert, good_train.wanted_of(plan), looks, unfit)
         progress(plan.epochs, plan.epochs, trained.metrics)
         state = {name: tensor.contiguous() for name, tensor in network.state_dict().items()} | trained.state
         remarks = [*trained.remarks, *remarks, *taken.identical()]
         trained = replace(trained, state=state, in_frame=bool(plan.references), preprocessing=expert.preprocessing)
+        trained = replace(trained, looks=1 if plan.references else len(looks))
         return replace(trained, remarks=tuple(remarks), took=taken.sentence(), learned=taken.learned)
 
 
@@ -133,10 +135,10 @@ def _pictures(
     return groups, without, remarks
 
 
-def _look(
+def _looks(
     kind: BackboneKind, network: PatchNetwork, plan: TrainingPlan, reference: str, inputs: dict[str, Image]
-) -> good_train.Look:
-    """Learn how the good parts of one reference look; the network is used as that of this one alone."""
+) -> list[good_train.Look]:
+    """Learn how the good parts of one reference look, or without one, in each of two ways if they look so."""
     images = torch.from_numpy(np.stack(list(inputs.values())))
     groups = images.split(_BATCH)
     seen = torch.cat([features(kind.maps(network, group), group.shape[-1] // CELL) for group in groups])
@@ -151,19 +153,29 @@ def _look(
     odd = [name for place, name in enumerate(parts.names) if place not in kept]
     strange = dict.fromkeys(odd, "it looks unlike the other good parts")
     parts = parts.of(kept)
-    wholes = whole(parts.seen, network.wholes.shape[1])
-    remarks += two_groups.remarks(parts.names, wholes.double().numpy(), _TWO_WAYS)
+    seen_whole = whole(parts.seen, network.wholes.shape[1]).double().numpy()
+    group = two_groups.smaller(seen_whole)
+    divided = pixels is None and len(group) >= FEW
+    rest = [place for place in range(len(kept)) if not divided or place not in group]
+    remarks += two_groups.remarks(parts.names, seen_whole, _OWN_LIMIT if divided else _TWO_WAYS)
     if (share := _filled(parts, kind.architecture.channels[kind.stages[0]])) < _SMALL:
         remarks.append(
             f"the part fills about {share:.0%} of its pictures, so that a defect is a few pixels of the input; crop "
             "the pictures closer to the part"
         )
+    looks = [_look(network, plan, reference, parts.of(places)) for places in ([rest, group] if divided else [rest])]
+    return [replace(looks[0], strange=strange, remarks=(*remarks, *looks[0].remarks)), *looks[1:]]
+
+
+def _look(network: PatchNetwork, plan: TrainingPlan, reference: str, parts: Parts) -> good_train.Look:
+    """Learn how parts look; the network is used as that of this look alone."""
+    count, wholes = len(parts.names), whole(parts.seen, network.wholes.shape[1])
+    spreads = _SPREADS if parts.pixels is not None else _SPREADS[1:]
     largest, squares = cross_validated(parts)
     worth = _WORTH if parts.pixels is not None else 0
     scale = Scale.of(largest, spreads, worth)
-    remarks.append(series.farthest(parts.names, scale.deviations))
     # Of two deviations each may call half of what is wanted.
-    limit = prediction_factor(len(kept), good_train.wanted_of(plan) / len(spreads), worth)
+    limit = prediction_factor(count, good_train.wanted_of(plan) / len(spreads), worth)
     _fill(network, parts)
     if parts.pixels is not None:
         network.log_usual.copy_(usual_at(squares, USUAL).log())
@@ -173,13 +185,13 @@ def _look(
     first = 2 - len(scale.centre)
     network.centre[first:2].copy_(torch.from_numpy(scale.centre))
     network.deviation[first:2].copy_(torch.from_numpy(scale.deviation))
-    network.wholes.copy_(wholes[torch.arange(WHOLES) % len(kept)])
+    network.wholes.copy_(wholes[torch.arange(WHOLES) % count])
     network.centre[2], network.deviation[2] = _as_whole(wholes, limit)
     network.limit.fill_(limit)
     state = network.state_dict()
     own = {name: one.contiguous().clone() for name, one in state.items() if not name.startswith(BACKBONE)}
-    called = Rate(int((scale.deviations > limit).sum()), len(kept))
-    return good_train.Look(reference, own, limit, called, strange, tuple(remarks))
+    called = Rate(int((scale.deviations > limit).sum()), count)
+    return good_train.Look(reference, own, limit, called, {}, (series.farthest(parts.names, scale.deviations),))
 
 
 def _usual(parts: Parts, farther: Numbers) -> list[int]:

@@ -123,7 +123,7 @@ def judged(
             plan = replace(candidate.plan, photographs=kept)
             trained = learning.learn(store, expert, kind, plan, candidate.start, lambda *_: None)
             seconds += clock() - begun
-            looking = replace(expert, preprocessing=trained.preprocessing)
+            looking = replace(expert, preprocessing=trained.preprocessing, alternates=trained.looks)
             module = network(kind, looking, trained.state)
 
             def answer(images: Image, module: torch.nn.Module = module) -> object:

@@ -29,7 +29,9 @@ def learn(
             trained = kind.train(expert, replace(plan, work=Path(work), init=init), progress)
     if isinstance(kind, ModuleKind):
         frames = max((len(reference.alternates) for reference in plan.references.values()), default=1)
-        learned = replace(expert, labels=tuple(trained.labels), alternates=frames if trained.in_frame else 1)
+        learned = replace(
+            expert, labels=tuple(trained.labels), alternates=frames if trained.in_frame else trained.looks
+        )
         accept.check_module(kind, learned, trained.state)
     return trained
 
@@ -60,6 +62,7 @@ def put(
         preprocessing=trained.preprocessing,
         unproven=trained.unproven,
         reference=reference,
+        looks=trained.looks,
     )
 
 

@@ -113,10 +113,11 @@ class Trained:
 
     `remarks` are sentences for people, such as which images were left out; `took` says how many pictures came from
     which folder. `in_frame` says that the weights hold in the frame of the plan's reference alone: a line does not open
-    with another. `learned` are the pictures that something was learned from, or chosen by: `coe-experts evaluate` and
-    `calibrate` refuse them. None: the kind does not tell. `preprocessing` is what the training showed the network; None
-    if the kind decides. `unproven` says why the held-out figures do not prove that the expert is better than one answer
-    for all; "" if they prove it, None if nothing was measured.
+    with another. `looks` is in how many ways good parts look to an expert without a reference, each with its own
+    tensors along their first axes. `learned` are the pictures that something was learned from, or chosen by:
+    `coe-experts evaluate` and `calibrate` refuse them. None: the kind does not tell. `preprocessing` is what the
+    training showed the network; None if the kind decides. `unproven` says why the held-out figures do not prove that
+    the expert is better than one answer for all; "" if they prove it, None if nothing was measured.
     """
 
     state: dict[str, torch.Tensor]
@@ -125,6 +126,7 @@ class Trained:
     remarks: tuple[str, ...] = ()
     took: str = ""
     in_frame: bool = False
+    looks: int = 1
     learned: LearnedPictures | None = None
     preprocessing: Preprocessing | None = None
     unproven: str | None = None

@@ -101,7 +101,8 @@ class Manifest(BaseModel):
 
     `original` is the expert whose files this expert shares, or "". Format 1 has no `original`, and its weights do not
     state whose they are. With a `body`, `file` holds the expert's own tensors alone. `reference` is the checksum of the
-    reference in whose frame the expert learned, or "", or those of several (`frames`). `learned` tells which pictures
+    reference in whose frame the expert learned, or "", or those of several (`frames`); `looks` is in
+    how many ways good parts look to an expert without one. `learned` tells which pictures
     it learned from (None: nobody knows). `preprocessing` and `outputs` are None in older manifests, and where the kind
     decides. `unproven` says why its held-out figures do not prove that it is better than one answer for all; "" if they
     do, None if nobody has measured it. `licence` is that of a backbone's weights, "" if nobody has said it.
@@ -127,6 +128,7 @@ class Manifest(BaseModel):
     original: str = ""
     body: StoredFile | None = None
     reference: str = ""
+    looks: Annotated[int, Field(ge=1)] = 1
     learned: LearnedFile | None = None
     preprocessing: Preprocessing | None = None
     outputs: Outputs | None = None
@@ -177,7 +179,7 @@ class Manifest(BaseModel):
             labels=labels,
             preprocessing=self.preprocessing,
             outputs=self.outputs,
-            alternates=max(1, len(self.frames)),
+            alternates=max(self.looks, len(self.frames)),
         )
 
     def prove(self, identity: Identity | None, name: str) -> None:

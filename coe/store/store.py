@@ -54,13 +54,14 @@ class Store(StoreReader):
         outputs: Outputs | None = None,
         unproven: str | None = None,
         reference: str = "",
+        looks: int = 1,
         licence: str = "",
     ) -> Manifest:
         """Put an expert into the store, replacing the expert of the same weights, if there is one, as a whole.
 
         Give either `state`, tensors by name, which is written as safetensors with the expert's identity, or `file`,
         which is copied unchanged. `learned` are the pictures that it learned from, None if nobody knows; see
-        `Manifest` for `unproven`, `reference` and `licence`. Raises StoreError if the disk refuses.
+        `Manifest` for `unproven`, `reference`, `looks` and `licence`. Raises StoreError if the disk refuses.
         """
         if (state is None) == (file is None):
             raise StoreError(f"{weights}: give either tensors or a file")
@@ -91,6 +92,7 @@ class Store(StoreReader):
                 outputs=outputs,
                 unproven=unproven,
                 reference=reference,
+                looks=looks,
                 licence=licence,
             )
             return self._replace(manifest)

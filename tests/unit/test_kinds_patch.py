@@ -25,6 +25,7 @@ from coe.results import result_lines
 from coe.results.drawing import enlarged_pair
 from coe.store.kinds import Trained, TrainingPlan
 from coe.store.store import Store
+from experts import two_groups
 from experts.core_set import core_set
 from experts.patch import patch
 
@@ -78,17 +79,17 @@ def learned(learn: Learn) -> Trained:
     return learn([part(seed) for seed in range(12)])
 
 
-def module_of(trained: Trained) -> torch.nn.Module:
-    module = patch.skeleton(EXPERT)
+def module_of(trained: Trained, expert: Expert = EXPERT) -> torch.nn.Module:
+    module = patch.skeleton(expert)
     module.load_state_dict(trained.state)
     return module
 
 
-def judged(trained: Trained, picture: Pixels, reference: Reference | None = None) -> Finding:
-    prepared = patch.preprocess(picture, EXPERT) if reference is None else patch.compare(picture, reference, EXPERT)
+def judged(trained: Trained, picture: Pixels, reference: Reference | None = None, expert: Expert = EXPERT) -> Finding:
+    prepared = patch.preprocess(picture, expert) if reference is None else patch.compare(picture, reference, expert)
     with torch.inference_mode():
-        outputs = patch.forward(module_of(trained), torch.from_numpy(prepared.pixels[None]))
-    return patch.postprocess(outputs, [prepared], EXPERT)[0]
+        outputs = patch.forward(module_of(trained, expert), torch.from_numpy(prepared.pixels[None]))
+    return patch.postprocess(outputs, [prepared], expert)[0]
 
 
 def test_good_parts_pass_wherever_they_lie_and_a_blot_is_shown(learned: Trained) -> None:
@@ -282,6 +283,27 @@ def test_each_alternate_has_a_bank_of_its_own(learn: Learn) -> None:
     assert said(turned(101)) == ("b/two", "none")
     assert said(part(102, at=at, blot=(36, 27))) == ("b/one", "strange")
     assert said(turned(103, blot=(36, 27))) == ("b/two", "strange")
+
+
+def test_two_looks_without_a_reference_have_limits_of_their_own(learn: Learn, monkeypatch: pytest.MonkeyPatch) -> None:
+    def loose(seed: int) -> Pixels:
+        chance = np.random.default_rng(seed)
+        picture = np.full((SIDE, SIDE, 3), (150, 90, 40), np.uint8)
+        for _ in range(12):
+            at, colour = chance.integers(8, SIDE - 8, 2), chance.integers(0, 256, 3)
+            cv2.circle(picture, (int(at[0]), int(at[1])), int(chance.integers(4, 12)), colour.tolist(), -1)
+        return picture
+
+    pictures = [part(seed, at=(20, 30)) for seed in range(10)] + [loose(seed) for seed in range(8)]
+    trained = learn(pictures)
+    assert (trained.looks, trained.in_frame, trained.metrics["good_parts"]) == (2, False, 18)
+    expert = replace(EXPERT, alternates=2)
+    small = [part(seed, at=(20, 30), blot=(36, 27)) for seed in range(200, 206)]
+    assert {judged(trained, one, expert=expert).label for one in small} == {"strange"}
+    assert {judged(trained, part(seed, at=(20, 30)), expert=expert).label for seed in range(100, 104)} == {"none"}
+    assert judged(trained, loose(100), expert=expert).label == "none"
+    monkeypatch.setattr(two_groups, "smaller", lambda looks: [])
+    assert "none" in {judged(learn(pictures), one).label for one in small}, "a limit for both lets them pass"
 
 
 def test_in_the_frame_of_a_reference_the_place_counts(learn: Learn) -> None:
