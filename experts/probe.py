@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 
@@ -35,8 +36,6 @@ class Probe(BackboneKind):
     learns_turned = True
     least_of_label = 4
     stages = (2, 3, 4)
-    given = 0
-    """How many of the features, the last ones, have a scale of their own."""
     preprocessing = ARCHITECTURES["efficientnet-lite0"].preprocessing
 
     def preprocess(self, image: Image, expert: Expert) -> ExpertInput:
@@ -77,7 +76,8 @@ class Probe(BackboneKind):
         """Learn from a labelled folder; see `experts.probe_train`."""
         from experts import probe_train
 
-        return probe_train.train(self, expert, plan, progress)
+        look = partial(probe_train.seen_alone, self.features)
+        return probe_train.train(self, expert, plan, progress, look)
 
 
 probe = Probe()

@@ -6,6 +6,8 @@ good parts show no such patch.
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 
 from coe.core import Expert
@@ -23,7 +25,6 @@ class ProbePatch(Probe):
     name = "probe-patch"
     max_batch = 16
     stages = (1, 2, 3, 4)
-    given = 1
 
     def skeleton(self, expert: Expert) -> torch.nn.Module:
         """Build the network; raises ConfigError unless the input is a multiple of 8, of 64 or more."""
@@ -50,7 +51,8 @@ class ProbePatch(Probe):
         from experts import probe_patch_train, probe_train
 
         probe_patch_train.check(expert)
-        return probe_train.train(self, expert, plan, progress, probe_patch_train.seen_with_others)
+        look = partial(probe_patch_train.seen_with_others, self.both, self.least_of_label)
+        return probe_train.train(self, expert, plan, progress, look, given=1)
 
 
 probe_patch = ProbePatch()

@@ -5,6 +5,8 @@ No part is judged by its own rows: a good one lies as far off as the next good p
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 
@@ -15,9 +17,7 @@ from experts.core_set import core_set
 from experts.good_train import Scale
 from experts.logistic import Chosen, Numbers
 from experts.patch_network import ROWS
-from experts.probe import Probe
 from experts.probe_network import ProbeNetwork
-from experts.probe_patch import ProbePatch
 from experts.probe_patch_network import ProbePatchNetwork, far_off, in_deviations, squares_to
 from experts.probe_train import BATCH, Features, Learning
 
@@ -31,6 +31,9 @@ _SPREAD, _WORTH = np.array([0.1]), 10
 _NOTHING = 4.0
 """The largest squared distance of patches of length 1."""
 
+See = Callable[[torch.nn.Module, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
+"""Gives pooled features (n, d - 1) and patches (n, G, G, channels) of a batch."""
+
 
 def check(expert: Expert) -> None:
     """Raise ConfigError for an expert without a label of good parts."""
@@ -41,20 +44,20 @@ def check(expert: Expert) -> None:
         )
 
 
-def seen_with_others(kind: Probe, network: ProbeNetwork, learning: Learning) -> Features:
-    """Fill the bank and the usual deviation of a network, and return what it sees of the pictures."""
-    assert isinstance(kind, ProbePatch)
+def seen_with_others(see: See, least: int, network: ProbeNetwork, learning: Learning) -> Features:
+    """Fill the bank and the usual deviation of a network, and return what it sees of the pictures.
+
+    Raises ConfigError for fewer good parts than `least`.
+    """
     assert isinstance(network, ProbePatchNetwork)
     parts = np.unique(learning.groups[learning.good])
-    if len(parts) < kind.least_of_label:
-        raise ConfigError(
-            f"{len(parts)} good parts are too few to compare with; give {kind.least_of_label}, and better twenty"
-        )
+    if len(parts) < least:
+        raise ConfigError(f"{len(parts)} good parts are too few to compare with; give {least}, and better twenty")
     parts = parts[np.linspace(0, len(parts) - 1, min(MOST, len(parts))).round().astype(np.intp)]
-    owners = _fill_bank(kind, network, learning, parts)
+    owners = _fill_bank(see, network, learning, parts)
     pooled, squares = [], []
     for batch in learning.images.split(BATCH):
-        features, seen = kind.both(network, batch)
+        features, seen = see(network, batch)
         pooled.append(features)
         found = squares_to(seen, network.bank.float() * network.step)
         nearest = torch.full((*found.shape[:2], len(parts)), _NOTHING)
@@ -78,12 +81,12 @@ def seen_with_others(kind: Probe, network: ProbeNetwork, learning: Learning) -> 
     return without
 
 
-def _fill_bank(kind: ProbePatch, network: ProbePatchNetwork, learning: Learning, parts: Numbers) -> torch.Tensor:
+def _fill_bank(see: See, network: ProbePatchNetwork, learning: Learning, parts: Numbers) -> torch.Tensor:
     """Write the bank of patches of the good parts of these numbers into a network; return whose each row is (ROWS,)."""
     places = np.flatnonzero(learning.good & np.isin(learning.groups, parts))
     rows, owners = [], []
     for place in places:
-        seen = kind.both(network, learning.images[place : place + 1])[1].flatten(0, 2)
+        seen = see(network, learning.images[place : place + 1])[1].flatten(0, 2)
         thinned = seen[:: -(-len(places) * len(seen) // _CANDIDATES)]
         rows.append(thinned)
         owners.append(torch.full((len(thinned),), int(np.searchsorted(parts, learning.groups[place]))))

@@ -20,11 +20,10 @@ from coe.errors import ConfigError
 from coe.rates import tolerance_factor
 from coe.store.kinds import Progress, Trained, TrainingPlan
 from experts import two_groups
-from experts.backbone import load_backbone
+from experts.backbone import BackboneKind, load_backbone
 from experts.classifier_train import HeldAnswers, computing
 from experts.labelled_folder import LabelledImages, read
 from experts.logistic import Chosen, LinearHead, Numbers, Places, calibrated, judged_by_others, mean_loss
-from experts.probe import Probe
 from experts.probe_network import EXAMPLES, ProbeNetwork, distances_of
 from experts.proof import unproven_answers
 from experts.taken import DataPart, TakenPictures
@@ -64,20 +63,25 @@ class _Seen:
     groups: Places
 
 
-def seen_alone(kind: Probe, module: ProbeNetwork, learning: Learning) -> Features:
-    """Return the features of pictures of which none depends on the others."""
-    features = torch.cat([kind.features(module, batch) for batch in learning.images.split(BATCH)]).double().numpy()
+def seen_alone(
+    see: Callable[[torch.nn.Module, torch.Tensor], torch.Tensor], module: ProbeNetwork, learning: Learning
+) -> Features:
+    """Return the features of pictures of which none depends on the others, as `see` gives them of a batch."""
+    features = torch.cat([see(module, batch) for batch in learning.images.split(BATCH)]).double().numpy()
     return lambda _: features
 
 
 def train(
-    kind: Probe,
+    kind: BackboneKind,
     expert: Expert,
     plan: TrainingPlan,
     progress: Progress,
-    look: Callable[[Probe, ProbeNetwork, Learning], Features] = seen_alone,
+    look: Callable[[ProbeNetwork, Learning], Features],
+    given: int = 0,
 ) -> Trained:
-    """Learn; raises ConfigError as `labelled_folder.read`, for frozen parts, and for labels with the same pictures."""
+    """Learn from what `look` sees, whose last `given` features have a scale of their own.
+
+    Raises ConfigError as `labelled_folder.read`, for frozen parts, and for labels with the same pictures."""
     if plan.freeze:
         raise ConfigError(f"expert '{expert.id}': all but the head of kind '{kind.name}' is frozen; leave 'freeze' out")
     with computing(plan.threads), torch.random.fork_rng(devices=[]), torch.inference_mode():
@@ -90,10 +94,10 @@ def train(
         parts = read(kind, expert, replace(plan, held_out=0.0), taken)
         _refuse_same(taken, expert)
         learning = _joined(parts.training, parts.choosing)
-        turns, count, given = TURNS if plan.turned else 1, len(expert.labels), kind.given
+        turns, count = TURNS if plan.turned else 1, len(expert.labels)
         labels, groups = (np.tile(one, turns) for one in (learning.labels.numpy(), _numbers(taken)))
         good = np.isin(labels, [expert.labels.index(one) for one in Answers.of_labels(expert).good])
-        features = look(kind, module, Learning(turned(learning.images, turns), labels, groups, good))
+        features = look(module, Learning(turned(learning.images, turns), labels, groups, good))
         others = judged_by_others(features, labels, groups, count, plan.seed, given)
         temperature, bias = calibrated(others, labels)
         seen = _Seen(features(np.zeros(len(labels), np.bool_)), labels, groups)
@@ -146,7 +150,7 @@ def _numbers(taken: TakenPictures) -> Places:
     return np.array([known[digest] for digest in digests], np.intp)
 
 
-def _outputs(kind: Probe, module: ProbeNetwork, images: torch.Tensor) -> torch.Tensor:
+def _outputs(kind: BackboneKind, module: ProbeNetwork, images: torch.Tensor) -> torch.Tensor:
     return torch.cat([kind.forward(module, batch) for batch in images.split(BATCH)])
 
 

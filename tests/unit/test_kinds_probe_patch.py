@@ -96,7 +96,7 @@ def test_a_good_part_is_not_judged_by_its_own_rows_nor_by_those_that_are_out(tra
     images = torch.from_numpy(np.stack([probe_patch.preprocess(one, EXPERT).pixels for one in pictures]))
     learning = Learning(images, np.array([1] * 6 + [0] * 3), np.arange(9), np.arange(9) < 6)
     with torch.inference_mode():
-        features = probe_patch_train.seen_with_others(probe_patch, module, learning)
+        features = probe_patch_train.seen_with_others(probe_patch.both, 4, module, learning)
         one_out = features(np.arange(9) == 0)[:, -1]
         own = module.deviations(probe_patch.both(module, images)[1])[:, 0].numpy()
         column = features(np.zeros(9, np.bool_))[:, -1]
