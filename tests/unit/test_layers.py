@@ -105,7 +105,8 @@ def imports(path: Path, *, lazy: bool = True) -> Iterator[tuple[int, str]]:
             # `from coe.board import rules` names a module, `from coe.board.rules import load` names it already.
             for alias in node.names:
                 full = f"{node.module}.{alias.name}"
-                yield node.lineno, full if full.removeprefix("coe.") in MODULES else str(node.module)
+                is_module = full.removeprefix("coe.") in MODULES or node.module == "experts"
+                yield node.lineno, full if is_module else str(node.module)
         elif isinstance(node, ast.Call) and _imports(node.func):
             yield from ((node.lineno, str(one.value)) for one in node.args[:1] if isinstance(one, ast.Constant))
 
