@@ -17,6 +17,7 @@ from tiny_line import TINY, fill
 
 from coe.board import rules
 from coe.lab.workloads import synthetic
+from coe.prepare import backbones
 from coe.prepare.prepare import Preparer
 from coe.store.store import Store
 
@@ -54,6 +55,13 @@ def built_once(tmp_path_factory: pytest.TempPathFactory) -> Build:
         return folder
 
     return build
+
+
+@pytest.fixture(scope="session")
+def backbone(built_once: Build) -> Path:
+    """The file of the packaged backbone; do not change it."""
+    store = Store(built_once("backbone", lambda folder: backbones.add_packaged(Store(folder), "efficientnet-lite0")))
+    return store.path("backbones/efficientnet-lite0")
 
 
 @pytest.fixture(scope="session")

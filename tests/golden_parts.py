@@ -92,6 +92,12 @@ def moved(picture: Pixels, right: float = 0.0, down: float = 0.0, degrees: float
     return np.asarray(cv2.warpAffine(picture, motion, (width, height), borderMode=cv2.BORDER_REPLICATE), np.uint8)
 
 
+def good(seed: int) -> Pixels:
+    """Return a good part as a camera sees it: a little moved, with noise."""
+    right, down = np.random.default_rng(seed).integers(-3, 4, 2)
+    return moved(noisy(part(), seed), float(right), float(down))
+
+
 def noisy(picture: Pixels, seed: int, levels: float = 3.0) -> Pixels:
     """Return the picture with the noise of a camera."""
     noise = np.random.default_rng(seed).normal(0, levels, picture.shape)

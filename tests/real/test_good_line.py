@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from golden_parts import bad, moved, noisy, part
+from golden_parts import bad, good, moved, noisy, part
 from PIL import Image
 from tiny_line import Call
 
@@ -30,11 +30,6 @@ def save(folder: Path, pictures: Iterable[np.ndarray]) -> None:
     folder.mkdir(parents=True)
     for number, pixels in enumerate(pictures):
         Image.fromarray(pixels).save(folder / f"{number:02d}.png")
-
-
-def good(seed: int) -> np.ndarray:
-    right, down = np.random.default_rng(seed).integers(-3, 4, 2)
-    return moved(noisy(part(), seed), float(right), float(down))
 
 
 @pytest.fixture

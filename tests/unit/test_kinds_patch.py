@@ -19,7 +19,7 @@ from coe.cli import experts_command
 from coe.core import Expert, Finding, Request, Result, Verdict
 from coe.errors import ConfigError, StoreError
 from coe.pictures.image_source import Reference
-from coe.prepare import backbones, learning
+from coe.prepare import learning
 from coe.prepare.fold import fold
 from coe.results import result_lines
 from coe.results.drawing import enlarged_pair
@@ -52,12 +52,6 @@ def saved(folder: Path, pictures: Sequence[Pixels | NDArray[np.uint16]]) -> Path
     for number, picture in enumerate(pictures):
         cv2.imwrite(str(folder / f"{number:02}.png"), picture[:, :, ::-1])
     return folder
-
-
-@pytest.fixture(scope="module")
-def backbone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    store = Store(tmp_path_factory.mktemp("backbones"))
-    return store.path(backbones.add_packaged(store, "efficientnet-lite0").manifest.id)
 
 
 Learn = Callable[..., Trained]

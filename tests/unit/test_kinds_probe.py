@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from golden_parts import bad, moved, noisy, part
+from golden_parts import bad, good, moved, noisy, part
 from PIL import Image
 from safetensors.torch import save_file
 from tiny_line import Call, Said
@@ -27,17 +27,6 @@ from experts.probe import probe
 from experts.probe_train import turned
 
 EXPERT = Expert("u1", "probe", ("bad", "ok"), 64, "b/u1", frozenset({"bad"}))
-
-
-@pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    store = Store(tmp_path_factory.mktemp("store"))
-    return store.path(backbones.add_packaged(store, "efficientnet-lite0").manifest.id)
-
-
-def good(seed: int) -> np.ndarray:
-    right, down = np.random.default_rng(seed).integers(-3, 4, 2)
-    return moved(noisy(part(), seed), float(right), float(down))
 
 
 def holed(seed: int) -> np.ndarray:
@@ -75,8 +64,8 @@ def look(trained: Trained, *pictures: np.ndarray) -> list[Finding]:
 
 
 @pytest.fixture(scope="module")
-def trained(start: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    return learn(folder(tmp_path_factory.mktemp("data")), start)
+def trained(backbone: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    return learn(folder(tmp_path_factory.mktemp("data")), backbone)
 
 
 def test_ten_pictures_of_each_label_teach_what_tells_them_apart(trained: Trained) -> None:
@@ -111,18 +100,18 @@ def test_outputs_that_are_no_numbers_give_no_finding() -> None:
         probe.postprocess(torch.full((1, 3), torch.nan), [probe.preprocess(part(), EXPERT)], EXPERT)
 
 
-def test_held_out_pictures_are_measured_if_the_folder_has_them(start: Path, tmp_path: Path) -> None:
+def test_held_out_pictures_are_measured_if_the_folder_has_them(backbone: Path, tmp_path: Path) -> None:
     folder(tmp_path / "train", 6)
     saved(tmp_path / "val", "ok", *(good(seed) for seed in range(60, 63)))
     saved(tmp_path / "val", "bad", *(holed(seed) for seed in range(160, 162)))
-    assert learn(tmp_path, start).metrics["held_out"] == 5
+    assert learn(tmp_path, backbone).metrics["held_out"] == 5
 
 
-def test_a_picture_of_another_part_and_few_pictures_are_named(start: Path, tmp_path: Path) -> None:
+def test_a_picture_of_another_part_and_few_pictures_are_named(backbone: Path, tmp_path: Path) -> None:
     data = folder(tmp_path, 8)
     Image.fromarray(np.random.default_rng(1).integers(0, 255, (160, 160, 3)).astype(np.uint8)).save(data / "ok/odd.png")
     shutil.copy(data / "ok/01.png", data / "bad/copy.png")
-    said = " ".join(learn(data, start).remarks)
+    said = " ".join(learn(data, backbone).remarks)
     assert "ok/odd.png" in said
     assert "8 pictures" not in said.partition("only")[0]
     assert "only 9 pictures of 'ok'" in said
@@ -135,46 +124,46 @@ def other(seed: int) -> np.ndarray:
     return noisy(picture, seed)
 
 
-def test_good_pictures_of_another_part_that_are_many_are_named(start: Path, tmp_path: Path) -> None:
+def test_good_pictures_of_another_part_that_are_many_are_named(backbone: Path, tmp_path: Path) -> None:
     data = folder(tmp_path, 12)
-    assert not [remark for remark in learn(data, start).remarks if "another part" in remark]
+    assert not [remark for remark in learn(data, backbone).remarks if "another part" in remark]
     for number in range(8):
         Image.fromarray(other(number)).save(data / "ok" / f"other{number}.png")
-    (told,) = [remark for remark in learn(data, start).remarks if "another part" in remark]
+    (told,) = [remark for remark in learn(data, backbone).remarks if "another part" in remark]
     assert "ok/other0.png, ok/other1.png, ok/other2.png and 5 more" in told
 
 
-def test_several_labels(start: Path, tmp_path: Path) -> None:
+def test_several_labels(backbone: Path, tmp_path: Path) -> None:
     data = saved(folder(tmp_path), "gone", *(noisy(np.full((160, 160, 3), 90, np.uint8), seed) for seed in range(10)))
     labels = ("bad", "gone", "ok")
-    metrics = learn(data, start, replace(EXPERT, labels=labels)).metrics
+    metrics = learn(data, backbone, replace(EXPERT, labels=labels)).metrics
     assert metrics["held_out"] == 30
     assert metrics["accuracy"] > 0.9
 
 
-def test_what_cannot_be_learned_is_refused_in_a_sentence(start: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_learned_is_refused_in_a_sentence(backbone: Path, tmp_path: Path) -> None:
     once = saved(saved(tmp_path / "once", "ok", *(good(seed) for seed in range(5))), "bad", holed(1))
     with pytest.raises(ConfigError, match="one image of 'bad'"):
-        learn(once, start)
+        learn(once, backbone)
     same = saved(saved(tmp_path / "same", "ok", *(good(seed) for seed in range(5))), "bad", good(1), good(2))
     with pytest.raises(ConfigError, match="all pictures of 'bad' stand under 'ok'"):
-        learn(same, start)
+        learn(same, backbone)
     with pytest.raises(ConfigError, match="pretrained"):
         learn(once, None)
     with pytest.raises(ConfigError, match="leave 'freeze' out"):
-        learn(once, start, freeze=("backbone",))
+        learn(once, backbone, freeze=("backbone",))
     with pytest.raises(ConfigError, match="too small"):
         probe.skeleton(replace(EXPERT, input_size=16))
 
 
-def test_grey_pictures_are_learned_and_those_of_16_bits_ask_which_bits_count(start: Path, tmp_path: Path) -> None:
+def test_grey_pictures_are_learned_and_those_of_16_bits_ask_which_bits_count(backbone: Path, tmp_path: Path) -> None:
     data = saved(tmp_path, "ok", *(good(seed).mean(axis=2).astype(np.uint8) for seed in range(4)))
     saved(data, "bad", *(holed(seed).mean(axis=2).astype(np.uint8) for seed in range(4)))
-    assert learn(data, start).metrics["held_out"] == 8
+    assert learn(data, backbone).metrics["held_out"] == 8
     Image.fromarray(good(9).mean(axis=2).astype(np.uint16) * 16).save(data / "ok" / "deep.png")
     with pytest.raises(ConfigError, match=r"deep\.png.*bits"):
-        learn(data, start)
-    assert learn(data, start, bits=12).metrics["held_out"] == 9
+        learn(data, backbone)
+    assert learn(data, backbone, bits=12).metrics["held_out"] == 9
 
 
 def test_turned_parts_are_learned_turned() -> None:

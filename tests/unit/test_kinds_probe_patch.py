@@ -8,31 +8,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from golden_parts import moved, noisy, part
+from golden_parts import good
 from PIL import Image
 
 from coe.core import Expert, Finding
 from coe.errors import ConfigError
-from coe.prepare import backbones
 from coe.store.kinds import Trained, TrainingPlan
-from coe.store.store import Store
 from experts import probe_patch_train
 from experts.probe_patch import probe_patch
 from experts.probe_patch_network import MOST, ProbePatchNetwork
 from experts.probe_train import Learning
 
 EXPERT = Expert("u1", "probe-patch", ("bad", "ok"), 64, "b/u1", frozenset({"bad"}))
-
-
-@pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    store = Store(tmp_path_factory.mktemp("store"))
-    return store.path(backbones.add_packaged(store, "efficientnet-lite0").manifest.id)
-
-
-def good(seed: int) -> np.ndarray:
-    right, down = np.random.default_rng(seed).integers(-3, 4, 2)
-    return moved(noisy(part(), seed), float(right), float(down))
 
 
 def blotted(seed: int) -> np.ndarray:
@@ -53,8 +40,8 @@ def folder(root: Path, count: int) -> Path:
     return root
 
 
-def learn(data: Path, start: Path, expert: Expert = EXPERT) -> Trained:
-    plan = TrainingPlan(data, data, epochs=1, batch=1, learning_rate=1e-3, threads=1, init=start)
+def learn(data: Path, backbone: Path, expert: Expert = EXPERT) -> Trained:
+    plan = TrainingPlan(data, data, epochs=1, batch=1, learning_rate=1e-3, threads=1, init=backbone)
     return probe_patch.train(expert, plan, lambda *_: None)
 
 
@@ -68,8 +55,8 @@ def look(trained: Trained, *pictures: np.ndarray) -> list[Finding]:
 
 
 @pytest.fixture(scope="module")
-def trained(start: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    return learn(folder(tmp_path_factory.mktemp("data"), 10), start)
+def trained(backbone: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    return learn(folder(tmp_path_factory.mktemp("data"), 10), backbone)
 
 
 def test_defects_of_which_no_two_are_alike_are_told(trained: Trained) -> None:
@@ -107,11 +94,11 @@ def test_a_good_part_is_not_judged_by_its_own_rows_nor_by_those_that_are_out(tra
     assert column.max() <= MOST
 
 
-def test_what_cannot_be_learned_is_refused_in_a_sentence(start: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_learned_is_refused_in_a_sentence(backbone: Path, tmp_path: Path) -> None:
     data = folder(tmp_path / "few", 3)
     with pytest.raises(ConfigError, match="3 good parts"):
-        learn(data, start)
+        learn(data, backbone)
     with pytest.raises(ConfigError, match="none of its labels"):
-        learn(data, start, replace(EXPERT, reject=frozenset({"bad", "ok"})))
+        learn(data, backbone, replace(EXPERT, reject=frozenset({"bad", "ok"})))
     with pytest.raises(ConfigError, match="multiple of 8"):
         probe_patch.skeleton(replace(EXPERT, input_size=100))
