@@ -93,6 +93,7 @@ def train(
         taken = TakenPictures(plan.data)
         parts = read(kind, expert, replace(plan, held_out=0.0), taken)
         _refuse_same(taken, expert)
+        _refuse_alike(taken, expert)
         learning = _joined(parts.training, parts.choosing)
         turns, count = TURNS if plan.turned else 1, len(expert.labels)
         labels, groups = (np.tile(one, turns) for one in (learning.labels.numpy(), _numbers(taken)))
@@ -201,6 +202,17 @@ def _refuse_same(taken: TakenPictures, expert: Expert) -> None:
                     f"expert '{expert.id}': all pictures of '{label}' stand under '{other}' as well, so nothing tells "
                     "the two apart; take them out of the folder in which they are wrong"
                 )
+
+
+def _refuse_alike(taken: TakenPictures, expert: Expert) -> None:
+    """Raise ConfigError for labels whose pictures are all the same one: no other could judge it."""
+    learned = [p for p in taken.pictures if p.part in (DataPart.TRAINING, DataPart.CHOOSING)]
+    given = {label: [p.digests.pixels for p in learned if p.label == label] for label in expert.labels}
+    if alike := [f"'{label}' ({len(digests)})" for label, digests in given.items() if len(set(digests)) == 1]:
+        raise ConfigError(
+            f"expert '{expert.id}': all pictures of {' and '.join(alike)} are the same one; give different ones, of as "
+            "many parts"
+        )
 
 
 def _remarks(taken: TakenPictures, expert: Expert, distances: Numbers, features: Numbers) -> list[str]:

@@ -148,6 +148,9 @@ def test_what_cannot_be_learned_is_refused_in_a_sentence(backbone: Path, tmp_pat
     same = saved(saved(tmp_path / "same", "ok", *(good(seed) for seed in range(5))), "bad", good(1), good(2))
     with pytest.raises(ConfigError, match="all pictures of 'bad' stand under 'ok'"):
         learn(same, backbone)
+    alike = saved(saved(tmp_path / "alike", "ok", *[good(1)] * 5), "bad", *(holed(seed) for seed in range(5)))
+    with pytest.raises(ConfigError, match=r"'ok' \(5\)"):
+        learn(alike, backbone)
     with pytest.raises(ConfigError, match="pretrained"):
         learn(once, None)
     with pytest.raises(ConfigError, match="leave 'freeze' out"):
