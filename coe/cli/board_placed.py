@@ -134,7 +134,7 @@ def placed(  # noqa: PLR0913
             confirm(placements, file, how, yes=yes, in_pixels=in_pixels)
         library = read_library(Path(LIBRARY)) if Path(LIBRARY).is_file() else ()
         edge = None if outline is None else read_outline(outline)
-        fitted = with_bom(file.placements, bom)
+        fitted = with_bom(file.placements, bom, dialect or "generic")
         words = ["--placements", str(placements), "--dialect", dialect or "generic", "--units", str(file.units)]
         words += [] if bom is None else ["--bom", str(bom)]
         words += [] if bottom_x is None else ["--bottom-x", bottom_x, "--bottom-angle", str(bottom_angle)]

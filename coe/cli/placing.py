@@ -131,16 +131,16 @@ def layout_of(
     file = read_file(placements, dialect or "generic", units or "", checked.placement_file)
     if dialect is None or units is None:
         confirm(placements, file, checked.placement_file, yes=yes)
-    return lay_out(checked, with_bom(file.placements, bom), described)
+    return lay_out(checked, with_bom(file.placements, bom, dialect or "generic"), described)
 
 
-def with_bom(placements: Sequence[Placement], bom: Path | None) -> Sequence[Placement]:
+def with_bom(placements: Sequence[Placement], bom: Path | None, dialect: str) -> Sequence[Placement]:
     """Join placements with a BOM, and say which parts stand in one of the two files alone."""
     if bom is None:
         return placements
     from coe.placement import join, read_bom
 
-    joined = join(placements, read_bom(bom))
+    joined = join(placements, read_bom(bom, dialect))
     for what, refdes in (
         ("not fitted", joined.not_fitted),
         ("only in the placement file", joined.only_placed),

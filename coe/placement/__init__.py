@@ -24,18 +24,25 @@ if TYPE_CHECKING:
     from coe.placement.board_pictures import BoardPicture, read_board, serial_of
     from coe.placement.board_recipe import BoardRecipe, parse_recipe, read_recipe
     from coe.placement.board_view import BoardView
-    from coe.placement.bom import BomJoin, BomPart, join, read_bom
+    from coe.placement.bom_join import BomJoin, BomPart, join
+    from coe.placement.cad_files import (
+        DIALECTS,
+        CadDialect,
+        parse_bom,
+        parse_placements,
+        read_bom,
+        read_file,
+        read_placements,
+    )
     from coe.placement.crops import crop, outline
-    from coe.placement.dialects import Dialect, Side, Units
     from coe.placement.location import Location, locate
     from coe.placement.overlay_picture import overlay
-    from coe.placement.placement_file import Placement, PlacementFile
-    from coe.placement.placements import parse_placements, read_file, read_placements
+    from coe.placement.placement_file import Placement, PlacementFile, Side, Units
     from coe.placement.wrong_ways import blind_to, warnings_of
 
 # In this order, so that whoever needs no picture waits for no OpenCV.
 _MODULES = (
-    *("dialects", "placements", "bom", "board_recipe", "board_layout", "board_view"),
+    *("placement_file", "bom_join", "cad_files", "board_recipe", "board_layout", "board_view"),
     *("crops", "wrong_ways", "location", "overlay_picture", "board_pictures"),
 )
 __all__ = [
@@ -46,7 +53,7 @@ __all__ = [
     "BomJoin",
     "BomPart",
     "Bottom",
-    "Dialect",
+    "CadDialect",
     "Layout",
     "Location",
     "Placement",
@@ -61,6 +68,7 @@ __all__ = [
     "locate",
     "outline",
     "overlay",
+    "parse_bom",
     "parse_placements",
     "parse_recipe",
     "read_board",
@@ -74,6 +82,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "Dialect":  # where packages with dialects of their own look for it
+        return type(import_module("coe.placement.cad_files").DIALECTS["generic"])
     for module in _MODULES if name in __all__ else ():
         home = import_module(f"coe.placement.{module}")
         if name in vars(home):

@@ -13,10 +13,9 @@ from math import dist
 
 from coe.errors import ConfigError
 from coe.placement.board_layout import Bottom
-from coe.placement.dialects import Side
 from coe.placement.package_sizes import NamedSize, size_of
 from coe.placement.panel_split import pattern_of
-from coe.placement.placement_file import Placement
+from coe.placement.placement_file import Placement, Side
 from coe.placement.recipe_spec import Look
 
 _FIDUCIAL = re.compile(r"fid|fd\d|fm\d", re.IGNORECASE)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from coe import strict_yaml
-from coe.placement.dialects import Dialect, Side
+from coe.placement.placement_file import Side
 from coe.strict_model import StrictModel, of_yaml
 
 Shift = Annotated[float, Field(ge=-10_000, le=10_000, allow_inf_nan=False)]
@@ -32,17 +31,6 @@ class FileForm(StrictModel):
     offset: tuple[Shift, Shift] = (0.0, 0.0)
     side: Side | None = None
     rotation: Annotated[float, Field(ge=-360, le=360, allow_inf_nan=False)] | None = None
-
-    def applied_to(self, dialect: Dialect) -> Dialect:
-        """Return a dialect with these columns and words."""
-        if not self.columns and not self.sides:
-            return dialect
-        columns: dict[str, tuple[str, ...]] = dict(dialect.columns)
-        columns.update({field: (name,) for field, name in self.columns.items()})
-        words = {word.casefold(): side for word, side in self.sides.items()}
-        # Who names columns means a table that has a header.
-        is_table = dialect.header or bool(self.columns)
-        return replace(dialect, columns=columns, sides={**dialect.sides, **words}, header=is_table)
 
 
 def read_form(path: Path) -> FileForm:

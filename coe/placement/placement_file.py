@@ -4,11 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-
-from coe.placement.dialects import Side, Units
+from enum import StrEnum
 
 FARTHEST_MM = 10_000.0
 """Coordinates beyond it are refused: no board is as large."""
+
+
+class Side(StrEnum):
+    """A side of a board."""
+
+    TOP = "top"
+    BOTTOM = "bottom"
+
+
+class Units(StrEnum):
+    """The unit of a file's coordinates."""
+
+    MM = "mm"
+    UM = "um"
+    MIL = "mil"
+    INCH = "inch"
+
+    @property
+    def mm(self) -> float:
+        """The length of one unit in mm."""
+        return {Units.MM: 1.0, Units.UM: 0.001, Units.MIL: 0.0254, Units.INCH: 25.4}[self]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from coe.board.rules import Rules
 from coe.errors import ConfigError, did_you_mean
-from coe.placement.dialects import Side
+from coe.placement.placement_file import Side
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.text_checks import Spelt, SpeltText, Text, Word
 from coe.strict_model import StrictModel

@@ -13,7 +13,7 @@ from coe.board.rules import Rules
 from coe.errors import ConfigError
 from coe.placement import Bottom, Layout, blind_to, join, lay_out, parse_placements, parse_recipe, warnings_of
 from coe.placement.board_layout import BottomAngle, BottomX
-from coe.placement.bom import parse_bom
+from coe.placement.cad_files import parse_bom
 from coe.serve.database.tables import NAME
 from coe.strict_model import Name, StrictModel
 from coe.visible import is_visible
@@ -86,5 +86,5 @@ def _layout(whole: WholeBoard) -> Layout:
     recipe, raw = parse_recipe(RECIPE_FILE, whole.recipe.encode()), whole.placements.encode()
     placements = parse_placements(Path(whole.file), raw, whole.dialect, whole.units, recipe.placement_file)
     if whole.bom:
-        placements = join(placements, parse_bom(Path("bom.csv"), whole.bom.encode())).placements
+        placements = join(placements, parse_bom(Path("bom.csv"), whole.bom.encode(), whole.dialect)).placements
     return lay_out(recipe, placements, bottom)

@@ -8,7 +8,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 from sqlalchemy import Connection
 
 from coe.core import Verdict
-from coe.placement.dialects import Side
+from coe.placement.placement_file import Side
 from coe.serve.database import board_rows, decisions, recipe_versions
 from coe.serve.database.blind import Face
 from coe.serve.database.board_rows import Board, NewBoard

@@ -17,7 +17,7 @@ from serving import activated
 from tiny_line import TINY
 from waiting import eventually
 
-from coe.placement.dialects import Side
+from coe.placement.placement_file import Side
 from coe.serve.clock import Clocks, microseconds, now_us
 from coe.serve.database import board_rows, call_rows, event_log, fault_log, views
 from coe.serve.database.board_rows import Board, NewBoard

@@ -12,7 +12,7 @@ from tiny_line import TINY
 from whole_boards import WHOLE
 
 from coe.core import Verdict
-from coe.placement.dialects import Side
+from coe.placement.placement_file import Side
 from coe.serve.bridge.cfx import CfxFormat
 from coe.serve.bridge.cfx_endpoint import time_span
 from coe.serve.bridge.outbox_relay import envelope_of

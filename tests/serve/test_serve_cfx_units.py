@@ -16,7 +16,7 @@ from whole_boards import whole_of
 
 from coe.core import Verdict
 from coe.placement import Placement
-from coe.placement.dialects import Side
+from coe.placement.placement_file import Side
 from coe.serve.bridge.cfx import CfxFormat
 from coe.serve.bridge.cfx_endpoint import PUBLISHED
 from coe.serve.bridge.sinks import Origin, Sign, StationStatus

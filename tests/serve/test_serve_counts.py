@@ -17,7 +17,7 @@ from sqlalchemy import Connection, MetaData, insert, select
 from thorough import THOROUGH
 
 from coe.core import Verdict
-from coe.placement.dialects import Side
+from coe.placement.placement_file import Side
 from coe.serve.clock import HOUR_US, hour_of
 from coe.serve.database import board_rows, call_rows, decisions, escape_rows, hourly, verifications
 from coe.serve.database.board_rows import Board, NewBoard

@@ -16,7 +16,7 @@ from sqlalchemy.exc import IntegrityError
 
 from coe.core import Verdict
 from coe.errors import ConfigError
-from coe.placement.dialects import Side
+from coe.placement.placement_file import Side
 from coe.serve.database import (
     audit,
     board_rows,

@@ -13,7 +13,7 @@ from sqlalchemy import event, text
 from sqlalchemy.engine import Engine
 
 from coe.core import Verdict
-from coe.placement.dialects import Side
+from coe.placement.placement_file import Side
 from coe.serve.benchmark import past_boards
 from coe.serve.benchmark.benchmark_boards import PAGES
 from coe.serve.clock import hour_of, now_us

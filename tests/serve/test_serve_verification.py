@@ -10,7 +10,7 @@ import httpx
 from serve_rows import NOON, accepted, blind_audit, decided, decision, late, ng, read, the, write
 from serving import Served, client_of, hand_in, problem
 
-from coe.placement.dialects import Side
+from coe.placement.placement_file import Side
 from coe.serve.clock import now_us
 from coe.serve.database import audit, board_rows, call_queue, decisions, event_log, keys, verifications
 from coe.serve.database.call_rows import NewCall

@@ -19,10 +19,10 @@ from coe.core import FailureKind, Verdict
 from coe.errors import ImageError, RulesError
 from coe.placement import Layout, blind_to, crop, locate, overlay, read_board, warnings_of
 from coe.placement.board_layout import Bottom
-from coe.placement.dialects import Side
 from coe.placement.fiducials import discs
 from coe.placement.fit import Fit, affine, fitted, residual_um, similarity
 from coe.placement.overlay_picture import heading_lines
+from coe.placement.placement_file import Side
 
 LAYOUT = layout()
 POINTS = np.array(list(FIDUCIALS.values()))

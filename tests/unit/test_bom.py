@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from coe.cad.bom import designators
 from coe.errors import ConfigError
 from coe.placement import Placement, Side, join, read_bom
-from coe.placement.bom import designators
 
 
 @pytest.mark.parametrize(

@@ -150,14 +150,14 @@ def test_the_engine_imports_none_of_the_annexes() -> None:
 
 
 def test_a_line_needs_nothing_of_what_prepares_it() -> None:
-    """`coe-inspect` and the API load none of the packages that experts and boxes are prepared with."""
+    """`coe-inspect` and the API import no package that prepares experts and boxes, or reads files of a CAD program."""
     reached, new = set[str](), {module for module in MODULES if re.match(r"$|inspector|cli\.inspect|testing", module)}
     while new:
         reached |= new
         names = {name.removeprefix("coe.") for module in new for _, name in imports(MODULES[module])}
         new = (names & MODULES.keys()) - reached
     assert {"runtime.engine", "scheduler.controller", "store.store"} <= reached
-    assert not {module for module in reached if top(module) in {"prepare", "annotations", "calibrate", "profiler"}}
+    assert not {top(module) for module in reached} & {"prepare", "annotations", "calibrate", "profiler", "cad"}
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:

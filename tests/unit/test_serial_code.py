@@ -18,7 +18,7 @@ from coe.cli.inspect_source import WholeBoards
 from coe.core import Verdict
 from coe.errors import ConfigError, RulesError
 from coe.placement import Layout, read_board
-from coe.placement.dialects import Side
+from coe.placement.placement_file import Side
 from coe.serve.worker.items import Items, Whole
 from coe.serve.worker.locating import locate
 

@@ -15,7 +15,7 @@ import numpy as np
 from sqlalchemy import Connection, func, insert, select
 
 from coe.core import Verdict
-from coe.placement.dialects import Side
+from coe.placement.placement_file import Side
 from coe.serve.clock import HOUR_US, SECOND_US, hour_of
 from coe.serve.database import audit, counts, tables, tallies
 from coe.serve.database.connecting import Database

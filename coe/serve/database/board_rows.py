@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import BindParameter, Connection, bindparam, func, insert, select, union_all, update
 
 from coe.core import Verdict
-from coe.placement.dialects import Side
+from coe.placement.placement_file import Side
 from coe.serve.database import event_log
 from coe.serve.database.event_log import NewEvent
 from coe.serve.database.row_types import columns, found, in_turn, record, records, shown

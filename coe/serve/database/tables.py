@@ -27,7 +27,7 @@ from sqlalchemy import (
 )
 
 from coe.core import Verdict
-from coe.placement.dialects import Side
+from coe.placement.placement_file import Side
 from coe.serve.enums import (
     ActivationState,
     BoardState,

@@ -10,13 +10,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from coe.cad.cad_tables import lines_of
 from coe.errors import ImageError
 from coe.files import replacing, writing
 from coe.pictures.finding import EXTENSIONS
 from coe.pictures.formats import format_of, pixels_in
 from coe.pictures.image_source import ImageSource
-from coe.placement.bom import parse_bom
-from coe.placement.cad_tables import lines_of
+from coe.placement.cad_files import parse_bom
 from coe.serve.gate.operations import ENGINEER, OperationRouter, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
 from coe.serve.gate.request_data import whole_body

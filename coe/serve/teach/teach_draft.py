@@ -22,7 +22,7 @@ from coe.files import write_atomically
 from coe.pictures.finding import EXTENSIONS
 from coe.pictures.photo_split import SPLIT
 from coe.placement import Bottom, Layout, Placement, PlacementFile, join, lay_out, read_bom, read_file, read_recipe
-from coe.placement.bom import BomJoin
+from coe.placement.bom_join import BomJoin
 from coe.placement.file_form import FileForm
 from coe.strict_model import StrictModel, of_json
 
@@ -155,7 +155,7 @@ class BoardDraft:
         if self.placements is None:
             raise ConfigError("there is no placement file yet; add it among the files")
         file = read_file(self.placements, state.dialect, state.units, self.form)
-        return Read(file, None if self.bom is None else join(file.placements, read_bom(self.bom)))
+        return Read(file, None if self.bom is None else join(file.placements, read_bom(self.bom, state.dialect)))
 
     @property
     def layout(self) -> Layout:

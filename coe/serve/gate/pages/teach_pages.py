@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 
 from coe.board import calibration_file, rules
 from coe.errors import CoeError
-from coe.placement.dialects import DIALECTS, Units
+from coe.placement import DIALECTS, Units
 from coe.serve.gate.operations import ENGINEER, Visit
 from coe.serve.gate.pages.rendering import PageRouter, Shown
 from coe.serve.gate.problems import not_found

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from coe.placement.dialects import plain
+from coe.cad.vocabulary import plain
 from coe.text_table import TextLine
 
 SEPARATORS = (",", ";", "\t", "!", "|", None)

@@ -6,11 +6,12 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from coe.cad.placement_header import PlacementHeader
+from coe.cad.placement_rows import PlacementRow
+from coe.cad.vocabulary import COLUMNS, MIRRORED, MIRRORS, Vocabulary, plain
 from coe.errors import ConfigError
-from coe.placement.dialects import MIRRORED, MIRRORS, TABLE, Dialect, Side, plain
 from coe.placement.file_form import FileForm
-from coe.placement.placement_header import PlacementHeader
-from coe.placement.placement_rows import PlacementRow
+from coe.placement.placement_file import Side
 
 _LIKE_A_SIDE = re.compile("side|layer|mirror|face|bottom", re.IGNORECASE)
 _OTHER_WORDS = ("comp", "solder", "alt")
@@ -21,7 +22,7 @@ _MOST_TOLD = 5
 class PlacementSides:
     """What tells the sides in one file."""
 
-    def __init__(self, path: Path, dialect: Dialect, form: FileForm) -> None:
+    def __init__(self, path: Path, dialect: Vocabulary, form: FileForm) -> None:
         self._path, self._dialect, self._form = path, dialect, form
         self.has_mirrored = False
         """Whether the rotations say which parts are mirrored, and so lie on the bottom side, as Eagle writes them."""
@@ -30,7 +31,7 @@ class PlacementSides:
         """Return the words for the sides in the column of a header: those of a mirror, if it says that alone."""
         index = header.columns.get("side")
         is_mirror = index is not None and plain(header.names[index]) in MIRRORED
-        return MIRRORS if is_mirror and self._dialect.columns is TABLE.columns else self._dialect.sides
+        return MIRRORS if is_mirror and self._dialect.columns is COLUMNS else self._dialect.sides
 
     def of(self, row: PlacementRow, header: PlacementHeader) -> Side:
         """Return the side of a part; raises ConfigError if neither the file nor its name tells it."""

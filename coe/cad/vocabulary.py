@@ -1,56 +1,30 @@
 """What CAD programs and placement machines call the columns of a placement file, and their words for sides and units.
 
-All programs share one list: files are renamed, merged and half translated on their way. The dialects of users come by
-the same entry point. Sources: files that KiCad, Altium Designer, EasyEDA, Eagle, Fusion 360, DipTrace, LibrePCB,
-Allegro, Proteus, pcb-rnd and OpenPnP write, and those that board makers ask for.
+All programs share one list: files are renamed, merged and half translated on their way. Sources: files that KiCad,
+Altium Designer, EasyEDA, Eagle, Fusion 360, DipTrace, LibrePCB, Allegro, Proteus, pcb-rnd and OpenPnP write, and those
+that board makers ask for.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from enum import StrEnum
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from coe import plugins
-from coe.errors import ConfigError
-from coe.placement.not_fitted import FITTED, LEFT_OUT
-
-
-class Side(StrEnum):
-    """A side of a board."""
-
-    TOP = "top"
-    BOTTOM = "bottom"
-
-
-class Units(StrEnum):
-    """The unit of a file's coordinates."""
-
-    MM = "mm"
-    UM = "um"
-    MIL = "mil"
-    INCH = "inch"
-
-    @property
-    def mm(self) -> float:
-        """The length of one unit in mm."""
-        return {Units.MM: 1.0, Units.UM: 0.001, Units.MIL: 0.0254, Units.INCH: 25.4}[self]
+from coe.cad.not_fitted import FITTED, LEFT_OUT
+from coe.placement.file_form import FileForm
+from coe.placement.placement_file import Side, Units
 
 
 @dataclass(frozen=True, slots=True)
-class Dialect:
-    """What a CAD program writes.
+class Vocabulary:
+    """How a CAD program names what it writes.
 
     `columns` holds for each field (refdes, x, y, rotation, side, value, package, component) the names of its column,
     the best first, in any case and with any of "-_. " between their words; of the fields in `needs`, none may lack.
     Without `header` the columns stand in the order of `columns`, between spaces. `sides` are its words for the sides;
     without a column of sides the name of the file ends as `endings` says.
-
-    Example:
-        Dialect({"refdes": ("part",), "x": ("right",), "y": ("up",), "rotation": ("turn",), "side": ("face",)},
-                sides={"front": Side.TOP, "rear": Side.BOTTOM})
     """
 
     columns: Mapping[str, tuple[str, ...]]
@@ -59,8 +33,16 @@ class Dialect:
     endings: Mapping[str, Side] = field(default_factory=dict)
     header: bool = True
 
-
-GROUP = "coe.dialects"
+    def with_form(self, form: FileForm) -> Vocabulary:
+        """Return it with the columns and words that a person says of a file."""
+        if not form.columns and not form.sides:
+            return self
+        columns: dict[str, tuple[str, ...]] = dict(self.columns)
+        columns.update({field: (name,) for field, name in form.columns.items()})
+        words = {word.casefold(): side for word, side in form.sides.items()}
+        # Who names columns means a table that has a header.
+        is_table = self.header or bool(form.columns)
+        return replace(self, columns=columns, sides={**self.sides, **words}, header=is_table)
 
 
 UNIT_BEHIND = r"(?:[\s_-]|,\s*)(mm|мм|[uµμ]m|mils?|inch|град)"
@@ -203,40 +185,6 @@ _BOTTOM = (
     *("onder", "onderkant", "하면", "아랫면"),
 )
 SIDES = {**dict.fromkeys(_TOP, Side.TOP), **dict.fromkeys(_BOTTOM, Side.BOTTOM)}
-_EAGLE = {".mnt": Side.TOP, ".mnb": Side.BOTTOM}
-TABLE = Dialect(COLUMNS, sides=SIDES, endings=_EAGLE)
-"""A table with a header, of any of these programs."""
-EAGLE = Dialect(
-    dict.fromkeys(("refdes", "x", "y", "rotation", "value", "package"), ()), sides=SIDES, endings=_EAGLE, header=False
-)
-"""`mountsmd.ulp`: lines "name x y angle value package" without a header, in a .mnt (top) and a .mnb (bottom)."""
-
-
-def resolve(name: str) -> Dialect:
-    """Return the dialect that an entry point of `coe.dialects`, or a dotted path, names; raises ConfigError."""
-    dialect = plugins.load(name, None, group=GROUP, noun="dialect of placement files")
-    if not isinstance(dialect, Dialect):
-        raise ConfigError(f"'{name}' is not a dialect of placement files, but {type(dialect).__name__}")
-    return dialect
-
-
-class _Dialects(Mapping[str, Dialect]):
-    """The dialects of installed packages by name, ours among them; they are looked for when one asks."""
-
-    def __getitem__(self, name: str) -> Dialect:
-        if name not in plugins.names(GROUP):
-            raise KeyError(name)
-        return resolve(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(plugins.names(GROUP))
-
-    def __len__(self) -> int:
-        return len(plugins.names(GROUP))
-
-
-DIALECTS: Mapping[str, Dialect] = _Dialects()
-
 UNIT_WORDS = {
     **dict.fromkeys(("mm", "мм", "毫米", "millimeter", "millimeters", "millimetre", "millimetres"), Units.MM),
     **dict.fromkeys(("um", "µm", "μm", "micron", "microns", "micrometer", "micrometers"), Units.UM),

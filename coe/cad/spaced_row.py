@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from coe.placement.dialects import plain
-from coe.placement.placement_header import FURTHER_NUMBERS, PlacementHeader
+from coe.cad.placement_header import FURTHER_NUMBERS, PlacementHeader
+from coe.cad.vocabulary import plain
 
 NUMBERS = ("x", "y", "rotation")
 LIKE_A_NUMBER = re.compile(

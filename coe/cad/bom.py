@@ -8,18 +8,18 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
 from coe import text_table
+from coe.cad import safe_xml
+from coe.cad.cad_tables import lines_of
+from coe.cad.not_fitted import FITTED, LEFT_OUT, is_left_out, says_so
+from coe.cad.placement_header import PlacementHeader, find_header
+from coe.cad.vocabulary import COLUMNS as VOCABULARY
 from coe.errors import ConfigError
-from coe.placement import safe_xml
-from coe.placement.cad_tables import lines_of
-from coe.placement.dialects import TABLE
-from coe.placement.not_fitted import FITTED, LEFT_OUT, is_left_out, says_so
-from coe.placement.placement_file import Placement
-from coe.placement.placement_header import PlacementHeader, find_header
+from coe.placement.bom_join import BomPart
 
 _ROWS_OR_TYPES = (
     "comp name",
@@ -37,59 +37,25 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "refdes": (
         *("designator", "designators", "reference", "references", "refdes", "ref", "refs", "parts", "part reference"),
         *("reference s", "ref s", "top designator", "bezeichnung"),
-        *(name for name in TABLE.columns["refdes"] if name not in _ROWS_OR_TYPES),
+        *(name for name in VOCABULARY["refdes"] if name not in _ROWS_OR_TYPES),
         "part",
     ),
-    "value": ("value", "val", "comment", "designation", "name", *TABLE.columns["value"], "part"),
-    "package": (*TABLE.columns["package"][:-2], "case package"),
+    "value": ("value", "val", "comment", "designation", "name", *VOCABULARY["value"], "part"),
+    "package": (*VOCABULARY["package"][:-2], "case package"),
     "left_out": LEFT_OUT,
     "config": ("config",),
     "fitted": FITTED,
 }
-_NOUN = "the BOM"
 _XML = re.compile(rb"^\s*(?:\xef\xbb\xbf)?\s*<(?:\?xml|export)")
 _RANGE = re.compile(r"([A-Za-z_]+)(\d+)\s*(?:-|\.\.\.?|[\u2013~\uff5e\u301c])\s*([A-Za-z_]*)(\d+)")
 _MOST_IN_RANGE = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class BomPart:
-    """What a BOM says of a part; `line` is its line in the file."""
-
-    value: str
-    package: str
-    is_fitted: bool
-    line: int
-
-
-@dataclass(frozen=True, slots=True)
-class BomJoin:
-    """Placements with the values and packages of a BOM, and what a person should know of the two files.
-
-    `not_fitted` are parts that the BOM leaves out: they are not among the placements. `only_placed` and `only_listed`
-    stand in one of the two files alone; those that are only placed stay.
-    """
-
-    placements: tuple[Placement, ...]
-    not_fitted: tuple[str, ...]
-    only_placed: tuple[str, ...]
-    only_listed: tuple[str, ...]
-
-
-def read_bom(path: Path) -> dict[str, BomPart]:
-    """Read a BOM, as CSV, text or .xlsx; return what it says, by reference designator.
-
-    Raises ConfigError, with file and line, for a file without a column of designators, and for a part that stands twice
-    with other words.
-    """
-    return parse_bom(path, text_table.content(path, _NOUN))
-
-
 def parse_bom(path: Path, raw: bytes) -> dict[str, BomPart]:
-    """Return what the bytes of a BOM say; raises ConfigError as `read_bom` does, which names `path`."""
+    """Return what the bytes of a BOM say, as `CadDialect.bom` does."""
     if _XML.match(raw):
         return _parts(path, _of_netlist(path, raw))
-    lines = lines_of(path, raw, _NOUN, lambda lines: _header(lines) is not None)
+    lines = lines_of(path, raw, "the BOM", lambda lines: _header(lines) is not None)
     header = _header(lines)
     if header is None:
         names = ", ".join(COLUMNS["refdes"][:4])
@@ -184,24 +150,3 @@ def designators(text: str) -> list[str]:
         if re.search(r"[^\W_]", word) and word not in found:
             found.append(word)
     return found
-
-
-def join(placements: Sequence[Placement], bom: Mapping[str, BomPart]) -> BomJoin:
-    """Return placements with the BOM's words where the placement file has none, without what is not fitted."""
-    kept: list[Placement] = []
-    not_fitted: list[str] = []
-    for place in placements:
-        part = bom.get(place.refdes)
-        if part is not None and not part.is_fitted:
-            not_fitted.append(place.refdes)
-        elif part is None:
-            kept.append(place)
-        else:
-            kept.append(replace(place, value=place.value or part.value, package=place.package or part.package))
-    placed = {place.refdes for place in placements}
-    return BomJoin(
-        tuple(kept),
-        tuple(not_fitted),
-        tuple(place.refdes for place in placements if place.refdes and place.refdes not in bom),
-        tuple(refdes for refdes, part in bom.items() if refdes not in placed and part.is_fitted),
-    )

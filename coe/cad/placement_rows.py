@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from coe.placement.placement_header import PlacementHeader
-from coe.placement.spaced_row import LIKE_A_NUMBER, MIRRORED_TURN, NUMBERS, spaced, unquoted
+from coe.cad.placement_header import PlacementHeader
+from coe.cad.spaced_row import LIKE_A_NUMBER, MIRRORED_TURN, NUMBERS, spaced, unquoted
 from coe.text_table import TextLine
 
 _MOST_JOINED = 20

@@ -1,8 +1,4 @@
-"""Placement files: where each part lies on a board, as CAD programs and placement machines write them.
-
-Angles are degrees, counterclockwise. Coordinates become mm; the frame stays that of the file. What a file does not say,
-its unit or its side, is asked for and never guessed.
-"""
+"""Placement files: where each part lies on a board, as CAD programs and placement machines write them."""
 
 from __future__ import annotations
 
@@ -11,78 +7,44 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from coe import plugins, text_table
+from coe.cad.cad_tables import lines_of
+from coe.cad.not_fitted import is_left_out
+from coe.cad.openpnp_board import places_of
+from coe.cad.placement_header import PlacementHeader, find_header
+from coe.cad.placement_numbers import CellNumber, has_decimal_commas, may_be_thousands, number_of
+from coe.cad.placement_rows import PlacementRow, rows, without_header
+from coe.cad.placement_sides import PlacementSides
+from coe.cad.placement_units import PlacementUnits, unit_in_name, unit_remarks
+from coe.cad.program_forms import as_table
+from coe.cad.spaced_row import MIRRORED_TURN
+from coe.cad.vocabulary import COLUMNS, MIRRORS, Vocabulary, plain
 from coe.errors import ConfigError
-from coe.placement.cad_tables import lines_of
-from coe.placement.dialects import (
-    GROUP,
-    MIRRORS,
-    TABLE,
-    Units,
-    plain,
-    resolve,
-)
+from coe.placement.cad_files import DIALECTS
 from coe.placement.file_form import FileForm
-from coe.placement.not_fitted import is_left_out
-from coe.placement.openpnp_board import places_of
-from coe.placement.placement_file import FARTHEST_MM, Placement, PlacementFile
-from coe.placement.placement_header import PlacementHeader, find_header
-from coe.placement.placement_numbers import CellNumber, has_decimal_commas, may_be_thousands, number_of
-from coe.placement.placement_rows import PlacementRow, rows, without_header
-from coe.placement.placement_sides import PlacementSides
-from coe.placement.placement_units import PlacementUnits, unit_in_name, unit_remarks
-from coe.placement.program_forms import as_table
-from coe.placement.spaced_row import MIRRORED_TURN
+from coe.placement.placement_file import FARTHEST_MM, Placement, PlacementFile, Units
 from coe.text_table import TextLine
 
-_NOUN = "the placement file"
-_AS_IT_IS = FileForm()
 _DEGREES = ("", "deg", "degree", "degrees", "\u00b0", "\u00ba")
 _XML = re.compile(rb"^\s*(?:\xef\xbb\xbf)?\s*<(\?xml|openpnp)")
 _MOST_TOLD = 5
 
 
-def read_placements(
-    path: Path, dialect: str = "generic", units: str = "", form: FileForm = _AS_IT_IS
-) -> tuple[Placement, ...]:
-    """Read a placement file: all its parts, of both sides, in the order of the file.
-
-    `dialect` is the name of an entry point of `coe.dialects`, as kicad, or the dotted path of a `Dialect`; `units` is
-    mm, um, mil or inch, or "" for the unit that the file states; `form` is what a recipe says of the file. Raises
-    ConfigError, with file and line, for an unknown dialect or unit, a file that cannot be read, that states another
-    unit or none, coordinates that are no numbers, and a part without a side.
-    """
-    return parse_placements(path, text_table.content(path, _NOUN), dialect, units, form)
-
-
-def parse_placements(
-    path: Path, raw: bytes, dialect: str, units: str = "", form: FileForm = _AS_IT_IS
-) -> tuple[Placement, ...]:
-    """Return the placements in a file's bytes; raises ConfigError as `read_placements` does, which names `path`."""
-    return parse_file(path, raw, dialect, units, form).placements
-
-
-def read_file(path: Path, dialect: str = "generic", units: str = "", form: FileForm = _AS_IT_IS) -> PlacementFile:
-    """Read a placement file, with what a person should confirm; as `read_placements` else."""
-    return parse_file(path, text_table.content(path, _NOUN), dialect, units, form)
-
-
-def parse_file(path: Path, raw: bytes, dialect: str, units: str = "", form: FileForm = _AS_IT_IS) -> PlacementFile:
-    """Return a placement file by its bytes; raises ConfigError as `read_placements` does, which names `path`."""
-    if units and units not in set(Units):
-        raise ConfigError(f"'{units}' is not a unit of placement files; give mm, um, mil or inch")
-    reader = _PlacementReader(path, dialect, form, Units(units) if units else None)
+def parse_file(
+    path: Path, raw: bytes, name: str, vocabulary: Vocabulary, unit: Units | None, form: FileForm
+) -> PlacementFile:
+    """Return a placement file by its bytes, as `CadDialect.placements` does."""
+    reader = _PlacementReader(path, name, vocabulary, unit, form)
     if _XML.match(raw):
         return reader.openpnp(raw)
-    return reader.file(as_table(lines_of(path, raw, _NOUN, reader.is_table)))
+    return reader.file(as_table(lines_of(path, raw, "the placement file", reader.is_table)))
 
 
 class _PlacementReader:
     """Reads one file; knows it, its dialect and its unit for what it refuses."""
 
-    def __init__(self, path: Path, name: str, form: FileForm, unit: Units | None) -> None:
+    def __init__(self, path: Path, name: str, vocabulary: Vocabulary, unit: Units | None, form: FileForm) -> None:
         self._path, self._name, self._form = path, name, form
-        self._dialect = form.applied_to(resolve(name))
+        self._dialect = vocabulary.with_form(form)
         self._units = PlacementUnits(path, unit)
         self._sides = PlacementSides(path, self._dialect, form)
         self._comma = False
@@ -166,7 +128,7 @@ class _PlacementReader:
         dialect = self._dialect
         found = find_header(
             lines,
-            dialect.columns if dialect.header else TABLE.columns,
+            dialect.columns if dialect.header else COLUMNS,
             self._needs,
         )
         if found is None and (not dialect.header or self._path.suffix.lower() in dialect.endings):
@@ -185,7 +147,7 @@ class _PlacementReader:
                 f"{self._path}: no line is the header of a {self._name} placement file ({wanted}); name its "
                 "columns so, or say which they are, `columns: {refdes: ..., x: ...}` under placement_file of the "
                 "recipe (--form, before there is one), or give the dialect that the file has: "
-                f"{', '.join(plugins.names(GROUP))}"
+                f"{', '.join(DIALECTS)}"
             )
         bare = [plain(name) for name in found.names]
         if twice := [bare[index] for index in found.columns.values() if bare.count(bare[index]) > 1]:

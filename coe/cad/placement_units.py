@@ -6,8 +6,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from coe.cad.vocabulary import UNIT_BEHIND, UNIT_WORDS
 from coe.errors import ConfigError
-from coe.placement.dialects import UNIT_BEHIND, UNIT_WORDS, Units
+from coe.placement.placement_file import Units
 from coe.text_table import TextLine
 
 _STATED = re.compile(r"^[#\s\"]*(?:u?units?(?:\s+used)?\s*[:=]|x\s*,\s*y\s+in\s)(.*)", re.IGNORECASE)

@@ -1,0 +1,53 @@
+"""What a bill of materials (BOM) says of parts, and placements joined with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from coe.placement.placement_file import Placement
+
+
+@dataclass(frozen=True, slots=True)
+class BomPart:
+    """What a BOM says of a part; `line` is its line in the file."""
+
+    value: str
+    package: str
+    is_fitted: bool
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class BomJoin:
+    """Placements with the values and packages of a BOM, and what a person should know of the two files.
+
+    `not_fitted` are parts that the BOM leaves out: they are not among the placements. `only_placed` and `only_listed`
+    stand in one of the two files alone; those that are only placed stay.
+    """
+
+    placements: tuple[Placement, ...]
+    not_fitted: tuple[str, ...]
+    only_placed: tuple[str, ...]
+    only_listed: tuple[str, ...]
+
+
+def join(placements: Sequence[Placement], bom: Mapping[str, BomPart]) -> BomJoin:
+    """Return placements with the BOM's words where the placement file has none, without what is not fitted."""
+    kept: list[Placement] = []
+    not_fitted: list[str] = []
+    for place in placements:
+        part = bom.get(place.refdes)
+        if part is not None and not part.is_fitted:
+            not_fitted.append(place.refdes)
+        elif part is None:
+            kept.append(place)
+        else:
+            kept.append(replace(place, value=place.value or part.value, package=place.package or part.package))
+    placed = {place.refdes for place in placements}
+    return BomJoin(
+        tuple(kept),
+        tuple(not_fitted),
+        tuple(place.refdes for place in placements if place.refdes and place.refdes not in bom),
+        tuple(refdes for refdes, part in bom.items() if refdes not in placed and part.is_fitted),
+    )

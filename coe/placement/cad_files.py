@@ -1,0 +1,106 @@
+"""Files of CAD programs: placement files and bills of materials, each read by the dialect that its user names.
+
+Angles are degrees, counterclockwise. Coordinates become mm; the frame stays that of the file. What a file does not say,
+its unit or its side, is asked for and never guessed. Dialects are plug-ins (docs/plugins.md); ours are in `coe.cad`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from coe import plugins, text_table
+from coe.errors import ConfigError
+from coe.placement.bom_join import BomPart
+from coe.placement.file_form import FileForm
+from coe.placement.placement_file import Placement, PlacementFile, Units
+
+_GROUP = "coe.dialects"
+_AS_IT_IS = FileForm()
+
+
+class CadDialect(ABC):
+    """Reads what a CAD program writes: an entry point of `coe.dialects` gives one."""
+
+    @abstractmethod
+    def placements(self, path: Path, raw: bytes, name: str, unit: Units | None, form: FileForm) -> PlacementFile:
+        """Return a placement file by its bytes, in `unit` if the file states none; its errors call the dialect `name`.
+
+        Raises ConfigError, with `path` and line, for what cannot be read; see `read_placements`.
+        """
+
+    @abstractmethod
+    def bom(self, path: Path, raw: bytes) -> dict[str, BomPart]:
+        """Return what the bytes of a BOM say, by reference designator; raises ConfigError as `read_bom` does."""
+
+
+def _resolve(name: str) -> CadDialect:
+    dialect = plugins.load(name, None, group=_GROUP, noun="dialect of placement files")
+    if not isinstance(dialect, CadDialect):
+        raise ConfigError(f"'{name}' is not a dialect of placement files, but {type(dialect).__name__}")
+    return dialect
+
+
+class _Dialects(Mapping[str, CadDialect]):
+    """The dialects of installed packages by name, ours among them; they are looked for when one asks."""
+
+    def __getitem__(self, name: str) -> CadDialect:
+        if name not in plugins.names(_GROUP):
+            raise KeyError(name)
+        return _resolve(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(plugins.names(_GROUP))
+
+    def __len__(self) -> int:
+        return len(plugins.names(_GROUP))
+
+
+DIALECTS: Mapping[str, CadDialect] = _Dialects()
+
+
+def read_placements(
+    path: Path, dialect: str = "generic", units: str = "", form: FileForm = _AS_IT_IS
+) -> tuple[Placement, ...]:
+    """Read a placement file: all its parts, of both sides, in the order of the file.
+
+    `dialect` is the name of an entry point of `coe.dialects`, as kicad, or the dotted path of a `Dialect`; `units` is
+    mm, um, mil or inch, or "" for the unit that the file states; `form` is what a recipe says of the file. Raises
+    ConfigError, with file and line, for an unknown dialect or unit, a file that cannot be read, that states another
+    unit or none, coordinates that are no numbers, and a part without a side.
+    """
+    return read_file(path, dialect, units, form).placements
+
+
+def read_file(path: Path, dialect: str = "generic", units: str = "", form: FileForm = _AS_IT_IS) -> PlacementFile:
+    """Read a placement file, with what a person should confirm; as `read_placements` else."""
+    return parse_file(path, text_table.content(path, "the placement file"), dialect, units, form)
+
+
+def parse_placements(
+    path: Path, raw: bytes, dialect: str, units: str = "", form: FileForm = _AS_IT_IS
+) -> tuple[Placement, ...]:
+    """Return the placements in a file's bytes; raises ConfigError as `read_placements` does, which names `path`."""
+    return parse_file(path, raw, dialect, units, form).placements
+
+
+def parse_file(path: Path, raw: bytes, dialect: str, units: str = "", form: FileForm = _AS_IT_IS) -> PlacementFile:
+    """Return a placement file by its bytes; raises ConfigError as `read_placements` does, which names `path`."""
+    if units and units not in set(Units):
+        raise ConfigError(f"'{units}' is not a unit of placement files; give mm, um, mil or inch")
+    return _resolve(dialect).placements(path, raw, dialect, Units(units) if units else None, form)
+
+
+def read_bom(path: Path, dialect: str = "generic") -> dict[str, BomPart]:
+    """Read a BOM, as CSV, text or .xlsx; return what it says, by reference designator.
+
+    Raises ConfigError, with file and line, for a file without a column of designators, and for a part that stands twice
+    with other words.
+    """
+    return parse_bom(path, text_table.content(path, "the BOM"), dialect)
+
+
+def parse_bom(path: Path, raw: bytes, dialect: str = "generic") -> dict[str, BomPart]:
+    """Return what the bytes of a BOM say; raises ConfigError as `read_bom` does, which names `path`."""
+    return _resolve(dialect).bom(path, raw)
