@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     import onnx as onnx_model
 
 _IMAGENET = NORMALIZATIONS["imagenet"]
+_KERAS = Preprocessing(resize="stretch", interpolation="bilinear")
+"""What most classifiers of TensorFlow see, whose channels come last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ def describe(path: Path) -> Description:
 
 
 class Onnx(FileKind):
-    """Models with one image input (n, 3, S, S) RGB whose batch is open or 1.
+    """Models with one image input (n, 3, S, S) or (n, S, S, 3) RGB whose batch is open or 1.
 
     `coe.preprocessing.Outputs` says what a model may return. Its meaning is decided when a model is imported; for an
     expert whose manifest does not hold it, when the model is opened. An input of type uint8 gets the pixels as they
@@ -77,6 +79,8 @@ class Onnx(FileKind):
         if session.description.rank == 2:
             is_stated = stated.task == "classify"
             usual = Preprocessing(mean=_IMAGENET[0], std=_IMAGENET[1])
+            if session.order == onnx_checks.CHANNELS_LAST:
+                usual = _KERAS
             seen = ultralytics_facts.CENTRE if is_stated else usual
         if session.takes_bytes:
             mean, deviation = NORMALIZATIONS["0..255"]
@@ -121,7 +125,8 @@ class Onnx(FileKind):
         if expert.outputs is None:
             raise StoreError("nobody has said what its outputs mean; import it again (coe-experts import)")
         session = self.open(path, expert, 1)
-        return taking_pixels(path, session.means.name, (session.mean, session.deviation), expert.input_size)
+        normalization = session.mean, session.deviation
+        return taking_pixels(path, session.means.name, normalization, expert.input_size, session.order)
 
     def open(self, path: Path, expert: Expert, threads: int) -> _Session:
         """Open a model; raises StoreError if it cannot be read, or takes images of another size than the expert's."""
@@ -187,7 +192,9 @@ class _Session:
         shape = self._input.shape
         if len(self._session.get_inputs()) != 1 or len(shape) != 4 or self._input.type not in onnx_checks.NUMBERS:
             raise onnx_checks.misfit(path, self._input.type, shape, len(self._session.get_inputs()))
-        batch, channels, height, width = (value if isinstance(value, int) else None for value in shape)
+        self.order = onnx_checks.places(shape)
+        sizes = (shape[self.order.index(axis)] for axis in range(4))
+        batch, channels, height, width = (value if isinstance(value, int) else None for value in sizes)
         if channels not in (3, None) or height != width or batch not in (1, None):
             raise onnx_checks.misfit(path, self._input.type, shape, 1)
         self.description = Description(input_size=height, batch=batch, rank=_rank(self._outputs))
@@ -221,14 +228,14 @@ class _Session:
     def _values(self, images: Image) -> NDArray[Any]:
         wanted = onnx_checks.NUMBERS[self._input.type]
         if wanted is np.uint8:
-            return np.ascontiguousarray(images)
+            return np.ascontiguousarray(images.transpose(self.order))
         scaled = images.astype(np.float32) / np.float32(255)
         if (self.mean, self.deviation) != NORMALIZATIONS["0..1"]:
             mean, deviation = (
                 np.array(values, np.float32)[None, :, None, None] for values in (self.mean, self.deviation)
             )
             scaled = (scaled - mean) / deviation
-        return np.ascontiguousarray(scaled, dtype=wanted)
+        return np.ascontiguousarray(scaled.transpose(self.order), dtype=wanted)
 
 
 def _rank(outputs: Sequence[Any]) -> int:

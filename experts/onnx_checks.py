@@ -13,12 +13,14 @@ from coe import regular
 from coe.errors import StoreError
 
 NUMBERS = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(uint8)": np.uint8}
+CHANNELS_LAST = (0, 2, 3, 1)
+"""Where the axes of pictures (n, 3, S, S) stand in the input of a model of TensorFlow, (n, S, S, 3)."""
 _BESIDE = 0.25
 """By which share of the whole range a classifier's numbers may depend on the pictures beside a picture."""
 
 _SHARES = {"Sigmoid", "HardSigmoid", "Softmax", "Clip"}
 """Operators whose results lie between 0 and 1. A Clip is taken for one: nobody clips logits to such a range."""
-_PASSED = {
+PASSED = {
     "Cast",
     "Concat",
     "DequantizeLinear",
@@ -56,7 +58,7 @@ def ends_in_shares(path: Path, output: str) -> bool:
     import onnx
 
     makers = {name: node for node in onnx.load_model(path, load_external_data=False).graph.node for name in node.output}
-    while (node := makers.get(output)) is not None and node.op_type in _PASSED:
+    while (node := makers.get(output)) is not None and node.op_type in PASSED:
         output = node.input[0]
     return node is not None and node.op_type in _SHARES
 
@@ -86,6 +88,11 @@ def check_alone(path: Path, together: NDArray[Any], alone: NDArray[Any]) -> None
         )
 
 
+def places(shape: Sequence[Any]) -> tuple[int, int, int, int]:
+    """Return where the axes of pictures (n, 3, S, S) stand in an input of four axes."""
+    return CHANNELS_LAST if shape[3] in (1, 3) and shape[1] not in (1, 3) else (0, 1, 2, 3)
+
+
 def misfit(path: Path, kind: str, shape: Sequence[Any], inputs: int) -> StoreError:
     """Return an error that says what is wrong with a model's input, and the way out."""
     sizes = [size if isinstance(size, int) else None for size in shape]
@@ -94,12 +101,12 @@ def misfit(path: Path, kind: str, shape: Sequence[Any], inputs: int) -> StoreErr
         way = f"it has {inputs} inputs; export it with the picture as its only one, the others as constants"
     elif kind not in NUMBERS:
         way = "export it with an input of float32, float16 or uint8"
-    elif len(sizes) == 4 and sizes[3] in (1, 3) and sizes[1] not in (1, 3):
-        way = "its channels come last; convert it with `python -m tf2onnx.convert ... --inputs-as-nchw NAME`"
-    elif len(sizes) == 4 and sizes[1] not in (3, None):
-        way = f"it takes {sizes[1]} channels; export it with a first layer that makes them of red, green and blue"
-    elif len(sizes) == 4 and sizes[2] != sizes[3]:
-        way = "export it for a square input"
     elif len(sizes) == 4:
+        _, channels, height, width = (sizes[places(shape).index(axis)] for axis in range(4))
         way = "export it with a batch of 1, or of any size (dynamic)"
-    return StoreError(f"{path}: takes {kind} of shape {list(shape)}; it must be (n, 3, S, S) with n open or 1: {way}")
+        if channels not in (3, None):
+            way = f"it takes {channels} channels; export it with a first layer that makes them of red, green and blue"
+        elif height != width:
+            way = "export it for a square input"
+    needed = "(n, 3, S, S) or (n, S, S, 3) with n open or 1"
+    return StoreError(f"{path}: takes {kind} of shape {list(shape)}; it must be {needed}: {way}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,19 +21,22 @@ _INSIDE = "model/"
 _QUANTISED = {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "ConvInteger", "MatMulInteger"}
 
 
-def taking_pixels(path: Path, output: str, normalization: tuple[Colour, Colour], size: int) -> onnx.ModelProto:
+def taking_pixels(
+    path: Path, output: str, normalization: tuple[Colour, Colour], size: int, order: Sequence[int]
+) -> onnx.ModelProto:
     """Return a model file as one that takes `images`, (n, 3, size, size) uint8 RGB, and gives `output` alone.
 
-    An input of floats is normalised as `normalization`, mean and standard deviation of 0 to 1, says. Raises StoreError
-    for a model that cannot be quantised.
+    The file's own input has its axes in the order `order`. One of floats is normalised as `normalization`, mean and
+    standard deviation of 0 to 1, says. Raises StoreError for a model that cannot be quantised.
     """
     model = _ready(inliner.inline_local_functions(onnx.load_model(path)))
     graph = model.graph
     weights = {one.name for one in graph.initializer}
     (entry,) = (one for one in graph.input if one.name not in weights)
     batch = entry.type.tensor_type.shape.dim[0].dim_value or "n"
+    first = entry.name if tuple(order) == (0, 1, 2, 3) else "placed"
     if entry.type.tensor_type.elem_type == TensorProto.UINT8:
-        nodes = [helper.make_node("Identity", ["images"], [entry.name], name="pixels")]
+        nodes = [helper.make_node("Identity", ["images"], [first], name="pixels")]
     else:
         mean, deviation = (np.array(values, np.float32)[None, :, None, None] for values in normalization)
         for name, values in (("scale", 1 / (255 * deviation)), ("shift", -mean / deviation)):
@@ -40,8 +44,10 @@ def taking_pixels(path: Path, output: str, normalization: tuple[Colour, Colour],
         nodes = [
             helper.make_node("Cast", ["images"], ["numbers"], name="numbers", to=TensorProto.FLOAT),
             helper.make_node("Mul", ["numbers", "scale"], ["scaled"], name="scaled"),
-            helper.make_node("Add", ["scaled", "shift"], [entry.name], name="normalised"),
+            helper.make_node("Add", ["scaled", "shift"], [first], name="normalised"),
         ]
+    if first != entry.name:
+        nodes.append(helper.make_node("Transpose", [first], [entry.name], perm=order, name="placed"))
     nodes += graph.node
     kept = next(one for one in graph.output if one.name == _INSIDE + output)
     # Shapes that the file states may be open where the pictures of an expert have one size.

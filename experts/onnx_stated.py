@@ -6,6 +6,7 @@ A model that normalises pixels itself must not get normalised ones: it would ans
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,52 +14,81 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coe.preprocessing import NORMALIZATIONS, Preprocessing
+from experts import onnx_checks
 
 _RANGES = {"NominalRange_0_255": "0..255", "Normalized_0_1": "0..1", "Normalized_1_1": "-1..1"}
 _CHANNELS = {"Rgb8": "rgb", "Bgr8": "bgr"}
-_PASSED = {"Cast", "Identity", "Transpose"}
-"""Operators that change no number."""
-_MOST_PASSED = 8
+_PASSED = onnx_checks.PASSED | {"Pad", "Resize", "Split", "Upsample"}
+"""Operators that change where numbers stand, and no number."""
+_READ_ALONE = {"Shape", "Size"}
+"""Operators that read no number."""
+_MOST_PASSED = 12
 _BRIGHTEST = 2.0
 """What subtracts more, or divides by more, takes pixels from 0 to 255."""
 _LEAST_MEAN = 0.05
 """What subtracts less normalises nothing."""
 _FAINTEST = 0.1
 """What multiplies by less takes pixels from 0 to 255."""
+_BGR = np.array(NORMALIZATIONS["imagenet"][0][::-1])
+_NEARLY = 0.015
+"""By so much the means that people use for ImageNet's pictures differ."""
 
 
 def stated_pixels(path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
     """Return the fields of the preprocessing that a model, which was opened before, states; empty if it states none."""
-    said: dict[str, Any] = {}
+    by_operators = _by_operators(path)
+    said: dict[str, Any] = {"channels": "bgr"} if by_operators.subtracts_bgr else {}
     if (channels := metadata.get("Image.BitmapPixelFormat")) in _CHANNELS:
         said["channels"] = _CHANNELS[channels]
-    span = _RANGES.get(metadata.get("Image.NominalPixelRange", "")) or _range_by_operators(path)
+    span = _RANGES.get(metadata.get("Image.NominalPixelRange", "")) or by_operators.span
     if span is not None:
         said["mean"], said["std"] = NORMALIZATIONS[span]
     return {name: value for name, value in said.items() if name in Preprocessing.model_fields}
 
 
-def _range_by_operators(path: Path) -> str | None:
-    """Return the range of the pixels that a model normalises itself; None if it begins otherwise."""
-    import onnx
+@dataclass(frozen=True, slots=True)
+class _Beginning:
+    """The range of the pixels that a model takes, None if its operators do not say it, and what they subtract."""
 
-    graph = onnx.load_model(path, load_external_data=False).graph
+    span: str | None = None
+    subtracts_bgr: bool = False
+
+
+def _by_operators(path: Path) -> _Beginning:
+    import onnx.inliner
+
+    graph = onnx.inliner.inline_local_functions(onnx.load_model(path, load_external_data=False)).graph
     constants = {one.name: one for one in graph.initializer}
-    for node in graph.node:
-        if node.op_type == "Constant" and node.attribute and node.attribute[0].HasField("t"):
-            constants[node.output[0]] = node.attribute[0].t
-    name = next((one.name for one in graph.input if one.name not in constants), "")
+    makers = {name: node for node in graph.node for name in node.output}
+    names = {next((one.name for one in graph.input if one.name not in constants), "")}
+    span: str | None = None
+    ordered = True
     for _ in range(_MOST_PASSED):
-        readers = [node for node in graph.node if name in node.input]
-        if len(readers) != 1:
-            return None
-        node = readers[0]
-        if node.op_type not in _PASSED:
-            others = [_numbers(constants.get(other)) for other in node.input if other != name]
-            is_first = node.input[0] == name or node.op_type in ("Mul", "Add")
-            return _range_of(node.op_type, others) if is_first else None
-        name = node.output[0]
-    return None
+        readers = [node for node in graph.node if names.intersection(node.input) and node.op_type not in _READ_ALONE]
+        if not readers:
+            break
+        if not all(node.op_type in _PASSED for node in readers):
+            if len(readers) > 1 or len(names) > 1:
+                break
+            node = readers[0]
+            others = [_numbers(other, constants, makers) for other in node.input if other not in names]
+            is_first = node.input[0] in names or node.op_type in ("Mul", "Add")
+            if not is_first or not _changes_nothing(node.op_type, others):
+                bgr = ordered and node.op_type in ("Sub", "Add") and _is_bgr(others[0])
+                return _Beginning((_range_of(node.op_type, others) if is_first else None) or span, bgr)
+        for node in readers:
+            if node.op_type == "QuantizeLinear":
+                span = _range_of_steps(*(_numbers(other, constants, makers) for other in node.input[1:3]))
+        ordered = ordered and not {"Concat", "Gather", "Slice", "Split"}.intersection(one.op_type for one in readers)
+        names = {name for node in readers for name in node.output}
+    return _Beginning(span)
+
+
+def _changes_nothing(operator: str, others: list[NDArray[Any] | None]) -> bool:
+    if not others or others[0] is None or operator not in ("Sub", "Add", "Mul", "Div"):
+        return False
+    largest = float(np.abs(others[0]).max())
+    return largest < _LEAST_MEAN if operator in ("Sub", "Add") else bool((others[0] == 1).all())
 
 
 def _range_of(operator: str, others: list[NDArray[Any] | None]) -> str | None:
@@ -66,21 +96,50 @@ def _range_of(operator: str, others: list[NDArray[Any] | None]) -> str | None:
     first = others[0] if others else None
     if operator == "BatchNormalization" and len(others) == 4 and (mean := others[2]) is not None:
         return "0..255" if float(np.abs(mean).max()) > _BRIGHTEST else None
-    if first is None or first.size not in (1, 3):
+    if operator == "Clip" and len(others) == 2 and others[0] is not None and others[1] is not None:
+        return {(0.0, 1.0): "0..1", (0.0, 255.0): "0..255"}.get((float(others[0]), float(others[1])))
+    if first is None or (first.size not in (1, 3) and operator != "Sub"):  # some subtract the mean of all pictures
         return None
     largest = float(np.abs(first).max())
-    if largest < _LEAST_MEAN if operator in ("Sub", "Add") else largest in (0, 1):  # it changes next to nothing
-        return None
     if operator in ("Sub", "Add", "Div"):
         return "0..255" if largest > _BRIGHTEST else "0..1"
-    if operator == "Mul":
+    if operator == "Mul" and largest:
         return "0..255" if largest < _FAINTEST else "0..1"
     return None
 
 
-def _numbers(constant: Any) -> NDArray[Any] | None:
+def _range_of_steps(step: NDArray[Any] | None = None, zero: NDArray[Any] | None = None) -> str | None:
+    """Return the range of what was quantised, 256 steps from below 0 on or from 0 on; None for normalised pixels."""
+    if step is None or step.size != 1 or zero is None or int(zero.flat[0]) != np.iinfo(zero.dtype).min:
+        return None
+    return "0..255" if float(step.flat[0]) * 255 > _BRIGHTEST else "0..1"
+
+
+def _is_bgr(values: NDArray[Any] | None) -> bool:
+    """Tell whether values are ImageNet's mean colour with blue first, as Caffe and OpenCV order channels."""
+    if values is None or values.size != 3:
+        return False
+    means = np.abs(values.reshape(3).astype(np.float64))
+    scale = 255 if means.max() > _BRIGHTEST else 1
+    return bool((np.abs(means / scale - _BGR) < _NEARLY).all())
+
+
+def _numbers(name: str, constants: Mapping[str, Any], makers: Mapping[str, Any]) -> NDArray[Any] | None:
+    """Return a constant by its name, also one that the model writes in another form first; None for what is none."""
     import onnx
 
+    while (node := makers.get(name)) is not None and node.op_type in _PASSED and node.input:
+        name = node.input[0]
+    if node is not None and node.op_type == "Constant" and node.attribute:
+        return np.asarray(_of_attribute(node.attribute[0]))
+    constant = constants.get(name)
     if constant is None or constant.data_location == onnx.TensorProto.EXTERNAL:
         return None
     return np.asarray(onnx.numpy_helper.to_array(constant))
+
+
+def _of_attribute(attribute: Any) -> Any:
+    import onnx
+
+    value = onnx.helper.get_attribute_value(attribute)
+    return onnx.numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value

@@ -521,7 +521,8 @@ def test_a_model_exported_as_for_training_is_refused(tmp_path: Path, call: Call,
 @pytest.mark.parametrize(
     ("shape", "words"),
     [
-        ([1, SIZE, SIZE, 3], "nchw"),
+        ([1, SIZE, 9, 3], "square"),
+        ([1, SIZE, SIZE, 1], "layer"),
         ([1, 1, SIZE, SIZE], "layer"),
         ([1, 3, SIZE, 9], "square"),
         ([4, 3, SIZE, SIZE], "batch"),

@@ -1,11 +1,14 @@
+from dataclasses import replace
+
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnxruntime import InferenceSession
 
 from coe.core import Expert
 from coe.errors import StoreError
-from coe.preprocessing import NORMALIZATIONS
+from coe.preprocessing import NORMALIZATIONS, Outputs, Preprocessing
 from coe.store.kinds import resolve
 from experts.onnx import describe
 from experts.onnx import onnx as kind
@@ -207,6 +210,77 @@ def test_a_model_that_normalises_its_pictures_itself_gets_them_as_it_takes_them(
     said = kind.read(beginning_with(tmp_path / "c.onnx", *steps))
     assert said.preprocessing.normalization == NORMALIZATIONS[seen]
     assert said.stated == (frozenset() if seen == "imagenet" else {"mean", "std"})
+
+
+def first_of(path, nodes, constants):
+    """A classifier whose first operators make `x` of its pictures."""
+    nodes = [*nodes, helper.make_node("ReduceMean", ["x"], ["means"], axes=[2, 3], keepdims=0)]
+    return save(path, nodes, ["n", 3, 32, 32], "means", constants=constants, out_shape=["n", 3])
+
+
+def steps(*texts):
+    """Nodes from lines as "Sub images mean x": operator, inputs and output."""
+    return [helper.make_node(word, [*taken], [made]) for word, *taken, made in (text.split() for text in texts)]
+
+
+CAFFE = channels(103.9, 116.8, 123.7).astype(np.float32)
+BYTE = np.float32(255)
+EDGES = [0, 0, 1, 1, 0, 0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "constants", "seen"),
+    [
+        (
+            [helper.make_node("Gather", ["images", "bgr"], ["turned"], axis=1), *steps("Sub turned mean x")],
+            {"bgr": [2, 1, 0], "mean": CAFFE},
+            "0..255",
+        ),
+        (steps("Pad images edges wide", "Div wide most x"), {"edges": EDGES, "most": BYTE}, "0..255"),
+        (steps("Clip images least most clipped", "Div clipped most x"), {"least": BYTE * 0, "most": BYTE}, "0..255"),
+        (steps("Sub images least same", "Div same most x"), {"least": BYTE * 0, "most": BYTE}, "0..255"),
+        (
+            steps("Unsqueeze plain axes mean", "Sub images mean x"),
+            {"plain": CAFFE.ravel()[::-1], "axes": [1, 2]},
+            "0..255",
+        ),
+        (steps("Sub images picture x"), {"picture": np.full((1, 3, 32, 32), 117, np.float32)}, "0..255"),
+        ([helper.make_node("Constant", [], ["most"], value_float=255.0), *steps("Div images most x")], {}, "0..255"),
+        (
+            steps("QuantizeLinear images step zero bytes", "DequantizeLinear bytes step zero x"),
+            {"step": 1 / BYTE, "zero": np.uint8(0)},
+            "0..1",
+        ),
+        (
+            steps("QuantizeLinear images step zero bytes", "DequantizeLinear bytes step zero x"),
+            {"step": np.float32(0.0187), "zero": np.uint8(114)},
+            "imagenet",
+        ),
+        (steps("Pad images edges wide", "Relu wide x"), {"edges": EDGES}, "imagenet"),
+    ],
+)
+def test_a_normalisation_is_found_behind_what_changes_no_number(tmp_path, nodes, constants, seen):
+    said = kind.read(first_of(tmp_path / "c.onnx", nodes, [(name, np.asarray(one)) for name, one in constants.items()]))
+    assert said.preprocessing.normalization == NORMALIZATIONS[seen]
+    assert said.preprocessing.channels == "rgb"
+
+
+def test_a_model_that_subtracts_the_mean_of_blue_first_takes_blue_first(tmp_path):
+    seen = kind.read(first_of(tmp_path / "c.onnx", steps("Sub images mean x"), [("mean", CAFFE)])).preprocessing
+    assert (seen.channels, seen.normalization) == ("bgr", NORMALIZATIONS["0..255"])
+
+
+def test_a_model_with_its_channels_last_answers_as_one_with_its_channels_first(tmp_path):
+    first = classifier(tmp_path / "first.onnx")
+    nodes = [helper.make_node("ReduceMean", ["images"], ["means"], axes=[1, 2], keepdims=0)]
+    last = save(tmp_path / "last.onnx", nodes, ["n", 32, 32, 3], "means", out_shape=["n", 3])
+    expert = replace(COLOUR, preprocessing=Preprocessing(mean=MEAN, std=DEVIATION), outputs=Outputs(name="means"))
+    pictures = np.random.default_rng(0).integers(0, 256, (2, 3, 32, 32)).astype(np.uint8)
+    answers = [kind.open(path, expert, 1).run(pictures) for path in (first, last)]
+    assert answers[1] == pytest.approx(answers[0], abs=1e-5)
+    session = InferenceSession(kind.network(last, expert).SerializeToString())
+    assert session.run(None, {"images": pictures})[0] == pytest.approx(answers[0], abs=1e-5)
+    assert kind.read(last).preprocessing.resize == "stretch"  # as TensorFlow's classifiers see pictures
 
 
 def with_metadata(path, **entries):
