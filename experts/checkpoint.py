@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -88,6 +88,20 @@ def _collected(content: Any) -> Foreign:
                 labels = labels_of(found.network.__dict__.get("names"), "its network") or labels
     labels = labels or stated_labels(content, "beside its weights")
     return Foreign(state, labels, layers, arguments=_arguments(content))
+
+
+def without_normalisation(weights: Foreign) -> Foreign:
+    """Take a mean and a standard deviation of three channels out of the tensors, into the arguments of the training."""
+    state = weights.state
+    means = [name for name in state if re.fullmatch(r"(.*\.)?(pixel_)?mean", name)]
+    pairs = [(name, other) for name in means if (other := f"{name.removesuffix('mean')}std") in state]
+    if len(pairs) != 1:
+        return weights
+    seen = stated_normalization(dict(zip(("mean", "std"), (state[name] for name in pairs[0]), strict=True)))
+    if seen is None or weights.arguments.get("mean", seen[0]) != seen[0]:
+        return weights
+    rest = {name: value for name, value in state.items() if name not in pairs[0]}
+    return replace(weights, state=rest, arguments={**weights.arguments, "mean": seen[0], "std": seen[1]})
 
 
 @dataclass(frozen=True, slots=True)

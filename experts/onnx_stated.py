@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from coe.preprocessing import NORMALIZATIONS, Preprocessing
 from experts import onnx_checks
+from experts.stated_facts import blue_first
 
 _RANGES = {"NominalRange_0_255": "0..255", "Normalized_0_1": "0..1", "Normalized_1_1": "-1..1"}
 _CHANNELS = {"Rgb8": "rgb", "Bgr8": "bgr"}
@@ -29,9 +30,6 @@ _LEAST_MEAN = 0.05
 """What subtracts less normalises nothing."""
 _FAINTEST = 0.1
 """What multiplies by less takes pixels from 0 to 255."""
-_BGR = np.array(NORMALIZATIONS["imagenet"][0][::-1])
-_NEARLY = 0.015
-"""By so much the means that people use for ImageNet's pictures differ."""
 
 
 def stated_pixels(path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
@@ -116,12 +114,10 @@ def _range_of_steps(step: NDArray[Any] | None = None, zero: NDArray[Any] | None 
 
 
 def _is_bgr(values: NDArray[Any] | None) -> bool:
-    """Tell whether values are ImageNet's mean colour with blue first, as Caffe and OpenCV order channels."""
     if values is None or values.size != 3:
         return False
-    means = np.abs(values.reshape(3).astype(np.float64))
-    scale = 255 if means.max() > _BRIGHTEST else 1
-    return bool((np.abs(means / scale - _BGR) < _NEARLY).all())
+    red, green, blue = np.abs(values.reshape(3).astype(np.float64)) / (255 if np.abs(values).max() > _BRIGHTEST else 1)
+    return blue_first((float(red), float(green), float(blue)))
 
 
 def _numbers(name: str, constants: Mapping[str, Any], makers: Mapping[str, Any]) -> NDArray[Any] | None:

@@ -16,7 +16,7 @@ from coe.store.kinds import ExpertInput, Foreign, Image, ModuleKind, Progress, T
 from coe.store.skeletons import bare_skeleton
 from experts import script_facts
 from experts.augment import Augment
-from experts.checkpoint import read_checkpoint
+from experts.checkpoint import read_checkpoint, without_normalisation
 from experts.findings import classified
 from experts.geometry import fitted_image
 
@@ -74,6 +74,7 @@ class ResNet(ModuleKind):
                 f"{path}: its network is a {other:.60}, which has the tensors of {self.name} and computes something "
                 "else; export it as ONNX and import that with --kind onnx"
             )
+        foreign = without_normalisation(foreign)
         said = script_facts.said(foreign.arguments)
         try:
             seen = Preprocessing.model_validate({**dict(self.preprocessing), **said.preprocessing})

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from coe.preprocessing import NORMALIZATIONS
+from experts.stated_facts import blue_first
 
 _SAME_TENSORS = re.compile(r"\w*resnet(aa|blur)\d+\w*")
 """timm's networks that blur between their layers without a tensor of their own: the tensors are those of a ResNet."""
@@ -27,7 +28,7 @@ def said(arguments: Mapping[str, Any]) -> ScriptFacts:
     """Read the arguments that a checkpoint keeps; those of other scripts say nothing."""
     fields: dict[str, Any] = {}
     if _is_colour(mean := arguments.get("mean")) and _is_colour(std := arguments.get("std")) and min(std) > 0:
-        fields |= {"mean": tuple(mean), "std": tuple(std)}
+        fields |= {"mean": tuple(mean), "std": tuple(std)} | ({"channels": "bgr"} if blue_first(tuple(mean)) else {})
     if not {"val_crop_size", "crop_pct"} & arguments.keys():
         return ScriptFacts(fields)
     if (method := arguments.get("interpolation")) in _ANTIALIASED:

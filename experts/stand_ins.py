@@ -8,6 +8,7 @@ descriptions. A name of no family below is refused.
 from __future__ import annotations
 
 import re
+import struct
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -20,17 +21,22 @@ _NETWORK = re.compile(
 """Parts of networks: their tensors count."""
 _DICTS = re.compile(r"collections\.defaultdict|([a-z_]\w*\.)+(\w*Dict|CfgNode)")
 _LISTS = re.compile(r"collections\.deque")
-_ARGUMENTS = re.compile(r"argparse\.Namespace|types\.SimpleNamespace")
-"""The arguments of a training: they may say what its network saw."""
+_ARGUMENTS = re.compile(r"argparse\.Namespace|types\.SimpleNamespace|torchvision\.transforms(\.\w+)+")
+"""The arguments of a training, and of what it did with its pictures: they may say what its network saw."""
+_NUMBERS = re.compile(r"numpy\.(core|_core)\.multiarray\.(scalar|_reconstruct)")
 _BESIDE = re.compile(
     r"(datetime|decimal|fractions|uuid|zoneinfo|typing)\.\w+(\.\w+)?"
     r"|pathlib(\._local)?\.\w*Path|builtins\.(frozenset|range|slice|complex|object|type|int|float|str|bool)"
     r"|builtins\.(bytes|list|dict|tuple|abs|len|max|min|sum)"
-    r"|functools\.partial|numpy(\.\w+)+|torch\.optim(\.\w+)+|torchvision\.transforms(\.\w+)+"
+    r"|functools\.partial|numpy(\.\w+)+|torch\.optim(\.\w+)+"
     r"|ultralytics\.(yolo\.)?utils(\.\w+)+|(omegaconf|torchmetrics|timm|mmengine|mmcv|ignite|accelerate)(\.\w+)+"
     r"|(pytorch_lightning|lightning|lightning_fabric|lightning_utilities)(\.\w+)+"
 )
 """Data beside the weights: arguments, dates, paths, numbers, the states of a training."""
+
+
+_FLOATS = {"f4": "<f", "f8": "<d"}
+"""NumPy's words for floats, in the form of `struct`."""
 
 
 class NetworkPart:
@@ -47,17 +53,35 @@ class NetworkPart:
 
 
 class _Ignored:
-    """Data beside the weights. None of it is kept."""
+    """Data beside the weights. None of it is kept but the word by which NumPy names a type."""
 
     def __init__(self, *arguments: object) -> None:
-        pass
+        self.word = arguments[0] if arguments and isinstance(arguments[0], str) else ""
 
     def __setstate__(self, state: object) -> None:
         pass
 
 
+class Numbers:
+    """Numbers of NumPy: an array, or one number."""
+
+    def __init__(self, of: object = None, content: object = b"", *arguments: object) -> None:
+        self._set(of, content)
+
+    def __setstate__(self, state: object) -> None:
+        if isinstance(state, tuple) and len(state) == 5:
+            self._set(state[2], state[4])
+
+    def _set(self, of: object, content: object) -> None:
+        is_float = isinstance(of, _Ignored) and of.word in _FLOATS and isinstance(content, bytes)
+        self.values = [one for (one,) in struct.iter_unpack(_FLOATS[of.word], content)] if is_float else []
+
+
 class Arguments(_Ignored):
     """The arguments of a training script, by name."""
+
+    def __init__(self, *arguments: object) -> None:
+        pass
 
     def __setstate__(self, state: object) -> None:
         if isinstance(state, dict):
@@ -89,4 +113,6 @@ def _of(name: str) -> Callable[..., Any] | None:
         return _list
     if _ARGUMENTS.fullmatch(name):
         return Arguments
+    if _NUMBERS.fullmatch(name):
+        return Numbers
     return type(name.rpartition(".")[2], (_Ignored,), {}) if _BESIDE.fullmatch(name) else None

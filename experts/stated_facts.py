@@ -9,9 +9,11 @@ from collections.abc import Iterator, Mapping
 from math import isfinite
 from typing import Any
 
+import torch
+
 from coe.errors import StoreError
-from coe.preprocessing import Colour
-from experts.stand_ins import Arguments
+from coe.preprocessing import NORMALIZATIONS, Colour
+from experts.stand_ins import Arguments, Numbers
 
 _LABELS = re.compile(
     r"(class|cls|label|category|target)_?names?|classes|labels|categories|character|"
@@ -20,11 +22,15 @@ _LABELS = re.compile(
     re.IGNORECASE,
 )
 """The keys under which labels stand, with their numbers or in their order."""
-_DEEPEST = 5
+_DEEPEST = 6
+_MOST_STEPS = 100
+"""Longer lists hold no transforms of pictures."""
 _LEAST_DEVIATION = 1e-3
 """A smaller one is none of pixels."""
 _BRIGHTEST = 2.0
 """A larger mean is one of pixels from 0 to 255."""
+_NEARLY = 0.015
+"""By so much the means that people use for ImageNet's pictures differ."""
 
 
 def stated_labels(content: Any, where: str) -> tuple[str, ...] | None:
@@ -59,7 +65,7 @@ def stated_normalization(content: Any) -> tuple[Colour, Colour] | None:
     """
     found = {
         (mean, std)
-        for level in _levels(content, set())
+        for level in _levels(content, set(), lists=True)
         if (mean := _colour(level.get("mean"))) is not None
         and (std := _colour(level.get("std"))) is not None
         and min(std) > _LEAST_DEVIATION
@@ -71,14 +77,19 @@ def stated_normalization(content: Any) -> tuple[Colour, Colour] | None:
     return _scaled(mean, scale), _scaled(std, scale)
 
 
-def _levels(content: Any, seen: set[int], depth: int = 0) -> Iterator[Mapping[Any, Any]]:
-    """Yield nested dicts, and the arguments of scripts as dicts, each once: a dict may also hold itself."""
+def _levels(content: Any, seen: set[int], *, lists: bool = False, depth: int = 0) -> Iterator[Mapping[Any, Any]]:
+    """Yield nested dicts, and the arguments of scripts as dicts, each once: a dict may also hold itself.
+
+    With `lists` also those in lists, as the transforms of pictures stand there.
+    """
     level = vars(content) if isinstance(content, Arguments) else content
-    if isinstance(level, dict) and depth <= _DEEPEST and id(level) not in seen:
-        seen.add(id(level))
+    if lists and isinstance(level, list | tuple) and len(level) <= _MOST_STEPS:
+        level = dict(enumerate(level))
+    if isinstance(level, dict) and depth <= _DEEPEST and id(content) not in seen:
+        seen.add(id(content))
         yield level
         for value in level.values():
-            yield from _levels(value, seen, depth + 1)
+            yield from _levels(value, seen, lists=lists, depth=depth + 1)
 
 
 def _labels(value: Any) -> tuple[str, ...] | None:
@@ -106,7 +117,17 @@ def _read(text: str) -> Any:
     return [word.strip() for word in re.split(r"[,;\n]", text.strip())]
 
 
+def blue_first(mean: Colour) -> bool:
+    """Tell whether a mean, as shares of 255, is ImageNet's in the order of OpenCV and Caffe: blue, green, red."""
+    usual = NORMALIZATIONS["imagenet"][0][::-1]
+    return all(abs(one - other) < _NEARLY for one, other in zip(mean, usual, strict=True))
+
+
 def _colour(value: Any) -> Colour | None:
+    if isinstance(value, torch.Tensor | Numbers):
+        value = value.flatten().tolist() if isinstance(value, torch.Tensor) else value.values
+    elif isinstance(value, list | tuple):
+        value = [one.values[0] if isinstance(one, Numbers) and len(one.values) == 1 else one for one in value]
     if not isinstance(value, list | tuple) or len(value) != 3:
         return None
     if not all(isinstance(one, int | float) and not isinstance(one, bool) and isfinite(one) for one in value):

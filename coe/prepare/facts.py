@@ -75,6 +75,8 @@ def agree(expert: Expert, foreign: Foreign, kind: Kind, said: Wishes) -> Agreed:
     against: list[str] = []
     remarks: list[str] = []
     labels, size = expert.labels, expert.input_size
+    if labels and foreign.labels == tuple(map(str, range(len(labels)))):  # numbers say nothing beside names
+        foreign = replace(foreign, labels=labels)
     if foreign.labels and sorted(labels) == sorted(foreign.labels) and labels != foreign.labels:
         remarks.append(f"the labels are taken in the order of the file: {', '.join(foreign.labels)}")
         labels = foreign.labels

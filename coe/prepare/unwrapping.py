@@ -24,7 +24,7 @@ _SUPERSEDED = re.compile(r"current_model_state")
 """Lightning's word for the weights as they were before their average took their place."""
 _BESIDE = re.compile(
     r"(\w*_)?(loss|losses|criterion|criteria|metrics?|acc|accuracy|f1|auroc|auc|confmat|class_weights?|optim|optimizers?"
-    r"|schedulers?|scaler|callbacks?|rng|teacher|student|ema|n_averaged|steps?|epochs?|best)(_\w+|\d+)?"
+    r"|cross_?entropy|bce|nll|crit|pos_weights?|precision|recall|specificity|f1_?score|confusion_matrix|schedulers?|scaler|callbacks?|rng|teacher|student|ema|n_averaged|steps?|epochs?|best)(_\w+|\d+)?"
     r"|optimizer\w*|total_ops|total_params|loops"
 )
 """Words of names beside a network: what a training needs, or measures, and its other copies of the network."""

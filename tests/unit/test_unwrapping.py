@@ -106,7 +106,9 @@ WRAPPED: dict[str, Callable[[State], Any]] = {
         "teacher": {"conv1.weight": torch.ones(2), "other": torch.ones(3)},
     },
     "lightning": lambda s: {
-        "state_dict": under("model.", s) | {"loss.weight": torch.ones(3), "train_acc.tp": torch.ones(2)},
+        "state_dict": under("model.", s)
+        | {"loss.weight": torch.ones(3), "train_acc.tp": torch.ones(2)}
+        | {"val_precision.tp": torch.ones(2), "bce.pos_weight": torch.ones(2), "cross_entropy.weight": torch.ones(2)},
         "hyper_parameters": {"lr": 0.1, "path": pathlib.Path("x")},
         "callbacks": {"ModelCheckpoint{}": {"best_model_score": torch.tensor(0.5), "kth": {"a": torch.ones(1)}}},
         "optimizer_states": [{"state": {0: {"exp_avg": torch.ones(3)}}}],
@@ -312,6 +314,53 @@ def test_a_normalisation_beside_the_weights_is_what_the_network_sees(
     assert seen.preprocessing is not None
     assert seen.preprocessing.normalization == ((0.5, 0.25, 0.5), (0.5, 0.5, 0.5))
     assert seen.stated == {"mean", "std"}
+
+
+HALF = ((0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
+EVALUATED = transforms.Compose([transforms.Resize(40), transforms.ToTensor(), transforms.Normalize(*HALF)])
+SEEN: dict[str, Callable[[State], Any]] = {
+    "arrays": lambda s: {"state_dict": s, "mean": np.array(HALF[0]), "std": np.array(HALF[1], np.float32)},
+    "numbers of NumPy": lambda s: {"state_dict": s, "mean": [np.float64(0.5)] * 3, "std": [np.float32(0.25)] * 3},
+    "tensors": lambda s: {"state_dict": s, "mean": torch.tensor(HALF[0]), "std": torch.tensor(HALF[1])},
+    "transforms": lambda s: {"state_dict": s, "transform": {"val": EVALUATED}},
+    "a normalisation inside": lambda s: (
+        under("model.", s)
+        | {"normalize.mean": torch.full((1, 3, 1, 1), 127.5), "normalize.std": torch.full((1, 3, 1, 1), 63.75)}
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SEEN)
+def test_a_normalisation_in_any_form_is_what_the_network_sees(tmp_path: Path, state: State, name: str) -> None:
+    torch.save(SEEN[name](state), tmp_path / "x.pt")
+    seen = resnet18.read(tmp_path / "x.pt")
+    assert seen.preprocessing is not None
+    assert seen.preprocessing.normalization == HALF
+    assert not any(name.endswith(("mean", "std")) and value.numel() == 3 for name, value in seen.state.items())
+
+
+MEANS = ("mean", "std")
+
+
+def test_two_normalisations_among_the_weights_are_not_passed_over(tmp_path: Path, state: State) -> None:
+    several = {f"{name}.{of}": torch.full((3,), level) for name, level in (("a", 0.5), ("b", 0.4)) for of in MEANS}
+    torch.save(under("model.", state) | several, tmp_path / "x.pt")
+    assert several.keys() <= resnet18.read(tmp_path / "x.pt").state.keys()
+
+
+def test_means_with_blue_first_are_those_of_a_network_that_takes_blue_first(tmp_path: Path, state: State) -> None:
+    caffe = {"mean": [103.53, 116.28, 123.675], "std": [1.0, 1.0, 1.0], "to_rgb": False}
+    torch.save({"state_dict": state, "data_preprocessor": caffe}, tmp_path / "x.pt")
+    seen = resnet18.read(tmp_path / "x.pt").preprocessing
+    assert seen is not None
+    assert seen.channels == "bgr"
+
+
+def test_labels_that_are_only_numbers_take_names(tmp_path: Path, call: Call, state: State) -> None:
+    torch.save({"state_dict": state, "class_to_idx": {"0": 0, "1": 1}}, tmp_path / "x.pt")
+    said = call("import", "t/x", tmp_path / "x.pt", *OPTIONS, "--store", tmp_path / "store", command=experts_command)
+    assert said.status == 0, said.err
+    assert Store(tmp_path / "store").manifest("t/x").labels == ("ok", "bad")
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:FutureWarning")  # what users saved in its time still comes
