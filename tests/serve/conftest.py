@@ -128,6 +128,17 @@ def bare_database(request: pytest.FixtureRequest, database: Database, tmp_path: 
 
 
 @pytest.fixture
+def first_database(bare_database: Database) -> Database:
+    """A database of the first version, whose statements are those that it ran."""
+    script = Path(__file__).parent / "first_schema" / f"{bare_database.engine.dialect.name}.sql"
+    with bare_database.writing() as connection:
+        for statement in script.read_text(encoding="utf-8").split(";\n"):
+            if statement.strip():
+                connection.exec_driver_sql(statement)
+    return bare_database
+
+
+@pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bridge that looks and tries again at once."""
     for name, pause_s in (("LOOK_S", 0.02), ("FIRST_PAUSE_S", 0.02), ("LONGEST_PAUSE_S", 0.1)):

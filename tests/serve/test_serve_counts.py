@@ -255,7 +255,7 @@ def a_shift(connection: Connection) -> None:
 
 @pytest.mark.parametrize("schema", ["0001", "0003"])
 def test_a_database_of_an_older_schema_is_counted_when_it_is_migrated(
-    schema: str, database: Database, bare_database: Database
+    schema: str, database: Database, first_database: Database
 ) -> None:
     with database.writing() as connection:
         a_shift(connection)
@@ -263,16 +263,16 @@ def test_a_database_of_an_older_schema_is_counted_when_it_is_migrated(
         new = NewBoard("p", "d", recipe(connection).id, "P1", "", Side.TOP, "", said, "f", NOON, None)
         panel = board_rows.accept(connection, new)
         decisions.write(connection, decision(panel))
-    migrate(bare_database, schema)
+    migrate(first_database, schema)
     old = MetaData()
-    old.reflect(bare_database.engine)
-    with database.reading() as source, bare_database.writing() as target:
+    old.reflect(first_database.engine)
+    with database.reading() as source, first_database.writing() as target:
         for table in old.sorted_tables:
             rows = [row._asdict() for row in source.execute(select(table))]
             if rows and table.name != "alembic_version":
                 target.execute(insert(table), rows)
-    assert migrate(bare_database)
-    with database.reading() as source, bare_database.reading() as target:
+    assert migrate(first_database)
+    with database.reading() as source, first_database.reading() as target:
         expected_boards, expected_calls = looked_at(target, ALWAYS)
         assert {one.verified for one in expected_boards} > {0}
         assert len(expected_calls) > 4

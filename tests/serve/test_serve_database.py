@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,7 +12,7 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from serve_rows import NOON, accepted, decided, decision, good, late, ng, recipe, the, write
-from sqlalchemy import Connection, ForeignKeyConstraint, delete, func, select, text, update
+from sqlalchemy import Connection, ForeignKeyConstraint, delete, func, inspect, select, text, update
 from sqlalchemy.exc import IntegrityError
 
 from coe.core import Verdict
@@ -83,6 +84,31 @@ def test_the_migrations_make_the_tables_of_the_schema(database: Database) -> Non
         differences = compare_metadata(context, tables.metadata)
     steps = [step for one in differences for step in (one if isinstance(one, list) else [one])]
     assert [step for step in steps if "comment" not in step[0]] == []
+
+
+def test_a_database_of_the_first_version_becomes_as_a_new_one_is(database: Database, first_database: Database) -> None:
+    assert migrate(first_database)
+    expect_newest(first_database)
+    assert shape_of(first_database) == shape_of(database)
+
+
+def shape_of(database: Database) -> dict[str, object]:
+    """Return the columns, keys, indexes and triggers of each table, whatever their order is."""
+    triggers = "SELECT trigger_name, action_statement FROM information_schema.triggers WHERE event_object_table = '{}'"
+    if database.is_sqlite:
+        triggers = "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND tbl_name = '{}'"
+    shape: dict[str, object] = {}
+    with database.reading() as connection:
+        looker = inspect(connection)
+        for table in looker.get_table_names():
+            columns = {one["name"]: (str(one["type"]), one["nullable"]) for one in looker.get_columns(table)}
+            keys = [(one["name"], one["column_names"]) for one in looker.get_unique_constraints(table)]
+            keys += [(one["referred_table"], one["constrained_columns"]) for one in looker.get_foreign_keys(table)]
+            keys += [(one["name"], one["column_names"]) for one in looker.get_indexes(table)]
+            found = connection.exec_driver_sql(triggers.format(table)).all()
+            words = {name: sorted(re.split(" WHEN | OR | BEGIN", statement)) for name, statement in found}
+            shape[table] = (columns, looker.get_pk_constraint(table), sorted(map(str, keys)), words)
+    return shape
 
 
 def test_a_transaction_that_fails_leaves_nothing(database: Database) -> None:

@@ -87,7 +87,7 @@ def test_pixels_as_numbers_and_answers_as_bytes(decided: Served) -> None:
         (PATH, {"outputs": [{"name": "verdikt"}]}, 422, "there is no output 'verdikt'"),
         (PATH, {"parameters": {"priority": 1}}, 422, "'priority' is not a key"),
         ("/v2/models/none/infer", {}, 404, "no such active recipe as 'none'"),
-        ("/v2/models/tiny/versions/9/infer", {}, 404, "no such active recipe"),
+        ("/v2/models/tiny/versions/9/infer", {}, 404, "recipe 'tiny'"),
     ],
 )
 def test_what_cannot_be_used_is_refused_in_the_protocols_own_field(

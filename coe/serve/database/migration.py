@@ -1,4 +1,7 @@
-"""Bringing a database to the newest schema, with Alembic. A service never runs on an older or a newer schema."""
+"""Bringing a database to the newest schema. A service never runs on an older or a newer schema.
+
+A new database gets the tables as they are now; one of an earlier version is changed step by step, with Alembic.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,13 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from sqlalchemy import Connection
 
 from coe.errors import ConfigError
+from coe.serve.database import tables
 from coe.serve.database.connecting import WRITES, Database
 from coe.serve.database.database_errors import translated
+from coe.serve.database.triggers import protecting
 
 FOLDER = Path(__file__).with_name("migrations")
 
@@ -30,7 +36,7 @@ def revision_of(database: Database) -> str | None:
 
 
 def migrate(database: Database, to: str = "head") -> bool:
-    """Bring a database to a revision, in one transaction; return whether there was anything to do.
+    """Bring a database to a revision, a new one to the newest, in one transaction; return whether there was work to do.
 
     Raises ConfigError for a database of a newer version of the service, and DatabaseError.
     """
@@ -48,8 +54,20 @@ def migrate(database: Database, to: str = "head") -> bool:
             config = Config()
             config.set_main_option("script_location", str(FOLDER).replace("%", "%%"))
             config.attributes["connection"] = writer
-            command.upgrade(config, to)
+            if before is None:
+                _make(writer)
+                command.stamp(config, "head")
+            else:
+                command.upgrade(config, to)
     return True
+
+
+def _make(writer: Connection) -> None:
+    """Make all tables as they are now, and the triggers that protect some of them."""
+    tables.metadata.create_all(writer)
+    for table in tables.APPEND_ONLY:
+        for statement in protecting(writer.dialect.name, table):
+            writer.exec_driver_sql(statement)
 
 
 def expect_newest(database: Database) -> None:

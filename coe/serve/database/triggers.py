@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+from sqlalchemy import Table, UniqueConstraint
+
+
+def protecting(dialect: str, table: Table) -> list[str]:
+    """Return the statements that keep a new table append-only."""
+    unique = [one for one in table.constraints if isinstance(one, UniqueConstraint)]
+    keys = sorted(" AND ".join(f"{column.name} = NEW.{column.name}" for column in one.columns) for one in unique)
+    return append_only(dialect, table.name) + never_replaced(dialect, table.name, "id = NEW.id", *keys)
+
 
 def append_only(dialect: str, table: str) -> list[str]:
     """Return the statements that make a table append-only in a dialect, `sqlite` or `postgresql`.

@@ -26,7 +26,7 @@ from coe.serve.gate import role_views
 from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.json_form import JsonForm
 from coe.serve.gate.operations import ANY, DIGITS, FEED, OperationRouter, Visit
-from coe.serve.gate.problems import Problem, ProblemKind, not_found
+from coe.serve.gate.problems import Problem, ProblemKind, existing
 from coe.serve.gate.recipe_routes import expect_confirmed
 from coe.serve.gate.request_data import JsonBody
 from coe.serve.recipe_content import RecipeContent
@@ -219,24 +219,23 @@ async def until_decided(gate: Gate, id: int, wait_s: float) -> Board:
     loop = asyncio.get_running_loop()
     until_s = loop.time() + wait_s
     seen_id = gate.feed.last_id
-    board = await gate.read(partial(_board, id=id))
+    board = await gate.read(partial(board_named, id=id))
     while board.state in UNDECIDED and (left_s := until_s - loop.time()) > 0 and not gate.feed.closed:
         new = await gate.feed.after(seen_id, left_s)
         seen_id = new[-1].id if new else seen_id
         if any(event.board_id == id for event in new):
-            board = await gate.read(partial(_board, id=id))
+            board = await gate.read(partial(board_named, id=id))
     return board
 
 
-def _board(connection: Connection, *, id: int) -> Board:
-    board = board_rows.get(connection, id)
-    if board is None:
-        raise not_found(f"board {id}", "use the number of `board` in the answer to its POST")
-    return board
+def board_named(connection: Connection, *, id: int) -> Board:
+    """Return the board of an id; raises Problem if there is none."""
+    way_out = "use the number of `board` in the answer to its POST, or see the page of boards"
+    return existing(board_rows.get(connection, id), f"board {id}", way_out)
 
 
 def _board_shown(connection: Connection, *, id: int, with_good: bool, key: Key | None) -> Mapping[str, Any]:
-    board = role_views.board_of(connection, _board(connection, id=id), key)
+    board = role_views.board_of(connection, board_named(connection, id=id), key)
     called = role_views.calls_of(connection, id, key)
     recipe = recipe_versions.get(connection, board.recipe_id)
     body = _BOARD(
@@ -262,7 +261,7 @@ def delete_board(visit: Visit, connection: Connection) -> None:
 
 def take_back(visit: Visit, connection: Connection, id: int) -> None:
     """Abort a board for the caller; raises Problem if it is decided."""
-    board, now_us = _board(connection, id=id), visit.gate.now_us()
+    board, now_us = board_named(connection, id=id), visit.gate.now_us()
     if not board_rows.abort(connection, board, now_us, reason=f"taken back by {visit.caller}"):
         way_out = "only a board that is not decided can be taken back"
         raise Problem(ProblemKind.CONFLICT, f"board {id} is {board.state}", way_out)

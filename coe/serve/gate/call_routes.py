@@ -20,10 +20,10 @@ from coe.serve.database import audit, call_queue, call_rows, verifications
 from coe.serve.database.call_rows import Call
 from coe.serve.database.verifications import NewVerification, Verification
 from coe.serve.enums import Outcome
-from coe.serve.gate.image_routes import golden_of
+from coe.serve.gate.image_routes import call_named, golden_of
 from coe.serve.gate.json_form import JsonForm
 from coe.serve.gate.operations import DIGITS, VERIFY, OperationRouter, RowId, Visit
-from coe.serve.gate.problems import Problem, ProblemKind, not_found
+from coe.serve.gate.problems import Problem, ProblemKind
 from coe.serve.text_checks import Note, Text
 from coe.strict_model import StrictModel
 
@@ -124,7 +124,7 @@ def get_calls(visit: Visit, connection: Connection) -> Mapping[str, Any]:
 @router.read("/api/v1/calls/{id:int}", VERIFY, answers={200: "the call, with its ETag"}, sends=_CALL, gives=("ETag",))
 def get_call(visit: Visit, connection: Connection) -> Response:
     """A call with all words on it."""
-    call = _call(visit, connection)
+    call = call_named(visit, connection)
     words = [_WORD(word) for word in verifications.of_call(connection, call.id)]
     return _tagged({**full_facts(connection, call), "verifications": words})
 
@@ -170,7 +170,7 @@ def claim_next(visit: Visit, connection: Connection) -> Response:
 def claim(visit: Visit, connection: Connection) -> Response:
     """Reserve a call for the caller, or extend the caller's reservation."""
     _reserve(visit, connection, CLAIM_S)
-    return _tagged(full_facts(connection, _call(visit, connection)))
+    return _tagged(full_facts(connection, call_named(visit, connection)))
 
 
 @router.write(
@@ -186,7 +186,7 @@ def give_back(visit: Visit, connection: Connection) -> None:
 
 def _reserve(visit: Visit, connection: Connection, lasts_s: int) -> None:
     """Reserve a call for the caller from now on for a time; raises Problem if another person has it."""
-    call, now_us = _call(visit, connection), visit.gate.now_us()
+    call, now_us = call_named(visit, connection), visit.gate.now_us()
     until_us = now_us + lasts_s * SECOND_US
     if not call_rows.claim(
         connection, call.id, by=visit.caller, session=visit.session, until_us=until_us, now_us=now_us
@@ -234,7 +234,7 @@ def verify(visit: Visit, connection: Connection) -> Response:
 
 def call_as_seen(visit: Visit, connection: Connection) -> Call:
     """Return the call of the path as the caller saw it; raises Problem without If-Match, and CallChanged."""
-    revision, call = _revision(visit), _call(visit, connection)
+    revision, call = _revision(visit), call_named(visit, connection)
     if call.revision != revision:
         raise verifications.CallChanged(
             f"call {call.id} has changed since you saw it; look at it again and then decide"
@@ -293,13 +293,6 @@ def picture_of(call: Call, view_pixels: int) -> dict[str, Any] | None:
     if place is None:
         return _PICTURE(pixels=view_pixels, around=0, in_view=False)
     return _PICTURE(pixels=place.shown_pixels, around=place.around, in_view=True)
-
-
-def _call(visit: Visit, connection: Connection) -> Call:
-    call = call_rows.get(connection, visit.id)
-    if call is None:
-        raise not_found(f"call {visit.id}", "see GET /api/v1/calls?status=open")
-    return call
 
 
 def _tag(revision: int) -> str:

@@ -28,7 +28,7 @@ from coe.serve.database.recipe_versions import Recipe
 from coe.serve.database.views import View
 from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.operations import READ, OperationRouter, Visit
-from coe.serve.gate.problems import Problem, ProblemKind, not_found
+from coe.serve.gate.problems import Problem, ProblemKind, existing, not_found
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.service_config import ServeConfig
 from coe.spelling import composed
@@ -71,14 +71,14 @@ class _Comparison:
 @router.add("GET", "/api/v1/calls/{id:int}/picture", READ, answers={200: "image"}, sends="image/*")
 async def call_picture(visit: Visit) -> Response:
     """The part in question. Of a whole board: its crop as the experts saw it, with what lies around it."""
-    shot = await visit.gate.read(lambda connection: _shot(connection, _call(visit, connection)))
+    shot = await visit.gate.read(lambda connection: _shot(connection, call_named(visit, connection)))
     return await _answer(visit, lambda: _pixels(visit.gate, shot))
 
 
 @router.add("GET", "/api/v1/calls/{id:int}/view", READ, answers={200: "image"}, sends="image/*")
 async def call_view(visit: Visit) -> Response:
     """The whole view in which the part in question lies, with the outline of its crop."""
-    shot = await visit.gate.read(lambda connection: _shot(connection, _call(visit, connection)))
+    shot = await visit.gate.read(lambda connection: _shot(connection, call_named(visit, connection)))
     return await _answer(visit, lambda: _outlined(_pixels(visit.gate, replace(shot, place=None)), shot.place))
 
 
@@ -166,11 +166,9 @@ def _part(visit: Visit, connection: Connection) -> _Shot:
     raise not_found(f"part '{refdes}' of board {visit.id}", "see GET /api/v1/boards/{id}?good=1")
 
 
-def _call(visit: Visit, connection: Connection) -> Call:
-    call = call_rows.get(connection, visit.id)
-    if call is None:
-        raise not_found(f"call {visit.id}", "see GET /api/v1/calls?status=open")
-    return call
+def call_named(visit: Visit, connection: Connection) -> Call:
+    """Return the call that the path names; raises Problem if there is none."""
+    return existing(call_rows.get(connection, visit.id), f"call {visit.id}", "see GET /api/v1/calls?status=open")
 
 
 def _shot(connection: Connection, call: Call) -> _Shot:
@@ -179,7 +177,7 @@ def _shot(connection: Connection, call: Call) -> _Shot:
 
 
 def _comparison(visit: Visit, connection: Connection) -> _Comparison:
-    call = _call(visit, connection)
+    call = call_named(visit, connection)
     golden = golden_of(connection, call)
     good = None if golden else findings.good_picture(connection, call)
     return _Comparison(_shot(connection, call), golden, good)

@@ -28,8 +28,8 @@ from coe.serve.enums import BoardState
 from coe.serve.gate.board_routes import hand_in, take_back, until_decided
 from coe.serve.gate.json_form import JsonForm
 from coe.serve.gate.operations import ANY, FEED, OperationRouter, Visit
-from coe.serve.gate.problems import Problem, ProblemKind, not_found
-from coe.serve.gate.recipe_routes import expect_confirmed
+from coe.serve.gate.problems import Problem, ProblemKind, existing
+from coe.serve.gate.recipe_routes import expect_confirmed, version_of
 from coe.serve.gate.request_data import JsonBody, whole_body
 from coe.serve.gate.tensors import LENGTH_HEADER, OUTPUTS, InferRequest, Parameters, Parsed, answer, parse
 from coe.serve.gate.upload_routes import check_pixels, discard_views, keep_view
@@ -152,13 +152,11 @@ async def _take_in(visit: Visit, key: str) -> _Asked:
 def _recipe(visit: Visit, connection: Connection) -> Recipe:
     """Return the version that the path names, the active version if it names none; raises Problem."""
     name = visit.name("name")
-    if "version" not in visit.request.path_params:
-        recipe = recipe_versions.active(connection, name)
+    if "version" in visit.request.path_params:
+        recipe = version_of(visit, connection)
     else:
-        number = int(visit.part("version"))
-        recipe = recipe_versions.version(connection, name, number)
-    if recipe is None:
-        raise not_found(f"such active recipe as '{name}'", "see GET /api/v1/recipes")
+        active = recipe_versions.active(connection, name)
+        recipe = existing(active, f"such active recipe as '{name}'", "see GET /api/v1/recipes")
     expect_confirmed(connection, recipe)
     return recipe
 

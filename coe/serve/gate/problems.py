@@ -6,7 +6,7 @@ import errno
 from collections.abc import Mapping
 from enum import StrEnum
 from http import HTTPStatus
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -18,6 +18,7 @@ from coe.serve.database.database_errors import DatabaseError, DatabaseErrorKind
 from coe.serve.database.verifications import CallChanged
 
 MEDIA_TYPE = "application/problem+json"
+_T = TypeVar("_T")
 RETRY_S = 5
 """After how many seconds a client that was refused may come again."""
 
@@ -97,6 +98,13 @@ class Problem(Exception):
 def not_found(what: str, way_out: str) -> Problem:
     """Return the problem that something does not exist."""
     return Problem(ProblemKind.NOT_FOUND, f"there is no {what}", way_out)
+
+
+def existing(found: _T | None, what: str, way_out: str) -> _T:
+    """Return what a request names; raises Problem if it does not exist."""
+    if found is None:
+        raise not_found(what, way_out)
+    return found
 
 
 def disk_full(detail: str) -> Problem:

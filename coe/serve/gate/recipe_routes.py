@@ -18,7 +18,7 @@ from coe.serve.database.recipe_versions import Activation, Recipe
 from coe.serve.enums import ActivationState, EventKind
 from coe.serve.gate.json_form import JsonForm
 from coe.serve.gate.operations import ANY, ENGINEER, READ, OperationRouter, Visit
-from coe.serve.gate.problems import Problem, ProblemKind, not_found
+from coe.serve.gate.problems import Problem, ProblemKind, existing
 from coe.serve.recipe_content import RecipeContent
 from coe.store.store import Store
 
@@ -139,10 +139,8 @@ def expect_confirmed(connection: Connection, version: Recipe) -> None:
 @router.read("/api/v1/activations/{id:int}", ANY, answers={200: "asked, active or failed"}, sends=_ACTIVATION)
 def get_activation(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     """The result of an activation."""
-    activation = recipe_versions.get_activation(connection, visit.id)
-    if activation is None:
-        raise not_found(f"activation {visit.id}", "use the number of `activation` in the answer to the POST")
-    return _ACTIVATION(activation)
+    found, way_out = recipe_versions.get_activation(connection, visit.id), "use the number in the answer to the POST"
+    return _ACTIVATION(existing(found, f"activation {visit.id}", way_out))
 
 
 def expect_recipe(connection: Connection, name: str) -> None:
@@ -160,6 +158,4 @@ def version_of(visit: Visit, connection: Connection) -> Recipe:
     """Return the version that the path names; raises Problem."""
     name, number = visit.name("name"), int(visit.part("version"))
     version = recipe_versions.version(connection, name, number)
-    if version is None:
-        raise not_found(f"version {number} of recipe '{name}'", "see GET /api/v1/recipes")
-    return version
+    return existing(version, f"version {number} of recipe '{name}'", "see GET /api/v1/recipes")

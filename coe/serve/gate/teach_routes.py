@@ -20,7 +20,7 @@ from coe.pictures.finding import EXTENSIONS
 from coe.pictures.image_source import ImageSource
 from coe.serve.database import audit
 from coe.serve.gate.operations import ENGINEER, OperationRouter, Visit
-from coe.serve.gate.problems import Problem, ProblemKind, not_found
+from coe.serve.gate.problems import Problem, ProblemKind, existing, not_found
 from coe.serve.gate.teach_files import draft_named, draft_of, idle
 from coe.serve.teach import board_map, crop_gallery, package_table, teach_work, undo_stack, yaml_edit
 from coe.serve.teach.crop_gallery import Mark
@@ -187,18 +187,11 @@ async def undo(visit: Visit) -> Mapping[str, Any]:
 async def get_work(visit: Visit) -> Mapping[str, Any]:
     """What runs for this board, or ran last, and the end of what it says."""
     draft = await visit.gate.run(partial(draft_of, visit))
-    work = await visit.gate.run(partial(visit.gate.works.of, draft))
-    if work is None:
-        raise not_found("work for this board", "begin a step")
+    found = await visit.gate.run(partial(visit.gate.works.of, draft))
+    work = existing(found, "work for this board", "begin a step")
     log = await visit.gate.run(partial(teach_work.log_of, draft))
-    return {
-        "what": work.what,
-        "state": work.state,
-        "at": work.at,
-        "of": len(work.commands),
-        "doing": work.doing,
-        "log": log,
-    }
+    facts = {name: getattr(work, name) for name in ("what", "state", "at", "doing")}
+    return {**facts, "of": len(work.commands), "log": log}
 
 
 @router.add("DELETE", "/teach/{draft}/work", ENGINEER, answers={204: "stopped"})
@@ -234,9 +227,7 @@ def picture_of(visit: Visit, draft: BoardDraft) -> Path:
     """Return the picture of a whole board that the path names; raises Problem if there is none."""
     name = visit.name("file")
     found = next((path for path in draft.pictures if path.name == name), None)
-    if found is None:
-        raise not_found(f"picture '{name}'", "load the page again")
-    return found
+    return existing(found, f"picture '{name}'", "load the page again")
 
 
 def _drawn(path: Path, side: int) -> Response:

@@ -26,7 +26,7 @@ from coe.serve.enums import TrialState
 from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.json_form import JsonForm
 from coe.serve.gate.operations import ENGINEER, OperationRouter, Visit
-from coe.serve.gate.problems import Problem, ProblemKind, not_found
+from coe.serve.gate.problems import Problem, ProblemKind, existing
 from coe.serve.gate.recipe_routes import VERSION, add_version, expect_recipe
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.trial_counts import Compared, TrialCounts, compared
@@ -125,10 +125,7 @@ async def adopt(visit: Visit) -> Response:
 
 def trial_of(visit: Visit, connection: Connection) -> StoredTrial:
     """Return the trial that the path names; raises Problem."""
-    trial = trial_rows.get(connection, visit.id)
-    if trial is None:
-        raise not_found(f"trial {visit.id}", "see GET /api/v1/trials")
-    return trial
+    return existing(trial_rows.get(connection, visit.id), f"trial {visit.id}", "see GET /api/v1/trials")
 
 
 def facts(trial: StoredTrial) -> dict[str, Any]:

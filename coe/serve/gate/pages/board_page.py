@@ -15,10 +15,10 @@ from coe.serve.database.call_rows import Call
 from coe.serve.database.repairs import Repair
 from coe.serve.database.verifications import Verification
 from coe.serve.gate import role_views
+from coe.serve.gate.board_routes import board_named
 from coe.serve.gate.call_routes import picture_of
 from coe.serve.gate.operations import Visit
 from coe.serve.gate.pages.rendering import PageRouter, Shown
-from coe.serve.gate.problems import not_found
 
 router = PageRouter()
 
@@ -50,16 +50,9 @@ class HistoryStep:
 @router.page("/boards/{id:int}", "board.j2")
 def board(visit: Visit, connection: Connection) -> Shown:
     """A board with its findings."""
-    inspected = board_rows.get(connection, visit.id)
-    if inspected is None:
-        raise not_found(f"board {visit.id}", "see the newest boards on the page of the line")
+    inspected = board_named(connection, id=visit.id)
     of_board = role_views.calls_of(connection, inspected.id, visit.key)
     names = {call.refdes for call in of_board}
-    views = {view.id: view for view in pictures.of_board(connection, inspected.key)}
-    # What an audit shows may come from another board.
-    others = {call.view_id for call in of_board if call.view_id is not None} - views.keys()
-    views |= {view.id: view for view in (pictures.get(connection, id) for id in others) if view is not None}
-    sizes = {call.id: picture_of(call, views[call.view_id].pixels) for call in of_board if call.view_id in views}
     recipe = recipe_versions.get(connection, inspected.recipe_id)
     seen = role_views.board_of(connection, inspected, visit.key)
     audits = [] if role_views.is_blind(visit.key) else blind.of_boards(connection, [inspected.id])
@@ -80,16 +73,25 @@ def board(visit: Visit, connection: Connection) -> Shown:
             for part in findings.unpack(board_rows.findings_of(connection, inspected.id))
             if part.refdes not in names
         ],
-        "views": views,
-        "sizes": sizes,
-        "whole": next((view for view in views.values() if view.name == inspected.request.get("whole")), None),
-        "outlines": [outline(call) for call in of_board if call.place and call.place["polygon"]],
+        **pictures_of(connection, inspected, of_board),
     }
 
 
-def outline(call: Call) -> dict[str, Any]:
-    """Return where a call lies in the view of the whole board, for the script of the page."""
-    return {"refdes": call.refdes, "look": call.verdict.value.lower(), "polygon": call.place["polygon"]}
+def pictures_of(connection: Connection, board: Board, calls: Sequence[Call]) -> dict[str, Any]:
+    """Return what pages draw of a board: its views, how its calls lie in them, and the outlines on the whole board."""
+    views = {view.id: view for view in pictures.of_board(connection, board.key)}
+    # What an audit shows may come from another board.
+    views |= pictures.of_ids(connection, {call.view_id for call in calls if call.view_id is not None} - views.keys())
+    return {
+        "views": views,
+        "sizes": {call.id: picture_of(call, views[call.view_id].pixels) for call in calls if call.view_id in views},
+        "whole": next((view for view in views.values() if view.name == board.request.get("whole")), None),
+        "outlines": [
+            {"refdes": call.refdes, "look": call.verdict.value.lower(), "polygon": call.place["polygon"]}
+            for call in calls
+            if call.place and call.place["polygon"]
+        ],
+    }
 
 
 def _history(

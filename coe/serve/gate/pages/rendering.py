@@ -15,6 +15,7 @@ from starlette.responses import HTMLResponse, Response
 
 from coe.serve.clock import SECOND_US, iso
 from coe.serve.database import call_rows
+from coe.serve.database.keys import Key
 from coe.serve.enums import Role
 from coe.serve.gate import access
 from coe.serve.gate.gate_state import Gate
@@ -25,18 +26,8 @@ Shown = Mapping[str, Any]
 """What a template draws, by the names that it uses."""
 _R = TypeVar("_R", bound=Callable[[Visit, Connection], Shown])
 _FOLDER = Path(__file__).parent
-STATIC = {
-    "icon.svg": "image/svg+xml",
-    "style.css": "text/css",
-    "app.js": "text/javascript",
-    "keys.js": "text/javascript",
-    "verify.js": "text/javascript",
-    "closer.js": "text/javascript",
-    "recipe.js": "text/javascript",
-    "teach.js": "text/javascript",
-    "teach_map.js": "text/javascript",
-    "teach_strip.js": "text/javascript",
-}
+_KINDS = {".svg": "image/svg+xml", ".css": "text/css", ".js": "text/javascript"}
+STATIC = {path.name: _KINDS[path.suffix] for path in _FOLDER.iterdir() if path.suffix in _KINDS}
 """The files that pages load, and their media types."""
 
 
@@ -67,18 +58,23 @@ async def page(visit: Visit, template: str, query: Callable[[Connection], Shown]
             **query(connection),
         }
 
-    around = {
-        "station": visit.gate.config.station,
-        "person": visit.key,
-        "may": visit.key is not None and visit.key.role in ENGINEER,
-        "may_verify": visit.key is not None and visit.key.role in VERIFY,
-        "csrf": await access.csrf_of(visit.gate, visit.request),
-        "here": visit.request.url.path,
-        "now_us": visit.gate.now_us(),
-        "local": visit.gate.config.local,
-    }
+    around = _around(visit.gate, visit.request, visit.key, await access.csrf_of(visit.gate, visit.request))
     shown = await visit.gate.read(read)
     return HTMLResponse(environment().get_template(template).render({**around, **shown}), status)
+
+
+def _around(gate: Gate, request: Request, key: Key | None = None, csrf: str = "") -> Shown:
+    role = key.role if key else None
+    return {
+        "station": gate.config.station,
+        "person": key,
+        "may": role in ENGINEER,
+        "may_verify": role in VERIFY,
+        "csrf": csrf,
+        "here": request.url.path,
+        "now_us": gate.now_us(),
+        "local": gate.config.local,
+    }
 
 
 def plain(template: str, /, **shown: Any) -> Response:
@@ -93,19 +89,9 @@ def words_of(problem: Problem) -> Shown:
 
 def storage_failed(gate: Gate, request: Request, problem: Problem) -> Response:
     """Return the page of a refusal that needs no database and no secret; a browser asks again by itself."""
-    around = {
-        "station": gate.config.station,
-        "person": None,
-        "may": False,
-        "may_verify": False,
-        "csrf": "",
-        "here": request.url.path,
-        "now_us": gate.now_us(),
-        "local": gate.config.local,
-        "open_calls": 0,
-        "open_faults": len(gate.faults.unwritten()),
-    }
-    page = environment().get_template("problem.j2").render({**around, **words_of(problem)})
+    counts = {"open_calls": 0, "open_faults": len(gate.faults.unwritten())}
+    shown = {**_around(gate, request), **counts, **words_of(problem)}
+    page = environment().get_template("problem.j2").render(shown)
     return HTMLResponse(page, int(problem.status), {**problem.headers, "Refresh": str(RETRY_S)})
 
 

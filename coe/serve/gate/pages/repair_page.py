@@ -9,16 +9,14 @@ from sqlalchemy import Connection
 from starlette.datastructures import URL
 from starlette.responses import RedirectResponse, Response
 
-from coe.serve.database import blind, board_rows, repairs, verifications
-from coe.serve.database import views as pictures
+from coe.serve.database import blind, repairs, verifications
 from coe.serve.enums import RepairOutcome
 from coe.serve.gate import role_views
-from coe.serve.gate.call_routes import picture_of
+from coe.serve.gate.board_routes import board_named
 from coe.serve.gate.operations import VERIFY, Visit
-from coe.serve.gate.pages.board_page import outline
+from coe.serve.gate.pages.board_page import pictures_of
 from coe.serve.gate.pages.boards_page import FindQuery, of_scan
 from coe.serve.gate.pages.rendering import PageRouter, Shown, page
-from coe.serve.gate.problems import not_found
 
 router = PageRouter()
 _LISTED = 50
@@ -44,13 +42,10 @@ def _waiting(connection: Connection) -> Shown:
 @router.page("/repair/{id:int}", "repair_board.j2", roles=VERIFY)
 def board(visit: Visit, connection: Connection) -> Shown:
     """The defects of a board."""
-    inspected = board_rows.get(connection, visit.id)
-    if inspected is None:
-        raise not_found(f"board {visit.id}", "scan the board, or see the page of boards")
+    inspected = board_named(connection, id=visit.id)
     found = repairs.defects(connection, inspected.id)
     # To an operator a part in which an audit found a defect is a call like the others.
     defects = [(blind.masked(call) if role_views.is_blind(visit.key) else call, word) for call, word in found]
-    views = {view.id: view for view in pictures.of_board(connection, inspected.key)}
     calls = [call for call, _ in defects]
     words = {word.call_id: word for word in verifications.of_calls(connection, [call.id for call in calls])}
     return {
@@ -58,10 +53,7 @@ def board(visit: Visit, connection: Connection) -> Shown:
         "defects": defects,
         "answers": words,
         "open": role_views.count_open_of(connection, inspected.id, visit.key),
-        "views": views,
-        "sizes": {call.id: picture_of(call, views[call.view_id].pixels) for call in calls if call.view_id in views},
-        "whole": next((view for view in views.values() if view.name == inspected.request.get("whole")), None),
-        "outlines": [outline(call) for call in calls if call.place and call.place["polygon"]],
+        **pictures_of(connection, inspected, calls),
         "outcomes": [
             (RepairOutcome.REPAIRED, "ok", "Repaired"),
             (RepairOutcome.SCRAPPED, "ng", "Scrapped"),
