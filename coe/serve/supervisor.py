@@ -129,7 +129,7 @@ class Supervisor:
             _expect_claim(claim)
             expect_keys(self.config, database)
             expect_port(self.config.listen)
-            expect_packages(self.config)
+            expect_packages(self.config.sinks)
             _expect_libraries()
             _register_sinks(self.config, database)
             _reopen(database)

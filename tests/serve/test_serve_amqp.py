@@ -161,7 +161,8 @@ def test_a_broker_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) ->
 
 def mes_told(database: Database, folder: Path, port: int, **more: object) -> AbstractContextManager[None]:
     sink = {"host": "127.0.0.1", "port": port, "address": "/exchange/cfx", **more}
-    return bridged(database, sinks_of(config_of(folder, sinks={"amqp": {"mes": sink}})))
+    config = config_of(folder, sinks={"amqp": {"mes": sink}})
+    return bridged(database, sinks_of(config.station, config.sinks))
 
 
 def names(came: list[Envelope]) -> list[str]:

@@ -166,8 +166,8 @@ def test_a_sink_whose_package_is_absent_is_one_sentence(
     read = service_config.load(written(tmp_path, ALL_SINKS))
     for _, _, listed in read.sinks.listed():  # which of their packages are here says nothing
         monkeypatch.setattr(type(listed), "needs", None)
-    expect_packages(read)
+    expect_packages(read.sinks)
     [sink] = {type(sink) for name, _, sink in read.sinks.listed() if name == kind}
     monkeypatch.setattr(sink, "needs", Package("no_such_module", "no-such-package", "no-extra"))
     with pytest.raises(ConfigError, match=rf"sinks.{kind} needs no-such-package, .* install coe-vision\[no-extra\]"):
-        expect_packages(read)
+        expect_packages(read.sinks)

@@ -45,7 +45,8 @@ def sink_to(port: int, topic: str = "coe/a", **more: object) -> MqttConnection:
 
 def plant_told(database: Database, folder: Path, **sink: object) -> AbstractContextManager[None]:
     """Run a bridge with one MQTT sink, `plant`, until the block ends."""
-    return bridged(database, sinks_of(config_of(folder, sinks={"mqtt": {"plant": {"host": "localhost", **sink}}})))
+    config = config_of(folder, sinks={"mqtt": {"plant": {"host": "localhost", **sink}}})
+    return bridged(database, sinks_of(config.station, config.sinks))
 
 
 def test_events_and_the_retained_state_have_their_topics(

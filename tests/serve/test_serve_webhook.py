@@ -182,7 +182,7 @@ def test_a_hook_of_the_config_is_told_until_it_acknowledges(sqlite_database: Dat
     with answering(503, 503) as server:
         hook = {"url": f"http://127.0.0.1:{server.port}/in", "secret": {"file": str(tmp_path / "key")}}
         config = config_of(tmp_path, sinks={"hosts": ["127.0.0.1"], "webhooks": {"erp": hook}})
-        with bridged(sqlite_database, sinks_of(config)):
+        with bridged(sqlite_database, sinks_of(config.station, config.sinks)):
             with sqlite_database.writing() as connection:
                 decided(connection, "k1", ng())
             eventually(lambda: any(json.loads(body)["kind"] == "fault.cleared" for _, _, body in server.posted))

@@ -25,7 +25,7 @@ GRACE_S = 3.0
 
 def run(config: ServeConfig) -> None:
     """Tell all sinks until SIGTERM or SIGINT; raises ConfigError if it cannot begin."""
-    sinks = list(sinks_of(config))
+    sinks = list(sinks_of(config.station, config.sinks))
     database = open_database(config.database_url)
     expect_newest(database)
     stop = threading.Event()

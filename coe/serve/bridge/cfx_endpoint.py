@@ -120,10 +120,8 @@ class CfxEndpoint:
         words = self._handle.split(".", 2)
         vendor, model, number = words if len(words) == 3 else (None, None, None)
         return {
-            "CFXHandle": self._handle,
+            **self._where,
             "CFXVersion": VERSION,
-            "RequestNetworkUri": self._where["RequestNetworkUri"],
-            "RequestTargetAddress": self._where["RequestTargetAddress"],
             "UniqueIdentifier": self._handle,
             "FriendlyName": self._origin.station,
             "Vendor": vendor,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 from pydantic import Field, create_model, model_validator
 
@@ -81,29 +81,19 @@ def _kind(name: str) -> type[SinkSettings]:
     return kind
 
 
-class HasSinks(Protocol):
-    """What is needed of a config (`coe.serve.service_config.ServeConfig`)."""
-
-    @property
-    def station(self) -> str: ...  # noqa: D102
-    @property
-    def sinks(self) -> Sinks: ...  # noqa: D102
-
-
-def expect_packages(config: HasSinks) -> None:
+def expect_packages(sinks: Sinks) -> None:
     """Raise ConfigError if a sink of the config needs a package that is not installed."""
-    for kind, _, sink in config.sinks.listed():
+    for kind, _, sink in sinks.listed():
         if (package := sink.needs) is not None and find_spec(package.module) is None:
             raise ConfigError(
                 f"sinks.{kind} needs {package.name}, which is not installed; install coe-vision[{package.extra}]"
             )
 
 
-def sinks_of(config: HasSinks) -> Iterator[Sink]:
-    """Yield the sinks of a config; raises ConfigError for a missing package, an unreadable secret or certificate."""
-    expect_packages(config)
-    for kind, name, sink in config.sinks.listed():
+def sinks_of(station: str, sinks: Sinks) -> Iterator[Sink]:
+    """Yield the sinks of a station; raises ConfigError for a missing package, an unreadable secret or certificate."""
+    expect_packages(sinks)
+    for kind, name, sink in sinks.listed():
         key = f"sinks.{kind}" if sink.is_single else f"sinks.{kind}.{name}"
-        handle = config.sinks.cfx_handle or config.station
-        origin = Origin(config.station, handle, key, *sink.request_place(config.station))
+        origin = Origin(station, sinks.cfx_handle or station, key, *sink.request_place(station))
         yield Sink(name, sink.connection(origin), sink.message_format(origin), sink.heartbeat_s)

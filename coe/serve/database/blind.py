@@ -37,6 +37,11 @@ class Face:
     score: float | None
     findings: Sequence[Mapping[str, Any]]
 
+    @classmethod
+    def of(cls, one: Call, findings: Sequence[Mapping[str, Any]]) -> Face:
+        """Return what is seen of a call, with these findings."""
+        return cls(one.verdict, one.detail, one.expert, one.label, one.score, findings)
+
     @property
     def json(self) -> dict[str, Any]:
         """The face as it is stored."""
@@ -63,7 +68,7 @@ def masked(open_call: Call) -> Call:
     """Return a call as a person may see it: nothing tells whether it is a blind audit."""
     if open_call.kind is CallKind.DEFECT:
         return open_call
-    face = Face(**(open_call.face or Face(Verdict.REVIEW, "", "", "", None, []).json))
+    face: Mapping[str, Any] = open_call.face or Face(Verdict.REVIEW, "", "", "", None, []).json
     return replace(
         open_call,
         kind=CallKind.DEFECT,
@@ -73,12 +78,7 @@ def masked(open_call: Call) -> Call:
         face=None,
         reason=CallReason.EXPERT,
         late=False,
-        verdict=Verdict(face.verdict),
-        detail=face.detail,
-        expert=face.expert,
-        label=face.label,
-        score=face.score,
-        findings=face.findings,
+        **{**face, "verdict": Verdict(face["verdict"])},
     )
 
 

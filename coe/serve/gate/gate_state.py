@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
@@ -70,29 +70,21 @@ class Gate:
 
     async def read(self, query: Callable[[Connection], _T]) -> _T:
         """Run a query; raises DatabaseError."""
-        return await self.run(partial(self._read, query))
+        return await self.run(partial(self._do, self.database.reading, query))
 
     async def write(self, query: Callable[[Connection], _T]) -> _T:
         """Run a query in a transaction that is on the disk when this returns; raises DatabaseError."""
-        return await self.run(partial(self._write, query))
+        result = await self.run(partial(self._do, self.database.writing, query))
+        self.feed.hurry()
+        return result
 
-    def _read(self, query: Callable[[Connection], _T]) -> _T:
+    def _do(self, opened: Callable[[], AbstractContextManager[Connection]], query: Callable[[Connection], _T]) -> _T:
         try:
-            with self.database.reading() as connection:
+            with opened() as connection:
                 return query(connection)
         except DatabaseError as error:
             self.faults.database_failed(error)
             raise
-
-    def _write(self, query: Callable[[Connection], _T]) -> _T:
-        try:
-            with self.database.writing() as connection:
-                result = query(connection)
-        except DatabaseError as error:
-            self.faults.database_failed(error)
-            raise
-        self.feed.hurry()
-        return result
 
     async def note_fault(self, kind: FaultKind, message: str, about: str = "") -> None:
         """Record a fault of the gate; it is shown at once, and written now or when the database is back."""

@@ -158,23 +158,9 @@ def _could_be_of(known: Call, part: GoodComponent | None) -> bool:
 
 def _as_seeded(known: KnownDefect) -> NewCall:
     one = known.call
-    face = Face(one.verdict, one.detail, one.expert, one.label, one.score, one.findings)
-    return NewCall(
-        one.refdes,
-        one.component,
-        one.verdict,
-        CallReason.BLIND,
-        CallKind.SEEDED,
-        one.view_id,
-        one.place,
-        one.detail,
-        one.expert,
-        one.label,
-        one.score,
-        findings=one.findings,
-        truth=known.label,
-        face=face.json,
-    )
+    face, where = Face.of(one, one.findings), (one.view_id, one.place)
+    new = NewCall(one.refdes, one.component, one.verdict, CallReason.BLIND, CallKind.SEEDED, *where, truth=known.label)
+    return replace(new, **face.json, face=face.json)
 
 
 def _lent(lender: Lender, pixels: int) -> Face:
@@ -183,7 +169,7 @@ def _lent(lender: Lender, pixels: int) -> Face:
     before = _pixels(one.place, lender.pixels)
     scale = math.sqrt(pixels / before) if pixels and before else 1.0
     findings = [{**row, "boxes": [_scaled(box, scale) for box in row.get("boxes", ())]} for row in one.findings]
-    return Face(one.verdict, one.detail, one.expert, one.label, one.score, findings)
+    return Face.of(one, findings)
 
 
 def _scaled(box: Mapping[str, Any], scale: float) -> dict[str, Any]:

@@ -13,8 +13,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection
-
 from coe.serve.clock import SECOND_US
 from coe.serve.database import board_rows, fault_log, states
 from coe.serve.database.connecting import Database
@@ -219,14 +217,10 @@ class WorkerReport:
         with self._database.writing() as connection:
             for new in self._faults:
                 fault_log.note(connection, new, self._now_us())
-            self._clear(connection)
+            if self._database_fault is not None:  # it answers again
+                fault_log.clear_about(connection, Process.WORKER, self._database_fault, now_us=self._now_us())
         self._faults.clear()
         self._database_fault = None
-
-    def _clear(self, connection: Connection) -> None:
-        """Clear the fault of a database that answers again."""
-        if self._database_fault is not None:
-            fault_log.clear_about(connection, Process.WORKER, self._database_fault, now_us=self._now_us())
 
     def _in_danger(self, runs: Mapping[int, BoardRun], queue: Queue, now_s: float) -> list[board_rows.Board]:
         under_way = sum(len(run.waiting) for run in runs.values())

@@ -7,8 +7,6 @@ from coe.serve.database.triggers import append_only
 
 revision = "0003"
 down_revision = "0002"
-branch_labels = None
-depends_on = None
 
 WHOLE = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 

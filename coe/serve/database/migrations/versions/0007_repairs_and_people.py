@@ -7,8 +7,6 @@ from coe.serve.database.triggers import append_only, never_replaced
 
 revision = "0007"
 down_revision = "0006"
-branch_labels = None
-depends_on = None
 
 WHOLE = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
