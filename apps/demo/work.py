@@ -24,7 +24,7 @@ from coe.core import Expert
 from coe.store import bodies, kinds
 from coe.store.kinds import TrainingPlan
 from coe.store.store import Store
-from coe.store.store_reader import load_tensors
+from coe.store.weights_file import load_tensors
 
 BOARD = "demo"
 

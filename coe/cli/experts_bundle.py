@@ -25,7 +25,7 @@ from coe.prepare import verification
 from coe.spelling import by_spelling
 from coe.store import bundle_file, installing, version_history
 from coe.store.bundle_file import FILES, RULES, STORE, BundleContents
-from coe.store.references import FOLDER as REFERENCES
+from coe.store.reference_reader import FOLDER as REFERENCES
 from coe.store.references import References
 from coe.store.store import Store
 from coe.store.store_reader import MANIFEST

@@ -23,7 +23,8 @@ from coe.pictures.photo_split import Purpose
 from coe.store.expert_id import ExpertId
 from coe.store.learned import digest_of
 from coe.store.manifest import Manifest, frames_of
-from coe.store.references import FOLDER, ReferenceManifest, References
+from coe.store.reference_reader import FOLDER, ReferenceManifest
+from coe.store.references import References
 from coe.store.store import Store
 
 if TYPE_CHECKING:

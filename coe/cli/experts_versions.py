@@ -20,7 +20,8 @@ from coe.errors import ConfigError, StoreError
 from coe.files import alone
 from coe.store import bodies
 from coe.store.manifest import Manifest
-from coe.store.references import FOLDER, ReferenceManifest, References, reference_named
+from coe.store.reference_reader import FOLDER, ReferenceManifest
+from coe.store.references import References, reference_named
 from coe.store.store import Store
 from coe.store.version_history import VersionHistory
 

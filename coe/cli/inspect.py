@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from coe.placement import Layout
     from coe.results.report_cards import ReferencePicture
     from coe.results.summary import Summary
-    from coe.store.store import Store
+    from coe.store.store_reader import StoreReader
 
 app = application("")
 REPORT = "report.html"
@@ -219,7 +219,7 @@ def _tell(layout: Layout | None, skipped: Sequence[Skipped]) -> None:
 
 
 def _references(
-    items: Sequence[FoundImage], board: Rules, store: Store, checksums: Mapping[str, str], bits: int | None = None
+    items: Sequence[FoundImage], board: Rules, store: StoreReader, checksums: Mapping[str, str], bits: int | None = None
 ) -> Callable[[Result], ReferencePicture | None]:
     """Return a function that gives the reference that an image was compared with.
 
@@ -228,9 +228,9 @@ def _references(
     """
     from coe.pictures import finding
     from coe.results.report_cards import ReferencePicture
-    from coe.store.references import References
+    from coe.store.reference_reader import ReferenceReader
 
-    by_name, references = {item.name: item for item in items}, References(store)
+    by_name, references = {item.name: item for item in items}, ReferenceReader(store)
 
     def reference(result: Result) -> ReferencePicture | None:
         item = by_name[result.request.image]

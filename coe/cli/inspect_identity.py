@@ -15,8 +15,8 @@ from coe.placement import Layout
 from coe.results.run_file import RunIdentity
 from coe.results.run_used import RunUsed, UsedVersion
 from coe.store.manifest import Manifest
-from coe.store.references import References
-from coe.store.store import Store
+from coe.store.reference_reader import ReferenceReader
+from coe.store.store_reader import StoreReader
 
 
 def identity_of(
@@ -44,9 +44,9 @@ def identity_of(
     )
 
 
-def used_of(board: Rules, manifests: Mapping[str, Manifest], store: Store) -> RunUsed:
+def used_of(board: Rules, manifests: Mapping[str, Manifest], store: StoreReader) -> RunUsed:
     """Return what a run is made with."""
-    references = [References(store).manifest(id) for id in reference_digests(board, store)]
+    references = [ReferenceReader(store).manifest(id) for id in reference_digests(board, store)]
     return RunUsed(
         str(board.path),
         board.path.read_text(encoding="utf-8", errors="replace"),

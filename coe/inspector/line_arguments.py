@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from coe.results.metrics import Watcher
     from coe.runtime.decider import MakeDecider
     from coe.scheduler.strategies import Strategy
-    from coe.store.store import Store
+    from coe.store.store_reader import StoreReader
 
 OnFull = Literal["block", "raise"]
 
@@ -21,7 +21,7 @@ OnFull = Literal["block", "raise"]
 class LineArguments(TypedDict, total=False):
     """The options of a line as a user gives them, all but the board."""
 
-    store: Store | Path | str | None
+    store: StoreReader | Path | str | None
     memory: int | str | None
     executors: str | None
     threads: int | None

@@ -22,18 +22,18 @@ from coe.inspector.option import Door, Option, check_function, check_watchers, i
 from coe.inspector.precision import check_precision
 from coe.scheduler.strategies import Strategy, check_hurry, check_parts
 from coe.scheduler.strategies import strategy as named_strategy
-from coe.store.store import Store
+from coe.store.store_reader import StoreReader
 
 __all__ = ["AUTO", "OPTIONS", "LineOptions", "options_of", "say_nothing", "taken"]
-_STORE = instance_of(Store, Path, str, wanted="a Store, or the path of one")
+_STORE = instance_of(StoreReader, Path, str, wanted="a Store, or the path of one")
 
 
 def say_nothing(sentence: str) -> None:
     """Say nothing, for lines that nobody listens to."""
 
 
-def _store(name: str, value: Any) -> Store:
-    return value if isinstance(value, Store) else Store(None if value is None else _STORE(name, value))
+def _store(name: str, value: Any) -> StoreReader:
+    return value if isinstance(value, StoreReader) else StoreReader(None if value is None else _STORE(name, value))
 
 
 def _precision(name: str, value: Any) -> str:
@@ -62,7 +62,7 @@ class LineOptions(MachineOptions):
         ),
     ]
     store: Annotated[
-        Store,
+        StoreReader,
         Option(
             "Folder of the experts.",
             ALL_DOORS,
@@ -71,7 +71,7 @@ class LineOptions(MachineOptions):
             typed=Path,
             check=_store,
         ),
-    ] = Field(default_factory=Store)
+    ] = Field(default_factory=StoreReader)
     strategy: Annotated[
         Strategy,
         Option(

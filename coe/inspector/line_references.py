@@ -13,8 +13,8 @@ from coe.errors import ConfigError, ImageError, RulesError, StoreError
 from coe.pictures.image_source import ImageSource, Picture, ReferenceSource
 from coe.store.kinds import Comparing, Kind
 from coe.store.manifest import Manifest, frames_of
-from coe.store.references import EncodedReference, References
-from coe.store.store import Store
+from coe.store.reference_reader import EncodedReference, ReferenceReader
+from coe.store.store_reader import StoreReader
 
 
 def check(board: Rules, known: Mapping[str, Kind]) -> None:
@@ -37,13 +37,13 @@ def check(board: Rules, known: Mapping[str, Kind]) -> None:
             )
 
 
-def load(board: Rules, store: Store) -> dict[str, ReferenceSource]:
+def load(board: Rules, store: StoreReader) -> dict[str, ReferenceSource]:
     """Read the references that the rules name, by component, each with its alternates; encoded, they stay in memory.
 
     So a reference that is replaced in the store while a line runs changes no verdict of that line. Raises StoreError
     for a reference that is missing or damaged.
     """
-    references = References(store)
+    references = ReferenceReader(store)
     named = {name: component.references for name, component in board.components.items() if component.references}
     pictures = {id: references.load(id) for id in board.references}
     by_ids = {ids: decoded({id: pictures[id] for id in ids}) for ids in dict.fromkeys(named.values())}

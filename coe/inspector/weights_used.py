@@ -17,9 +17,8 @@ from coe.errors import StoreError
 from coe.inspector.precision import allowed
 from coe.spelling import composed
 from coe.store.manifest import Manifest
-from coe.store.references import References
-from coe.store.store import Store
-from coe.store.store_reader import NoSuchExpert
+from coe.store.reference_reader import ReferenceReader
+from coe.store.store_reader import NoSuchExpert, StoreReader
 
 
 def findings_facts(manifest: Manifest, precision: str) -> tuple[Hashable, ...]:
@@ -58,13 +57,13 @@ def expert_digests(board: Rules, manifests: Mapping[str, Manifest], precision: s
     return digests
 
 
-def reference_digests(board: Rules, store: Store) -> dict[str, str]:
+def reference_digests(board: Rules, store: StoreReader) -> dict[str, str]:
     """Return the checksum of each reference that the rules name, by id; raises StoreError if one is missing."""
-    references = References(store)
+    references = ReferenceReader(store)
     return {id: references.manifest(id).checksum for id in board.references}
 
 
-def manifests_of(board: Rules, store: Store) -> dict[str, Manifest]:
+def manifests_of(board: Rules, store: StoreReader) -> dict[str, Manifest]:
     """Return the readable manifests of a board's experts, by weights.
 
     Opening the line reports those that cannot be read, all together.
@@ -85,7 +84,7 @@ def usable_variants(
     return tuple(sorted({variant for variants in usable for variant in variants}))
 
 
-def read_manifests(board: Rules, store: Store) -> dict[str, Manifest]:
+def read_manifests(board: Rules, store: StoreReader) -> dict[str, Manifest]:
     """Read the manifests of a board's experts, by weights, and compare them with its rules; raises StoreError."""
     store.check_installed(board.board)
     by_weights: dict[str, Manifest] = {}

@@ -25,9 +25,10 @@ from coe.runtime.processor import bound_threads, on_fresh_thread
 from coe.runtime.runner import findings_of
 from coe.runtime.trial import HERE, Trial, quick_cost, warmed
 from coe.scheduler.costs import Cost
+from coe.store import whole_reader
 from coe.store.kinds import ExpertInput, Image, Kind, ModuleKind
 from coe.store.skeletons import skeleton
-from coe.store.store import Store
+from coe.store.store_reader import StoreReader
 from coe.system import give_memory_back
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class EagerDevice:
 
     def __init__(
         self,
-        store: Store,
+        store: StoreReader,
         kinds: Mapping[str, Kind],
         threads: int,
         driver: Driver | None = None,
@@ -117,7 +118,7 @@ class EagerDevice:
         """Construct an expert and return when it is on its device; raises StoreError, DeviceFull, DeviceLost."""
         # A plain program loads and runs on one thread; an OpenMP team of the lane slows executors (`fresh_thread`).
         bound_threads(1)
-        state = self._copies.get(expert.id) or self.store.load(expert.weights)
+        state = self._copies.get(expert.id) or whole_reader.load(self.store, expert.weights)
         self._resident[pool, expert.id] = self._placed(expert, state)
         if keep_copy and self._driver:
             self._copies[expert.id] = state
@@ -133,7 +134,7 @@ class EagerDevice:
     def fill(self, expert: Expert) -> None:
         """Read the state dict of an expert into host memory; raises StoreError."""
         if self._driver:
-            self._copies[expert.id] = self.store.load(expert.weights)
+            self._copies[expert.id] = whole_reader.load(self.store, expert.weights)
 
     def forget(self, expert: str) -> None:
         """Drop the copy of an expert in host memory, if there is one."""
@@ -178,7 +179,7 @@ class EagerDevice:
             # One thread, as on the lane. A damaged file is reported when the line loads it.
             bound_threads(1)
             with contextlib.suppress(StoreError):
-                self._placed(expert, self.store.load(expert.weights))
+                self._placed(expert, whole_reader.load(self.store, expert.weights))
             bound_threads(self.threads)
 
         try:
@@ -232,7 +233,7 @@ class _GpuTrial(Trial):
 
 
 def _on_gpu(
-    store: Store,
+    store: StoreReader,
     kinds: Mapping[str, Kind],
     driver: Driver,
     *,

@@ -17,7 +17,7 @@ from coe.errors import StoreError
 from coe.prepare.fold import Folded
 from coe.prepare.layout import LaidOut, can_be_blocks, in_order, lay_out, tensors
 from coe.runtime import arena
-from coe.store import blob_file, blob_layout
+from coe.store import blob_layout, blob_writing
 from coe.store.blob_format import BLOCK, Difference, padded
 
 RANKS = (8, 32, 128)
@@ -106,7 +106,7 @@ class Parent:
             raise StoreError(f"'{id}' has no tensor that could be a parent's; leave `delta` out")
         blob = blob_layout.body_of(whole.bytes, names)
         body = LaidOut(blob.header, torch.frombuffer(blob.data, dtype=torch.uint8))
-        return cls(id, kind, folded, body, blob_file.named(blob.header).digest)
+        return cls(id, kind, folded, body, blob_writing.named(blob.header).digest)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,8 @@ from coe.comparing.comparison import is_dark
 from coe.comparing.motion import LEAST_FIT, LEAST_SEEN, OPENING, lasting_differences
 from coe.errors import ConfigError
 from coe.pictures.array_images import DecodedImage
-from coe.store.references import EncodedReference, NewReference
+from coe.store.reference_reader import EncodedReference
+from coe.store.references import NewReference
 
 MOST = 50
 """The most pictures that a reference is made of; of more pictures, such as a whole day's, a spread choice is enough."""

@@ -13,7 +13,7 @@ from coe.inspector.profile import BoardProfile, Chosen, Profile
 from coe.system import usable_cores
 
 if TYPE_CHECKING:
-    from coe.store.store import Store
+    from coe.store.store_reader import StoreReader
 
 PAPER_SHARE = 0.25
 """The share of memory that the paper's default leaves to batches (section 5.2)."""
@@ -40,7 +40,7 @@ class MeanExpert:
         return max(0.0, room_bytes - pools * self.bodies_bytes) / self.own_bytes
 
 
-def paper_default(board: Rules, store: Store, memory_bytes: int, *, on_gpu: bool = False) -> Chosen:
+def paper_default(board: Rules, store: StoreReader, memory_bytes: int, *, on_gpu: bool = False) -> Chosen:
     """Return the configuration without calibration: one executor, a quarter of the memory for batches.
 
     With `on_gpu` the executor runs on the GPU, which divides its memory itself.

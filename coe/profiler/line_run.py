@@ -25,7 +25,7 @@ from coe.scheduler.events import Reply
 from coe.scheduler.plan import Plan
 from coe.store import kinds
 from coe.store.kinds import ModuleKind
-from coe.store.store import Store
+from coe.store.store_reader import StoreReader
 from coe.system import forget_peak, give_memory_back, peak_since_forgotten
 
 _SAMPLE_S = 0.005
@@ -102,7 +102,7 @@ def run_line(
     )
 
 
-def weights_files(board: Rules, store: Store) -> list[Path]:
+def weights_files(board: Rules, store: StoreReader) -> list[Path]:
     """Return the weights files of a board; a file that many experts share comes once."""
     paths = {store.path(expert.weights) for expert in board.experts.values()}
     return list({path.stat().st_ino: path for path in sorted(paths)}.values())

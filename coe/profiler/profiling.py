@@ -22,6 +22,7 @@ from coe.profiler.site import ProfiledSite
 from coe.profiler.tune import Search
 from coe.runtime.cuda import torch_driver
 from coe.store.kinds import FileKind
+from coe.store.store import Store
 from coe.system import usable_cores
 
 MOST_ON_GPU = 4
@@ -218,7 +219,7 @@ class _Measuring:
 
     def _subject(self, kind: str, target: Target) -> MeasuredExpert:
         site = self.site
-        return MeasuredExpert(site.samples[kind], site.kinds[kind], site.store, target, site.device_bytes)
+        return MeasuredExpert(site.samples[kind], site.kinds[kind], Store(site.store.root), target, site.device_bytes)
 
 
 def _has_gpu(site: ProfiledSite, say: Callable[[str], None]) -> bool:

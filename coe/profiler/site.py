@@ -26,8 +26,7 @@ from coe.profiler.line_run import LineRun, run_line
 from coe.store import kinds
 from coe.store.kinds import Kind
 from coe.store.manifest import StoredFile
-from coe.store.store import Store
-from coe.store.store_reader import MANIFEST
+from coe.store.store_reader import MANIFEST, StoreReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,7 @@ class ProfiledSite:
     """
 
     board: Rules
-    store: Store
+    store: StoreReader
     pictures: Sequence[Picture]
     memory_bytes: int
     device_bytes: int | None = None

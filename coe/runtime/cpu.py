@@ -25,7 +25,7 @@ from coe.runtime.slot import NetworkKey, SlotShelf
 from coe.runtime.trial import HERE, MeasuredOnce, Trial, identity, opened, quick_cost, whole_pages
 from coe.scheduler.costs import Cost
 from coe.store.kinds import ExpertInput, Kind, Session
-from coe.store.store import Store
+from coe.store.store_reader import StoreReader
 from coe.system import give_memory_back
 
 _GUESSED_S = 0.1
@@ -53,7 +53,7 @@ class CpuDevice(Device):
     depth = 1
 
     def __init__(
-        self, store: Store, kinds: Mapping[str, Kind], threads: int, *, measured: MeasuredOnce[Cost] = HERE
+        self, store: StoreReader, kinds: Mapping[str, Kind], threads: int, *, measured: MeasuredOnce[Cost] = HERE
     ) -> None:
         self.store, self.kinds, self.threads = store, kinds, threads
         self._measured = measured

@@ -22,7 +22,7 @@ from coe.runtime.buffers import Buffers, M, MemoryLender
 from coe.store import blob_format, safetensors_header
 from coe.store.blob_format import ALIGNMENT, CHUNK, PAGE, Header
 from coe.store.manifest import Manifest, PreparedVariant, StoredFile
-from coe.store.store import Store
+from coe.store.store_reader import StoreReader
 
 _HEAD_BYTES = 1 << 16
 
@@ -111,7 +111,7 @@ class Weights:
             return Content(safetensors_header.read(file, self.bytes, self.name).entries)
 
 
-def weights(store: Store, expert: Expert) -> Weights:
+def weights(store: StoreReader, expert: Expert) -> Weights:
     """Find the file of an expert in its variant; raises StoreError if the expert is not prepared in that variant.
 
     In fp32, an expert that was not prepared runs from the weights as they were trained.

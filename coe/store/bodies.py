@@ -13,7 +13,7 @@ from pathlib import Path
 
 from coe.errors import StoreError
 from coe.files import TEMPORARY
-from coe.store import blob_file, blob_layout, weights_file
+from coe.store import blob_layout, blob_writing, tensor_files, weights_file
 from coe.store.blob_layout import BlobBytes
 from coe.store.kind_data import BACKBONE
 from coe.store.manifest import Manifest, PreparedVariant
@@ -36,10 +36,10 @@ def divide(store: Store, manifest: Manifest, names: Collection[str]) -> Manifest
     whole = {variant: whole_blob(store, manifest, prepared) for variant, prepared in variants.items()}
     folder = store.folder(manifest.id)
     with store.naming_bodies() as bodies:
-        body = weights_file.write_body(
+        body = tensor_files.write_body(
             bodies, manifest.kind, {name: tensor for name, tensor in state.items() if name in names}
         )
-        path = weights_file.write(folder / f"{store.free_place(manifest.id)}{weights_file.SUFFIX}", own, identity)
+        path = tensor_files.write(folder / f"{store.free_place(manifest.id)}{weights_file.SUFFIX}", own, identity)
         divided = manifest.model_copy(
             update={
                 "file": path.name,
@@ -90,10 +90,10 @@ def export(store: Store, weights: str, to: Path) -> Path:
     def work(manifest: Manifest) -> Path:
         file = store.folder(weights) / manifest.file
         if manifest.body is None:
-            return weights_file.copy(to, file)
+            return tensor_files.copy(to, file)
         identity = weights_file.header(file).identity
         assert identity is not None, "only an expert whose weights state their identity is divided"
-        return weights_file.write(to, store.tensors(manifest), identity)
+        return tensor_files.write(to, store.tensors(manifest), identity)
 
     store.check_weights(weights)
     return store.steady(weights, work)
@@ -123,11 +123,11 @@ def whole_blob(store: Store, manifest: Manifest, prepared: PreparedVariant) -> B
     """Read a blob of an expert with the tensors of its body; raises StoreError."""
     path = store.folder(manifest.id) / prepared.file
     try:
-        own = blob_file.read(path, prepared.bytes, prepared.digest)
+        own = blob_writing.read(path, prepared.bytes, prepared.digest)
         if prepared.body is None:
             return own
         path = store.bodies / prepared.body.file
-        return blob_layout.joined(blob_file.read(path, prepared.body.bytes, prepared.body.digest), own)
+        return blob_layout.joined(blob_writing.read(path, prepared.body.bytes, prepared.body.digest), own)
     except OSError as error:
         raise StoreError(f"{manifest.id}: {path.name} cannot be read: {error.strerror or error}") from error
 
@@ -165,6 +165,6 @@ def _put_blob(
     names = blob_layout.body_names([entry.name for entry in whole.header.tensors], own, whole.header.folded)
     body, rest = None, whole
     if names:
-        body = blob_file.write_once(bodies, blob_layout.body_of(whole, names))
+        body = blob_writing.write_once(bodies, blob_layout.body_of(whole, names))
         rest = blob_layout.rest_of(whole, names, body.digest)
-    return prepared.model_copy(update={**dict(blob_file.write(folder, rest)), "body": body})
+    return prepared.model_copy(update={**dict(blob_writing.write(folder, rest)), "body": body})

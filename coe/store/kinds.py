@@ -32,8 +32,7 @@ from coe.store.kind_data import (
     Trained,
     TrainingPlan,
 )
-from coe.store.store_reader import load_tensors
-from coe.store.weights_file import holds
+from coe.store.weights_file import holds, load_tensors
 from coe.surroundings import quiet_torch
 
 if TYPE_CHECKING:

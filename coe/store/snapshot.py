@@ -7,10 +7,10 @@ from pathlib import Path
 
 from coe.errors import StoreError
 from coe.store.manifest import Manifest
-from coe.store.store import Store
+from coe.store.store_reader import StoreReader
 
 
-class Snapshot(Store):
+class Snapshot(StoreReader):
     """A store limited to the experts of given manifests.
 
     A lookup refuses an expert that has changed since, so that a line never judges by weights, labels or an input size
@@ -20,7 +20,7 @@ class Snapshot(Store):
     were replaced while the line runs: `take` says where they lie.
     """
 
-    def __init__(self, store: Store, manifests: Mapping[str, Manifest]) -> None:
+    def __init__(self, store: StoreReader, manifests: Mapping[str, Manifest]) -> None:
         """Take the manifests, by weights."""
         super().__init__(store.root)
         self._taken = dict(manifests)

@@ -19,14 +19,16 @@ from coe import regular
 from coe.errors import StoreError
 from coe.files import TEMPORARY, DiskFull, alone, is_full, replacing
 from coe.preprocessing import Outputs, Preprocessing
-from coe.store import blob_file, weights_file
+from coe.store import blob_file, tensor_files, weights_file
 from coe.store import learned as learned_files
 from coe.store.blob_format import Identity
 from coe.store.expert_id import ExpertId
 from coe.store.learned import LearnedPictures
 from coe.store.manifest import Manifest
-from coe.store.store_reader import MANIFEST, StoreReader, reading, reason
+from coe.store.store_reader import MANIFEST, reading
 from coe.store.version_history import take
+from coe.store.weights_file import reason
+from coe.store.whole_reader import WholeReader
 
 if TYPE_CHECKING:
     import torch
@@ -35,7 +37,7 @@ _PLACES = ("weights", "weights-2")
 """Names of weights files, without suffix: a new file takes the name that the manifest does not use."""
 
 
-class Store(StoreReader):
+class Store(WholeReader):
     """Experts by id, `<board>/<expert>`, under one root folder."""
 
     def put(  # noqa: PLR0913
@@ -72,10 +74,10 @@ class Store(StoreReader):
                 identity = Identity(
                     id=weights, kind=kind, labels=tuple(labels), input_size=input_size, preprocessing=preprocessing
                 )
-                path = weights_file.write(folder / f"{place}{weights_file.SUFFIX}", state, identity)
+                path = tensor_files.write(folder / f"{place}{weights_file.SUFFIX}", state, identity)
             else:
                 assert file is not None
-                path = weights_file.copy(folder / f"{place}{file.suffix}", file)
+                path = tensor_files.copy(folder / f"{place}{file.suffix}", file)
             manifest = Manifest(
                 id=weights,
                 kind=kind,
@@ -118,9 +120,9 @@ class Store(StoreReader):
                     }
                 )
                 with reading(original, source / shared.file):
-                    weights_file.link(source / shared.file, folder / file)
+                    tensor_files.link(source / shared.file, folder / file)
                     for other in shared.files[1:]:
-                        weights_file.link(source / other, folder / other)
+                        tensor_files.link(source / other, folder / other)
                 with self.sharing_bodies(shared):
                     return self._replace(manifest.model_copy(update={"restored": 0}))
 

@@ -10,23 +10,17 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import xxhash
 
 from coe import config, regular
-from coe.errors import StoreError, did_you_mean, first_line
+from coe.errors import StoreError, did_you_mean
 from coe.store import blob_file, weights_file
-from coe.store import learned as learned_files
 from coe.store import manifest as manifests
 from coe.store.blob_format import Variant
 from coe.store.expert_id import ExpertId
-from coe.store.learned import LearnedPictures
 from coe.store.manifest import Manifest
-from coe.store.version_history import VersionHistory
-
-if TYPE_CHECKING:
-    import torch
 
 MANIFEST = "manifest.json"
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*(/[A-Za-z0-9][A-Za-z0-9._+-]*)?")
@@ -36,7 +30,6 @@ _DEVICES = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECA
 """Names that Windows reserves for devices, in any folder and with any ending."""
 BODIES = "bodies"
 """The folder of the tensors that several experts have in common."""
-_ANEW = "train or import the expert again"
 M = TypeVar("M")
 T = TypeVar("T")
 
@@ -105,22 +98,6 @@ class StoreReader:
             hint = did_you_mean(weights, self.ids()) or "; `coe-experts list` shows what there is"
             raise NoSuchExpert(f"no expert '{weights}' in the store {self.root}{hint}") from None
 
-    def history(self, weights: str) -> VersionHistory:
-        """Return the earlier versions of an expert; raises StoreError for an id that is none."""
-        return VersionHistory(self.folder(weights), MANIFEST)
-
-    def earlier(self, weights: str, version: int) -> Manifest:
-        """Read the manifest of an earlier version; raises StoreError if that is not kept, or damaged."""
-        history = self.history(weights)
-        try:
-            return manifests.read(history.place(version) / MANIFEST, weights)
-        except FileNotFoundError:
-            kept = ", ".join(map(str, history.versions())) or "none"
-            raise StoreError(
-                f"'{weights}' has no version {version} that is kept (kept: {kept}); `coe-experts history {weights}` "
-                "shows them"
-            ) from None
-
     def install_mark(self, board: str) -> Path:
         """Return the file that is there while a board is half installed (`coe.store.installing`)."""
         return self.root / f".installing-{xxhash.xxh3_64_hexdigest(board.encode())}"
@@ -143,7 +120,7 @@ class StoreReader:
     def path(self, weights: str) -> Path:
         """Return the path of an expert's weights file; raises StoreError if the expert is not known.
 
-        With a body, the file holds the expert's own tensors alone; see `load`.
+        With a body, the file holds the expert's own tensors alone; see `WholeReader.load`.
         """
         return self.folder(weights) / self.manifest(weights).file
 
@@ -151,21 +128,6 @@ class StoreReader:
     def bodies(self) -> Path:
         """The folder of the bodies, which need not exist."""
         return self.root / BODIES
-
-    def check(self, weights: str) -> Manifest:
-        """Compare an expert's files with its manifest (size, checksum, identity).
-
-        Raises StoreError if they differ.
-        """
-
-        def check(manifest: Manifest) -> Manifest:
-            self._check_weights(manifest)
-            self._learned(manifest)
-            for variant in manifest.variants:
-                self.check_variant(manifest, variant)
-            return manifest
-
-        return self.steady(weights, check)
 
     def check_weights(self, weights: str) -> Manifest:
         """Compare an expert's weights file with its manifest; raises StoreError if they differ."""
@@ -198,31 +160,6 @@ class StoreReader:
             with reading(manifest.id, path := self.bodies / prepared.body.file):
                 blob_file.check(path, prepared.body.bytes, prepared.body.digest)
 
-    def learned(self, weights: str) -> LearnedPictures | None:
-        """Return the digests of the pictures that an expert learned from, None if nobody knows; raises StoreError."""
-        return self.steady(weights, self._learned)
-
-    def _learned(self, manifest: Manifest) -> LearnedPictures | None:
-        if manifest.learned is None:
-            return None
-        path = self.folder(manifest.id) / manifest.learned.file
-        with reading(manifest.id, path):
-            return learned_files.read(path, manifest.learned, f"{manifest.id}: {path.name}")
-
-    def load(self, weights: str) -> dict[str, torch.Tensor]:
-        """Read an expert's tensors into new memory (for training and tools, not for the engine)."""
-        return self.steady(weights, self.tensors)
-
-    def tensors(self, manifest: Manifest) -> dict[str, torch.Tensor]:
-        """Read all tensors of an expert, those of its body too, into new memory; raises StoreError."""
-        tensors = load_tensors(self.folder(manifest.id) / manifest.file)
-        if manifest.body is None:
-            return tensors
-        body = load_tensors(self.bodies / manifest.body.file)
-        if twice := sorted(tensors.keys() & body.keys()):
-            raise StoreError(f"{manifest.id}: its body {manifest.body.file} holds its own '{twice[0]}' too; {_ANEW}")
-        return tensors | body
-
 
 def steady(read: Callable[[], M], work: Callable[[M], T]) -> T:
     """Do `work` with a manifest that is `read`; repeat it if it fails and the manifest was replaced meanwhile."""
@@ -237,18 +174,6 @@ def steady(read: Callable[[], M], work: Callable[[M], T]) -> T:
             manifest = now
 
 
-def load_tensors(path: Path) -> dict[str, torch.Tensor]:
-    """Read a safetensors file; raises StoreError for any other file, also a pickle with that suffix."""
-    import safetensors.torch
-
-    try:
-        # A pipe or a device would keep the library waiting.
-        with regular.opened(path):
-            return safetensors.torch.load_file(path)
-    except (safetensors.SafetensorError, OSError, ValueError) as error:
-        raise StoreError(f"{path}: not a safetensors file ({reason(error)})") from error
-
-
 @contextmanager
 def reading(weights: str, path: Path) -> Iterator[None]:
     """Turn an OSError while a file of an expert is read into a StoreError."""
@@ -256,10 +181,3 @@ def reading(weights: str, path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise StoreError(f"{weights}: {path.name} cannot be read: {error.strerror or error}") from error
-
-
-def reason(error: BaseException) -> str:
-    """Return why a file cannot be read or written, on one line."""
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return first_line(error)

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable, Mapping
 
 from coe.errors import StoreError
-from coe.store import blob_file, bodies
+from coe.store import blob_writing, bodies
 from coe.store.blob_format import Variant
 from coe.store.blob_layout import BlobBytes
 from coe.store.manifest import Agreement, Calibration, Manifest, PreparedVariant
@@ -46,15 +46,15 @@ def put(
     )
     variant, folder = blob.header.variant, store.folder(manifest.id)
     if body is not None:
-        own = blob_file.write(folder, blob)
+        own = blob_writing.write(folder, blob)
         with store.naming_bodies() as bodies_folder:
-            common = blob_file.write_once(bodies_folder, body)
+            common = blob_writing.write_once(bodies_folder, body)
             prepared = prepared.model_copy(update={**dict(own), "body": common})
             return _name(store, manifest, {variant: prepared})
     if manifest.body is not None and variant != "int8":
         with store.naming_bodies():
             return _name(store, manifest, {variant: bodies.put_blob(store, manifest, blob, prepared)})
-    return _name(store, manifest, {variant: prepared.model_copy(update=dict(blob_file.write(folder, blob)))})
+    return _name(store, manifest, {variant: prepared.model_copy(update=dict(blob_writing.write(folder, blob)))})
 
 
 def share(store: Store, manifest: Manifest, original: Manifest, variants: Iterable[Variant]) -> Manifest:

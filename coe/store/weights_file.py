@@ -1,20 +1,16 @@
-"""Files of trained weights: written whole or not at all, and checked from end to end."""
+"""Files of trained weights: read into memory, and checked from end to end."""
 
 from __future__ import annotations
 
 import os
-import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import xxhash
 
-from coe import regular, system
-from coe.errors import StoreError
-from coe.files import TEMPORARY, replacing
+from coe import regular
+from coe.errors import StoreError, first_line
 from coe.store import safetensors_header
-from coe.store.blob_format import Identity
 from coe.store.manifest import Manifest, StoredFile
 from coe.store.safetensors_header import SafetensorsHeader
 
@@ -22,9 +18,6 @@ if TYPE_CHECKING:
     import torch
 
 SUFFIX = ".safetensors"
-_CHUNK_BYTES = 1 << 20
-_BODY_KIND = "coe.body"
-"""The metadata key under which a body states its kind."""
 
 
 def checksum(path: Path) -> str:
@@ -70,51 +63,23 @@ def holds(path: Path, data: bytes) -> bool:
         return False
 
 
-def write(path: Path, state: Mapping[str, torch.Tensor], made_for: Identity) -> Path:
-    """Write tensors as safetensors that state their identity; return the path; raises OSError."""
+def load_tensors(path: Path) -> dict[str, torch.Tensor]:
+    """Read a safetensors file; raises StoreError for any other file, also a pickle with that suffix."""
     import safetensors.torch
 
-    tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in state.items()}
-    # Not `save_file`, whose errors do not say that the disk is full, and whose files their user alone may read.
-    content = safetensors.torch.save(tensors, metadata=safetensors_header.metadata(made_for))
-    with replacing(path) as file:
-        file.write(content)
-    return path
+    try:
+        # A pipe or a device would keep the library waiting.
+        with regular.opened(path):
+            return safetensors.torch.load_file(path)
+    except (safetensors.SafetensorError, OSError, ValueError) as error:
+        raise StoreError(f"{path}: not a safetensors file ({reason(error)})") from error
 
 
-def write_body(folder: Path, kind: str, state: Mapping[str, torch.Tensor]) -> StoredFile:
-    """Write tensors that experts of a kind have in common, under a name that their content decides; raises OSError.
-
-    Equal tensors are equal bytes, so a body that is there already is not written again.
-    """
-    import safetensors.torch
-
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
-    # One key: several keys would stand in any order.
-    content = safetensors.torch.save(tensors, metadata={_BODY_KIND: kind})
-    digest = xxhash.xxh3_128_hexdigest(content)
-    path = folder / f"{digest}{SUFFIX}"
-    if not holds(path, content):
-        with replacing(path) as file:
-            file.write(content)
-    return StoredFile(file=path.name, bytes=len(content), digest=digest)
-
-
-def copy(path: Path, source: Path) -> Path:
-    """Copy a file unchanged to `path`; return `path`; raises OSError."""
-    with source.open("rb") as reader, replacing(path) as file:
-        shutil.copyfileobj(reader, file, _CHUNK_BYTES)
-    return path
-
-
-def link(source: Path, target: Path) -> None:
-    """Give a file a second name, replacing any file of that name; raises OSError."""
-    temporary = target.with_name(f".{target.name}{TEMPORARY}")
-    temporary.unlink(missing_ok=True)
-    os.link(source, temporary)
-    system.replace(temporary, target)
-    # If both names are links to the same file, the rename does nothing and leaves both.
-    temporary.unlink(missing_ok=True)
+def reason(error: BaseException) -> str:
+    """Return why a file cannot be read or written, on one line."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return first_line(error)
 
 
 def _checksum(number: int) -> str:

@@ -20,7 +20,7 @@ from coe.core import Expert, Verdict
 from coe.errors import StoreError
 from coe.files import alone
 from coe.runtime.cpu import CpuDevice
-from coe.store import kinds, weights_file
+from coe.store import kinds, tensor_files, weights_file
 from coe.store.store import Store
 from coe.store.store_reader import MANIFEST, NoSuchExpert
 
@@ -444,7 +444,7 @@ def test_what_a_killed_writer_leaves_is_swept_by_the_next(store, tmp_path, step)
         # The child is killed at a step of its own, and nothing of its end runs.
         die = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)  # noqa: E731
         if step == "_place":
-            weights_file.os.fsync = die
+            tensor_files.os.fsync = die
         elif step == "replacing":
             store.rewrite = die
         else:
@@ -481,7 +481,7 @@ def test_a_first_put_that_fails_leaves_no_folder(store, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(weights_file.os, "fsync", full)
+    monkeypatch.setattr(tensor_files.os, "fsync", full)
     with pytest.raises(StoreError, match=r"t/new.*No space left"):
         put(store, "t/new")
     assert not store.folder("t/new").exists()

@@ -28,7 +28,8 @@ from coe.errors import StoreError
 from coe.inspector import weights_used
 from coe.prepare.sharing import Sharing
 from coe.store import bundle_file, installing, kinds
-from coe.store.references import EncodedReference, NewReference, References
+from coe.store.reference_reader import EncodedReference
+from coe.store.references import NewReference, References
 from coe.store.store import Store
 
 BOARD = """

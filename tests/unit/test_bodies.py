@@ -197,7 +197,7 @@ def test_a_kill_between_the_body_and_the_rest_leaves_the_expert_as_it_was(whole:
     def kill(*_: object) -> None:
         raise Killed
 
-    for place in ("coe.store.bodies.weights_file.write", "coe.store.bodies.Store.rewrite"):
+    for place in ("coe.store.bodies.tensor_files.write", "coe.store.bodies.Store.rewrite"):
         with monkeypatch.context() as patched:
             patched.setattr(place, kill)
             with pytest.raises(Killed):

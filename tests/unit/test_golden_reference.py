@@ -12,7 +12,8 @@ from coe.errors import ConfigError, StoreError
 from coe.pictures.decoding import decode
 from coe.prepare import golden_reference
 from coe.prepare.golden_reference import learn
-from coe.store.references import EncodedReference, NewReference, ReferenceManifest, References
+from coe.store.reference_reader import EncodedReference, ReferenceManifest
+from coe.store.references import NewReference, References
 from coe.store.store import Store
 
 PART = part(1)

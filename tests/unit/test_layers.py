@@ -31,14 +31,20 @@ TORCH = {
     "store.outputs",
     "store.skeletons",
     "store.store",
-    "store.store_reader",
     "store.torch_file",
     "store.weights_file",
     "profiler.measure",
     "profiler.backends",
 }
 # These make weights for trials, and import torch inside the functions that do, so that `--help` starts without it.
-LAZY_TORCH = {"lab", "profiler.line_run", "serve.benchmark", "cli.experts_command", "store.store", "store.store_reader"}
+LAZY_TORCH = {
+    "lab",
+    "profiler.line_run",
+    "serve.benchmark",
+    "cli.experts_command",
+    "store.tensor_files",
+    "store.whole_reader",
+}
 # `system` waits where Windows does not let a file be replaced yet.
 CLUSTER_THREADS = {f"cluster.{name}" for name in ("box", "head_thread", "cluster_engine", "over_ray", "ray_session")}
 CLOCKS = {"runtime", "profiler", "cli", "inspector", "lab", "serve", "system", "timely", *CLUSTER_THREADS}
@@ -150,14 +156,18 @@ def test_the_engine_imports_none_of_the_annexes() -> None:
 
 
 def test_a_line_needs_nothing_of_what_prepares_it() -> None:
-    """`coe-inspect` and the API import no package that prepares experts and boxes, or reads files of a CAD program."""
+    """`coe-inspect` and the API import no package that prepares experts and boxes, or reads files of a CAD program.
+
+    They read a store, and never write it.
+    """
     reached, new = set[str](), {module for module in MODULES if re.match(r"$|inspector|cli\.inspect|testing", module)}
     while new:
         reached |= new
         names = {name.removeprefix("coe.") for module in new for _, name in imports(MODULES[module])}
         new = (names & MODULES.keys()) - reached
-    assert {"runtime.engine", "scheduler.controller", "store.store"} <= reached
+    assert {"runtime.engine", "scheduler.controller", "store.store_reader"} <= reached
     assert not {top(module) for module in reached} & {"prepare", "annotations", "calibrate", "profiler", "cad"}
+    assert not {"store.store", "store.references", "store.tensor_files", "store.blob_writing"} & reached
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:

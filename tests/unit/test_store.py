@@ -16,8 +16,8 @@ from coe.config import KEPT_VERSIONS_VARIABLE
 from coe.errors import StoreError
 from coe.store.manifest import Manifest
 from coe.store.store import Store
-from coe.store.store_reader import MANIFEST, load_tensors
-from coe.store.weights_file import checksum
+from coe.store.store_reader import MANIFEST
+from coe.store.weights_file import checksum, load_tensors
 
 STATE = {"weight": torch.arange(6.0).reshape(2, 3), "bias": torch.ones(2, dtype=torch.float16)}
 

@@ -22,7 +22,8 @@ from coe.errors import StoreError
 from coe.prepare import sharing
 from coe.store import bodies, kinds
 from coe.store.manifest import Manifest
-from coe.store.references import EncodedReference, NewReference, References
+from coe.store.reference_reader import EncodedReference
+from coe.store.references import NewReference, References
 from coe.store.store import Store
 
 ID = "b/a"

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from coe.inspector.inspector import Picture
     from coe.lab.workloads.picture_forms import PictureForm
     from coe.store.store import Store
+    from coe.store.store_reader import StoreReader
 
 _OF_A_BOARD = {"images_at": "--images", "store": "--store"}
 _WITHOUT_A_BOARD = {
@@ -66,8 +67,8 @@ def _refuse(context: typer.Context, options: dict[str, str], why: str) -> None:
 
 
 def given(
-    board: str, images_at: Path | None, store: Store, requests: int, seed: int, form: PictureForm | None
-) -> tuple[Path, Store, list[Picture]]:
+    board: str, images_at: Path | None, store: StoreReader, requests: int, seed: int, form: PictureForm | None
+) -> tuple[Path, StoreReader, list[Picture]]:
     """Return a board's file and store, and `requests` pictures: those given, repeated as needed, or noise."""
     from coe.cli.inspect_source import pictures_of
     from coe.lab.workloads.picture_forms import PictureForm, handed_in

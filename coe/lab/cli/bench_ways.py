@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from coe.board.rules import Rules
     from coe.inspector.line_devices import MakeDevices
-    from coe.store.store import Store
+    from coe.store.store_reader import StoreReader
 
 PAPER_DEFAULT, PROFILED = f"{config.STRATEGY}-paper-default", f"{config.STRATEGY}-profile"
 CONFIGURED = (PAPER_DEFAULT, PROFILED)
@@ -50,7 +50,7 @@ def make_devices(name: str) -> MakeDevices:
 
 
 def configurations(
-    names: Sequence[str], profile_at: Path | None, path: Path, store: Store, memory_bytes: int | None
+    names: Sequence[str], profile_at: Path | None, path: Path, store: StoreReader, memory_bytes: int | None
 ) -> tuple[int, dict[str, Profile]]:
     """Return the memory budget, and for each name that stands for a configuration a profile that holds only it.
 

@@ -22,6 +22,7 @@ from coe.store import kinds, skeletons
 from coe.store.blob_format import Variant
 from coe.store.kinds import ExpertInput, ModuleKind
 from coe.store.store import Store
+from coe.store.store_reader import StoreReader
 
 if TYPE_CHECKING:
     import torch
@@ -173,7 +174,7 @@ def black(expert: Expert, images: int) -> list[ExpertInput]:
     return [ExpertInput(np.zeros((3, size, size), np.uint8), size, size)] * images
 
 
-def quarter_budget(board: Path | str, store: Store) -> int:
+def quarter_budget(board: Path | str, store: StoreReader) -> int:
     """Return a budget whose three quarters hold a quarter of a board's experts; the last quarter is for activations."""
     total = sum(store.manifest(expert.weights).bytes for expert in rules.load(board).experts.values())
     return total // 4 * 4 // 3

@@ -32,7 +32,7 @@ from coe.scheduler.costs import Cost
 from coe.scheduler.load_queue import STAGED
 from coe.store.blob_format import PAGE, padded
 from coe.store.kinds import ExpertInput, Kind
-from coe.store.store import Store
+from coe.store.store_reader import StoreReader
 
 
 class CudaDevice(Device):
@@ -49,7 +49,7 @@ class CudaDevice(Device):
 
     def __init__(
         self,
-        store: Store,
+        store: StoreReader,
         kinds: Mapping[str, Kind],
         driver: Driver,
         *,

@@ -13,7 +13,7 @@ from coe.runtime.cuda.blob_memory import BlobMemory, Resident
 from coe.runtime.cuda.pinned_memory import Copy, HostMemory
 from coe.runtime.cuda.unpacking import Unpacking
 from coe.runtime.reading import Weights, weights
-from coe.store.store import Store
+from coe.store.store_reader import StoreReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class DeviceBodies:
     A body that was read waits in pinned memory as long as a load is under way that may copy it to the device.
     """
 
-    def __init__(self, store: Store, host: HostMemory, memory: BlobMemory) -> None:
+    def __init__(self, store: StoreReader, host: HostMemory, memory: BlobMemory) -> None:
         self._store, self._host, self._memory = store, host, memory
         self._bodies: dict[tuple[str, str], DeviceBody] = {}
         self._awaiting: dict[tuple[str, str], str] = {}

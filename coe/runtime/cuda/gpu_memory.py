@@ -15,7 +15,7 @@ from coe.runtime.cuda.pinned_memory import Copy, HostMemory
 from coe.runtime.cuda.sizing import Sizing
 from coe.runtime.cuda.template import Template
 from coe.runtime.reading import weights
-from coe.store.store import Store
+from coe.store.store_reader import StoreReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,9 @@ class GpuMemory:
     The disk reader calls `read` and `fill`, the copy lane `load` and `evict`.
     """
 
-    def __init__(self, store: Store, networks: Networks, sizing: Sizing, host: HostMemory, blobs: BlobMemory) -> None:
+    def __init__(
+        self, store: StoreReader, networks: Networks, sizing: Sizing, host: HostMemory, blobs: BlobMemory
+    ) -> None:
         self._store, self._networks, self._sizing = store, networks, sizing
         self.host, self.blobs = host, blobs
         self._bodies = DeviceBodies(store, host, blobs)

@@ -16,7 +16,7 @@ from coe.runtime.cuda.unpacking import Unpacking, structure_on_gpu, unpacking_li
 from coe.runtime.processor import on_fresh_thread
 from coe.runtime.reading import Weights, weights
 from coe.store.kinds import Kind, ModuleKind
-from coe.store.store import Store
+from coe.store.store_reader import StoreReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class _ExpertFile:
 class Networks:
     """Networks of experts in a store. Called from several threads; two that work out the same entry get equal ones."""
 
-    def __init__(self, store: Store, kinds: Mapping[str, Kind], device: torch.device) -> None:
+    def __init__(self, store: StoreReader, kinds: Mapping[str, Kind], device: torch.device) -> None:
         """Raises ConfigError for a kind that opens its own files."""
         for name, kind in kinds.items():
             if not isinstance(kind, ModuleKind):

@@ -25,7 +25,7 @@ from coe.runtime.reading import Weights, weights
 from coe.runtime.trial import Trial
 from coe.store.blob_format import PAGE, padded
 from coe.store.kinds import Image
-from coe.store.store import Store
+from coe.store.store_reader import StoreReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class GpuTrial(Trial):
 
 
 @contextlib.contextmanager
-def gpu_trial(networks: Networks, driver: Driver, store: Store, expert: Expert, most: int) -> Iterator[GpuTrial]:
+def gpu_trial(networks: Networks, driver: Driver, store: StoreReader, expert: Expert, most: int) -> Iterator[GpuTrial]:
     """Give a trial of an expert, with its memory until the end; raises StoreError, DeviceFull, DeviceLost."""
     file = weights(store, expert)
     bench = _Bench(networks, driver, file, expert, most)

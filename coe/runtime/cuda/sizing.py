@@ -17,7 +17,7 @@ from coe.runtime.cuda.probe import GraphMemory, held
 from coe.runtime.cuda.worker import sizes
 from coe.runtime.reading import weights
 from coe.runtime.trial import MeasuredOnce
-from coe.store.store import Store
+from coe.store.store_reader import StoreReader
 
 PIECES_BYTES = 40 << 20
 """What torch's allocator reserves beyond the bytes of an executor: memory comes in pieces of 2 and of 20 MiB."""
@@ -53,7 +53,7 @@ class Sizes:
 class Sizing:
     """Measures each network at its first use in this process. Each executor's graphs may hold `graphs_bytes`."""
 
-    def __init__(self, store: Store, networks: Networks, driver: Driver, graphs_bytes: int) -> None:
+    def __init__(self, store: StoreReader, networks: Networks, driver: Driver, graphs_bytes: int) -> None:
         self._store, self._networks, self._driver = store, networks, driver
         self._graphs_bytes = graphs_bytes
         self._held: dict[Network, GraphMemory] = {}
