@@ -16,6 +16,7 @@ from coe import text_table
 from coe.cad import safe_xml
 from coe.cad.cad_tables import lines_of
 from coe.cad.not_fitted import FITTED, LEFT_OUT, is_left_out, says_so
+from coe.cad.other_cad_files import expect_list
 from coe.cad.placement_header import PlacementHeader, find_header
 from coe.cad.vocabulary import COLUMNS as VOCABULARY
 from coe.errors import ConfigError
@@ -53,6 +54,7 @@ _MOST_IN_RANGE = 1000
 
 def parse_bom(path: Path, raw: bytes) -> dict[str, BomPart]:
     """Return what the bytes of a BOM say, as `CadDialect.bom` does."""
+    expect_list(path, raw, "the bill of materials")
     if _XML.match(raw):
         return _parts(path, _of_netlist(path, raw))
     lines = lines_of(path, raw, "the BOM", lambda lines: _header(lines) is not None)

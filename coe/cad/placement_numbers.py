@@ -13,6 +13,7 @@ _NUMBER = re.compile(
 )
 _POINT_THOUSANDS = re.compile(r"([+-]?\d{1,3}(?:\.\d{3})+),(\d+.*)")
 _COMMA_THOUSANDS = re.compile(r"([+-]?\d{1,3}(?:,\d{3})+)\.(\d+.*)")
+_SPACED_THOUSANDS = re.compile(r"(?<=\d)[\u00a0\u2009\u202f'\u2019](?=\d{3}(?!\d))")
 _MINUS = str.maketrans("\u2212\u2013", "--")
 
 
@@ -25,7 +26,7 @@ class CellNumber(NamedTuple):
 
 def number_of(text: str, *, has_comma: bool) -> CellNumber | None:
     """Return the number of a cell; None if it is none. With `has_comma`, a comma stands before the fraction."""
-    text = text.translate(_MINUS)
+    text = _SPACED_THOUSANDS.sub("", text.translate(_MINUS))
     thousands = (_POINT_THOUSANDS if has_comma else _COMMA_THOUSANDS).fullmatch(text)
     if thousands is not None:
         text = f"{re.sub('[.,]', '', thousands[1])}.{thousands[2]}"

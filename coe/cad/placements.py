@@ -10,6 +10,7 @@ from pathlib import Path
 from coe.cad.cad_tables import lines_of
 from coe.cad.not_fitted import is_left_out
 from coe.cad.openpnp_board import places_of
+from coe.cad.other_cad_files import expect_list
 from coe.cad.placement_header import PlacementHeader, find_header
 from coe.cad.placement_numbers import CellNumber, has_decimal_commas, may_be_thousands, number_of
 from coe.cad.placement_rows import PlacementRow, rows, without_header
@@ -27,6 +28,9 @@ from coe.text_table import TextLine
 _DEGREES = ("", "deg", "degree", "degrees", "\u00b0", "\u00ba")
 _XML = re.compile(rb"^\s*(?:\xef\xbb\xbf)?\s*<(\?xml|openpnp)")
 _MOST_TOLD = 5
+_WIDEST = 720.0
+"""No program writes more degrees; Fuji and Panasonic count hundredths of them, Siplace tenths or thousandths."""
+_QUARTERS = 3
 
 
 def parse_file(
@@ -34,6 +38,7 @@ def parse_file(
 ) -> PlacementFile:
     """Return a placement file by its bytes, as `CadDialect.placements` does."""
     reader = _PlacementReader(path, name, vocabulary, unit, form)
+    expect_list(path, raw, "the placement list (pick and place, centroid)")
     if _XML.match(raw):
         return reader.openpnp(raw)
     return reader.file(as_table(lines_of(path, raw, "the placement file", reader.is_table)))
@@ -84,6 +89,7 @@ class _PlacementReader:
             for axis in ("x", "y"):
                 if unit := self._number(row, axis)[1]:
                     self._units.state(unit, f"line {row.number}", row.number)
+        self._expect_plain_turns(parts)
         units, stated_where = self._units.agreed()
         names = {field: header.names[index] for field, index in header.columns.items()}
         placements = tuple(self._placement(row, header, units) for row in parts)
@@ -100,6 +106,17 @@ class _PlacementReader:
                 f"the angles of the column '{name}' grow clockwise; say `clockwise: true` under placement_file of the "
                 "recipe (--form, before there is one)",
             )
+
+    def _expect_plain_turns(self, parts: Sequence[PlacementRow]) -> None:
+        """Raise ConfigError for angles that are hundredths or tenths of a degree, or quarter turns."""
+        turns = {row.number: self._number(row, "rotation").value for row in parts if "rotation" in (row.cells or {})}
+        wide = [number for number, turn in turns.items() if abs(turn) > _WIDEST]
+        if wide:
+            turn = f"the rotation is {turns[wide[0]]:g}, as in parts of a degree"
+            raise self._error(wide[0], f"{turn}; export it in degrees{_more(wide)}")
+        if len(turns) > 1 and max(turns.values()) == _QUARTERS and set(turns.values()) <= {0, 1, 2, 3}:
+            number = next(number for number, turn in turns.items() if turn)
+            raise self._error(number, "all rotations are 0 to 3, as in quarter turns; export them in degrees")
 
     def _fitted(self, parts: list[PlacementRow]) -> tuple[list[PlacementRow], tuple[str, ...]]:
         """Return the parts without those that a column of the file leaves out, and the designators of these."""

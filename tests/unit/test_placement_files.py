@@ -9,6 +9,7 @@ import pytest
 
 from coe.errors import ConfigError
 from coe.placement import Side, lay_out, parse_placements, parse_recipe, read_file, read_placements
+from coe.placement.cad_files import parse_bom
 from coe.placement.file_form import FileForm
 from coe.placement.recipe_spec import MappingSpec
 
@@ -43,6 +44,15 @@ FILES: dict[str, tuple[str, str]] = {
         "# Reference Part-Number Geometry  X          Y          Side   Rotation\n#\n"
         "R1          100-001     r0402     12.7       -3.5       1      90\n"
         "U2          200-001     so8       30.0       4.0        2      315\n",
+    ),
+    "yamaha-R.csv": ("mm", "Step,Ref,X,Y,R,Layer\n1,R1,12.7,-3.5,90,Top\n2,U2,30,4,315,Bottom\n"),
+    "target.txt": (
+        "mm",
+        "Name\tX\tY\tDrehung\tSeite\nR1\t12,7\t-3,5\t90\u00b0\tBestückungsseite\nU2\t30,0\t4,0\t315\u00b0\tLötseite\n",
+    ),
+    "thin spaces.csv": (
+        "um",
+        "Ref;X;Y;Rot;Side\nR1;12\u202f700,0;-3'500,0;90;top\nU2;30\u00a0000,0;4\u2019000,0;315;bottom\n",
     ),
     "expedition.txt": (
         "mm",
@@ -207,3 +217,40 @@ def test_a_column_that_is_not_there_is_refused_by_its_name() -> None:
     form = FileForm(columns={"x": "east"})
     with pytest.raises(ConfigError, match="east"):
         parse_placements(Path("a.csv"), b"Ref,X,Y,Rot,Side\nR1,1,2,0,top\n", "generic", "mm", form)
+
+
+@pytest.mark.parametrize("turns", [("9000", "27000"), ("0", "900"), ("90000", "0"), ("1", "3")])
+def test_angles_in_parts_of_a_degree_or_in_quarter_turns_are_refused(turns: tuple[str, str]) -> None:
+    text = "Ref,X,Y,Rot,Side\nR1,1,2,{},top\nR2,3,4,{},top\n".format(*turns)
+    with pytest.raises(ConfigError, match="in degrees"):
+        parse_placements(Path("x.csv"), text.encode(), "generic", "mm")
+
+
+@pytest.mark.parametrize("turns", [("360", "-270"), ("1", "2"), ("0", "0"), ("450", "3")])
+def test_angles_of_any_turn_are_degrees(turns: tuple[str, str]) -> None:
+    text = "Ref,X,Y,Rot,Side\nR1,1,2,{},top\nR2,3,4,{},top\n".format(*turns)
+    read = parse_placements(Path("x.csv"), text.encode(), "generic", "mm")
+    assert [one.rotation_deg for one in read] == [float(turn) % 360 for turn in turns]
+
+
+OTHER_FILES = {
+    "GenCAD": b"$HEADER\nGENCAD 1.4\n",
+    "IPC-2581": b'<?xml version="1.0"?>\n<IPC-2581 revision="B"/>',
+    "IPC-D-356": b"C  board\nP  UNITS CUST 0\n",
+    "ODB": b"UNITS=MM\n#\nCMP 0 10.5 20.25 90.0 N C1 100nF ;0=1\n",
+    "Gerber": b"G04 pads*\n%FSLAX46Y46*%\n",
+    "KiCad": b"(kicad_pcb (version 20221018))",
+    "Eagle": b'<?xml version="1.0"?><!DOCTYPE eagle SYSTEM "eagle.dtd"><eagle version="9"/>',
+    "PDF": b"%PDF-1.4\n",
+    "Excel": b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600),
+    "web page": b"<!DOCTYPE html><html/>",
+    "JSON": b'{"parts": []}',
+}
+
+
+@pytest.mark.parametrize("what", OTHER_FILES)
+def test_a_file_that_is_no_list_is_named_with_the_way_out(what: str) -> None:
+    with pytest.raises(ConfigError, match=f"{what}.* as CSV"):
+        parse_placements(Path("x"), OTHER_FILES[what], "generic", "mm")
+    with pytest.raises(ConfigError, match=f"{what}.* as CSV"):
+        parse_bom(Path("x"), OTHER_FILES[what])

@@ -1,0 +1,33 @@
+"""Files that people take for a placement file or a BOM, told by how they begin: what each is, and the way out."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from coe.errors import ConfigError
+
+_LOOKED_AT = 4096
+"""So many first bytes are enough."""
+_MARKS = {
+    rb"\A\x1f\x8b": "an archive, as of ODB++",
+    rb"\A\xd0\xcf\x11\xe0": "a file of old Excel, or a board of Altium",
+    rb"\A%PDF-": "a PDF",
+    rb"\A\s*<(!doctype|html)": "a web page",
+    rb"\A\s*\$HEADER\b": "a GenCAD file",
+    rb"^P\s+(UNITS\s+CUST|JOB|VER|IMAGE)\b": "a netlist for tests (IPC-D-356)",
+    rb"^CMP \d+ [-\d.]+ [-\d.]+ ": "a part of an ODB++ folder",
+    rb"\A\s*(G04|%[A-Z]{2}|G75\*)": "a Gerber file",
+    rb"\A\s*\((kicad_pcb|module|footprint|kicad_sch)\b": "a file of KiCad",
+    rb"<IPC-2581\b": "an IPC-2581 file",
+    rb"<eagle\b": "a file of Eagle",
+    rb"\A\s*\{\s*\"": "a JSON file",
+}
+
+
+def expect_list(path: Path, raw: bytes, wanted: str) -> None:
+    """Raise ConfigError for bytes that are no table, nor XML that is read, and say that `wanted` is to be exported."""
+    start = raw[:_LOOKED_AT]
+    for mark, what in _MARKS.items():
+        if re.search(mark, start, re.MULTILINE | re.IGNORECASE):
+            raise ConfigError(f"{path}: it is {what}, which is not read; export {wanted} of the board as CSV")
