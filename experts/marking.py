@@ -169,7 +169,8 @@ def _finding(lines: Sequence[ReadText], expert: Expert) -> Finding:
             doubt = f"it reads '{best.text}' one way up and '{other}' another"
     elif _goes_on(best, beside) and not reading.allows(beside.text):
         doubt = f"it reads '{best.text}', and with what is beside its window '{beside.text}'"
-    return judged(expert, best.text, best.confidence, best.margin, doubt)
+    margin = 0.0 if doubt else min(best.margin, best.confidence / _LEAST - 1)
+    return judged(expert, best.text, best.confidence, margin, doubt)
 
 
 def _goes_on(inside: ReadText, beside: ReadText) -> bool:

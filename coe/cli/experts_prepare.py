@@ -200,7 +200,7 @@ def work(
                 bar.update(task, expert=id)
                 try:
                     outcome = preparer.prepare(id, *pictures(id))
-                    failed += _tell(table, id, outcome, () if asked else ("int8",))
+                    failed += _tell(table, id, outcome, asked=asked)
                     if "int8" in outcome.made:
                         quantised.setdefault((outcome.manifest.kind, outcome.manifest.input_size), outcome.manifest)
                 except DiskFull:
@@ -242,9 +242,11 @@ def _say_gain(store: Store, manifest: Manifest, allowed: Sequence[str]) -> None:
     out.print(f"{what}: an image takes {small} in int8 on one core here, and {full} in fp32; {pays}")
 
 
-def _tell(table: Table, id: str, outcome: Preparation, bonus: Sequence[Variant]) -> bool:
-    """Add an expert's rows; return whether a variant failed that is no `bonus`."""
-    if outcome.skipped:
+def _tell(table: Table, id: str, outcome: Preparation, *, asked: bool) -> bool:
+    """Add an expert's rows; return whether a variant failed that is no bonus."""
+    bonus: Sequence[Variant] = () if asked else ("int8",)
+    has_int8 = "int8" in outcome.manifest.variants or "int8" in outcome.failed
+    if outcome.skipped and (asked or not has_int8):
         err.print(f"{id}: skipped, {outcome.skipped}")
     if faults := outcome.faults:
         more = f", and {len(faults) - 1} more" if len(faults) > 1 else ""

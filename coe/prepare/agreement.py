@@ -17,6 +17,8 @@ OVERLAP = 0.9
 SAFETY = 1.5
 """The factor on the largest push of the samples; see `escalate_below`."""
 _SURE = 1 - 1e-6
+_ANY = 1e-9
+"""A push that gives the least threshold."""
 _UNSEEN = 0.1
 """The threshold if both sides are so sure of all samples that their margins, near 1, hide every push."""
 
@@ -44,7 +46,7 @@ def compare(expected: Sequence[Finding], actual: Sequence[Finding], *, generated
     differences += [abs(box.score - twin.score) for box, twin in matches]
     return Agreement(
         images=len(pairs),
-        labels_equal=sum(before.labels == after.labels for before, after in pairs) / len(pairs),
+        labels_equal=sum(_same(before, after) for before, after in pairs) / len(pairs),
         largest_score_difference=max(differences),
         boxes_matched=2 * len(matches) / boxes if boxes else None,
         generated=generated,
@@ -81,9 +83,10 @@ def escalate_below(expected: Sequence[Finding], actual: Sequence[Finding]) -> fl
     A variant's error pushes its findings. A finding changes if the push is larger than its distance to a border. So the
     threshold follows the largest push of the samples, whether or not it changed a finding: the amount by which a margin
     moved, or, if the finding changed, the sum of the margins on both sides of the border; and the amount by which the
-    score of a box moved. The variant's margin is never larger than the push that changed a finding, so the threshold
-    catches every disagreement of the samples. It is 0 (never) only if nothing moved, which shows only where the
-    expert is not wholly sure.
+    score of a box moved. A doubt that the variant has not is a change, too; one that it has without a margin is looked
+    at again whatever the threshold is. The variant's margin is never larger than the push that changed a finding, so
+    the threshold catches every disagreement of the samples. It is 0 (never) only if nothing moved, which shows only
+    where the expert is not wholly sure.
 
     Pushes are compared as log-odds, 2 atanh(margin): an expert that is sure of all samples has margins near 1 that
     hardly move, but the same error moves a margin near 0 a lot. For two labels this is exact, for more it is cautious.
@@ -92,16 +95,26 @@ def escalate_below(expected: Sequence[Finding], actual: Sequence[Finding]) -> fl
     distributed, an image exceeds 1.5 times the largest push of 32 samples about once in 500 images, and its finding is
     wrong only if it is also that near to a border. With fewer samples the factor is the same and protects less.
     """
-    pushes = [0.0]
+    again = [bool(variant.doubt and not variant.margin) for variant in actual]
+    if all(again):
+        return 1.0  # nothing shows how far others are pushed
+    pushes = [_ANY if any(again) else 0.0]
     for exact, variant in zip(expected, actual, strict=True):
+        if variant.doubt and not variant.margin:
+            continue
         before, after = log_odds(exact.margin), log_odds(variant.margin)
-        pushes.append(abs(before - after) if exact.labels == variant.labels else before + after)
+        pushes.append(abs(before - after) if _same(exact, variant) else before + after)
         pushes += [log_odds(abs(box.score - twin.score)) for box, twin in matched(exact.boxes, variant.boxes)]
     if not max(pushes) and all(finding.margin >= _SURE for finding in (*expected, *actual)):
         return _UNSEEN
     margin = math.tanh(SAFETY * max(pushes) / 2)
     # Rounded up, so that the rounded threshold still catches every disagreement.
     return min(1.0, math.ceil(margin * 1e4) / 1e4)
+
+
+def _same(exact: Finding, variant: Finding) -> bool:
+    """Tell whether a variant says the same labels, and lost no doubt."""
+    return exact.labels == variant.labels and not (exact.doubt and not variant.doubt)
 
 
 def log_odds(margin: float) -> float:

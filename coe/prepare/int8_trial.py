@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import onnx
 
@@ -73,7 +73,7 @@ class ModelTrial(ABC):
             )
         pictures = [sample.pixels for sample in self.samples.prepared]
         quantiser = int8.Quantiser(self.exported(pictures), pictures)
-        name = f"the model of '{self.expert.id}'"
+        name, expert = f"the model of '{self.expert.id}'", replace(self.expert, variant="int8")
         latest: tuple[Layers, onnx.ModelProto] | None = None
 
         def harm_of(in_float: Layers) -> Harm:
@@ -81,7 +81,7 @@ class ModelTrial(ABC):
             model = quantiser.quantised(in_float)
             latest = in_float, model
             answer = OnnxNetwork(model.SerializeToString(), 0, name).run
-            actual = findings(self.kind, self.expert, self.samples.prepared, answer)
+            actual = findings(self.kind, expert, self.samples.prepared, answer)
             below = escalate_below(self.expected, actual)
             pairs = list(zip(self.expected, actual, strict=True))
             return Harm(
@@ -102,7 +102,7 @@ class ModelTrial(ABC):
             harm_of(in_float)
         assert latest is not None
         model, weights = divided(fused(latest[1]))
-        actual = findings(self.kind, self.expert, self.samples.prepared, OnnxNetwork(model, 0, name, weights).run)
+        actual = findings(self.kind, expert, self.samples.prepared, OnnxNetwork(model, 0, name, weights).run)
         labels = len(self.expert.labels)
         # A blob names its kind as the manifest does, which may be a dotted path.
         blob = lay_out_model(model, weights, kind=self.expert.kind, labels=labels, identity=self.identity)

@@ -238,7 +238,8 @@ def _possible(kind: Kind, wanted: Sequence[Variant]) -> tuple[list[Variant], str
     """Return those of the wanted variants that a kind can have, and why it has no others."""
     if isinstance(kind, FileKind):
         if "int8" in wanted and type(kind).network is not FileKind.network and not isinstance(kind, Comparing):
-            return ["int8"], ""
+            alone = f"kind '{kind.name}' runs its file as it is, and has int8 alone beside it"
+            return ["int8"], "" if set(wanted) == {"int8"} else alone
         return [], f"kind '{kind.name}' runs its file as it is"
     if "int8" in wanted and isinstance(kind, Comparing):
         # Its input depends on a reference, and samples are prepared without one.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import onnx
 import torch
@@ -48,7 +49,7 @@ class ExpertTrial(ModelTrial):
         blob = lay_out(self.folded, variant, kind=self.kind.name, labels=labels, identity=self.identity)
         module = network(self.kind, self.expert, tensors(blob), self.folded.pairs, FLOATS.get(variant))
         try:
-            actual = self._findings(module)
+            actual = self._findings(module, variant)
         except RuntimeError as error:
             raise StoreError(f"kind '{self.kind.name}' does not run in {variant} ({first_line(error)})") from None
         if variant == "fp32":
@@ -78,7 +79,8 @@ class ExpertTrial(ModelTrial):
                 body=parent.digest,
                 differences=part.differences,
             )
-            actual = self._findings(network(self.kind, self.expert, whole(blob, parent.body), self.folded.pairs))
+            module = network(self.kind, self.expert, whole(blob, parent.body), self.folded.pairs)
+            actual = self._findings(module, "delta")
             below = escalate_below(self.expected, actual)
             again = sum(finding.margin < below for finding in actual)
             if part.cut <= MOST_CUT and again <= SECOND_LOOKS * len(actual):
@@ -96,9 +98,9 @@ class ExpertTrial(ModelTrial):
             )
         return MeasuredBlob(blob, actual, below)
 
-    def _findings(self, module: torch.nn.Module) -> list[Finding]:
+    def _findings(self, module: torch.nn.Module, variant: Variant = "fp32") -> list[Finding]:
         def answer(pixels: Image) -> object:
             with torch.inference_mode():
                 return self.kind.forward(module, torch.from_numpy(pixels))
 
-        return findings(self.kind, self.expert, self.samples.prepared, answer)
+        return findings(self.kind, replace(self.expert, variant=variant), self.samples.prepared, answer)

@@ -27,10 +27,10 @@ M = TypeVar("M", bound=BaseModel)
 class Agreement(StrictModel):
     """How far a variant's findings agree with torch in fp32 on sample images, which may be `generated`.
 
-    `labels_equal` is the share of images on which both say the same label. `boxes_matched` is the share of all boxes
-    that match a box of the same label on the other side at an IoU of 0.9 (None if there are no boxes at all).
-    `largest_score_difference` is over findings and matching boxes. `again` is the share of images whose finding
-    would be run again in fp32 (0 in older manifests).
+    `labels_equal` is the share of images on which both say the same label, and no doubt is lost. `boxes_matched` is the
+    share of all boxes that match a box of the same label on the other side at an IoU of 0.9 (None if there are no boxes
+    at all). `largest_score_difference` is over findings and matching boxes. `again` is the share of images whose
+    finding would be run again in fp32 (0 in older manifests).
     """
 
     images: Count

@@ -61,6 +61,15 @@ def test_it_is_zero_only_where_nothing_moved():
     assert escalate_below([said("ok", 0.7, 0.4)], [said("ok", 0.7, 0.4 + 1e-9)]) == 1e-4
 
 
+def test_a_doubt_that_a_variant_loses_is_a_disagreement_and_one_without_a_margin_is_looked_at_again():
+    exact, doubted = said("ok", 0.9, 0.8), Finding("x", "fp32", "ok", 0.9, doubt="unlike")
+    assert compare([doubted], [exact], generated=False).labels_equal == 0
+    assert escalate_below([doubted], [exact]) > exact.margin
+    assert compare([exact], [doubted], generated=False).labels_equal == 1
+    assert 0 < escalate_below([exact, exact], [exact, doubted]) < 1e-3
+    assert escalate_below([exact], [doubted]) == 1
+
+
 def test_margins_of_findings_that_are_all_wholly_sure_do_not_show_what_moved():
     sure = [said("ok", 1.0, 1.0), said("bad", 1.0, 1.0)]
     assert 0.05 < escalate_below(sure, sure) < 0.2

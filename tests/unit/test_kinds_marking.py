@@ -39,6 +39,7 @@ def test_it_reads_what_stands_there(text: str) -> None:
     finding = read(part(text), text)
     assert (finding.label, finding.read, finding.allowed, finding.doubt) == ("right", text, (text,), "")
     assert finding.score > 0.8
+    assert finding.margin <= 2 * finding.score - 1 + 1e-6, "at a score of 0.5 it is in doubt"
 
 
 def test_another_value_is_wrong() -> None:
@@ -92,7 +93,7 @@ def test_a_pattern_allows_a_lot_code() -> None:
 def test_where_nothing_can_be_read_it_doubts_and_does_not_reject() -> None:
     finding = read(np.full((120, 120, 3), 40, np.uint8), "103")
     assert finding.doubt
-    assert (finding.read, finding.score, finding.label) == ("", 0.0, "right")
+    assert (finding.read, finding.score, finding.label, finding.margin) == ("", 0.0, "right", 0.0)
 
 
 def test_a_text_that_is_hardly_seen_is_a_doubt_or_no_text() -> None:
