@@ -8,7 +8,7 @@ from coe.board import photo_labels
 from coe.core import Expert
 from coe.errors import ConfigError, ImageError
 from coe.pictures.decoding import decode
-from coe.pictures.photographs import letters
+from coe.pictures.label_folders import letters
 from coe.store.kinds import Image, TrainingPlan
 from experts.taken import DataPart, TakenPictures
 

@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from coe.board.rules import Rules
-from coe.board.steps import Component, Step
+from coe.board.steps import Component, Step, labels_of
 from coe.core import NOTHING, Expert, Verdict
 from coe.errors import ConfigError, did_you_mean
 from coe.pictures import photo_split, photographs
 from coe.pictures.formats import EXTENSIONS
+from coe.pictures.label_folders import BAD, GOOD, LabelledPhotograph, letters
 from coe.pictures.photo_split import Purpose
-from coe.pictures.photographs import BAD, GOOD, LAYOUT, LabelledPhotograph, Photograph, is_undecided, letters
+from coe.pictures.photographs import LAYOUT, Photograph, is_undecided
 from coe.spelling import composed
 
 _PARTS = ("train", "val", "test")
@@ -67,11 +68,6 @@ def served(components: Mapping[str, Component], expert: str) -> dict[str, Compon
         for name, component in components.items()
         if any(step.expert == expert for step in component.root.walk())
     }
-
-
-def labels_of(components: Iterable[Component]) -> frozenset[str]:
-    """Return all labels that the experts of components may say."""
-    return frozenset(label for one in components for step in one.root.walk() for label in step.outcomes)
 
 
 def of_component(component: Component, experts: Mapping[str, Expert], word: str) -> dict[str, str]:

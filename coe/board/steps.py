@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from coe.core import Verdict
@@ -100,3 +100,8 @@ class Escalation:
 
     below: float
     share: float
+
+
+def labels_of(components: Iterable[Component]) -> frozenset[str]:
+    """Return all labels that the experts of components may say."""
+    return frozenset(label for one in components for step in one.root.walk() for label in step.outcomes)

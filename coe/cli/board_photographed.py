@@ -13,7 +13,7 @@ from coe import config
 from coe.cli.first_board import FirstBoard, MakeBoard
 from coe.errors import ConfigError
 from coe.pictures import photographs
-from coe.pictures.photographs import GOOD, letters
+from coe.pictures.label_folders import GOOD, letters
 from coe.spelling import composed
 from coe.strict_model import name_fault
 

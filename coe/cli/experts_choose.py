@@ -23,8 +23,9 @@ from coe.core import Expert
 from coe.errors import CoeError, ConfigError
 from coe.files import replacing, writing
 from coe.pictures import photo_split, photographs
+from coe.pictures.label_folders import BAD, GOOD, LabelledPhotograph, letters
 from coe.pictures.photo_split import Purpose
-from coe.pictures.photographs import BAD, GOOD, LAYOUT, LabelledPhotograph, Photograph, letters
+from coe.pictures.photographs import LAYOUT, Photograph
 from coe.rates import Rate
 from coe.store.expert_id import ExpertId
 from coe.store.store import Store

@@ -20,7 +20,7 @@ from coe.cli.placing import layout_of
 from coe.core import Result
 from coe.errors import ConfigError
 from coe.files import replacing, writing
-from coe.pictures.photographs import BAD, GOOD, letters
+from coe.pictures.label_folders import BAD, GOOD, letters
 
 if TYPE_CHECKING:
     from coe.placement import Layout

@@ -20,7 +20,7 @@ from coe.cli.options import AllowKindOption, InputOption, SeedOption, StoreOptio
 from coe.core import Expert
 from coe.errors import ConfigError
 from coe.pictures import finding, folder
-from coe.pictures.photographs import LabelledPhotograph
+from coe.pictures.label_folders import LabelledPhotograph
 from coe.prepare import accept, backbones, data_set, learning
 from coe.store import kinds
 from coe.store.expert_id import ExpertId

@@ -12,7 +12,7 @@ from coe.cli.common import Exit, out, point_out, wide
 from coe.cli.console import table_of
 from coe.cli.options import SeedOption
 from coe.errors import ConfigError
-from coe.pictures import photo_split, photographs
+from coe.pictures import photographs, split_making
 from coe.pictures.photo_split import SPLIT, Purpose, Split
 
 
@@ -56,8 +56,8 @@ def split(
         raise ConfigError(f"{photos} holds no pictures; expected {photographs.LAYOUT}")
     before = Split.beside(photos)
     shares = {Purpose.LEARN: 1 - verify - test, Purpose.VERIFY: verify, Purpose.TEST: test}
-    after = photo_split.extended(photos, found, shares, pattern=group, seed=seed)
-    after.write()
+    after = split_making.extended(photos, found, shares, pattern=group, seed=seed)
+    split_making.write(after)
     counts: dict[tuple[str, str], Counter[Purpose]] = {}
     for one in found:
         counts.setdefault((one.component, one.label), Counter())[after.rows[after.name_of(one.path)].purpose] += 1

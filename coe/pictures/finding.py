@@ -22,7 +22,7 @@ from coe.pictures.folder import EntryKind, FolderEntry, walk, why_no_file
 from coe.pictures.formats import EXTENSIONS
 from coe.pictures.found_image import Components, FoundImage, Skipped, natural, printable
 from coe.pictures.image_table import read_table
-from coe.pictures.photographs import says_label, words
+from coe.pictures.label_folders import says_label, words
 from coe.pictures.picture_names import (
     RAW_BESIDE,
     bare,

@@ -18,25 +18,11 @@ from coe.errors import ConfigError
 from coe.pictures.folder import EntryKind, walk
 from coe.pictures.formats import EXTENSIONS
 from coe.pictures.found_image import natural
+from coe.pictures.label_folders import BAD, GOOD, letters, words
 from coe.pictures.picture_names import goes_with_pictures, is_called_picture, other_format, raw_beside, unfinished
 from coe.spelling import by_spelling, composed
 
 LAYOUT = "<component>/<label>/<picture>, where a label may be good or bad"
-GOOD = frozenset(
-    {
-        *(NOTHING, "good", "goodparts", "gut", "gutteile", "io", "ok", "okay", "pass", "passed", "normal", "nodefect"),
-        *("nodefects", "defectfree", "良品", "合格", "合格品", "正常"),
-    }
-)
-"""Usual names of folders with good parts, by their `letters`."""
-BAD = frozenset(
-    {
-        *("bad", "badparts", "defect", "defects", "defective", "fail", "failed", "faulty", "ng", "nio", "notok", "nok"),
-        *("notgood", "nogood", "reject", "rejected", "rejects", "schlecht", "schlechtteile", "ausschuss"),
-        *("不良", "不良品", "不合格", "不合格品"),
-    }
-)
-"""Usual names of folders with bad parts, by their `letters`."""
 _UNDECIDED = frozenset(
     {
         *(
@@ -59,7 +45,6 @@ _UNDECIDED = frozenset(
 _FILLERS = frozenset(
     {"parts", "part", "teile", "new", "neu", "old", "alt", "copy", "kopie", "more", "photos", "images"}
 )
-_DATE = re.compile(r"\d{6,}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,26 +59,6 @@ class Photograph:
     name: str
     component: str
     label: str
-
-
-@dataclass(frozen=True, slots=True)
-class LabelledPhotograph:
-    """A picture with its true label for one expert, "" where all that is known is that the part is good.
-
-    `good` tells whether the label speaks for the part. `part` is the folder `train`, `val` or `test` in which it lies.
-    """
-
-    path: Path
-    name: str
-    component: str
-    label: str
-    good: bool
-    part: str = ""
-
-
-def letters(name: str) -> str:
-    """Return the name of a folder without case and without what stands between its words."""
-    return re.sub(r"[-_. ]", "", name.casefold())
 
 
 def is_undecided(name: str) -> bool:
@@ -115,16 +80,6 @@ def expect_decided(root: Path, found: Iterable[Photograph]) -> None:
             f"{root}: {', '.join(undecided)}: is that good or bad? Sort these pictures into folders of labels, rename "
             "a folder after what is wrong with its parts, or take them out"
         )
-
-
-def words(folders: Collection[str], labels: Collection[str]) -> tuple[str, ...]:
-    """Return the names of folders without dates, unless a date is one of the labels."""
-    return tuple(name for name in folders if name in labels or not _DATE.fullmatch(letters(name)))
-
-
-def says_label(name: str, labels: Collection[str]) -> bool:
-    """Tell whether the name of a folder is a label, or a word for good or bad, or a date."""
-    return name in labels or letters(name) in GOOD | BAD or _DATE.fullmatch(letters(name)) is not None
 
 
 def find(root: Path, components: Collection[str], labels: Collection[str], *, strict: bool) -> list[Photograph]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from coe import config, values
 from coe.pictures.image_source import Reference
-from coe.pictures.photographs import LabelledPhotograph
+from coe.pictures.label_folders import LabelledPhotograph
 from coe.preprocessing import Preprocessing
 from coe.store.learned import LearnedPictures
 

@@ -9,6 +9,7 @@ import pytest
 from coe.board import photo_labels
 from coe.board.rules import Rules
 from coe.board.rules import of_bytes as rules_of
+from coe.board.steps import labels_of
 from coe.calibrate import verified
 from coe.cli import board_photographed
 from coe.core import Expert
@@ -85,7 +86,7 @@ def test_what_is_good_is_what_the_rules_say(tmp_path: Path, board: Rules) -> Non
 
 def test_all_commands_see_the_same_photographs(tmp_path: Path, board: Rules) -> None:
     make(tmp_path, "R0402/good/1.png", "R0402/bridge/2.png", "U3/3.png", "U3/nio/4.png", "U3/gut/20261125/5.png")
-    labels = photo_labels.labels_of(board.components.values())
+    labels = labels_of(board.components.values())
     items, skipped = finding.find(tmp_path, board.components, labels)
     assert skipped == []
     assert [(one.name, one.component, one.label, one.error) for one in items] == [

@@ -9,7 +9,7 @@ from typing import Literal
 from coe.errors import ConfigError
 from coe.pictures.finding import EXTENSIONS
 from coe.pictures.found_image import natural
-from coe.pictures.photographs import GOOD, letters
+from coe.pictures.label_folders import GOOD, letters
 from coe.serve.teach import undo_stack
 from coe.serve.teach.teach_draft import BoardDraft, files_in
 

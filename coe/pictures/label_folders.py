@@ -1,0 +1,57 @@
+"""What the names of folders say of the parts in their pictures: labels, and usual words for good and bad."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from coe.core import NOTHING
+
+GOOD = frozenset(
+    {
+        *(NOTHING, "good", "goodparts", "gut", "gutteile", "io", "ok", "okay", "pass", "passed", "normal", "nodefect"),
+        *("nodefects", "defectfree", "良品", "合格", "合格品", "正常"),
+    }
+)
+"""Usual names of folders with good parts, by their `letters`."""
+BAD = frozenset(
+    {
+        *("bad", "badparts", "defect", "defects", "defective", "fail", "failed", "faulty", "ng", "nio", "notok", "nok"),
+        *("notgood", "nogood", "reject", "rejected", "rejects", "schlecht", "schlechtteile", "ausschuss"),
+        *("不良", "不良品", "不合格", "不合格品"),
+    }
+)
+"""Usual names of folders with bad parts, by their `letters`."""
+_DATE = re.compile(r"\d{6,}")
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledPhotograph:
+    """A picture with its true label for one expert, "" where all that is known is that the part is good.
+
+    `good` tells whether the label speaks for the part. `part` is the folder `train`, `val` or `test` in which it lies.
+    """
+
+    path: Path
+    name: str
+    component: str
+    label: str
+    good: bool
+    part: str = ""
+
+
+def letters(name: str) -> str:
+    """Return the name of a folder without case and without what stands between its words."""
+    return re.sub(r"[-_. ]", "", name.casefold())
+
+
+def words(folders: Collection[str], labels: Collection[str]) -> tuple[str, ...]:
+    """Return the names of folders without dates, unless a date is one of the labels."""
+    return tuple(name for name in folders if name in labels or not _DATE.fullmatch(letters(name)))
+
+
+def says_label(name: str, labels: Collection[str]) -> bool:
+    """Tell whether the name of a folder is a label, or a word for good or bad, or a date."""
+    return name in labels or letters(name) in GOOD | BAD or _DATE.fullmatch(letters(name)) is not None

@@ -1,0 +1,130 @@
+"""Making `split.csv` of a folder of photographs, so that each picture is to learn from, to verify with, or to test on.
+
+Pictures of one part stay together, and what the file says of a picture stays, however many pictures are added.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+
+from coe.errors import ConfigError
+from coe.files import write_atomically
+from coe.pictures.found_image import natural
+from coe.pictures.label_folders import GOOD, letters
+from coe.pictures.photo_split import COLUMNS, SHOWN, SPLIT, Purpose, Split, SplitRow
+from coe.pictures.photographs import Photograph
+from coe.spelling import composed
+
+
+def write(split: Split) -> None:
+    """Write the file as a whole; raises NotWritten."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows(
+        (name, split.rows[name].group, split.rows[name].purpose) for name in sorted(split.rows, key=natural)
+    )
+    write_atomically(split.root / SPLIT, [text.getvalue()])
+
+
+def extended(
+    root: Path, photographs: Sequence[Photograph], shares: Mapping[Purpose, float], *, pattern: str = "", seed: int = 0
+) -> Split:
+    """Return the split of a folder with all its photographs; what it said of them before stays.
+
+    New groups go, in an order by the seed, to the purpose that lacks most of its share among the pictures of their
+    component and label. The group of a picture is its component and its name up to `__`, or what the first group of
+    the regular expression `pattern` finds in its path. Files of the same bytes are one group.
+
+    Raises ConfigError for a pattern that makes no sense, or that finds nothing in a path, for files of the same bytes
+    of which one is good and another is not, and for a folder with the split of the folder around it.
+    """
+    before = Split.beside(root)
+    if before is not None and before.root != root.resolve():
+        raise ConfigError(f"{before.root / SPLIT} says what its pictures are for; split {before.root}")
+    known = {} if before is None else before.rows
+    groups = _groups(photographs, known, pattern)
+    counts: dict[tuple[str, str], Counter[Purpose]] = {}
+    purposes = {row.group: row.purpose for row in known.values()}
+    members: dict[str, list[Photograph]] = {}
+    for one, group in zip(photographs, groups, strict=True):
+        members.setdefault(group, []).append(one)
+    old = [group for group in members if group in purposes]
+    new = sorted((group for group in members if group not in purposes), key=lambda group: _chance(seed, group))
+    for group in chain(old, new):
+        strata = Counter((one.component, one.label) for one in members[group])
+        if group not in purposes:
+            purposes[group] = max(shares, key=lambda purpose: _lacking(purpose, shares[purpose], strata, counts))
+        for stratum, number in strata.items():
+            counts.setdefault(stratum, Counter())[purposes[group]] += number
+    rows = {
+        composed(one.name): SplitRow(group, purposes[group]) for one, group in zip(photographs, groups, strict=True)
+    }
+    return Split(root.resolve(), rows)
+
+
+def _lacking(
+    purpose: Purpose,
+    share: float,
+    strata: Mapping[tuple[str, str], int],
+    counts: Mapping[tuple[str, str], Mapping[Purpose, int]],
+) -> float:
+    """Return how many pictures a purpose lacks of its share, if these were given to nobody yet."""
+    lacking = 0.0
+    for stratum, number in strata.items():
+        had = counts.get(stratum, {})
+        lacking += share * (sum(had.values()) + number) - had.get(purpose, 0)
+    return lacking if share else float("-inf")
+
+
+def _groups(photographs: Sequence[Photograph], known: Mapping[str, SplitRow], pattern: str) -> list[str]:
+    """Return the group of each photograph: that of a picture of the same bytes, else its own."""
+    try:
+        search = re.compile(pattern).search if pattern else None
+    except re.error as error:
+        raise ConfigError(f"'{pattern}' is no regular expression: {error}") from error
+    by_content: dict[str, str] = {}
+    says: dict[tuple[str, str], Photograph] = {}
+    faults = []
+    order = sorted(range(len(photographs)), key=lambda place: composed(photographs[place].name) not in known)
+    found = {}
+    for place in order:
+        one = photographs[place]
+        name = composed(one.name)
+        group = known[name].group if name in known else _own_group(one, search and search(name), pattern)
+        digest = _digest(one.path)
+        found[place] = by_content.setdefault(digest, group)
+        other = says.setdefault((digest, one.component), one)
+        if one.label and other.label and (letters(one.label) in GOOD) != (letters(other.label) in GOOD):
+            faults.append(" and ".join(sorted((one.name, other.name), key=natural)))
+    if faults:
+        more = f"; and {len(faults) - SHOWN} more" if len(faults) > SHOWN else ""
+        raise ConfigError(f"the same picture is good and is not: {'; '.join(faults[:SHOWN])}{more}; take one out")
+    return [found[place] for place in range(len(photographs))]
+
+
+def _own_group(one: Photograph, matched: re.Match[str] | None, pattern: str) -> str:
+    if not pattern:
+        return f"{one.component}/{composed(one.path.stem).partition('__')[0]}".lstrip("/")
+    if matched is None or not (text := matched.group(min(1, matched.re.groups))):
+        raise ConfigError(f"the pattern '{pattern}' finds no group in '{one.name}'")
+    return text
+
+
+def _digest(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def _chance(seed: int, group: str) -> str:
+    return hashlib.sha256(f"{seed} {group}".encode()).hexdigest()
