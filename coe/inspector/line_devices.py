@@ -16,7 +16,7 @@ from coe.runtime.cuda import torch_driver
 from coe.runtime.cuda.cuda_device import CudaDevice
 from coe.runtime.cuda.gpu_driver import give_back
 from coe.runtime.device import Device
-from coe.store.kinds import Kind
+from coe.store.runnable_kinds import RunnableKind
 from coe.store.store_reader import StoreReader
 from coe.system import usable_cores
 
@@ -49,7 +49,7 @@ def decode_workers() -> int:
 def make(
     numbers: Mapping[str, int],
     store: StoreReader,
-    known: Mapping[str, Kind],
+    known: Mapping[str, RunnableKind],
     threads: Mapping[str, int],
     *,
     gpu: GpuSettings = GpuSettings(),
@@ -89,7 +89,7 @@ class _Gpu:
     settings: GpuSettings
     say: Callable[[str], None]
 
-    def made(self, make: Callable[..., Device], store: StoreReader, known: Mapping[str, Kind]) -> Device:
+    def made(self, make: Callable[..., Device], store: StoreReader, known: Mapping[str, RunnableKind]) -> Device:
         """Make the device; raises ConfigError if it is not there, or has too little memory."""
         settings, number = self.settings, _number(self.name)
         numbered = {"index": int(number)} if number else {}

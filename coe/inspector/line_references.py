@@ -11,13 +11,13 @@ from coe.comparing.alternates import alike_in_size
 from coe.comparing.comparison import is_dark
 from coe.errors import ConfigError, ImageError, RulesError, StoreError
 from coe.pictures.image_source import ImageSource, Picture, ReferenceSource
-from coe.store.kinds import Comparing, Kind
 from coe.store.manifest import Manifest, frames_of
 from coe.store.reference_reader import EncodedReference, ReferenceReader
+from coe.store.runnable_kinds import Comparing, RunnableKind
 from coe.store.store_reader import StoreReader
 
 
-def check(board: Rules, known: Mapping[str, Kind]) -> None:
+def check(board: Rules, known: Mapping[str, RunnableKind]) -> None:
     """Raise RulesError if a component lacks the reference that its experts need, or has one that no expert uses."""
     comparing = {id: kind for id, expert in board.experts.items() if isinstance(kind := known[expert.kind], Comparing)}
     for name, component in board.components.items():
@@ -81,7 +81,7 @@ def _decoded(pictures: EncodedReference, id: str) -> ReferenceSource:
 
 
 def check_learned(
-    board: Rules, known: Mapping[str, Kind], manifests: Mapping[str, Manifest], digests: Mapping[str, str]
+    board: Rules, known: Mapping[str, RunnableKind], manifests: Mapping[str, Manifest], digests: Mapping[str, str]
 ) -> None:
     """Raise StoreError if an expert learned in the frame of another reference than its components have now, or of none.
 

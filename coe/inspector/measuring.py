@@ -12,8 +12,8 @@ from coe.inspector.variant_knapsack import Costs
 from coe.runtime.device import Device
 from coe.runtime.trial import whole_pages
 from coe.scheduler.costs import Body, Cost
-from coe.store.kinds import FileKind, Kind
 from coe.store.manifest import Manifest, PreparedVariant, StoredFile
+from coe.store.runnable_kinds import RunnableKind, SessionKind
 
 
 def stored(manifest: Manifest, variant: str) -> PreparedVariant | Manifest:
@@ -36,7 +36,7 @@ def measure(
     experts: Collection[Expert],
     devices: Mapping[str, Device],
     manifests: Mapping[str, Manifest],
-    known: Mapping[str, Kind],
+    known: Mapping[str, RunnableKind],
     say: Callable[[str], None],
     bytes_per_s: int | None = None,
     profile: Profile | None = None,
@@ -65,7 +65,7 @@ def measure(
         profiled = {
             sort: _profiled(sample, device_id, device, profile, sizes[sample])
             for sort, sample in samples.items()
-            if profile is not None and not isinstance(known[sample.kind], FileKind)
+            if profile is not None and not isinstance(known[sample.kind], SessionKind)
         }
         profiled |= {
             sort: _whole(earlier[device_id, sample.id, sample.variant])
@@ -92,8 +92,8 @@ _Sort = tuple[str, str, bool]
 """Architecture, variant, and whether the expert runs from a blob: experts of one sort have proportional costs."""
 
 
-def _sort(expert: Expert, known: Mapping[str, Kind], manifest: Manifest) -> _Sort:
-    architecture = expert.weights if isinstance(known[expert.kind], FileKind) else expert.kind
+def _sort(expert: Expert, known: Mapping[str, RunnableKind], manifest: Manifest) -> _Sort:
+    architecture = expert.weights if isinstance(known[expert.kind], SessionKind) else expert.kind
     return architecture, expert.variant, expert.variant in manifest.variants
 
 

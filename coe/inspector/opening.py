@@ -26,9 +26,9 @@ from coe.runtime.device import Device
 from coe.runtime.inputs import Decoding
 from coe.scheduler.costs import Cost
 from coe.scheduler.plan import Plan
-from coe.store import kinds
-from coe.store.kinds import FileKind, Kind
+from coe.store import runnable_kinds
 from coe.store.manifest import Manifest
+from coe.store.runnable_kinds import RunnableKind, SessionKind
 from coe.store.snapshot import Snapshot
 
 
@@ -55,7 +55,7 @@ class Assembly:
     boards: tuple[LineBoard, ...]
     register: Register
     rules: Rules
-    kinds: dict[str, Kind]
+    kinds: dict[str, RunnableKind]
     settings: Settings
     store: Snapshot
     devices: Mapping[str, Device]
@@ -98,7 +98,7 @@ def read_board(options: LineOptions, asked: AskedBoard) -> ReadBoard:
     if asked.name:
         named = replace(named, board=asked.name)
     known = kinds_of(options, named)
-    kinds.check_experts(named.experts.values(), known, named.path.name)
+    runnable_kinds.check_experts(named.experts.values(), known, named.path.name)
     named.check_detectors(id for id, e in named.experts.items() if known[e.kind].task == "detect")
     line_references.check(named, known)
     parts_list.check(asked.parts, named.components, named.board)
@@ -122,10 +122,10 @@ def read_boards(options: LineOptions, asked: Sequence[AskedBoard]) -> list[ReadB
     return read
 
 
-def kinds_of(options: LineOptions, board: Rules) -> dict[str, Kind]:
+def kinds_of(options: LineOptions, board: Rules) -> dict[str, RunnableKind]:
     """Return the kinds of a board's experts, by name; raises ConfigError."""
     names = sorted({expert.kind for expert in board.experts.values()})
-    return {name: kinds.resolve(name, options.allow_kinds) for name in names}
+    return {name: runnable_kinds.resolve(name, options.allow_kinds) for name in names}
 
 
 def assemble(options: LineOptions) -> Assembly:
@@ -189,7 +189,7 @@ def line_up(
     board: Rules,
     manifests: Mapping[str, Manifest],
     devices: Mapping[str, Device],
-    known: Mapping[str, Kind],
+    known: Mapping[str, RunnableKind],
     settings: Settings,
     before: Lineup | None = None,
 ) -> Lineup:
@@ -202,7 +202,7 @@ def line_up(
         expert.id: {str(variant): blob for variant, blob in manifests[expert.weights].variants.items()}
         for expert in board.experts.values()
         # A file has no variant of 16 bits, and need not have `int8`.
-        if not isinstance(known[expert.kind], FileKind) or (mode == "mixed" and manifests[expert.weights].variants)
+        if not isinstance(known[expert.kind], SessionKind) or (mode == "mixed" and manifests[expert.weights].variants)
     }
     usable = {id: precision.allowed(mode, offers.get(id, {}), devices, floor) for id in board.experts}
     candidates = {

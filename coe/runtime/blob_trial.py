@@ -17,7 +17,7 @@ from coe.runtime.buffers import Buffers
 from coe.runtime.reading import Weights
 from coe.runtime.slot import Slot
 from coe.runtime.trial import Trial, warmed
-from coe.store.kinds import Image
+from coe.store.runnable_kinds import Image
 from coe.system import give_memory_back
 
 

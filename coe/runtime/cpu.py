@@ -24,7 +24,7 @@ from coe.runtime.sessions import opening_bytes, runs_as_session, session_of
 from coe.runtime.slot import NetworkKey, SlotShelf
 from coe.runtime.trial import HERE, MeasuredOnce, Trial, identity, opened, quick_cost, whole_pages
 from coe.scheduler.costs import Cost
-from coe.store.kinds import ExpertInput, Kind, Session
+from coe.store.runnable_kinds import ExpertInput, RunnableKind, Session
 from coe.store.store_reader import StoreReader
 from coe.system import give_memory_back
 
@@ -53,7 +53,12 @@ class CpuDevice(Device):
     depth = 1
 
     def __init__(
-        self, store: StoreReader, kinds: Mapping[str, Kind], threads: int, *, measured: MeasuredOnce[Cost] = HERE
+        self,
+        store: StoreReader,
+        kinds: Mapping[str, RunnableKind],
+        threads: int,
+        *,
+        measured: MeasuredOnce[Cost] = HERE,
     ) -> None:
         self.store, self.kinds, self.threads = store, kinds, threads
         self._measured = measured

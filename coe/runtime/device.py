@@ -12,7 +12,7 @@ from typing import Protocol
 from coe.core import Expert, Finding
 from coe.runtime.trial import Trial
 from coe.scheduler.costs import Cost
-from coe.store.kinds import ExpertInput
+from coe.store.runnable_kinds import ExpertInput
 
 
 class Device(Protocol):

@@ -41,7 +41,7 @@ from coe.scheduler.events import (
     single_steps,
 )
 from coe.scheduler.failures import STOPPED
-from coe.store.kinds import ExpertInput, Kind
+from coe.store.runnable_kinds import ExpertInput, RunnableKind
 
 _LAST_READ_S = 1.0
 """How long a stopped line that is closed waits for pictures that are read and prepared for nobody."""
@@ -81,7 +81,7 @@ class Engine(LineEngine[Event | _Crash, ImageJob]):
         controller: Decider,
         devices: Mapping[str, Device],
         experts: Mapping[str, Expert],
-        kinds: Mapping[str, Kind],
+        kinds: Mapping[str, RunnableKind],
         *,
         disk: Disk | None = None,
         decoding: Decoding = ANY_SIZE,

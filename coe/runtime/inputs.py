@@ -19,7 +19,7 @@ from coe.pictures.array_images import DecodedImage
 from coe.pictures.image_source import ImageSource
 from coe.runtime.admission import Admission
 from coe.runtime.workers import Workers
-from coe.store.kinds import Comparing, ExpertInput, Kind
+from coe.store.runnable_kinds import Comparing, ExpertInput, RunnableKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Inputs:
     """Makes the inputs of all images of a line; threads of `workers`, which the line starts and closes, do the work."""
 
     def __init__(
-        self, router: Router, experts: Mapping[str, Expert], kinds: Mapping[str, Kind], decoding: Decoding
+        self, router: Router, experts: Mapping[str, Expert], kinds: Mapping[str, RunnableKind], decoding: Decoding
     ) -> None:
         self._router, self._experts, self._kinds = router, experts, kinds
         self.workers = Workers(decoding.threads, "coe-decode")

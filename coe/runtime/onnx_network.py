@@ -19,7 +19,7 @@ import torch
 
 from coe import surroundings
 from coe.errors import StoreError, first_line
-from coe.store.kinds import Image
+from coe.store.runnable_kinds import Image
 
 OUTPUTS = "coe.outputs"
 """The key of the metadata that says how the outputs are nested."""

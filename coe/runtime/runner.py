@@ -22,8 +22,8 @@ from coe.errors import CoeError, DeviceLost, ImageError, sentence_of
 from coe.runtime.device import Device
 from coe.scheduler.events import Event, Finished, Lost, Run, RunFailed
 from coe.scheduler.executor import Executor
-from coe.store.kinds import ExpertInput, Kind
 from coe.store.outputs import prove
+from coe.store.runnable_kinds import ExpertInput, RunnableKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class Runner:
         return RunFailed(self._name, sentence_of(error), kind)
 
 
-def findings_of(kind: Kind, outputs: Any, images: Sequence[ExpertInput], expert: Expert) -> list[Finding]:
+def findings_of(kind: RunnableKind, outputs: Any, images: Sequence[ExpertInput], expert: Expert) -> list[Finding]:
     """Turn a batch's outputs into one finding for each image, with scores as the rules want them.
 
     Raises CoeError for outputs that are not finite numbers, and for findings that make no sense.

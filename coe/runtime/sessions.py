@@ -7,22 +7,22 @@ from coe.runtime.buffers import Buffers
 from coe.runtime.onnx_network import OnnxNetwork
 from coe.runtime.reading import Weights, proved
 from coe.store.blob_format import MODEL
-from coe.store.kinds import FileKind, Kind, Session
+from coe.store.runnable_kinds import RunnableKind, Session, SessionKind
 
 _MOST_BESIDE = 8 << 20
 
 
-def runs_as_session(kind: Kind, expert: Expert) -> bool:
+def runs_as_session(kind: RunnableKind, expert: Expert) -> bool:
     """Tell whether a runtime opens an expert's file as a session; else its weights are bound to a network."""
-    return isinstance(kind, FileKind) or expert.variant == "int8"
+    return isinstance(kind, SessionKind) or expert.variant == "int8"
 
 
-def session_of(kind: Kind, file: Weights, threads: int, buffers: Buffers) -> Session:
+def session_of(kind: RunnableKind, file: Weights, threads: int, buffers: Buffers) -> Session:
     """Open a session from the very bytes that were proved: the file may change between the check and the open.
 
     Raises StoreError.
     """
-    if isinstance(kind, FileKind) and file.prepared is None:
+    if isinstance(kind, SessionKind) and file.prepared is None:
         return kind.open_bytes(proved(file), file.path, file.manifest.fit(file.expert), threads)
     blob = file.read(buffers)
     try:

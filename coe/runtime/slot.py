@@ -13,7 +13,7 @@ from coe.errors import CoeError, KindFailed
 from coe.plugins import reason
 from coe.runtime.arena import Arena, change, convert, restore
 from coe.runtime.blob import PLAIN, Blob, Spec, Structure, folded_skeleton
-from coe.store.kinds import Kind, ModuleKind
+from coe.store.runnable_kinds import NetworkKind, RunnableKind
 from coe.store.skeletons import bare_skeleton, skeleton
 from coe.system import give_memory_back
 
@@ -27,7 +27,7 @@ class Slot:
     changes converted tensors of the body where they lie, and they are restored before the next expert is bound.
     """
 
-    def __init__(self, kind: ModuleKind, expert: Expert, structure: Structure = PLAIN, *, drawn: bool = False) -> None:
+    def __init__(self, kind: NetworkKind, expert: Expert, structure: Structure = PLAIN, *, drawn: bool = False) -> None:
         """Build the skeleton, with random weights if they are to be `drawn`: it can run without a blob then.
 
         Raises StoreError if the kind lacks a layer that the structure folds.
@@ -130,7 +130,7 @@ class SlotShelf:
     Two executors never share a slot; the slots of one executor share its arena.
     """
 
-    def __init__(self, kinds: Mapping[str, Kind]) -> None:
+    def __init__(self, kinds: Mapping[str, RunnableKind]) -> None:
         self._kinds = kinds
         self._spares: dict[NetworkKey, Slot] = {}
         self._slots: dict[tuple[str, NetworkKey], Slot] = {}
@@ -187,7 +187,7 @@ class SlotShelf:
 
     def _new(self, expert: Expert, structure: Structure, *, drawn: bool = False) -> Slot:
         kind = self._kinds[expert.kind]
-        assert isinstance(kind, ModuleKind), f"{kind} has no skeleton"
+        assert isinstance(kind, NetworkKind), f"{kind} has no skeleton"
         try:
             return Slot(kind, expert, structure, drawn=drawn)
         except (KeyboardInterrupt, CoeError):

@@ -20,7 +20,7 @@ import psutil
 from coe.runtime.activations import peak_bytes, peak_growth_bytes, plausible_bytes
 from coe.runtime.cost_fit import batch_memory, fit, plateau, typical
 from coe.scheduler.costs import Cost
-from coe.store.kinds import Image, Session
+from coe.store.runnable_kinds import Image, Session
 from coe.system import forget_file, give_memory_back, heap_taken
 
 _QUICK_S = 0.6

@@ -1,4 +1,4 @@
-"""What kinds take and give: prepared images, references, plans of trainings and their results, foreign files."""
+"""What kinds take and give when experts are prepared: plans of trainings and their results, foreign files."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from coe import config, values
 from coe.pictures.image_source import Reference
@@ -17,33 +15,8 @@ from coe.pictures.label_folders import LabelledPhotograph
 from coe.preprocessing import Preprocessing
 from coe.store.learned import LearnedPictures
 
-Image = NDArray[np.uint8]
 BACKBONE = "backbone."
 """How the names of an expert's frozen layers begin, if its kind has a backbone."""
-
-
-@dataclass(frozen=True, slots=True)
-class ExpertInput:
-    """An image ready for one expert.
-
-    pixels: (3, S, S) uint8, in the order of channels that the expert takes. `scale` and `left`, `top` (pixels) map the
-    original image of `height` x `width` pixels to the input: x_input = x * scale + left. `scale_y` is the scale of y
-    where it differs, in a stretched image. `reference` is the id of the alternate that was taken, where
-    there are several.
-    """
-
-    pixels: Image
-    height: int
-    width: int
-    scale: float = 1.0
-    left: float = 0.0
-    top: float = 0.0
-    scale_y: float | None = None
-    reference: str = ""
-
-
-Prepared = ExpertInput
-"""The former name of `ExpertInput`, which kinds of users have."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from coe.core import Expert
-from coe.store.kinds import ModuleKind
+from coe.store.runnable_kinds import NetworkKind
 
 _DRAWS = frozenset(
     {
@@ -23,7 +23,7 @@ _WILD = 1e3
 """Numbers beyond this may soon exceed the range of fp16, which ends at 65,504."""
 
 
-def bare_skeleton(kind: ModuleKind, expert: Expert) -> torch.nn.Module:
+def bare_skeleton(kind: NetworkKind, expert: Expert) -> torch.nn.Module:
     """Build a kind's network for weights that replace its own: parameters that are drawn hold what memory held.
 
     Drawing takes nine tenths of the time in which a ResNet is built. Constants are filled in as always. Raises what
@@ -33,7 +33,7 @@ def bare_skeleton(kind: ModuleKind, expert: Expert) -> torch.nn.Module:
         return skeleton(kind, expert)
 
 
-def skeleton(kind: ModuleKind, expert: Expert) -> torch.nn.Module:
+def skeleton(kind: NetworkKind, expert: Expert) -> torch.nn.Module:
     """Build a kind's network, which remembers how its expert's input is normalised as `normalization`."""
     module = kind.skeleton(expert)
     if (values := kind.normalization(expert)) is not None:
@@ -41,7 +41,7 @@ def skeleton(kind: ModuleKind, expert: Expert) -> torch.nn.Module:
     return module
 
 
-def random_weights(kind: ModuleKind, expert: Expert, seed: int) -> dict[str, torch.Tensor]:
+def random_weights(kind: NetworkKind, expert: Expert, seed: int) -> dict[str, torch.Tensor]:
     """Return seeded random weights, by name, for trials: their findings mean nothing.
 
     If numbers grow from layer to layer, as in a ResNet101, which would leave the range of fp16, batch norms take
@@ -62,7 +62,7 @@ def random_weights(kind: ModuleKind, expert: Expert, seed: int) -> dict[str, tor
         return dict(module.state_dict())
 
 
-def _largest(kind: ModuleKind, module: torch.nn.Module, images: torch.Tensor) -> float:
+def _largest(kind: NetworkKind, module: torch.nn.Module, images: torch.Tensor) -> float:
     """Return the largest number that any convolution of the network puts out."""
     largest = [0.0]
     hooks = [

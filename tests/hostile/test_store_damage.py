@@ -20,14 +20,15 @@ from coe.core import Expert, Verdict
 from coe.errors import StoreError
 from coe.files import alone
 from coe.runtime.cpu import CpuDevice
-from coe.store import kinds, tensor_files, weights_file
+from coe.store import kinds, runnable_kinds, tensor_files, weights_file
 from coe.store.store import Store
 from coe.store.store_reader import MANIFEST, NoSuchExpert
 
 
 @pytest.fixture(autouse=True)
 def _small_kinds(monkeypatch):
-    monkeypatch.setattr(kinds, "resolve", lambda name, allowed=(): KINDS[name])
+    for module in (kinds, runnable_kinds):
+        monkeypatch.setattr(module, "resolve", lambda name, allowed=(): KINDS[name])
 
 
 @pytest.fixture

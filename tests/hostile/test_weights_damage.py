@@ -19,7 +19,7 @@ from coe.core import Expert
 from coe.errors import StoreError
 from coe.prepare.verification import verify
 from coe.runtime.cpu import CpuDevice
-from coe.store import blob_format, kinds, safetensors_header
+from coe.store import blob_format, kinds, runnable_kinds, safetensors_header
 from coe.store.blob_format import Identity
 from coe.store.snapshot import Snapshot
 from coe.store.store_reader import MANIFEST
@@ -27,7 +27,8 @@ from coe.store.store_reader import MANIFEST
 
 @pytest.fixture(autouse=True)
 def _small_kinds(monkeypatch):
-    monkeypatch.setattr(kinds, "resolve", lambda name, allowed=(): KINDS[name])
+    for module in (kinds, runnable_kinds):
+        monkeypatch.setattr(module, "resolve", lambda name, allowed=(): KINDS[name])
 
 
 @pytest.fixture

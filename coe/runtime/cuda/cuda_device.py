@@ -31,7 +31,7 @@ from coe.runtime.trial import HERE, identity, quick_cost
 from coe.scheduler.costs import Cost
 from coe.scheduler.load_queue import STAGED
 from coe.store.blob_format import PAGE, padded
-from coe.store.kinds import ExpertInput, Kind
+from coe.store.runnable_kinds import ExpertInput, RunnableKind
 from coe.store.store_reader import StoreReader
 
 
@@ -50,7 +50,7 @@ class CudaDevice(Device):
     def __init__(
         self,
         store: StoreReader,
-        kinds: Mapping[str, Kind],
+        kinds: Mapping[str, RunnableKind],
         driver: Driver,
         *,
         executors: int,

@@ -15,7 +15,7 @@ from coe.runtime.cuda.template import Template
 from coe.runtime.cuda.unpacking import Unpacking, structure_on_gpu, unpacking_like
 from coe.runtime.processor import on_fresh_thread
 from coe.runtime.reading import Weights, weights
-from coe.store.kinds import Kind, ModuleKind
+from coe.store.runnable_kinds import NetworkKind, RunnableKind
 from coe.store.store_reader import StoreReader
 
 
@@ -48,18 +48,18 @@ class _ExpertFile:
 class Networks:
     """Networks of experts in a store. Called from several threads; two that work out the same entry get equal ones."""
 
-    def __init__(self, store: StoreReader, kinds: Mapping[str, Kind], device: torch.device) -> None:
+    def __init__(self, store: StoreReader, kinds: Mapping[str, RunnableKind], device: torch.device) -> None:
         """Raises ConfigError for a kind that opens its own files."""
         for name, kind in kinds.items():
-            if not isinstance(kind, ModuleKind):
+            if not isinstance(kind, NetworkKind):
                 raise ConfigError(f"experts of kind '{name}' run on the CPU only; use --executors cpu=1 for this board")
         self._store, self._device = store, device
-        self._kinds = {name: kind for name, kind in kinds.items() if isinstance(kind, ModuleKind)}
+        self._kinds = {name: kind for name, kind in kinds.items() if isinstance(kind, NetworkKind)}
         self._files: dict[tuple[str, str, str], _ExpertFile] = {}
         self._unpackings: dict[tuple[str, Content, Content | None], Unpacking] = {}
         self._templates: dict[tuple[Network, int, int], Template] = {}
 
-    def kind(self, expert: Expert) -> ModuleKind:
+    def kind(self, expert: Expert) -> NetworkKind:
         """Return the kind of an expert."""
         return self._kinds[expert.kind]
 

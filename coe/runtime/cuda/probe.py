@@ -24,7 +24,7 @@ from coe.runtime.cuda.worker import Worker, sizes
 from coe.runtime.reading import Weights, weights
 from coe.runtime.trial import Trial
 from coe.store.blob_format import PAGE, padded
-from coe.store.kinds import Image
+from coe.store.runnable_kinds import Image
 from coe.store.store_reader import StoreReader
 
 

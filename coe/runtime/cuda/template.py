@@ -9,14 +9,14 @@ import torch
 from coe.core import Expert
 from coe.runtime.blob import Spec, Structure, folded_skeleton
 from coe.runtime.cuda.unpacking import Unpacking
-from coe.store.kinds import ModuleKind
+from coe.store.runnable_kinds import NetworkKind
 from coe.store.skeletons import bare_skeleton
 
 
 class Template:
     """A kind's network for a number of labels and a structure, without weights: it is copied, and never run."""
 
-    def __init__(self, kind: ModuleKind, expert: Expert, structure: Structure, device: torch.device) -> None:
+    def __init__(self, kind: NetworkKind, expert: Expert, structure: Structure, device: torch.device) -> None:
         """Build the skeleton; raises StoreError if the kind lacks a layer that the structure folds."""
         self.kind = kind
         module = folded_skeleton(bare_skeleton(kind, expert), structure.folded).eval().requires_grad_(False)

@@ -23,7 +23,7 @@ from coe.runtime.cuda.blob_memory import BlobMemory, Resident
 from coe.runtime.cuda.gpu_driver import Driver, Graph, StreamMark, give_back, uncollected
 from coe.runtime.cuda.template import Template
 from coe.runtime.cuda.unpacking import Unpacking
-from coe.store.kinds import Image
+from coe.store.runnable_kinds import Image
 
 SIZES = (1, 4, 8, 16, 32)
 """The batch sizes that graphs are captured for. A smaller batch runs as the next size, with leftover images.
