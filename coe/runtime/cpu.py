@@ -67,7 +67,9 @@ class CpuDevice(Device):
         """By pool and digest: bodies, each once for all experts of the pool that have it."""
         self._buffers = Buffers()
         self._opened_from = Buffers()
-        """Memory that sessions are opened from, one at a time: a part of `fixed_bytes`, not of the pools."""
+        """Memory that sessions are opened from, one at a time: a part of `fixed_bytes`, not of the pools, and kept."""
+        self._heap_is_loose = False
+        """Whether a session has left memory in the heap, for the next one."""
         self._slots = SlotShelf(kinds)
 
     def __repr__(self) -> str:
@@ -118,8 +120,10 @@ class CpuDevice(Device):
         if runs_as_session(kind := self.kinds[expert.kind], expert):
             self._buffers.make_room(file.bytes)
             self._resident[pool, expert.id] = session_of(kind, file, self.threads, self._opened_from)
-            give_memory_back()  # opening needs several times the bytes of the model for a moment
+            self._tighten_heap()  # opening needs several times the bytes of the model for a moment
             return
+        if self._heap_is_loose:
+            self._tighten_heap()
         with self._body(pool, file, bring=body) as common:
             blob = file.read(self._buffers, common)
             try:
@@ -128,6 +132,10 @@ class CpuDevice(Device):
                 blob.release()
                 raise
         self._resident[pool, expert.id] = _LoadedBlob(blob, self._slots.key(expert, blob.structure))
+
+    def _tighten_heap(self) -> None:
+        give_memory_back()
+        self._heap_is_loose = False
 
     @contextlib.contextmanager
     def _body(self, pool: str, file: Weights, *, bring: bool) -> Iterator[Blob | None]:
@@ -154,8 +162,8 @@ class CpuDevice(Device):
         """Drop the blob, after unbinding it from all slots. A CPU keeps no copies."""
         resident = self._resident.pop((pool, expert.id), None)
         if resident is not None and not isinstance(resident, _LoadedBlob):
-            resident = None
-            give_memory_back()
+            # Its memory stays for the next expert, as that of a blob does: fresh pages cost a tenth of a switch.
+            self._heap_is_loose = True
         leaving = [resident.blob] if isinstance(resident, _LoadedBlob) else []
         if leaving and leaving[0].body is not None and leaving[0].owns_body:
             self._slots.unbind(leaving[0].body)
@@ -167,8 +175,7 @@ class CpuDevice(Device):
 
     def trim(self) -> None:
         """Free the buffers that wait for the next load."""
-        for buffers in (self._buffers, self._opened_from):
-            buffers.make_room(buffers.idle_bytes)
+        self._buffers.make_room(self._buffers.idle_bytes)
 
     def run(self, executor: str, pool: str, expert: Expert, images: Sequence[ExpertInput]) -> list[Finding]:
         """Run a batch and return one finding for each image; raises CoeError if the expert's answer makes no sense."""

@@ -422,3 +422,29 @@ def test_experts_come_and_go_and_leave_no_memory(pictures: list[Path], tmp_path:
         resident.append(psutil.Process().memory_info().rss)
     # Sessions that stayed would leave their weights 16 times.
     assert resident[2] - resident[0] < 4 * store.manifest("line/body").variants["int8"].bytes
+
+
+def test_a_blob_takes_no_memory_beside_what_a_session_left(prepared: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session that leaves keeps its place warm for the next session; a blob lies elsewhere."""
+    done: list[str] = []
+    monkeypatch.setattr("coe.runtime.cpu.give_memory_back", lambda: done.append("memory goes back"))
+    device = CpuDevice(prepared, {"narrow": kinds.resolve("narrow")}, 1)
+    as_floats = replace(CLASSIFIER, variant="fp32")
+    for act, expert in [
+        (device.load, CLASSIFIER),
+        (device.evict, CLASSIFIER),
+        (device.load, as_floats),
+        (device.evict, as_floats),
+        (device.load, as_floats),
+    ]:
+        act("pool", expert)
+        done.append(f"{act.__name__} {expert.variant}")
+    assert done == [
+        "memory goes back",
+        "load int8",
+        "evict int8",
+        "memory goes back",
+        "load fp32",
+        "evict fp32",
+        "load fp32",
+    ]
