@@ -12,7 +12,12 @@ from coe.core import NOTHING
 GOOD = frozenset(
     {
         *(NOTHING, "good", "goodparts", "gut", "gutteile", "io", "ok", "okay", "pass", "passed", "normal", "nodefect"),
-        *("nodefects", "defectfree", "良品", "合格", "合格品", "正常"),
+        *("nodefects", "defectfree", "nondefective", "withoutdefect", "noerror", "noerrors", "nofault", "undamaged"),
+        *("intact", "healthy", "accept", "accepted", "acceptable", "approved", "correct", "conform", "konform"),
+        *("fehlerfrei", "inordnung", "bon", "bons", "bonne", "bonnes", "conforme", "conformes", "buono", "buoni"),
+        *("bueno", "buenos", "bom", "correcto", "correctos", "aprobado", "aprovado", "dobry", "dobre", "dobré"),
+        *("хорошие", "хорошо", "годен", "годные", "годное", "исправные", "норма", "양품", "정상", "양호", "합격"),
+        *("良品", "良", "合格", "合格品", "正常", "正常品", "好", "好品", "ok品", "ok件"),
     }
 )
 """Usual names of folders with good parts, by their `letters`."""
@@ -20,7 +25,9 @@ BAD = frozenset(
     {
         *("bad", "badparts", "defect", "defects", "defective", "fail", "failed", "faulty", "ng", "nio", "notok", "nok"),
         *("notgood", "nogood", "reject", "rejected", "rejects", "schlecht", "schlechtteile", "ausschuss"),
-        *("不良", "不良品", "不合格", "不合格品"),
+        *("nichtio", "nichtok", "nichtgut", "nichtinordnung", "fehlerhaft", "mauvais", "nonconforme", "defectueux"),
+        *("difettoso", "difettosi", "malo", "malos", "defectuoso", "wadliwy", "vadný", "брак", "негоден", "дефект"),
+        *("불량", "불량품", "불합격", "不良", "不良品", "不合格", "不合格品", "不良件", "ng品", "ng件"),
     }
 )
 """Usual names of folders with bad parts, by their `letters`."""

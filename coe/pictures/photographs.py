@@ -45,6 +45,9 @@ _UNDECIDED = frozenset(
 _FILLERS = frozenset(
     {"parts", "part", "teile", "new", "neu", "old", "alt", "copy", "kopie", "more", "photos", "images"}
 )
+_SPEAKING = GOOD - {NOTHING, "io"}
+_DENYING = frozenset({"not", "no", "non", "none", "nicht", "kein", "keine", "nie", "ne", "не", "pas", "bad", "ng"})
+"""Words of a name which may mean the opposite of a word for good in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +65,16 @@ class Photograph:
 
 
 def is_undecided(name: str) -> bool:
-    """Tell whether the name of a folder, which is no label, leaves open whether its parts are good: unsorted, good2."""
+    """Tell whether the name of a folder, which is no label, leaves open whether its parts are good.
+
+    Such are unsorted, good2, and ok_front, as the other words may say what is wrong.
+    """
     if letters(name) in GOOD | BAD:
         return False
+    everything = set(re.findall(r"[^\W\d_]+", name.casefold()))
+    joined = re.sub("(parts|images|photos|pictures|teile|图片|画像)$", "", letters(name))
+    if joined in _SPEAKING or ("/" not in name and everything & _SPEAKING and not everything & _DENYING):
+        return True
     said = [word for word in re.findall(r"[^\W\d_]+", name.casefold()) if word not in _FILLERS]
     return letters(name) in _UNDECIDED or not said or "".join(said) in GOOD | _UNDECIDED
 

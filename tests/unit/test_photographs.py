@@ -157,7 +157,11 @@ def test_layouts_without_components_stay_as_they_were(tmp_path: Path, board: Rul
 
 
 @pytest.mark.parametrize(
-    "folder", ["unsorted", "UNSORTED", "To Sort", "new", "good2", "ok (2)", "Good-copy", "gut_alt", "test", "001", "-"]
+    "folder",
+    [
+        *("unsorted", "UNSORTED", "To Sort", "new", "good2", "ok (2)", "Good-copy", "gut_alt", "test", "001", "-"),
+        *("ok_front", "board_ok", "OKimages", "良品画像"),
+    ],
 )
 def test_a_folder_that_nobody_has_sorted_is_neither_good_nor_bad(tmp_path: Path, board: Rules, folder: str) -> None:
     make(tmp_path, "U3/good/1.png", f"U3/{folder}/2.png")
@@ -176,6 +180,8 @@ def test_a_folder_that_nobody_has_sorted_is_neither_good_nor_bad(tmp_path: Path,
     [
         *(("n.i.O.", "odd"), ("NOK", "odd"), ("not good", "odd"), ("Kratzer Ü", "odd"), ("io_pin_bent", "odd")),
         *(("Gut", "none"), ("i.O.", "none"), ("良品", "none"), ("不良品", "odd")),
+        *(("accepted", "none"), ("Non-Defective", "none"), ("conforme", "none"), ("정상", "none"), ("OK品", "none")),
+        *(("not ok, front", "odd"), ("Nicht i.O.", "odd"), ("non conforme", "odd"), ("불량", "odd"), ("NG品", "odd")),
     ],
 )
 def test_folders_as_people_call_them(tmp_path: Path, board: Rules, folder: str, label: str) -> None:
