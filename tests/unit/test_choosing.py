@@ -20,7 +20,7 @@ from coe.errors import ConfigError
 from coe.pictures.label_folders import LabelledPhotograph
 from coe.prepare import choosing
 from coe.prepare.choosing import CandidateKind, CrossValidated
-from coe.store import kinds
+from coe.store import kinds, runnable_kinds
 from coe.store.kinds import ExpertInput, ModuleKind, Trained, TrainingPlan
 from coe.store.store import Store
 from experts.geometry import letterbox
@@ -240,7 +240,7 @@ def test_a_kind_that_is_not_installed_is_named(
     run: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     saved(tmp_path / "photos" / "C1" / "good", part())
-    monkeypatch.setattr(kinds, "GROUP", "kinds.of.nobody")
+    monkeypatch.setattr(runnable_kinds, "GROUP", "kinds.of.nobody")
     said = run(tmp_path / "b.yaml", "--images", tmp_path / "photos")
     assert said.status == 2
     assert "'probe'" in said.err
