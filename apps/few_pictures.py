@@ -20,7 +20,7 @@ import typer
 
 from coe.core import Expert, Finding
 from coe.pictures.decoding import decode
-from coe.pictures.label_folders import LabelledPhotograph
+from coe.pictures.photographs import LabelledPhotograph
 from coe.prepare import backbones, learning
 from coe.prepare.fold import network
 from coe.store import kinds

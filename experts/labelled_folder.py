@@ -16,7 +16,7 @@ from coe.board import photo_labels
 from coe.core import Expert
 from coe.errors import ConfigError, ImageError
 from coe.pictures.decoding import decode
-from coe.pictures.label_folders import LabelledPhotograph
+from coe.pictures.photographs import LabelledPhotograph
 from coe.store.kinds import Kind, TrainingPlan
 from experts.proof import MANY, halved
 from experts.taken import DataPart, TakenPictures

@@ -12,7 +12,7 @@ from coe.core import Expert
 from coe.prepare.fold import fold
 from coe.prepare.layout import lay_out
 from coe.prepare.sharing import Sharing
-from coe.store import kinds, skeletons
+from coe.store import kinds, random_weights
 from coe.store.blob_format import Variant
 from coe.store.manifest import Agreement
 from coe.store.store import Store
@@ -44,9 +44,9 @@ def weights(name: str) -> dict[str, torch.Tensor]:
     kind = kinds.resolve("narrow")
     assert isinstance(kind, kinds.ModuleKind)
     expert = Expert(name, "narrow", LABELS[name], 32, f"trunk/{name}")
-    state = skeletons.random_weights(kind, expert, seed=ord(name))
+    state = random_weights.random_weights(kind, expert, seed=ord(name))
     if name != "d":
-        common = skeletons.random_weights(kind, Expert("x", "narrow", ("ok", "bad"), 32, ""), seed=0)
+        common = random_weights.random_weights(kind, Expert("x", "narrow", ("ok", "bad"), 32, ""), seed=0)
         state |= {key: value for key, value in common.items() if key.startswith(TRUNK)}
     chance = torch.Generator().manual_seed(7 if name != "d" else 8)
     for key, value in state.items():

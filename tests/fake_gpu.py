@@ -25,7 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from coe.errors import DeviceLost
-from coe.runtime.cuda.gpu_driver import Usage
+from coe.runtime.cuda.torch_driver import Usage
 from coe.runtime.cuda.torch_errors import errors
 
 FEW = (1, 4)

@@ -11,7 +11,7 @@ from built_once import Build
 from coe.core import Expert
 from coe.lab.workloads import synthetic
 from coe.prepare.prepare import Preparer
-from coe.store import kinds, skeletons
+from coe.store import kinds, random_weights
 from coe.store.store import Store
 
 PARENT = "tuned/p"
@@ -42,7 +42,7 @@ def random_state(labels: tuple[str, ...], seed: int) -> dict[str, torch.Tensor]:
     """Return weights as they are at the start of a training."""
     kind = kinds.resolve("narrow")
     assert isinstance(kind, kinds.ModuleKind)
-    return skeletons.random_weights(kind, Expert("x", "narrow", labels, 32, ""), seed)
+    return random_weights.random_weights(kind, Expert("x", "narrow", labels, 32, ""), seed)
 
 
 def moved(labels: tuple[str, ...], seed: int, by: float = 0.1, rank: int = 3) -> dict[str, torch.Tensor]:

@@ -17,9 +17,9 @@ from coe.core import NOTHING, Expert, Verdict
 from coe.errors import ConfigError, did_you_mean
 from coe.pictures import photo_split, photographs
 from coe.pictures.formats import EXTENSIONS
-from coe.pictures.label_folders import BAD, GOOD, LabelledPhotograph, letters
+from coe.pictures.label_folders import BAD, GOOD, letters
 from coe.pictures.photo_split import Purpose
-from coe.pictures.photographs import LAYOUT, Photograph, is_undecided
+from coe.pictures.photographs import LAYOUT, LabelledPhotograph, Photograph, is_undecided
 from coe.spelling import composed
 
 _PARTS = ("train", "val", "test")

@@ -22,7 +22,7 @@ from coe.calibrate import verified
 from coe.calibrate.evaluation import Evaluation, JudgedPicture
 from coe.calibrate.verified import VerifiedPicture
 from coe.errors import ConfigError
-from coe.pictures.label_folders import LabelledPhotograph
+from coe.pictures.photographs import LabelledPhotograph
 from coe.rates import CONFIDENCE, Rate
 from coe.results.marks import PictureMark
 from coe.store.learned import PictureDigests

@@ -10,7 +10,8 @@ import typer
 
 from coe import config
 from coe.cli.common import application, out, point_out
-from coe.cli.options import AllowKindOption, InputOption, StoreOption
+from coe.cli.options import AllowKindOption, StoreOption
+from coe.cli.tool_options import InputOption
 from coe.core import Expert
 from coe.errors import ConfigError
 from coe.prepare import backbones

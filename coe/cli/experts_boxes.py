@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn
 
 from coe.cli.common import err, out, point_out, wide
 from coe.cli.console import Progress, table_of, words
-from coe.cli.options import words_of
+from coe.cli.tool_options import words_of
 from coe.spelling import composed
 
 SHEET = "sheet.png"

@@ -18,14 +18,15 @@ from coe.cli import experts_prepare, experts_share
 from coe.cli.common import Exit, complain, err, out, point_out, wide
 from coe.cli.console import Progress, table_of
 from coe.cli.experts_new import NoPrepareOption
-from coe.cli.options import InputOption, SeedOption, StoreOption, words_of
+from coe.cli.options import StoreOption
+from coe.cli.tool_options import InputOption, SeedOption, words_of
 from coe.core import Expert
 from coe.errors import CoeError, ConfigError
 from coe.files import replacing, writing
 from coe.pictures import photo_split, photographs
-from coe.pictures.label_folders import BAD, GOOD, LabelledPhotograph, letters
+from coe.pictures.label_folders import BAD, GOOD, letters
 from coe.pictures.photo_split import Purpose
-from coe.pictures.photographs import LAYOUT, Photograph
+from coe.pictures.photographs import LAYOUT, LabelledPhotograph, Photograph
 from coe.rates import Rate
 from coe.store.expert_id import ExpertId
 from coe.store.store import Store

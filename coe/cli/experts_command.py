@@ -33,11 +33,12 @@ from coe.cli import (
 from coe.cli.common import Exit, application, complain, err, out, point_out, run, wide
 from coe.cli.console import Progress, styled, table_of, words
 from coe.cli.experts_new import measures_text
-from coe.cli.options import AllowKindOption, SeedOption, StoreOption
+from coe.cli.options import AllowKindOption, StoreOption
+from coe.cli.tool_options import SeedOption
 from coe.core import Expert
 from coe.errors import ConfigError, StoreError, sentence_of
 from coe.prepare import verification
-from coe.store import kinds, skeletons
+from coe.store import kinds, random_weights
 from coe.store.expert_id import ExpertId
 from coe.store.kinds import ModuleKind
 from coe.store.manifest import Manifest
@@ -218,7 +219,7 @@ def _random_state(expert: Expert, seed: int, allowed: Sequence[str]) -> dict[str
     kind = kinds.resolve(expert.kind, allowed)
     if not isinstance(kind, ModuleKind):
         raise ConfigError(f"expert '{expert.id}' is of kind '{kind.name}', for which random weights cannot be made")
-    return skeletons.random_weights(kind, expert, seed)
+    return random_weights.random_weights(kind, expert, seed)
 
 
 def main() -> None:

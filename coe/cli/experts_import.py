@@ -10,7 +10,8 @@ import typer
 
 from coe.cli.experts_new import BoardOption, KindOption, LabelsOption, NoPrepareOption
 from coe.cli.import_answers import Asked, import_file, import_folder, import_packaged
-from coe.cli.options import AllowKindOption, InputOption, StoreOption
+from coe.cli.options import AllowKindOption, StoreOption
+from coe.cli.tool_options import InputOption
 from coe.errors import ConfigError
 from coe.prepare import facts
 from coe.store.store import Store

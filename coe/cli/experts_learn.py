@@ -23,7 +23,8 @@ from coe.cli.common import Exit, err, out, point_out
 from coe.cli.console import Progress, words
 from coe.cli.experts_evaluate import tell
 from coe.cli.experts_new import measures_text
-from coe.cli.options import AllowKindOption, SeedOption, StoreOption
+from coe.cli.options import AllowKindOption, StoreOption
+from coe.cli.tool_options import SeedOption
 from coe.core import Expert
 from coe.errors import ConfigError, ImageError
 from coe.pictures import photo_split

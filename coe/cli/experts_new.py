@@ -16,11 +16,12 @@ from coe.board import photo_labels, rules
 from coe.cli import experts_prepare, experts_reference, experts_share
 from coe.cli.common import err, out, point_out
 from coe.cli.console import Progress, words
-from coe.cli.options import AllowKindOption, InputOption, SeedOption, StoreOption, finite, words_of
+from coe.cli.options import AllowKindOption, StoreOption, finite
+from coe.cli.tool_options import InputOption, SeedOption, words_of
 from coe.core import Expert
 from coe.errors import ConfigError
 from coe.pictures import finding, folder
-from coe.pictures.label_folders import LabelledPhotograph
+from coe.pictures.photographs import LabelledPhotograph
 from coe.prepare import accept, backbones, data_set, learning
 from coe.store import kinds
 from coe.store.expert_id import ExpertId

@@ -16,7 +16,8 @@ from coe.board import rules
 from coe.board.rules import Rules
 from coe.cli.common import Exit, complain, err, out, point_out, wide
 from coe.cli.console import Progress, table_of, words
-from coe.cli.options import AllowKindOption, StoreOption, words_of
+from coe.cli.options import AllowKindOption, StoreOption
+from coe.cli.tool_options import words_of
 from coe.errors import ConfigError, StoreError, did_you_mean, sentence_of
 from coe.files import DiskFull
 from coe.pictures import finding

@@ -10,7 +10,7 @@ import typer
 
 from coe.cli.common import Exit, out, point_out, wide
 from coe.cli.console import table_of
-from coe.cli.options import SeedOption
+from coe.cli.tool_options import SeedOption
 from coe.errors import ConfigError
 from coe.pictures import photographs, split_making
 from coe.pictures.photo_split import SPLIT, Purpose, Split

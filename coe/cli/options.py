@@ -14,8 +14,6 @@ from typing import Annotated, Any
 import typer
 
 from coe import config
-from coe.errors import ConfigError
-from coe.files import why_not
 from coe.inspector.line_arguments import LineArguments
 from coe.inspector.line_options import OPTIONS, LineOptions, options_of, taken
 from coe.inspector.option import Door
@@ -126,26 +124,6 @@ WithinOption = Annotated[
         "first; late results are reported.",
     ),
 ]
-InputOption = Annotated[
-    int | None,
-    typer.Option("--input", min=config.MIN_INPUT, max=config.MAX_INPUT, help="Side of the square input in pixels."),
-]
-SeedOption = Annotated[int, typer.Option(min=0, max=config.MAX_SEED, help="Seed of all random choices.")]
-
-
-WorkOption = Annotated[Path, typer.Option("--work", help="Folder for synthetic weights; kept for the next time.")]
-WORK = Path("build/bench")
-JsonOption = Annotated[
-    str | None, typer.Option("--json", metavar="FILE|-", help="Write the figures as JSON; - is standard output.")
-]
-
-
-def words_of(text: str) -> list[str]:
-    """Return the words of a list with commas, without spaces around them.
-
-    An empty word stays: the command, which knows the words that there are, refuses it. A comma too many is no choice.
-    """
-    return [word.strip() for word in text.split(",")]
 
 
 def finite(value: float | None) -> float | None:
@@ -158,25 +136,3 @@ def finite(value: float | None) -> float | None:
 def seconds(text: str | None) -> float | None:
     """Read a time, as 5s; None stays None. Raises ConfigError if the text is no time."""
     return None if text is None else config.parse_seconds(text)
-
-
-STANDARD_OUTPUT = "-"
-
-
-def check_json(where: str | None) -> None:
-    """Check before a long run that its rows can be written; raises ConfigError."""
-    if where is None or where == STANDARD_OUTPUT:
-        return
-    if reason := why_not(Path(where)):
-        raise ConfigError(f"--json: {where} {reason}; name a file, or - for standard output")
-
-
-def write_json(text: str, where: str | None) -> None:
-    """Write JSON to a file, to standard output with "-", or nowhere; raises ConfigError."""
-    if where == STANDARD_OUTPUT:
-        sys.stdout.write(text)
-    elif where is not None:
-        try:
-            Path(where).write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise ConfigError(f"--json: {where} cannot be written: {error.strerror or error}") from error

@@ -98,7 +98,7 @@ def profile_machine(  # noqa: PLR0913
     if board is None:
         raise ConfigError("which board? give one with --board, or look at the existing profile with --show")
     loaded = rules.load(board)
-    from coe.cli.inspect_source import pictures_of
+    from coe.cli.tool_options import pictures_of
     from coe.profiler.site import ProfiledSite
 
     options = LineOptions.of(loaded.path, **line)

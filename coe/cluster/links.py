@@ -39,27 +39,22 @@ class Link(Protocol):
     @property
     def id(self) -> str:
         """The name of the box; no other box of the line has had it."""
-        ...
 
     @property
     def facts(self) -> BoxFacts:
         """What the box has."""
-        ...
 
     def take(self, parcel: Parcel) -> None:
         """Hand messages over; waits for nothing, raises nothing. The head's thread alone calls it."""
-        ...
 
     def next_report(self) -> BoxReport:
         """Wait for the box's next report, which may be empty, a sign of life; raises BoxGone.
 
         A box that can run nothing any more may still report: `BoxReport.broken` says why, and it is to be given up.
         """
-        ...
 
     def close(self) -> BoxReport | None:
         """End the box; return its last report if it still gives it. Raises nothing."""
-        ...
 
 
 class Boxes(Protocol):
@@ -67,7 +62,6 @@ class Boxes(Protocol):
 
     def open(self) -> list[Link]:
         """Open a box on each machine that is there; raises ConfigError or StoreError, which name the box."""
-        ...
 
     def open_new(self, wait_s: float) -> list[Link]:
         """Wait at most `wait_s` seconds for machines that come; return their boxes. Opening these may take longer.
@@ -75,18 +69,15 @@ class Boxes(Protocol):
         A machine whose box cannot be opened is left out, and the user is told why. Whatever this raises ends the search
         for machines, and not the line.
         """
-        ...
 
     def share(self, image: CarriedImage) -> object:
         """Bring an image to where boxes can fetch it, and return what they fetch it by; raises NotCarried.
 
         It stays there as long as the returned object exists. Any thread may call.
         """
-        ...
 
     def close(self) -> None:
         """Let go of the cluster, and end all boxes that are left."""
-        ...
 
 
 class MakesBox(Protocol):
@@ -97,7 +88,6 @@ class MakesBox(Protocol):
 
         Raises ConfigError, RulesError or StoreError.
         """
-        ...
 
 
 Say = Callable[[str], None]

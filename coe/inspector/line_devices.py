@@ -13,8 +13,8 @@ from coe.errors import ConfigError
 from coe.inspector.cores import threads_each
 from coe.runtime.cpu import CpuDevice
 from coe.runtime.cuda import torch_driver
+from coe.runtime.cuda.collector import give_back
 from coe.runtime.cuda.cuda_device import CudaDevice
-from coe.runtime.cuda.gpu_driver import give_back
 from coe.runtime.device import Device
 from coe.store.runnable_kinds import RunnableKind
 from coe.store.store_reader import StoreReader

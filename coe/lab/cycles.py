@@ -12,7 +12,7 @@ from coe.board import rules
 from coe.lab.switch_gpu import gpu_device
 from coe.lab.workloads.synthetic import black, in_variant, prepare, synthetic_board
 from coe.runtime.cpu import CpuDevice
-from coe.runtime.cuda.gpu_driver import Driver
+from coe.runtime.cuda.torch_driver import TorchDriver
 from coe.runtime.processor import on_fresh_thread
 from coe.store import kinds
 from coe.store.blob_format import Variant
@@ -51,7 +51,7 @@ def turn_over(
     cycles: int,
     experts: int,
     threads: int,
-    driver: Driver | None,
+    driver: TorchDriver | None,
 ) -> Cycles:
     """Load, run and evict experts in turn, and measure what that leaves behind; without a driver on the CPU."""
     # The experts share a few files: a leak does not depend on the weights.

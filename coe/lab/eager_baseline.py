@@ -20,7 +20,8 @@ from coe.core import Expert, Finding
 from coe.errors import CoeError, ConfigError, DeviceFull, StoreError
 from coe.inspector import line_devices
 from coe.runtime.cuda import torch_errors
-from coe.runtime.cuda.gpu_driver import Driver, give_back
+from coe.runtime.cuda.collector import give_back
+from coe.runtime.cuda.torch_driver import TorchDriver
 from coe.runtime.processor import bound_threads, on_fresh_thread
 from coe.runtime.runner import findings_of
 from coe.runtime.trial import HERE, Trial, quick_cost, warmed
@@ -69,7 +70,7 @@ class EagerDevice:
         store: StoreReader,
         kinds: Mapping[str, Kind],
         threads: int,
-        driver: Driver | None = None,
+        driver: TorchDriver | None = None,
         *,
         memory_bytes: int | None = None,
         host_bytes: int = 0,
@@ -215,7 +216,7 @@ class EagerDevice:
 class _GpuTrial(Trial):
     """A trial on a GPU: torch's reserved memory tells what a batch holds, and `copy` loads from host memory."""
 
-    driver: Driver
+    driver: TorchDriver
     copy: Callable[[], object]
 
     def batch_bytes(self, images: int) -> int:
@@ -235,7 +236,7 @@ class _GpuTrial(Trial):
 def _on_gpu(
     store: StoreReader,
     kinds: Mapping[str, Kind],
-    driver: Driver,
+    driver: TorchDriver,
     *,
     executors: int,
     say: Callable[[str], None],

@@ -12,9 +12,10 @@ from coe.board import rules
 from coe.core import Expert
 from coe.lab.switch import Stopwatch
 from coe.lab.workloads.synthetic import black, in_variant, prepare, synthetic_board
+from coe.runtime.cuda.collector import give_back
 from coe.runtime.cuda.cuda_device import CudaDevice
-from coe.runtime.cuda.gpu_driver import Driver, give_back
 from coe.runtime.cuda.pinned_memory import passing_bytes
+from coe.runtime.cuda.torch_driver import TorchDriver
 from coe.runtime.processor import on_fresh_thread
 from coe.runtime.reading import weights
 from coe.store import kinds
@@ -53,7 +54,7 @@ def on_gpu(
     input_size: int,
     variants: Sequence[Variant],
     repeats: int,
-    driver: Driver,
+    driver: TorchDriver,
     say: Callable[[str], None],
 ) -> list[GpuSwitch]:
     """Measure a kind in each variant on the GPU of a driver; raises ConfigError as `on_cpu` does."""
@@ -69,7 +70,7 @@ def on_gpu(
     ]
 
 
-def _gpu_switch(driver: Driver, store: Store, experts: Sequence[Expert], repeats: int) -> GpuSwitch:
+def _gpu_switch(driver: TorchDriver, store: Store, experts: Sequence[Expert], repeats: int) -> GpuSwitch:
     copies = sum(padded(passing_bytes(weights(store, expert)), PAGE) + PAGE for expert in experts)
     device, clock, chance = gpu_device(driver, store, experts[0].kind, copies), Stopwatch(), Random(0)
     size = weights(store, experts[0]).bytes
@@ -128,7 +129,7 @@ def _gpu_switch(driver: Driver, store: Store, experts: Sequence[Expert], repeats
     )
 
 
-def _plain_copies(driver: Driver, size: int, repeats: int, clock: Stopwatch) -> None:
+def _plain_copies(driver: TorchDriver, size: int, repeats: int, clock: Stopwatch) -> None:
     """Time plain copies of so many bytes from pinned memory to the device; all memory is released at the end."""
     stream = driver.stream("plain")
     source, target = driver.pinned_memory(size), driver.device_memory(size)
@@ -141,7 +142,7 @@ def _plain_copies(driver: Driver, size: int, repeats: int, clock: Stopwatch) -> 
         clock("plain", plain)
 
 
-def gpu_device(driver: Driver, store: Store, kind: str, host_bytes: int = 0) -> CudaDevice:
+def gpu_device(driver: TorchDriver, store: Store, kind: str, host_bytes: int = 0) -> CudaDevice:
     """Return a device with one executor, and `host_bytes` of pinned memory for copies.
 
     It has half of the share of a GPU's free memory that a line would take.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
-from pathlib import Path
 
 from coe.core import NOTHING
 
@@ -32,21 +30,6 @@ BAD = frozenset(
 )
 """Usual names of folders with bad parts, by their `letters`."""
 _DATE = re.compile(r"\d{6,}")
-
-
-@dataclass(frozen=True, slots=True)
-class LabelledPhotograph:
-    """A picture with its true label for one expert, "" where all that is known is that the part is good.
-
-    `good` tells whether the label speaks for the part. `part` is the folder `train`, `val` or `test` in which it lies.
-    """
-
-    path: Path
-    name: str
-    component: str
-    label: str
-    good: bool
-    part: str = ""
 
 
 def letters(name: str) -> str:

@@ -34,7 +34,6 @@ class HasPath(Protocol):
     @property
     def path(self) -> Path:
         """The path of the picture."""
-        ...
 
 
 P = TypeVar("P", bound=HasPath)

@@ -64,6 +64,21 @@ class Photograph:
     label: str
 
 
+@dataclass(frozen=True, slots=True)
+class LabelledPhotograph:
+    """A picture with its true label for one expert, "" where all that is known is that the part is good.
+
+    `good` tells whether the label speaks for the part. `part` is the folder `train`, `val` or `test` in which it lies.
+    """
+
+    path: Path
+    name: str
+    component: str
+    label: str
+    good: bool
+    part: str = ""
+
+
 def is_undecided(name: str) -> bool:
     """Tell whether the name of a folder, which is no label, leaves open whether its parts are good.
 

@@ -16,30 +16,8 @@ from coe.errors import ConfigError
 from coe.placement.placement_file import Placement
 
 ORIG, NUMBER = "{orig}", "{n}"
-_NAMED = re.compile(r"(.*?)(\d+)([-_./])([A-Za-z]+\d+\w*)")
 _SAME_MM = 0.02
 """By how much two boards of a panel may differ."""
-
-
-def pattern_of(placements: Sequence[Placement]) -> str | None:
-    """Return how the parts of a panel are named, as `Board_{n}-{orig}` or `{orig}`; None if this is no panel."""
-    named = [match for place in placements if (match := _NAMED.fullmatch(place.refdes))]
-    forms = Counter((match[1], match[3]) for match in named)
-    if forms:
-        (before, between), count = forms.most_common(1)[0]
-        boards: dict[str, set[str]] = {}
-        for match in named:
-            if (match[1], match[3]) == (before, between):
-                boards.setdefault(match[2], set()).add(match[4])
-        if (
-            len(boards) > 1
-            and 2 * count > len(placements)
-            and len({frozenset(parts) for parts in boards.values()}) == 1
-        ):
-            return f"{before}{NUMBER}{between}{ORIG}"
-    counts = Counter((place.refdes, place.side) for place in placements if place.refdes[-1:].isdigit())
-    many = Counter(counts.values()).most_common(1)
-    return ORIG if many and many[0][0] > 1 and 2 * many[0][1] > len(counts) > 1 else None
 
 
 def split(placements: Sequence[Placement], pattern: str) -> dict[str, list[Placement]]:

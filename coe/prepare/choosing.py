@@ -19,7 +19,7 @@ from coe import config
 from coe.core import NOTHING, Expert
 from coe.errors import CoeError, ConfigError, ImageError
 from coe.pictures.decoding import decode
-from coe.pictures.label_folders import LabelledPhotograph
+from coe.pictures.photographs import LabelledPhotograph
 from coe.prepare import agreement, backbones, learning
 from coe.prepare.fold import network
 from coe.rates import Rate

@@ -36,7 +36,7 @@ from coe.runtime.trial import Trial, whole_pages
 from coe.store import bodies
 from coe.store.kinds import ExpertInput, Kind, ModuleKind
 from coe.store.manifest import Agreement
-from coe.store.skeletons import random_weights
+from coe.store.random_weights import random_weights
 from coe.store.store import Store
 from coe.store.store_reader import MANIFEST
 from coe.system import give_memory_back

@@ -41,7 +41,6 @@ class Watcher(Protocol):
 
     def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
         """Take in an event (None at the start), the commands that answer it, and the seconds that deciding took."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,6 @@ class Holder(Protocol):
 
     def unbind(self) -> None:
         """Let go of the arena's memory."""
-        ...
 
 
 class Arena:

@@ -24,7 +24,6 @@ class ReadTarget(Protocol):
     def __len__(self) -> int: ...
     def part(self, start: int, end: int) -> AbstractContextManager[Sequence[memoryview]]:
         """Give a part of the memory to write to, in pieces if it does not lie in a row."""
-        ...
 
 
 M = TypeVar("M", bound=ReadTarget)
@@ -35,11 +34,9 @@ class MemoryLender(Protocol[M]):
 
     def take(self, size: int) -> M:
         """Lend at least `size` bytes."""
-        ...
 
     def give(self, buffer: M) -> None:
         """Take memory back."""
-        ...
 
 
 class Buffer:

@@ -24,29 +24,23 @@ class Decider(Protocol):
     @property
     def router(self) -> Router:
         """The router, which tells where a component's inspection begins."""
-        ...
 
     @property
     def pools(self) -> Mapping[str, ModelPool]:
         """The pools, by id."""
-        ...
 
     @property
     def executors(self) -> Mapping[str, Executor]:
         """The executors, by id."""
-        ...
 
     def lacks_initial(self) -> bool:
         """Return whether the pools do not hold their initial experts yet."""
-        ...
 
     def start(self, now: float) -> list[Command]:
         """Return the commands to carry out before the first event; `now` is in seconds."""
-        ...
 
     def handle(self, event: Event, now: float) -> list[Command]:
         """Take one event and return the commands to carry out, in order; `now` never decreases."""
-        ...
 
 
 MakeDecider = Callable[..., Decider]

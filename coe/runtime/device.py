@@ -34,30 +34,24 @@ class Device(Protocol):
 
     def measure(self, expert: Expert) -> Cost:
         """Measure what an expert costs on this device; called before anything runs."""
-        ...
 
     def trial(self, expert: Expert) -> AbstractContextManager[Trial]:
         """Give a trial of an expert, to measure on the calling thread while nothing else runs; raises StoreError."""
-        ...
 
     def prepare(self, experts: Iterable[Expert], executors: int = 1) -> None:
         """Do all work that can be done before the pools fill; called once, after all measuring."""
-        ...
 
     def admit(self, experts: Iterable[Expert], executors: int) -> None:
         """Get ready for further experts while a line runs; called after `prepare`.
 
         Raises ConfigError for experts that need memory which only `prepare` takes.
         """
-        ...
 
     def fixed_bytes(self, experts: Iterable[Expert], executors: int) -> int:
         """Return the bytes that so many executors hold for good, beside the experts and their activations."""
-        ...
 
     def enter(self, executor: str) -> None:
         """Set up the calling thread as an executor, before its first batch."""
-        ...
 
     def read(self, pool: str, expert: Expert, *, body: bool = False) -> None:
         """Read an expert from disk into host memory, for the `load` that follows.
@@ -75,7 +69,6 @@ class Device(Protocol):
 
         Raises StoreError, DeviceFull, DeviceLost. Called by the copy lane alone or, without one, by the disk reader.
         """
-        ...
 
     def evict(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: str | None = None) -> None:
         """Drop an expert and free its memory; with `keep_copy`, a device that has memory first copies it to the host.
@@ -84,7 +77,6 @@ class Device(Protocol):
         expert itself may not be there: it could not be loaded, and was to take over the body from the expert before it.
         Called as `load` is, never while a batch runs on the expert.
         """
-        ...
 
     def fill(self, expert: Expert) -> None:
         """Read an expert from disk into host memory, where its copy stays, for a device with its own memory.
@@ -117,4 +109,3 @@ class Device(Protocol):
         Called by the executor's thread; the function is called once, on any thread, before as many as `depth` further
         batches begin. Both raise CoeError, DeviceLost.
         """
-        ...

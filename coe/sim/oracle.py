@@ -18,7 +18,6 @@ class Oracle(Protocol):
 
     def find(self, request: Request, expert: str, variant: str | None = None) -> Finding:
         """Return the finding of an expert for a request's image, in a variant; None means that of the board."""
-        ...
 
 
 class SampledOracle:

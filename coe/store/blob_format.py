@@ -36,8 +36,8 @@ BLOCK = 128
 """How many weights share a scale in `q8`."""
 
 _BEFORE_METADATA = b'{"__metadata__":'
-_VERSION, _HEADER = "coe.blob", "coe.header"
-_LENGTH = struct.Struct("<Q")
+VERSION_KEY, HEADER_KEY = "coe.blob", "coe.header"
+LENGTH = struct.Struct("<Q")
 _MAX_HEADER_BYTES = 16 << 20
 _VERSION_1 = b"CoE-blob"
 _AGAIN = "prepare the expert again (coe-experts prepare)"
@@ -170,60 +170,11 @@ def digest(*pieces: bytes | bytearray | memoryview) -> str:
     return checksum.hexdigest()
 
 
-def encode(header: Header) -> bytes:
-    """Return the bytes before the data: length, header and spaces."""
-    content = {
-        "__metadata__": {_VERSION: VERSION, _HEADER: header.model_dump_json(exclude_defaults=True)},
-        **shown(header),
-    }
-    text = json.dumps(content, separators=(",", ":")).encode()
-    length = padded(_LENGTH.size + len(text), PAGE) - _LENGTH.size
-    return _LENGTH.pack(length) + text.ljust(length)
-
-
-def shown(header: Header) -> dict[str, dict[str, object]]:
-    """Return the tensors of a blob in the form of safetensors, where every byte of the data belongs to one tensor.
-
-    A channels-last tensor has its axes in the order of its bytes; a quantised tensor is blocks of int8. The scales, and
-    the zeros between tensors, are additional tensors (`coe.*`).
-    """
-    places = [
-        (entry.offset, entry.offset + entry.bytes, entry.name, _dtype(entry), _shape(entry)) for entry in header.tensors
-    ]
-    if parts := header.quantised:
-        end = parts.scales + 2 * parts.blocks
-        places.append((parts.scales, end, "coe.scales", "F16", [parts.blocks]))
-    tensors: dict[str, dict[str, object]] = {}
-
-    def show(name: str, dtype: str, shape: list[int], start: int, end: int) -> None:
-        tensors[name] = {"dtype": dtype, "shape": shape, "data_offsets": [start, end]}
-
-    filled = 0
-    for start, end, name, dtype, shape in sorted(places):
-        if start > filled:
-            show(f"coe.zeros.{filled}", "U8", [start - filled], filled, start)
-        show(name, dtype, shape, start, end)
-        filled = end
-    if header.data_bytes > filled:
-        show(f"coe.zeros.{filled}", "U8", [header.data_bytes - filled], filled, header.data_bytes)
-    return tensors
-
-
-def _dtype(tensor: TensorEntry) -> str:
-    return "I8" if tensor.dtype == "Q8" else tensor.dtype
-
-
-def _shape(tensor: TensorEntry) -> list[int]:
-    if tensor.dtype == "Q8":
-        return [tensor.bytes // BLOCK, BLOCK]
-    return [tensor.shape[axis] for axis in ((0, 2, 3, 1) if tensor.channels_last else range(len(tensor.shape)))]
-
-
 def data_start(prefix: bytes, name: str) -> int:
     """Return how many bytes come before the data, from the first `PAGE` bytes of a blob; raises StoreError."""
     if prefix.startswith(_VERSION_1):
         raise StoreError(f"{name} is a blob of version 1, not {VERSION}; {_AGAIN}")
-    start = _LENGTH.size + _LENGTH.unpack_from(prefix)[0] if len(prefix) >= PAGE else 0
+    start = LENGTH.size + LENGTH.unpack_from(prefix)[0] if len(prefix) >= PAGE else 0
     if start % PAGE or not PAGE <= start <= _MAX_HEADER_BYTES:
         raise StoreError(f"{name} is not a blob, or is truncated; {_AGAIN}")
     return int(start)
@@ -235,8 +186,8 @@ def decode(start: bytes, name: str) -> Header:
         raise StoreError(f"{name} is truncated; {_AGAIN}")
     try:
         # The metadata come first, and only they are parsed: parsing the tensors too would take twice as long.
-        metadata, _ = json.JSONDecoder().raw_decode(start[_LENGTH.size + len(_BEFORE_METADATA) :].decode())
-        version, text = metadata[_VERSION], metadata[_HEADER]
+        metadata, _ = json.JSONDecoder().raw_decode(start[LENGTH.size + len(_BEFORE_METADATA) :].decode())
+        version, text = metadata[VERSION_KEY], metadata[HEADER_KEY]
     except (ValueError, RecursionError, LookupError, TypeError):
         raise StoreError(f"{name} has a damaged header; {_AGAIN}") from None
     if version != VERSION:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import xxhash
@@ -9,7 +10,7 @@ import xxhash
 from coe.errors import StoreError
 from coe.files import replacing
 from coe.store.blob_file import SUFFIX, check
-from coe.store.blob_format import Header, encode
+from coe.store.blob_format import BLOCK, HEADER_KEY, LENGTH, PAGE, VERSION, VERSION_KEY, Header, TensorEntry, padded
 from coe.store.blob_layout import BlobBytes
 from coe.store.manifest import StoredFile
 
@@ -52,3 +53,52 @@ def read(path: Path, size: int, start_digest: str) -> BlobBytes:
     data = bytearray()
     header = check(path, size, start_digest, data)
     return BlobBytes(header, memoryview(data))
+
+
+def encode(header: Header) -> bytes:
+    """Return the bytes before the data: length, header and spaces."""
+    content = {
+        "__metadata__": {VERSION_KEY: VERSION, HEADER_KEY: header.model_dump_json(exclude_defaults=True)},
+        **shown(header),
+    }
+    text = json.dumps(content, separators=(",", ":")).encode()
+    length = padded(LENGTH.size + len(text), PAGE) - LENGTH.size
+    return LENGTH.pack(length) + text.ljust(length)
+
+
+def shown(header: Header) -> dict[str, dict[str, object]]:
+    """Return the tensors of a blob in the form of safetensors, where every byte of the data belongs to one tensor.
+
+    A channels-last tensor has its axes in the order of its bytes; a quantised tensor is blocks of int8. The scales, and
+    the zeros between tensors, are additional tensors (`coe.*`).
+    """
+    places = [
+        (entry.offset, entry.offset + entry.bytes, entry.name, _dtype(entry), _shape(entry)) for entry in header.tensors
+    ]
+    if parts := header.quantised:
+        end = parts.scales + 2 * parts.blocks
+        places.append((parts.scales, end, "coe.scales", "F16", [parts.blocks]))
+    tensors: dict[str, dict[str, object]] = {}
+
+    def show(name: str, dtype: str, shape: list[int], start: int, end: int) -> None:
+        tensors[name] = {"dtype": dtype, "shape": shape, "data_offsets": [start, end]}
+
+    filled = 0
+    for start, end, name, dtype, shape in sorted(places):
+        if start > filled:
+            show(f"coe.zeros.{filled}", "U8", [start - filled], filled, start)
+        show(name, dtype, shape, start, end)
+        filled = end
+    if header.data_bytes > filled:
+        show(f"coe.zeros.{filled}", "U8", [header.data_bytes - filled], filled, header.data_bytes)
+    return tensors
+
+
+def _dtype(tensor: TensorEntry) -> str:
+    return "I8" if tensor.dtype == "Q8" else tensor.dtype
+
+
+def _shape(tensor: TensorEntry) -> list[int]:
+    if tensor.dtype == "Q8":
+        return [tensor.bytes // BLOCK, BLOCK]
+    return [tensor.shape[axis] for axis in ((0, 2, 3, 1) if tensor.channels_last else range(len(tensor.shape)))]

@@ -11,7 +11,7 @@ import torch
 
 from coe import config, values
 from coe.pictures.image_source import Reference
-from coe.pictures.label_folders import LabelledPhotograph
+from coe.pictures.photographs import LabelledPhotograph
 from coe.preprocessing import Preprocessing
 from coe.store.learned import LearnedPictures
 

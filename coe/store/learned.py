@@ -18,19 +18,10 @@ from numpy.typing import NDArray
 from coe import regular
 from coe.errors import StoreError
 from coe.files import replacing
-from coe.strict_model import Bytes, StrictModel
+from coe.store.manifest import LearnedFile
 
 _MOST_BYTES = 1 << 30
 _TYPE = np.dtype("<u8")
-
-
-class LearnedFile(StrictModel):
-    """The file with the digests beside a manifest: how many pictures it tells, its size, and its own xxh3-128."""
-
-    file: str
-    pictures: Bytes
-    bytes: Bytes
-    digest: str
 
 
 @dataclass(frozen=True, slots=True)

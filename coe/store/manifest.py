@@ -16,7 +16,6 @@ from coe.errors import StoreError, first_line
 from coe.preprocessing import Outputs, Preprocessing
 from coe.spelling import composed
 from coe.store.blob_format import Header, Identity, Variant
-from coe.store.learned import LearnedFile
 from coe.strict_model import Bytes, Count, Share, StrictModel
 
 _MAX_BYTES = 16 << 20
@@ -48,6 +47,15 @@ class StoredFile(StrictModel):
     """
 
     file: str
+    bytes: Bytes
+    digest: str
+
+
+class LearnedFile(StrictModel):
+    """The file with the digests beside a manifest: how many pictures it tells, its size, and its own xxh3-128."""
+
+    file: str
+    pictures: Bytes
     bytes: Bytes
     digest: str
 

@@ -129,7 +129,6 @@ class Session(Protocol):
 
     def run(self, images: Image) -> Any:
         """Run a batch, (n, 3, S, S) uint8 RGB, and return what `postprocess` takes."""
-        ...
 
 
 class SessionKind(RunnableKind):

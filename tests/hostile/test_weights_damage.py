@@ -19,7 +19,7 @@ from coe.core import Expert
 from coe.errors import StoreError
 from coe.prepare.verification import verify
 from coe.runtime.cpu import CpuDevice
-from coe.store import blob_format, kinds, runnable_kinds, safetensors_header
+from coe.store import blob_format, blob_writing, kinds, runnable_kinds, safetensors_header
 from coe.store.blob_format import Identity
 from coe.store.snapshot import Snapshot
 from coe.store.store_reader import MANIFEST
@@ -368,7 +368,7 @@ def test_a_blob_whose_header_lies_is_refused(store, case):
     start = blob_format.data_start(raw[: blob_format.PAGE], "x")
     header = blob_format.decode(raw[:start], "x")
     change, said = BLOBS[case]
-    head = blob_format.encode(header.model_copy(update=change(header)))
+    head = blob_writing.encode(header.model_copy(update=change(header)))
     path.write_bytes(head + raw[start:])
     prepared = store.manifest("t/a").variants["bf16"].model_dump()
     changed = {"digest": xxhash.xxh3_128_hexdigest(head), "bytes": len(head) + len(raw) - start}

@@ -27,7 +27,7 @@ from coe.runtime.device import Device
 from coe.runtime.reading import weights
 from coe.runtime.sessions import opening_bytes
 from coe.scheduler.costs import Cost
-from coe.store import kinds, skeletons
+from coe.store import kinds, random_weights
 from coe.store.store import Store
 from coe.system import give_memory_back
 
@@ -87,7 +87,7 @@ def board_of(kind: str, size: int, folder: Path) -> tuple[Path, Store]:
         kind=kind,
         labels=expert.labels,
         input_size=size,
-        state=skeletons.random_weights(built, expert, 3),
+        state=random_weights.random_weights(built, expert, 3),
     )
     assert Preparer(store, ["int8"], search_s=0).prepare(expert.weights, pictures).failed == {}
     with store.changing(expert.weights) as manifest:  # random weights are never sure; no finding is looked at twice

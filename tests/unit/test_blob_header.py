@@ -12,7 +12,8 @@ import torch
 from coe.errors import StoreError
 from coe.prepare.fold import Folded
 from coe.prepare.layout import lay_out
-from coe.store.blob_format import PAGE, data_start, decode, encode
+from coe.store.blob_format import PAGE, data_start, decode
+from coe.store.blob_writing import encode
 
 STATE = {"conv.weight": torch.ones(4, 3, 3, 3), "fc.weight": torch.ones(2, 300)}
 HEADER = encode(lay_out(Folded(STATE, ()), "q8", kind="k", labels=2).header)

@@ -17,7 +17,7 @@ from coe.board import rules
 from coe.cli import experts_command
 from coe.core import Expert, Finding
 from coe.errors import ConfigError
-from coe.pictures.label_folders import LabelledPhotograph
+from coe.pictures.photographs import LabelledPhotograph
 from coe.prepare import choosing
 from coe.prepare.choosing import CandidateKind, CrossValidated
 from coe.store import kinds, runnable_kinds

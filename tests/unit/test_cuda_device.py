@@ -13,7 +13,7 @@ from fake_gpu import FakeDriver, FakeGraph
 
 from coe.core import Expert, Finding
 from coe.errors import BoardsClash, ConfigError, DeviceFull, DeviceLost, StoreError
-from coe.runtime.cuda import gpu_driver, probe
+from coe.runtime.cuda import collector, probe
 from coe.runtime.cuda.cuda_device import CudaDevice
 from coe.runtime.cuda.networks import Networks
 from coe.runtime.reading import Weights
@@ -301,7 +301,7 @@ def test_no_graph_goes_while_another_is_captured(store):
     assert says(device, "a", 7) == [7]
     (worker,) = device._workers.values()
     trimmer = threading.Thread(target=worker.trim)
-    with gpu_driver.uncollected():
+    with collector.uncollected():
         trimmer.start()
         trimmer.join(0.2)
         assert worker._graphs
@@ -313,7 +313,7 @@ def test_no_graph_goes_while_another_is_captured(store):
 def gone(monkeypatch):
     """Whether each graph that went did so while no other can be captured."""
     seen = []
-    monkeypatch.setattr(FakeGraph, "__del__", lambda graph: seen.append(gpu_driver._alone._is_owned()), raising=False)
+    monkeypatch.setattr(FakeGraph, "__del__", lambda graph: seen.append(collector._alone._is_owned()), raising=False)
     return seen
 
 

@@ -29,7 +29,7 @@ from coe.runtime.buffers import Buffers
 from coe.runtime.cuda.cuda_device import CudaDevice
 from coe.runtime.reading import weights
 from coe.runtime.slot import Slot
-from coe.store import blob_format, bodies
+from coe.store import blob_format, blob_writing, bodies
 from coe.store.blob_format import Difference, Header, TensorEntry
 from coe.store.kinds import ExpertInput, ModuleKind, resolve
 from coe.store.store import Store
@@ -294,7 +294,7 @@ def test_a_header_whose_factors_are_missing_or_do_not_fit_is_refused(store: Stor
 
     def refused(sentence: str, **changes: object) -> None:
         with pytest.raises(StoreError, match=sentence):
-            blob_format.decode(blob_format.encode(header.model_copy(update=changes)), "x")
+            blob_format.decode(blob_writing.encode(header.model_copy(update=changes)), "x")
 
     def without(name: str) -> tuple[TensorEntry, ...]:
         return tuple(entry for entry in header.tensors if entry.name != name)

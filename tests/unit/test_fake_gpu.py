@@ -10,7 +10,7 @@ import torch
 from fake_gpu import FakeDriver
 
 from coe.errors import DeviceLost
-from coe.runtime.cuda.gpu_driver import uncollected
+from coe.runtime.cuda.collector import uncollected
 
 
 @pytest.fixture

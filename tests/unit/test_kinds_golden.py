@@ -21,7 +21,7 @@ from coe.core import Expert
 from coe.errors import ConfigError
 from coe.prepare.fold import fold, network
 from coe.store.kinds import Reference, TrainingPlan
-from coe.store.skeletons import random_weights
+from coe.store.random_weights import random_weights
 from experts.difference import difference
 from experts.difference_calibrate import GoodPart, typical
 from experts.difference_network import LIMIT

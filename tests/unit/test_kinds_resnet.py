@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save_file
 from coe.core import Expert
 from coe.errors import ConfigError, StoreError
 from coe.store.kinds import TrainingPlan, resolve
-from coe.store.skeletons import random_weights
+from coe.store.random_weights import random_weights
 from experts import trainers
 from experts.augment import Augment
 from experts.classifier_train import computing, pace

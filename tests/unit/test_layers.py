@@ -29,6 +29,7 @@ TORCH = {
     "store.kind_data",
     "store.kinds",
     "store.outputs",
+    "store.random_weights",
     "store.runnable_kinds",
     "store.skeletons",
     "store.store",

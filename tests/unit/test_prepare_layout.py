@@ -14,7 +14,8 @@ from coe.errors import StoreError
 from coe.prepare.fold import Folded
 from coe.prepare.layout import lay_out, quantise, tensors
 from coe.runtime.arena import dequantise
-from coe.store.blob_format import ALIGNMENT, BLOCK, PAGE, decode, encode
+from coe.store.blob_format import ALIGNMENT, BLOCK, PAGE, decode
+from coe.store.blob_writing import encode
 
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.uint8, torch.bool]
 SHAPES = st.lists(st.integers(0, 9), max_size=5).map(tuple)

@@ -11,7 +11,7 @@ import typer
 
 from coe.cli.common import err, out, wide
 from coe.cli.console import Progress
-from coe.cli.options import STANDARD_OUTPUT, words_of, write_json
+from coe.cli.tool_options import STANDARD_OUTPUT, words_of, write_json
 from coe.config import parse_bandwidth, parse_bytes, parse_seconds
 from coe.errors import ConfigError
 from coe.lab.cli.bench_out import choices

@@ -10,7 +10,7 @@ import typer
 
 from coe import config
 from coe.board import rules
-from coe.cli.options import words_of
+from coe.cli.tool_options import words_of
 from coe.errors import ConfigError
 from coe.lab.cli.bench_out import choices
 from coe.lab.workloads.workload import (

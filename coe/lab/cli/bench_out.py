@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from rich.measure import Measurement
 
 from coe.cli.common import err, out, wide
-from coe.cli.options import STANDARD_OUTPUT, words_of, write_json
+from coe.cli.tool_options import STANDARD_OUTPUT, words_of, write_json
 from coe.errors import ConfigError, did_you_mean
 from coe.lab import seeded_rows
 from coe.lab.cli.bench_ways import EAGER, current

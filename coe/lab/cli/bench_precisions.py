@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from coe.cli.options import words_of
+from coe.cli.tool_options import words_of
 from coe.core import FULL
 from coe.errors import ConfigError
 from coe.lab.cli.bench_out import choices

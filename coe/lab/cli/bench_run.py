@@ -13,18 +13,8 @@ from coe import config
 from coe.board import rules
 from coe.cli.common import err, out
 from coe.cli.console import Progress
-from coe.cli.options import (
-    STANDARD_OUTPUT,
-    WORK,
-    JsonOption,
-    SeedOption,
-    WithinOption,
-    WorkOption,
-    check_json,
-    seconds,
-    takes_line_options,
-    words_of,
-)
+from coe.cli.options import WithinOption, seconds, takes_line_options
+from coe.cli.tool_options import STANDARD_OUTPUT, WORK, JsonOption, SeedOption, WorkOption, check_json, words_of
 from coe.core import FULL
 from coe.errors import ConfigError
 from coe.inspector.line_arguments import LineArguments

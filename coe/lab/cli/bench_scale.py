@@ -14,7 +14,8 @@ import typer
 from coe import config
 from coe.cli.common import err, out, wide
 from coe.cli.console import Progress
-from coe.cli.options import finite, words_of
+from coe.cli.options import finite
+from coe.cli.tool_options import words_of
 from coe.errors import ConfigError
 from coe.lab.cli.bench_out import strategies
 from coe.lab.rows import figures_table

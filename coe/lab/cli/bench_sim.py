@@ -16,7 +16,8 @@ import typer
 from coe import config
 from coe.cli.common import err
 from coe.cli.console import Progress
-from coe.cli.options import JsonOption, MaxWaitOption, WithinOption, check_json, seconds, words_of
+from coe.cli.options import MaxWaitOption, WithinOption, seconds
+from coe.cli.tool_options import JsonOption, check_json, words_of
 from coe.core import FULL
 from coe.errors import ConfigError
 from coe.files import why_not

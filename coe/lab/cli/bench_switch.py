@@ -13,7 +13,7 @@ from rich.table import Table
 
 from coe import config
 from coe.cli.common import err, out, wide
-from coe.cli.options import STANDARD_OUTPUT, WORK, JsonOption, WorkOption, check_json, words_of, write_json
+from coe.cli.tool_options import STANDARD_OUTPUT, WORK, JsonOption, WorkOption, check_json, words_of, write_json
 from coe.errors import ConfigError, did_you_mean
 from coe.lab.cli.bench_out import choices
 from coe.store.blob_format import Variant

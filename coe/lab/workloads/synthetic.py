@@ -18,7 +18,7 @@ from coe.lab.workloads.picture_forms import PictureForm, handed_in
 from coe.prepare.prepare import Preparer
 from coe.profiler.site import drawn_by_count
 from coe.runtime.processor import on_fresh_thread
-from coe.store import kinds, skeletons
+from coe.store import kinds, random_weights
 from coe.store.blob_format import Variant
 from coe.store.kinds import ExpertInput, ModuleKind
 from coe.store.store import Store
@@ -68,7 +68,7 @@ def synthetic_board(
         store.put(weights, kind=kind, labels=labels, input_size=input_size, state=state, source=f"seed {seed}")
 
     if tuned and parent_of(path) not in stored:
-        put(parent_of(path), lambda expert: skeletons.random_weights(resolved, expert, seed + experts))
+        put(parent_of(path), lambda expert: random_weights.random_weights(resolved, expert, seed + experts))
     for index in range(experts):
         weights, original = f"{name}/e{index}", f"{name}/e{index % files}"
         if weights in stored:
@@ -79,7 +79,7 @@ def synthetic_board(
         if tuned:
             put(weights, lambda _, s=seed + index: moved(store.load(parent_of(path)), s, by=0.1, directions=4))  # type: ignore[misc]
         else:
-            put(weights, lambda expert, s=seed + index: skeletons.random_weights(resolved, expert, s))  # type: ignore[misc]
+            put(weights, lambda expert, s=seed + index: random_weights.random_weights(resolved, expert, s))  # type: ignore[misc]
     return board_of_equals(path, kind=kind, experts=experts, input_size=input_size), store
 
 

@@ -16,7 +16,7 @@ import torch
 from coe.config import format_bytes
 from coe.errors import DeviceFull
 from coe.runtime.cuda.extents import Extent, Extents
-from coe.runtime.cuda.gpu_driver import Driver, Stream, StreamMark
+from coe.runtime.cuda.torch_driver import TorchDriver, TorchMark, TorchStream
 from coe.runtime.cuda.unpacking import Unpacking
 
 SCRATCH_BYTES = 8 << 20
@@ -35,14 +35,14 @@ class Resident:
     size: int
     unpacking: Unpacking
     body: Resident | None = None
-    written: StreamMark | None = None
-    read: dict[str, StreamMark] = field(default_factory=dict)
+    written: TorchMark | None = None
+    read: dict[str, TorchMark] = field(default_factory=dict)
 
 
 class BlobMemory:
     """`capacity` bytes of device memory, filled by `lane`."""
 
-    def __init__(self, driver: Driver, lane: Stream, capacity: int) -> None:
+    def __init__(self, driver: TorchDriver, lane: TorchStream, capacity: int) -> None:
         self._lane = lane
         self._memory = driver.device_memory(capacity)
         self._scratch = driver.device_memory(SCRATCH_BYTES)
@@ -81,7 +81,7 @@ class BlobMemory:
                 raise
             return resident
 
-    def bring_down(self, resident: Resident, into: Sequence[torch.Tensor]) -> StreamMark:
+    def bring_down(self, resident: Resident, into: Sequence[torch.Tensor]) -> TorchMark:
         """Let the lane copy a blob into host memory, pieces of (n,) uint8; return the mark behind that copy."""
         with self._lock:
             pieces = self._places(resident, into)
@@ -94,7 +94,9 @@ class BlobMemory:
             self._await_readers(resident)
             self._forget(resident)
 
-    def read(self, resident: Resident, reader: str, stream: Stream, work: Callable[[torch.Tensor], object]) -> None:
+    def read(
+        self, resident: Resident, reader: str, stream: TorchStream, work: Callable[[torch.Tensor], object]
+    ) -> None:
         """Put work on a stream that reads a blob's bytes, (n,) uint8, after they were written."""
         with self._lock:
             assert resident.written is not None, f"{resident.name} was never written"

@@ -15,12 +15,13 @@ from coe.config import format_bytes
 from coe.core import Expert, Finding
 from coe.errors import BoardsClash, ConfigError, DeviceFull, DeviceLost, StoreError
 from coe.runtime.cuda.blob_memory import SCRATCH_BYTES, BlobMemory
-from coe.runtime.cuda.gpu_driver import Driver, give_back
+from coe.runtime.cuda.collector import give_back
 from coe.runtime.cuda.gpu_memory import GpuMemory
 from coe.runtime.cuda.networks import Networks
 from coe.runtime.cuda.pinned_memory import HostMemory, passing_bytes
 from coe.runtime.cuda.probe import GpuTrial, gpu_trial
 from coe.runtime.cuda.sizing import PIECES_BYTES, Sizes, Sizing, largest_first
+from coe.runtime.cuda.torch_driver import TorchDriver
 from coe.runtime.cuda.unpacking import Unpacking
 from coe.runtime.cuda.worker import DEPTH, Worker
 from coe.runtime.device import Device
@@ -51,7 +52,7 @@ class CudaDevice(Device):
         self,
         store: StoreReader,
         kinds: Mapping[str, RunnableKind],
-        driver: Driver,
+        driver: TorchDriver,
         *,
         executors: int,
         memory_bytes: int,

@@ -20,7 +20,7 @@ from coe.config import format_bytes
 from coe.errors import DeviceFull
 from coe.runtime.blob import Content
 from coe.runtime.cuda.extents import Extent, Extents
-from coe.runtime.cuda.gpu_driver import Driver, StreamMark
+from coe.runtime.cuda.torch_driver import TorchDriver, TorchMark
 from coe.runtime.cuda.unpacking import Unpacking
 from coe.runtime.reading import Weights
 from coe.store.blob_format import PAGE, padded
@@ -31,7 +31,7 @@ class Pinned:
 
     def __init__(self, memory: torch.Tensor, extents: Sequence[Extent]) -> None:
         self._memory, self.extents = memory, extents
-        self.busy: StreamMark | None = None
+        self.busy: TorchMark | None = None
         """Set while the device may still read or write the memory."""
 
     def __len__(self) -> int:
@@ -89,7 +89,7 @@ class HostMemory:
     is lent again meanwhile.
     """
 
-    def __init__(self, driver: Driver, capacity: int) -> None:
+    def __init__(self, driver: TorchDriver, capacity: int) -> None:
         self._memory = driver.pinned_memory(capacity)
         self._extents = Extents(capacity)
         self._lent: list[Pinned] = []

@@ -16,9 +16,10 @@ from torch.utils._pytree import tree_map
 from coe.core import Expert
 from coe.errors import CoeError, ConfigError, DeviceFull, DeviceLost
 from coe.runtime.cuda.blob_memory import BlobMemory, Resident
-from coe.runtime.cuda.gpu_driver import Driver, give_back
+from coe.runtime.cuda.collector import give_back
 from coe.runtime.cuda.networks import Networks
 from coe.runtime.cuda.pinned_memory import Copy, HostMemory, passing_bytes
+from coe.runtime.cuda.torch_driver import TorchDriver
 from coe.runtime.cuda.unpacking import Unpacking
 from coe.runtime.cuda.worker import Worker, sizes
 from coe.runtime.reading import Weights, weights
@@ -41,7 +42,7 @@ class GraphMemory:
     outputs: int
 
 
-def held(networks: Networks, driver: Driver, expert: Expert, budget_bytes: int) -> GraphMemory:
+def held(networks: Networks, driver: TorchDriver, expert: Expert, budget_bytes: int) -> GraphMemory:
     """Measure the graphs of the largest batch that the kind allows and whose graphs hold at most `budget_bytes`.
 
     The graph of one image may hold more. Raises ConfigError if not even one image runs, StoreError.
@@ -64,7 +65,7 @@ def held(networks: Networks, driver: Driver, expert: Expert, budget_bytes: int) 
     )
 
 
-def _held_by(networks: Networks, driver: Driver, expert: Expert, most: int) -> GraphMemory:
+def _held_by(networks: Networks, driver: TorchDriver, expert: Expert, most: int) -> GraphMemory:
     """Capture all graphs for up to `most` images on a temporary worker; raises DeviceFull."""
     unpacking, size = networks.likely_unpacking(expert), expert.input_size
     worker = Worker("probe", driver, unpacking.bytes, most * 3 * size**2, threading.Lock())
@@ -100,7 +101,9 @@ class GpuTrial(Trial):
 
 
 @contextlib.contextmanager
-def gpu_trial(networks: Networks, driver: Driver, store: StoreReader, expert: Expert, most: int) -> Iterator[GpuTrial]:
+def gpu_trial(
+    networks: Networks, driver: TorchDriver, store: StoreReader, expert: Expert, most: int
+) -> Iterator[GpuTrial]:
     """Give a trial of an expert, with its memory until the end; raises StoreError, DeviceFull, DeviceLost."""
     file = weights(store, expert)
     bench = _Bench(networks, driver, file, expert, most)
@@ -118,7 +121,7 @@ def gpu_trial(networks: Networks, driver: Driver, store: StoreReader, expert: Ex
 class _Bench:
     """The device memory of a trial: a worker with its graphs, and room for blobs; two are resident."""
 
-    def __init__(self, networks: Networks, driver: Driver, file: Weights, expert: Expert, most: int) -> None:
+    def __init__(self, networks: Networks, driver: TorchDriver, file: Weights, expert: Expert, most: int) -> None:
         self._networks, self._file, self._expert, self._most = networks, file, expert, most
         self._template, self._likely = networks.template(expert), networks.likely_unpacking(expert)
         size, room = expert.input_size, padded(passing_bytes(file), PAGE)

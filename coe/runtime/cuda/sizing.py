@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from coe.core import Expert
 from coe.errors import StoreError
-from coe.runtime.cuda.gpu_driver import Driver
 from coe.runtime.cuda.networks import Network, Networks
 from coe.runtime.cuda.pinned_memory import passing_bytes
 from coe.runtime.cuda.probe import GraphMemory, held
+from coe.runtime.cuda.torch_driver import TorchDriver
 from coe.runtime.cuda.worker import sizes
 from coe.runtime.reading import weights
 from coe.runtime.trial import MeasuredOnce
@@ -53,7 +53,7 @@ class Sizes:
 class Sizing:
     """Measures each network at its first use in this process. Each executor's graphs may hold `graphs_bytes`."""
 
-    def __init__(self, store: StoreReader, networks: Networks, driver: Driver, graphs_bytes: int) -> None:
+    def __init__(self, store: StoreReader, networks: Networks, driver: TorchDriver, graphs_bytes: int) -> None:
         self._store, self._networks, self._driver = store, networks, driver
         self._graphs_bytes = graphs_bytes
         self._held: dict[Network, GraphMemory] = {}

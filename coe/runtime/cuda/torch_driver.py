@@ -1,4 +1,10 @@
-"""The GPU itself, by way of torch. No other module that a line runs calls `torch.cuda`; benchmarks read peaks there."""
+"""The few operations that the device needs of a GPU, by way of torch; tests fake them on the CPU.
+
+Work is put on streams and done in the order of its stream, some time after `do` has returned. A mark is a position in a
+stream. A stream or a thread that must not run early waits for the mark; a waiting stream holds up no thread.
+Memory is freed when its tensor dies. A driver is called from several threads, but only one thread at a time takes
+memory or captures graphs. No other module that a line runs calls `torch.cuda`; benchmarks read peaks there.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +13,7 @@ import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,7 +23,6 @@ import torch
 from coe.config import format_bytes
 from coe.errors import ConfigError, DeviceFull, first_line
 from coe.runtime.cuda.capturing import on_capture_thread
-from coe.runtime.cuda.gpu_driver import Stream, StreamMark, Usage
 from coe.runtime.cuda.torch_errors import NO_MEMORY, errors
 from coe.system import private_memory
 
@@ -51,8 +57,26 @@ def driver(*, search_kernels: bool = True, index: int | None = None) -> TorchDri
     return TorchDriver(search_kernels, index)
 
 
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Bytes of device memory: all, those that are free, those that we reserve now, and the most that we reserved.
+
+    The driver and other processes hold the rest.
+    """
+
+    total: int
+    free: int
+    reserved: int
+    peak: int
+
+    @property
+    def elsewhere(self) -> int:
+        """Bytes that the driver's context, loaded kernels and other processes hold."""
+        return self.total - self.free - self.reserved
+
+
 class TorchMark:
-    """An event behind the work that was put on a stream."""
+    """A position in a stream: an event behind the work that was put there."""
 
     def __init__(self, stream: torch.cuda.Stream) -> None:
         with errors():
@@ -61,18 +85,21 @@ class TorchMark:
             self.event.record(stream)
 
     def wait(self) -> None:
-        """Hold up the calling thread until the event has happened."""
+        """Block the calling thread until all work before the mark is done; raises DeviceLost."""
         with errors():
             self.event.synchronize()
 
     def is_past(self) -> bool:
-        """Tell whether the event has happened."""
+        """Tell whether all work before the mark is done; raises DeviceLost."""
         with errors():
             return bool(self.event.query())  # type: ignore[no-untyped-call]
 
 
 class TorchStream:
-    """A CUDA stream that no other `TorchStream` uses. Raises DeviceFull if none is left."""
+    """Work in order, on a CUDA stream that no other `TorchStream` uses. Raises DeviceFull if none is left.
+
+    Streams run concurrently; each is used by one thread at a time.
+    """
 
     _live: ClassVar[weakref.WeakValueDictionary[int, TorchStream]] = weakref.WeakValueDictionary()
 
@@ -101,7 +128,11 @@ class TorchStream:
         self._graphs.add(graph)
 
     def do(self, what: str, work: Callable[[], object], *, products: bool = False) -> None:
-        """Launch work on the stream."""
+        """Put work on the stream; `what` is for logs. Raises DeviceFull, DeviceLost.
+
+        Work outside of graphs that multiplies matrices says so by `products`: it is put there while nobody captures or
+        trims, because these free the workspaces of all threads.
+        """
         with (
             _alone if products else nullcontext(),
             errors(),
@@ -110,25 +141,24 @@ class TorchStream:
         ):
             work()
 
-    def wait(self, mark: StreamMark) -> None:
-        """Let the stream wait for an event."""
-        assert isinstance(mark, TorchMark), "a mark of another driver"
+    def wait(self, mark: TorchMark) -> None:
+        """Let all later work of this stream wait for a mark of another stream."""
         with errors():
             self.raw.wait_event(mark.event)
 
     def mark(self) -> TorchMark:
-        """Record an event."""
+        """Set a mark behind all work that was put on the stream so far."""
         return TorchMark(self.raw)
 
 
 class TorchGraph:
-    """A CUDA graph, with what its work returned."""
+    """Work that was captured once and is repeated by one launch; every replay overwrites its `outputs`."""
 
     def __init__(self, graph: torch.cuda.CUDAGraph, outputs: Any) -> None:
         self._graph, self.outputs = graph, outputs
 
     def replay(self) -> None:
-        """Launch the graph."""
+        """Repeat the work, on the stream that it was captured on, from within `TorchStream.do`."""
         self._graph.replay()
 
 
@@ -145,6 +175,7 @@ class TorchDriver:
             # Doubtful findings are decided in full precision: TF32, with 10 bits of mantissa, is not.
             torch.backends.cudnn.allow_tf32 = False
             torch.backends.cuda.matmul.allow_tf32 = False
+            # What tells its measurings from those of other drivers.
             self.measured_as: Hashable = ("cuda", self.device.index, search_kernels)
             torch.cuda.synchronize(self.device)
 
@@ -156,18 +187,18 @@ class TorchDriver:
             return Usage(total, free, torch.cuda.memory_reserved(self.device), peak)
 
     def limit(self, size: int) -> None:
-        """Let torch's allocator reserve no more than `size` bytes."""
+        """Let torch's allocator reserve no more than `size` bytes from now on; calls beyond raise DeviceFull."""
         with errors():
             share = size / torch.cuda.get_device_properties(self.device).total_memory
             torch.cuda.set_per_process_memory_fraction(min(1.0, share), self.device)
 
     def device_memory(self, size: int) -> torch.Tensor:
-        """Return `size` bytes of the device."""
+        """Return `size` bytes on the device, (size,) uint8; raises DeviceFull."""
         with errors():
             return torch.empty(size, dtype=torch.uint8, device=self.device)
 
     def pinned_memory(self, size: int) -> torch.Tensor:
-        """Return `size` pinned bytes of the host.
+        """Return `size` bytes of pinned host memory, (size,) uint8, which the device can read; raises DeviceFull.
 
         Not by torch's own pinned memory, which is rounded up to a power of two: 17 GiB would take 32.
         """
@@ -204,9 +235,13 @@ class TorchDriver:
         with errors():
             return TorchStream(name, self.device)
 
-    def capture(self, what: str, stream: Stream, work: Callable[[], Any]) -> TorchGraph:
-        """Warm up work and capture it. Other threads may copy and run meanwhile, but not allocate or capture."""
-        assert isinstance(stream, TorchStream), "a stream of another driver"
+    def capture(self, what: str, stream: TorchStream, work: Callable[[], Any]) -> TorchGraph:
+        """Capture `work` as a graph; its tensors must keep their addresses. `work` also runs a few times to warm up.
+
+        Graphs of one stream share the memory of their intermediate results; it grows least if the largest graph comes
+        first. No garbage may be collected meanwhile (`uncollected`). Other threads may copy and run, but not allocate
+        or capture. Raises DeviceFull, DeviceLost.
+        """
         return on_capture_thread(lambda: self._captured(what, stream, work), searches=self._search_kernels)
 
     def _captured(self, what: str, stream: TorchStream, work: Callable[[], Any]) -> TorchGraph:

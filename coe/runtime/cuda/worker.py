@@ -20,8 +20,9 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from coe.errors import DeviceFull, DeviceLost
 from coe.runtime.cuda.blob_memory import BlobMemory, Resident
-from coe.runtime.cuda.gpu_driver import Driver, Graph, StreamMark, give_back, uncollected
+from coe.runtime.cuda.collector import give_back, uncollected
 from coe.runtime.cuda.template import Template
+from coe.runtime.cuda.torch_driver import TorchDriver, TorchGraph, TorchMark
 from coe.runtime.cuda.unpacking import Unpacking
 from coe.store.runnable_kinds import Image
 
@@ -44,7 +45,7 @@ def sizes(most: int) -> list[int]:
 @dataclass(frozen=True, slots=True)
 class _Captured:
     images: torch.Tensor
-    graph: Graph
+    graph: TorchGraph
     module: torch.nn.Module
     """Kept, because the graph reads its tensors."""
 
@@ -62,7 +63,7 @@ class BatchPart:
     """So many images of a batch, run together; `done` marks the time at which their outputs are on the host."""
 
     images: int
-    done: StreamMark
+    done: TorchMark
     landing: Any
 
     def outputs(self) -> Any:
@@ -78,7 +79,7 @@ class Worker:
     """
 
     def __init__(
-        self, name: str, driver: Driver, weights_bytes: int, input_bytes: int, capturing: threading.Lock
+        self, name: str, driver: TorchDriver, weights_bytes: int, input_bytes: int, capturing: threading.Lock
     ) -> None:
         self.name, self._driver, self._capturing = name, driver, capturing
         self.stream = driver.stream(name)

@@ -16,17 +16,8 @@ from rich.table import Table
 
 from coe import config
 from coe.cli.common import err, out, wide
-from coe.cli.options import (
-    STANDARD_OUTPUT,
-    AllowKindOption,
-    JsonOption,
-    StoreOption,
-    check_json,
-    finite,
-    found_here,
-    words_of,
-    write_json,
-)
+from coe.cli.options import AllowKindOption, StoreOption, finite, found_here
+from coe.cli.tool_options import STANDARD_OUTPUT, JsonOption, check_json, words_of, write_json
 from coe.errors import ConfigError, did_you_mean
 from coe.system import usable_cores
 
