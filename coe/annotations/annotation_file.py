@@ -16,6 +16,9 @@ from coe.spelling import composed
 
 _KNOWN = "COCO JSON, Label Studio JSON, CVAT XML 1.1, or a folder of masks, of Pascal VOC XML or of LabelMe JSON"
 
+_TASK = {"data", "annotator", "annotation_id"}
+"""The keys of which Label Studio's tasks have one, in each form of JSON."""
+
 
 @dataclass(frozen=True, slots=True)
 class ReadingChoices:
@@ -94,12 +97,14 @@ def _read_file(source: Path, index: PictureIndex, findings: Findings, annotator:
             if root.tag == "annotations" and root.findtext("version") == "1.1":
                 return "CVAT", cvat.read(root, index, findings)
             raise ConfigError(f"{source}: is no CVAT XML of version 1.1; export as 'CVAT for images 1.1'")
+        if raw.lstrip(b"\xef\xbb\xbf \r\n\t")[:1] not in b"[{":
+            raise ConfigError(f"{source}: is of no known form; give {_KNOWN}")
         content: Any = json.loads(raw)
         if form := per_picture.form_of(content):
             return form, per_picture.read([(source, content)], index, findings)
         if isinstance(content, dict) and all(isinstance(content.get(key), list) for key in ("images", "annotations")):
             return "COCO", coco.read(content, index, findings)
-        if isinstance(content, list):
+        if isinstance(content, list) and any(isinstance(one, dict) and _TASK & one.keys() for one in content):
             return "Label Studio", label_studio.read(content, index, findings, annotator)
     except (ValueError, LookupError, RecursionError, xml.ParseError, AttributeError, TypeError) as error:
         raise ConfigError(f"{source}: cannot be read as annotations ({error}); export it again") from None

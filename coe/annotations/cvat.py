@@ -28,7 +28,8 @@ def read(root: xml.Element, index: PictureIndex, findings: Findings) -> tuple[st
         path = index.find([image.get("name", "")], where)
         stated = (int(image.get("width", 0)), int(image.get("height", 0)))
         if path is not None and (size := index.size(path, stated if all(stated) else None)):
-            index.add(path, size, _boxes(image, image.get("name", ""), labels, findings))
+            tags = [tag.get("label", "") for tag in image.iterfind("tag")]
+            index.add(path, size, _boxes(image, image.get("name", ""), labels, findings), tags)
     if root.find("track") is not None:
         _tracks(root, index, labels, findings)
     return tuple(labels)

@@ -49,7 +49,7 @@ def read(tasks: list[Any], index: PictureIndex, findings: Findings, annotator: s
         elif size := index.size(path):
             boxes = list(_boxes(chosen[0], size, where, findings))
             labels.update(box.label for box in boxes)
-            index.add(path, size, boxes)
+            index.add(path, size, boxes, _words(chosen[0]))
     return tuple(sorted(labels))
 
 
@@ -114,6 +114,13 @@ def _boxes(annotation: dict[str, Any], size: tuple[int, int], where: str, findin
         else:
             for label in _labels(one):
                 yield around(points, label, place)
+
+
+def _words(annotation: dict[str, Any]) -> list[str]:
+    """Return what was said of a picture as a whole: choices, texts, ratings."""
+    values = [one.get("value") or {} for one in annotation.get("result") or [] if one.get("type") != "relation"]
+    said = [value.get("choices") or value.get("text") or ["?"] for value in values]
+    return [str(word) for words in said for word in (words if isinstance(words, list) else [words])]
 
 
 def _labels(result: dict[str, Any]) -> list[str]:

@@ -86,7 +86,8 @@ def read(contents: Iterable[tuple[Path, Content]], index: PictureIndex, findings
             else:
                 boxes.append(box)
         labels.update(box.label for box in boxes)
-        index.add(picture, size, boxes)
+        flags = {} if isinstance(content, xml.Element) else content.get("flags") or {}
+        index.add(picture, size, boxes, [flag for flag, is_set in flags.items() if is_set])
     return tuple(sorted(labels))
 
 

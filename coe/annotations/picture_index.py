@@ -14,6 +14,7 @@ from PIL import Image
 from coe.annotations.marked import Findings, MarkedBox, MarkedPicture, fitted
 from coe.errors import ConfigError, first_line
 from coe.pictures.finding import EXTENSIONS
+from coe.pictures.label_folders import GOOD, letters
 from coe.spelling import composed
 
 _ORIENTATION, _ON_ITS_SIDE = 0x0112, (5, 6, 7, 8)
@@ -126,9 +127,16 @@ class PictureIndex:
             return None
         return width, height
 
-    def add(self, path: Path, size: tuple[int, int], boxes: Iterable[MarkedBox]) -> None:
-        """Add a picture that somebody looked at, with its boxes."""
+    def add(self, path: Path, size: tuple[int, int], boxes: Iterable[MarkedBox], words: Iterable[str] = ()) -> None:
+        """Add a picture that somebody looked at, with its boxes.
+
+        One without boxes on which somebody put `words` as a whole, other than for good parts, is no good one.
+        """
         width, height = size
+        boxes = list(boxes)
+        if not boxes and any(letters(word) not in GOOD for word in words):
+            self.set_aside(path, "pictures without a box on which somebody said something else were left out")
+            return
         kept = fitted(boxes, self.name(path), width, height, self.findings, clip=self._clip)
         self.pictures.append(MarkedPicture(path, width, height, kept))
 

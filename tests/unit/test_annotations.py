@@ -480,3 +480,32 @@ def test_the_command_counts_and_draws(
     assert said[said.index("lifted") + 1 :][:2] == ["1", "1"]
     with Image.open(tmp_path / "joints" / "sheet.png") as sheet:
         assert sheet.width > 600
+
+
+@pytest.mark.parametrize("word", ["good", "dark"])
+def test_a_picture_without_a_box_on_which_somebody_said_something_else_is_no_good_one(
+    tmp_path: Path, photos: Path, word: str
+) -> None:
+    choice = {"id": "c", "type": "choices", "value": {"choices": [word]}}
+    studio_file = [studio("board1/R1.png", drawn(result=[choice])), studio("good one.jpg", drawn(BRIDGE))]
+    tagged = CVAT.format(
+        f'<image id="0" name="board1/R1.png" width="200" height="100"><tag label="{word}"></tag></image>'
+        '<image id="1" name="good one.jpg" width="200" height="100">'
+        '<box label="lifted" xtl="10" ytl="20" xbr="40" ybr="60"></box></image>'
+    )
+    flagged = tmp_path / "flagged"
+    flagged.mkdir()
+    shape = {"label": "lifted", "shape_type": "rectangle", "points": [[10, 20], [40, 60]]}
+    for name, shapes, flags in (("board1/R1.png", [], {word: True, "other": False}), ("good one.jpg", [shape], {})):
+        content = {"imagePath": name, "imageWidth": 200, "imageHeight": 100, "shapes": shapes, "flags": flags}
+        stored(flagged / f"{Path(name).stem}.json", content)
+    for source in (stored(tmp_path / "a.json", studio_file), stored(tmp_path / "a.xml", tagged), flagged):
+        marked, _ = taken(source, photos, ReadingChoices(unmarked_good=True))
+        assert boxes_of(marked, photos).get("board1/R1.png") == ([] if word == "good" else None), source
+
+
+@pytest.mark.parametrize("text", ["filename,class,xmin\na.png,x,1\n", '[{"image": "a.png", "annotations": []}]'])
+def test_a_file_of_another_form_names_those_that_are_read(tmp_path: Path, photos: Path, text: str) -> None:
+    (tmp_path / "a.txt").write_text(text)
+    with pytest.raises(ConfigError, match="COCO JSON"):
+        annotation_file.read(tmp_path / "a.txt", photos, PLAIN, Findings())
