@@ -225,6 +225,11 @@ def format_bytes(amount: float) -> str:
     return f"{amount:.2f} GiB"
 
 
+def counted(number: int, one: str, many: str = "") -> str:
+    """Write a number with its noun for people: "1 part", "1,200 parts"; `many` where the noun takes no s."""
+    return f"{number:,} {one if number == 1 else many or f'{one}s'}"
+
+
 def is_gpu(device: str) -> bool:
     """Tell whether a device's name is that of a GPU: "cuda", or "cuda:1" for the second one."""
     return device.partition(":")[0] == "cuda"

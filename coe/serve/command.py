@@ -97,8 +97,8 @@ def backup(
     from coe.serve.service_config import load
 
     made = back_up(load(config_path), folder)
-    missing = f"; {made.missing} pictures were not there" if made.missing else ""
-    out.print(f"the database and {made.pictures} pictures are in {made.folder}{missing}")
+    missing = f"; {config.counted(made.missing, 'picture was', 'pictures were')} not there" if made.missing else ""
+    out.print(f"the database and {config.counted(made.pictures, 'picture')} are in {made.folder}{missing}")
 
 
 @app.command("verify-audit")
@@ -114,7 +114,7 @@ def verify_audit(config_path: ConfigArgument) -> None:
     if proof.broken_id is not None:
         complain(f"entry {proof.broken_id} of the audit was changed, or the entry before it was removed")
         raise typer.Exit(Exit.NOT_GOOD)
-    out.print(f"{proof.sound} entries are sound; the last hash is {proof.last_hash}")
+    out.print(f"{config.counted(proof.sound, 'entry is', 'entries are')} sound; the last hash is {proof.last_hash}")
 
 
 @app.command("verify-archive")
@@ -134,7 +134,7 @@ def verify_archive(config_path: ConfigArgument) -> None:
         files = ", ".join(proof.wrong[:5])
         complain(f"{len(proof.wrong)} of {proof.sound + len(proof.wrong)} pictures are missing or changed: {files}")
         raise typer.Exit(Exit.NOT_GOOD)
-    out.print(f"{proof.sound} pictures are as they came")
+    out.print(f"{config.counted(proof.sound, 'picture is as it', 'pictures are as they')} came")
 
 
 @app.command("add-key")

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from coe.config import counted
 from coe.core import Verdict
 from coe.serve import archive
 from coe.serve.clock import DAY_US, SECOND_US
@@ -68,7 +69,8 @@ def sweep(
             _note_swept(database, verdict, now_us, now_us)
     if bin.damaged:
         files = ", ".join(sorted(bin.damaged)[:5])
-        raise archive.ArchiveFailed(f"{len(bin.damaged)} pictures are not as they came, and stay here: {files}")
+        these = counted(len(bin.damaged), "picture that is", "pictures that are")
+        raise archive.ArchiveFailed(f"{these} not as handed in cannot be archived, and must stay here: {files}")
     return removed
 
 

@@ -206,6 +206,8 @@ def _zone(name: str) -> str:
 
 def _clock_time(given: Any) -> Any:
     """Return a time of day; YAML reads 14:00 without quotes as a number of minutes."""
+    if isinstance(given, time):  # of a config that came from another process
+        return given
     if isinstance(given, int) and not isinstance(given, bool) and 0 <= given < 24 * 60:
         given = f"{given // 60:02}:{given % 60:02}"
     try:

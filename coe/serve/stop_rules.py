@@ -13,6 +13,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
+from coe.config import counted
 from coe.serve.enums import By, CallReason, Outcome
 from coe.strict_model import StrictModel
 
@@ -156,7 +157,8 @@ def _keys(rule: StopRule, board: SeenBoard) -> list[tuple[str, ...]]:
 def _alarm(name: str, rule: StopRule, key: Sequence[str], having: Sequence[int], share: float) -> Alarm:
     said = [f"{one} {value}" for one, value in zip(rule.same, key, strict=True)]
     what = ", ".join(said) if said else rule.counts.value
-    where = f"{len(having)} boards in a row" if rule.window == rule.times else f"{len(having)} of {rule.window} boards"
+    number = len(having)
+    where = f"{counted(number, 'board')} in a row" if rule.window == rule.times else f"{number} of {rule.window} boards"
     word = "confirmed, " if rule.counts is Countable.CONFIRMED else ""
     much = f", {100 * share:.0f} % of all calls" if rule.share is not None else ""
     message = f"stop rule '{name}': {what} ({word}on {where}{much})" if said else f"stop rule '{name}': {where} {what}"

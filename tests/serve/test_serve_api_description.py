@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -13,10 +14,13 @@ from serve_rows import decided, ng, write
 from serving import Served, hand_in, put
 from tiny_line import TINY
 
+from coe.core import Box, Finding, Heat, Likeness
 from coe.serve.database import fault_log
 from coe.serve.database.fault_log import NewFault
 from coe.serve.enums import FaultKind, Process
 
+STATED = {"properties", "additionalProperties", "patternProperties"}
+"""What a schema says of the fields of an object."""
 _TYPES = {"string": str, "integer": int, "number": (int, float), "boolean": bool, "null": type(None)}
 
 
@@ -119,8 +123,7 @@ def test_every_reference_leads_somewhere_and_no_answer_is_without_its_content(se
                     assert all("schema" in kind for kind in one["content"].values()), (method, path, status)
 
 
-def test_answers_have_no_loose_field_but_those_that_others_define(served: Served) -> None:
-    """Findings are an expert's, a recipe's content and a trial's counts are files of their own."""
+def test_answers_have_no_loose_field(served: Served) -> None:
     description = Description(served.nobody.get("/openapi.json").json())
     answers = [
         kind["schema"]
@@ -141,7 +144,7 @@ def test_answers_have_no_loose_field_but_those_that_others_define(served: Served
                 look(description.resolved(schema["$ref"]), name)
         elif (
             not schema
-            or (schema.get("type") == "object" and not schema.keys() & {"properties", "additionalProperties"})
+            or (schema.get("type") == "object" and not schema.keys() & STATED)
             or schema.get("additionalProperties") is True
         ):
             loose.add(where)
@@ -152,13 +155,24 @@ def test_answers_have_no_loose_field_but_those_that_others_define(served: Served
 
     for schema in answers:
         look(schema, "answer")
-    assert loose == {
-        "Call.findings",
-        "GoodComponent.findings",
-        "RecipeVersion.content",
-        "StoredTrial.changed",
-        "StoredTrial.request",
-    }
+    assert loose == set()
+
+
+def test_findings_of_every_kind_are_as_they_are_described(served: Served, description: Description) -> None:
+    box = Box("bridge", float("nan"), (1.0, 2.0, 3.0, 4.0))
+    heat, likeness = Heat(1, 2, b"ab"), Likeness(1, b"rgb", (0.0, 0.0, 1.0, 1.0))
+    more = {"doubt": "it does not fit", "read": "A7", "allowed": ("A.",), "reference": "other"}
+    rows = [
+        Finding("look", "fp32", "bridge", 0.9, (box,)).to_dict(),
+        Finding("look", "fp32", "ok", float("nan"), heat=heat, likeness=likeness, **more).to_dict(),
+    ]
+    write(served.database, decided, "k1", replace(ng("R1"), findings=rows))
+    found = served.operator.get("/api/v1/calls/1").json()["findings"]
+    assert [{name for name in row if row[name]} for row in found] == [
+        {name for name in row if row[name]} for row in rows
+    ]
+    for row in found:
+        description.fits({"$ref": "#/components/schemas/Finding"}, row, "a finding")
 
 
 def test_answers_are_as_they_are_described(served: Served, description: Description) -> None:

@@ -153,7 +153,8 @@ def test_sinks_come_from_entry_points_and_name_the_extras_of_their_packages(tmp_
 
 
 def test_another_process_gets_the_same_config(tmp_path: Path) -> None:
-    config = service_config.load(written(tmp_path, ALL_SINKS + "data: d\nline: {memory: 1GB}\n"))
+    more = 'data: d\nline: {memory: 1GB}\nzone: Europe/Berlin\nshifts: {early: "06:00", late: "14:00"}\n'
+    config = service_config.load(written(tmp_path, ALL_SINKS + more))
     there = pickle.loads(pickle.dumps(config))
     assert there.model_dump() == config.model_dump()
     assert there.sinks.names == config.sinks.names

@@ -12,7 +12,7 @@ from test_serve_keyboard import CALLS, holding, signed_in, wait_drawn, with_pict
 from test_serve_people import BADGE, known
 from waiting import eventually
 
-from coe.serve.database import audit, call_rows, event_log, repairs, verifications
+from coe.serve.database import audit, call_rows, event_log, repairs, trial_rows, verifications
 from coe.serve.enums import EventKind, Outcome, Role
 
 pytestmark = pytest.mark.slow
@@ -237,3 +237,44 @@ def test_a_part_that_was_scrolled_out_of_sight_comes_back_before_it_can_be_good(
     page.keyboard.press("1")
     page.wait_for_selector("#queue-empty:not([hidden])")
     assert words_of(served, 1) == [Outcome.FALSE_CALL]
+
+
+def test_on_a_phone_the_boards_come_before_what_narrows_them(served: Served, browser: Any) -> None:
+    write(served.database, decided, "k1", ng("R1"))
+    page = signed_in(served, Screen(browser, **PHONE), Role.OPERATOR, "/boards")
+    place_of(page, "tbody tr")
+    assert not page.is_visible(".filters")
+    page.click("summary")
+    place_of(page, ".filters [name=state]")
+    page.set_viewport_size({"width": 1280, "height": 740})
+    page.reload()
+    place_of(page, ".filters [name=state]")
+    place_of(page, "tbody tr")
+
+
+def test_a_wide_screen_is_used_and_no_bar_of_a_chart_leaves_its_row(served: Served, browser: Any) -> None:
+    with_pictures(served, 1)
+    page = signed_in(served, browser, Role.OPERATOR, "/statistics?since=2023-11-14T00:00&until=2023-11-15T00:00")
+    for width in (360, 1280, 3840):
+        page.set_viewport_size({"width": width, "height": 740})
+        bar, row = (page.locator(f".pareto tbody {of}").bounding_box() for of in ("svg", "tr"))
+        assert row["y"] <= bar["y"] <= row["y"] + row["height"] - bar["height"]
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+    assert page.locator("main").bounding_box()["width"] > 0.9 * width
+
+
+def test_the_form_of_a_trial_offers_the_labels_that_the_expert_has(served: Served, browser: Any) -> None:
+    page = signed_in(served, browser, Role.ENGINEER, "/trials")
+    page.select_option("[name=expert]", "body-c")
+    assert page.eval_on_selector("[name=label]", "(field) => [...field.selectedOptions].map((one) => one.value)") == [
+        "ok"
+    ]
+    offered = "(field) => [...field.options].filter((one) => !one.parentElement.disabled).map((one) => one.value)"
+    assert page.eval_on_selector("[name=label]", offered) == ["ok", "bad", "none"]
+    page.eval_on_selector("[data-when=body-c] option:nth-child(2)", "(option) => { option.selected = true; }")
+    page.fill("[name=score]", "0.7")
+    with page.expect_response("**/api/v1/trials") as answer:
+        page.click("text=Try >> nth=-1")
+    assert answer.value.status == 201
+    (trial,) = read(served.database, trial_rows.newest)
+    assert trial.asked["scores"] == {"body-c": {"min_scores": {"bad": 0.7}}}

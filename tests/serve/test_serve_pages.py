@@ -181,7 +181,7 @@ def test_the_line_shows_the_board_under_inspection(served: Served, person: httpx
         facts = {"recipes": ["tiny 1"], "switches": 3, "boards": [{"board": 1, "done": 1, "of": 2}]}
         states.beat(connection, Process.WORKER, pid=1, now_us=now_us(), facts=facts)
     text = person.get("/line/part").text
-    assert "1 of 2 parts are inspected" in text
+    assert "inspected: 1 of 2 parts" in text
     assert text.count('<rect class="done"') == text.count('<rect class="todo"') == 1
 
 

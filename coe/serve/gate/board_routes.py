@@ -24,7 +24,7 @@ from coe.serve.database.recipe_versions import Recipe
 from coe.serve.enums import UNDECIDED
 from coe.serve.gate import role_views
 from coe.serve.gate.gate_state import Gate
-from coe.serve.gate.json_form import JsonForm
+from coe.serve.gate.json_form import FINDING, JsonForm
 from coe.serve.gate.operations import ANY, DIGITS, FEED, OperationRouter, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, existing
 from coe.serve.gate.recipe_routes import expect_confirmed
@@ -50,7 +50,7 @@ _CALL = JsonForm(
     "id refdes component detail expert label score late place revision verdict reason",
     open="is_open",
 )
-_GOOD = JsonForm("GoodComponent", findings.GoodComponent, "refdes component findings")
+_GOOD = JsonForm("GoodComponent", findings.GoodComponent, "refdes component", {"findings": FINDING.many})
 _BOARD = JsonForm(
     "Board",
     Board,
@@ -249,7 +249,7 @@ def _board_shown(connection: Connection, *, id: int, with_good: bool, key: Key |
     if with_good:
         names = {call.refdes for call in called}
         good = [part for part in findings.unpack(board_rows.findings_of(connection, id)) if part.refdes not in names]
-        body["good"] = [_GOOD(part) for part in good]
+        body["good"] = [_GOOD(part, findings=part.findings) for part in good]
     return body
 
 

@@ -21,7 +21,7 @@ from coe.serve.database.call_rows import Call
 from coe.serve.database.verifications import NewVerification, Verification
 from coe.serve.enums import Outcome
 from coe.serve.gate.image_routes import call_named, golden_of
-from coe.serve.gate.json_form import JsonForm
+from coe.serve.gate.json_form import FINDING, JsonForm
 from coe.serve.gate.operations import DIGITS, VERIFY, OperationRouter, RowId, Visit
 from coe.serve.gate.problems import Problem, ProblemKind
 from coe.serve.text_checks import Note, Text
@@ -49,7 +49,7 @@ _CALL = JsonForm(
     {
         "serial": str,
         "recipe": str,
-        "findings": list[dict[str, Any]],
+        "findings": FINDING.many,
         "picture": _PICTURE.one | None,
         "claimed_until": datetime | None,
     },
@@ -320,5 +320,6 @@ def _taken(call: Call) -> Problem:
     if not call.is_open:
         detail = f"call {call.id} was answered"
     else:
-        detail = f"{call.claimed_by or 'another person'} looks at call {call.id} until {iso(call.claimed_until_us)}"
-    return Problem(ProblemKind.CONFLICT, detail, "take the next call: POST /api/v1/calls/next")
+        until = iso(call.claimed_until_us)[11:19]
+        detail = f"{call.claimed_by or 'another person'} looks at call {call.id} until {until} UTC"
+    return Problem(ProblemKind.CONFLICT, detail, "take another call, or wait until it is free")

@@ -49,6 +49,26 @@ class JsonForm:
         return plain | {key: None if us is None else iso(us) for key, us in moments.items()} | more
 
 
+_BOX = JsonForm("Box", more={"label": str, "score": float | None, "xyxy": list[float | None]})
+_HEAT = JsonForm("Heat", more={"rows": int, "columns": int, "values": str})
+_LIKENESS = JsonForm("Likeness", more={"side": int, "pixels": str, "box": list[float]})
+FINDING = JsonForm(
+    "Finding",
+    more={"expert": str, "label": str, "score": float | None},
+    maybe={
+        "variant": str,
+        "boxes": _BOX.many,
+        "doubt": str,
+        "heat": _HEAT.one,
+        "likeness": _LIKENESS.one,
+        "read": str,
+        "allowed": list[str],
+        "reference": str,
+    },
+)
+"""A row of `Finding.to_dict` (`coe.core`), as boards and calls hold it; bytes are in base64."""
+
+
 def _type_of(record: type | None, name: str) -> Any:
     hints = get_type_hints(record)
     kind = hints[name] if name in hints else get_type_hints(getattr_static(record, name).fget)["return"]

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection
 
+from coe.config import format_bytes
 from coe.serve.database import fault_log
 from coe.serve.database.connecting import MAX_WAL_BYTES
 from coe.serve.database.database_errors import DatabaseError, DatabaseErrorKind
@@ -118,8 +119,8 @@ class OwnFaults:
         if disk.free_share < least_share:
             self._see(
                 _LOW,
-                f"{100 * disk.free_share:.1f} % of the disk of the service's folder is free ({disk.free / 2**30:.1f} "
-                f"GiB), less than `limits.free_share`; make room before it is full",
+                f"{100 * disk.free_share:.1f} % of the disk of the service's folder is free "
+                f"({format_bytes(disk.free)}), less than `limits.free_share`; make room before it is full",
             )
         elif disk.free_share >= ROOM_AGAIN * least_share:
             self.overcome(*_LOW)

@@ -25,7 +25,7 @@ from coe.store.store import Store
 router = OperationRouter()
 
 _FACTS = "name version digest created_us created_by"
-VERSION = JsonForm("RecipeVersion", Recipe, _FACTS, maybe={"warnings": list[str], "content": dict[str, Any]})
+VERSION = JsonForm("RecipeVersion", Recipe, _FACTS, maybe={"warnings": list[str], "content": RecipeContent})
 _NAMED = JsonForm("RecipeName", more={"name": str, "active": int | None, "newest": int})
 _RECIPES = JsonForm("Recipes", more={"recipes": _NAMED.many})
 _ASKED = JsonForm("AskedActivation", Recipe, _FACTS, {"activation": int, "state": ActivationState})

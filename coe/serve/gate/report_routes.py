@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, select
 from starlette.responses import Response, StreamingResponse
 
+from coe.config import counted
 from coe.results import csv_table
 from coe.serve.database.hourly import Window
 from coe.serve.database.tables import board, call, recipe, verification
@@ -132,7 +133,7 @@ def _content(visit: Visit, connection: Connection) -> tuple[Window, ReportConten
     content = ReportContent(
         f"{gate.config.station}: {f'shift {shift.name}' if shift else 'report'}",
         f"{between} {gate.config.local.zone} · {of}",
-        [f"{decided:,} boards decided, {late:,} of them late"],
+        [f"{counted(decided, 'board')} decided, {late:,} of them late"],
         counts.figures,
         visit.query.by.value,
         stats_routes.bars(connection, window, visit.query.by, visit.key),

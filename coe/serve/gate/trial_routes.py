@@ -29,10 +29,11 @@ from coe.serve.gate.operations import ENGINEER, OperationRouter, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, existing
 from coe.serve.gate.recipe_routes import VERSION, add_version, expect_recipe
 from coe.serve.recipe_content import RecipeContent
-from coe.serve.trial_counts import Compared, TrialCounts, compared
+from coe.serve.trial_counts import Compared, TrialCounts, TriedPart, compared
 from coe.serve.trial_request import TrialRequest, tried
 
 router = OperationRouter()
+_CHANGED = JsonForm("ChangedPart", TriedPart, "board refdes component truth today then call")
 _TRIAL = JsonForm(
     "StoredTrial",
     StoredTrial,
@@ -43,10 +44,10 @@ _TRIAL = JsonForm(
         "inspected": int,
         "figures": list[Compared],
         "changes": dict[str, int],
+        "request": TrialRequest,
     },
-    {"changed": dict[str, Any]},
+    {"changed": dict[str, _CHANGED.many]},  # type: ignore[name-defined]
     trial="id",
-    request="asked",
 )
 _TRIALS = JsonForm("Trials", more={"trials": _TRIAL.many})
 LOOK_S = 1.0
@@ -138,6 +139,7 @@ def facts(trial: StoredTrial) -> dict[str, Any]:
         inspected=counts.inspected,
         figures=[asdict(pair) for pair in compared(counts)],
         changes=counts.changes,
+        request=trial.asked,
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from coe.config import counted
 from coe.errors import ConfigError
 from coe.pictures.finding import EXTENSIONS
 from coe.pictures.found_image import natural
@@ -75,8 +76,7 @@ def mark(draft: BoardDraft, said: Mapping[str, Mark]) -> dict[str, str]:
     if taken := [after for after in moves.values() if (draft.photos / after).exists()]:
         raise ConfigError(f"photos/{taken[0]} is there already; rename one of the two")
     if moves:
-        number = len(moves)
-        what = f"{number} {'picture' if number == 1 else 'pictures'} marked"
+        what = f"{counted(len(moves), 'picture')} marked"
         undo_stack.remember(draft, what, moves={f"photos/{a}": f"photos/{b}" for a, b in moves.items()})
         draft.forget_scores()
     return {path: moves.get(path, path) for path in said}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from coe.config import counted
 from coe.errors import CoeError
 from coe.serve.teach.crop_gallery import crops
 from coe.serve.teach.teach_draft import SCORES, BoardDraft
@@ -62,7 +63,7 @@ def missing(draft: BoardDraft) -> list[str]:
     silent = [crop.path for listed in found.values() for crop in listed if not crop.mark]
     inspected = dict.fromkeys([*found, *(site.component for site in draft.layout.sites)])
     lacking = [name for name in inspected if not any(crop.mark == "good" for crop in found.get(name, ()))]
-    said = [f"{len(silent)} pictures are not said to be good or bad"] if silent else []
+    said = [f"{counted(len(silent), 'picture is', 'pictures are')} not said to be good or bad"] if silent else []
     return said + ([f"without a good picture: {', '.join(lacking)}"] if lacking and not silent else [])
 
 

@@ -34,7 +34,7 @@ async function ask(method, path, body, headers = {}, keepalive = false) {
 async function send(...request) {
   const { answer, problem } = await ask(...request);
   if (answer) return answer;
-  say(`${problem.detail}. ${problem.way_out}`.trim());
+  say([problem.detail, problem.way_out].filter(Boolean).join("; "));
   return problem.status >= 500 ? undefined : null;
 }
 
@@ -98,6 +98,22 @@ sessionStorage.removeItem("focus");
 if (pressed) document.querySelector(`[data-post="${CSS.escape(pressed)}"]`)?.focus({ preventScroll: true });
 
 document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+// On a small screen the results come first, and what narrows them is folded.
+if (matchMedia("(min-width: 701px)").matches) document.querySelectorAll(".fold").forEach((fold) => { fold.open = true; fold.firstElementChild.hidden = true; });
+
+// What a field offers depends on another field: the group of its value, and no other.
+document.querySelectorAll("select[data-of]").forEach((field) => {
+  const other = field.form.elements[field.dataset.of];
+  const offer = () => {
+    for (const group of field.querySelectorAll("optgroup")) group.hidden = group.disabled = group.dataset.when !== other.value;
+    const first = field.querySelector(":scope > option, optgroup:not(:disabled) > option");
+    if (first && field.selectedOptions[0]?.parentElement.disabled) first.selected = true;
+    field.dispatchEvent(new Event("change"));
+  };
+  other.addEventListener("change", offer);
+  offer();
+});
+
 document.querySelectorAll(".filters input, .filters select").forEach((field) =>
   field.addEventListener("change", () => field.form.submit()));
 

@@ -13,6 +13,7 @@ from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from coe import config
 from coe.serve.clock import SECOND_US, iso
 from coe.serve.database import call_rows
 from coe.serve.database.keys import Key
@@ -110,7 +111,8 @@ def environment() -> Environment:
         ago=ago,
         number=number,
         ppm=number,
-        bytes=in_bytes,
+        bytes=config.format_bytes,
+        counted=config.counted,
         ticks=ticks,
         utc=iso,
     )
@@ -152,11 +154,6 @@ def ago(moment_us: int, now_us: int) -> str:
         if seconds >= length:
             return f"{seconds // length} {word} ago"
     return f"{seconds} s ago"
-
-
-def in_bytes(size: float) -> str:
-    """Return a size in bytes for people."""
-    return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.0f} MiB"
 
 
 def ticks(count: int) -> range:

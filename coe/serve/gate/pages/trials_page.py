@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection
 from starlette.responses import Response
 
+from coe.core import NOTHING
 from coe.errors import ConfigError
 from coe.serve.database import recipe_versions, trial_rows
 from coe.serve.gate.operations import ENGINEER, Visit
@@ -25,20 +27,17 @@ async def trials(visit: Visit) -> Response:
 
 
 def _trials(connection: Connection) -> Shown:
-    experts: dict[str, set[str]] = {}
-    for recipe in recipe_versions.all_active(connection):
-        try:
-            board = RecipeContent.model_validate(recipe.content).board(recipe.name)
-        except ConfigError:  # the recipe was in order when it was added, and an update refuses it
-            continue
-        for id, expert in board.experts.items():
-            experts.setdefault(id, set()).update(expert.labels)
-    return {
-        "trials": [facts(trial) for trial in trial_rows.newest(connection)],
-        "recipes": recipe_versions.names(connection),
-        "experts": sorted(experts),
-        "labels": sorted({label for labels in experts.values() for label in labels}),
-    }
+    recipes: dict[str, list[str]] = {}
+    labels: dict[str, dict[str, None]] = {}
+    for name in recipe_versions.names(connection):
+        recipes[name] = []
+        recipe = recipe_versions.active(connection, name) or recipe_versions.versions(connection, name)[0]
+        with suppress(ConfigError):  # the recipe was in order when it was added, and an update refuses it
+            for id, expert in RecipeContent.model_validate(recipe.content).board(name).experts.items():
+                recipes[name].append(id)
+                labels.setdefault(id, {}).update(dict.fromkeys([*expert.labels, NOTHING]))
+    trials = [facts(trial) for trial in trial_rows.newest(connection)]
+    return {"trials": trials, "recipes": recipes, "labels": labels}
 
 
 @router.add("GET", "/trials/{id:int}", ENGINEER)
