@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import cv2
@@ -14,15 +15,15 @@ import numpy as np
 import torch
 
 from coe.core import Expert, Finding, Likeness
-from coe.errors import ConfigError
+from coe.errors import ConfigError, StoreError
 from coe.store import outputs as network_outputs
-from coe.store.kinds import Comparing, ExpertInput, Image, Progress, Reference, Trained, TrainingPlan
+from coe.store.kinds import Comparing, ExpertInput, Foreign, Image, Progress, Reference, Trained, TrainingPlan
 from experts.backbone import ARCHITECTURES, BackboneKind
 from experts.findings import Cut, Floats, detected, of_corners
 from experts.geometry import fitted_image
 from experts.good import heat_of
 from experts.pair import PairInput, compared, in_picture, letterboxed
-from experts.patch_network import CELL, SHOWN, SIDE, PatchNetwork, features, window
+from experts.patch_network import CELL, NEVER, SHOWN, SIDE, PatchNetwork, features, window
 
 LEAST_INPUT = 64
 _HEAT_FROM = 0.1
@@ -117,6 +118,17 @@ class Patch(BackboneKind, Comparing):
                 )
             findings.append(finding)
         return findings
+
+    def read(self, path: Path) -> Foreign:
+        """Take an expert that learned without a reference; raises StoreError for one that needs its own."""
+        foreign = super().read(path)
+        centre = foreign.state.get("centre", torch.full((3,), NEVER)).flatten()
+        if bool((centre[::3] != NEVER).any()):
+            raise StoreError(
+                f"{path}: it learned in the frame of a reference, which is not in this file; bring it with "
+                "`coe-experts bundle` and `install`, or train it again with --board"
+            )
+        return replace(foreign, looks=max(1, len(centre) // 3))
 
     def train(self, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
         """Learn from a folder of good parts; see `experts.patch_train`."""

@@ -33,7 +33,7 @@ USUAL = 28
 _STEPS = 127
 _LEAST = 1e-4
 """Distances under this are as good as none."""
-_NEVER = 50.0
+NEVER = 50.0
 """The centre of the logarithms of pixels' deviations in parts that are not aligned: none ever counts."""
 
 
@@ -70,7 +70,7 @@ class PatchNetwork(nn.Module):
         self.pixel_mean = nn.Parameter(torch.zeros(3 * alternates, PIXELS, PIXELS))
         self.pixel_log_spread = nn.Parameter(torch.zeros(3 * alternates, PIXELS, PIXELS))
         self.log_usual = nn.Parameter(torch.zeros(alternates, USUAL, USUAL))
-        self.centre = nn.Parameter(torch.tensor([_NEVER, 0.0, 0.0] * alternates))
+        self.centre = nn.Parameter(torch.tensor([NEVER, 0.0, 0.0] * alternates))
         self.deviation = nn.Parameter(torch.ones(3 * alternates))
         self.limit = nn.Parameter(torch.full((alternates,), 3.0))
 

@@ -46,6 +46,7 @@ class Brought:
             source=source,
             preprocessing=expert.preprocessing,
             outputs=expert.outputs,
+            looks=expert.alternates,
             licence=licence,
         )
 
@@ -72,7 +73,7 @@ def bring(file: Path, expert: Expert, kind: Kind, wishes: Wishes, work: Path) ->
         foreign = kind.read(file)
         torch_file.check_tensors(str(file), foreign.state)
         agreed = facts.agree(expert, foreign, kind, wishes)
-        expert = agreed.expert
+        expert = replace(agreed.expert, alternates=foreign.looks)
         accept.check_labels(expert)
         skeleton = bare_skeleton(kind, expert)
         taken = unwrapping.unwrapped(foreign, skeleton.state_dict(), str(file))

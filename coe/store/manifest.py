@@ -19,6 +19,8 @@ from coe.store.blob_format import Header, Identity, Variant
 from coe.strict_model import Bytes, Count, Share, StrictModel
 
 _MAX_BYTES = 16 << 20
+_MOST_LOOKS = 64
+"""Each takes memory before its tensors are compared with the file."""
 _AND = "+"
 M = TypeVar("M", bound=BaseModel)
 
@@ -136,7 +138,7 @@ class Manifest(BaseModel):
     original: str = ""
     body: StoredFile | None = None
     reference: str = ""
-    looks: Annotated[int, Field(ge=1)] = 1
+    looks: Annotated[int, Field(ge=1, le=_MOST_LOOKS)] = 1
     learned: LearnedFile | None = None
     preprocessing: Preprocessing | None = None
     outputs: Outputs | None = None

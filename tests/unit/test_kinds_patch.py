@@ -386,6 +386,21 @@ def test_experts_of_one_backbone_share_it_and_a_line_runs_them(call: Call, tmp_p
         Inspector(board, store=store, memory="200MB")
 
 
+def test_what_was_exported_comes_back_with_its_looks_unless_it_needs_its_reference(call: Call, tmp_path: Path) -> None:
+    state, store = patch.skeleton(replace(EXPERT, alternates=2)).state_dict(), Store(tmp_path / "store")
+    learning.put(store, EXPERT, Trained(state, EXPERT.labels, {}, looks=2), None, "made up")
+    file = tmp_path / "eye.safetensors"
+    assert call("export", EXPERT.weights, file, "--store", store.root, command=experts_command).status == 0
+    back = ("import", "line7/back", file, "--kind", "patch", "--no-prepare", "--store", store.root)
+    assert call(*back, command=experts_command).status == 0
+    assert store.manifest("line7/back").looks == 2
+    aligned = Trained(state | {"centre": torch.zeros(6)}, EXPERT.labels, {})
+    learning.put(store, EXPERT, aligned, None, "made up", reference="one+two")
+    assert call("export", EXPERT.weights, file, "--store", store.root, command=experts_command).status == 0
+    refused = call(*back, command=experts_command)
+    assert (refused.status, "reference" in refused.err) == (2, True)
+
+
 def test_bad_pictures_calibrate_and_evaluate_it(call: Call, tmp_path: Path, learned: Trained) -> None:
     board, store = tmp_path / "line7.yaml", Store(tmp_path / "store")
     board.write_text(BOARD)
