@@ -33,7 +33,7 @@ from coe.prepare import backbones, learning
 from coe.results import marks, records, run_file
 from coe.results.marks import PictureMark
 from coe.store import kinds
-from coe.store.kinds import ModuleKind, TrainingPlan
+from coe.store.kinds import Comparing, ModuleKind, TrainingPlan
 from coe.store.learned import PictureDigests
 from coe.store.manifest import Manifest
 from coe.store.store import Store
@@ -237,15 +237,21 @@ class _Lesson:
         from coe.calibrate import lessons
 
         kind, weights = self._kind, self._expert.weights
-        expert = self._shelf.manifest(weights).fit(self._expert)
+        in_use = self._shelf.manifest(weights)
+        # In how many looks good parts come is learned anew.
+        expert = replace(in_use.fit(self._expert), alternates=1)
         start = backbones.start_of(self._shelf, kind, tuple(self._allowed)) or (None if kind.good_only else weights)
         learned_from = {}
         if kind.good_only:
-            learned_from = experts_reference.of_expert(self._shelf, str(self._board.path), self._expert.id)
+            needed = not isinstance(kind, Comparing) or kind.needs_reference
+            learned_from = experts_reference.of_expert(
+                self._shelf, str(self._board.path), self._expert.id, needed=needed
+            )
         plan = replace(
             self._plan,
             photographs=lessons.photographs(self._board, self._expert.id, pictures),
             references={component: kept.reference for component, kept in learned_from.items()},
+            false_calls=in_use.metrics.get("wanted_false_calls"),
         )
         with Progress(words("learning", "bold"), BarColumn(), MofNCompleteColumn(), console=err) as bar:
             task = bar.add_task("", total=plan.epochs)

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from golden_parts import good
 from PIL import Image
 from tiny_line import Call
 
@@ -95,6 +96,35 @@ def test_an_expert_learns_from_marks_and_the_former_can_be_gone_back_to(
     assert store.learned(ID) is not None
     assert run("restore", f"{ID}@1") == 0
     assert store.manifest(ID).source == "naive"
+
+
+GOOD_ALONE = """
+board: line7
+experts:
+  eye: {kind: patch, labels: [strange], input: 64, reject: [strange], then: {none: OK}}
+components:
+  U: {inspect: eye}
+"""
+
+
+def test_a_kind_that_learns_from_good_parts_alone_needs_no_reference_and_learns_its_looks_anew(
+    tmp_path: Path, run: Callable[..., int], place: Path
+) -> None:
+    board, store = tmp_path / "line7.yaml", Store(place / "store")
+    board.write_text(GOOD_ALONE, encoding="utf-8")
+    expert = Expert("eye", "patch", ("strange",), 64, "line7/eye", alternates=2)
+    state = kinds.resolve("patch").skeleton(expert).state_dict()
+    known = {"wanted_false_calls": 0.2}
+    store.put("line7/eye", kind="patch", labels=["strange"], input_size=64, state=state, looks=2, metrics=known)
+    for number in range(6):
+        for folder in ("looks/U/good", "export/U"):
+            (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+            Image.fromarray(good(number + 10 * len(folder))).save(tmp_path / folder / f"{number}.png")
+        marks.add(tmp_path / "export", PictureMark(image=f"U/{number}.png", label="good", component="U"))
+    at = (board, "--from", tmp_path / "export", "--photos", tmp_path / "looks", "--epochs", "1", "--no-prepare")
+    assert run("learn", *at, "--take") == 0
+    manifest = store.manifest("line7/eye")
+    assert (manifest.version, manifest.looks, manifest.metrics["wanted_false_calls"]) == (2, 1, 0.2)
 
 
 def test_a_picture_that_is_younger_than_the_word_on_it_is_named(tmp_path: Path) -> None:
