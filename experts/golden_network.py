@@ -15,7 +15,8 @@ STRIDE = 4
 """Pixels of a crop from one place that the network judges to the next."""
 SIDE = CELL // STRIDE
 """Places in a row of a crop."""
-_WIDTHS = (32, 48, 96, 128)
+WIDTHS = (32, 48, 96, 128)
+"""Channels at a half, a quarter, an eighth and a sixteenth of the resolution."""
 _RARE = 0.01
 """The score of every label at the start: most places show no defect."""
 _BOX = 0.2
@@ -58,7 +59,7 @@ class GoldenNetwork(nn.Module):
 
     def __init__(self, labels: int) -> None:
         super().__init__()
-        first, fine, middle, coarse = _WIDTHS
+        first, fine, middle, coarse = WIDTHS
         self.fine = nn.Sequential(
             nn.PixelUnshuffle(2),  # half the resolution without loss: the first layers would cost most
             _Convolution(12, first),

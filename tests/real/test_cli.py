@@ -176,7 +176,7 @@ def test_a_full_disk_ends_with_a_sentence_and_status_4(inspect, tmp_path, capsys
         (("--strategy", "fast"), "no strategy 'fast'"),
         (("--executors", "tpu=1"), "no device 'tpu'"),
         (("--store", "nowhere"), "4 of 4 experts"),
-        (("--memory", "10MB"), "give at least"),
+        (("--memory", "3MB"), "give at least"),
     ],
     ids=lambda value: value if isinstance(value, str) else "=".join(value),
 )

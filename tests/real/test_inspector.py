@@ -227,7 +227,7 @@ def test_labels_in_another_order_are_those_of_the_weights_by_name(own_tiny, pict
 def test_a_budget_under_one_expert_is_said_with_the_least_that_would_do(tiny):
     board, store = tiny
     with pytest.raises(ConfigError, match=r"does not hold expert 'body-[abc]' .* give at least \d+"):
-        Inspector(board, store=store, memory="10MB")
+        Inspector(board, store=store, memory="3MB")
 
 
 def test_a_bug_in_the_controller_still_answers_every_image(tiny, pictures, monkeypatch):

@@ -114,9 +114,9 @@ def test_pages_load_nothing_from_elsewhere(served: Served, person: httpx.Client)
         assert "http" not in answer.text.replace("http://www.w3.org/2000/svg", "")
 
 
-@pytest.mark.parametrize("name", ["..%2Fviews.py", "base.j2", "%2Fetc%2Fpasswd", "x"])
-def test_only_files_of_pages_are_served(served: Served, name: str) -> None:
-    assert served.nobody.get(f"/static/{name}").status_code == 404
+def test_only_files_of_pages_are_served(served: Served) -> None:
+    for name in ("..%2Fviews.py", "base.j2", "%2Fetc%2Fpasswd", "x"):
+        assert served.nobody.get(f"/static/{name}").status_code == 404, name
 
 
 def test_who_is_not_signed_in_is_asked_for_a_key_and_comes_back(served: Served) -> None:
@@ -127,9 +127,9 @@ def test_who_is_not_signed_in_is_asked_for_a_key_and_comes_back(served: Served) 
     assert served.nobody.get("/line/part").status_code == 401
 
 
-@pytest.mark.parametrize("way", ["//evil.example", "https://evil.example", "/\\evil.example", "javascript:alert(1)"])
-def test_after_signing_in_nobody_is_sent_elsewhere(served: Served, way: str) -> None:
-    assert 'data-next="/"' in served.nobody.get("/login", params={"next": way}).text
+def test_after_signing_in_nobody_is_sent_elsewhere(served: Served) -> None:
+    for way in ("//evil.example", "https://evil.example", "/\\evil.example", "javascript:alert(1)"):
+        assert 'data-next="/"' in served.nobody.get("/login", params={"next": way}).text
 
 
 def test_a_path_that_leads_nowhere_is_a_page_for_people_and_a_problem_for_programs(

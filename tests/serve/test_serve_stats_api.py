@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
 from serve_rows import decision, ng, the
-from serving import Served, activated, hand_in
+from serving import Served, activated, hand_in, problem
 from tiny_line import TINY
 
 from coe.serve.clock import now_us
@@ -58,16 +57,12 @@ def test_pareto_trend_and_charts(served: Served) -> None:
     assert spc["scores"]["definition"]
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
+def test_a_query_that_cannot_be_answered_is_refused(served: Served) -> None:
+    for query in (
         *("hours=0", "hours=x", "hours=1.9", "hours=%C2%B2", "hours=1&hours=2"),
         *("until=yesterday", "until=2026-03-01T08:00+02:00", "by=person", "since=1", "recipe=tinny"),
-    ],
-)
-def test_a_query_that_cannot_be_answered_is_refused(served: Served, query: str) -> None:
-    answer = served.operator.get(f"/api/v1/stats/pareto?{query}")
-    assert (answer.status_code, answer.json()["type"]) == (400, "urn:coe:problem:bad-request")
+    ):
+        problem(served.operator.get(f"/api/v1/stats/pareto?{query}"), 400, "bad-request")
 
 
 def test_sql_in_a_filter_is_a_name_like_any_other(served: Served) -> None:
@@ -75,12 +70,10 @@ def test_sql_in_a_filter_is_a_name_like_any_other(served: Served) -> None:
     assert (answer.status_code, answer.json()["type"]) == (400, "urn:coe:problem:bad-request")
 
 
-@pytest.mark.parametrize(
-    ("until", "utc"), [("T08:00+02:00", "T06:00"), ("T08:00-05:30", "T13:30"), ("T08:00", "T08:00")]
-)
-def test_a_time_with_an_offset_is_that_time(served: Served, until: str, utc: str) -> None:
-    answer = served.operator.get("/api/v1/stats/fpy", params={"hours": 1, "until": f"2026-03-01{until}"})
-    assert answer.json()["until"].startswith(f"2026-03-01{utc}")
+def test_a_time_with_an_offset_is_that_time(served: Served) -> None:
+    for until, utc in (("T08:00+02:00", "T06:00"), ("T08:00-05:30", "T13:30"), ("T08:00", "T08:00")):
+        answer = served.operator.get("/api/v1/stats/fpy", params={"hours": 1, "until": f"2026-03-01{until}"})
+        assert answer.json()["until"].startswith(f"2026-03-01{utc}")
 
 
 def test_scores_say_which_hours_they_are_of(served: Served) -> None:
@@ -88,9 +81,9 @@ def test_scores_say_which_hours_they_are_of(served: Served) -> None:
     assert (scores["from"][11:16], scores["until"][11:16]) == ("07:00", "09:00")
 
 
-@pytest.mark.parametrize("query", ["status=answered&after=1", "status=answered&component=A", "before=1", "limit=1.5"])
-def test_what_a_list_of_calls_would_ignore_is_refused(served: Served, query: str) -> None:
-    assert served.operator.get(f"/api/v1/calls?{query}").status_code == 400
+def test_what_a_list_of_calls_would_ignore_is_refused(served: Served) -> None:
+    for query in ("status=answered&after=1", "status=answered&component=A", "before=1", "limit=1.5"):
+        assert served.operator.get(f"/api/v1/calls?{query}").status_code == 400, query
 
 
 def test_an_export_of_an_unknown_recipe_is_refused(served: Served) -> None:

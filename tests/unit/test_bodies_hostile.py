@@ -185,9 +185,9 @@ def largest_file(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-@pytest.mark.parametrize("size", [1 << 12, 5 << 20])
+@pytest.mark.parametrize("size", [1 << 12, 2_200_000])
 def test_a_disk_that_is_full_for_the_body_or_for_the_rest_leaves_the_expert_whole(whole: Store, size: int) -> None:
-    """The body has 4 MB, and the rest has 9."""
+    """The body has 2.0 MB, and the rest has 2.4."""
     before = whole.manifest("trunk/a")
     with largest_file(size), pytest.raises(DiskFull, match="trunk/a: there is no room"):
         Sharing(whole).share(IDS)

@@ -22,6 +22,7 @@ from coe.errors import ConfigError
 from coe.prepare.fold import fold, network
 from coe.store.kinds import Reference, TrainingPlan
 from coe.store.random_weights import random_weights
+from experts import golden_network
 from experts.difference import difference
 from experts.difference_calibrate import GoodPart, typical
 from experts.difference_network import LIMIT
@@ -281,8 +282,9 @@ def test_an_expert_that_cannot_work_says_what_to_change(kind: object, expert: Ex
 
 
 @pytest.fixture
-def pairs(tmp_path: Path) -> Path:
-    """The YAML of a data set of good parts, and of parts with four holes or four blobs, moved a little."""
+def pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The YAML of a data set of good parts, and of parts with four holes or four blobs, for narrow networks."""
+    monkeypatch.setattr(golden_network, "WIDTHS", (16, 24, 32, 32))
     chance = np.random.default_rng(0)
     for split, count in (("train", 12), ("val", 6)):
         for folder in ("images", "references", "labels"):

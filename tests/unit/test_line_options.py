@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import inspect
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from option_table import table, table_of_page
 from pydantic import ValidationError
 from quick_line import COSTS, LIGHT, QuickDevice
 
+from coe import Inspector
+from coe.cli import inspect as inspecting
+from coe.cli import profile_command
 from coe.errors import ConfigError
 from coe.inspector.line import Line
 from coe.inspector.line_arguments import LineArguments
 from coe.inspector.line_options import AUTO, OPTIONS, LineOptions, taken
+from coe.inspector.option import Door
+from coe.lab.cli import bench
+from coe.serve.service_config import LineSettings
 
 
 def test_what_a_user_wrote_becomes_numbers() -> None:
@@ -72,34 +78,23 @@ def test_type_checkers_know_each_option() -> None:
     assert {"board", *LineArguments.__annotations__} == set(OPTIONS)
 
 
-WIDER = """
-from typing import Annotated
-from coe.inspector import machine_options
-from coe.inspector.option import Door, Option
-
-class Wider(machine_options.MachineOptions):
-    extra: Annotated[int | None, Option("A new one.", frozenset(Door), typed=int, least=1, most=9)] = None
-
-machine_options.MachineOptions = Wider
-import inspect, sys
-import typer
-from coe import Inspector
-from coe.cli import inspect as inspecting, profile_command
-from coe.lab.cli import bench
-from coe.serve.service_config import LineSettings
-
-assert inspect.signature(Inspector).parameters["extra"].default is None
-assert "extra: A new one." in Inspector.__doc__
-commands = [typer.main.get_command(module.app) for module in (inspecting, profile_command, bench)]
-for command in (*commands[:2], commands[2].commands["run"]):
-    assert any(option.opts == ["--extra"] and option.help == "A new one." for option in command.params), command.name
-assert LineSettings(extra="7").options("b").extra == 7
-"""
-
-
-def test_an_option_that_joins_the_model_is_everywhere() -> None:
-    done = subprocess.run([sys.executable, "-c", WIDER], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+def test_an_option_of_the_model_is_at_each_of_its_doors() -> None:
+    run: Any = typer.main.get_command(bench.app)
+    commands = {
+        Door.INSPECT: typer.main.get_command(inspecting.app),
+        Door.PROFILE: typer.main.get_command(profile_command.app),
+        Door.RUN: run.commands["run"],
+    }
+    flags = {door: {flag for one in command.params for flag in one.opts} for door, command in commands.items()}
+    said = " ".join((Inspector.__doc__ or "").split())
+    assert list(inspect.signature(Inspector).parameters) == list(OPTIONS)
+    for name, option in OPTIONS.items():
+        assert f"{name}: {option.help}" in said
+        for door in option.doors - {Door.SERVE}:
+            assert (option.flag or f"--{name.replace('_', '-')}") in flags[door], (door, name)
+    served = {option.key or name for name, option in OPTIONS.items() if Door.SERVE in option.doors}
+    assert served == LineSettings.model_fields.keys() - {"hangs_after_s"}
+    assert LineSettings(loaded="7").options("b").loaded == 7
 
 
 def test_the_page_has_the_options_as_they_are() -> None:

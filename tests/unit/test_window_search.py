@@ -29,7 +29,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pictures(folder: Path, *texts: str) -> Path:
     folder.mkdir()
     for number, text in enumerate(texts):
-        shown = np.roll(part(text), (number, -number), (0, 1))
+        # A high picture has few windows as wide as the text.
+        shown = np.roll(np.pad(part(text), ((60, 60), (0, 0), (0, 0)), "edge"), (number, -number), (0, 1))
         Image.fromarray(shown).save(folder / f"{number}.png")
     return folder
 
