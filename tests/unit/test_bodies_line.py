@@ -45,7 +45,7 @@ def found(results: dict[str, Result]) -> dict[str, tuple[Finding, ...]]:
 def test_every_finding_is_equal_to_the_digit_before_and_after_sharing(
     prepared_trunk: Path, shared_trunk: Path, pictures: list[Picture], tmp_path: Path, precision: str
 ) -> None:
-    options = {"memory": "16MB", "precision": precision, "label_floor": 0.0, "executors": "cpu=1"}
+    options = {"memory": "13MB", "precision": precision, "label_floor": 0.0, "executors": "cpu=1"}
     before = found(inspected(prepared_trunk, pictures, tmp_path, **options))
     assert found(inspected(shared_trunk, pictures, tmp_path, **options)) == before
 
@@ -80,7 +80,7 @@ def test_a_pool_brings_a_body_with_the_first_of_its_experts_and_drops_it_with_th
 ) -> None:
     board = tmp_path / "trunk.yaml"
     board.write_text(BOARD, encoding="utf-8")
-    with Inspector(board, store=shared_trunk, memory="16MB", executors="cpu=1", profile=None, keep_trace=True) as line:
+    with Inspector(board, store=shared_trunk, memory="13MB", executors="cpu=1", profile=None, keep_trace=True) as line:
         # Twice, so that experts leave and come again.
         for _ in range(2):
             found({result.request.image: result for result in line.stream(pictures)})
@@ -116,7 +116,7 @@ def test_an_expert_that_is_trained_again_joins_the_body_that_is_resident(
     """b is trained again, shares again, and comes with the next change of boards; no body stays that nobody needs."""
     store, board = Store(shutil.copytree(shared_trunk, tmp_path / "store")), tmp_path / "trunk.yaml"
     board.write_text(BOARD, encoding="utf-8")
-    options: dict[str, object] = {"store": store.root, "profile": None, "memory": "16MB", "executors": "cpu=1"}
+    options: dict[str, object] = {"store": store.root, "profile": None, "memory": "13MB", "executors": "cpu=1"}
     if on_gpu:
         options |= {"executors": "cuda=1", "memory": "200MB", "device_memory": "100MB", "host_memory": "20MB"}
     few = [picture for picture in pictures if picture.component in "ABD"]

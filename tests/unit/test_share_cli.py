@@ -29,11 +29,11 @@ def test_share_says_what_it_saves_and_list_shows_it(store: Store, call: Call) ->
     assert "with bodies" not in said.out
     said = call("share", "trunk", "--store", store.root, command=experts_command)
     assert said.status == 0
-    assert "3 experts share 1 body: 52.9 MiB as whole experts, 44.4 MiB with bodies" in said.out
+    assert "3 experts share 1 body: 20.8 MiB as whole experts, 16.4 MiB with bodies" in said.out
     assert "3 experts were changed" in said.out
     said = call("list", "--store", store.root, command=experts_command)
     rows = [" ".join(line.split()) for line in said.out.splitlines()]
-    assert any(row.startswith("stored, as trained 4 52.9 MiB 44.4 MiB") and row.endswith(" 1") for row in rows)
+    assert any(row.startswith("stored, as trained 4 20.8 MiB 16.4 MiB") and row.endswith(" 1") for row in rows)
     assert any(row.startswith("in memory, q8 4") for row in rows)
     said = call("share", "trunk", "--store", store.root, command=experts_command)
     assert "0 experts were changed" in said.out
@@ -111,7 +111,7 @@ def test_training_from_a_body_shares_its_frozen_layers_and_says_what_that_saves(
     said = call("train", "trunk/e", *options, *frozen, command=experts_command)
     assert said.status == 0, said.err
     sentence = (
-        "trunk/e: 4.2 MiB of its 13.2 MiB are a body, stored and loaded once for 1 expert; trunk/a holds the same"
+        "trunk/e: 2.2 MiB of its 5.2 MiB are a body, stored and loaded once for 1 expert; trunk/a holds the same"
     )
     assert sentence in said.out
     assert store.manifest("trunk/a") == before
