@@ -110,9 +110,7 @@ def test_training_from_a_body_shares_its_frozen_layers_and_says_what_that_saves(
     before = store.manifest("trunk/a")
     said = call("train", "trunk/e", *options, *frozen, command=experts_command)
     assert said.status == 0, said.err
-    sentence = (
-        "trunk/e: 2.2 MiB of its 5.2 MiB are a body, stored and loaded once for 1 expert; trunk/a holds the same"
-    )
+    sentence = "trunk/e: 2.2 MiB of its 5.2 MiB are a body, stored and loaded once for 1 expert; trunk/a holds the same"
     assert sentence in said.out
     assert store.manifest("trunk/a") == before
     call("share", "trunk", "--store", store.root, command=experts_command)

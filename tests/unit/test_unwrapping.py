@@ -361,11 +361,9 @@ def test_means_with_blue_first_are_those_of_a_network_that_takes_blue_first(tmp_
     assert seen.channels == "bgr"
 
 
-def test_labels_that_are_only_numbers_take_names(tmp_path: Path, call: Call, state: State) -> None:
-    torch.save({"state_dict": state, "class_to_idx": {"0": 0, "1": 1}}, tmp_path / "x.pt")
-    said = call("import", "t/x", tmp_path / "x.pt", *OPTIONS, "--store", tmp_path / "store", command=experts_command)
-    assert said.status == 0, said.err
-    assert Store(tmp_path / "store").manifest("t/x").labels == ("ok", "bad")
+def test_labels_that_are_only_numbers_take_names(tmp_path: Path, state: State) -> None:
+    took = brought(tmp_path / "x.pt", {"state_dict": state, "class_to_idx": {"0": 0, "1": 1}})
+    assert took.expert.labels == ("ok", "bad")
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:FutureWarning")  # what users saved in its time still comes
