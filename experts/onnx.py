@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     import onnx as onnx_model
 
 _IMAGENET = NORMALIZATIONS["imagenet"]
-_KERAS = Preprocessing(resize="stretch", interpolation="bilinear")
-"""What most classifiers of TensorFlow see, whose channels come last."""
+_OF_SCORES = 2
+"""The rank of a classifier's output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +75,11 @@ class Onnx(FileKind):
         session = _Session(path, 1)
         stated = ultralytics_facts.stated(session.metadata, str(path))
         size = session.description.input_size or stated.input_size
-        seen, is_stated = ultralytics_facts.LETTERBOX, stated.is_yolo
-        if session.description.rank == 2:
-            is_stated = stated.task == "classify"
-            usual = Preprocessing(mean=_IMAGENET[0], std=_IMAGENET[1])
-            if session.order == onnx_checks.CHANNELS_LAST:
-                usual = _KERAS
-            seen = ultralytics_facts.CENTRE if is_stated else usual
+        rank = session.description.rank
+        is_stated = stated.task == "classify" if rank == _OF_SCORES else stated.is_yolo
+        seen = onnx_stated.usual(path, rank == _OF_SCORES, session.order)
+        if is_stated:
+            seen = ultralytics_facts.CENTRE if rank == _OF_SCORES else ultralytics_facts.LETTERBOX
         if session.takes_bytes:
             mean, deviation = NORMALIZATIONS["0..255"]
             seen = seen.model_copy(update={"mean": mean, "std": deviation})
@@ -143,7 +141,7 @@ class Onnx(FileKind):
                 f"{path}: the model takes images of {size} pixels, expert '{expert.id}' has {expert.input_size}; "
                 f"write 'input: {size}' in the rules"
             )
-        normalization = _IMAGENET if session.description.rank == 2 else NORMALIZATIONS["0..1"]
+        normalization = _IMAGENET if session.description.rank == _OF_SCORES else NORMALIZATIONS["0..1"]
         session.mean, session.deviation = expert.preprocessing.normalization if expert.preprocessing else normalization
         if not settled:
             session.means = expert.outputs or _usual(session, path, expert)

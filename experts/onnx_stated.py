@@ -5,7 +5,7 @@ A model that normalises pixels itself must not get normalised ones: it would ans
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,12 @@ from numpy.typing import NDArray
 from coe.preprocessing import NORMALIZATIONS, Preprocessing
 from experts import onnx_checks
 from experts.stated_facts import blue_first
+from experts.ultralytics_facts import LETTERBOX
 
+KERAS = Preprocessing(resize="stretch", interpolation="bilinear")
+"""What most classifiers of TensorFlow see, whose channels come last."""
+YOLOX = LETTERBOX.model_copy(update={"channels": "bgr", "std": NORMALIZATIONS["0..255"][1]})
+"""Its pixels are those that OpenCV reads."""
 _RANGES = {"NominalRange_0_255": "0..255", "Normalized_0_1": "0..1", "Normalized_1_1": "-1..1"}
 _CHANNELS = {"Rgb8": "rgb", "Bgr8": "bgr"}
 _PASSED = onnx_checks.PASSED | {"Pad", "Resize", "Split", "Upsample"}
@@ -44,6 +49,28 @@ def stated_pixels(path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
     return {name: value for name, value in said.items() if name in Preprocessing.model_fields}
 
 
+def usual(path: Path, is_classifier: bool, places: Sequence[int]) -> Preprocessing:
+    """Return what a model, which was opened before and says nothing of it, is likely to see.
+
+    `places` are those of the axes of its input.
+    """
+    mean, deviation = NORMALIZATIONS["imagenet"]
+    if not is_classifier:
+        return YOLOX if _decodes_as_yolox(path) else LETTERBOX
+    return KERAS if tuple(places) == onnx_checks.CHANNELS_LAST else Preprocessing(mean=mean, std=deviation)
+
+
+def _decodes_as_yolox(path: Path) -> bool:
+    """Tell whether a detector makes the sides of all boxes by one exponential; others have more of them, or none."""
+    return [node.op_type for node in _graph(path).node].count("Exp") == 1
+
+
+def _graph(path: Path) -> Any:
+    import onnx.inliner
+
+    return onnx.inliner.inline_local_functions(onnx.load_model(path, load_external_data=False)).graph
+
+
 @dataclass(frozen=True, slots=True)
 class _Beginning:
     """The range of the pixels that a model takes, None if its operators do not say it, and what they subtract."""
@@ -53,9 +80,7 @@ class _Beginning:
 
 
 def _by_operators(path: Path) -> _Beginning:
-    import onnx.inliner
-
-    graph = onnx.inliner.inline_local_functions(onnx.load_model(path, load_external_data=False)).graph
+    graph = _graph(path)
     constants = {one.name: one for one in graph.initializer}
     makers = {name: node for node in graph.node for name in node.output}
     names = {next((one.name for one in graph.input if one.name not in constants), "")}

@@ -270,6 +270,22 @@ def test_a_model_that_subtracts_the_mean_of_blue_first_takes_blue_first(tmp_path
     assert (seen.channels, seen.normalization) == ("bgr", NORMALIZATIONS["0..255"])
 
 
+@pytest.mark.parametrize("exponentials", [0, 1, 2])
+def test_a_detector_that_makes_its_boxes_as_yolox_does_sees_what_yolox_sees(tmp_path, exponentials):
+    model = onnx.load(detector(tmp_path / "d.onnx", np.ones((4, 7))))
+    names = ["nothing", "one", "two"]
+    nodes = [helper.make_node("Exp", [names[at]], [names[at + 1]]) for at in range(exponentials)]
+    for node in nodes:
+        model.graph.node.insert(2, node)
+    onnx.save(model, tmp_path / "d.onnx")
+    seen = kind.read(tmp_path / "d.onnx").preprocessing
+    yolox = exponentials == 1
+    assert (seen.channels, seen.normalization) == (
+        ("bgr" if yolox else "rgb"),
+        NORMALIZATIONS["0..255" if yolox else "0..1"],
+    )
+
+
 def test_a_model_with_its_channels_last_answers_as_one_with_its_channels_first(tmp_path):
     first = classifier(tmp_path / "first.onnx")
     nodes = [helper.make_node("ReduceMean", ["images"], ["means"], axes=[1, 2], keepdims=0)]
