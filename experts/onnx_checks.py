@@ -90,7 +90,7 @@ def check_alone(path: Path, together: NDArray[Any], alone: NDArray[Any]) -> None
 
 def places(shape: Sequence[Any]) -> tuple[int, int, int, int]:
     """Return where the axes of pictures (n, 3, S, S) stand in an input of four axes."""
-    return CHANNELS_LAST if shape[3] in (1, 3) and shape[1] not in (1, 3) else (0, 1, 2, 3)
+    return CHANNELS_LAST if shape[3] in (1, 3, 4) and shape[1] not in (1, 3, 4) else (0, 1, 2, 3)
 
 
 def misfit(path: Path, kind: str, shape: Sequence[Any], inputs: int) -> StoreError:

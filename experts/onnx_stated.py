@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coe.preprocessing import NORMALIZATIONS, Preprocessing
-from experts import onnx_checks
+from experts import onnx_checks, onnx_grey
 from experts.stated_facts import blue_first
 from experts.ultralytics_facts import LETTERBOX
 
@@ -57,7 +57,15 @@ def usual(path: Path, is_classifier: bool, places: Sequence[int]) -> Preprocessi
     mean, deviation = NORMALIZATIONS["imagenet"]
     if not is_classifier:
         return YOLOX if _decodes_as_yolox(path) else LETTERBOX
-    return KERAS if tuple(places) == onnx_checks.CHANNELS_LAST else Preprocessing(mean=mean, std=deviation)
+    if tuple(places) == onnx_checks.CHANNELS_LAST:
+        return KERAS
+    return Preprocessing() if remarks(path) else Preprocessing(mean=mean, std=deviation)
+
+
+def remarks(path: Path) -> tuple[str, ...]:
+    """Return sentences about what import put before the layers of a model."""
+    is_grey = any(node.name == onnx_grey.NAME for node in _graph(path).node)
+    return ("its one channel, grey, is made of red, green and blue (0.299, 0.587, 0.114)",) if is_grey else ()
 
 
 def _decodes_as_yolox(path: Path) -> bool:
@@ -90,7 +98,7 @@ def _by_operators(path: Path) -> _Beginning:
         readers = [node for node in graph.node if names.intersection(node.input) and node.op_type not in _READ_ALONE]
         if not readers:
             break
-        if not all(node.op_type in _PASSED for node in readers):
+        if not all(node.op_type in _PASSED or node.name == onnx_grey.NAME for node in readers):
             if len(readers) > 1 or len(names) > 1:
                 break
             node = readers[0]

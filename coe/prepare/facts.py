@@ -73,7 +73,7 @@ def agree(expert: Expert, foreign: Foreign, kind: Kind, said: Wishes) -> Agreed:
     says otherwise, all at once, unless the user insists; labels in another order than the file's take its order.
     """
     against: list[str] = []
-    remarks: list[str] = []
+    remarks = list(foreign.remarks)
     labels, size = expert.labels, expert.input_size
     if labels and foreign.labels == tuple(map(str, range(len(labels)))):  # numbers say nothing beside names
         foreign = replace(foreign, labels=labels)

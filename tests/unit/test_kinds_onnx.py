@@ -286,6 +286,30 @@ def test_a_detector_that_makes_its_boxes_as_yolox_does_sees_what_yolox_sees(tmp_
     )
 
 
+@pytest.mark.parametrize("kind_of", [TensorProto.FLOAT, TensorProto.FLOAT16])
+@pytest.mark.parametrize("last", [False, True])
+def test_a_model_of_grey_pictures_gets_grey_of_their_colours(tmp_path, kind_of, last):
+    nodes = [
+        helper.make_node("Cast", ["images"], ["numbers"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["numbers", "share"], ["scaled"]),
+        helper.make_node("ReduceMean", ["scaled"], ["mean"], axes=[1, 2, 3], keepdims=0),
+        helper.make_node("Unsqueeze", ["mean", "axis"], ["row"]),
+        helper.make_node("Concat", ["row", "row", "row"], ["means"], axis=1),
+    ]
+    constants = [("share", np.float32(1 / 255)), ("axis", np.array([1]))]
+    shape = ["n", 32, 32, 1] if last else ["n", 1, 32, 32]
+    path = save(tmp_path / "grey.onnx", nodes, shape, "means", kind_of, constants=constants, out_shape=["n", 3])
+    (tmp_path / "work").mkdir()
+    taken = kind.bundled(path, tmp_path / "work")
+    said = kind.read(taken)
+    assert said.preprocessing.normalization == NORMALIZATIONS["0..255"]  # also behind the layer of grey
+    assert said.remarks
+    expert = replace(COLOUR, preprocessing=said.preprocessing, outputs=Outputs(name="means"))
+    answers = kind.open(taken, expert, 1).run(np.stack([painted(channel).transpose(2, 0, 1) for channel in range(3)]))
+    assert answers[:, 0] == pytest.approx([0.299, 0.587, 0.114], abs=1e-3)
+    assert kind.bundled(classifier(tmp_path / "c.onnx"), tmp_path / "work") == tmp_path / "c.onnx"
+
+
 def test_a_model_with_its_channels_last_answers_as_one_with_its_channels_first(tmp_path):
     first = classifier(tmp_path / "first.onnx")
     nodes = [helper.make_node("ReduceMean", ["images"], ["means"], axes=[1, 2], keepdims=0)]
