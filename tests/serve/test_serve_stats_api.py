@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from serve_rows import decision, ng, the
+from serve_rows import accepted, decision, ng, the
 from serving import Served, activated, hand_in, problem
 from tiny_line import TINY
 
@@ -44,6 +44,17 @@ def test_figures_come_with_definition_value_and_bounds(served: Served) -> None:
     assert all(one["definition"] for one in figures.values())
     activated(served.database, TINY, name="other")
     assert served.operator.get("/api/v1/stats/fpy?recipe=other").json()["figures"][0]["value"] is None
+
+
+def test_a_recipe_that_an_update_refuses_leaves_the_figures_that_need_it_out(served: Served) -> None:
+    with_history(served)
+    with served.database.writing() as connection:
+        old = accepted(connection, "old")  # of a recipe whose rules are none today
+        decisions.write(connection, decision(old, ng(), at_us=now_us()))
+    figures = {one["name"]: one for one in served.operator.get("/api/v1/stats/fpy?hours=2").json()["figures"]}
+    assert (figures["raw_fpy"]["trials"], figures["dpmo"]["value"], figures["dpmo"]["trials"]) == (5, None, 0)
+    for path in ("stats/trend", "stats/spc", "stats/pareto", "reports/figures.csv", "reports/report.pdf"):
+        assert served.operator.get(f"/api/v1/{path}").status_code == 200
 
 
 def test_pareto_trend_and_charts(served: Served) -> None:

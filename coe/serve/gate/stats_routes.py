@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
+from itertools import groupby
 from typing import Annotated, Any, get_type_hints
 
 from pydantic import BeforeValidator, Field
 from sqlalchemy import Connection
 
+from coe.errors import ConfigError
 from coe.serve.clock import HOUR_US, hour_of, iso, microseconds
 from coe.serve.database import hourly, people, recipe_versions, repairs, tallies
 from coe.serve.database.hourly import BoardCount, CallCount, Window
@@ -113,15 +117,13 @@ class Counts:
         return control_charts.u_chart("calls", self._subgroups())
 
     def _subgroups(self) -> list[Subgroup]:
-        hours = sorted({count.hour_us for count in self.boards})
-        called = dict.fromkeys(hours, 0)
-        sizes = dict.fromkeys(hours, 0)
-        for count in self.boards:
-            sizes[count.hour_us] += yields.opportunities([count], self.of_recipe)
+        called: Counter[int] = Counter()
         for call in self.calls:
             if call.kind is CallKind.DEFECT:
                 called[call.hour_us] += call.calls
-        return [Subgroup(hour, called[hour], sizes[hour]) for hour in hours]
+        hours = groupby(self.boards, key=lambda count: count.hour_us)  # they come in this order
+        sizes = {hour: yields.opportunities(list(boards), self.of_recipe) for hour, boards in hours}
+        return [Subgroup(hour, called[hour], size) for hour, size in sizes.items()]
 
 
 def counts(connection: Connection, window: Window) -> Counts:
@@ -172,7 +174,9 @@ def _opportunities(connection: Connection, recipe_id: int) -> int:
 @lru_cache(maxsize=256)
 def _opportunities_of(name: str, content: str) -> int:
     """Return the opportunities of a board; remembered, because to read the rules takes longer than all counting."""
-    return RecipeContent.model_validate_json(content).opportunities(name)
+    with suppress(ConfigError):
+        return RecipeContent.model_validate_json(content).opportunities(name)
+    return 0  # the recipe was in order when the board was accepted, and an update refuses it
 
 
 def window_of(visit: Visit, connection: Connection) -> Window:

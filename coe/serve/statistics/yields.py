@@ -92,12 +92,16 @@ class AskedCount:
 
 NO_BOARDS, NO_VERIFIED, NO_AUDITS = "no boards", "no verified boards", "no audits"
 NO_ANSWERS = "no calls answered"
-NO_OPPORTUNITIES, NO_SEEDED, NO_REPAIRS = "no opportunities", "none shown", "no repairs"
+NO_OPPORTUNITIES, NO_SEEDED, NO_REPAIRS = "no opportunities known", "none shown", "no repairs"
 
 
 def opportunities(boards: Sequence[BoardCount], of_recipe: Mapping[int, int]) -> int:
-    """Return the opportunities of boards; `of_recipe` are those of one board, by the recipe's id."""
-    return sum(count.boards * of_recipe[count.recipe_id] for count in boards)
+    """Return the opportunities of boards; `of_recipe` are those of one board, by the recipe's id.
+
+    0 of a recipe means that nobody knows them, and then nobody knows those of all boards: the answer is 0.
+    """
+    of_each = [count.boards * of_recipe[count.recipe_id] for count in boards]
+    return sum(of_each) if all(of_each) else 0
 
 
 def number(
