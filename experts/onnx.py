@@ -18,7 +18,7 @@ from coe.errors import StoreError, first_line
 from coe.preprocessing import NORMALIZATIONS, WHOLLY, Layout, Outputs, Preprocessing
 from coe.runtime.onnx_network import library_version, open_session
 from coe.store.kinds import ExpertInput, FileKind, Foreign, Image
-from experts import onnx_checks, onnx_external, onnx_grey, onnx_outputs, onnx_stated, ultralytics_facts
+from experts import onnx_checks, onnx_external, onnx_grey, onnx_outputs, onnx_stated, onnx_zipped, ultralytics_facts
 from experts.findings import Cut, classified, detected
 from experts.geometry import fitted_image
 from experts.stated_facts import labels_in_text
@@ -92,8 +92,8 @@ class Onnx(FileKind):
         return Foreign({}, labels, input_size=size, preprocessing=seen, stated=said, remarks=remarks)
 
     def bundled(self, path: Path, work: Path) -> Path:
-        """Take weights in other files into one file, and give a model of grey pictures colours; raises StoreError."""
-        return onnx_grey.in_colour(onnx_external.bundled(path, work), work)
+        """Take weights in other files into one file, whose model takes colours and gives a table; raises StoreError."""
+        return onnx_zipped.unzipped(onnx_grey.in_colour(onnx_external.bundled(path, work), work), work)
 
     def settle(self, path: Path, expert: Expert) -> Outputs:
         """Run test pictures, and return which output counts and what it means; raises StoreError if that stays open."""

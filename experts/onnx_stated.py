@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from coe.preprocessing import NORMALIZATIONS, Preprocessing
 from experts import onnx_checks, onnx_grey
-from experts.stated_facts import blue_first
+from experts.stated_facts import blue_first, normalization_in_text
 from experts.ultralytics_facts import LETTERBOX
 
 KERAS = Preprocessing(resize="stretch", interpolation="bilinear")
@@ -44,8 +44,8 @@ def stated_pixels(path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
     if (channels := metadata.get("Image.BitmapPixelFormat")) in _CHANNELS:
         said["channels"] = _CHANNELS[channels]
     span = _RANGES.get(metadata.get("Image.NominalPixelRange", "")) or by_operators.span
-    if span is not None:
-        said["mean"], said["std"] = NORMALIZATIONS[span]
+    if (seen := normalization_in_text(metadata) if span is None else NORMALIZATIONS[span]) is not None:
+        said["mean"], said["std"] = seen
     return {name: value for name, value in said.items() if name in Preprocessing.model_fields}
 
 

@@ -22,6 +22,8 @@ _LABELS = re.compile(
     re.IGNORECASE,
 )
 """The keys under which labels stand, with their numbers or in their order."""
+_OPENVINO = "model_info "
+_OPENVINO_KEYS = {"mean_values": "mean", "scale_values": "std"}
 _DEEPEST = 6
 _MOST_STEPS = 100
 """Longer lists hold no transforms of pictures."""
@@ -55,7 +57,23 @@ def stated_labels(content: Any, where: str) -> tuple[str, ...] | None:
 
 def labels_in_text(metadata: Mapping[str, str], where: str) -> tuple[str, ...] | None:
     """Return the labels that the metadata of a model file name, in JSON, as Python writes them, or between commas."""
-    return stated_labels({key: _read(text) for key, text in metadata.items() if _LABELS.fullmatch(key)}, where)
+    read = _entries(metadata)
+    return stated_labels({key: value for key, value in read.items() if _LABELS.fullmatch(key)}, where)
+
+
+def normalization_in_text(metadata: Mapping[str, str]) -> tuple[Colour, Colour] | None:
+    """Return the mean and the standard deviation that the metadata of a model file name, as `stated_normalization`."""
+    return stated_normalization(_entries(metadata))
+
+
+def _entries(metadata: Mapping[str, str]) -> dict[str, Any]:
+    """Return what metadata hold; those of OpenVINO have a word before their keys, and spaces between values."""
+    return {
+        _OPENVINO_KEYS.get(name := key.removeprefix(_OPENVINO), name): _read(
+            ",".join(text.split()) if name != key else text
+        )
+        for key, text in metadata.items()
+    }
 
 
 def stated_normalization(content: Any) -> tuple[Colour, Colour] | None:

@@ -336,6 +336,42 @@ def test_labels_in_the_metadata_of_any_exporter_count(tmp_path, key, text):
     assert kind.read(with_metadata(classifier(tmp_path / "c.onnx"), **{key: text})).labels == COLOUR.labels
 
 
+@pytest.mark.parametrize(
+    "entries",
+    [
+        {"mean": "[0.5, 0.5, 0.5]", "std": "[0.25, 0.25, 0.25]"},
+        {"mean": "127.5,127.5,127.5", "std": "63.75,63.75,63.75"},
+        {"preprocessing": '{"normalize": {"mean": [0.5, 0.5, 0.5], "std": [0.25, 0.25, 0.25]}}'},
+        {"model_info mean_values": "127.5 127.5 127.5", "model_info scale_values": "63.75 63.75 63.75"},
+    ],
+)
+def test_a_normalisation_in_the_metadata_counts_unless_the_model_has_one(tmp_path, entries):
+    entries |= {"model_info labels": "red green blue"}
+    said = kind.read(with_metadata(classifier(tmp_path / "c.onnx"), **entries))
+    assert said.preprocessing.normalization == ((0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
+    assert (said.stated, said.labels) == ({"mean", "std"}, COLOUR.labels)
+    inside = kind.read(with_metadata(beginning_with(tmp_path / "i.onnx", ("Mul", 1 / 255)), **entries))
+    assert inside.preprocessing.normalization == NORMALIZATIONS["0..255"]
+
+
+def test_probabilities_in_a_map_by_label_are_a_table_with_these_labels(tmp_path):
+    model = onnx.load(classifier(tmp_path / "c.onnx"))
+    words = helper.make_node("LabelEncoder", ["best"], ["said"], domain="ai.onnx.ml", keys_int64s=[0, 1, 2],
+                             values_strings=COLOUR.labels)  # fmt: skip
+    zipped = helper.make_node("ZipMap", ["means"], ["map"], domain="ai.onnx.ml", classlabels_strings=COLOUR.labels)
+    model.graph.node.extend([helper.make_node("ArgMax", ["means"], ["best"], axis=1, keepdims=0), words, zipped])
+    del model.graph.output[:]
+    entry = helper.make_map_type_proto(TensorProto.STRING, helper.make_tensor_type_proto(TensorProto.FLOAT, []))
+    model.graph.output.append(helper.make_tensor_value_info("said", TensorProto.STRING, ["n"]))
+    model.graph.output.append(helper.make_value_info("map", helper.make_sequence_type_proto(entry)))
+    model.opset_import.append(helper.make_opsetid("ai.onnx.ml", 2))
+    onnx.save(model, tmp_path / "z.onnx")
+    (tmp_path / "work").mkdir()
+    taken = kind.bundled(tmp_path / "z.onnx", tmp_path / "work")
+    assert kind.read(taken).labels == COLOUR.labels
+    assert kind.settle(taken, COLOUR).name == "means"
+
+
 def test_what_windows_writes_of_pixels_counts(tmp_path):
     entries = {"Image.BitmapPixelFormat": "Bgr8", "Image.NominalPixelRange": "NominalRange_0_255"}
     seen = kind.read(with_metadata(classifier(tmp_path / "c.onnx"), **entries)).preprocessing
