@@ -195,6 +195,14 @@ class Finding:
         """The label of the finding, and the labels of all its boxes."""
         return frozenset((self.label, *(box.label for box in self.boxes)))
 
+    def best_scores(self) -> dict[str, float]:
+        """Return the best score of each label of the finding and its boxes."""
+        scores = {self.label: self.score}
+        for box in self.boxes:
+            if box.label != self.label:  # the finding's score is that of the best box with its label
+                scores[box.label] = max(scores.get(box.label, box.score), box.score)
+        return scores
+
     def to_dict(self) -> dict[str, Any]:
         """Return the finding as values of JSON; what is empty is left out, as `doubt`, `heat`, `read`."""
         return {

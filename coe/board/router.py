@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from coe.board.expected_use import follows, likely_experts
-from coe.board.scores import best_scores, margin_between
+from coe.board.scores import margin_between
 from coe.board.steps import Component, Consequence, Escalation, Outcome, Step
 from coe.core import FULL, NOTHING, Finding, Verdict, again_id, worst
 from coe.errors import RulesError, did_you_mean
@@ -75,7 +75,7 @@ class Router:
         escalation = self.escalations.get(expert)
         if escalation is None or finding is None or finding.variant == FULL:
             return expert
-        seen = best_scores(finding).items()
+        seen = finding.best_scores().items()
         apart = (margin_between(score, step.least(label)) for step in self._steps[expert] for label, score in seen)
         if finding.margin >= escalation.below and all(margin >= escalation.below for margin in apart):
             return expert
@@ -110,7 +110,7 @@ class Router:
         labels is high enough for that label; it means REVIEW instead if none is. The worst verdict decides: a good box
         hides no bad box. A finding in doubt means REVIEW if it does not mean NG, and no step follows it.
         """
-        seen = tuple([(label, step.believes(label, score)) for label, score in best_scores(finding).items()])
+        seen = tuple([(label, step.believes(label, score)) for label, score in finding.best_scores().items()])
         return self._consequence(step, seen, finding.doubt)
 
 

@@ -29,15 +29,6 @@ def margin_between(score: float, least: float) -> float:
     return math.tanh(abs(odds(score) - odds(least)) / 2) if least > 0 else 1.0
 
 
-def best_scores(finding: Finding) -> dict[str, float]:
-    """Return the best score of each label of a finding and its boxes."""
-    scores = {finding.label: finding.score}
-    for box in finding.boxes:
-        if box.label != finding.label:  # the finding's score is that of the best box with its label
-            scores[box.label] = max(scores.get(box.label, box.score), box.score)
-    return scores
-
-
 def honest(score: float, temperature: float) -> float:
     """Return a score, 0 to 1, whose odds are divided by a temperature (Guo et al., 2017) on the scale of logarithms.
 

@@ -125,8 +125,15 @@ def check_array(array: NDArray[np.generic], bits: int | None, limit_pixels: int,
     check_size(array.shape[1], array.shape[0], limit_pixels, min_side)
 
 
-def from_array(array: NDArray[np.generic], order: Order, bits: int | None) -> DecodedImage:
-    """Return a checked array as (H, W, 3) uint8 RGB; raises ImageError."""
+def from_array(
+    array: NDArray[np.generic],
+    order: Order,
+    bits: int | None,
+    limit_pixels: int | None = None,
+    min_side: int = config.MIN_IMAGE_SIDE,
+) -> DecodedImage:
+    """Return an array as (H, W, 3) uint8 RGB, as `coe.pictures.decoding.decode` does; raises ImageError."""
+    check_array(array, bits, config.image_pixels() if limit_pixels is None else limit_pixels, min_side)
     if order not in ("RGB", "BGR"):
         raise ImageError(f"has colours in the order '{order}'; name 'RGB' or 'BGR'")
     # A plain array: subclasses change operators, and a matrix always keeps two axes.

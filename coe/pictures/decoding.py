@@ -24,7 +24,6 @@ from coe.pictures.array_images import (
     DecodedImage,
     Order,
     bands,
-    check_array,
     check_size,
     from_array,
     grey_rgb,
@@ -88,8 +87,7 @@ def decode(
     if limit_pixels is None:
         limit_pixels = config.image_pixels()
     if isinstance(image, np.ndarray):
-        check_array(image, bits, limit_pixels, min_side)
-        return from_array(image, order, bits)
+        return from_array(image, order, bits, limit_pixels, min_side)
     if isinstance(image, str | Path):
         image = PictureFile(Path(image))
     written = config.black_ends()

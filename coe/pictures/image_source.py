@@ -13,7 +13,15 @@ from PIL import Image
 
 from coe import config, values
 from coe.errors import ConfigError, ImageError
-from coe.pictures.array_images import DecodedImage, Order, SupportsArray, SupportsDlpack, copy_of, taken_from
+from coe.pictures.array_images import (
+    DecodedImage,
+    Order,
+    SupportsArray,
+    SupportsDlpack,
+    copy_of,
+    from_array,
+    taken_from,
+)
 from coe.pictures.decoding import decode
 from coe.pictures.formats import pixels_in
 from coe.pictures.picture_file import PictureFile
@@ -181,9 +189,11 @@ class ImageSource:
 
     def decode(self) -> DecodedImage:
         """Return the pixels, (H, W, 3) uint8 RGB, as an array that nobody else sees; raises ImageError."""
-        pixels = decode(self.image, order=self.order, bits=self.bits)
+        if not isinstance(self.image, np.ndarray):
+            return decode(self.image, bits=self.bits)
+        pixels = from_array(self.image, self.order, self.bits)
         # An array in RGB comes back as it is; whoever writes into it must not change the picture for the next expert.
-        return pixels.copy() if isinstance(self.image, np.ndarray) and np.shares_memory(pixels, self.image) else pixels
+        return pixels.copy() if np.shares_memory(pixels, self.image) else pixels
 
 
 @dataclass(frozen=True, slots=True)

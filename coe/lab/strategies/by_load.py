@@ -15,7 +15,7 @@ from coe.scheduler.events import Command, Evict, Why
 from coe.scheduler.expert_state import State
 from coe.scheduler.plan import Plan
 from coe.scheduler.policies.base import Eviction, World
-from coe.scheduler.policies.ranking import Ranking
+from coe.scheduler.policies.late_binding import Ranking
 from coe.scheduler.pool import ModelPool
 from coe.scheduler.residency import Residency
 

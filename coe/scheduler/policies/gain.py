@@ -12,7 +12,7 @@ from coe.scheduler.backlog import Group
 from coe.scheduler.costs import Cost
 from coe.scheduler.executor import Executor
 from coe.scheduler.policies.base import Need, Prefetch, World
-from coe.scheduler.policies.ranking import Ranking
+from coe.scheduler.policies.late_binding import Ranking
 
 
 class Gain(Prefetch):
