@@ -18,7 +18,9 @@ from coe.pictures.finding import FoundImage, Skipped, natural, serial_in
 from coe.pictures.folder import EntryKind, FolderEntry
 from coe.pictures.found_image import Components
 from coe.pictures.watched_folder import WatchedFolder
-from coe.placement import BoardView, Layout, serial_of
+from coe.placement.board_layout import Layout
+from coe.placement.board_pictures import serial_of
+from coe.placement.board_view import BoardView
 
 if TYPE_CHECKING:
     from coe.inspector.inspector import Picture

@@ -31,10 +31,11 @@ from coe.errors import ConfigError
 
 if TYPE_CHECKING:
     from coe.pictures.array_images import DecodedImage
-    from coe.placement import Bottom, Layout, Placement
+    from coe.placement.board_layout import Bottom, Layout
     from coe.placement.draft_recipe import BoardPlan
     from coe.placement.file_form import FileForm
     from coe.placement.found_camera import FoundBoard
+    from coe.placement.placement_file import Placement
     from coe.placement.recipe_text import RecipeDraft
 
 _STILL_MM = 0.3
@@ -112,11 +113,12 @@ def placed(  # noqa: PLR0913
         return None
 
     def make(name: str, to: Path) -> FirstBoard:
-        from coe.placement import Side, read_file
         from coe.placement.board_outline import read_outline
+        from coe.placement.cad_files import read_file
         from coe.placement.draft_recipe import plan
         from coe.placement.file_form import FileForm, read_form
         from coe.placement.package_sizes import LIBRARY, read_library
+        from coe.placement.placement_file import Side
 
         if side not in set(Side):
             raise ConfigError(f"--side '{side}' is not known; give top or bottom")
@@ -205,7 +207,7 @@ class _Making:
         notes: list[str],
     ) -> FirstBoard:
         """Return the board of a draft that is complete, with its overlays."""
-        from coe.placement import blind_to
+        from coe.placement.wrong_ways import blind_to
 
         layout, recipe = self._layout(draft), self.to / self.name / "recipe.yaml"
         files[recipe], more = draft.text().encode(), list(notes)
@@ -219,7 +221,8 @@ class _Making:
         return FirstBoard(files, tuple(more), self._next(images, recipe))
 
     def _layout(self, draft: RecipeDraft) -> Layout:
-        from coe.placement import lay_out, parse_recipe
+        from coe.placement.board_layout import lay_out
+        from coe.placement.board_recipe import parse_recipe
 
         path = self.to / self.name / "recipe.yaml"
         return lay_out(parse_recipe(path, draft.text().encode()), self.placements, self.bottom)
@@ -249,8 +252,8 @@ class _Making:
 
     def _measured(self, draft: RecipeDraft, found: dict[Path, FoundBoard]) -> tuple[RecipeDraft, list[str]]:
         """Return the draft with what pictures tell of camera and marks, and sentences about it."""
-        from coe.placement import blind_to
         from coe.placement.found_camera import camera_of
+        from coe.placement.wrong_ways import blind_to
 
         middle = self._layout(draft).middle
         camera = camera_of(list(found.values()), middle)

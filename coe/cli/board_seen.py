@@ -14,7 +14,7 @@ from coe.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
     from coe.pictures.array_images import DecodedImage
-    from coe.placement import Bottom, Layout
+    from coe.placement.board_layout import Bottom, Layout
     from coe.placement.draft_recipe import BoardPlan
 
 MOST_PICTURES = 5
@@ -88,7 +88,8 @@ def overlay_of(pixels: DecodedImage, layout: Layout) -> tuple[bytes, str]:
     """Return the overlay picture of a board as PNG, and how the board lies in it, as words."""
     from PIL import Image
 
-    from coe.placement import locate, overlay
+    from coe.placement.location import locate
+    from coe.placement.overlay_picture import overlay
 
     location = locate(pixels, layout)
     file = BytesIO()

@@ -23,7 +23,7 @@ from coe.files import replacing, writing
 from coe.pictures.label_folders import BAD, GOOD, letters
 
 if TYPE_CHECKING:
-    from coe.placement import Layout
+    from coe.placement.board_layout import Layout
 
 
 @takes("layout", layout_of)

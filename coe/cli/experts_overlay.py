@@ -16,7 +16,7 @@ from coe.files import replacing, writing
 from coe.pictures.finding import printable
 
 if TYPE_CHECKING:
-    from coe.placement import Layout
+    from coe.placement.board_layout import Layout
 
 
 @takes("layout", layout_of)
@@ -45,10 +45,11 @@ def overlay(
     layout.check(loaded.components, loaded.board)
     from PIL import Image
 
-    from coe.placement import read_board
+    from coe.placement.board_pictures import read_board
+    from coe.placement.overlay_picture import overlay_of
 
     read = read_board(picture, layout, printable(picture.stem), name=picture.name, bits=loaded.bits)
-    drawn = Image.fromarray(read.overlay(side, "RGB"))
+    drawn = Image.fromarray(overlay_of(read, side, "RGB"))
     with writing(to), replacing(to) as file:
         drawn.save(file, "PNG")
     location = read.location

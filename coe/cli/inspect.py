@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from coe.cli.inspect_source import Source
     from coe.core import Result
     from coe.pictures.finding import FoundImage, Skipped
-    from coe.placement import Layout
+    from coe.placement.board_layout import Layout
     from coe.results.report_cards import ReferencePicture
     from coe.results.summary import Summary
     from coe.store.store_reader import StoreReader

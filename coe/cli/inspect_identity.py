@@ -11,7 +11,7 @@ from coe.board.completeness import Expected
 from coe.board.rules import Rules
 from coe.inspector.line_options import LineOptions
 from coe.inspector.weights_used import expert_digests, manifests_of, reference_digests, usable_variants
-from coe.placement import Layout
+from coe.placement.board_layout import Layout
 from coe.results.run_file import RunIdentity
 from coe.results.run_used import RunUsed, UsedVersion
 from coe.store.manifest import Manifest

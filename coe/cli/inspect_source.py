@@ -26,7 +26,9 @@ from coe.pictures.picture_names import (
     raw_beside,
     unfinished,
 )
-from coe.placement import BoardPicture, BoardView, Layout, Site, read_board, serial_of
+from coe.placement.board_layout import Layout, Site
+from coe.placement.board_pictures import BoardPicture, read_board, serial_of
+from coe.placement.board_view import BoardView
 from coe.spelling import composed
 
 if TYPE_CHECKING:

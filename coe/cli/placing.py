@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from coe.board.rules import Rules
     from coe.inspector.line_options import LineOptions
     from coe.pictures.found_image import FoundImage
-    from coe.placement import Bottom, Layout, Placement, PlacementFile
+    from coe.placement.board_layout import Bottom, Layout
     from coe.placement.file_form import FileForm
+    from coe.placement.placement_file import Placement, PlacementFile
 
 _NAMES = "kicad, altium, easyeda, eagle, ... or package.module:NAME"
 
@@ -74,7 +75,7 @@ def bottom_of(x: str | None, angle: str | None) -> Bottom | None:
         raise ConfigError("give --bottom-x and --bottom-angle together, or neither")
     if x is None or angle is None:
         return None
-    from coe.placement import Bottom
+    from coe.placement.board_layout import Bottom
 
     return Bottom.of(x, angle)
 
@@ -123,7 +124,9 @@ def layout_of(
     if missing := [name for name, value in needed.items() if value is None]:
         raise ConfigError(f"{given[0]} needs {', '.join(missing)} too")
     described = bottom_of(bottom_x, bottom_angle)
-    from coe.placement import lay_out, read_file, read_recipe
+    from coe.placement.board_layout import lay_out
+    from coe.placement.board_recipe import read_recipe
+    from coe.placement.cad_files import read_file
 
     assert placements is not None
     assert recipe is not None
@@ -138,7 +141,8 @@ def with_bom(placements: Sequence[Placement], bom: Path | None, dialect: str) ->
     """Join placements with a BOM, and say which parts stand in one of the two files alone."""
     if bom is None:
         return placements
-    from coe.placement import join, read_bom
+    from coe.placement.bom_join import join
+    from coe.placement.cad_files import read_bom
 
     joined = join(placements, read_bom(bom, dialect))
     for what, refdes in (
@@ -193,7 +197,7 @@ def warnings_of(layout: Layout | None) -> tuple[str, ...]:
     """Return in which ways whole boards could be cut wrong unnoticed; none without whole boards."""
     if layout is None:
         return ()
-    from coe.placement import warnings_of as of_layout
+    from coe.placement.wrong_ways import warnings_of as of_layout
 
     return of_layout(layout)
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     )
     from coe.placement.crops import crop, outline
     from coe.placement.location import Location, locate
-    from coe.placement.overlay_picture import overlay
+    from coe.placement.overlay_picture import overlay, overlay_of
     from coe.placement.placement_file import Placement, PlacementFile, Side, Units
     from coe.placement.wrong_ways import blind_to, warnings_of
 
@@ -68,6 +68,7 @@ __all__ = [
     "locate",
     "outline",
     "overlay",
+    "overlay_of",
     "parse_bom",
     "parse_placements",
     "parse_recipe",

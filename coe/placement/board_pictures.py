@@ -18,7 +18,6 @@ from coe.placement.board_layout import Layout, Site
 from coe.placement.board_view import LOCATION_STEP, BoardView
 from coe.placement.crops import crop, outline
 from coe.placement.location import Location, locate
-from coe.placement.overlay_picture import overlay
 from coe.placement.serial_code import read_serials
 
 
@@ -94,12 +93,6 @@ class BoardPicture:
             if cut is not None:
                 return ordered(cut, order)
         raise ImageError(f"{self.name_of(site)} has no crop")
-
-    def overlay(self, side_px: int = 1600, order: Order = "BGR") -> DecodedImage:
-        """Return the overlay picture, (h, w, 3) uint8 in `order`; raises ImageError if the board cannot be read."""
-        if self.rgb is None or self.location is None:
-            raise ImageError(f"{self.name}: {self.why}")
-        return ordered(overlay(self.rgb, self.layout, self.location, side_px), order)
 
     def view(self, serial: str) -> BoardView | None:
         """Return the board with a serial as a page shows it; None if the picture cannot be read."""

@@ -8,8 +8,10 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from coe.pictures.array_images import DecodedImage
+from coe.errors import ImageError
+from coe.pictures.array_images import DecodedImage, Order, ordered
 from coe.placement.board_layout import Layout, Site
+from coe.placement.board_pictures import BoardPicture
 from coe.placement.crops import outline, pin1
 from coe.placement.fiducials import Disc
 from coe.placement.fit import Numbers
@@ -22,6 +24,13 @@ _PIN, _FIDUCIAL, _WINDOW, _INK = (255, 60, 220), (255, 220, 0), (255, 160, 0), (
 _FONT, _SUB = cv2.FONT_HERSHEY_SIMPLEX, 4
 _TEXT_PX = 11
 """The height of letters in the overlay."""
+
+
+def overlay_of(board: BoardPicture, side_px: int = 1600, order: Order = "BGR") -> DecodedImage:
+    """Return the overlay of a board, (h, w, 3) uint8 in `order`; raises ImageError if its picture cannot be read."""
+    if board.rgb is None or board.location is None:
+        raise ImageError(f"{board.name}: {board.why}")
+    return ordered(overlay(board.rgb, board.layout, board.location, side_px), order)
 
 
 def overlay(pixels: DecodedImage, layout: Layout, location: Location, side_px: int = 1600) -> DecodedImage:

@@ -17,7 +17,7 @@ from thorough import THOROUGH
 
 from coe.core import FailureKind, Verdict
 from coe.errors import ImageError, RulesError
-from coe.placement import Layout, blind_to, crop, locate, overlay, read_board, warnings_of
+from coe.placement import Layout, blind_to, crop, locate, overlay, overlay_of, read_board, warnings_of
 from coe.placement.board_layout import Bottom
 from coe.placement.fiducials import discs
 from coe.placement.fit import Fit, affine, fitted, residual_um, similarity
@@ -108,7 +108,7 @@ def test_whatever_a_picture_shows_each_component_has_its_answer(width: int, heig
     board = read_board(pixels, coarse, "SN1")
     answers = [picture.refdes for picture in board.pictures()] + [r.request.refdes for r in board.results()]
     assert sorted(answers) == ["P1", "P2"]
-    assert board.overlay().shape[1] == width
+    assert overlay_of(board).shape[1] == width
 
 
 def test_fiducials_larger_than_the_picture_are_not_found() -> None:
@@ -335,7 +335,7 @@ def test_a_picture_that_cannot_be_read_is_an_error_of_each_component(data: bytes
     assert list(board.pictures()) == []
     assert board.view("SN1") is None
     with pytest.raises(ImageError):
-        board.overlay()
+        overlay_of(board)
 
 
 PANEL = {
@@ -365,7 +365,7 @@ def test_units_with_a_bad_mark_are_skipped_and_named() -> None:
     assert [(r.request.serial, r.request.refdes) for r in skipped] == [("SN1-r1c2", "P1"), ("SN1-r1c2", "P2")]
     assert {r.failure.kind for r in skipped if r.failure} == {FailureKind.SKIPPED}
     assert all(r.verdict is None and "it has a bad mark" in str(r.error) for r in skipped)
-    drawn = board.overlay()
+    drawn = overlay_of(board)
     assert ((drawn == 150).all(axis=2)).sum() > 50  # crossed out in grey
     beside = layout(ON_PANEL, **{**PANEL, "bad_mark": {"at": [1, 15.9], "diameter": 8, "look": "dark", "level": 5}})
     unseen = locate(picture, beside)  # nobody knows whether the unit is bad

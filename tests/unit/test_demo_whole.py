@@ -14,7 +14,7 @@ from apps.demo.render import COMPONENTS
 from coe import Inspector, Picture
 from coe.board import rules
 from coe.core import Result
-from coe.placement import Layout, blind_to, lay_out, overlay, read_board, read_placements, read_recipe
+from coe.placement import Layout, blind_to, lay_out, overlay, overlay_of, read_board, read_placements, read_recipe
 from coe.store.store import Store
 
 SEED = 1
@@ -56,7 +56,7 @@ def test_the_crops_of_a_board_show_its_single_pictures(layout: Layout) -> None:
         # Nothing is moved or turned: without their grain the pictures are alike.
         smooth = [cv2.GaussianBlur(each, (0, 0), 1.5).astype(float) for each in (alone, crop)]
         assert np.abs(smooth[0] - smooth[1])[3:-3, 3:-3].mean() < 3, place
-    assert board.overlay().shape[1] == overlay(board.rgb, layout, board.location).shape[1]  # type: ignore[arg-type]
+    assert overlay_of(board).shape[1] == overlay(board.rgb, layout, board.location).shape[1]  # type: ignore[arg-type]
 
 
 def test_a_build_writes_what_coe_inspect_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from sqlalchemy import Connection
 from starlette.responses import Response
 
 from coe.pictures.formats import pixels_in
-from coe.placement import read_board
+from coe.placement import overlay_of, read_board
 from coe.serve.database import audit, recipe_versions
 from coe.serve.database.recipe_versions import Confirmation, Recipe
 from coe.serve.gate import access
@@ -181,5 +181,5 @@ def _drawn(whole: WholeBoard, bits: int | None, picture: bytes, limit: int, side
     if read.location is None:
         raise Problem(ProblemKind.INVALID, read.why, "send a whole picture of a board")
     file = io.BytesIO()
-    Image.fromarray(read.overlay(side, "RGB")).save(file, "PNG", compress_level=1)
+    Image.fromarray(overlay_of(read, side, "RGB")).save(file, "PNG", compress_level=1)
     return _Overlay(file.getvalue(), read.location.registered)
