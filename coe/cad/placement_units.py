@@ -67,10 +67,8 @@ def unit_in_name(name: str) -> str:
 
 
 def _unit_word(text: str) -> str:
-    """Return the word for a unit in a remark such as "Rotation - degrees, X, Y - thou"; its first word without one.
-
-    "in" counts if it comes first and there is no other, because it is a word of sentences too.
-    """
+    """Return the word for a unit in a remark such as "Rotation - degrees, X, Y - thou"; its first word without one."""
+    # "in" counts if it comes first and there is no other, because it is a word of sentences too.
     if (share := re.search(r"([\d./]*\d)\s*([a-zµμ]+)", text, re.IGNORECASE)) and share[1] not in ("1", "1.0"):
         return share[0]  # as 0.1 mil, which is no unit here
     words: list[str] = re.findall("[a-zµμ]+", text, re.IGNORECASE)

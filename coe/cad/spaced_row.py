@@ -97,10 +97,8 @@ def _is_moved(texts: Sequence[tuple[str, int]], header: PlacementHeader) -> bool
 
 
 def _texts(tokens: Sequence[tuple[str, int]], header: PlacementHeader, count: int, begin: int = 0) -> list[str]:
-    """Return `count` cells from the column `begin`: a token is of the last name that begins no later than it does.
-
-    The first column of a row, its designator, has no spaces.
-    """
+    """Return `count` cells from the column `begin`: a token is of the last name that begins no later than it does."""
+    # The first column of a row, its designator, has no spaces.
     cells = [""] * count
     for number, (token, start) in enumerate(tokens):
         column = 0

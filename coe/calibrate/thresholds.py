@@ -175,11 +175,9 @@ def _escapes_by_label(
 
 
 def _between(scores: Sequence[float], *, lowest: bool) -> list[float]:
-    """Return thresholds on both sides of all scores and between each two, as the rules will state them.
-
-    A threshold that rounding puts on a score is left out, because `none` lies on the other side of it. A detector has
-    none at 0 (`lowest`), from where everything would be called, even what is not seen at all.
-    """
+    """Return thresholds on both sides of all scores and between each two, as the rules will state them."""
+    # A threshold that rounding puts on a score is left out, because `none` lies on the other side of it. A detector has
+    # none at 0 (`lowest`), from where everything would be called, even what is not seen at all.
     between = [(low + high) / 2 for low, high in pairwise(scores)]
     ends = [0.0] if lowest else [scores[0] / 2] if scores else []
     thresholds = dict.fromkeys(round(threshold, DIGITS) for threshold in (*ends, *between))
@@ -209,11 +207,10 @@ def scored(answers: ExpertAnswers, labels: Collection[str], temperature: float) 
 
 
 def _score(finding: Finding, labels: Collection[str], answers: ExpertAnswers, temperature: float) -> float:
-    """Return the honest score by which a finding says one of these labels.
-
-    A classifier's finding of another label passes at no threshold, not even at 0. A detector that sees nothing tells
-    how near it was to its label, if it has no other. A box of another label that speaks against the part counts always.
-    """
+    """Return the honest score by which a finding says one of these labels."""
+    # A classifier's finding of another label passes at no threshold, not even at 0. A detector that sees nothing tells
+    # how near it was to its label, if it has no other. A box of another label that speaks against the part counts
+    # always.
     expert = answers.expert
     if not answers.detects:
         return honest(finding.score, temperature) if finding.label in labels else -inf

@@ -104,10 +104,8 @@ def _fault(error: Exception) -> Exit:
 
 
 def _invoke(app: typer.Typer) -> int:
-    """Run an application on the arguments of the process; return its exit status.
-
-    The application is not called: typer would answer an interruption and a closed pipe in silence, with status 1.
-    """
+    """Run an application on the arguments of the process; return its exit status."""
+    # The application is not called: typer would answer an interruption and a closed pipe in silence, with status 1.
     command = _command(app)
     try:
         with command.make_context(visible(Path(sys.argv[0]).name), sys.argv[1:]) as context:

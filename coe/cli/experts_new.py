@@ -242,10 +242,8 @@ def _frozen(text: str | None) -> tuple[str, ...]:
 
 
 def _samples_of(data: Path) -> tuple[list[Path], str]:
-    """Return the images of a data set, only the held-out ones if a folder "val" holds them; and in words which.
-
-    The YAML of a data set may name another folder than its own.
-    """
+    """Return the images of a data set, only the held-out ones if a folder "val" holds them; and in words which."""
+    # The YAML of a data set may name another folder than its own.
     root = data if data.is_dir() else data.parent / str(data_set.read(data).get("path", ""))
     files = [entry.path for entry in folder.walk(root) if entry.kind is folder.EntryKind.FILE] if root.is_dir() else []
     pictures = sorted(path for path in files if path.suffix.lower() in finding.EXTENSIONS)

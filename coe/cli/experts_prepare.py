@@ -143,10 +143,9 @@ def parse(text: str) -> tuple[Variant, ...]:
 
 
 class _SampleImages:
-    """Sample images of each expert: by the board's rules, else those in folders with the expert's name, else all.
+    """Sample images of each expert: by the board's rules, else those in folders with the expert's name, else all."""
 
-    If a board or folders say whose pictures are whose, an expert of which there are none has no pictures.
-    """
+    # If a board or folders say whose pictures are whose, an expert of which there are none has no pictures.
 
     def __init__(self, folder: Path | None, board: Rules | None, ids: Sequence[str] = ()) -> None:
         self._by_expert: dict[str, list[Path]] = {}

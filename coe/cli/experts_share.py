@@ -92,10 +92,8 @@ def share_trained(shelf: Store, id: str, body: str | None, kind: Kind, allow_kin
 
 
 def _share_new(shelf: Store, id: str, parent: str, allow_kinds: Sequence[str]) -> Exit:
-    """Let an expert that was just trained share the frozen layers of its parent, and say what that saves.
-
-    If it cannot, as when the parent changed during the training, the expert stays whole, and the reason is said.
-    """
+    """Let an expert that was just trained share the frozen layers of its parent, and say what that saves."""
+    # If it cannot, as when the parent changed during the training, the expert stays whole, and the reason is said.
     board = ExpertId.of(id).board or "BOARD"
     try:
         body = Sharing(shelf, allow_kinds=allow_kinds).share_new(id, parent)

@@ -221,11 +221,9 @@ def _tell(layout: Layout | None, skipped: Sequence[Skipped]) -> None:
 def _references(
     items: Sequence[FoundImage], board: Rules, store: StoreReader, checksums: Mapping[str, str], bits: int | None = None
 ) -> Callable[[Result], ReferencePicture | None]:
-    """Return a function that gives the reference that an image was compared with.
-
-    `checksums` are those of the references that the run used, by id; `bits` of 16-bit samples count. A reference that
-    was replaced meanwhile is not shown: no picture was compared with it.
-    """
+    """Return a function that gives the reference that an image was compared with."""
+    # `checksums` are those of the references that the run used, by id; `bits` of 16-bit samples count. A reference that
+    # was replaced meanwhile is not shown: no picture was compared with it.
     from coe.pictures import finding
     from coe.results.report_cards import ReferencePicture
     from coe.store.reference_reader import ReferenceReader

@@ -129,12 +129,11 @@ class Candidate:
         return explained == 0 and (self.seen, self.fit) > (other.seen, other.fit)
 
     def _turned_away(self, other: Candidate, both: Pixels) -> int:
-        """Return how many pixels of places that differ after the other motion leave the reference's frame in this.
-
-        They are not explained: what the picture shows there is compared with nothing any more. A place counts if any of
-        it leaves: what is left of a narrow one is a thin line. But the border of a misaligned picture is a strip that
-        differs, too: if this motion fits far better elsewhere, a place counts if most leaves, by more than two pixels.
-        """
+        """Return how many pixels of places that differ after the other motion leave the reference's frame in this."""
+        # They are not explained: what the picture shows there is compared with nothing any more. A place counts if any
+        # of it leaves: what is left of a narrow one is a thin line. But the border of a misaligned picture is a strip
+        # that differs, too: if this motion fits far better elsewhere, a place counts if most leaves, by more than two
+        # pixels.
         size = (self.grey.shape[1], self.grey.shape[0])
         in_picture = np.asarray(
             cv2.warpAffine(np.ones_like(both), self.motion, size, flags=cv2.INTER_NEAREST), np.uint8

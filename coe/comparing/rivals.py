@@ -120,10 +120,8 @@ def _structure(grey: Pixels, hidden: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 def _hidden(candidate: Candidate, other: Candidate) -> int:
-    """Return how many pixels of structure the other motion shows alike in both, of which this hides one.
-
-    This motion moves them out of the picture, or out of the reference's frame.
-    """
+    """Return how many pixels of structure the other motion shows alike in both, of which this hides one."""
+    # This motion moves them out of the picture, or out of the reference's frame.
     size = (candidate.grey.shape[1], candidate.grey.shape[0])
     in_picture = cv2.warpAffine(np.ones_like(candidate.shown), candidate.motion, size, flags=cv2.INTER_NEAREST)
     covered = cv2.warpAffine(in_picture, other.motion, size, flags=cv2.INTER_NEAREST | cv2.WARP_INVERSE_MAP)
@@ -136,10 +134,8 @@ def _hidden(candidate: Candidate, other: Candidate) -> int:
 
 
 def _motions(sizes: ImagePyramid, best: Candidate) -> Iterator[Numbers]:
-    """Yield the other motions after which the picture correlates with its reference, those next to the best first.
-
-    They turn and scale as the best does. Further motions than a picture may show are not searched.
-    """
+    """Yield the other motions after which the picture correlates with its reference, those next to the best first."""
+    # They turn and scale as the best does. Further motions than a picture may show are not searched.
     away, centred = _away(best), best.motion.copy()
     centred[:, 2] -= away
     wanted, seen = sizes.reference, sizes.grey

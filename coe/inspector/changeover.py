@@ -87,10 +87,8 @@ def prepare_change(assembly: Assembly, boards: Sequence[LineBoard], ending: Sequ
 
 
 def _prove(assembly: Assembly, experts: Sequence[Expert]) -> None:
-    """Read the weights of experts from end to end; raises StoreError for weights that are damaged.
-
-    A file that was read before, and was not changed since, is not read again.
-    """
+    """Read the weights of experts from end to end; raises StoreError for weights that are damaged."""
+    # A file that was read before, and was not changed since, is not read again.
     files = {(file := weights(assembly.store, expert)).path: file for expert in experts}
     unread = {path: file for path, file in files.items() if identity(path) not in assembly.proved}
     if unread:

@@ -97,10 +97,8 @@ class VariantPrices:
         return filled(run, paid)
 
     def _options(self, expert: str, variants: Iterable[str], paid: frozenset[str] | None = None) -> list[VariantOption]:
-        """Return all options for an expert: absent before resident, finer variants before coarser.
-
-        With `paid`, only these bodies are in memory, and they are paid for; another comes with each load.
-        """
+        """Return all options for an expert: absent before resident, finer variants before coarser."""
+        # With `paid`, only these bodies are in memory, and they are paid for; another comes with each load.
         absent, resident = [], []
         needed = self.graph.probability(expert)
         for variant in variants:
@@ -132,14 +130,12 @@ class VariantPrices:
 def _fill(
     options: Mapping[str, list[VariantOption]], budget_bytes: int, run: float, load: float
 ) -> dict[str, VariantOption]:
-    """Choose an option for each expert such that all fit and `run` times `run_s` plus `load` times `load_s` is low.
-
-    Greedy by incremental efficiency: every expert begins with its option without bytes. Then the steps to the next
-    larger option on each expert's lower convex hull are taken, over all experts, by falling seconds saved per byte, as
-    far as they fit. The same steps solve the linear relaxation exactly (Sinha and Zoltners, "The Multiple-Choice
-    Knapsack Problem", Operations Research 27, 1979), so the loss is at most the saving of the first step that does not
-    fit.
-    """
+    """Choose an option for each expert such that all fit and `run` times `run_s` plus `load` times `load_s` is low."""
+    # Greedy by incremental efficiency: every expert begins with its option without bytes. Then the steps to the next
+    # larger option on each expert's lower convex hull are taken, over all experts, by falling seconds saved per byte,
+    # as far as they fit. The same steps solve the linear relaxation exactly (Sinha and Zoltners, "The Multiple-Choice
+    # Knapsack Problem", Operations Research 27, 1979), so the loss is at most the saving of the first step that does
+    # not fit.
 
     def seconds(option: VariantOption) -> float:
         return run * option.run_s + load * option.load_s

@@ -68,10 +68,8 @@ def taken_from(image: object, order: Order | None) -> NDArray[Any] | bytes | Non
 
 
 def _file_of(image: Image.Image) -> bytes | None:
-    """Return the file of an image that Pillow has opened and not decoded yet; None if there is none.
-
-    Pillow fills what a damaged JPEG lacks with grey. Raises TypeError if `decode` does not read this format.
-    """
+    """Return the file of an image that Pillow has opened and not decoded yet; None if there is none."""
+    # Pillow fills what a damaged JPEG lacks with grey. Raises TypeError if `decode` does not read this format.
     if not isinstance(image, ImageFile) or not image.tile or image.fp is None or image.fp.closed or image.tell():
         return None
     if image.format not in _ENCODED:

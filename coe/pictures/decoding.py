@@ -137,10 +137,8 @@ def _from_bytes(data: bytes, bits: int | None, limit_pixels: int, min_side: int,
 
 
 def _orientation(exif: object) -> int:
-    """Return the orientation that an EXIF block states, 1 to 8; 1 if it states none that can be read.
-
-    Nothing else of the block is read: it may be damaged, and the picture is whole.
-    """
+    """Return the orientation that an EXIF block states, 1 to 8; 1 if it states none that can be read."""
+    # Nothing else of the block is read: it may be damaged, and the picture is whole.
     block = exif.removeprefix(b"Exif\0\0") if isinstance(exif, bytes) else b""
     if block[:4] not in (b"II*\0", b"MM\0*"):
         return 1
@@ -235,11 +233,9 @@ def _opaque(picture: Image.Image) -> tuple[Image.Image, int]:
 
 
 def _check_written(picture: ImageFile, data: bytes) -> None:
-    """Refuse an uncompressed picture whose file ends in zeros: programs reserve a file first, and then write into it.
-
-    Zeros may be white in a TIFF, or the paper of a drawing, as the first colour of a palette or of two. Then all pixels
-    must be zero. Tiles of a TIFF are filled up with zeros: then all of the last tile must be.
-    """
+    """Refuse an uncompressed picture whose file ends in zeros: programs reserve a file, and then write into it."""
+    # Zeros may be white in a TIFF, or the paper of a drawing, as the first colour of a palette or of two. Then all
+    # pixels must be zero. Tiles of a TIFF are filled up with zeros: then all of the last tile must be.
     if not isinstance(picture, Bmp | Tiff) or any(tile.codec_name != "raw" for tile in picture.tile):
         return
     paper = picture.mode in ("P", "1") or (isinstance(picture, Tiff) and picture.is_inverted)

@@ -198,10 +198,8 @@ def _on_boards(items: Iterable[FoundImage]) -> Iterator[FoundImage]:
 
 
 def _file(path: Path, inside: PurePosixPath, folder: Path, known: Components, reason: str = "") -> FoundImage:
-    """Return the item of an entry, which has a failure if it cannot be the picture that its name is about.
-
-    `reason` says why it cannot be read at all. Hidden folders do not count in `inside`: programs write uploads there.
-    """
+    """Return the item of an entry, which has a failure if it cannot be the picture that its name is about."""
+    # `reason` says why it cannot be read at all. Hidden folders do not count in `inside`: programs write uploads there.
     open_parts = [part for part in inside.parts[:-1] if not part.startswith(".")]
     item = _place(path, PurePosixPath(*open_parts, inside.name), folder, known)
     if len(open_parts) < len(inside.parts) - 1:
@@ -251,10 +249,8 @@ def _named(name: str, known: Components) -> str:
 
 
 def _stated(after_mark: str, known: Components) -> str | None:
-    """Return the component that a file name states after `__`, as `R1__C5` or `R1__C5__2` do; None if it states none.
-
-    In the folder of a component the names are free, and most state no component.
-    """
+    """Return the component that a file name states after `__`, as `R1__C5` or `R1__C5__2` do; None if there is none."""
+    # In the folder of a component the names are free, and most state no component.
     for text in (after_mark, *after_mark.split("__")):
         if (component := known.spelt(text)) is not None:
             return component

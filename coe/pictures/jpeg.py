@@ -233,9 +233,7 @@ def _next_mark(file: BinaryIO) -> int | None:
 
 
 def _scan_of_all(segment: bytes) -> bytes:
-    """Return the header of a scan that holds all frequencies, as scans of this kind do whatever their header says.
-
-    Telephones of several makers write 0 for the last one.
-    """
+    """Return the header of a scan that holds all frequencies, as scans of this kind do whatever their header says."""
+    # Telephones of several makers write 0 for the last one.
     at = 5 + 2 * segment[4] if len(segment) > 4 else 0
     return segment[:at] + b"\0\x3f\0" if len(segment) == at + 3 else segment

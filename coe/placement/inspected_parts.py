@@ -52,11 +52,10 @@ def component_of(recipe: BoardRecipe, place: Placement, placed_as: Sequence[Mapp
 
 
 def _inspected(recipe: BoardRecipe, places: Sequence[Placement]) -> list[tuple[Placement, str]]:
-    """Return the placements that are inspected, each with its component.
-
-    A place without a designator that is no component, such as a fiducial or a logo, is none of them. Raises ConfigError
-    for parts that are no component, all in one sentence, and for a designator that is missing or stands twice.
-    """
+    """Return the placements that are inspected, each with its component."""
+    # A place without a designator that is no component, such as a fiducial or a logo, is none of them. Raises
+    # ConfigError for parts that are no component, all in one sentence, and for a designator that is missing or stands
+    # twice.
     # Large boards have thousands of parts, and hundreds of kinds and entries: these are compared once for each kind.
     of_kind = {
         kind: [entry for entry in recipe.placed_as if entry.fits(*kind, entry.refdes or "")]

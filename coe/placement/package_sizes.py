@@ -105,11 +105,9 @@ def _gullwing(match: re.Match[str]) -> tuple[float, float]:
 
 
 def _of_easyeda(match: re.Match[str]) -> tuple[float, float]:
-    """Return the size of `SOIC-8_L4.9-W3.9-P1.27-LS6.0-BL`: body, pitch, span over the leads, where the first pin is.
-
-    Leads stand along the length: below and above, or left and right (T: the first pin is at the top). Without a pitch
-    there are two, at the ends.
-    """
+    """Return the size of `SOIC-8_L4.9-W3.9-P1.27-LS6.0-BL`: body, pitch, span over leads, place of the first pin."""
+    # Leads stand along the length: below and above, or left and right (T: the first pin is at the top). Without a pitch
+    # there are two, at the ends.
     length, width = float(match[2]), float(match[3])
     span = float(match[5] or 0)
     if "qfp" in match[1].casefold() and span:

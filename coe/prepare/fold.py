@@ -185,10 +185,8 @@ def _near(expected: torch.Tensor, actual: torch.Tensor) -> bool:
 
 
 def _leaves(outputs: Any) -> list[torch.Tensor]:
-    """Return all tensors of a kind's outputs, however nested, in float64.
-
-    Whole numbers count only if there are no others: which of two near things is chosen may turn with the last bit.
-    """
+    """Return all tensors of a kind's outputs, however nested, in float64."""
+    # Whole numbers count only if there are no others: which of two near things is chosen may turn with the last bit.
     found = [leaf.detach() for leaf in leaves(outputs) if isinstance(leaf, torch.Tensor)]
     return [leaf.double() for leaf in [one for one in found if one.is_floating_point()] or found]
 

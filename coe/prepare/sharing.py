@@ -179,10 +179,8 @@ class Sharing:
         return frozenset(bodies.names(self._store, manifest))
 
     def _digests(self, id: str) -> tuple[Manifest, tuple[TensorDigest, ...]]:
-        """Return the manifest of an expert and its trained tensors in the order of the network.
-
-        There are no tensors if the expert is not to be divided.
-        """
+        """Return the manifest of an expert and its trained tensors in the order of the network."""
+        # There are no tensors if the expert is not to be divided.
         manifest = self._store.manifest(id)
         kind = kinds.resolve(manifest.kind, self._allowed)
         if not isinstance(kind, ModuleKind) or manifest.original or manifest.is_backbone:

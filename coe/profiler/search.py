@@ -220,10 +220,8 @@ def _foretold(line: LinearRegression, experts: int) -> float:
 
 
 def _ceiling(samples: Sequence[tuple[int, float]], index: int, right: int) -> float:
-    """Return the highest value of a curve that nowhere bends upwards, between a sample and the next one or `right`.
-
-    The curve lies under the line through the two samples left of the gap, and under the line through the two right.
-    """
+    """Return the highest value of a curve that nowhere bends upwards, between a sample and the next one or `right`."""
+    # The curve lies under the line through the two samples left of the gap, and under the line through the two right.
     x, y = samples[index]
     rise = (y - samples[index - 1][1]) / (x - samples[index - 1][0]) if index else math.inf
     if index + 1 == len(samples):

@@ -149,10 +149,8 @@ def _beside(pixels: NDArray[np.uint8], reference: ReferencePicture, side: int) -
 
 
 def _heat_maps(result: Result, pixels: NDArray[np.uint8], side: int) -> Iterator[EmbeddedPicture]:
-    """Yield the heat map of each deciding finding over the image in grey: the redder, the higher its score there.
-
-    After it come what deviates most, and what is most like it in good parts, if the kind tells.
-    """
+    """Yield the heat map of each deciding finding over the image in grey: the redder, the higher its score there."""
+    # After it come what deviates most, and what is most like it in good parts, if the kind tells.
     for finding in deciding(result.findings):
         if finding.heat is not None:
             yield EmbeddedPicture.of(heated(pixels, finding.heat), side, title="Heat map")

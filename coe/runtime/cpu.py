@@ -139,10 +139,8 @@ class CpuDevice(Device):
 
     @contextlib.contextmanager
     def _body(self, pool: str, file: Weights, *, bring: bool) -> Iterator[Blob | None]:
-        """Give the body for an expert that is read in the block; None if it has none, or the pool holds none.
-
-        With `bring` a body that is absent is read, and stays for all experts of the pool, unless the block fails.
-        """
+        """Give the body for an expert that is read in the block; None if it has none, or the pool holds none."""
+        # With `bring` a body that is absent is read, and stays for all experts of the pool, unless the block fails.
         if file.body is None:
             yield None
             return
@@ -223,10 +221,8 @@ class CpuDevice(Device):
         return self._measured.once(key, lambda: on_fresh_thread(work))
 
     def _guessed(self, expert: Expert) -> Cost:
-        """Return an assumed cost for an expert that fails: its images get the error, the other experts go on.
-
-        Raises StoreError if the manifest cannot be read.
-        """
+        """Return an assumed cost for an expert that fails: its images get the error, the other experts go on."""
+        # Raises StoreError if the manifest cannot be read.
         size = self.store.manifest(expert.weights).whole_bytes
         return Cost(
             per_image_s=_GUESSED_S,
@@ -238,10 +234,8 @@ class CpuDevice(Device):
         )
 
     def _measured_as(self, expert: Expert) -> tuple[Hashable, ...] | None:
-        """Return all that a cost depends on, with the identity of the file; None if the file cannot be read.
-
-        Raises StoreError if the manifest cannot be read.
-        """
+        """Return all that a cost depends on, with the identity of the file; None if the file cannot be read."""
+        # Raises StoreError if the manifest cannot be read.
         kind = self.kinds[expert.kind]
         if (file := identity(weights(self.store, expert).path)) is None:
             return None
@@ -269,10 +263,8 @@ class CpuDevice(Device):
             yield trial
 
     def _needs(self, expert: Expert) -> Needs | None:
-        """Return the skeleton and the bytes that an expert needs; None if it needs none, or is damaged.
-
-        Its load will report the damage.
-        """
+        """Return the skeleton and the bytes that an expert needs; None if it needs none, or is damaged."""
+        # Its load will report the damage.
         if runs_as_session(self.kinds[expert.kind], expert):
             return None
         with contextlib.suppress(StoreError):

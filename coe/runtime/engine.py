@@ -225,10 +225,8 @@ class Engine(LineEngine[Event | _Crash, ImageJob]):
             ending = ending or last is None
 
     def _came(self) -> tuple[list[Event], Event | _Crash | None]:
-        """Wait for what comes next, and take what came with it; return the events, and what was taken last.
-
-        Events that came while the last were answered are decided on once: in a flood, decisions cost less an image.
-        """
+        """Wait for what comes next, and take what came with it; return the events, and what was taken last."""
+        # Events that came while the last were answered are decided on once: in a flood, decisions cost less an image.
         events: list[Event] = []
         while True:
             last = self._queue.get()
@@ -239,11 +237,9 @@ class Engine(LineEngine[Event | _Crash, ImageJob]):
                 return events, last
 
     def _new(self, event: Event) -> list[Event]:
-        """Return what the decider has to hear of an event.
-
-        Pictures that are still being read when the line is stopped are answered at once: a read may never come back.
-        So what is heard of such a picture later is dropped.
-        """
+        """Return what the decider has to hear of an event."""
+        # Pictures that are still being read when the line is stopped are answered at once: a read may never come back.
+        # So what is heard of such a picture later is dropped.
         if isinstance(event, Stopped):
             unread = [job for job in list(self._jobs.values()) if not job.has_come]
             for each in unread:
@@ -286,10 +282,8 @@ class Engine(LineEngine[Event | _Crash, ImageJob]):
                     self._inputs.done(job.image)
 
     def _let_go(self) -> None:
-        """Close the devices, when no thread uses them any more; any number of calls is safe.
-
-        A caller who keeps a closed line, to read its counts, must not keep its memory, whatever a device raises.
-        """
+        """Close the devices, when no thread uses them any more; any number of calls is safe."""
+        # A caller who keeps a closed line, to read its counts, must not keep its memory, whatever a device raises.
         with ExitStack() as released:
             released.callback(self._runners.clear)
             released.callback(self._copy_lanes.release)

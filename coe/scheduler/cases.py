@@ -13,11 +13,10 @@ from coe.errors import RulesError
 
 @dataclass(slots=True)
 class _Case:
-    """A request under way. `seen` holds the steps reached so far, so that a step of several branches is taken once.
+    """A request under way. `seen` holds the steps reached so far, so that a step of several branches is taken once."""
 
-    `order` is the rank of each expert that its component may need. A request that is NG `is_stopped` if its component
-    has `stop_at_ng`.
-    """
+    # `order` is the rank of each expert that its component may need. A request that is NG `is_stopped` if its component
+    # has `stop_at_ng`.
 
     request: Request
     since_s: float

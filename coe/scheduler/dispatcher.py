@@ -78,10 +78,8 @@ class Dispatcher:
                     break
 
     def _feed(self, executor: Executor, now: float) -> bool:
-        """Give an executor the first group that can run, or make room for the first expert that can be loaded.
-
-        Return whether a batch began.
-        """
+        """Give an executor the first group that can run, or make room for the first expert that can be loaded."""
+        # Return whether a batch began.
         if not self._is_shared and not executor.backlog.size:
             return False
         is_held_up = is_awaited = False
@@ -101,19 +99,16 @@ class Dispatcher:
         return False
 
     def _run_who_came(self, executor: Executor, now: float) -> bool:
-        """Run a group whose expert came on demand and has not run: until then it stays, and may hold up all others.
-
-        Return whether a batch began.
-        """
+        """Run a group whose expert came on demand and has not run: until then it stays, and may hold up all others."""
+        # Return whether a batch began.
         groups = map(executor.backlog.first, executor.pool.untried())
         return any(group is not None and self._run(executor, group, now) for group in groups)
 
     def _go_on_anyhow(self, team: Sequence[Executor], now: float) -> None:
-        """Let executors that share a backlog go on if their policies leave them idle and nothing is on its way to them.
-
-        The last resort: policies that know each other's needs never come here. The first group whose expert is there
-        runs, what is due first before others; else the first expert that can come is loaded, whoever must leave for it.
-        """
+        """Let executors that share a backlog go on if policies leave them idle and nothing is on its way to them."""
+        # The last resort: policies that know each other's needs never come here. The first group whose expert is there
+        # runs, what is due first before others; else the first expert that can come is loaded, whoever must leave for
+        # it.
         if not all(executor.batch is None and executor.pool.is_still() for executor in team):
             return
         groups = sorted(team[0].backlog.groups(), key=lambda group: group.due_s)

@@ -144,11 +144,9 @@ class Foresight:
             self._boards.popitem(last=False)
 
     def _is_shared(self) -> bool:
-        """Return whether a new board shares the places of the last, which has hardly begun and is what was foreseen.
-
-        It has hardly begun if few images or few parts of it have come: then boards whose images take turns cost no more
-        than boards one after another, even if each image has its own serial.
-        """
+        """Return whether a new board shares the places of the last, which has hardly begun and is what was foreseen."""
+        # It has hardly begun if few images or few parts of it have come: then boards whose images take turns cost no
+        # more than boards one after another, even if each image has its own serial.
         begun = min(self._came, self.head - self._lap)
         return _HARDLY_BEGUN * begun < len(self._parts) and len(self.next_places) == len(self._places)
 

@@ -25,10 +25,9 @@ _Row = list[tuple[int, int, Load | Fill]]
 
 @dataclass(slots=True)
 class _ComingBody:
-    """A body that loads under way are to bring: how many these are, how many of them were read, and whether it is here.
+    """A body that loads under way are to bring: how many these are, how many were read, and whether it is here."""
 
-    While such a load is under way the body cannot leave again, because the load's expert holds it.
-    """
+    # While such a load is under way the body cannot leave again, because the load's expert holds it.
 
     loads: int = 0
     read: int = 0

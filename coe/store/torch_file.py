@@ -208,12 +208,9 @@ def _check_pickles(path: Path, file: Any) -> set[str]:
 
 
 def _count_steps(path: Path, file: Any) -> set[str]:
-    """Read a pickle's opcodes without executing them; return the names of the classes and functions that it wants.
-
-    Raises StoreError for too many opcodes, or for a forbidden call.
-
-    A tuple counts as often as it is made or used, and with all that it holds: its hash takes so many steps.
-    """
+    """Read a pickle's opcodes without executing them; return the names of the classes and functions that it wants."""
+    # Raises StoreError for too many opcodes, or for a forbidden call.
+    # A tuple counts as often as it is made or used, and with all that it holds: its hash takes so many steps.
     steps, named = 0, set()
     began = file.tell()
     sizes = TupleSizes()

@@ -278,10 +278,8 @@ class TorchDriver:
 
 
 def _pinned_by_torch(size: int, status: int) -> torch.Tensor:
-    """Return `size` bytes of torch's own pinned memory: not all systems can pin memory that they have given out.
-
-    torch rounds up to a power of two. Raises DeviceFull if that is not there.
-    """
+    """Return `size` bytes of torch's own pinned memory: not all systems can pin memory that they have given out."""
+    # torch rounds up to a power of two. Raises DeviceFull if that is not there.
     reason = f"the system does not pin {format_bytes(size)} of host memory (CUDA error {status})"
     rounded = 1 << max(0, size - 1).bit_length()
     if status == NO_MEMORY or rounded > psutil.virtual_memory().available:

@@ -75,10 +75,8 @@ def _is_device_error(error: BaseException) -> bool:
 
 
 def _has_words(error: BaseException, words: str) -> bool:
-    """Tell whether the message of an error has words that match a pattern.
-
-    Torch reports an error of cuBLAS or cuDNN as a `RuntimeError` without a code: only its message says what it is.
-    """
+    """Tell whether the message of an error has words that match a pattern."""
+    # Torch reports an error of cuBLAS or cuDNN as a `RuntimeError` without a code: only its message says what it is.
     return re.search(words, str(error)) is not None
 
 

@@ -209,10 +209,8 @@ class Worker:
         return _Captured(pixels, graph, module)
 
     def _lacks_memory(self, template: Template, unpacking: Unpacking, images: int, size: int) -> str:
-        """Capture a graph; return why there was no memory for it, or "" if there was.
-
-        A reason rather than an error: a handled error would hold all objects that were being made.
-        """
+        """Capture a graph; return why there was no memory for it, or "" if there was."""
+        # A reason rather than an error: a handled error would hold all objects that were being made.
         try:
             self.capture(template, unpacking, images, size)
         except DeviceFull as error:

@@ -123,12 +123,10 @@ class Ready(Select):
         return self._absent[next(iter(self._absent_hurried))].due_s < blocking.due_s
 
     def _blocking(self, executor: Executor, going: Iterator[str]) -> Group | None:
-        """Return the group of the next expert to leave that has waiting stages; None if there is room without it.
-
-        `going` are the experts of the pool in the order in which they leave.
-        Room is made for the loads after the present load, or after the load that begins once this executor is busy.
-        So the disk never waits for the end of a long batch.
-        """
+        """Return the group of the next expert to leave that has waiting stages; None if there is room without it."""
+        # `going` are the experts of the pool in the order in which they leave. Room is made for the loads after the
+        # present load, or after the load that begins once this executor is busy. So the disk never waits for the end of
+        # a long batch.
         pool = executor.pool
         loads = min(len(self._absent), self._ahead[executor.device] + (0 if pool.is_moving() else 1))
         missing = pool.missing_bytes(loads * self._largest_bytes[executor.device])
