@@ -8,8 +8,7 @@ from coe.cad import bom, placements
 from coe.cad.vocabulary import COLUMNS, SIDES, Vocabulary
 from coe.placement.bom_join import BomPart
 from coe.placement.cad_files import CadDialect
-from coe.placement.file_form import FileForm
-from coe.placement.placement_file import PlacementFile, Side, Units
+from coe.placement.placement_file import FileForm, PlacementFile, Side, Units
 
 
 class Dialect(Vocabulary, CadDialect):

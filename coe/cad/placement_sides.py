@@ -10,8 +10,7 @@ from coe.cad.placement_header import PlacementHeader
 from coe.cad.placement_rows import PlacementRow
 from coe.cad.vocabulary import COLUMNS, MIRRORED, MIRRORS, Vocabulary, plain
 from coe.errors import ConfigError
-from coe.placement.file_form import FileForm
-from coe.placement.placement_file import Side
+from coe.placement.placement_file import FileForm, Side
 
 _LIKE_A_SIDE = re.compile("side|layer|mirror|face|bottom", re.IGNORECASE)
 _OTHER_WORDS = ("comp", "solder", "alt")

@@ -21,8 +21,7 @@ from coe.cad.spaced_row import MIRRORED_TURN
 from coe.cad.vocabulary import COLUMNS, MIRRORS, Vocabulary, plain
 from coe.errors import ConfigError
 from coe.placement.cad_files import DIALECTS
-from coe.placement.file_form import FileForm
-from coe.placement.placement_file import FARTHEST_MM, Placement, PlacementFile, Units
+from coe.placement.placement_file import FARTHEST_MM, FileForm, Placement, PlacementFile, Units
 from coe.text_table import TextLine
 
 _DEGREES = ("", "deg", "degree", "degrees", "\u00b0", "\u00ba")

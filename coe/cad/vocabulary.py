@@ -13,8 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from coe.cad.not_fitted import FITTED, LEFT_OUT
-from coe.placement.file_form import FileForm
-from coe.placement.placement_file import Side, Units
+from coe.placement.placement_file import FileForm, Side, Units
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,9 +33,8 @@ if TYPE_CHECKING:
     from coe.pictures.array_images import DecodedImage
     from coe.placement.board_layout import Bottom, Layout
     from coe.placement.draft_recipe import BoardPlan
-    from coe.placement.file_form import FileForm
     from coe.placement.found_camera import FoundBoard
-    from coe.placement.placement_file import Placement
+    from coe.placement.placement_file import FileForm, Placement
     from coe.placement.recipe_text import RecipeDraft
 
 _STILL_MM = 0.3
@@ -116,9 +115,8 @@ def placed(  # noqa: PLR0913
         from coe.placement.board_outline import read_outline
         from coe.placement.cad_files import read_file
         from coe.placement.draft_recipe import plan
-        from coe.placement.file_form import FileForm, read_form
         from coe.placement.package_sizes import LIBRARY, read_library
-        from coe.placement.placement_file import Side
+        from coe.placement.placement_file import FileForm, Side
 
         if side not in set(Side):
             raise ConfigError(f"--side '{side}' is not known; give top or bottom")
@@ -127,7 +125,7 @@ def placed(  # noqa: PLR0913
             raise ConfigError(
                 "--side bottom, --bottom-x and --bottom-angle belong together: give all or none (docs/placements.md)"
             )
-        how = FileForm() if form is None else read_form(form)
+        how = FileForm() if form is None else _read_form(form)
         if in_pixels:
             board_seen.refuse_beside_pixels(units, outline, side, images)
             how = how.model_copy(update={"y": "down", "side": how.side or Side.TOP, "rotation": how.rotation or 0.0})
@@ -301,3 +299,15 @@ def _unusable(found: dict[Path, FoundBoard]) -> str:
         return ""
     turns = ", ".join(f"{picture.name} by {board.match.fit.turn_deg:.0f}" for picture, board in found.items())
     return f"the boards seem to lie turned otherwise, in degrees: {turns}"
+
+
+def _read_form(path: Path) -> FileForm:
+    """Read a file of the keys that `placement_file` of a recipe has; raises RulesError with file and line."""
+    from coe import strict_yaml
+    from coe.placement.placement_file import FileForm
+    from coe.strict_model import of_yaml
+
+    raw = strict_yaml.content(path, "form of placement files")
+    return of_yaml(
+        strict_yaml.parse(path, raw, "columns, sides, decimal, clockwise, y, offset, side or rotation"), FileForm
+    )

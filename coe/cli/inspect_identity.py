@@ -12,8 +12,7 @@ from coe.board.rules import Rules
 from coe.inspector.line_options import LineOptions
 from coe.inspector.weights_used import expert_digests, manifests_of, reference_digests, usable_variants
 from coe.placement.board_layout import Layout
-from coe.results.run_file import RunIdentity
-from coe.results.run_used import RunUsed, UsedVersion
+from coe.results.run_file import RunIdentity, RunUsed, UsedVersion
 from coe.store.manifest import Manifest
 from coe.store.reference_reader import ReferenceReader
 from coe.store.store_reader import StoreReader

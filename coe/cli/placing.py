@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from coe.inspector.line_options import LineOptions
     from coe.pictures.found_image import FoundImage
     from coe.placement.board_layout import Bottom, Layout
-    from coe.placement.file_form import FileForm
-    from coe.placement.placement_file import Placement, PlacementFile
+    from coe.placement.placement_file import FileForm, Placement, PlacementFile
 
 _NAMES = "kicad, altium, easyeda, eagle, ... or package.module:NAME"
 

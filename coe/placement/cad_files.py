@@ -13,8 +13,7 @@ from pathlib import Path
 from coe import plugins, text_table
 from coe.errors import ConfigError
 from coe.placement.bom_join import BomPart
-from coe.placement.file_form import FileForm
-from coe.placement.placement_file import Placement, PlacementFile, Units
+from coe.placement.placement_file import FileForm, Placement, PlacementFile, Units
 
 _GROUP = "coe.dialects"
 _AS_IT_IS = FileForm()

@@ -1,11 +1,18 @@
-"""What a placement file says, whatever program wrote it."""
+"""What a placement file says, whatever program wrote it, and what a person says of it that it does not say itself."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated, Literal
 
+from pydantic import Field
+
+from coe.strict_model import StrictModel
+
+Shift = Annotated[float, Field(ge=-10_000, le=10_000, allow_inf_nan=False)]
+FieldName = Literal["refdes", "x", "y", "rotation", "side", "value", "package", "component", "fitted", "left_out"]
 FARTHEST_MM = 10_000.0
 """Coordinates beyond it are refused: no board is as large."""
 
@@ -66,3 +73,21 @@ class PlacementFile:
     columns: Mapping[str, str]
     unused: tuple[str, ...]
     not_placed: tuple[str, ...] = ()
+
+
+class FileForm(StrictModel):
+    """How a placement file is read, where a dialect alone reads it wrong; each key may be left out.
+
+    `columns` names the column of a field, `sides` the words for the sides. `decimal` says what stands before the
+    fraction of a number. `clockwise`: angles grow clockwise. `y` down: y grows downwards. `offset` in mm is added to x
+    and y after that. `side` and `rotation` (degrees) are those of all parts of a file that has no such column.
+    """
+
+    columns: dict[FieldName, Annotated[str, Field(min_length=1)]] = Field(default_factory=dict)
+    sides: dict[str, Side] = Field(default_factory=dict)
+    decimal: Literal["comma", "point"] | None = None
+    clockwise: bool = False
+    y: Literal["up", "down"] = "up"
+    offset: tuple[Shift, Shift] = (0.0, 0.0)
+    side: Side | None = None
+    rotation: Annotated[float, Field(ge=-360, le=360, allow_inf_nan=False)] | None = None

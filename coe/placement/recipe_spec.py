@@ -11,8 +11,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from coe import config
-from coe.placement.file_form import FileForm
-from coe.placement.placement_file import FARTHEST_MM, Side
+from coe.placement.placement_file import FARTHEST_MM, FileForm, Side
 from coe.placement.serial_code import SerialSpec
 from coe.spelling import look
 from coe.strict_model import Name, Share, StrictModel

@@ -10,9 +10,9 @@ from math import dist
 from coe.board.drafting import TODO
 from coe.errors import ConfigError
 from coe.placement.draft_recipe import BoardPlan, DraftPart, Mark
-from coe.placement.file_form import FileForm
 from coe.placement.found_camera import FoundCamera
 from coe.placement.package_sizes import LIBRARY
+from coe.placement.placement_file import FileForm
 from coe.placement.recipe_spec import CameraSpec
 
 _MOST_NAMED = 6

@@ -16,7 +16,7 @@ from coe.prepare.int8_trial import SEARCH_S, FileTrial, ModelTrial
 from coe.prepare.layer_search import Layers
 from coe.prepare.variant_trial import ExpertTrial
 from coe.preprocessing import Outputs, Preprocessing
-from coe.store import blob_file, bodies, kinds, variants
+from coe.store import bodies, kinds, variants, weights_file
 from coe.store.blob_format import Variant
 from coe.store.kinds import Comparing, FileKind, Kind, ModuleKind
 from coe.store.manifest import Manifest
@@ -91,7 +91,7 @@ class Preparer:
         have = [
             variant
             for variant, blob in manifest.variants.items()
-            if blob.file.endswith(blob_file.SUFFIX)
+            if blob.file.endswith(weights_file.BLOB_SUFFIX)
             and (blob.body is None or (self.store.bodies / blob.body.file).is_file())
             and (blob.parent not in ("", self._parent_id) or self._is_wanted(manifest, variant))
         ]

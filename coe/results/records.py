@@ -23,8 +23,7 @@ from coe.pictures.arriving import FileStamp
 from coe.pictures.finding import FoundImage
 from coe.results import csv_table, run_file
 from coe.results.result_lines import from_line, taken_of, to_line
-from coe.results.run_file import RunFile, RunIdentity
-from coe.results.run_used import RunUsed
+from coe.results.run_file import RunFile, RunIdentity, RunUsed
 from coe.results.summary import NOBODY_ASKED, RunFigures, Summary, is_skipped, summarise
 
 RESULTS, TABLE, SUMMARY = "results.jsonl", "results.csv", "summary.json"

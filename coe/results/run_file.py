@@ -18,7 +18,6 @@ from coe.board import calibration_file
 from coe.core import FULL
 from coe.errors import ConfigError, RulesError
 from coe.files import write_atomically
-from coe.results.run_used import RunUsed
 from coe.results.summary import RunFigures
 from coe.scheduler.strategies import present_name
 
@@ -62,6 +61,32 @@ class RunIdentity:
             raise ConfigError("experts in the store were changed while the line was opened; start again")
         if references != self.references:
             raise ConfigError("references in the store were changed while the line was opened; start again")
+
+
+@dataclass(frozen=True, slots=True)
+class UsedVersion:
+    """An expert or a reference: its id in the store, version and checksum there, when it was made, and from what."""
+
+    id: str
+    version: int
+    checksum: str
+    created: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RunUsed:
+    """What a run was made with: enough to tell years later why a verdict was so.
+
+    The board file and its calibration (temperatures and thresholds) as texts, and the versions of what they name.
+    """
+
+    board_file: str
+    rules: str
+    calibration: str = ""
+    experts: tuple[UsedVersion, ...] = ()
+    references: tuple[UsedVersion, ...] = ()
+    coe: str = ""
 
 
 @dataclass(frozen=True, slots=True)

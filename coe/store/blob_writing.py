@@ -9,10 +9,10 @@ import xxhash
 
 from coe.errors import StoreError
 from coe.files import replacing
-from coe.store.blob_file import SUFFIX, check
 from coe.store.blob_format import BLOCK, HEADER_KEY, LENGTH, PAGE, VERSION, VERSION_KEY, Header, TensorEntry, padded
 from coe.store.blob_layout import BlobBytes
 from coe.store.manifest import StoredFile
+from coe.store.weights_file import BLOB_SUFFIX, check_blob
 
 
 def write(folder: Path, blob: BlobBytes) -> StoredFile:
@@ -32,7 +32,7 @@ def write_once(folder: Path, blob: BlobBytes) -> StoredFile:
     """Write a blob as `write` does, unless it is in the folder already, undamaged."""
     stored = named(blob.header)
     try:
-        check(folder / stored.file, stored.bytes, stored.digest)
+        check_blob(folder / stored.file, stored.bytes, stored.digest)
     except (StoreError, OSError):
         return write(folder, blob)
     return stored
@@ -45,13 +45,15 @@ def named(header: Header) -> StoredFile:
 
 def _stored(header: Header, start: bytes) -> StoredFile:
     digest = xxhash.xxh3_128_hexdigest(start)
-    return StoredFile(file=f"{header.variant}-{digest}{SUFFIX}", bytes=len(start) + header.data_bytes, digest=digest)
+    return StoredFile(
+        file=f"{header.variant}-{digest}{BLOB_SUFFIX}", bytes=len(start) + header.data_bytes, digest=digest
+    )
 
 
 def read(path: Path, size: int, start_digest: str) -> BlobBytes:
     """Read a blob into memory and prove it as `check` does; raises StoreError, OSError."""
     data = bytearray()
-    header = check(path, size, start_digest, data)
+    header = check_blob(path, size, start_digest, data)
     return BlobBytes(header, memoryview(data))
 
 

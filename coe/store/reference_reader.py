@@ -114,11 +114,6 @@ class ReferenceReader:
             raise StoreError(f"reference '{manifest.id}' is damaged: its checksum differs; make it again")
         return pictures
 
-    def files(self, id: str) -> tuple[Path, ...]:
-        """Return the paths of a reference's manifest and pictures; raises StoreError."""
-        folder, manifest = self._shelf.folder(id), self.manifest(id)
-        return folder / REFERENCE_MANIFEST, folder / manifest.file, folder / manifest.spread_file
-
     def load(self, id: str) -> EncodedReference:
         """Read the pictures of a reference, whatever version is in the store; raises StoreError.
 

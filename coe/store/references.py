@@ -6,6 +6,7 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 
 from coe.errors import StoreError
 from coe.files import alone, replacing
@@ -46,6 +47,11 @@ def reference_named(word: str) -> str | None:
 
 class References(ReferenceReader):
     """The references of a store by id, `<board>/<name>`, to be read and written."""
+
+    def files(self, id: str) -> tuple[Path, ...]:
+        """Return the paths of a reference's manifest and pictures; raises StoreError."""
+        folder, manifest = self._shelf.folder(id), self.manifest(id)
+        return folder / REFERENCE_MANIFEST, folder / manifest.file, folder / manifest.spread_file
 
     def put(self, id: str, new: NewReference) -> ReferenceManifest:
         """Put a reference into the store; it replaces the reference of the same id, as a whole. Raises StoreError."""

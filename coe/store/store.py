@@ -19,8 +19,8 @@ from coe import regular
 from coe.errors import StoreError
 from coe.files import TEMPORARY, DiskFull, alone, is_full, replacing
 from coe.preprocessing import Outputs, Preprocessing
-from coe.store import blob_file, tensor_files, weights_file
 from coe.store import learned as learned_files
+from coe.store import tensor_files, weights_file
 from coe.store.blob_format import Identity
 from coe.store.expert_id import ExpertId
 from coe.store.learned import LearnedPictures
@@ -221,7 +221,7 @@ class Store(WholeReader):
 
     def sweep(self, manifest: Manifest) -> None:
         """Remove files that an expert's manifest does not name, and half-written files; only within `changing`."""
-        for pattern in (f"{_PLACES[0]}*", f"*{blob_file.SUFFIX}", f"*{blob_file.VERSION_1_SUFFIX}"):
+        for pattern in (f"{_PLACES[0]}*", f"*{weights_file.BLOB_SUFFIX}", f"*{weights_file.VERSION_1_SUFFIX}"):
             sweep_files(self.folder(manifest.id), pattern, manifest.files)
 
     @contextmanager

@@ -16,8 +16,8 @@ import xxhash
 
 from coe import config, regular
 from coe.errors import StoreError, did_you_mean
-from coe.store import blob_file, weights_file
 from coe.store import manifest as manifests
+from coe.store import weights_file
 from coe.store.blob_format import Variant
 from coe.store.expert_id import ExpertId
 from coe.store.manifest import Manifest
@@ -147,7 +147,7 @@ class StoreReader:
         prepared = manifest.variants[variant]
         path = self.folder(manifest.id) / prepared.file
         with reading(manifest.id, path):
-            header = blob_file.check(path, prepared.bytes, prepared.digest)
+            header = weights_file.check_blob(path, prepared.bytes, prepared.digest)
         manifest.prove_blob(
             header,
             f"{manifest.id}: {path.name}",
@@ -158,7 +158,7 @@ class StoreReader:
         )
         if prepared.body is not None:
             with reading(manifest.id, path := self.bodies / prepared.body.file):
-                blob_file.check(path, prepared.body.bytes, prepared.body.digest)
+                weights_file.check_blob(path, prepared.body.bytes, prepared.body.digest)
 
 
 def steady(read: Callable[[], M], work: Callable[[M], T]) -> T:

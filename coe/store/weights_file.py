@@ -1,4 +1,4 @@
-"""Files of trained weights: read into memory, and checked from end to end."""
+"""Files of trained weights and of blobs, checked from end to end."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import xxhash
 from coe import regular
 from coe.errors import StoreError, first_line
 from coe.store import safetensors_header
+from coe.store.blob_format import CHUNK, PAGE, Header, data_start, decode, digest
 from coe.store.manifest import Manifest, StoredFile
 from coe.store.safetensors_header import SafetensorsHeader
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     import torch
 
 SUFFIX = ".safetensors"
+BLOB_SUFFIX = ".blob.safetensors"
+VERSION_1_SUFFIX = ".blob"
+"""The suffix of blobs in format 1, which is no longer read."""
 
 
 def checksum(path: Path) -> str:
@@ -47,6 +51,31 @@ def check(path: Path, manifest: Manifest) -> None:
             raise StoreError(f"{name} is damaged (its checksum differs); import it again")
         if path.suffix == SUFFIX:
             manifest.prove(safetensors_header.read(number, size, name).identity, name)
+
+
+def check_blob(path: Path, size: int, start_digest: str, into: bytearray | None = None) -> Header:
+    """Read a blob from end to end and prove its size and digest; its data are added to `into`.
+
+    Raises StoreError, OSError.
+    """
+    again = "prepare the expert again (coe-experts prepare)"
+    with regular.opened(path) as opened, os.fdopen(opened, "rb", closefd=False) as file:
+        actual = os.fstat(opened).st_size
+        if actual != size:
+            raise StoreError(f"{path.name} has {actual:,} bytes, not {size:,} (truncated?); {again}")
+        start = file.read(PAGE)
+        start += file.read(data_start(start, path.name) - len(start))
+        header = decode(start, path.name)
+        if xxhash.xxh3_128_hexdigest(start) != start_digest:
+            raise StoreError(f"{path.name} is not the blob that the manifest names (its digest differs); {again}")
+        if len(start) + header.data_bytes != size:
+            raise StoreError(f"{path.name} has {size:,} bytes, but its header states another size; {again}")
+        for number, checksum in enumerate(header.checksums):
+            if digest(chunk := file.read(CHUNK)) != checksum:
+                raise StoreError(f"{path.name} is damaged (the checksum of chunk {number} differs); {again}")
+            if into is not None:
+                into += chunk
+    return header
 
 
 def header(path: Path) -> SafetensorsHeader:

@@ -10,7 +10,7 @@ import pytest
 from coe.errors import ConfigError
 from coe.placement import Side, lay_out, parse_placements, parse_recipe, read_file, read_placements
 from coe.placement.cad_files import parse_bom
-from coe.placement.file_form import FileForm
+from coe.placement.placement_file import FileForm
 from coe.placement.recipe_spec import MappingSpec
 
 FILES: dict[str, tuple[str, str]] = {

@@ -23,7 +23,7 @@ from coe.pictures.finding import EXTENSIONS
 from coe.pictures.photo_split import SPLIT
 from coe.placement import Bottom, Layout, Placement, PlacementFile, join, lay_out, read_bom, read_file, read_recipe
 from coe.placement.bom_join import BomJoin
-from coe.placement.file_form import FileForm
+from coe.placement.placement_file import FileForm
 from coe.strict_model import StrictModel, of_json
 
 FOLDER = "teach"
