@@ -19,6 +19,7 @@ from coe.serve.database.connecting import Database
 from coe.serve.gate import connections, image_routes, inference_routes, request_data, server
 from coe.serve.gate.connections import Connection
 from coe.serve.gate.event_feed import Feed
+from coe.serve.gate.problems import not_found
 from coe.serve.picture_folder import Receiving
 
 
@@ -178,7 +179,7 @@ def test_a_decision_at_the_last_moment_is_the_answer(served: Served, monkeypatch
     async def too_late(take_back: object) -> None:
         with served.database.writing() as connection:
             connection.exec_driver_sql("UPDATE board SET state = 'verified', verdict = 'OK'")
-        raise inference_routes.not_found("undecided board", "")
+        raise not_found("undecided board", "")
 
     monkeypatch.setattr(served.gate, "write", too_late)
     answer = served.feeder.post("/v2/models/tiny/infer", json=request)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
@@ -18,11 +19,12 @@ from coe.serve.database import fault_log
 from coe.serve.database.connecting import Database
 from coe.serve.database.database_errors import DatabaseError
 from coe.serve.database.fault_log import Fault
+from coe.serve.database.keys import Key
 from coe.serve.enums import FaultKind
 from coe.serve.gate.admissions import Admissions
 from coe.serve.gate.event_feed import Feed
 from coe.serve.gate.own_faults import DataDisk, OwnFaults
-from coe.serve.gate.waiting_places import WaitingPlaces
+from coe.serve.gate.problems import Problem, ProblemKind
 from coe.serve.picture_folder import Pictures
 from coe.serve.service_config import ServeConfig
 from coe.serve.teach.teach_work import Works
@@ -34,6 +36,31 @@ WAITING = 1000
 """How many requests may wait for events at a time, unless the server has fewer connections."""
 DRAWN = 2
 """How many requests may decode a picture at a time."""
+
+
+class WaitingPlaces:
+    """Places for requests that wait for events: `most` at a time, half of them for one key; used by one thread."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._taken: Counter[int] = Counter()
+
+    @contextmanager
+    def taken(self, key: Key | None) -> Iterator[None]:
+        """Take a place for the holder of a key; raises Problem if there is none."""
+        id = key.id if key else 0
+        if self._taken[id] >= self.most // 2 or self._taken.total() >= self.most:
+            raise Problem(
+                ProblemKind.TOO_MANY,
+                f"{self._taken[id]:,} requests of this key and {self._taken.total():,} in all wait for events",
+                "close some of them, or share one stream among many readers",
+                {"Connection": "close"},
+            )
+        self._taken[id] += 1
+        try:
+            yield
+        finally:
+            self._taken[id] -= 1
 
 
 @dataclass(eq=False)
