@@ -160,6 +160,8 @@ class Tiff(TiffImageFile):
             if "unknown pixel mode" not in str(error):  # known in one byte order alone
                 raise
             raise unsupported(str(form)) from error
+        if directory.next_pixels() > self.width * self.height:
+            raise unsupported("a TIFF whose first page is smaller than the next, as a thumbnail is")
         self.is_tiled = bool(directory.numbers(_TILES[0]))
         self.depth, self.is_inverted = form.bits[0], form.colours == _WHITE_IS_ZERO
         top = max(directory.numbers(_TOP), default=0) or _imagej_top(self.tag_v2.get(_DESCRIPTION))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -9,12 +10,15 @@ from typing import BinaryIO, ClassVar, TypeVar
 
 from PIL import TiffTags
 
+from coe.errors import ImageError
 from coe.pictures.picture_faults import damaged, truncated
 
 T = TypeVar("T")
 _MOST_ENTRIES = 10_000
 """Real pictures have dozens."""
 _DIRECTORY = 13
+_SIDES = (256, 257)
+"""The tags of width and height."""
 _NUMBERS = {1: "B", 3: "H", 4: "I", _DIRECTORY: "I", 16: "Q"}
 """How `struct` names the types of whole numbers."""
 
@@ -69,6 +73,7 @@ class Directory:
         self._big = 43 in data[2:4]
         self._tags: dict[int, tuple[int, int, int]] = {}  # tag: type, count, offset of the value
         self._entries = 0
+        self._next = 0
         self._walk(self._unpack("Q", 8) if self._big else self._unpack("I", 4), depth=0)
 
     def numbers(self, tag: int) -> tuple[int, ...]:
@@ -80,12 +85,28 @@ class Directory:
         """Return the one value of a tag, or the default; the first if there are several."""
         return next(iter(self.numbers(tag)), default)
 
+    def next_pixels(self) -> int:
+        """Return how many pixels the second page has; 0 if there is none, or if it cannot be read."""
+        inline, entry_bytes = (8, 20) if self._big else (4, 12)
+        sides = {}
+        try:
+            first = self._next + (8 if self._big else 2)
+            entries = self._unpack("Q" if self._big else "H", self._next) if self._next else 0
+            for at in range(first, first + min(entries, _MOST_ENTRIES) * entry_bytes, entry_bytes):
+                if (tag := self._unpack("H", at)) in _SIDES:
+                    sides[tag] = self._unpack(_NUMBERS[self._unpack("H", at + 2)], at + entry_bytes - inline)
+        except (ImageError, KeyError):
+            return 0
+        return math.prod(sides.values()) if len(sides) == len(_SIDES) else 0
+
     def _walk(self, start: int, depth: int) -> None:
         inline, entry_bytes = (8, 20) if self._big else (4, 12)
         entries = self._unpack("Q" if self._big else "H", start)
         first = start + (8 if self._big else 2)
         if first + entries * entry_bytes + inline > len(self._data):
             raise truncated()
+        if depth == 0:
+            self._next = self._unpack("Q" if self._big else "I", first + entries * entry_bytes)
         self._entries += entries
         if self._entries > _MOST_ENTRIES:  # directories may name each other
             raise damaged()

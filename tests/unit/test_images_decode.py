@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from thorough import THOROUGH
 
-from coe.errors import ImageError
+from coe.errors import ImageError, UnsupportedImage
 from coe.pictures import decoding
 from coe.pictures.array_images import Order
 from coe.pictures.finding import decode
@@ -353,6 +353,17 @@ def test_big_tiff_and_the_first_of_several_pages() -> None:
     assert (decode(encode("TIFF", big_tiff=True)) == SMOOTH).all()
     pages = [Image.fromarray(SMOOTH).rotate(180)]
     assert (decode(encode("TIFF", save_all=True, append_images=pages)) == SMOOTH).all()
+
+
+@pytest.mark.parametrize("big", [False, True])
+def test_a_tiff_that_begins_with_a_smaller_page_is_refused(big: bool) -> None:
+    thumbnail, whole = Image.fromarray(SMOOTH).resize((20, 16)), Image.fromarray(SMOOTH)
+    files = [io.BytesIO(), io.BytesIO()]
+    for file, pages in zip(files, ([thumbnail, whole], [whole, thumbnail]), strict=True):
+        pages[0].save(file, "TIFF", save_all=True, append_images=pages[1:], big_tiff=big)
+    with pytest.raises(UnsupportedImage, match="smaller than the next"):
+        decode(files[0].getvalue())
+    assert (decode(files[1].getvalue()) == SMOOTH).all()
 
 
 def test_directories_that_name_each_other_are_refused_at_once() -> None:
