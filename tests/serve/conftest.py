@@ -23,6 +23,7 @@ from coe.serve.bridge import outbox_relay
 from coe.serve.database.connecting import Database, open_database, sqlite_url
 from coe.serve.database.migration import migrate
 from coe.serve.service_config import ServeConfig
+from coe.serve.worker import station
 
 POSTGRESQL_VARIABLE = "COE_TEST_POSTGRESQL"
 _PROGRAMS = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
@@ -136,6 +137,15 @@ def first_database(bare_database: Database) -> Database:
             if statement.strip():
                 connection.exec_driver_sql(statement)
     return bare_database
+
+
+@pytest.fixture(scope="session", autouse=True)
+def workers_look_often() -> Iterator[None]:
+    """Let a worker that has nothing to do look for boards five times as often: tests wait for it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(station, "LOOK_S", 0.05)
+        patch.setattr(station, "GLANCE_S", 0.01)
+        yield
 
 
 @pytest.fixture
