@@ -31,6 +31,7 @@ from apps.demo.work import head_of, mark_file, photograph_lot
 from coe.board import rules
 from coe.core import Expert
 from coe.errors import StoreError
+from coe.prepare import learning
 from coe.store import kinds
 from coe.store.kinds import TrainingPlan
 from coe.store.store import Store
@@ -103,17 +104,7 @@ def build(images: Path, store: Store, *, seed: int = 1, say: Callable[[str], Non
         state = {key: value for key, value in start.items() if not shared or key.startswith("trunk")}
         save_file(state if shared else head_of(state, expert, common.labels), init)
         trained = learn(expert, LESSONS.get(name) or OF_A_BODY.get(name, OF_OTHER_BODIES), served[name], init)
-        store.put(
-            expert.weights,
-            kind=expert.kind,
-            labels=trained.labels,
-            input_size=expert.input_size,
-            state=trained.state,
-            metrics=trained.metrics,
-            learned=trained.learned,
-            unproven=trained.unproven,
-            source=mark,
-        )
+        learning.put(store, expert, trained, None, mark)
     shutil.rmtree(folder, ignore_errors=True)
     return len(board.experts)
 

@@ -21,6 +21,7 @@ from apps.demo.production import BoardPlace, shoot, write_truth
 from apps.demo.recipe import fingerprint, recipe
 from coe.board import rules
 from coe.core import Expert
+from coe.prepare import learning
 from coe.store import bodies, kinds
 from coe.store.kinds import TrainingPlan
 from coe.store.store import Store
@@ -125,17 +126,7 @@ def train_expert(name: str, folder: Path, store: Path, seed: int, quick: bool, s
     if name == BODY.id:
         save_file(trained.state, body_file(folder, seed, quick))
     else:
-        shelf.put(
-            expert.weights,
-            kind=expert.kind,
-            labels=trained.labels,
-            input_size=expert.input_size,
-            state=trained.state,
-            metrics=trained.metrics,
-            learned=trained.learned,
-            unproven=trained.unproven,
-            source=source,
-        )
+        learning.put(shelf, expert, trained, None, source)
     shutil.rmtree(place, ignore_errors=True)
     return trained.metrics
 

@@ -25,14 +25,16 @@ from coe.results.run_file import RunIdentity
 from coe.store import kinds
 from coe.store.references import References
 from coe.store.store import Store
+from experts import golden_network
 
 ALLOW = ["golden_parts"]
 OPTIONS = {"memory": "200MiB", "allow_kinds": ALLOW, "profile": None}
 
 
 @pytest.fixture
-def line_files(tmp_path: Path) -> tuple[Path, Store]:
-    """The board's file, and a store with its experts and the reference of U1."""
+def line_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Store]:
+    """The board's file, and a store with its experts, of few weights, and the reference of U1."""
+    monkeypatch.setattr(golden_network, "WIDTHS", (8, 16, 16, 16))
     board = tmp_path / "pairs.yaml"
     board.write_text(BOARD, encoding="utf-8")
     store = Store(tmp_path / "store")
