@@ -79,9 +79,9 @@ def _is_remark(line: TextLine, header: PlacementHeader) -> bool:
     return line.is_remark and not (header.columns["refdes"] > 0 and _is_row(line.text, header))
 
 
-def _csv(text: str, separator: str) -> list[str]:
-    """Return the cells of a row; none of several lines that are no such row by every rule."""
-    reader = csv.reader([text], delimiter=separator, skipinitialspace=True, strict="\n" in text)
+def _csv(text: str, separator: str, *, strict: bool = False) -> list[str]:
+    """Return the cells of a row; none if it is no such row by every rule, and has several lines or must be `strict`."""
+    reader = csv.reader([text], delimiter=separator, skipinitialspace=True, strict=strict or "\n" in text)
     try:
         return [" ".join(cell.split("\n")).strip() for cell in next(reader, [])]
     except csv.Error:
@@ -112,7 +112,7 @@ def _separated(text: str, header: PlacementHeader, widest: int) -> dict[str, str
     """Divide a line at its separators: of the ways that fit the header, the first that finds numbers where they are."""
     names, separator, line = len(header.names), header.separator or ",", text.strip()
     needed = max(header.columns[field] for field in ("refdes", *NUMBERS) if field in header.columns)
-    ways = []
+    ways = [_csv(text, separator, strict=True)]
     if len(line) > 1 and line[0] == line[-1] == '"':  # all in quotes, which may stand in a cell as well
         ways.append(re.split(rf'"\s*{re.escape(separator)}\s*"', line[1:-1]))
     ways.append(_csv(text, separator))

@@ -28,7 +28,7 @@ _DEGREES = ("", "deg", "degree", "degrees", "\u00b0", "\u00ba")
 _XML = re.compile(rb"^\s*(?:\xef\xbb\xbf)?\s*<(\?xml|openpnp)")
 _MOST_TOLD = 5
 _WIDEST = 720.0
-"""No program writes more degrees; Fuji and Panasonic count hundredths of them, Siplace tenths or thousandths."""
+"""Most angles are no wider, unless machines count hundredths of a degree (Fuji, Panasonic), tenths or thousandths."""
 _QUARTERS = 3
 
 
@@ -110,7 +110,7 @@ class _PlacementReader:
         """Raise ConfigError for angles that are hundredths or tenths of a degree, or quarter turns."""
         turns = {row.number: self._number(row, "rotation").value for row in parts if "rotation" in (row.cells or {})}
         wide = [number for number, turn in turns.items() if abs(turn) > _WIDEST]
-        if wide:
+        if 2 * len(wide) > sum(turn != 0 for turn in turns.values()):  # some few parts were turned several times
             turn = f"the rotation is {turns[wide[0]]:g}, as in parts of a degree"
             raise self._error(wide[0], f"{turn}; export it in degrees{_more(wide)}")
         if len(turns) > 1 and max(turns.values()) == _QUARTERS and set(turns.values()) <= {0, 1, 2, 3}:

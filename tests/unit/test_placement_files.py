@@ -226,7 +226,7 @@ def test_angles_in_parts_of_a_degree_or_in_quarter_turns_are_refused(turns: tupl
         parse_placements(Path("x.csv"), text.encode(), "generic", "mm")
 
 
-@pytest.mark.parametrize("turns", [("360", "-270"), ("1", "2"), ("0", "0"), ("450", "3")])
+@pytest.mark.parametrize("turns", [("360", "-270"), ("1", "2"), ("0", "0"), ("450", "3"), ("810", "90")])
 def test_angles_of_any_turn_are_degrees(turns: tuple[str, str]) -> None:
     text = "Ref,X,Y,Rot,Side\nR1,1,2,{},top\nR2,3,4,{},top\n".format(*turns)
     read = parse_placements(Path("x.csv"), text.encode(), "generic", "mm")
@@ -254,3 +254,9 @@ def test_a_file_that_is_no_list_is_named_with_the_way_out(what: str) -> None:
         parse_placements(Path("x"), OTHER_FILES[what], "generic", "mm")
     with pytest.raises(ConfigError, match=f"{what}.* as CSV"):
         parse_bom(Path("x"), OTHER_FILES[what])
+
+
+def test_a_row_with_some_cells_in_quotes_is_divided_at_its_separators() -> None:
+    text = 'Ref,X,Y,Layer,Rot,Package,Val\n"C1","1mm","2mm","Top",90,"","47u"\n"R1","3mm","4mm","Top",0,"","10"\n'
+    read = parse_placements(Path("x.csv"), text.encode(), "generic", "")
+    assert [(one.rotation_deg, one.side, one.value) for one in read] == [(90, Side.TOP, "47u"), (0, Side.TOP, "10")]
