@@ -114,7 +114,7 @@ def placed(  # noqa: PLR0913
     def make(name: str, to: Path) -> FirstBoard:
         from coe.placement.board_outline import read_outline
         from coe.placement.cad_files import read_file
-        from coe.placement.draft_recipe import plan
+        from coe.placement.draft_recipe import plan, read_form
         from coe.placement.package_sizes import LIBRARY, read_library
         from coe.placement.placement_file import FileForm, Side
 
@@ -125,7 +125,7 @@ def placed(  # noqa: PLR0913
             raise ConfigError(
                 "--side bottom, --bottom-x and --bottom-angle belong together: give all or none (docs/placements.md)"
             )
-        how = FileForm() if form is None else _read_form(form)
+        how = FileForm() if form is None else read_form(form)
         if in_pixels:
             board_seen.refuse_beside_pixels(units, outline, side, images)
             how = how.model_copy(update={"y": "down", "side": how.side or Side.TOP, "rotation": how.rotation or 0.0})
@@ -299,15 +299,3 @@ def _unusable(found: dict[Path, FoundBoard]) -> str:
         return ""
     turns = ", ".join(f"{picture.name} by {board.match.fit.turn_deg:.0f}" for picture, board in found.items())
     return f"the boards seem to lie turned otherwise, in degrees: {turns}"
-
-
-def _read_form(path: Path) -> FileForm:
-    """Read a file of the keys that `placement_file` of a recipe has; raises RulesError with file and line."""
-    from coe import strict_yaml
-    from coe.placement.placement_file import FileForm
-    from coe.strict_model import of_yaml
-
-    raw = strict_yaml.content(path, "form of placement files")
-    return of_yaml(
-        strict_yaml.parse(path, raw, "columns, sides, decimal, clockwise, y, offset, side or rotation"), FileForm
-    )

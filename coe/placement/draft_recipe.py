@@ -11,13 +11,16 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import dist
+from pathlib import Path
 
+from coe import strict_yaml
 from coe.errors import ConfigError
 from coe.placement.board_layout import Bottom
 from coe.placement.package_sizes import NamedSize, size_of
 from coe.placement.panel_split import NUMBER, ORIG
-from coe.placement.placement_file import Placement, Side
+from coe.placement.placement_file import FileForm, Placement, Side
 from coe.placement.recipe_spec import Look
+from coe.strict_model import of_yaml
 
 _FIDUCIAL = re.compile(r"fid|fd\d|fm\d", re.IGNORECASE)
 _FIDUCIAL_PACKAGE = re.compile("fiducial", re.IGNORECASE)
@@ -242,3 +245,11 @@ def pattern_of(placements: Sequence[Placement]) -> str | None:
     counts = Counter((place.refdes, place.side) for place in placements if place.refdes[-1:].isdigit())
     many = Counter(counts.values()).most_common(1)
     return ORIG if many and many[0][0] > 1 and 2 * many[0][1] > len(counts) > 1 else None
+
+
+def read_form(path: Path) -> FileForm:
+    """Read a file of the keys that `placement_file` of a recipe has; raises RulesError with file and line."""
+    raw = strict_yaml.content(path, "form of placement files")
+    return of_yaml(
+        strict_yaml.parse(path, raw, "columns, sides, decimal, clockwise, y, offset, side or rotation"), FileForm
+    )

@@ -2,7 +2,8 @@
 
 All events come through one queue to the control thread, which alone changes the decider. It runs no model and reads no
 disk. The user's code that it calls is watchers, policies and deciders: they must be quick, and what they raise ends the
-line. Whatever a user's code raises, SystemExit included, every image gets its reply.
+line. Whatever a user's code raises, SystemExit included, every image gets its reply. How the threads begin, work and
+end is one subject, whatever its length.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import torch
 
 from coe.errors import CoeError, DeviceFull, DeviceLost
 from coe.runtime.cuda import torch_driver, torch_errors
-from coe.runtime.cuda.torch_driver import TorchGraph, TorchStream
+from coe.runtime.cuda.torch_streams import TorchGraph, TorchStream
 
 
 def cuda(code, text):

@@ -1,7 +1,8 @@
 """A GPU as a device: blobs lie in device memory, are activated into each executor's weights, and run as graphs.
 
 All device memory is given out before the pools fill: executors take their memory and capture their graphs, and blobs
-get the rest of the budget. A line states at its start what the driver's context takes beside it (docs/gpu.md).
+get the rest of the budget. A line states at its start what the driver's context takes beside it (docs/gpu.md). The
+file is long because what takes memory and what gives it back stand together; each kind of memory has its own file.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """The few operations that the device needs of a GPU, by way of torch; tests fake them on the CPU.
 
-Work is put on streams and done in the order of its stream, some time after `do` has returned. A mark is a position in a
-stream. A stream or a thread that must not run early waits for the mark; a waiting stream holds up no thread.
 Memory is freed when its tensor dies. A driver is called from several threads, but only one thread at a time takes
 memory or captures graphs. No other module that a line runs calls `torch.cuda`; benchmarks read peaks there.
 """
@@ -9,12 +7,11 @@ memory or captures graphs. No other module that a line runs calls `torch.cuda`; 
 from __future__ import annotations
 
 import mmap
-import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import psutil
@@ -24,21 +21,13 @@ from coe.config import format_bytes
 from coe.errors import ConfigError, DeviceFull, first_line
 from coe.runtime.cuda.capturing import on_capture_thread
 from coe.runtime.cuda.torch_errors import NO_MEMORY, errors
+from coe.runtime.cuda.torch_streams import LAUNCHING, TorchGraph, TorchStream
 from coe.system import private_memory
 
 _WARM_UPS = 2
 """How often work runs before it is captured: libraries then choose their kernels and take their workspaces."""
-_STREAMS = 32
-"""How many streams torch has; it hands them out in turn, again and again."""
-
 _ADVICE = [getattr(mmap, name) for name in ("MADV_HUGEPAGE", "MADV_DONTFORK") if hasattr(mmap, name)]
 """For pinned memory: gigabytes are pinned sooner in large pages, and a forked child must not make the pages move."""
-
-_alone = threading.RLock()
-"""Held while a graph is captured, for all lines: meanwhile no other graph is captured and no memory is given back.
-
-Also while products outside of graphs are launched: captures and trims free the workspaces that cuBLAS works in then.
-"""
 
 
 def is_there() -> bool:
@@ -73,93 +62,6 @@ class Usage:
     def elsewhere(self) -> int:
         """Bytes that the driver's context, loaded kernels and other processes hold."""
         return self.total - self.free - self.reserved
-
-
-class TorchMark:
-    """A position in a stream: an event behind the work that was put there."""
-
-    def __init__(self, stream: torch.cuda.Stream) -> None:
-        with errors():
-            # Blocking: a thread that waits must not take a core from those that decode.
-            self.event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
-            self.event.record(stream)
-
-    def wait(self) -> None:
-        """Block the calling thread until all work before the mark is done; raises DeviceLost."""
-        with errors():
-            self.event.synchronize()
-
-    def is_past(self) -> bool:
-        """Tell whether all work before the mark is done; raises DeviceLost."""
-        with errors():
-            return bool(self.event.query())  # type: ignore[no-untyped-call]
-
-
-class TorchStream:
-    """Work in order, on a CUDA stream that no other `TorchStream` uses. Raises DeviceFull if none is left.
-
-    Streams run concurrently; each is used by one thread at a time.
-    """
-
-    _live: ClassVar[weakref.WeakValueDictionary[int, TorchStream]] = weakref.WeakValueDictionary()
-
-    def __init__(self, name: str, device: torch.device) -> None:
-        self.name = name
-        self._graphs: weakref.WeakSet[TorchGraph] = weakref.WeakSet()
-        self._pool = torch.cuda.graph_pool_handle()
-        with _alone:
-            for _ in range(_STREAMS):
-                self.raw = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-                if self.raw.cuda_stream not in self._live:
-                    break
-            else:
-                # On a shared stream, one thread's copy could end up in the graph that another thread captures.
-                raise DeviceFull(f"all of torch's {_STREAMS} streams are in use")
-            self._live[self.raw.cuda_stream] = self
-
-    def pool(self) -> torch.cuda._POOL_HANDLE:
-        """Return the memory pool of the stream's graphs; torch wants a new pool once all its graphs are gone."""
-        if not self._graphs:
-            self._pool = torch.cuda.graph_pool_handle()
-        return self._pool
-
-    def captured(self, graph: TorchGraph) -> None:
-        """Remember a graph for as long as it lives."""
-        self._graphs.add(graph)
-
-    def do(self, what: str, work: Callable[[], object], *, products: bool = False) -> None:
-        """Put work on the stream; `what` is for logs. Raises DeviceFull, DeviceLost.
-
-        Work outside of graphs that multiplies matrices says so by `products`: it is put there while nobody captures or
-        trims, because these free the workspaces of all threads.
-        """
-        with (
-            _alone if products else nullcontext(),
-            errors(),
-            torch.cuda.stream(self.raw),
-            torch.inference_mode(),
-        ):
-            work()
-
-    def wait(self, mark: TorchMark) -> None:
-        """Let all later work of this stream wait for a mark of another stream."""
-        with errors():
-            self.raw.wait_event(mark.event)
-
-    def mark(self) -> TorchMark:
-        """Set a mark behind all work that was put on the stream so far."""
-        return TorchMark(self.raw)
-
-
-class TorchGraph:
-    """Work that was captured once and is repeated by one launch; every replay overwrites its `outputs`."""
-
-    def __init__(self, graph: torch.cuda.CUDAGraph, outputs: Any) -> None:
-        self._graph, self.outputs = graph, outputs
-
-    def replay(self) -> None:
-        """Repeat the work, on the stream that it was captured on, from within `TorchStream.do`."""
-        self._graph.replay()
 
 
 class TorchDriver:
@@ -245,7 +147,7 @@ class TorchDriver:
         return on_capture_thread(lambda: self._captured(what, stream, work), searches=self._search_kernels)
 
     def _captured(self, what: str, stream: TorchStream, work: Callable[[], Any]) -> TorchGraph:
-        with _alone, errors(), torch.cuda.device(self.device), _workspaces():
+        with LAUNCHING, errors(), torch.cuda.device(self.device), _workspaces():
             # The tensors that the work reads may have been made on the default stream.
             stream.raw.wait_stream(torch.cuda.current_stream())
             with _searching(self._search_kernels):
@@ -272,7 +174,7 @@ class TorchDriver:
 
         Work of others in the process may have left some; the next capture would free them, in the midst of a measuring.
         """
-        with _alone, errors():
+        with LAUNCHING, errors():
             torch._C._cuda_clearCublasWorkspaces()
             torch.cuda.empty_cache()
 

@@ -1,6 +1,7 @@
 """The tables. A change here comes with a migration; a test compares the two.
 
-Columns that end in `_us` are times, UTC microseconds. Enumerations are stored as their words.
+Columns that end in `_us` are times, UTC microseconds. Enumerations are stored as their words. All tables stand in one
+file, because they refer to each other.
 """
 
 from __future__ import annotations
