@@ -38,21 +38,6 @@ def write_atomically(path: Path, parts: Iterable[str], *, mode: int = 0o666) -> 
         file.writelines(part.encode("utf-8", "backslashreplace") for part in parts)
 
 
-def why_not(path: Path) -> str | None:
-    """Return why no file can be written at a path, as the words after its name in a sentence; None if none is known."""
-    if os.path.isdir(path):
-        return "is a folder"
-    if not os.path.isdir(path.parent):
-        return f"cannot be written: there is no folder {path.parent}"
-    try:
-        path.lstat()
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:  # too long a name, or a NUL in it
-        return f"cannot be written: {getattr(error, 'strerror', None) or error}"
-    return None
-
-
 @contextmanager
 def replacing(path: Path, *, mode: int = 0o666) -> Iterator[BinaryIO]:
     """Give a temporary file to write, with this mode less the umask. It replaces `path` once it is whole on the disk.

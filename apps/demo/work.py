@@ -25,7 +25,7 @@ from coe.prepare import learning
 from coe.store import bodies, kinds
 from coe.store.kinds import TrainingPlan
 from coe.store.store import Store
-from coe.store.weights_file import load_tensors
+from coe.store.tensor_files import load_tensors
 
 BOARD = "demo"
 

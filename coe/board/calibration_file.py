@@ -14,7 +14,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, cast
 
-import yaml
 from pydantic import Field
 
 from coe import strict_yaml
@@ -27,10 +26,6 @@ from coe.strict_yaml import KeyPath, YamlDocument
 
 _SUFFIX = ".calibration.yaml"
 _CALIBRATION = re.compile(r"\.calibration\.ya?ml$", re.IGNORECASE)
-_HEAD = """\
-# Written by `coe-experts calibrate`; it counts in the place of what {board} states of these experts.
-# To go back to the board file, take an expert out, or delete this file.
-"""
 _Count = Annotated[int, Field(ge=0)]
 
 
@@ -149,11 +144,6 @@ def parse(board: Path, raw: bytes) -> YamlDocument:
     return strict_yaml.parse(board.with_name(board.stem + _SUFFIX), raw, "board and experts")
 
 
-def entries(board: Path, raw: bytes) -> dict[str, CalibratedExpert]:
-    """Return the entries of a board file's calibration from its bytes; raises RulesError with file and line."""
-    return dict(of_yaml(parse(board, raw), BoardCalibration).experts)
-
-
 def laid_over(board: BoardSpec, name: str, document: YamlDocument) -> BoardSpec:
     """Return a board, whose file has this name, with its calibration; raises RulesError for one that does not fit."""
     calibration = of_yaml(document, BoardCalibration)
@@ -182,10 +172,3 @@ def _check_labels(document: YamlDocument, place: KeyPath, scores: Iterable[str],
         if label not in labels:
             why = f"'{label}' is not a label of '{place[1]}'{did_you_mean(label, labels)}; mend the entry, or take it"
             raise document.error((*place, label), f"{why} out")
-
-
-def text(board: Path, calibration: BoardCalibration) -> str:
-    """Return the text of the calibration file of a board file."""
-    data = calibration.model_dump(mode="json", exclude_defaults=True)
-    head = _HEAD.format(board=board.resolve().name)
-    return head + yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=120)

@@ -15,7 +15,7 @@ from coe.board.rules import Rules
 from coe.board.steps import Component, Step, labels_of
 from coe.core import NOTHING, Expert, Verdict
 from coe.errors import ConfigError, did_you_mean
-from coe.pictures import photo_split, photographs
+from coe.pictures import photographs, split_making
 from coe.pictures.formats import EXTENSIONS
 from coe.pictures.label_folders import BAD, GOOD, letters
 from coe.pictures.photo_split import Purpose
@@ -160,7 +160,7 @@ def read(
     found = photographs.find(root, names, labels, strict=False)
     if any(photograph.component for photograph in found) and composed(root.resolve().name) not in names:
         found = _of_components(root, found, board)
-    learned = photo_split.of_purpose(root, found, Purpose.LEARN)
+    learned = split_making.of_purpose(root, found, Purpose.LEARN)
     return _Meaning(expert, board, own, good_only=good_only).of_all(root, learned)
 
 

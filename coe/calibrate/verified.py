@@ -16,7 +16,7 @@ from coe.board import photo_labels
 from coe.board.steps import Component
 from coe.core import NOTHING, Expert
 from coe.errors import ConfigError, did_you_mean
-from coe.pictures import photo_split, photographs
+from coe.pictures import photographs, split_making
 from coe.pictures.finding import TABLE
 from coe.pictures.image_table import checksum_of, file_at, leaves, read_rows, reference_at
 from coe.pictures.photo_split import Purpose
@@ -91,7 +91,7 @@ def find(
         elif source.is_dir():
             verified = _walked(source, experts, components or {}, alone)
             if purpose is not None:
-                verified = photo_split.of_purpose(source, verified, purpose)
+                verified = split_making.of_purpose(source, verified, purpose)
         else:
             raise ConfigError(f"{source}: there is no such folder or table; {LAYOUTS}")
     except OSError as error:

@@ -18,8 +18,9 @@ from coe.board import calibration_file, rules
 from coe.cli.common import err, out, point_out
 from coe.cli.console import Progress, words
 from coe.cli.options import AllowKindOption, StoreOption
+from coe.cli.tool_options import why_not
 from coe.errors import ConfigError, StoreError, sentence_of
-from coe.files import TEMPORARY, DiskFull, alone, is_full, why_not
+from coe.files import TEMPORARY, DiskFull, alone, is_full
 from coe.inspector import weights_used
 from coe.prepare import verification
 from coe.spelling import by_spelling

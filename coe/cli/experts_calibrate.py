@@ -17,6 +17,7 @@ from coe.board import calibration_file, rules
 from coe.board.board_spec import BoardSpec, StatedScores
 from coe.board.calibration_file import BoardCalibration, CalibratedExpert
 from coe.board.rules import Rules
+from coe.calibrate import calibration_text
 from coe.cli.common import Exit, complain, err, out, point_out, wide
 from coe.cli.console import table_of
 from coe.cli.options import AllowKindOption, StoreOption
@@ -240,7 +241,7 @@ def put(board: Rules, outcomes: Sequence[ExpertCalibration], *, write: bool) -> 
     raw, old = strict_yaml.content(board.path), calibration_file.content(board.path)
     before = rules.of_bytes(board.path, raw, old)
     spec = of_yaml(strict_yaml.parse(board.path, raw), BoardSpec)
-    entries = calibration_file.entries(board.path, old) if old is not None else {}
+    entries = calibration_text.entries(board.path, old) if old is not None else {}
     changed: dict[str, CalibratedExpert] = {}
     for outcome in outcomes:
         id = outcome.answers.expert.id
@@ -252,7 +253,7 @@ def put(board: Rules, outcomes: Sequence[ExpertCalibration], *, write: bool) -> 
     if not changed:
         err.print("no expert was calibrated")
         return
-    new = calibration_file.text(board.path, BoardCalibration(board=spec.board, experts={**entries, **changed}))
+    new = calibration_text.text(board.path, BoardCalibration(board=spec.board, experts={**entries, **changed}))
     _tell_scores_of_steps(before, rules.of_bytes(board.path, raw, new.encode()), changed)
     path = calibration_file.path_for(board.path)
     if write:

@@ -23,7 +23,7 @@ from coe.cli.tool_options import InputOption, SeedOption, words_of
 from coe.core import Expert
 from coe.errors import CoeError, ConfigError
 from coe.files import replacing, writing
-from coe.pictures import photo_split, photographs
+from coe.pictures import photographs, split_making
 from coe.pictures.label_folders import BAD, GOOD, letters
 from coe.pictures.photo_split import Purpose
 from coe.pictures.photographs import LAYOUT, LabelledPhotograph, Photograph
@@ -146,7 +146,7 @@ def _parts_of(root: Path) -> dict[str, list[LabelledPhotograph]]:
         raise ConfigError(f"'{root}' holds {loose[0]} beside the folders of components; expected {LAYOUT}")
     photographs.expect_decided(root, found)
     parts: dict[str, list[LabelledPhotograph]] = {}
-    for one in photo_split.of_purpose(root, found, Purpose.LEARN):
+    for one in split_making.of_purpose(root, found, Purpose.LEARN):
         parts.setdefault(one.component, []).append(_labelled(one))
     if not parts:
         raise ConfigError(f"'{root}' holds no pictures; expected {LAYOUT}")

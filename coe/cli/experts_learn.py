@@ -27,7 +27,7 @@ from coe.cli.options import AllowKindOption, StoreOption
 from coe.cli.tool_options import SeedOption
 from coe.core import Expert
 from coe.errors import ConfigError, ImageError
-from coe.pictures import photo_split
+from coe.pictures import split_making
 from coe.pictures.photo_split import Purpose, Split
 from coe.prepare import backbones, learning
 from coe.results import marks, records, run_file
@@ -186,10 +186,10 @@ class _Lesson:
         unseen = lessons.without(own, known or ())
         is_split = Split.beside(self._plan.data) is not None
         # Without knowledge of what the expert in use learned from, no photograph is a fair test of it.
-        test = tuple(photo_split.of_purpose(self._plan.data, unseen, Purpose.TEST)) if is_split and unseen else unseen
+        test = tuple(split_making.of_purpose(self._plan.data, unseen, Purpose.TEST)) if is_split and unseen else unseen
         test = test if known is not None else ()
         study = (
-            photo_split.of_purpose(self._plan.data, own, Purpose.LEARN)
+            split_making.of_purpose(self._plan.data, own, Purpose.LEARN)
             if is_split
             else lessons.without(own, [one.name for one in test])
         )

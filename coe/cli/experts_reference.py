@@ -17,7 +17,7 @@ from coe.cli.common import Exit, complain, err, out, wide
 from coe.cli.console import styled, table_of
 from coe.cli.options import StoreOption
 from coe.errors import CoeError, ConfigError, ImageError, StoreError, did_you_mean
-from coe.pictures import finding, photo_split
+from coe.pictures import finding, split_making
 from coe.pictures.finding import FoundImage
 from coe.pictures.image_source import ImageSource
 from coe.pictures.photo_split import Purpose
@@ -80,7 +80,7 @@ def reference(
             trouble = True
         elif item.component in wanted and photo_labels.is_good(loaded, item.component, item.label):
             good.append(item)
-    for item in photo_split.of_purpose(images_at, good, Purpose.LEARN) if images_at.is_dir() else good:
+    for item in split_making.of_purpose(images_at, good, Purpose.LEARN) if images_at.is_dir() else good:
         by_id.setdefault(wanted[item.component], []).append(item)
     references = References(Store(store))
     for id, given in by_id.items():

@@ -21,6 +21,7 @@ from coe.inspector.line_arguments import LineArguments
 from coe.inspector.line_options import LineOptions
 from coe.inspector.option import Door
 from coe.inspector.profile import BoardProfile, Fingerprint, KindProfile, Profile
+from coe.profiler import profile_file
 
 if TYPE_CHECKING:
     from coe.profiler.site import ProfiledSite
@@ -120,7 +121,7 @@ def _profiled(site: ProfiledSite, place: Path, *, quick: bool, faithful: int | N
     from coe.profiler import other_load, profiling
 
     # Checked now rather than after ten minutes.
-    profile.writable(place)
+    profile_file.writable(place)
     columns = (
         words("{task.description}", "bold"),
         BarColumn(bar_width=24),
@@ -174,7 +175,7 @@ def _profiled(site: ProfiledSite, place: Path, *, quick: bool, faithful: int | N
         chosen = chosen.model_copy(update={"reasons": (*chosen.reasons, again)})
         board = done.boards[site.board.board].model_copy(update={"chosen": chosen})
         done = done.model_copy(update={"boards": {**done.boards, board.board: board}})
-        profile.save(done, place)
+        profile_file.save(done, place)
     return done
 
 

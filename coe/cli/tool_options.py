@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,7 +11,6 @@ import typer
 
 from coe import config
 from coe.errors import ConfigError
-from coe.files import why_not
 
 if TYPE_CHECKING:
     from coe.board.rules import Rules
@@ -70,3 +70,18 @@ def pictures_of(board: Rules, images_at: Path) -> list[Picture]:
     if not items:
         raise ConfigError(f"{images_at} holds no image of a component of board '{board.board}'")
     return [picture for picture in source.feed(items, None) if isinstance(picture, Picture)]
+
+
+def why_not(path: Path) -> str | None:
+    """Return why no file can be written at a path, as the words after its name in a sentence; None if none is known."""
+    if os.path.isdir(path):
+        return "is a folder"
+    if not os.path.isdir(path.parent):
+        return f"cannot be written: there is no folder {path.parent}"
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:  # too long a name, or a NUL in it
+        return f"cannot be written: {getattr(error, 'strerror', None) or error}"
+    return None

@@ -15,7 +15,6 @@ from pydantic import Field, ValidationError
 
 from coe import config, system, versions
 from coe.errors import ConfigError
-from coe.files import write_atomically
 from coe.runtime.cost_fit import LatencyLine
 from coe.store.manifest import Agreement
 from coe.strict_model import Bytes, Count, Seconds, Share, Speed, StrictModel
@@ -207,22 +206,6 @@ def place() -> Path:
         raise ConfigError(
             f"this user has no home folder where a profile could lie; name a file with ${config.PROFILE_VARIABLE}"
         ) from None
-
-
-def writable(path: Path) -> None:
-    """Make the folder of a profile; raises ConfigError if the profile cannot be written there."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"{path.parent} cannot be made: {error.strerror}; name another place with --out") from None
-    if path.is_dir() or not os.access(path.parent, os.W_OK):
-        raise ConfigError(f"{path} cannot be written; name another place with --out")
-
-
-def save(profile: Profile, path: Path) -> None:
-    """Write a profile, whole or not at all; raises NotWritten."""
-    writable(path)
-    write_atomically(path, [profile.model_dump_json(indent=1) + "\n"])
 
 
 def load(path: Path) -> Profile:

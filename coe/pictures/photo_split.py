@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from coe.errors import ConfigError
 from coe.pictures.image_table import read_rows
@@ -34,9 +34,6 @@ class HasPath(Protocol):
     @property
     def path(self) -> Path:
         """The path of the picture."""
-
-
-P = TypeVar("P", bound=HasPath)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,28 +67,6 @@ class Split:
         return composed(
             place.relative_to(self.root).as_posix() if place.is_relative_to(self.root) else place.as_posix()
         )
-
-
-def of_purpose(folder: Path, pictures: Sequence[P], purpose: Purpose) -> list[P]:
-    """Return the pictures of a folder of photographs that are for a purpose; all of them without a split.
-
-    Raises ConfigError for pictures that the split does not name, and if none is for it.
-    """
-    split = Split.beside(folder)
-    if split is None:
-        return list(pictures)
-    names = [split.name_of(picture.path) for picture in pictures]
-    if new := [name for name in names if name not in split.rows]:
-        more = f" and {len(new) - SHOWN} more" if len(new) > SHOWN else ""
-        raise ConfigError(
-            f"{split.root / SPLIT} does not say what {', '.join(new[:SHOWN])}{more} "
-            f"{'is' if len(new) == 1 else 'are'} for; run `coe-experts split {split.root}`, which leaves the others as "
-            "they are"
-        )
-    chosen = [one for one, name in zip(pictures, names, strict=True) if split.rows[name].purpose is purpose]
-    if pictures and not chosen:
-        raise ConfigError(f"{split.root / SPLIT}: none of these {len(pictures)} pictures is to {purpose}")
-    return chosen
 
 
 def learned_among(folder: Path, pictures: Sequence[HasPath]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Making `split.csv` of a folder of photographs, so that each picture is to learn from, to verify with, or to test on.
+"""Dividing photographs by `split.csv`, and making that file: each is to learn from, to verify with, or to test on.
 
 Pictures of one part stay together, and what the file says of a picture stays, however many pictures are added.
 """
@@ -13,14 +13,17 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
+from typing import TypeVar
 
 from coe.errors import ConfigError
 from coe.files import write_atomically
 from coe.pictures.found_image import natural
 from coe.pictures.label_folders import GOOD, letters
-from coe.pictures.photo_split import COLUMNS, SHOWN, SPLIT, Purpose, Split, SplitRow
+from coe.pictures.photo_split import COLUMNS, SHOWN, SPLIT, HasPath, Purpose, Split, SplitRow
 from coe.pictures.photographs import Photograph
 from coe.spelling import composed
+
+P = TypeVar("P", bound=HasPath)
 
 
 def write(split: Split) -> None:
@@ -32,6 +35,28 @@ def write(split: Split) -> None:
         (name, split.rows[name].group, split.rows[name].purpose) for name in sorted(split.rows, key=natural)
     )
     write_atomically(split.root / SPLIT, [text.getvalue()])
+
+
+def of_purpose(folder: Path, pictures: Sequence[P], purpose: Purpose) -> list[P]:
+    """Return the pictures of a folder of photographs that are for a purpose; all of them without a split.
+
+    Raises ConfigError for pictures that the split does not name, and if none is for it.
+    """
+    split = Split.beside(folder)
+    if split is None:
+        return list(pictures)
+    names = [split.name_of(picture.path) for picture in pictures]
+    if new := [name for name in names if name not in split.rows]:
+        more = f" and {len(new) - SHOWN} more" if len(new) > SHOWN else ""
+        raise ConfigError(
+            f"{split.root / SPLIT} does not say what {', '.join(new[:SHOWN])}{more} "
+            f"{'is' if len(new) == 1 else 'are'} for; run `coe-experts split {split.root}`, which leaves the others as "
+            "they are"
+        )
+    chosen = [one for one, name in zip(pictures, names, strict=True) if split.rows[name].purpose is purpose]
+    if pictures and not chosen:
+        raise ConfigError(f"{split.root / SPLIT}: none of these {len(pictures)} pictures is to {purpose}")
+    return chosen
 
 
 def extended(

@@ -19,7 +19,7 @@ from coe.runtime.processor import has_bf16
 from coe.runtime.trial import Trial, opened, warmed
 from coe.store.kinds import Image, Kind, ModuleKind
 from coe.store.skeletons import bare_skeleton
-from coe.store.weights_file import load_tensors
+from coe.store.tensor_files import load_tensors
 
 _FAR = 1e-2
 """An export may differ from torch by this share of 1 + the largest number that torch gives."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from coe.errors import ConfigError
 from coe.inspector import profile
 from coe.inspector.profile import BoardProfile, Fingerprint, KindProfile, Profile
+from coe.profiler import profile_file
 from coe.profiler.measure import Target
 
 
@@ -48,13 +49,13 @@ class Draft:
     def finish(self, board: BoardProfile) -> Profile:
         """Add a board's part and write the profile, whole or not at all; raises NotWritten."""
         done = self.profile.model_copy(update={"made": _now(), "boards": {**self.profile.boards, board.board: board}})
-        profile.save(done, self._place)
+        profile_file.save(done, self._place)
         self._partial.unlink(missing_ok=True)
         return done
 
     def _keep(self, changed: Profile) -> None:
         self.profile = changed
-        profile.save(changed, self._partial)
+        profile_file.save(changed, self._partial)
 
     def _start(self, say: Callable[[str], None]) -> Profile:
         now = Fingerprint.here()

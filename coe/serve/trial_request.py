@@ -8,9 +8,9 @@ from typing import Annotated
 from pydantic import Field
 
 from coe import strict_yaml
-from coe.board import calibration_file
 from coe.board.board_spec import BoardSpec, StatedScores
 from coe.board.calibration_file import BoardCalibration, CalibratedExpert
+from coe.calibrate import calibration_text
 from coe.core import NOTHING
 from coe.errors import RulesError, did_you_mean
 from coe.serve.recipe_content import RecipeContent
@@ -49,7 +49,7 @@ def tried(name: str, content: RecipeContent, scores: dict[str, TriedScores]) -> 
         return content
     path = Path(f"{name}.yaml")
     spec = of_yaml(strict_yaml.parse(path, content.rules.encode()), BoardSpec)
-    entries = calibration_file.entries(path, content.calibration.encode()) if content.calibration else {}
+    entries = calibration_text.entries(path, content.calibration.encode()) if content.calibration else {}
     for expert, changed in scores.items():
         if expert not in spec.experts:
             raise RulesError(f"'{expert}' is not an expert of recipe '{name}'{did_you_mean(expert, spec.experts)}")
@@ -66,7 +66,7 @@ def tried(name: str, content: RecipeContent, scores: dict[str, TriedScores]) -> 
             ignore_under=before.ignore_under | changed.ignore_under,
             stated=stated,
         )
-    text = calibration_file.text(path, BoardCalibration(experts=entries, board=spec.board))
+    text = calibration_text.text(path, BoardCalibration(experts=entries, board=spec.board))
     found = content.model_copy(update={"calibration": text})
     found.board(name)
     return found

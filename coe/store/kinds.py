@@ -29,7 +29,7 @@ from coe.store.runnable_kinds import (
     SessionKind,
     check_experts,
 )
-from coe.store.weights_file import load_tensors
+from coe.store.tensor_files import load_tensors
 
 if TYPE_CHECKING:
     import onnx

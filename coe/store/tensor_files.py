@@ -1,4 +1,4 @@
-"""Files of tensors, written whole or not at all."""
+"""Files of tensors: read into memory whole, and written whole or not at all."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 import xxhash
 
-from coe import system
+from coe import regular, system
+from coe.errors import StoreError
 from coe.files import TEMPORARY, replacing
 from coe.store import safetensors_header
 from coe.store.blob_format import Identity
 from coe.store.manifest import StoredFile
-from coe.store.weights_file import SUFFIX, holds
+from coe.store.weights_file import SUFFIX, holds, reason
 
 if TYPE_CHECKING:
     import torch
@@ -70,3 +71,15 @@ def link(source: Path, target: Path) -> None:
     system.replace(temporary, target)
     # If both names are links to the same file, the rename does nothing and leaves both.
     temporary.unlink(missing_ok=True)
+
+
+def load_tensors(path: Path) -> dict[str, torch.Tensor]:
+    """Read a safetensors file; raises StoreError for any other file, also a pickle with that suffix."""
+    import safetensors.torch
+
+    try:
+        # A pipe or a device would keep the library waiting.
+        with regular.opened(path):
+            return safetensors.torch.load_file(path)
+    except (safetensors.SafetensorError, OSError, ValueError) as error:
+        raise StoreError(f"{path}: not a safetensors file ({reason(error)})") from error

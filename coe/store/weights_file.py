@@ -16,7 +16,7 @@ from coe.store.manifest import Manifest, StoredFile
 from coe.store.safetensors_header import SafetensorsHeader
 
 if TYPE_CHECKING:
-    import torch
+    pass
 
 SUFFIX = ".safetensors"
 BLOB_SUFFIX = ".blob.safetensors"
@@ -90,18 +90,6 @@ def holds(path: Path, data: bytes) -> bool:
         return checksum(path) == xxhash.xxh3_128_hexdigest(data)
     except OSError:
         return False
-
-
-def load_tensors(path: Path) -> dict[str, torch.Tensor]:
-    """Read a safetensors file; raises StoreError for any other file, also a pickle with that suffix."""
-    import safetensors.torch
-
-    try:
-        # A pipe or a device would keep the library waiting.
-        with regular.opened(path):
-            return safetensors.torch.load_file(path)
-    except (safetensors.SafetensorError, OSError, ValueError) as error:
-        raise StoreError(f"{path}: not a safetensors file ({reason(error)})") from error
 
 
 def reason(error: BaseException) -> str:

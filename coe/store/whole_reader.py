@@ -10,8 +10,8 @@ from coe.store import manifest as manifests
 from coe.store.learned import LearnedPictures
 from coe.store.manifest import Manifest
 from coe.store.store_reader import MANIFEST, StoreReader, reading
+from coe.store.tensor_files import load_tensors
 from coe.store.version_history import VersionHistory
-from coe.store.weights_file import load_tensors
 
 if TYPE_CHECKING:
     import torch

@@ -17,7 +17,7 @@ from coe.board import calibration_file, rules
 from coe.board.board_spec import StatedScores
 from coe.board.calibration_file import BoardCalibration, CalibratedExpert
 from coe.board.scores import adjusted, honest
-from coe.calibrate import verified
+from coe.calibrate import calibration_text, verified
 from coe.calibrate.answers import BoardExperts, ExpertAnswers, LabelledFinding
 from coe.calibrate.calibration import ExpertCalibration, calibrate, unreached, warnings
 from coe.calibrate.draw_thresholds import draw
@@ -318,7 +318,7 @@ components: {R1: {inspect: seen}}
 def _passed(answers: ExpertAnswers, scores: StatedScores) -> tuple[int, int]:
     """Return how many bad and how many good pictures a board with these scores lets pass."""
     entry = CalibratedExpert(**dict(scores))
-    over = calibration_file.text(Path("b.yaml"), BoardCalibration(board="b", experts={"seen": entry}))
+    over = calibration_text.text(Path("b.yaml"), BoardCalibration(board="b", experts={"seen": entry}))
     board = rules.of_bytes(Path("b.yaml"), SEEN, over.encode())
     root, expert = board.components["R1"].root, board.experts["seen"]
     passed = [
@@ -492,7 +492,7 @@ def test_a_calibration_is_written_beside_the_board_file_which_stays_as_it_is(lam
     assert (said.status, lamp_board.read_bytes()) == (0, before), said.err
     assert all(word in said.words for word in ("`min_score` of U2", "`min_scores` of U1"))
     assert str(path) in said.out
-    entry = calibration_file.entries(lamp_board, path.read_bytes())["lamp"]
+    entry = calibration_text.entries(lamp_board, path.read_bytes())["lamp"]
     origin = entry.origin
     assert origin is not None
     assert (origin.pictures, origin.proven, origin.threshold) == (80, True, entry.min_scores["bright"])
@@ -518,7 +518,7 @@ def test_a_calibration_that_does_not_fit_is_not_passed_over(lamp_board: Path, ru
 def test_calibrations_that_end_at_the_same_time_write_one_after_the_other(
     lamp_board: Path, run: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text, free = calibration_file.text, []
+    text, free = calibration_text.text, []
 
     def noted(board: Path, calibration: BoardCalibration) -> str:
         free.append(FolderLock.take(board.parent, wait=False))

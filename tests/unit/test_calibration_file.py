@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from coe.board import calibration_file, rules
 from coe.board.board_spec import StatedScores
 from coe.board.calibration_file import BoardCalibration, CalibratedExpert
+from coe.calibrate import calibration_text
 from coe.errors import RulesError
 
 BOARD = """\
@@ -151,9 +152,9 @@ def test_calibrations_of_other_boards_in_the_folder_are_let_alone(board: Path, t
 def test_a_calibration_that_is_cut_short_is_refused(board: Path) -> None:
     raw = calibration_file.content(board)
     assert raw is not None
-    written = BoardCalibration(board="hall7", experts=calibration_file.entries(board, raw))
-    whole = calibration_file.text(board, written)
-    assert calibration_file.entries(board, whole.encode()) == written.experts
+    written = BoardCalibration(board="hall7", experts=calibration_text.entries(board, raw))
+    whole = calibration_text.text(board, written)
+    assert calibration_text.entries(board, whole.encode()) == written.experts
     for length in range(len(whole.rstrip())):
         calibration_file.path_for(board).write_text(whole[:length])
         with pytest.raises(RulesError):
@@ -191,7 +192,7 @@ scores = st.dictionaries(st.sampled_from(["ok", "bad", "none"]), st.floats(0, 1)
 def test_what_is_written_is_read_again(temperature: float, least: dict[str, float]) -> None:
     stated = StatedScores(min_scores={"ok": 0.5, "bad": 0.1})
     entry = CalibratedExpert(temperature=temperature, min_scores=least, stated=stated)
-    written = calibration_file.text(
+    written = calibration_text.text(
         Path("hall7.yaml"), BoardCalibration(board="hall7", experts={"body": entry})
     ).encode()
     loaded = rules.of_bytes(Path("hall7.yaml"), BOARD.encode(), written)

@@ -15,6 +15,7 @@ from tiny_line import Call, Said
 
 from coe import Inspector
 from coe.board import calibration_file, rules
+from coe.calibrate import calibration_text
 from coe.cli import experts_command
 from coe.core import Expert, Finding, Request, Result, Verdict
 from coe.errors import ConfigError, StoreError
@@ -416,7 +417,7 @@ def test_bad_pictures_calibrate_and_evaluate_it(call: Call, tmp_path: Path, lear
 
     calibrated = said("calibrate", "verified", "--escapes", "0.25", "--write")
     assert calibrated.status == 0, calibrated.err
-    entry = calibration_file.entries(board, calibration_file.path_for(board).read_bytes())["eye"]
+    entry = calibration_text.entries(board, calibration_file.path_for(board).read_bytes())["eye"]
     assert entry.origin is not None
     assert (entry.origin.pictures, entry.origin.escapes.events, entry.origin.proven) == (24, 0, True)
     evaluated = said("evaluate", "others")

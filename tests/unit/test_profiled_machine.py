@@ -11,7 +11,6 @@ import pytest
 from coe.board import rules
 from coe.board.rules import Rules
 from coe.errors import ConfigError
-from coe.inspector import profile
 from coe.inspector.profile import Fingerprint, KindProfile, Profile
 from coe.lab import seeded_rows
 from coe.lab.contenders import contender
@@ -19,6 +18,7 @@ from coe.lab.profiled_machine import ProfiledMachine, machine_named
 from coe.lab.rows import Heading, Latencies, Row, row
 from coe.lab.simulated import simulated_run
 from coe.lab.workloads.workload import synthetic
+from coe.profiler import profile_file
 from coe.profiler.site import KnownMemory, ProfiledSite
 from coe.profiler.tune import Search, Setup
 from coe.results.metrics import Recorder
@@ -70,7 +70,7 @@ def searched(board: Rules, store: Path) -> Search:
 def stored(search: Search, place: Path, executors: int = 2) -> tuple[Setup, float]:
     """Write the profile that a search with so many executors ends with; return its configuration and throughput."""
     best = search.choose({"cpu": executors})[0]
-    profile.save(search.profile.model_copy(update={"boards": {best.board: best}}), place)
+    profile_file.save(search.profile.model_copy(update={"boards": {best.board: best}}), place)
     return Setup(search, best.chosen.executors), best.chosen.images_per_s
 
 

@@ -13,6 +13,7 @@ from coe.inspector import profile
 from coe.inspector.line_options import AUTO, LineOptions
 from coe.inspector.profile import BoardProfile, Chosen, Fingerprint, KindProfile, Profile
 from coe.inspector.settings import Settings, settle
+from coe.profiler import profile_file
 from coe.runtime.cost_fit import LatencyLine
 from coe.testing import rules_from
 
@@ -155,7 +156,7 @@ def test_a_board_that_has_changed_is_said_to_have(board: Rules) -> None:
 def test_a_profile_of_another_machine_is_passed_over_with_a_warning(board: Rules, tmp_path, monkeypatch) -> None:
     path = tmp_path / "profile.json"
     machine = Fingerprint.here().model_copy(update={"cores": 99})
-    profile.save(made_for(board, machine=machine), path)
+    profile_file.save(made_for(board, machine=machine), path)
     monkeypatch.setenv(config.PROFILE_VARIABLE, str(path))
     said: list[str] = []
     assert settled(board, AUTO, said).profile is None
@@ -189,17 +190,17 @@ def test_a_profile_that_cannot_be_used_is_said_to_be_so(board: Rules, tmp_path, 
 def test_a_profile_is_read_back_as_it_was_written(board: Rules, tmp_path) -> None:
     path = tmp_path / "new" / "profile.json"
     known = made_for(board)
-    profile.save(known, path)
+    profile_file.save(known, path)
     assert profile.load(path) == known
     assert os.listdir(path.parent) == ["profile.json"]
 
 
 def test_where_nothing_may_be_written_is_found_out_before(tmp_path) -> None:
     with pytest.raises(ConfigError, match="cannot be written; name another place with --out"):
-        profile.writable(tmp_path)
+        profile_file.writable(tmp_path)
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="cannot be made"):
-        profile.writable(tmp_path / "file" / "profile.json")
+        profile_file.writable(tmp_path / "file" / "profile.json")
 
 
 def test_the_place_is_the_users_data_folder(monkeypatch, tmp_path) -> None:

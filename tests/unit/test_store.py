@@ -17,7 +17,8 @@ from coe.errors import StoreError
 from coe.store.manifest import Manifest
 from coe.store.store import Store
 from coe.store.store_reader import MANIFEST
-from coe.store.weights_file import checksum, load_tensors
+from coe.store.tensor_files import load_tensors
+from coe.store.weights_file import checksum
 
 STATE = {"weight": torch.arange(6.0).reshape(2, 3), "bias": torch.ones(2, dtype=torch.float16)}
 

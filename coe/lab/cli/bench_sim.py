@@ -17,10 +17,9 @@ from coe import config
 from coe.cli.common import err
 from coe.cli.console import Progress
 from coe.cli.options import MaxWaitOption, WithinOption, seconds
-from coe.cli.tool_options import JsonOption, check_json, words_of
+from coe.cli.tool_options import JsonOption, check_json, why_not, words_of
 from coe.core import FULL
 from coe.errors import ConfigError
-from coe.files import why_not
 from coe.lab import preset
 from coe.lab.cli import bench_boxes, bench_out
 from coe.lab.cli.bench_circumstances import (

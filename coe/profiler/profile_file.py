@@ -1,0 +1,26 @@
+"""Writing the profile of a machine, whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from coe.errors import ConfigError
+from coe.files import write_atomically
+from coe.inspector.profile import Profile
+
+
+def writable(path: Path) -> None:
+    """Make the folder of a profile; raises ConfigError if the profile cannot be written there."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{path.parent} cannot be made: {error.strerror}; name another place with --out") from None
+    if path.is_dir() or not os.access(path.parent, os.W_OK):
+        raise ConfigError(f"{path} cannot be written; name another place with --out")
+
+
+def save(profile: Profile, path: Path) -> None:
+    """Write a profile, whole or not at all; raises NotWritten."""
+    writable(path)
+    write_atomically(path, [profile.model_dump_json(indent=1) + "\n"])
