@@ -524,7 +524,7 @@ def test_calibrations_that_end_at_the_same_time_write_one_after_the_other(
         free.append(FolderLock.take(board.parent, wait=False))
         return text(board, calibration)
 
-    monkeypatch.setattr(calibration_file, "text", noted)
+    monkeypatch.setattr(calibration_text, "text", noted)
     assert run("--escapes", "0.1", "--write").status == 0
     assert free == [None]
 
