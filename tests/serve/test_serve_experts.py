@@ -85,7 +85,7 @@ def test_the_page_tells_memory_drift_use_and_agreement(used: Served) -> None:
         text = " ".join(person.get("/experts").text.split())
     rows = {part.partition("<")[0]: part for part in text.split('<th scope="row" class="code">')[1:]}
     assert sorted(rows) == ["body", "joint", "old"]
-    assert "44 MiB" in rows["body"]
+    assert "44.0 MiB" in rows["body"]
     assert "cuda" in rows["body"]
     assert "outside" in rows["body"]
     assert "50.0 % <small>of 25.0 %" in rows["body"]
