@@ -37,18 +37,25 @@ _ROWS_OR_TYPES = (
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "refdes": (
         *("designator", "designators", "reference", "references", "refdes", "ref", "refs", "parts", "part reference"),
-        *("reference s", "ref s", "top designator", "bezeichnung"),
+        *("reference s", "ref s", "top designator", "bezeichnung", "part designator", "bauteile"),
         *(name for name in VOCABULARY["refdes"] if name not in _ROWS_OR_TYPES),
         "part",
     ),
-    "value": ("value", "val", "comment", "designation", "name", *VOCABULARY["value"], "part"),
+    "value": (
+        *("value", "val", "comment", "designation", "name", *VOCABULARY["value"], "part"),
+        "manufacture part number seeed sku",
+    ),
     "package": (*VOCABULARY["package"][:-2], "case package"),
     "left_out": LEFT_OUT,
     "config": ("config",),
     "fitted": FITTED,
 }
 _XML = re.compile(rb"^\s*(?:\xef\xbb\xbf)?\s*<(?:\?xml|export)")
-_RANGE = re.compile(r"([A-Za-z_]+)(\d+)\s*(?:-|\.\.\.?|[\u2013~\uff5e\u301c])\s*([A-Za-z_]*)(\d+)")
+_RANGE = re.compile(
+    r"([A-Za-z_]+)(\d+)\s*(?:-|\.\.\.?|[\u2013\u2014~\uff5e\u301c至到]|\b(?:to|bis)\b)\s*([A-Za-z_]*)(\d+)"
+)
+_BETWEEN = re.compile(r"[\s,;&\uff0c\uff1b\u3001]+|(?<=\d)[/+](?=[A-Za-z])")
+_AND = {"and", "und", "et"}
 _MOST_IN_RANGE = 1000
 
 
@@ -123,7 +130,13 @@ def _parts(path: Path, rows: Iterable[tuple[int, dict[str, str], list[str]]]) ->
         # Anywhere else a cell says so if it says nothing else.
         left_out = left_out or any(says_so(cell, alone=True) for cell in row)
         part = BomPart(value, cells.get("package", ""), not left_out, number)
-        for refdes in designators(cells.get("refdes", "")):
+        listed = cells.get("refdes", "")
+        if says_so(listed) and any(map(str.isdigit, listed)):
+            raise ConfigError(
+                f"{path}:{number}: '{listed}' says that a part is not fitted; give that part a line, and say it there "
+                "in a column DNP"
+            )
+        for refdes in designators(listed):
             before = parts.setdefault(refdes, part)
             if replace(before, line=number) != part:
                 raise ConfigError(
@@ -148,7 +161,7 @@ def designators(text: str) -> list[str]:
             return match[0]
         return " ".join(f"{prefix}{number}" for number in range(low, high + 1))
 
-    for word in re.split(r"[\s,;]+", _RANGE.sub(range_of, text)):
-        if re.search(r"[^\W_]", word) and word not in found:
+    for word in _BETWEEN.split(_RANGE.sub(range_of, text)):
+        if re.search(r"[^\W_]", word) and word not in found and word not in _AND:
             found.append(word)
     return found

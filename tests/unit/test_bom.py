@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from coe.cad.bom import designators
+from coe.cad.bom import designators, parse_bom
 from coe.errors import ConfigError
 from coe.placement import Placement, Side, join, read_bom
 
@@ -26,6 +26,11 @@ from coe.placement import Placement, Side, join, read_bom
         ("R5-C9", ["R5-C9"]),  # no range
         ("J1-J1", ["J1-J1"]),
         ("TP_1, R1, R1", ["TP_1", "R1"]),
+        ("R1 to R3 and R7", ["R1", "R2", "R3", "R7"]),
+        ("R1 bis R2", ["R1", "R2"]),
+        ("R1\uff0cR2\u3001R3", ["R1", "R2", "R3"]),
+        ("R1/R2+R3 & R4", ["R1", "R2", "R3", "R4"]),
+        ("V+, D1/ST", ["V+", "D1", "ST"]),
     ],
 )
 def test_lists_of_designators(text: str, found: list[str]) -> None:
@@ -130,3 +135,9 @@ def test_a_long_bom_costs_little_more_than_to_divide_its_lines(tmp_path: Path) -
             assert len(read()) >= 500
         costs.append(time.thread_time() - since)
     assert costs[1] < 300 * costs[0]
+
+
+@pytest.mark.parametrize("cell", ["R1, R2 DNP", "R1,R2 (do not populate)"])
+def test_designators_with_a_word_for_parts_that_are_not_fitted_are_refused(cell: str) -> None:
+    with pytest.raises(ConfigError, match="line, and say it there"):
+        parse_bom(Path("x.csv"), f'Designator,Value\n"{cell}",10k\n'.encode())
