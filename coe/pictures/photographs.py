@@ -95,10 +95,19 @@ def is_undecided(name: str) -> bool:
 
 
 def expect_decided(root: Path, found: Iterable[Photograph]) -> None:
-    """Raise ConfigError with the folders that lie where those of labels do, and are undecided.
+    """Raise ConfigError with the folders that lie where those of labels do, and are undecided, or called nearly alike.
 
     So is `none`: before a board says what a detector answers, it may as well mean that the part is missing.
     """
+    found = list(found)
+    called: dict[tuple[str, str], str] = {}
+    for one in found:
+        former = called.setdefault((one.component, letters(one.label)), one.label)
+        if former != one.label and letters(former) not in GOOD | BAD:
+            raise ConfigError(
+                f"{root}: '{former}' and '{one.label}' of {one.component or 'one component'} are one label in two "
+                "spellings; put their pictures into one folder"
+            )
     open_ = (one for one in found if one.label and (is_undecided(one.label) or letters(one.label) == NOTHING))
     if undecided := sorted({one.name.rpartition("/")[0] for one in open_}):
         raise ConfigError(

@@ -175,6 +175,14 @@ def test_a_folder_that_nobody_has_sorted_is_neither_good_nor_bad(tmp_path: Path,
         assert f"U3/{folder}" in str(refused.value)
 
 
+def test_folders_that_differ_in_case_alone_are_not_two_labels(tmp_path: Path) -> None:
+    make(tmp_path, "U3/good/1.png", "U3/Good/2.png", "U4/good/5.png", "U4/scratch/3.png", "U3/Scratch/3.png")
+    board_photographed.look(tmp_path)
+    make(tmp_path, "U3/scratch/4.png")
+    with pytest.raises(ConfigError, match="two spellings"):
+        board_photographed.look(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("folder", "label"),
     [
