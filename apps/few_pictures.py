@@ -28,7 +28,6 @@ from coe.store.kinds import Kind, ModuleKind, TrainingPlan
 from coe.store.store import Store
 
 SETS = ("lookout-objects", "hazelnut", "screws")
-SIDE = 224
 MOST_JUDGED = 200
 """So many photographs of a draw are judged."""
 
@@ -82,14 +81,16 @@ def drawn(photos: Sequence[Photo], good: int, bad: int, seed: int) -> tuple[list
     return chosen, [others[i] for i in chance.permutation(len(others))[:MOST_JUDGED]]
 
 
-def tried(store: Store, kind: ModuleKind, learned: Sequence[Photo], others: Sequence[Photo], seed: int) -> Draw:
-    """Let a kind learn from photographs, and judge others."""
+def tried(
+    store: Store, kind: ModuleKind, side: int, learned: Sequence[Photo], others: Sequence[Photo], seed: int
+) -> Draw:
+    """Let a kind with an input of `side` pixels learn from photographs, and judge others."""
     photographs = tuple(
         LabelledPhotograph(one.path, one.path.name, "part", "good" if one.good else "bad", one.good) for one in learned
     )
     labels = ("strange",) if kind.good_only else ("bad", "good")
     start = backbones.start_of(store, kind)
-    expert = Expert("few", kind.name, labels, SIDE, "few/few", frozenset(labels) - {"good"})
+    expert = Expert("few", kind.name, labels, side, "few/few", frozenset(labels) - {"good"})
     plan = TrainingPlan(
         Path(), Path(), 20, 16, 1e-3, seed=seed, threads=1, held_out=0.0, photographs=photographs
     )  # fmt: skip
@@ -144,6 +145,8 @@ def main(
     *,
     data: Annotated[Path | None, typer.Option(help="The sets. Default: $COE_DATA, or ../shared/data.")] = None,
     kind: Annotated[str, typer.Option(help="The kind that learns.")] = "probe",
+    side: Annotated[int, typer.Option("--input", help="The input in pixels.")] = 224,
+    only: Annotated[list[str] | None, typer.Option("--type", help="These types alone.")] = None,
     good: Annotated[int, typer.Option(help="How many good parts are learned.")] = 20,
     bad: Annotated[int, typer.Option(help="How many bad parts are learned.")] = 20,
     draws: Annotated[int, typer.Option(help="How many draws.")] = 5,
@@ -156,7 +159,9 @@ def main(
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder))
         for name, photos in read(data or Path(os.environ.get("COE_DATA") or "../shared/data")).items():
-            done = [tried(store, resolved, *drawn(photos, good, bad, seed), seed) for seed in range(draws)]
+            if only and name not in only:
+                continue
+            done = [tried(store, resolved, side, *drawn(photos, good, bad, seed), seed) for seed in range(draws)]
             print(line_of(name, done), flush=True)
 
 
