@@ -24,6 +24,8 @@ _LABELS = re.compile(
 """The keys under which labels stand, with their numbers or in their order."""
 _OPENVINO = "model_info "
 _OPENVINO_KEYS = {"mean_values": "mean", "scale_values": "std"}
+_MEASURES = re.compile(r"metric|score|result|histor|loss|acc|f1|fold|per_class|box|target", re.IGNORECASE)
+"""Keys of measures, whose mean and deviation are none of pixels."""
 _DEEPEST = 6
 _MOST_STEPS = 100
 """Longer lists hold no transforms of pictures."""
@@ -98,7 +100,7 @@ def stated_normalization(content: Any) -> tuple[Colour, Colour] | None:
 def _levels(content: Any, seen: set[int], *, lists: bool = False, depth: int = 0) -> Iterator[Mapping[Any, Any]]:
     """Yield nested dicts, and the arguments of scripts as dicts, each once: a dict may also hold itself.
 
-    With `lists` also those in lists, as the transforms of pictures stand there.
+    With `lists` also those in lists, as the transforms of pictures stand there, but no measures.
     """
     level = vars(content) if isinstance(content, Arguments) else content
     if lists and isinstance(level, list | tuple) and len(level) <= _MOST_STEPS:
@@ -106,8 +108,9 @@ def _levels(content: Any, seen: set[int], *, lists: bool = False, depth: int = 0
     if isinstance(level, dict) and depth <= _DEEPEST and id(content) not in seen:
         seen.add(id(content))
         yield level
-        for value in level.values():
-            yield from _levels(value, seen, lists=lists, depth=depth + 1)
+        for key, value in level.items():
+            if not (lists and _MEASURES.search(str(key))):
+                yield from _levels(value, seen, lists=lists, depth=depth + 1)
 
 
 def _labels(value: Any) -> tuple[str, ...] | None:

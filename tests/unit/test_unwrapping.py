@@ -344,6 +344,12 @@ def test_a_normalisation_in_any_form_is_what_the_network_sees(tmp_path: Path, st
     assert not any(name.endswith(("mean", "std")) and value.numel() == 3 for name, value in seen.state.items())
 
 
+def test_mean_and_deviation_of_a_measure_say_nothing_of_pixels(tmp_path: Path, state: State) -> None:
+    measured = {"mean": [0.9, 0.8, 0.7], "std": [0.05, 0.02, 0.03]}
+    torch.save({"state_dict": state, "cv": {"per_class_acc": measured, "folds": [measured]}}, tmp_path / "x.pt")
+    assert resnet18.read(tmp_path / "x.pt").stated == frozenset()
+
+
 MEANS = ("mean", "std")
 
 
