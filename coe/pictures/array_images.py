@@ -91,7 +91,10 @@ def _pixels_of(image: Image.Image) -> NDArray[Any]:
         return np.asarray(turned)
     if turned.mode in ("1", "L", "P", "PA", "LA", "RGB"):
         return np.asarray(turned.convert("RGBA" if turned.has_transparency_data else "RGB"))
-    raise TypeError(f"a Pillow image of the mode {image.mode} is not taken; convert it first: image.convert('RGB')")
+    way = "convert it first: image.convert('RGB')"
+    if turned.mode in ("I", "F"):  # Pillow would cut off what is above 255
+        way = "give its numbers as an array of uint8, or of uint16 with bits="
+    raise TypeError(f"a Pillow image of the mode {image.mode} is not taken; {way}")
 
 
 def copy_of(array: NDArray[Any], bits: int | None = None) -> NDArray[Any]:

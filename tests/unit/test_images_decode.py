@@ -444,3 +444,9 @@ def test_decoding_is_booked_by_pixels_and_a_damaged_picture_by_its_file(tmp_path
     assert ImageSource.of(path, "BGR").decoding_bytes() == len(b"no picture")
     assert ImageSource.of(tmp_path / "nowhere", "BGR").decoding_bytes() == 0
     assert ImageSource.of(np.zeros((7, 5, 3), np.uint8), "BGR").decoding_bytes() == 3 * 7 * 5
+
+
+@pytest.mark.parametrize("mode", ["I", "F"])
+def test_a_pillow_image_of_wide_numbers_is_not_to_be_cut_off_at_255(mode: str) -> None:
+    with pytest.raises(TypeError, match="with bits="):
+        ImageSource.of(Image.fromarray(GREY16.astype(np.int32)).convert(mode))
