@@ -150,7 +150,8 @@ def _looks(
         parts = replace(parts, apart=apart(parts))
     spreads = _SPREADS if parts.colours is not None else _SPREADS[1:]
     # A whole series may look unlike the others and be left out, so series are told first.
-    remarks = series.remarks(whole(parts.seen, network.wholes.shape[1]).double().numpy())
+    seen_whole = whole(parts.seen, network.wholes.shape[1]).double().numpy()
+    remarks = series.remarks(seen_whole, "a limit from so few parts calls others that are good")
     kept = _usual(parts, _FARTHER * spreads)
     odd = [name for place, name in enumerate(parts.names) if place not in kept]
     strange = dict.fromkeys(odd, "it looks unlike the other good parts")

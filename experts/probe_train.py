@@ -19,7 +19,7 @@ from coe.core import Expert
 from coe.errors import ConfigError
 from coe.rates import tolerance_factor
 from coe.store.kinds import Progress, Trained, TrainingPlan
-from experts import two_groups
+from experts import series, two_groups
 from experts.backbone import BackboneKind, load_backbone
 from experts.classifier_train import HeldAnswers, computing
 from experts.labelled_folder import LabelledImages, read
@@ -37,6 +37,7 @@ _STRANGE = 6.0
 BATCH = 16
 _FEW = 10
 _SHOWN = 3
+_BY_ITS_LIKE = "figures are too good where a picture is judged by its like"
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,15 +224,17 @@ def _remarks(taken: TakenPictures, expert: Expert, distances: Numbers, features:
         names = ", ".join(taken.name(path) for path in strange[:_SHOWN])
         more = f" and {len(strange) - _SHOWN} more" if len(strange) > _SHOWN else ""
         remarks.append(f"{names}{more}: unlike all other pictures; is this the same part, with the same camera?")
-    for label in Answers.of_labels(expert).good:
-        good = [place for place, one in enumerate(learned) if one.label == label]
-        looks = features[good, : features.shape[1] // 2]  # means: the largest values are those of single places
+    good = Answers.of_labels(expert).good
+    for label in expert.labels:
+        places = [place for place, one in enumerate(learned) if one.label == label]
+        looks = features[places, : features.shape[1] // 2]  # means: the largest values are those of single places
         spread = looks.std(axis=0)
         looks = looks / np.maximum(spread, 0.1 * spread.mean() + 1e-6)
-        remarks += two_groups.remarks([taken.name(learned[place].path) for place in good], looks, "nothing is wrong")
-    for label in expert.labels:
-        count = sum(p.label == label for p in learned)
-        if count < _FEW:
+        if label in good:
+            names = [taken.name(learned[place].path) for place in places]
+            remarks += two_groups.remarks(names, looks, "nothing is wrong")
+        remarks += series.remarks(looks, _BY_ITS_LIKE, f" of '{label}'")
+        if (count := len(places)) < _FEW:
             remarks.append(
                 f"only {count} pictures of '{label}': what it looks like otherwise is not known; give {_FEW}"
             )

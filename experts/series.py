@@ -14,17 +14,21 @@ _MOST_PARTS = 2 / 3
 _GAP = 0.5
 """By how much, as a logarithm, pictures of one part lie nearer to each other than those of several.
 
-Of 600 draws of 20 pictures of different screws and nuts none had more than 0.28; series of five had 0.9.
+Of 600 draws of 20 pictures of different screws and nuts none had more than 0.28; series of five had 0.9. As a probe
+sees them, 320 draws of 10 to 30 pictures of screws, nuts, cookies and figures had 0.24 at most, and series of five 1.0.
 """
 
 
-def remarks(looks: NDArray[np.floating]) -> list[str]:
-    """Return a remark on good pictures, by how they look as wholes (n, d), that are series of few parts; or none."""
+def remarks(looks: NDArray[np.floating], so: str, of: str = "") -> list[str]:
+    """Return a remark on pictures, by how they look as wholes (n, d), that are series of few parts; or none.
+
+    `so` says what follows, and `of` whose pictures they are.
+    """
     if (parts := shown(looks)) is None:
         return []
     return [
-        f"{len(looks)} pictures look like series of about {parts} parts, alike within each: a limit from so few parts "
-        "calls others that are good; give pictures of different parts"
+        f"{len(looks)} pictures{of} look like series of about {parts} parts, alike within each: {so}; give pictures of "
+        "different parts"
     ]
 
 

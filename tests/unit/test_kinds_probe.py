@@ -144,6 +144,17 @@ def test_good_pictures_of_another_part_that_are_many_are_named(backbone: Path, t
     assert "ok/other0.png, ok/other1.png, ok/other2.png and 5 more" in told
 
 
+def test_series_of_few_parts_are_told_of_each_label(backbone: Path, tmp_path: Path) -> None:
+    down, across = np.mgrid[:160, :160]
+    waves = [np.sin(across / (3 + 2 * number) + down * number / 9) for number in range(5)]
+    parts = [np.stack([127 + 120 * one] * 3, axis=2).astype(np.uint8) for one in waves]
+    data = saved(tmp_path, "ok", *(good(seed) for seed in range(8)))
+    saved(data, "bad", *(noisy(one, seed) for one in parts for seed in range(3)))
+    (told,) = [remark for remark in learn(data, backbone).remarks if "series" in remark]
+    assert "15 pictures of 'bad'" in told
+    assert "5 parts" in told
+
+
 def test_several_labels(backbone: Path, tmp_path: Path) -> None:
     data = saved(folder(tmp_path), "gone", *(noisy(np.full((160, 160, 3), 90, np.uint8), seed) for seed in range(10)))
     labels = ("bad", "gone", "ok")
