@@ -74,7 +74,7 @@ def kinds(database: Database) -> list[EventKind]:
         return [event.kind for event in event_log.after(connection, 0)]
 
 
-def test_the_migrations_make_the_tables_of_the_schema(database: Database) -> None:
+def test_a_new_database_has_the_tables_of_the_schema(database: Database) -> None:
     assert revision_of(database) == newest()
     expect_newest(database)
     assert not migrate(database)
