@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from apps import data_set
+from apps.data_set import DataMissing
 
 LABELS = ("open", "short", "mousebite", "spur", "copper", "pin-hole")
 """In the order of the data set's class ids 1 to 6."""
 DRAWN_INTO = frozenset({"44000020"})
 """Keys of tested pictures into which the data set's authors drew the annotations: frames and words hide the board."""
-
-
-class DataMissing(Exception):
-    """The images are not in the folder that was searched; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +36,8 @@ class Pair:
 
 
 def find(data: Path | None = None) -> Path:
-    """Return the data set's folder: the first given of `data`, $COE_DATA and ../shared/data, or its `deeppcb`.
-
-    Raises DataMissing if there is no data set.
-    """
-    root = data or Path(os.environ.get("COE_DATA") or "../shared/data")
-    for folder in (root, root / "deeppcb"):
-        if (folder / "PCBData").is_dir() and (folder / "splits").is_dir():
-            return folder
-    raise DataMissing(f"no DeepPCB data under '{root}'; name the folder that holds 'deeppcb' with --data or COE_DATA")
+    """Return the data set's folder (`apps.data_set.find`); raises DataMissing if there is no data set."""
+    return data_set.find(data, "deeppcb", "PCBData", "splits")
 
 
 def read(folder: Path, split: str) -> list[Pair]:

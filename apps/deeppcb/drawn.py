@@ -17,7 +17,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.deeppcb.data import LABELS, DataMissing, Defect, Pair
+from apps.data_set import DataMissing
+from apps.deeppcb.data import LABELS, Defect, Pair
 
 Grey = NDArray[np.uint8]
 Mask = NDArray[np.bool_]

@@ -19,13 +19,13 @@ import torch
 import typer
 from rich.table import Table
 
-from apps.deeppcb.data import DRAWN_INTO, LABELS, DataMissing, Pair, find, read, split_held_out
+from apps.data_set import run
+from apps.deeppcb.data import DRAWN_INTO, LABELS, Pair, find, read, split_held_out
 from apps.deeppcb.measures import ImageBoxes, average_precision, mean_average_precision, overlap, score_at, steady_score
 from apps.deeppcb.train import BOARD_FILE, EXPERT, HELD_OUT_EVERY
 from coe.board import rules
 from coe.cli.console import Console
 from coe.core import Box
-from coe.errors import CoeError
 from coe.pictures.decoding import decode
 from coe.store.kinds import Reference
 from coe.store.store import Store
@@ -161,28 +161,24 @@ def main(
     "few false calls" are for the least threshold at which hardly any of these pairs has a false box.
     """
     console = Console()
-    try:
-        folder = find(data)
-        trainval, tested = read(folder, "trainval"), read(folder, "test")
-        weights = rules.load(BOARD_FILE).experts[EXPERT].weights
-        held = detect(split_held_out(trainval, HELD_OUT_EVERY)[1], store, weights)
-        limit = steady_score(held.shown, IOU).threshold
-        found = detect(tested, store, weights)
-        reports = reports_of(tested, found.shown, limit)
-        reports["held out"] = report(held.shown, limit)
-        careful, types = reports_of(tested, found.shown, careful_limit(held.shown)), {pair.group for pair in tested}
-        reports |= {f"{part}, few false calls": careful[part] for part in careful if part not in types}
-        show(console, reports)
-        console.print(f"threshold {limit:.2f}, {1e3 * found.seconds:.0f} ms of one core an image")
-        out.mkdir(parents=True, exist_ok=True)
-        text = json.dumps({**reports, "seconds": found.seconds}, indent=2)
-        (out / "golden.json").write_text(text + "\n", encoding="utf-8")
-    except (DataMissing, CoeError) as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(2) from error
+    folder = find(data)
+    trainval, tested = read(folder, "trainval"), read(folder, "test")
+    weights = rules.load(BOARD_FILE).experts[EXPERT].weights
+    held = detect(split_held_out(trainval, HELD_OUT_EVERY)[1], store, weights)
+    limit = steady_score(held.shown, IOU).threshold
+    found = detect(tested, store, weights)
+    reports = reports_of(tested, found.shown, limit)
+    reports["held out"] = report(held.shown, limit)
+    careful, types = reports_of(tested, found.shown, careful_limit(held.shown)), {pair.group for pair in tested}
+    reports |= {f"{part}, few false calls": careful[part] for part in careful if part not in types}
+    show(console, reports)
+    console.print(f"threshold {limit:.2f}, {1e3 * found.seconds:.0f} ms of one core an image")
+    out.mkdir(parents=True, exist_ok=True)
+    text = json.dumps({**reports, "seconds": found.seconds}, indent=2)
+    (out / "golden.json").write_text(text + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
     cv2.setNumThreads(1)
-    typer.run(main)
+    run(main)

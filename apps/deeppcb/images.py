@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from apps.deeppcb.data import DataMissing, Pair, find, read
-from apps.image_table import write_table
+from apps.data_set import run, write_table
+from apps.deeppcb.data import Pair, find, read
 
 
 def write(folder: Path, pairs: list[Pair], out: Path) -> Path:
@@ -33,15 +33,11 @@ def main(
 
     For `coe-inspect --board deeppcb_golden --images <out>/images.csv`.
     """
-    try:
-        folder = find(data)
-    except DataMissing as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(2) from error
+    folder = find(data)
     pairs = read(folder, split)
     table = write(folder, pairs, out)
     typer.echo(f"{table}: {len(pairs)} images, all of them defective, each with its template")
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run(main)

@@ -18,12 +18,13 @@ import cv2
 import numpy as np
 import typer
 
+from apps.data_set import run
 from apps.deeppcb import data as deeppcb
 from apps.deeppcb import pairs as pair_set
 from apps.deeppcb.data import Pair
 from apps.deeppcb.drawn import drawn
 from coe.board import rules
-from coe.errors import CoeError, ConfigError
+from coe.errors import ConfigError
 from coe.prepare import learning
 from coe.store import kinds
 from coe.store.kinds import TrainingPlan
@@ -77,28 +78,24 @@ def main(  # noqa: PLR0913
     seed: Annotated[int, typer.Option(help="Seed of everything drawn at random.")] = 0,
 ) -> None:
     """Train the DeepPCB expert that compares with templates, and put it into the store."""
-    try:
-        listed = deeppcb.read(deeppcb.find(data), "trainval")
-        training, held = deeppcb.split_held_out(listed, HELD_OUT_EVERY)
-        seen = with_drawn(training, repeat, draw, out / "drawn", seed)
-        described = pair_set.lay_out({"train": seen, "val": held}, out / "pairs")
-        plan = TrainingPlan(described, out, epochs, BATCH, rate, seed=seed, threads=threads, init=init)
-        expert = rules.load(BOARD_FILE).experts[EXPERT]
-        began = time.monotonic()
+    listed = deeppcb.read(deeppcb.find(data), "trainval")
+    training, held = deeppcb.split_held_out(listed, HELD_OUT_EVERY)
+    seen = with_drawn(training, repeat, draw, out / "drawn", seed)
+    described = pair_set.lay_out({"train": seen, "val": held}, out / "pairs")
+    plan = TrainingPlan(described, out, epochs, BATCH, rate, seed=seed, threads=threads, init=init)
+    expert = rules.load(BOARD_FILE).experts[EXPERT]
+    began = time.monotonic()
 
-        def progress(done: int, of: int, measures: dict[str, float]) -> None:
-            words = "  ".join(f"{key} {value:.4f}" for key, value in measures.items())
-            typer.echo(f"epoch {done}/{of}, {time.monotonic() - began:.0f} s  {words}")
+    def progress(done: int, of: int, measures: dict[str, float]) -> None:
+        words = "  ".join(f"{key} {value:.4f}" for key, value in measures.items())
+        typer.echo(f"epoch {done}/{of}, {time.monotonic() - began:.0f} s  {words}")
 
-        trained = kinds.resolve(expert.kind).train(expert, plan, progress)
-        for remark in trained.remarks:
-            typer.echo(remark)
-        manifest = learning.put(Store(store), expert, trained, None, f"apps.deeppcb.train, {epochs} epochs")
-        typer.echo(f"{manifest.id}: {manifest.bytes / 1e6:.1f} MB")
-    except (deeppcb.DataMissing, CoeError) as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(2) from error
+    trained = kinds.resolve(expert.kind).train(expert, plan, progress)
+    for remark in trained.remarks:
+        typer.echo(remark)
+    manifest = learning.put(Store(store), expert, trained, None, f"apps.deeppcb.train, {epochs} epochs")
+    typer.echo(f"{manifest.id}: {manifest.bytes / 1e6:.1f} MB")
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run(main)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import csv
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from apps import data_set
+
 TYPES = ("alien", "cookie")
-
-
-class DataMissing(Exception):
-    """The images are not in the folder that was searched; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +22,8 @@ class Photo:
 
 
 def find(data: Path | None = None) -> Path:
-    """Return the data set's folder: the first given of `data`, $COE_DATA and ../shared/data, or its `lookout-objects`.
-
-    Raises DataMissing if there is no data set.
-    """
-    root = data or Path(os.environ.get("COE_DATA") or "../shared/data")
-    for folder in (root, root / "lookout-objects"):
-        if (folder / "labels.csv").is_file() and (folder / "train" / TYPES[0]).is_dir():
-            return folder
-    raise DataMissing(f"no photos under '{root}'; name the folder that holds 'lookout-objects' with --data or COE_DATA")
+    """Return the data set's folder (`apps.data_set.find`); raises DataMissing if there is no data set."""
+    return data_set.find(data, "lookout-objects", "labels.csv", f"train/{TYPES[0]}")
 
 
 def read(folder: Path, part: str) -> list[Photo]:

@@ -10,11 +10,11 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from apps.objects.data import DataMissing, Photo, find, read
+from apps.data_set import run
+from apps.objects.data import Photo, find, read
 from coe import Inspector, Picture
 from coe.cli.console import Console
 from coe.core import Result, Verdict
-from coe.errors import CoeError
 
 
 def judge(folder: Path, photos: list[Photo], store: Path | None, memory: str) -> list[Result]:
@@ -51,13 +51,9 @@ def main(
     An escape is an anomaly that the line calls OK; a false call is a normal photo that it calls NG or REVIEW.
     """
     console = Console()
-    try:
-        folder = find(data)
-        photos = read(folder, "test")
-        counts = counted(photos, judge(folder, photos, store, memory))
-    except (DataMissing, CoeError) as error:
-        console.print(str(error), style="red", markup=False)
-        raise typer.Exit(2) from error
+    folder = find(data)
+    photos = read(folder, "test")
+    counts = counted(photos, judge(folder, photos, store, memory))
     table = Table("type", "photos", "right", "escapes", "false calls", title="verdicts")
     for name, count in counts.items():
         bad = sum(number for (truth, _), number in count.items() if truth == "anomaly")
@@ -73,4 +69,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run(main)

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from apps.image_table import write_table
-from apps.objects.data import DataMissing, Photo, find, read
+from apps.data_set import run, write_table
+from apps.objects.data import Photo, find, read
 
 
 def write(folder: Path, photos: list[Photo], out: Path) -> Path:
@@ -30,11 +30,7 @@ def main(
     part: Annotated[str, typer.Option(help="test or train")] = "test",
 ) -> None:
     """Write the table of photos for `coe-inspect --board objects --images <out>/images.csv`."""
-    try:
-        folder = find(data)
-    except DataMissing as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(2) from error
+    folder = find(data)
     photos = read(folder, part)
     table = write(folder, photos, out)
     bad = sum(photo.label == "anomaly" for photo in photos)
@@ -42,4 +38,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run(main)

@@ -12,10 +12,11 @@ from typing import Annotated
 
 import typer
 
-from apps.objects.data import TYPES, DataMissing, find, read
+from apps.data_set import run
+from apps.objects.data import TYPES, find, read
 from coe.board import rules
 from coe.core import Expert
-from coe.errors import CoeError, ConfigError
+from coe.errors import ConfigError
 from coe.prepare import learning
 from coe.store.kinds import Progress, TrainingPlan
 from coe.store.store import Store
@@ -48,30 +49,26 @@ def main(  # noqa: PLR0913
     seed: Annotated[int, typer.Option(help="Seed of everything drawn at random.")] = 0,
 ) -> None:
     """Train a classifier for each object type on the training part; the test part is not touched."""
-    try:
-        folder = find(data)
-        experts = rules.load("objects").experts
-        if only not in ("", *TYPES):
-            raise ConfigError(f"--only is {' or '.join(TYPES)}, not '{only}'")
-        for name in [only] if only else TYPES:
-            expert = experts[name]
-            plan = TrainingPlan(
-                data=linked(folder, name, out / name / "photos"),
-                work=out / name,
-                epochs=epochs,
-                batch=batch,
-                learning_rate=rate,
-                seed=seed,
-                threads=threads,
-                held_out=held_out,
-            )
-            trained = ResNet(18, augment=AUGMENT[name]).train(expert, plan, _say(expert))
-            manifest = learning.put(Store(store), expert, trained, None, f"apps.objects.train, {epochs} epochs")
-            measured = "  ".join(f"{key} {value:.4f}" for key, value in trained.metrics.items())
-            typer.echo(f"{manifest.id}: {manifest.bytes / 1e6:.1f} MB  {measured}")
-    except (DataMissing, CoeError) as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(2) from error
+    folder = find(data)
+    experts = rules.load("objects").experts
+    if only not in ("", *TYPES):
+        raise ConfigError(f"--only is {' or '.join(TYPES)}, not '{only}'")
+    for name in [only] if only else TYPES:
+        expert = experts[name]
+        plan = TrainingPlan(
+            data=linked(folder, name, out / name / "photos"),
+            work=out / name,
+            epochs=epochs,
+            batch=batch,
+            learning_rate=rate,
+            seed=seed,
+            threads=threads,
+            held_out=held_out,
+        )
+        trained = ResNet(18, augment=AUGMENT[name]).train(expert, plan, _say(expert))
+        manifest = learning.put(Store(store), expert, trained, None, f"apps.objects.train, {epochs} epochs")
+        measured = "  ".join(f"{key} {value:.4f}" for key, value in trained.metrics.items())
+        typer.echo(f"{manifest.id}: {manifest.bytes / 1e6:.1f} MB  {measured}")
 
 
 def linked(folder: Path, name: str, out: Path) -> Path:
@@ -96,4 +93,4 @@ def _say(expert: Expert) -> Progress:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run(main)

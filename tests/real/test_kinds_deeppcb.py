@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 
+from apps.data_set import DataMissing
 from apps.deeppcb import data as deeppcb
 from apps.deeppcb.images import write
 from apps.objects import data as objects
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.data
 def folder():
     try:
         return deeppcb.find()
-    except deeppcb.DataMissing as error:
+    except DataMissing as error:
         pytest.skip(str(error))
 
 
@@ -26,7 +27,7 @@ def folder():
 def photos():
     try:
         return objects.find()
-    except objects.DataMissing as error:
+    except DataMissing as error:
         pytest.skip(str(error))
 
 

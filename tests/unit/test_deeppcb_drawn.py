@@ -10,8 +10,9 @@ import cv2
 import numpy as np
 import pytest
 
+from apps.data_set import DataMissing
 from apps.deeppcb import data as deeppcb
-from apps.deeppcb.data import LABELS, DataMissing, Defect, Pair
+from apps.deeppcb.data import LABELS, Defect, Pair
 from apps.deeppcb.drawn import Grey, Mask, drawn, name
 from apps.deeppcb.train import with_drawn
 

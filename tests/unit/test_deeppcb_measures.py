@@ -4,8 +4,9 @@ import cv2
 import numpy as np
 import pytest
 
+from apps.data_set import DataMissing
 from apps.deeppcb import measures
-from apps.deeppcb.data import DataMissing, find, read, split_held_out
+from apps.deeppcb.data import find, read, split_held_out
 from apps.deeppcb.images import write
 from coe.pictures.finding import find as find_images
 

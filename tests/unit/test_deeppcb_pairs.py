@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from apps.data_set import DataMissing
 from apps.deeppcb import drawn, evaluate, train
-from apps.deeppcb.data import LABELS, DataMissing, Defect, Pair, read
+from apps.deeppcb.data import LABELS, Defect, Pair, read
 from apps.deeppcb.evaluate import report
 from apps.deeppcb.measures import ImageBoxes
 from apps.deeppcb.pairs import lay_out
