@@ -20,11 +20,7 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 settings.register_profile(
-    "stress",
-    parent=settings.get_profile("stable"),
-    derandomize=False,
-    max_examples=300,
-    print_blob=True,
+    "stress", parent=settings.get_profile("stable"), derandomize=False, max_examples=300, print_blob=True
 )
 STRESS = bool(os.environ.get("COE_STRESS_SEED"))
 settings.load_profile("stress" if STRESS else "stable")

@@ -240,10 +240,7 @@ def name(light: Mask, changed: Mask, to_light: bool) -> str | None:
     """Return the label of what a stroke changes in a picture, both (H, W); None if that is not sure."""
     alone, beside, across = _LIGHT if to_light else _DARK
     x, y, width, height = cv2.boundingRect(changed.astype(np.uint8))
-    window = (
-        slice(max(0, y - _AROUND), y + height + _AROUND),
-        slice(max(0, x - _AROUND), x + width + _AROUND),
-    )
+    window = (slice(max(0, y - _AROUND), y + height + _AROUND), slice(max(0, x - _AROUND), x + width + _AROUND))
     inside, same = changed[window].astype(np.uint8), (light[window] == to_light).astype(np.uint8)
     pieces, bodies = cv2.connectedComponents(inside)
     touching = cv2.dilate(inside, _NEAR) & same

@@ -93,12 +93,7 @@ def build(
     count = workers or min(os.cpu_count() or 1, 8)
     context = multiprocessing.get_context("spawn")  # threads of torch do not survive a fork
     reports = context.Queue()
-    columns = (
-        words("{task.description:<16}"),
-        BarColumn(),
-        words("{task.fields[note]}"),
-        TimeElapsedColumn(),
-    )
+    columns = (words("{task.description:<16}"), BarColumn(), words("{task.fields[note]}"), TimeElapsedColumn())
     trained: dict[str, dict[str, float]] = {}
     with (
         ProcessPoolExecutor(count, mp_context=context, initializer=work.start, initargs=(reports,)) as pool,

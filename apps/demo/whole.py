@@ -63,11 +63,7 @@ class Plan:
     def fiducials(self) -> dict[str, tuple[float, float]]:
         """The middles of the fiducials in pixels from the top left: three, so that no turn is taken for another."""
         near = _EDGE / 2
-        return {
-            "F1": (near, self.height - near),
-            "F2": (self.width - near, self.height - near),
-            "F3": (near, near),
-        }
+        return {"F1": (near, self.height - near), "F2": (self.width - near, self.height - near), "F3": (near, near)}
 
     def mm(self, x: float, y: float) -> tuple[float, float]:
         """Return a point in mm from the board's bottom left, y up."""
@@ -177,10 +173,7 @@ def _draw_fiducial(board: Pixels, x: float, y: float) -> None:
     left, top = round(x) - reach, round(y) - reach
     places = (np.arange(2 * reach * _SS) + 0.5) / _SS
     apart = np.hypot(places[None, :] + left - x, places[:, None] + top - y)
-    for colour, diameter in (
-        (0.6 * board[0, 0], _CLEAR_MM),
-        (225 * np.asarray(GOLD), _FIDUCIAL_MM),
-    ):
+    for colour, diameter in ((0.6 * board[0, 0], _CLEAR_MM), (225 * np.asarray(GOLD), _FIDUCIAL_MM)):
         inside = (apart <= diameter * 500 / UM_PER_PIXEL).astype(np.float64)
         share = inside.reshape(2 * reach, _SS, 2 * reach, _SS).mean(axis=(1, 3))[..., None]
         window = board[top : top + 2 * reach, left : left + 2 * reach]

@@ -78,11 +78,7 @@ def wait_until_ready(address: str, service: subprocess.Popen[bytes]) -> bool:
 
 
 def feed(
-    address: str,
-    key: str,
-    boards: Mapping[str, Sequence[FoundImage]],
-    every_s: float,
-    is_running: Callable[[], bool],
+    address: str, key: str, boards: Mapping[str, Sequence[FoundImage]], every_s: float, is_running: Callable[[], bool]
 ) -> None:
     """Hand boards in, the same ones again under new serials, until Ctrl-C, or until the service has ended."""
     begun = int(time.time())

@@ -169,11 +169,7 @@ EXPERT = "{kind: resnet18, labels: [ok, bad], input: 48%s}"
             {"X": "{inspect: a, then: {ok: b, bad: NG}}", "Y": "{inspect: c, then: {ok: a, bad: NG}}"},
             "c -> a -> b -> c",
         ),
-        (
-            {"a": ", then: {ok: [{inspect: b, then: {ok: a}}], bad: NG}", "b": ""},
-            {"X": "{inspect: a}"},
-            "a -> b -> a",
-        ),
+        ({"a": ", then: {ok: [{inspect: b, then: {ok: a}}], bad: NG}", "b": ""}, {"X": "{inspect: a}"}, "a -> b -> a"),
     ],
 )
 def test_a_circle_is_called_a_circle(

@@ -128,10 +128,7 @@ def test_a_bridge_of_any_shape_is_a_bridge(corners: tuple[float, float, float, f
 
 @given(
     rows=st.lists(
-        st.tuples(
-            st.tuples(*[st.floats(-100, 200, width=32)] * 4),
-            st.tuples(*[st.floats(0, 1, width=32)] * 3),
-        ),
+        st.tuples(st.tuples(*[st.floats(-100, 200, width=32)] * 4), st.tuples(*[st.floats(0, 1, width=32)] * 3)),
         max_size=12,
     ),
     most=st.integers(1, 12),

@@ -312,11 +312,7 @@ def test_a_folder_that_cannot_be_read_is_one_error(
 
     monkeypatch.setattr(os, "scandir", refuse)  # whoever runs this may be root, whom the system refuses nothing
     items = {item.name: item.error for item in find(tmp_path, COMPONENTS)[0]}
-    assert items == {
-        "C0/good.png": None,
-        "SN2/R1__C5.png": None,
-        locked: f"cannot be read: {os.strerror(number)}",
-    }
+    assert items == {"C0/good.png": None, "SN2/R1__C5.png": None, locked: f"cannot be read: {os.strerror(number)}"}
 
 
 def test_links_back_up_are_named_and_followed_no_further(tmp_path: Path) -> None:

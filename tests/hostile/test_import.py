@@ -105,10 +105,7 @@ CONTENTS: dict[str, tuple[Callable[[dict[str, torch.Tensor]], Any], str]] = {
     "an empty name": (lambda s: {**s, "": torch.ones(1)}, "has the name ''"),
     "a name with an escape": (lambda s: {**s, "\x1b[31m": torch.ones(1)}, "has the name"),
     "a tensor too many": (lambda s: {**s, "extra": torch.ones(1)}, "no tensor 'extra'"),
-    "a tensor too few": (
-        lambda s: {n: v for n, v in s.items() if n != "conv1.weight"},
-        "needs a tensor 'conv1",
-    ),
+    "a tensor too few": (lambda s: {n: v for n, v in s.items() if n != "conv1.weight"}, "needs a tensor 'conv1"),
     "another number of labels": (lambda s: changed(s, fc__bias=torch.ones(3)), "'fc.bias' is (3,)"),
     "another shape": (lambda s: changed(s, fc__weight=s["fc.weight"].T.contiguous()), "'fc.weight' is (384, 2)"),
     "nan": (lambda s: changed(s, fc__bias=filled(float("nan"))), "'fc.bias' holds numbers that are infinite or nan"),
@@ -123,18 +120,9 @@ CONTENTS: dict[str, tuple[Callable[[dict[str, torch.Tensor]], Any], str]] = {
     "sparse in rows": (lambda s: changed(s, fc__weight=torch.eye(4).to_sparse_csr()), "is stored as sparse_csr"),
     "without numbers": (lambda s: changed(s, fc__bias=torch.ones(2, device="meta")), "lies on the device 'meta'"),
     "all without numbers": (lambda s: {n: v.to("meta") for n, v in s.items()}, "lies on the device 'meta'"),
-    "quantised": (
-        lambda s: changed(s, fc__bias=quantised()),
-        "quantised",
-    ),
-    "a terabyte in four bytes": (
-        lambda s: changed(s, fc__weight=torch.ones(1).expand(1 << 38)),
-        "share one place",
-    ),
-    "rows that overlap": (
-        lambda s: changed(s, fc__weight=torch.ones(9).as_strided((4, 4), (1, 1))),
-        "share one place",
-    ),
+    "quantised": (lambda s: changed(s, fc__bias=quantised()), "quantised"),
+    "a terabyte in four bytes": (lambda s: changed(s, fc__weight=torch.ones(1).expand(1 << 38)), "share one place"),
+    "rows that overlap": (lambda s: changed(s, fc__weight=torch.ones(9).as_strided((4, 4), (1, 1))), "share one place"),
     "a row many times": (lambda s: changed(s, fc__weight=torch.ones(384).expand(2, 384)), "share one place"),
 }
 

@@ -113,11 +113,7 @@ def nothing(place: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "options", "sentence"),
     [
-        (
-            other_weights,
-            (),
-            "other weights of 2 of 2 experts ('body', 'joint'); put the former weights back into",
-        ),
+        (other_weights, (), "other weights of 2 of 2 experts ('body', 'joint'); put the former weights back into"),
         (one_other_expert, (), "other weights of 1 of 2 experts ('joint')"),
         (no_expert, (), "other weights of 1 of 2 experts ('joint')"),
         (other_rules, (), "another version of the board file"),

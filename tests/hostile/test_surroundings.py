@@ -415,8 +415,7 @@ def test_nothing_is_written_outside_what_the_user_named_and_nothing_calls_out(
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    ("redirection", "status"),
-    [(">/dev/full 2>/dev/full", 4), (">&- 2>&- <&-", 0), ("2>&1 | true", 0)],
+    ("redirection", "status"), [(">/dev/full 2>/dev/full", 4), (">&- 2>&- <&-", 0), ("2>&1 | true", 0)]
 )
 def test_a_run_that_nobody_can_read_ends_with_its_verdicts_status(
     small_line: list[str], tmp_path: Path, redirection: str, status: int

@@ -81,11 +81,7 @@ def test_other_versions_and_a_cluster_without_machines_are_refused(
 
 
 def test_a_day_of_three_machines(
-    cluster: Any,
-    machine: Callable[[], Any],
-    tiny: tuple[Path, Path],
-    pictures: list[Picture],
-    alone: dict[str, Result],
+    cluster: Any, machine: Callable[[], Any], tiny: tuple[Path, Path], pictures: list[Picture], alone: dict[str, Result]
 ) -> None:
     """Two machines; one is killed in the middle of a run; another comes. Every result is that of one box."""
     machine()
@@ -143,11 +139,7 @@ def test_a_picture_that_ends_processes_ends_two_and_is_answered(
 
 
 def test_two_lines_of_one_process_share_a_cluster(
-    cluster: Any,
-    machine: Callable[[], Any],
-    tiny: tuple[Path, Path],
-    pictures: list[Picture],
-    alone: dict[str, Result],
+    cluster: Any, machine: Callable[[], Any], tiny: tuple[Path, Path], pictures: list[Picture], alone: dict[str, Result]
 ) -> None:
     machine()
     with Inspector(tiny[0], store=tiny[1], cluster=cluster.address) as second:

@@ -20,12 +20,7 @@ def test_measuring_and_preparing_run_on_threads_that_end(tmp_path, monkeypatch) 
     expert = Expert("e", "narrow", ("ok", "bad"), 32, "e")
     store = Store(tmp_path)
     store.put(
-        "e",
-        kind="narrow",
-        labels=expert.labels,
-        input_size=32,
-        state=kind.skeleton(expert).state_dict(),
-        source="test",
+        "e", kind="narrow", labels=expert.labels, input_size=32, state=kind.skeleton(expert).state_dict(), source="test"
     )
     threads = set()
 

@@ -61,11 +61,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Store:
     store = Store(tmp_path_factory.mktemp("filled") / "store")
     for expert in (CLASSIFIER, DETECTOR):
         store.put(
-            expert.weights,
-            kind=expert.kind,
-            labels=expert.labels,
-            input_size=expert.input_size,
-            state=weights(expert),
+            expert.weights, kind=expert.kind, labels=expert.labels, input_size=expert.input_size, state=weights(expert)
         )
     return store
 

@@ -32,11 +32,7 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> list[FakeDriver]:
 
 @pytest.mark.parametrize("strategy", ["late-binding", pytest.param("coserve", marks=pytest.mark.slow)])
 def test_experts_lie_on_all_gpus_each_within_its_budget_and_results_are_those_of_a_processor(
-    tiny: tuple[Path, Path],
-    pictures: list[Picture],
-    alone: dict[str, Result],
-    gpus: list[FakeDriver],
-    strategy: str,
+    tiny: tuple[Path, Path], pictures: list[Picture], alone: dict[str, Result], gpus: list[FakeDriver], strategy: str
 ) -> None:
     sentences: list[str] = []
     with Inspector(tiny[0], store=tiny[1], strategy=strategy, say=sentences.append, profile=None, **GPUS) as line:

@@ -270,10 +270,7 @@ def test_uploads_that_never_end_notes_and_odd_things_are_told_at_the_end(watch, 
     assert summary["left_alone"] == ["SN1/notes.txt"]
 
 
-@pytest.mark.parametrize(
-    "more",
-    [("--images", "."), ("--done", "{into}/done")],
-)
+@pytest.mark.parametrize("more", [("--images", "."), ("--done", "{into}/done")])
 def test_options_that_do_not_go_together_are_refused(watch, into, tmp_path, more) -> None:
     assert watch(*(word.format(into=into) for word in more)) == 2
     assert not (tmp_path / "out").exists()

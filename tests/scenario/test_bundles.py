@@ -204,11 +204,7 @@ def answer_all(
 @given(ANY_BUNDLE, ANY_IMAGES, ANY_PLAN, st.sampled_from([2.0, 8.0, 600.0]), st.sampled_from([0.1, 1.0, 3.0]))
 @settings(max_examples=60 * THOROUGH, deadline=None)
 def test_no_bundle_that_is_accepted_stands_still_whatever_is_due(
-    names: dict[str, str],
-    images: list[tuple[float, str, str, float]],
-    plan: Plan,
-    max_wait_s: float,
-    load_s: float,
+    names: dict[str, str], images: list[tuple[float, str, str, float]], plan: Plan, max_wait_s: float, load_s: float
 ) -> None:
     try:
         strategy = Strategy("tried", **names)  # type: ignore[arg-type]
@@ -220,11 +216,7 @@ def test_no_bundle_that_is_accepted_stands_still_whatever_is_due(
 @given(ANY_BUNDLE, ANY_IMAGES, ANY_PLAN, st.sampled_from([2.0, 8.0, 600.0]), st.sampled_from([0.1, 1.0, 3.0]))
 @settings(max_examples=40 * THOROUGH, deadline=None)
 def test_nor_does_one_whose_policies_do_not_state_their_needs(
-    names: dict[str, str],
-    images: list[tuple[float, str, str, float]],
-    plan: Plan,
-    max_wait_s: float,
-    load_s: float,
+    names: dict[str, str], images: list[tuple[float, str, str, float]], plan: Plan, max_wait_s: float, load_s: float
 ) -> None:
     """As with policies of a user's own. One backlog is made all the same where a policy cannot be made without."""
     with pytest.MonkeyPatch.context() as patch:

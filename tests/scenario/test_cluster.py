@@ -123,11 +123,7 @@ def test_a_simulated_box_loads_first_experts_that_come_with_other_rules() -> Non
     scene = scene_of(["A"], 1)
     board = scene.fleet.rules
     controller = Controller(
-        router=board.router,
-        graph=board.graph,
-        costs=scene.costs,
-        plan=scene.plan,
-        strategy=scene.contender.strategy,
+        router=board.router, graph=board.graph, costs=scene.costs, plan=scene.plan, strategy=scene.contender.strategy
     )
     simulator = Simulator(controller, SampledOracle(board), preloaded=True)
     simulator.start()

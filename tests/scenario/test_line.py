@@ -55,12 +55,7 @@ def test_while_something_loads_room_is_made_for_the_load_after_it() -> None:
     line = line_of(rules, 34, strategy="late-binding", costs={"a": cost(per_image_s=0.3)})
     inspect(line, (10.0, "CDAAAAAAAABE"))
     runs = [(when, what) for when, what in log_of(line, after=10.0) if "run" in what or "load" in what]
-    assert runs[:4] == [
-        (10.0, "cpu0 run a x1"),
-        (10.0, "cpu load c"),
-        (10.5, "cpu0 run b x1"),
-        (10.8, "cpu0 run a x4"),
-    ]
+    assert runs[:4] == [(10.0, "cpu0 run a x1"), (10.0, "cpu load c"), (10.5, "cpu0 run b x1"), (10.8, "cpu0 run a x4")]
 
 
 def waits(max_wait_s: float) -> float:

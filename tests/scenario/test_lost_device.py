@@ -37,11 +37,7 @@ def test_a_batch_that_was_running_runs_again_elsewhere():
     arrive(line, 10.0, "BB")
     line.lose(10.1, "cuda")
     line.run()
-    assert log_of(line, after=10.0) == [
-        (10.0, "cuda0 run b x1"),
-        (10.1, "cpu0 load b"),
-        (11.1, "cpu0 run b x2"),
-    ]
+    assert log_of(line, after=10.0) == [(10.0, "cuda0 run b x1"), (10.1, "cpu0 load b"), (11.1, "cpu0 run b x2")]
     assert [result.latency_s for result in line.results.values()] == [pytest.approx(1.5)] * 2
 
 

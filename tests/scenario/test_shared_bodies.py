@@ -105,10 +105,7 @@ COPIED = Body("P", 30, 3.3, copy_s=0.3)
 
 @pytest.mark.parametrize(
     ("bad_loads", "after"),
-    [
-        ({}, [(4.8, "load b")]),
-        ({"a": 1}, [(4.8, "load a"), (4.8, "load b and body"), (5.7, "load a")]),
-    ],
+    [({}, [(4.8, "load b")]), ({"a": 1}, [(4.8, "load a"), (4.8, "load b and body"), (5.7, "load a")])],
 )
 def test_of_two_loads_of_one_body_under_way_the_first_that_succeeds_brings_it(
     bad_loads: dict[str, int], after: list[tuple[float, str]]

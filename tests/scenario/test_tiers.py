@@ -170,11 +170,7 @@ def test_who_is_wanted_is_not_driven_out_by_who_makes_room_for_it():
         arrive(line, at_s, component)
     line.run()
     # There is room for one copy: a goes without one, because b has its copy and is about to come up.
-    assert log_of(line, after=20.0) == [
-        (20.0, "cuda0 evict a"),
-        (20.0, "cuda0 load b"),
-        (20.1, "cuda0 run b x1"),
-    ]
+    assert log_of(line, after=20.0) == [(20.0, "cuda0 evict a"), (20.0, "cuda0 load b"), (20.1, "cuda0 run b x1")]
 
 
 def test_with_room_for_all_nothing_is_read_twice():
@@ -247,11 +243,7 @@ def test_a_board_that_a_copy_in_host_memory_saves_is_not_called_late():
     arrive(line, 10.0, "C")
     line.arrive(30.0, "D", due_s=30.5)
     line.run()
-    assert log_of(line, after=30.0) == [
-        (30.0, "cuda evict c"),
-        (30.0, "cuda load d"),
-        (30.1, "cuda0 run d x1"),
-    ]
+    assert log_of(line, after=30.0) == [(30.0, "cuda evict c"), (30.0, "cuda load d"), (30.1, "cuda0 run d x1")]
 
 
 def test_an_expert_with_a_copy_in_host_memory_leaves_before_one_that_the_disk_would_bring_back():

@@ -202,11 +202,7 @@ def test_a_strategy_says_whether_loads_vary() -> None:
 )
 @settings(max_examples=14 * THOROUGH)
 def test_every_image_has_its_verdict_and_a_coarse_finding_in_doubt_is_never_the_last(
-    chosen: Chosen,
-    residency: type[ByLoad],
-    images: list[tuple[str, float]],
-    doubtful: frozenset[int],
-    fits: int,
+    chosen: Chosen, residency: type[ByLoad], images: list[tuple[str, float]], doubtful: frozenset[int], fits: int
 ) -> None:
     base, executors, _, evict_s = chosen
     rules = board({"A": 8, "B": 5, "C": 4, "D": 3, "E": 1}, {"a": "y", "c": "z", "d": "[y, z]"})

@@ -58,11 +58,7 @@ def hung(database: Database) -> list[str]:
 
 @pytest.mark.parametrize("is_whole", [False, True])
 def test_a_picture_that_is_read_for_ever_ends_the_line_and_the_next_line_goes_on(
-    hasty: ServeConfig,
-    database: Database,
-    tiny: tuple[Path, Path],
-    monkeypatch: pytest.MonkeyPatch,
-    is_whole: bool,
+    hasty: ServeConfig, database: Database, tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, is_whole: bool
 ) -> None:
     """As from a mount whose server is gone. Boards without a due time, and all boards after them, would wait."""
     answers = threading.Event()

@@ -218,10 +218,7 @@ def torn(store: Path, name: str) -> None:
 
 @pytest.mark.parametrize("damage", [without, torn])
 def test_an_expert_that_is_missing_or_torn_at_an_activation_leaves_the_other_recipes_running(
-    config: ServeConfig,
-    database: Database,
-    own_tiny: tuple[Path, Path],
-    damage: Callable[[Path, str], None],
+    config: ServeConfig, database: Database, own_tiny: tuple[Path, Path], damage: Callable[[Path, str], None]
 ) -> None:
     """The new version needs body-b for another component; body-c, which the first needs, is damaged on the disk too."""
     few = TINY.replace("  B: {count: 3, inspect: body-b, min_score: 0.2, then: {ok: joint, bad: REVIEW}}\n", "")

@@ -367,9 +367,7 @@ def test_nobody_else_can_read_the_keys_while_they_are_written(
     assert {mode for name, mode in seen.items() if "keys.json" in name} == {0o600}
 
 
-def test_a_new_service_has_its_secrets_so_that_no_page_needs_room_on_the_disk(
-    own_tiny: tuple[Path, Path],
-) -> None:
+def test_a_new_service_has_its_secrets_so_that_no_page_needs_room_on_the_disk(own_tiny: tuple[Path, Path]) -> None:
     board, store = own_tiny
     made = create(board.parent / "service", Wanted(str(board), store))
     data = service_config.load(made.config).data

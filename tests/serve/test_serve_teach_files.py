@@ -79,10 +79,7 @@ not_inspected: []
         (yaml_edit.with_value(TEXT, ("components", "A", "size"), "[7, 8]"), {6: "  A: {size: [7, 8]}"}),
         (yaml_edit.with_value(TEXT, ("components", "B", "size"), "[7, 8]"), {8: "    size: [7, 8]   # sure"}),
         (yaml_edit.with_value(TEXT, ("placed_as", 1, "component"), "C"), {13: "- {package: Q, component: C}"}),
-        (
-            yaml_edit.without(TEXT, ("components", "\u03a9", "margin")),
-            {10: "  \u03a9: {size: [5, 6], crop: 64}"},
-        ),
+        (yaml_edit.without(TEXT, ("components", "\u03a9", "margin")), {10: "  \u03a9: {size: [5, 6], crop: 64}"}),
         (yaml_edit.without(TEXT, ("components", "\u03a9", "crop")), {10: "  \u03a9: {size: [5, 6], margin: 0.2}"}),
         (yaml_edit.with_items(TEXT, "not_inspected", ['"R1"', '"R2"']), {14: 'not_inspected: ["R1", "R2"]'}),
     ],

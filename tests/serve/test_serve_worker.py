@@ -24,16 +24,7 @@ from coe.scheduler.events import Finished, Load, Loaded, LoadFailed, Lost, Run, 
 from coe.serve.clock import Clocks, now_us
 from coe.serve.database import board_rows, fault_log, findings, states, tallies
 from coe.serve.database.connecting import Database, open_database
-from coe.serve.enums import (
-    BoardState,
-    CallReason,
-    EventKind,
-    FaultKind,
-    Intake,
-    LineState,
-    Process,
-    Subject,
-)
+from coe.serve.enums import BoardState, CallReason, EventKind, FaultKind, Intake, LineState, Process, Subject
 from coe.serve.service_config import ServeConfig
 from coe.serve.worker import station as station_module
 from coe.serve.worker import worker_process

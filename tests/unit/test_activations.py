@@ -42,13 +42,7 @@ def test_growth_sees_what_is_freed_again():
 
 @pytest.mark.parametrize(
     ("growths", "believed"),
-    [
-        ([25], 25),
-        ([400, 30], 30),
-        ([400, 300, 31], 31),
-        ([400, 300, 900], 34),
-        ([90, 92, 91], 90),
-    ],
+    [([25], 25), ([400, 30], 30), ([400, 300, 31], 31), ([400, 300, 900], 34), ([90, 92, 91], 90)],
     ids=["one that can be", "the second", "the third", "none: the most that can be", "the same each time"],
 )
 def test_what_other_threads_take_is_not_believed(growths, believed):

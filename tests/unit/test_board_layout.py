@@ -129,10 +129,7 @@ def test_mirroring_twice_changes_nothing(x: float, angle: float, way: BottomAngl
         ({"fiducials": {"diameter": 1, "at": {"F1": [2, 2]}}}, "at least 2 items"),
         ({"fiducials": {"diameter": 1, "at": {"F1": [2, 2], "F2": [99, 2]}}}, "fiducial 'F2' at .* outside of the"),
         ({"fiducials": {"diameter": 1, "at": {"F1": [2, 2], "F2": [3, 2]}}}, "'F1' and 'F2' lie on each other"),
-        (
-            {"fiducials": {"diameter": 1, "at": {"F1": [2, 2], "F2": [20, 2], "F3": [40, 2.5]}}},
-            "lie in one line",
-        ),
+        ({"fiducials": {"diameter": 1, "at": {"F1": [2, 2], "F2": [20, 2], "F3": [40, 2.5]}}}, "lie in one line"),
         ({"fiducials": {"diameter": 0.1, "at": {"F1": [2, 2], "F2": [20, 2]}}}, "would have 5.0 pixels; it needs 6"),
         ({"placed_as": [{"component": "R0402"}]}, "names a package, a value, a refdes"),
         ({"placed_as": [{"package": "x", "component": "Z"}]}, "'Z' is not among the components"),

@@ -239,11 +239,7 @@ def test_a_copy_that_comes_during_a_fill_does_not_shorten_it(tmp_path: Path) -> 
     trace.observe(Filled("cpu", "b", 1.0), [], 2.0)
     events = written(trace, tmp_path)
     assert_sound(events)
-    assert slices(events) == {
-        "pool cpu0": [(1.0, 1.4, "a")],
-        "load lane": [(1.2, 1.4, "a")],
-        "disk": [(1.0, 2.0, "b")],
-    }
+    assert slices(events) == {"pool cpu0": [(1.0, 1.4, "a")], "load lane": [(1.2, 1.4, "a")], "disk": [(1.0, 2.0, "b")]}
 
 
 def test_what_has_not_ended_is_marked_and_writing_closes_nothing(tmp_path: Path) -> None:

@@ -51,10 +51,7 @@ def test_cores_that_other_programs_use_are_not_free(monkeypatch, shares, own, fr
     assert free_cores(0.5) == free
 
 
-@pytest.mark.parametrize(
-    ("busy", "free"),
-    [(0, 4), (32, 4), (59, 4), (61, 3), (64, 1)],
-)
+@pytest.mark.parametrize(("busy", "free"), [(0, 4), (32, 4), (59, 4), (61, 3), (64, 1)])
 def test_a_container_with_a_quota_on_a_large_machine_has_it_as_long_as_so_many_cores_are_idle(
     monkeypatch, busy, free
 ) -> None:

@@ -44,9 +44,7 @@ def test_how_many_images_fit(activation: int, workspace: int, room: int, images:
 def test_a_batch_that_is_split_off_always_fits_and_one_more_would_not(
     waiting: int, activation: int, workspace: int, max_batch: int, taken: int
 ) -> None:
-    cost = Cost(
-        **{**GOOD, "activation_bytes": activation, "workspace_bytes": workspace, "max_batch": max_batch},
-    )
+    cost = Cost(**{**GOOD, "activation_bytes": activation, "workspace_bytes": workspace, "max_batch": max_batch})
     pool = ModelPool(PoolSpec("cpu0", "cpu", 100, 0))
     for expert, size in (("a", cost.weights_bytes), ("b", taken)):
         pool.plan(expert, size, Why.DEMAND)

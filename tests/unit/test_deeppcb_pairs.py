@@ -57,11 +57,7 @@ def test_pairs_are_read_back_with_their_boxes(tmp_path: Path) -> None:
     plan = TrainingPlan(described, tmp_path, 1, 8, 1e-3)
     parts = pair_data.read(expert, plan)
     training, held = parts[DataPart.TRAINING], parts[DataPart.HELD_OUT]
-    assert [files.image.name for files in (*training, *held)] == [
-        "group1-a-0.jpg",
-        "group1-b-1.jpg",
-        "group1-c-0.jpg",
-    ]
+    assert [files.image.name for files in (*training, *held)] == ["group1-a-0.jpg", "group1-b-1.jpg", "group1-c-0.jpg"]
     assert pair_data.inverse(expert, described) == (1, 0, 3, 2, 5, 4), "an open is a short in the negative"
     (labelled,) = pair_data.labelled(held, len(LABELS), plan, remarks := [])
     assert not remarks

@@ -196,10 +196,7 @@ FAULTS = {
     "no picture": (WHOLE["as it comes"][:2] + b"\xff\xd9", "is damaged"),
     "junk": (WHOLE["as it comes"].replace(b"\xff\xdb", b"junk\xff\xdb", 1), "is damaged"),
     "no mark": (WHOLE["as it comes"][:2] + b"\xff\0" + WHOLE["as it comes"][2:], "is damaged"),
-    "too many segments": (
-        b"\xff\xd8" + 10_001 * segment(0xFE, b"") + WHOLE["as it comes"][2:],
-        "is damaged",
-    ),
+    "too many segments": (b"\xff\xd8" + 10_001 * segment(0xFE, b"") + WHOLE["as it comes"][2:], "is damaged"),
     "a wrong table": (segment(0xC4, b"\0\xff").join(WHOLE["as it comes"].split(b"\xff\xc4", 1)), "is damaged"),
     "odd steps": (saved("CMYK", subsampling="4:2:0"), "not supported; save it as PNG"),
 }

@@ -157,10 +157,7 @@ def test_too_few_good_parts_are_refused_with_the_reason(reference: Reference, tm
 
 @pytest.mark.parametrize(
     ("expert", "message"),
-    [
-        (replace(EXPERT, labels=("a", "b")), "give exactly one"),
-        (replace(EXPERT, input_size=48), "give at least 64"),
-    ],
+    [(replace(EXPERT, labels=("a", "b")), "give exactly one"), (replace(EXPERT, input_size=48), "give at least 64")],
 )
 def test_an_expert_has_one_label_and_a_large_enough_input(expert: Expert, message: str) -> None:
     with pytest.raises(ConfigError, match=message):

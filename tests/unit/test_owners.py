@@ -129,10 +129,7 @@ def test_no_module_of_the_scheduler_writes_the_fields_of_another() -> None:
 
 def test_a_write_from_outside_would_be_noticed() -> None:
     tree = ast.parse("executor.batch = None\nexecutor.pool.unpin('a', 1)\nself.cache.forget('a')\ndel group.open")
-    assert list(written_elsewhere(tree)) == [
-        "line 2: executor.pool.unpin(...)",
-        "line 3: self.cache.forget(...)",
-    ]
+    assert list(written_elsewhere(tree)) == ["line 2: executor.pool.unpin(...)", "line 3: self.cache.forget(...)"]
     rounded = ast.parse("sum(cost.load_s for cost in costs)\nsum(sizes)\nmath.fsum(sizes)\nadded(shares)")
     assert [sum_.partition(":")[0] for sum_ in rounded_sums(rounded)] == ["line 1", "line 3"]
     assert list(fields_of_others(tree)) == ["line 1: executor.batch = ...", "line 4: group.open = ..."]

@@ -354,12 +354,7 @@ def test_a_run_whose_folder_is_no_longer_its_own_says_so_and_writes_nothing(
 
 @pytest.mark.parametrize(
     "now",
-    [
-        {"component": "C0603"},
-        {"serial": "SN2"},
-        {"refdes": "R2"},
-        {"failure": Failure(FailureKind.IMAGE, "is gone")},
-    ],
+    [{"component": "C0603"}, {"serial": "SN2"}, {"refdes": "R2"}, {"failure": Failure(FailureKind.IMAGE, "is gone")}],
 )
 def test_a_verdict_on_something_else_than_an_image_shows_now_is_none(tmp_path: Path, now: dict[str, object]) -> None:
     with start(tmp_path) as run:

@@ -20,22 +20,12 @@ def refusal(path: Path) -> str:
 
 def test_every_scalar_stays_the_text_that_was_written(board_file: Write) -> None:
     document = strict_yaml.read(board_file("a: [yes, 1e3, 0o17, 2024-01-01, '~', ~, null, '', <<]\nnull: 5"))
-    assert document.data == {
-        "a": ["yes", "1e3", "0o17", "2024-01-01", "~", None, None, "", "<<"],
-        "null": "5",
-    }
+    assert document.data == {"a": ["yes", "1e3", "0o17", "2024-01-01", "~", None, None, "", "<<"], "null": "5"}
 
 
 def test_lines_are_those_of_keys_and_items(board_file: Write) -> None:
     document = strict_yaml.read(board_file("a:\n  b: 1\n  c:\n    - x\n    - y\n"))
-    assert document.lines == {
-        (): 1,
-        ("a",): 1,
-        ("a", "b"): 2,
-        ("a", "c"): 3,
-        ("a", "c", 0): 4,
-        ("a", "c", 1): 5,
-    }
+    assert document.lines == {(): 1, ("a",): 1, ("a", "b"): 2, ("a", "c"): 3, ("a", "c", 0): 4, ("a", "c", 1): 5}
 
 
 def test_an_error_is_placed_at_the_nearest_line_that_the_file_holds(board_file: Write) -> None:

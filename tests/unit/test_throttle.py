@@ -31,10 +31,7 @@ def test_loads_take_what_the_disk_takes(loads, least):
     assert [throttle.delay_s(size, now) for now, size in loads] == pytest.approx(least)
 
 
-@given(
-    st.lists(st.tuples(st.floats(0, 10), st.integers(0, 1000)), min_size=1, max_size=20),
-    st.floats(1, 1000),
-)
+@given(st.lists(st.tuples(st.floats(0, 10), st.integers(0, 1000)), min_size=1, max_size=20), st.floats(1, 1000))
 def test_never_more_bytes_than_the_bandwidth_gives(gaps, bandwidth):
     throttle, now, begun = Throttle(bandwidth), 0.0, []
     for gap, size in gaps:
