@@ -47,7 +47,7 @@ class Line:
         self.parts.write_text("\n".join(["refdes,component", *lines]) + "\n", encoding="utf-8")
 
     def run(self, *options: object, out: str = "out") -> tuple[int, dict[str, Any], str]:
-        common = ("--board", self.board, "--store", self.store, "--images", self.images, "--memory", "29MB")
+        common = ("--board", self.board, "--store", self.store, "--images", self.images, "--memory", "12MB")
         said = self.call(*common, "--out", self.folder / out, *options, command=inspect_cli)
         path = self.folder / out / "summary.json"
         summary = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}

@@ -418,7 +418,7 @@ def test_one_odd_entry_of_each_sort_ends_in_status_3_with_the_others_inspected(
         create(folder / str(number) / "R1__C.png")
     (folder / "loop").symlink_to("loop")
     said = call(
-        *("--board", board, "--store", store, "--images", folder, "--out", tmp_path / "out", "--memory", "29MB"),
+        *("--board", board, "--store", store, "--images", folder, "--out", tmp_path / "out", "--memory", "12MB"),
         command=inspect_cli,
     )
     assert said.status == 3

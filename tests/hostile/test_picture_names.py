@@ -144,7 +144,7 @@ def test_a_board_is_not_ok_while_its_picture_is_on_its_way(tiny: tuple[Path, Pat
             "--out",
             tmp_path / "out",
             "--memory",
-            "29MB",
+            "12MB",
         ),
         command=inspect_cli,
     )

@@ -45,7 +45,7 @@ def test_strategies_are_measured_side_by_side(synthetic_work, tmp_path, call):
 def test_a_board_needs_no_images(tiny, tmp_path, call):
     board, store = tiny
     rows = tmp_path / "rows.json"
-    small = ("--requests", "6", "--memory", "46MB")
+    small = ("--requests", "6", "--memory", "18MB")
     assert call("run", "--board", board, "--store", store, *small, "--json", rows).status == 0
     (row,) = json.loads(rows.read_text(encoding="utf-8"))
     assert (row["task"], row["order"], row["images"], row["errors"]) == ("tiny", "iid", 6, 0)
@@ -88,7 +88,7 @@ def test_a_slow_disk_bounds_loads_and_is_known_to_the_costs(work):
 
 
 def test_a_kind_that_the_user_allows_is_compared(tmp_path, call):
-    small = ("--experts", "2", "--input", "32", "--requests", "4", "--memory", "46MB", "--work", tmp_path)
+    small = ("--experts", "2", "--input", "32", "--requests", "4", "--memory", "18MB", "--work", tmp_path)
     kind = ("--kind", "apps.demo.small:Small")
     refused = call("run", *kind, *small)
     assert refused.status == 2

@@ -39,7 +39,7 @@ components:
 """A board that shares `joint` with board tiny, and has another `body-a` for a component of the same name."""
 DECIDES = ("router", "pools", "executors", "under_way", "lacks_initial", "start", "handle", "check")
 Prepared = tuple[rules.Rules, Store]
-MEMORY = {"memory": "46MB", "executors": "cpu=2"}
+MEMORY = {"memory": "18MB", "executors": "cpu=2"}
 
 
 @pytest.fixture
@@ -236,7 +236,7 @@ def test_a_board_that_a_line_has_no_memory_for_is_refused(folder: Path) -> None:
     large = OTHER.replace("kind: narrow, labels: [ok, bad], input: 48", "kind: narrow, labels: [ok, bad], input: 1024")
     (folder / "large.yaml").write_text(large.replace("board: other", "board: large"), encoding="utf-8")
     put(folder / "store", folder / "large.yaml", "body-a", seed=1)
-    with Inspector(folder / "tiny.yaml", store=folder / "store", memory="40MB", executors="cpu=2") as line:
+    with Inspector(folder / "tiny.yaml", store=folder / "store", memory="16MB", executors="cpu=2") as line:
         with pytest.raises(BoardsClash, match="the memory of this line does not hold expert"):
             line.set_boards(folder / "large.yaml")
         assert line.boards == ("tiny",)

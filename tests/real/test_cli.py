@@ -47,7 +47,7 @@ def inspect(tiny, folder, tmp_path, monkeypatch):
         return run(
             inspect_cli.main,
             monkeypatch,
-            *("--board", board, "--images", folder, "--store", store, "--out", tmp_path / out, "--memory", "31MB"),
+            *("--board", board, "--images", folder, "--store", store, "--out", tmp_path / out, "--memory", "13MB"),
             *more,
         )
 
@@ -242,7 +242,7 @@ def test_an_unproven_expert_is_said_wherever_it_is_met(own_tiny, folder, tmp_pat
         said = capsys.readouterr()
         assert (said.out + said.err).count("unproven") == 1
     out = tmp_path / "out"
-    options = ("--board", board, "--images", folder, "--store", root, "--out", out, "--memory", "31MB")
+    options = ("--board", board, "--images", folder, "--store", root, "--out", out, "--memory", "13MB")
     run(inspect_cli.main, monkeypatch, *options)
     said, sentence = capsys.readouterr(), "expert 'joint' is unproven: it finds 0 of 9 held-out objects"
     assert f"warning: {sentence}" in " ".join(said.err.split())

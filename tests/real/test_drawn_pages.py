@@ -37,7 +37,7 @@ def test_a_picture_whose_expert_is_absent_takes_the_drawn_way(tiny: tuple[Path, 
 
     threading.setprofile(note)
     try:
-        with Inspector(board, store=store, memory="29MB") as line:
+        with Inspector(board, store=store, memory="12MB") as line:
             for component in "CAB":  # one of the three is not in memory
                 del calls[:]
                 sys.setprofile(note)

@@ -70,7 +70,7 @@ def test_it_says_what_our_device_says(board, make, id):
 @pytest.mark.parametrize("strategy", with_slow_rows(["late-binding", "samba"], fast=1))
 def test_verdicts_of_a_line_are_ours(inspect_all, pictures, strategy, monkeypatch):
     # Room for two of the three large experts.
-    options = {"strategy": strategy, "memory": "46MB", "profile": None}
+    options = {"strategy": strategy, "memory": "18MB", "profile": None}
     ours = verdicts(inspect_all(pictures[:16], **options))
     # That device has no part in the other run.
     monkeypatch.setattr(CpuDevice, "load", None)

@@ -16,7 +16,7 @@ from coe.runtime import cpu, trial
 from coe.runtime.trial import MeasuredOnce
 
 LINES = 3
-MEMORY = "43MB"
+MEMORY = "17MB"
 """Enough for each line, and far less than what all of them grow by."""
 
 

@@ -60,7 +60,7 @@ def test_a_run_is_inspected_and_written(tiny: tuple[Path, Path], pictures: list[
         cv2.imwrite(str(images / f"{picture.refdes}__{picture.component}.png"), picture.image)
     out = tmp_path / "run"
     ended = on_a_poor_system(
-        "coe.cli.start:inspect", "--board", board, "--store", store, "--images", images.parent, "--memory", "46MB",
+        "coe.cli.start:inspect", "--board", board, "--store", store, "--images", images.parent, "--memory", "18MB",
         "--out", out,
     )  # fmt: skip
     assert ended.returncode in (0, 1), ended.stderr

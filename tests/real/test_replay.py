@@ -13,7 +13,7 @@ from coe.scheduler.strategies import strategy
 @pytest.mark.parametrize("name", ["coserve", "late-binding"])
 def test_a_recorded_run_replays_to_the_same_commands(tiny, pictures, name):
     board, store = tiny
-    options = {"memory": "46MB", "executors": "cpu=2", "keep_trace": True}
+    options = {"memory": "18MB", "executors": "cpu=2", "keep_trace": True}
     with Inspector(board, store=store, strategy=name, **options) as line:
         results = list(line.stream(pictures))
     assert len(results) == len(pictures)

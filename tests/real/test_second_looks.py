@@ -67,9 +67,9 @@ def by_name(results):
 
 def test_doubtful_findings_are_made_again(prepared, pictures):
     board, store = prepared
-    options = {"store": store, "memory": "46MB", "executors": "cpu=2", "precision": "half"}
+    options = {"store": store, "memory": "18MB", "executors": "cpu=2", "precision": "half"}
     options["make_devices"] = PRETENDING
-    with Inspector(board, store=store, memory="46MB", make_devices=PRETENDING) as line:
+    with Inspector(board, store=store, memory="18MB", make_devices=PRETENDING) as line:
         sharp = by_name(line.stream(pictures[:16]))
     said: list[str] = []
     with Inspector(board, say=said.append, **options) as line:

@@ -54,7 +54,7 @@ def test_every_finding_is_equal_to_the_digit_before_and_after_sharing(
 def test_on_a_gpu_too(
     prepared_trunk: Path, shared_trunk: Path, pictures: list[Picture], tmp_path: Path, driver: FakeDriver
 ) -> None:
-    options = {"device_memory": "100MB", "host_memory": "20MB", "executors": "cuda=1", "memory": "200MB"}
+    options = {"device_memory": "70MB", "host_memory": "8MB", "executors": "cuda=1", "memory": "200MB"}
     before = found(inspected(prepared_trunk, pictures, tmp_path, **options))
     assert found(inspected(shared_trunk, pictures, tmp_path, **options)) == before
 
@@ -119,7 +119,7 @@ def test_an_expert_that_is_trained_again_joins_the_body_that_is_resident(
     board.write_text(BOARD, encoding="utf-8")
     options: dict[str, object] = {"store": store.root, "profile": None, "memory": "13MB", "executors": "cpu=1"}
     if on_gpu:
-        options |= {"executors": "cuda=1", "memory": "200MB", "device_memory": "100MB", "host_memory": "20MB"}
+        options |= {"executors": "cuda=1", "memory": "200MB", "device_memory": "70MB", "host_memory": "8MB"}
     few = [picture for picture in pictures if picture.component in "ABD"]
     with Inspector(board, **options) as line:  # type: ignore[arg-type]
         before = labels(line, few)
