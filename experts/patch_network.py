@@ -2,8 +2,8 @@
 
 The distance of a place is that to the nearest row of a bank of patch features (Roth et al., 2022). Where parts are
 aligned, a row from another place lies further off, a distance is measured by those that good parts have at the place,
-and colours that no good part shows there count as well. Elsewhere a picture that as a whole is unlike that of every
-good part deviates too: where a part is missing, each patch may be one that good parts show beside the part.
+and deviations of pixels count as well, as in kind `good`. A picture that as a whole is unlike that of every good part
+deviates too: where a part is missing, each patch may be one that good parts show beside the part.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from torch.nn import functional
 from coe.store.outputs import unhidden
 from experts.backbone import patches
 from experts.good_network import PIXELS, of_pixels, smooth
-from experts.patch_colours import colours, outside
 
 CELL = 8
 """The side in pixels of the input of one place."""
@@ -35,7 +34,7 @@ _STEPS = 127
 _LEAST = 1e-4
 """Distances under this are as good as none."""
 NEVER = 50.0
-"""The centre of the logarithms of deviations of which none ever counts."""
+"""The centre of the logarithms of deviations of which none ever counts: of pixels, or of wholes of aligned parts."""
 
 
 class PatchNetwork(nn.Module):
@@ -44,14 +43,10 @@ class PatchNetwork(nn.Module):
     `bank` (ROWS, channels) int8 in steps of `step` (1), each row from a place `places` (ROWS, 2) of the grid and shown
     by `shown_by` (ROWS, 3): an example and its left and top pixel. `apart` (1) is what a step of the grid between two
     places adds to the squared distance. `log_usual` (1, USUAL, USUAL) is the logarithm of the squared distance that
-    good parts have at a place, and 0 of parts that are not aligned. `pixel_mean` and `pixel_log_spread` (3, PIXELS,
-    PIXELS) are the middle of the colours that aligned good parts show, and the logarithm of half their width. `wholes`
-    (WHOLES, deepest) fp16 is how others look as wholes. `centre` and `deviation` (3) are those of the logarithm of a
-    good part's largest deviation, of its colours, of its patches and as a whole; `limit` (1) is how many of these
-    deviations a part may show. The numbers of alternates follow each other along the first axis.
-
-    Experts that learned before colours had ranges have means and spreads of pixels there, as kind `good`; one can tell
-    them by `centre`, because as wholes they count too.
+    good parts have at a place, and 0 of parts that are not aligned. `wholes` (WHOLES, deepest) fp16 is how good parts
+    look as wholes. `centre` and `deviation` (3) are those of the logarithm of a good part's largest deviation, of its
+    pixels, of its patches and as a whole; `limit` (1) is how many of these deviations a part may show.
+    The numbers of alternates follow each other along the first axis.
     """
 
     bank: torch.Tensor
@@ -79,6 +74,10 @@ class PatchNetwork(nn.Module):
         self.deviation = nn.Parameter(torch.ones(3 * alternates))
         self.limit = nn.Parameter(torch.full((alternates,), 3.0))
 
+    def pixels(self, images: torch.Tensor) -> torch.Tensor:
+        """Return images (n, 3, S, S) uint8 on the grid of pixels, in grey levels, averaged over 3 x 3 places."""
+        return smooth(functional.adaptive_avg_pool2d(images.float(), PIXELS))
+
     def rows(self, grid: int, alternate: int = 0) -> torch.Tensor:
         """Return an alternate's bank, (ROWS, channels + 3): its product with patches of `asked` is their distance.
 
@@ -100,25 +99,30 @@ class PatchNetwork(nn.Module):
         `scores` (n, G, G) and `score` (n), 0.5 at the limit; `shown` (n, SHOWN, SHOWN, 3) uint8, the good patch that is
         nearest to the place that deviates most. With alternates each has a second axis, of them.
         """
-        looks = [self._judged(seen, images, alternate) for alternate in range(self.alternates)]
+        on_grid = self.pixels(images)
+        looks = [self._judged(seen, on_grid, alternate) for alternate in range(self.alternates)]
         if self.alternates == 1:
             return looks[0]
         return {name: torch.stack([look[name] for look in looks], dim=1) for name in looks[0]}
 
-    def _judged(self, seen: torch.Tensor, images: torch.Tensor, alternate: int) -> dict[str, torch.Tensor]:
+    def _judged(self, seen: torch.Tensor, on_grid: torch.Tensor, alternate: int) -> dict[str, torch.Tensor]:
         grid = seen.shape[1]
         asked, rows = self.asked(seen, alternate), self.rows(grid, alternate)
         squares = ((asked @ rows.T).amin(dim=2) + lengths(asked)).view(-1, grid, grid)
         centre, deviation = (self._own(numbers, alternate).float() for numbers in (self.centre, self.deviation))
+        mean, log_spread = (
+            self._own(numbers, alternate).float() for numbers in (self.pixel_mean, self.pixel_log_spread)
+        )
         squares = squares / unhidden(on_grid_of(self._own(self.log_usual, alternate).float(), grid).exp())
         places = (logarithms(squares) - centre[1]) / deviation[1]
-        strange = (self._of_colours(images, centre[2] >= NEVER / 2, alternate) - centre[0]) / deviation[0]
+        pixels = (of_pixels(on_grid, mean, unhidden(log_spread.exp())) - centre[0]) / deviation[0]
         worst = (picture_logarithm(squares) - centre[1]) / deviation[1]
         wholes = self._own(self.wholes, alternate).float()
         far = torch.cdist(whole(seen, wholes.shape[1]), wholes, compute_mode="donot_use_mm_for_euclid_dist")
         as_whole = (logarithms(far.amin(dim=1).square()) - centre[2]) / deviation[2]
-        both = torch.maximum(places, functional.adaptive_max_pool2d(strange[:, None], grid)[:, 0])
-        most = worst, strange.flatten(1).amax(dim=1), as_whole
+        at_pixels = functional.interpolate(pixels[:, None], size=(grid, grid), mode="bilinear", align_corners=False)
+        both = torch.maximum(places, at_pixels[:, 0])
+        most = worst, pixels.flatten(1).amax(dim=1), as_whole
         limit = self._own(self.limit, alternate).float()
         place = both.flatten(1).argmax(dim=1)
         row = (asked[torch.arange(len(place), device=place.device), place] @ rows.T).argmin(dim=1)
@@ -127,14 +131,6 @@ class PatchNetwork(nn.Module):
             "score": torch.sigmoid(unhidden(torch.stack(most).amax(dim=0) - limit)),
             "shown": self._shown(row, alternate),
         }
-
-    def _of_colours(self, images: torch.Tensor, has_ranges: torch.Tensor, alternate: int) -> torch.Tensor:
-        """Return the logarithms (n, PIXELS, PIXELS) of how far colours lie off."""
-        middle, log_width = (self._own(one, alternate).float() for one in (self.pixel_mean, self.pixel_log_spread))
-        width = unhidden(log_width.exp())
-        pixels = smooth(functional.adaptive_avg_pool2d(images.float(), PIXELS))
-        before = functional.interpolate(of_pixels(pixels, middle, width)[:, None], size=(PIXELS, PIXELS))[:, 0]
-        return torch.where(has_ranges, outside(colours(images), middle, width), before)
 
     def _own(self, numbers: torch.Tensor, alternate: int) -> torch.Tensor:
         return numbers.chunk(self.alternates)[alternate]

@@ -337,39 +337,6 @@ def test_in_the_frame_of_a_reference_a_deviation_counts_less_where_good_parts_va
     assert judged(replace(trained, state=state), bad, reference).label == "none"
 
 
-def test_a_colour_that_no_good_part_shows_at_its_place_is_strange(learn: Learn) -> None:
-    at = (24, 32)
-    reference = Reference(part(0, at=at), np.zeros((SIDE, SIDE), np.uint8))
-    good = [part(seed, at=at) for seed in range(10)]
-    trained = learn(good, references={"U1": reference})
-    red = part(100, at=at)
-    marked = red[at[1] + 12 : at[1] + 20, at[0] + 6 : at[0] + 14]
-    marked[:] = marked[:, :, ::-1]  # as bright as before
-    assert judged(trained, part(100, at=at), reference).label == "none"
-    finding = judged(trained, red, reference)
-    assert finding.label == "strange"
-    x1, y1, x2, y2 = max(finding.boxes, key=lambda box: box.score).xyxy
-    assert x1 < at[0] + 10 < x2
-    assert y1 < at[1] + 16 < y2
-    any_colour = {"pixel_log_spread": torch.full((3, 64, 64), 9)}
-    assert judged(replace(trained, state=trained.state | any_colour), red, reference).label == "none"
-
-
-def test_an_expert_that_learned_before_ranges_of_colours_judges_by_its_pixels(learn: Learn) -> None:
-    at = (24, 32)
-    reference = Reference(part(0, at=at), np.zeros((SIDE, SIDE), np.uint8))
-    trained = learn([part(seed, at=at) for seed in range(10)], references={"U1": reference})
-    bad = part(100, at=at, blot=(36, 27))
-    state = trained.state | {"log_usual": trained.state["log_usual"] + 8.0, "centre": torch.tensor([1.0, 0.0, 5.0])}
-    grid = [cv2.resize(part(seed, at=at), (64, 64), interpolation=cv2.INTER_AREA) for seed in range(10)]
-    mean = torch.from_numpy(np.mean(grid, axis=0)).permute(2, 0, 1).float()
-    for log_spread, label in ((2.5, "strange"), (9.0, "none")):
-        pixels = {"pixel_mean": mean, "pixel_log_spread": torch.full((3, 64, 64), log_spread)}
-        before = replace(trained, state=state | pixels)
-        assert judged(before, part(101, at=at), reference).label == "none"
-        assert judged(before, bad, reference).label == label
-
-
 @pytest.mark.parametrize(
     "expert",
     [replace(EXPERT, labels=("a", "b")), replace(EXPERT, input_size=32), replace(EXPERT, input_size=100)],
