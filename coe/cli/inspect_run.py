@@ -63,7 +63,9 @@ class InspectionRun:
     ) -> None:
         self._results, self._max_errors, self._quiet = results, shown.max_errors, shown.quiet
         self._feed, self._notices = feed, Notices()
-        self._items = results.left_of(items)
+        # Looked at before any file is read: one that is replaced meanwhile is inspected again when the run goes on.
+        self._stamps = {item.name: stamp for item in items if (stamp := item.stamp) is not None}
+        self._items = results.left_of(items, self._stamps)
         self._line: Line | None = None
         self._progress: RunProgress | None = None
         self._answered = self._errors = 0
@@ -148,7 +150,7 @@ class InspectionRun:
             return
 
     def _write(self, result: Result, taken: FileStamp | None = None) -> None:
-        self._results.write(result, taken)
+        self._results.write(result, taken or self._stamps.get(result.request.image))
         if self._progress is not None:
             self._progress.advance(ng=result.verdict is Verdict.NG)
         if result.error is not None and not is_skipped(result):

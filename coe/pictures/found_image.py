@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from coe.core import Failure
 from coe.errors import did_you_mean
+from coe.pictures.arriving import FileStamp
 from coe.pictures.picture_file import PictureFile
 
 
@@ -39,6 +41,14 @@ class FoundImage:
     def file(self) -> PictureFile:
         """The file to be read; with a checksum it is read only if that fits."""
         return PictureFile(self.path, self.sha256)
+
+    @property
+    def stamp(self) -> FileStamp | None:
+        """By what the file is known now; None if there is none."""
+        with suppress(OSError):
+            status = self.path.stat()
+            return FileStamp(status.st_size, status.st_mtime_ns)
+        return None
 
     @property
     def error(self) -> str | None:

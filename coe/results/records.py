@@ -84,16 +84,17 @@ class ResultsFile:
         """The names of the images that have a verdict or are skipped; those with an error are to be inspected again."""
         return frozenset(name for name, result in self._results.items() if result.error is None or is_skipped(result))
 
-    def left_of(self, items: Sequence[FoundImage]) -> list[FoundImage]:
-        """Return the items that are still to be inspected, in their order.
+    def left_of(self, items: Sequence[FoundImage], stamps: Mapping[str, FileStamp]) -> list[FoundImage]:
+        """Return the items that are still to be inspected, in their order; `stamps` are their files, by name.
 
         If an item now has another component, serial or refdes than when it was inspected, as after a correction of the
-        table, its result no longer holds and is dropped.
+        table, or if its file is another, its result no longer holds and is dropped.
         """
         for item in items:
-            before = self._results.get(item.name)
-            if before is not None and _place(before.request) != _place(item):
-                del self._results[item.name]
+            before, now = self._results.get(item.name), stamps.get(item.name)
+            is_another = now is not None and now != self._taken.get(item.name, now)
+            if before is not None and (is_another or _place(before.request) != _place(item)):
+                self.drop(item.name)
         done = self.done
         return [item for item in items if item.name not in done]
 
@@ -108,7 +109,7 @@ class ResultsFile:
     def write(self, result: Result, taken: FileStamp | None = None) -> None:
         """Append a result; once this returns, a kill of the process cannot lose it.
 
-        `taken` says of which file it is, if the image's name may have several one after another. An error of more than
+        `taken` says of which file it is: the image's name may have several one after another. An error of more than
         `config.MAX_ERROR` characters is cut. Raises DiskFull, or NotWritten for another reason, such as a folder that
         was removed during the run.
         """

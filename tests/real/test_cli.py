@@ -89,7 +89,7 @@ def test_a_run_leaves_all_its_files(inspect, tmp_path, capsys):
     assert len(found) == 12
     assert set(found[0]) == {
         "image", "board", "serial", "component", "refdes", "verdict", "findings", "latency_s", "late", "error",
-        "failure",
+        "failure", "taken",
     }  # fmt: skip
     assert found[0]["image"] == "SN1/R0__A.png"
     assert set(found[0]["findings"][0]) == {"expert", "variant", "label", "score", "boxes"}
@@ -142,6 +142,17 @@ def test_resume_does_only_what_is_missing_and_ends_the_same(inspect, tmp_path):
     assert told("torn") == told("whole")
     kept = path.read_text(encoding="utf-8").splitlines(keepends=True)[:5]
     assert kept == lines[:5]
+
+
+def test_a_picture_that_was_replaced_loses_its_verdict_when_the_run_goes_on(inspect, folder, tmp_path):
+    inspect()
+    before = {row["image"]: row for row in rows(tmp_path / "out")}
+    replaced = folder / "SN2" / "R2__B.png"
+    replaced.write_bytes(replaced.read_bytes()[:200])
+    assert inspect("--resume") == 3
+    after = {row["image"]: row for row in rows(tmp_path / "out")}
+    assert [name for name in after if after[name] != before[name]] == ["SN2/R2__B.png"]
+    assert after["SN2/R2__B.png"]["failure"] == "damaged"
 
 
 def test_an_existing_run_is_not_overwritten(inspect, capsys):

@@ -26,6 +26,7 @@ from coe import files
 from coe.core import Box, Failure, FailureKind, Finding, Request, Result, Verdict
 from coe.errors import ConfigError
 from coe.files import LOCK, DiskFull, NotWritten, write_atomically
+from coe.pictures.arriving import FileStamp
 from coe.pictures.finding import FoundImage
 from coe.results.records import ResultsFile, read
 from coe.results.result_lines import from_line, to_line
@@ -362,10 +363,24 @@ def test_a_verdict_on_something_else_than_an_image_shows_now_is_none(tmp_path: P
             run.write(result(name))
     items = [replace(item("a"), **now), item("b")]  # type: ignore[arg-type]
     with start(tmp_path, resume=True) as run:
-        left = run.left_of(items)
+        left = run.left_of(items, {})
         kept = "failure" in now  # it was seen while it was there
         assert [one.name for one in left] == ([] if kept else ["a"])
         assert run.finish(items, RUN).total.missing == len(left)
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "again"),
+    [((9, 1), (9, 1), False), ((9, 1), (9, 2), True), ((9, 1), (8, 1), True), (None, (9, 1), False)],
+    ids=["the same", "written again", "another size", "by an earlier version"],
+)
+def test_a_picture_that_is_another_now_is_inspected_again(
+    tmp_path: Path, was: tuple[int, int] | None, now: tuple[int, int], again: bool
+) -> None:
+    with start(tmp_path) as run:
+        run.write(result("a"), None if was is None else FileStamp(*was))
+    with start(tmp_path, resume=True) as run:
+        assert [one.name for one in run.left_of([item("a")], {"a": FileStamp(*now)})] == ["a"] * again
 
 
 def test_figures_of_the_parts_of_a_run_add_up(tmp_path: Path) -> None:
