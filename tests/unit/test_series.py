@@ -17,12 +17,12 @@ def looks(parts: int, each: int, within: float) -> np.ndarray:
 @pytest.mark.parametrize(("parts", "each"), [(4, 5), (7, 3), (10, 2)])
 def test_a_series_counts_as_one_part(parts: int, each: int) -> None:
     assert shown(looks(parts, each, 0.1)) == parts
-    assert f"about {parts} parts" in remarks(looks(parts, each, 0.1))[0]
+    assert f"about {parts} parts" in remarks(looks(parts, each, 0.1), "so")[0]
 
 
 @pytest.mark.parametrize("seen", [looks(20, 1, 0.1), looks(2, 10, 0.1), looks(4, 5, 1.0), np.ones((20, 40))])
 def test_different_parts_two_groups_and_copies_are_no_series(seen: np.ndarray) -> None:
-    assert remarks(seen) == []
+    assert remarks(seen, "so") == []
 
 
 def test_the_good_pictures_that_deviate_most_are_named_first_the_farthest() -> None:
