@@ -52,9 +52,12 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
 }
 _XML = re.compile(rb"^\s*(?:\xef\xbb\xbf)?\s*<(?:\?xml|export)")
 _RANGE = re.compile(
-    r"([A-Za-z_]+)(\d+)\s*(?:-|\.\.\.?|[\u2013\u2014~\uff5e\u301c至到]|\b(?:to|bis)\b)\s*([A-Za-z_]*)(\d+)"
+    r"([A-Za-z_]+)(\d+)\s*(?:-|\.\.\.?|[\u2013\u2014~\uff5e\u301c至到]|\b(?:to|thru|through|bis)\b)\s*([A-Za-z_]*)(\d+)",
+    re.IGNORECASE,
 )
-_BETWEEN = re.compile(r"[\s,;&\uff0c\uff1b\u3001]+|(?<=\d)[/+](?=[A-Za-z])")
+_BETWEEN = re.compile(r"[\s,;&\uff0c\uff1b\u3001]+")
+_JOINED = re.compile(r"([A-Za-z_]+)\d+(?:[/+]\1\d+)+", re.IGNORECASE)
+"""R1/R2 are two parts if no part has this name; 1/R1 and A1/R1 are a part of a board of a panel."""
 _AND = {"and", "und", "et"}
 _MOST_IN_RANGE = 1000
 
@@ -136,23 +139,25 @@ def _parts(path: Path, rows: Iterable[tuple[int, dict[str, str], list[str]]]) ->
                 f"{path}:{number}: '{listed}' says that a part is not fitted; give that part a line, and say it there "
                 "in a column DNP"
             )
-        for refdes in designators(listed):
-            before = parts.setdefault(refdes, part)
-            if replace(before, line=number) != part:
+        for refdes, whole in designators(listed).items():
+            before = parts.get(refdes, part)
+            if replace(before, line=number, whole="") != part:
                 raise ConfigError(
                     f"{path}:{number}: '{refdes}' stands in line {before.line} with other words; correct one"
                 )
+            if refdes not in parts or not whole:
+                parts[refdes] = replace(before, whole=whole)
     if not parts:
         raise ConfigError(f"{path}: there is no part under the header of the BOM; export it again")
     return parts
 
 
-def designators(text: str) -> list[str]:
-    """Return the reference designators of a cell.
+def designators(text: str) -> dict[str, str]:
+    """Return the reference designators of a cell, each with the word that may be one name instead, or "".
 
-    Example: `designators("R1-R3, C7 C8")` is `["R1", "R2", "R3", "C7", "C8"]`.
+    Example: `designators("R1-R2, C7/C8")` is `{"R1": "", "R2": "", "C7": "C7/C8", "C8": "C7/C8"}`.
     """
-    found: list[str] = []
+    found: dict[str, str] = {}
 
     def range_of(match: re.Match[str]) -> str:
         prefix, first, other, last = match.groups()
@@ -162,6 +167,8 @@ def designators(text: str) -> list[str]:
         return " ".join(f"{prefix}{number}" for number in range(low, high + 1))
 
     for word in _BETWEEN.split(_RANGE.sub(range_of, text)):
-        if re.search(r"[^\W_]", word) and word not in found and word not in _AND:
-            found.append(word)
+        if re.search(r"[^\W_]", word) and word.casefold() not in _AND:
+            is_joined = _JOINED.fullmatch(word) is not None
+            for name in re.split("[/+]", word) if is_joined else [word]:
+                found.setdefault(name, word if is_joined else "")
     return found

@@ -13,7 +13,8 @@ _NUMBER = re.compile(
 )
 _POINT_THOUSANDS = re.compile(r"([+-]?\d{1,3}(?:\.\d{3})+),(\d+.*)")
 _COMMA_THOUSANDS = re.compile(r"([+-]?\d{1,3}(?:,\d{3})+)\.(\d+.*)")
-_SPACED_THOUSANDS = re.compile(r"(?<=\d)[\u00a0\u2009\u202f'\u2019](?=\d{3}(?!\d))")
+SPACED_THOUSANDS = r"\d{1,3}(?:[ \u00a0\u2009\u202f'\u2019]\d{3})+"
+_SPACED_THOUSANDS = re.compile(rf"(?<![\d.,]){SPACED_THOUSANDS}(?!\d)")
 _MINUS = str.maketrans("\u2212\u2013", "--")
 
 
@@ -26,7 +27,7 @@ class CellNumber(NamedTuple):
 
 def number_of(text: str, *, has_comma: bool) -> CellNumber | None:
     """Return the number of a cell; None if it is none. With `has_comma`, a comma stands before the fraction."""
-    text = _SPACED_THOUSANDS.sub("", text.translate(_MINUS))
+    text = _SPACED_THOUSANDS.sub(lambda match: re.sub(r"\D", "", match[0]), text.translate(_MINUS), count=1)
     thousands = (_POINT_THOUSANDS if has_comma else _COMMA_THOUSANDS).fullmatch(text)
     if thousands is not None:
         text = f"{re.sub('[.,]', '', thousands[1])}.{thousands[2]}"

@@ -29,7 +29,7 @@ _XML = re.compile(rb"^\s*(?:\xef\xbb\xbf)?\s*<(\?xml|openpnp)")
 _MOST_TOLD = 5
 _WIDEST = 720.0
 """Most angles are no wider, unless machines count hundredths of a degree (Fuji, Panasonic), tenths or thousandths."""
-_QUARTERS = 3
+_QUARTERS = {0, 1, 2, 3}
 
 
 def parse_file(
@@ -88,7 +88,8 @@ class _PlacementReader:
             for axis in ("x", "y"):
                 if unit := self._number(row, axis)[1]:
                     self._units.state(unit, f"line {row.number}", row.number)
-        self._expect_plain_turns(parts)
+        if "rotation" in header.columns:
+            self._expect_plain_turns(parts, header.names[header.columns["rotation"]])
         units, stated_where = self._units.agreed()
         names = {field: header.names[index] for field, index in header.columns.items()}
         placements = tuple(self._placement(row, header, units) for row in parts)
@@ -106,16 +107,30 @@ class _PlacementReader:
                 "recipe (--form, before there is one)",
             )
 
-    def _expect_plain_turns(self, parts: Sequence[PlacementRow]) -> None:
-        """Raise ConfigError for angles that are hundredths or tenths of a degree, or quarter turns."""
-        turns = {row.number: self._number(row, "rotation").value for row in parts if "rotation" in (row.cells or {})}
+    def _expect_plain_turns(self, parts: Sequence[PlacementRow], column: str) -> None:
+        """Raise ConfigError for angles that are hundredths or tenths of a degree, or quarter turns, unless said."""
+        numbers = {row.number: self._number(row, "rotation") for row in parts if "rotation" in (row.cells or {})}
+        turns = {number: cell.value for number, cell in numbers.items()}
         wide = [number for number, turn in turns.items() if abs(turn) > _WIDEST]
         if 2 * len(wide) > sum(turn != 0 for turn in turns.values()):  # some few parts were turned several times
             turn = f"the rotation is {turns[wide[0]]:g}, as in parts of a degree"
             raise self._error(wide[0], f"{turn}; export it in degrees{_more(wide)}")
-        if len(turns) > 1 and max(turns.values()) == _QUARTERS and set(turns.values()) <= {0, 1, 2, 3}:
-            number = next(number for number, turn in turns.items() if turn)
-            raise self._error(number, "all rotations are 0 to 3, as in quarter turns; export them in degrees")
+        far = [number for number, turn in turns.items() if abs(turn) > max(_QUARTERS)]
+        if self._form.angles == "quarters" and far:
+            raise self._error(
+                far[0], f"the rotation is {turns[far[0]]:g}: no quarter turn; take `angles: quarters` out{_more(far)}"
+            )
+        says_degrees = re.search(r"deg|[\u00b0\u00ba]", column, re.IGNORECASE) or any(
+            cell.unit for cell in numbers.values()
+        )
+        turned = [number for number, turn in turns.items() if turn]
+        # One part alone may be turned by so few degrees.
+        if not (self._form.angles or says_degrees) and len(turned) > 1 and set(turns.values()) <= _QUARTERS:
+            raise self._error(
+                turned[0],
+                "all rotations are 0 to 3, as in quarter turns; export them in degrees, or say `angles: quarters` "
+                "(or `angles: degrees`, if they are) under placement_file of the recipe (--form, before there is one)",
+            )
 
     def _fitted(self, parts: list[PlacementRow]) -> tuple[list[PlacementRow], tuple[str, ...]]:
         """Return the parts without those that a column of the file leaves out, and the designators of these."""
@@ -128,6 +143,7 @@ class _PlacementReader:
         for place in places:
             cells = place.row.cells or {}
             self._units.state(place.unit, f"placement '{cells['refdes']}'", place.row.number)
+        self._expect_plain_turns([place.row for place in places if place.is_placed], "degrees")
         units, stated = self._units.agreed()
         columns = {field: field for field in places[0].row.cells or ()}
         header = PlacementHeader(0, ",", tuple(columns), (), {field: index for index, field in enumerate(columns)})
@@ -204,6 +220,8 @@ class _PlacementReader:
         rotation, unit = self._number(row, "rotation") if "rotation" in cells else (form.rotation or 0.0, "")
         if unit.casefold() not in _DEGREES:
             raise self._error(row.number, f"{cells['refdes']}: rotation '{cells['rotation']}' is not in degrees")
+        if form.angles == "quarters" and "rotation" in cells:
+            rotation *= 90.0
         side = self._sides.of(row, header)
         at = x_mm + form.offset[0], (y_mm if form.y == "up" else -y_mm) + form.offset[1]
         turned = (-rotation if form.clockwise else rotation) % 360.0

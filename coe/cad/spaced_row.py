@@ -9,11 +9,13 @@ import re
 from collections.abc import Sequence
 
 from coe.cad.placement_header import FURTHER_NUMBERS, PlacementHeader
+from coe.cad.placement_numbers import SPACED_THOUSANDS
 from coe.cad.vocabulary import plain
 
 NUMBERS = ("x", "y", "rotation")
 LIKE_A_NUMBER = re.compile(
-    r"[+\u2212-]?(\d{1,3}(,\d{3})+\.\d+|\d{1,3}(\.\d{3})+,\d+|\d+[.,]?\d*|[.,]\d+)(e[+-]?\d+)?\s*"
+    rf"[+\u2212-]?({SPACED_THOUSANDS}([.,]\d*)?|"
+    r"\d{1,3}(,\d{3})+\.\d+|\d{1,3}(\.\d{3})+,\d+|\d+[.,]?\d*|[.,]\d+)(e[+-]?\d+)?\s*"
     r"""([a-zµμ]{1,4}|мм|°|º|"|\u2033|'')?""",
     re.IGNORECASE,
 )

@@ -77,7 +77,7 @@ def placed(  # noqa: PLR0913
             "--form",
             metavar="FILE",
             help="How the placement file is read where it is read wrong: a YAML file with columns, sides, decimal, "
-            "clockwise, y, offset, side, rotation, as placement_file of a recipe has them.",
+            "angles, clockwise, y, offset, side, rotation, as placement_file of a recipe has them.",
         ),
     ] = None,
     held: Annotated[

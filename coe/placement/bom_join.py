@@ -10,12 +10,16 @@ from coe.placement.placement_file import Placement
 
 @dataclass(frozen=True, slots=True)
 class BomPart:
-    """What a BOM says of a part; `line` is its line in the file."""
+    """What a BOM says of a part; `line` is its line in the file.
+
+    `whole` is the word, as R1/R2, that is the name instead if a placement file has it.
+    """
 
     value: str
     package: str
     is_fitted: bool
     line: int
+    whole: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,8 @@ class BomJoin:
 
 def join(placements: Sequence[Placement], bom: Mapping[str, BomPart]) -> BomJoin:
     """Return placements with the BOM's words where the placement file has none, without what is not fitted."""
+    placed = {place.refdes for place in placements if place.refdes}
+    bom = {part.whole if part.whole in placed else refdes: part for refdes, part in bom.items()}
     kept: list[Placement] = []
     not_fitted: list[str] = []
     for place in placements:
@@ -44,7 +50,6 @@ def join(placements: Sequence[Placement], bom: Mapping[str, BomPart]) -> BomJoin
             kept.append(place)
         else:
             kept.append(replace(place, value=place.value or part.value, package=place.package or part.package))
-    placed = {place.refdes for place in placements}
     return BomJoin(
         tuple(kept),
         tuple(not_fitted),

@@ -251,5 +251,6 @@ def read_form(path: Path) -> FileForm:
     """Read a file of the keys that `placement_file` of a recipe has; raises RulesError with file and line."""
     raw = strict_yaml.content(path, "form of placement files")
     return of_yaml(
-        strict_yaml.parse(path, raw, "columns, sides, decimal, clockwise, y, offset, side or rotation"), FileForm
+        strict_yaml.parse(path, raw, "columns, sides, decimal, angles, clockwise, y, offset, side or rotation"),
+        FileForm,
     )

@@ -79,13 +79,15 @@ class FileForm(StrictModel):
     """How a placement file is read, where a dialect alone reads it wrong; each key may be left out.
 
     `columns` names the column of a field, `sides` the words for the sides. `decimal` says what stands before the
-    fraction of a number. `clockwise`: angles grow clockwise. `y` down: y grows downwards. `offset` in mm is added to x
-    and y after that. `side` and `rotation` (degrees) are those of all parts of a file that has no such column.
+    fraction of a number. `angles` says what angles count, `clockwise` that they grow clockwise. `y` down: y grows
+    downwards. `offset` in mm is added to x and y after that. `side` and `rotation` (degrees) are those of all parts of
+    a file that has no such column.
     """
 
     columns: dict[FieldName, Annotated[str, Field(min_length=1)]] = Field(default_factory=dict)
     sides: dict[str, Side] = Field(default_factory=dict)
     decimal: Literal["comma", "point"] | None = None
+    angles: Literal["degrees", "quarters"] | None = None
     clockwise: bool = False
     y: Literal["up", "down"] = "up"
     offset: tuple[Shift, Shift] = (0.0, 0.0)

@@ -10,7 +10,7 @@ import pytest
 
 from coe.cad.bom import designators, parse_bom
 from coe.errors import ConfigError
-from coe.placement import Placement, Side, join, read_bom
+from coe.placement import BomJoin, Placement, Side, join, read_bom
 
 
 @pytest.mark.parametrize(
@@ -30,11 +30,16 @@ from coe.placement import Placement, Side, join, read_bom
         ("R1 bis R2", ["R1", "R2"]),
         ("R1\uff0cR2\u3001R3", ["R1", "R2", "R3"]),
         ("R1/R2+R3 & R4", ["R1", "R2", "R3", "R4"]),
-        ("V+, D1/ST", ["V+", "D1", "ST"]),
+        ("V+, D1/ST", ["V+", "D1/ST"]),
+        ("1/R1, 2/R1", ["1/R1", "2/R1"]),
+        ("A1/R1", ["A1/R1"]),
+        ("R1 TO R3", ["R1", "R2", "R3"]),
+        ("R1 thru R3, C1 Through C2", ["R1", "R2", "R3", "C1", "C2"]),
+        ("R1 AND R2", ["R1", "R2"]),
     ],
 )
 def test_lists_of_designators(text: str, found: list[str]) -> None:
-    assert designators(text) == found
+    assert list(designators(text)) == found
 
 
 @pytest.mark.parametrize(
@@ -92,6 +97,37 @@ def test_a_bom_fills_what_a_placement_file_lacks_and_tells_where_they_differ(tmp
     joined = join(places, read_bom(tmp_path / "bom.csv"))
     assert [(p.refdes, p.value, p.package) for p in joined.placements] == [("R1", "10k", "R_0402"), ("R2", "", "own")]
     assert (joined.not_fitted, joined.only_placed, joined.only_listed) == (("R3",), ("R2",), ("R4",))
+
+
+def joined_with(bom: str, *refdes: str) -> BomJoin:
+    """Return parts at one place, with a BOM."""
+    return join([Placement(one, 1, 2, 0, Side.TOP) for one in refdes], parse_bom(Path("x.csv"), bom.encode()))
+
+
+def test_a_name_with_a_slash_is_one_part_where_the_placement_file_has_it() -> None:
+    bom = "Designator,Value,DNP\nR1/R2,10k,yes\nC1/C2,1u,\n"
+    one = joined_with(bom, "R1/R2", "C1/C2")
+    assert [(place.refdes, place.value) for place in one.placements] == [("C1/C2", "1u")]
+    assert (one.not_fitted, one.only_placed, one.only_listed) == (("R1/R2",), (), ())
+    two = joined_with(bom, "R1", "R2", "C1", "C2")
+    assert [(place.refdes, place.value) for place in two.placements] == [("C1", "1u"), ("C2", "1u")]
+    assert (two.not_fitted, two.only_placed, two.only_listed) == (("R1", "R2"), (), ())
+    both = joined_with("Designator,Value\nR1/R2,10k\nR1,10k\n", "R1/R2", "R1")
+    assert [place.value for place in both.placements] == ["10k", "10k"]
+
+
+@pytest.mark.parametrize("boards", [("1", "2"), ("A1", "A2")])
+def test_a_bom_of_a_panel_names_the_parts_of_each_board(boards: tuple[str, str]) -> None:
+    one, two = boards
+    bom = f'Designator,Value\n"{one}/R1, {two}/R1",10k\n"{one}/R2 {two}/R2",1k\n'
+    read = joined_with(bom, *(f"{board}/{part}" for board in boards for part in ("R1", "R2")))
+    assert [place.value for place in read.placements] == ["10k", "1k", "10k", "1k"]
+    assert (read.only_placed, read.only_listed) == ((), ())
+
+
+def test_words_between_designators_are_read_in_capitals() -> None:
+    bom = "Designator,Value\nR1 TO R3,10k\nC1 AND C2,1u\nC3 AND C4,2u\n"
+    assert [*parse_bom(Path("x.csv"), bom.encode())] == ["R1", "R2", "R3", "C1", "C2", "C3", "C4"]
 
 
 @pytest.mark.parametrize(

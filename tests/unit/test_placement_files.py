@@ -219,18 +219,57 @@ def test_a_column_that_is_not_there_is_refused_by_its_name() -> None:
         parse_placements(Path("a.csv"), b"Ref,X,Y,Rot,Side\nR1,1,2,0,top\n", "generic", "mm", form)
 
 
-@pytest.mark.parametrize("turns", [("9000", "27000"), ("0", "900"), ("90000", "0"), ("1", "3")])
+@pytest.mark.parametrize("turns", [("9000", "27000"), ("0", "900"), ("90000", "0"), ("1", "3"), ("1", "2"), ("1", "1")])
 def test_angles_in_parts_of_a_degree_or_in_quarter_turns_are_refused(turns: tuple[str, str]) -> None:
     text = "Ref,X,Y,Rot,Side\nR1,1,2,{},top\nR2,3,4,{},top\n".format(*turns)
     with pytest.raises(ConfigError, match="in degrees"):
         parse_placements(Path("x.csv"), text.encode(), "generic", "mm")
 
 
-@pytest.mark.parametrize("turns", [("360", "-270"), ("1", "2"), ("0", "0"), ("450", "3"), ("810", "90")])
+@pytest.mark.parametrize("turns", [("360", "-270"), ("0", "3"), ("0", "0"), ("450", "3"), ("810", "90"), ("1.5", "3")])
 def test_angles_of_any_turn_are_degrees(turns: tuple[str, str]) -> None:
     text = "Ref,X,Y,Rot,Side\nR1,1,2,{},top\nR2,3,4,{},top\n".format(*turns)
     read = parse_placements(Path("x.csv"), text.encode(), "generic", "mm")
     assert [one.rotation_deg for one in read] == [float(turn) % 360 for turn in turns]
+
+
+def test_a_file_or_a_person_says_what_small_angles_count() -> None:
+    raw = "Ref,X,Y,{},Side\nR1,1,2,{},top\nR2,3,4,{},top\n"
+    degrees, quarters = FileForm(angles="degrees"), FileForm(angles="quarters")
+    for name, cells, form, turns in (
+        ("Rot", ("1", "3"), degrees, [1, 3]),
+        ("Rot", ("1", "3"), quarters, [90, 270]),
+        ("Rot (deg)", ("1", "3"), FileForm(), [1, 3]),
+        ("Rot", ("1\u00b0", "3\u00b0"), FileForm(), [1, 3]),
+    ):
+        read = parse_placements(Path("x.csv"), raw.format(name, *cells).encode(), "generic", "mm", form)
+        assert [one.rotation_deg for one in read] == turns
+    with pytest.raises(ConfigError, match="quarter"):
+        parse_placements(Path("x.csv"), raw.format("Rot", "1", "90").encode(), "generic", "mm", quarters)
+    with pytest.raises(ConfigError, match="quarter"):
+        parse_placements(Path("a.xml"), BOARD_XML.replace(" y=", ' rotation="90" y=').encode(), "generic", "", quarters)
+    with pytest.raises(ConfigError, match="in degrees"):
+        parse_placements(Path("x.csv"), raw.format("Rot", "9000", "27000").encode(), "generic", "mm", degrees)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Ref,X,Y,Rot,Side\nR1,3 234.5,-1 000 000,90,top\n",
+        "Ref,X,Y,Rot,Side\nR1,3'234.5,-1'000'000,90,top\n",
+        "Ref X Y Rot Side\nR1 3'234.5 -1\u2019000\u2019000 90 top\n",
+    ],
+    ids=["spaces", "apostrophes", "between spaces"],
+)
+def test_thousands_are_read_with_spaces_and_apostrophes(text: str) -> None:
+    (one,) = parse_placements(Path("x.csv"), text.encode(), "generic", "um")
+    assert (one.x_mm, one.y_mm, one.rotation_deg) == (pytest.approx(3.2345), pytest.approx(-1000), 90)
+
+
+@pytest.mark.parametrize("cell", ["1.5 100", "1 23", "1234 567", "1 234 56"])
+def test_two_numbers_in_a_cell_are_no_thousands(cell: str) -> None:
+    with pytest.raises(ConfigError, match="not a number"):
+        parse_placements(Path("x.csv"), f"Ref,X,Y,Rot,Side\nR1,{cell},2,0,top\n".encode(), "generic", "um")
 
 
 OTHER_FILES = {
