@@ -102,7 +102,7 @@ def expect_decided(root: Path, found: Iterable[Photograph]) -> None:
     found = list(found)
     called: dict[tuple[str, str], str] = {}
     for one in found:
-        former = called.setdefault((one.component, letters(one.label)), one.label)
+        former = called.setdefault((one.component, _spelling(one.label)), one.label)
         if former != one.label and letters(former) not in GOOD | BAD:
             raise ConfigError(
                 f"{root}: '{former}' and '{one.label}' of {one.component or 'one component'} are one label in two "
@@ -114,6 +114,11 @@ def expect_decided(root: Path, found: Iterable[Photograph]) -> None:
             f"{root}: {', '.join(undecided)}: is that good or bad? Sort these pictures into folders of labels, rename "
             "a folder after what is wrong with its parts, or take them out"
         )
+
+
+def _spelling(label: str) -> str:
+    """Return a label without case, and with one sign between its words; numbers stay, as 4.7 and 47, -90 and 90."""
+    return re.sub("[-_ ]+", "_", label.casefold()) if re.match(r"[^\W\d_]", label) else label
 
 
 def find(root: Path, components: Collection[str], labels: Collection[str], *, strict: bool) -> list[Photograph]:

@@ -84,7 +84,7 @@ def test_weights_are_read_not_mapped_and_evicted_ones_leave_no_memory_beyond_the
             pass
         (device,) = line._engine.devices.values()
         assert str(store) not in Path("/proc/self/maps").read_text(encoding="utf-8")
-        assert device._buffers.allocated_bytes <= 75e6
+        assert device._buffers.allocated_bytes <= 12e6
 
 
 def test_arrays_bytes_paths_and_colour_orders_give_the_same_finding(tiny, tmp_path):

@@ -92,6 +92,14 @@ def test_a_database_of_the_first_version_becomes_as_a_new_one_is(database: Datab
     assert shape_of(first_database) == shape_of(database)
 
 
+def test_tables_of_another_program_are_not_taken_over(bare_database: Database) -> None:
+    with bare_database.engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE event (id INTEGER, name VARCHAR(9))")
+    with pytest.raises(ConfigError, match="event"):
+        migrate(bare_database)
+    assert revision_of(bare_database) is None
+
+
 def shape_of(database: Database) -> dict[str, object]:
     """Return the columns, keys, indexes and triggers of each table, whatever their order is."""
     triggers = "SELECT trigger_name, action_statement FROM information_schema.triggers WHERE event_object_table = '{}'"

@@ -183,6 +183,12 @@ def test_folders_that_differ_in_case_alone_are_not_two_labels(tmp_path: Path) ->
         board_photographed.look(tmp_path)
 
 
+def test_numbers_and_versions_are_labels_of_their_own(tmp_path: Path) -> None:
+    named = ["good", "4.7k", "47k", "v1.1", "v11"]
+    make(tmp_path, *(f"U3/{label}/{number}.png" for number, label in enumerate(named)))
+    board_photographed.look(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("folder", "label"),
     [

@@ -11,7 +11,7 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection
+from sqlalchemy import Connection, inspect
 
 from coe.errors import ConfigError
 from coe.serve.database import tables
@@ -63,7 +63,14 @@ def migrate(database: Database, to: str = "head") -> bool:
 
 
 def _make(writer: Connection) -> None:
-    """Make all tables as they are now, and the triggers that protect some of them."""
+    """Make all tables as they are now, and the triggers that protect some of them.
+
+    Raises ConfigError if another program has tables of these names.
+    """
+    if others := tables.metadata.tables.keys() & set(inspect(writer).get_table_names()):
+        raise ConfigError(
+            f"the database has tables of another program ({', '.join(sorted(others))}); give coe-serve one of its own"
+        )
     tables.metadata.create_all(writer)
     for table in tables.APPEND_ONLY:
         for statement in protecting(writer.dialect.name, table):
