@@ -88,12 +88,13 @@ class Onnx(FileKind):
             pixels = onnx_stated.stated_pixels(path, session.metadata)
             seen, said = seen.model_copy(update=pixels), frozenset(pixels)
         labels = stated.labels or labels_in_text(session.metadata, str(path))
-        remarks = onnx_stated.remarks(path)
+        remarks = onnx_stated.remarks(path, seen)
         return Foreign({}, labels, input_size=size, preprocessing=seen, stated=said, remarks=remarks)
 
     def bundled(self, path: Path, work: Path) -> Path:
         """Take weights in other files into one file, whose model takes colours and gives a table; raises StoreError."""
-        return onnx_zipped.unzipped(onnx_grey.in_colour(onnx_external.bundled(path, work), work), work)
+        whole = onnx_external.bundled(path, work)
+        return onnx_external.changed(whole, work, (onnx_grey.take_colours, onnx_zipped.give_table))
 
     def settle(self, path: Path, expert: Expert) -> Outputs:
         """Run test pictures, and return which output counts and what it means; raises StoreError if that stays open."""

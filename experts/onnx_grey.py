@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from coe.errors import StoreError, first_line
 from experts.onnx_checks import CHANNELS_LAST, places
 
 NAME = "coe/grey"
@@ -17,40 +15,37 @@ _SHARES = (0.299, 0.587, 0.114)
 """Of red, green and blue in grey (ITU-R BT.601), as Pillow and OpenCV have them."""
 
 
-def in_colour(path: Path, folder: Path) -> Path:
-    """Return a model file as one that takes three channels, a copy in `folder`; `path` if it takes no grey pictures.
-
-    Raises StoreError if the copy cannot be written.
-    """
-    import onnx
+def take_colours(model: Any) -> bool:
+    """Let a model take three channels; False if it takes no grey pictures."""
     from onnx import TensorProto, helper, numpy_helper
 
-    try:
-        model = onnx.load_model(path)
-    except Exception:  # no ONNX model at all: onnxruntime says so
-        return path
     graph = model.graph
     weights = {one.name for one in graph.initializer}
     entries = [one for one in graph.input if one.name not in weights]
-    floats = {TensorProto.FLOAT: np.float32, TensorProto.FLOAT16: np.float16}
+    floats = {TensorProto.FLOAT: np.float32, TensorProto.FLOAT16: np.float16, TensorProto.UINT8: np.float32}
     kind = entries[0].type.tensor_type.elem_type if len(entries) == 1 else 0
     if kind not in floats or (axis := _grey_axis(entries[0])) is None:
-        return path
+        return False
     grey, shares = entries[0].name, np.array(_SHARES, floats[kind])
     last = axis == CHANNELS_LAST.index(1)
     graph.initializer.append(
         numpy_helper.from_array(shares.reshape((3, 1) if last else (1, 3, 1, 1)), f"{NAME}/shares")
     )
-    node = helper.make_node("MatMul" if last else "Conv", [_COLOURS, f"{NAME}/shares"], [grey], name=NAME)
+    mixed = "MatMul" if last else "Conv"
+    nodes = [helper.make_node(mixed, [_COLOURS, f"{NAME}/shares"], [grey], name=NAME)]
+    if kind == TensorProto.UINT8:  # a Cast to bytes cuts off what follows the point
+        graph.initializer.append(numpy_helper.from_array(np.float32(0.5), f"{NAME}/half"))
+        nodes = [
+            helper.make_node("Cast", [_COLOURS], [f"{NAME}/numbers"], to=TensorProto.FLOAT),
+            helper.make_node(mixed, [f"{NAME}/numbers", f"{NAME}/shares"], [f"{NAME}/mixed"], name=NAME),
+            helper.make_node("Add", [f"{NAME}/mixed", f"{NAME}/half"], [f"{NAME}/rounded"]),
+            helper.make_node("Cast", [f"{NAME}/rounded"], [grey], to=TensorProto.UINT8),
+        ]
     entries[0].name = _COLOURS
     entries[0].type.tensor_type.shape.dim[axis].dim_value = 3
-    graph.node.insert(0, node)
-    target = folder / path.name
-    try:
-        onnx.save_model(model, target)
-    except Exception as error:  # the library raises what it likes
-        raise StoreError(f"{path}: cannot be given three channels ({first_line(error):.200})") from error
-    return target
+    for node in reversed(nodes):
+        graph.node.insert(0, node)
+    return True
 
 
 def _grey_axis(entry: Any) -> int | None:

@@ -26,6 +26,10 @@ _RANGES = {"NominalRange_0_255": "0..255", "Normalized_0_1": "0..1", "Normalized
 _CHANNELS = {"Rgb8": "rgb", "Bgr8": "bgr"}
 _PASSED = onnx_checks.PASSED | {"Pad", "Resize", "Split", "Upsample"}
 """Operators that change where numbers stand, and no number."""
+_PLACED = onnx_checks.PASSED | {"Expand", "ScatterND"}
+"""Operators that put numbers together to a table, as torch exports that."""
+_STEPS = (8, 16, 32)
+"""The pixels between the places of YOLOX's grids."""
 _READ_ALONE = {"Shape", "Size"}
 """Operators that read no number."""
 _MOST_PASSED = 12
@@ -55,22 +59,58 @@ def usual(path: Path, is_classifier: bool, places: Sequence[int]) -> Preprocessi
     `places` are those of the axes of its input.
     """
     mean, deviation = NORMALIZATIONS["imagenet"]
+    graph = _graph(path)
     if not is_classifier:
-        return YOLOX if _decodes_as_yolox(path) else LETTERBOX
+        return YOLOX if _decodes_as_yolox(graph, places) else LETTERBOX
     if tuple(places) == onnx_checks.CHANNELS_LAST:
         return KERAS
-    return Preprocessing() if remarks(path) else Preprocessing(mean=mean, std=deviation)
+    return Preprocessing() if _takes_grey(graph) else Preprocessing(mean=mean, std=deviation)
 
 
-def remarks(path: Path) -> tuple[str, ...]:
-    """Return sentences about what import put before the layers of a model."""
-    is_grey = any(node.name == onnx_grey.NAME for node in _graph(path).node)
-    return ("its one channel, grey, is made of red, green and blue (0.299, 0.587, 0.114)",) if is_grey else ()
+def remarks(path: Path, seen: Preprocessing) -> tuple[str, ...]:
+    """Return sentences about what import put before the layers of a model, and guessed of what it sees."""
+    said = ["its one channel, grey, is made of red, green and blue (0.299, 0.587, 0.114)"] * _takes_grey(_graph(path))
+    if seen == YOLOX:
+        said.append("it makes boxes as YOLOX does, so it gets BGR, 0 to 255, unless --channels or --normalize differ")
+    return tuple(said)
 
 
-def _decodes_as_yolox(path: Path) -> bool:
-    """Tell whether a detector makes the sides of all boxes by one exponential; others have more of them, or none."""
-    return [node.op_type for node in _graph(path).node].count("Exp") == 1
+def _takes_grey(graph: Any) -> bool:
+    return any(node.name == onnx_grey.NAME for node in graph.node)
+
+
+def _decodes_as_yolox(graph: Any, places: Sequence[int]) -> bool:
+    """Tell whether a detector gives a box for each place of three grids, whose sides are exponentials times a step."""
+    weights = {one.name for one in graph.initializer}
+    size = next(_sizes(one)[places.index(2)] for one in graph.input if one.name not in weights)
+    rows = sum((size // step) ** 2 for step in _STEPS)
+    shapes = {one.name: _sizes(one) for one in graph.output}
+    tables = [name for name, shape in shapes.items() if len(shape) == 3 and shape[1] == rows > 0 and shape[2] > 5]
+    makers = {name: node for node in graph.node for name in node.output}
+    products = [node for node in _computed(tables, makers) if node.op_type == "Mul"]
+    sides = [node for one in products for node in _computed(one.input, makers) if node.op_type == "Exp"]
+    # What others read, too, is no side: a softmax reads the sum.
+    read = [name for node in graph.node for name in node.input]
+    return len(sides) in (1, len(_STEPS)) and all(read.count(node.output[0]) == 1 for node in sides)
+
+
+def _sizes(value: Any) -> list[int]:
+    """Return the sizes of an input or output, 0 for open ones."""
+    return [size.dim_value for size in value.type.tensor_type.shape.dim]
+
+
+def _computed(names: Sequence[str], makers: Mapping[str, Any]) -> list[Any]:
+    """Return the operators that compute the numbers of tensors, behind those that change where numbers stand."""
+    found, ahead, seen = [], list(names), set[str]()
+    while ahead:
+        name = ahead.pop()
+        if name not in seen and (node := makers.get(name)) is not None:
+            seen.add(name)
+            if node.op_type in _PLACED:
+                ahead += node.input
+            else:
+                found.append(node)
+    return found
 
 
 def _graph(path: Path) -> Any:
@@ -105,7 +145,7 @@ def _by_operators(path: Path) -> _Beginning:
             others = [_numbers(other, constants, makers) for other in node.input if other not in names]
             is_first = node.input[0] in names or node.op_type in ("Mul", "Add")
             if not is_first or not _changes_nothing(node.op_type, others):
-                bgr = ordered and node.op_type in ("Sub", "Add") and _is_bgr(others[0])
+                bgr = ordered and node.op_type in ("Sub", "Add") and _is_bgr(others[0] if others else None)
                 return _Beginning((_range_of(node.op_type, others) if is_first else None) or span, bgr)
         for node in readers:
             if node.op_type == "QuantizeLinear":
@@ -127,8 +167,9 @@ def _range_of(operator: str, others: list[NDArray[Any] | None]) -> str | None:
     first = others[0] if others else None
     if operator == "BatchNormalization" and len(others) == 4 and (mean := others[2]) is not None:
         return "0..255" if float(np.abs(mean).max()) > _BRIGHTEST else None
-    if operator == "Clip" and len(others) == 2 and others[0] is not None and others[1] is not None:
-        return {(0.0, 1.0): "0..1", (0.0, 255.0): "0..255"}.get((float(others[0]), float(others[1])))
+    if operator == "Clip":
+        edges = tuple(float(one.flat[0]) for one in others if one is not None and one.size == 1)
+        return {(0.0, 1.0): "0..1", (0.0, 255.0): "0..255"}.get(edges)
     if first is None or (first.size not in (1, 3) and operator != "Sub"):  # some subtract the mean of all pictures
         return None
     largest = float(np.abs(first).max())
@@ -141,7 +182,9 @@ def _range_of(operator: str, others: list[NDArray[Any] | None]) -> str | None:
 
 def _range_of_steps(step: NDArray[Any] | None = None, zero: NDArray[Any] | None = None) -> str | None:
     """Return the range of what was quantised, 256 steps from below 0 on or from 0 on; None for normalised pixels."""
-    if step is None or step.size != 1 or zero is None or int(zero.flat[0]) != np.iinfo(zero.dtype).min:
+    if step is None or step.size != 1 or zero is None or zero.dtype.kind not in "iu":
+        return None
+    if int(zero.flat[0]) != np.iinfo(zero.dtype).min:
         return None
     return "0..255" if float(step.flat[0]) * 255 > _BRIGHTEST else "0..1"
 
@@ -154,17 +197,19 @@ def _is_bgr(values: NDArray[Any] | None) -> bool:
 
 
 def _numbers(name: str, constants: Mapping[str, Any], makers: Mapping[str, Any]) -> NDArray[Any] | None:
-    """Return a constant by its name, also one that the model writes in another form first; None for what is none."""
+    """Return a constant by its name, also one that the model writes in another form first; None for no numbers."""
     import onnx
 
     while (node := makers.get(name)) is not None and node.op_type in _PASSED and node.input:
         name = node.input[0]
     if node is not None and node.op_type == "Constant" and node.attribute:
-        return np.asarray(_of_attribute(node.attribute[0]))
-    constant = constants.get(name)
-    if constant is None or constant.data_location == onnx.TensorProto.EXTERNAL:
-        return None
-    return np.asarray(onnx.numpy_helper.to_array(constant))
+        values = np.asarray(_of_attribute(node.attribute[0]))
+    else:
+        constant = constants.get(name)
+        if constant is None or constant.data_location == onnx.TensorProto.EXTERNAL:
+            return None
+        values = np.asarray(onnx.numpy_helper.to_array(constant))
+    return values if values.size and values.dtype.kind not in "OSU" else None  # no texts, no sparse tensor
 
 
 def _of_attribute(attribute: Any) -> Any:

@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-
-from coe.errors import StoreError, first_line
+from typing import Any
 
 _LABELS = "classes"
 """The key of the metadata under which the labels of the map are kept."""
 
 
-def unzipped(path: Path, folder: Path) -> Path:
-    """Return a model file that gives the table of which it makes a map, a copy in `folder`; `path` if it makes none.
+def give_table(model: Any) -> bool:
+    """Let a model give the table of which it makes a map; False if it makes none.
 
-    The labels of the map become those that the file says. Raises StoreError if the copy cannot be written.
+    The labels of the map become those that the file says.
     """
-    import onnx
     from onnx import TensorProto, helper
 
-    try:
-        model = onnx.load_model(path)
-    except Exception:  # no ONNX model at all: onnxruntime says so
-        return path
     graph = model.graph
     outputs = {one.name for one in graph.output}
     maps = [node for node in graph.node if node.op_type == "ZipMap" and outputs.intersection(node.output)]
     if len(maps) != 1:
-        return path
+        return False
     (table,) = maps[0].input
     texts = [list(one.strings) for one in maps[0].attribute if one.name == "classlabels_strings"]
     labels = [text.decode(errors="replace") for text in texts[0]] if texts else []
@@ -36,9 +29,4 @@ def unzipped(path: Path, folder: Path) -> Path:
     graph.output.append(helper.make_tensor_value_info(table, TensorProto.FLOAT, ["n", len(labels) or "labels"]))
     if labels and all(entry.key != _LABELS for entry in model.metadata_props):
         model.metadata_props.add(key=_LABELS, value=json.dumps(labels))
-    target = folder / path.name
-    try:
-        onnx.save_model(model, target)
-    except Exception as error:  # the library raises what it likes
-        raise StoreError(f"{path}: its map of labels cannot be made a table ({first_line(error):.200})") from error
-    return target
+    return True

@@ -69,13 +69,19 @@ def normalization_in_text(metadata: Mapping[str, str]) -> tuple[Colour, Colour] 
 
 
 def _entries(metadata: Mapping[str, str]) -> dict[str, Any]:
-    """Return what metadata hold; those of OpenVINO have a word before their keys, and spaces between values."""
-    return {
-        _OPENVINO_KEYS.get(name := key.removeprefix(_OPENVINO), name): _read(
-            ",".join(text.split()) if name != key else text
-        )
-        for key, text in metadata.items()
-    }
+    """Return what metadata hold; those of OpenVINO have a word before their keys, and spaces or commas in values.
+
+    OpenVINO's means and deviations are of pixels from 0 to 255, and one number is that of all channels.
+    """
+    found = {}
+    for key, text in metadata.items():
+        name = key.removeprefix(_OPENVINO)
+        value = _read(text if name == key else ",".join(re.findall(r"[^,\s]+", text)))
+        if name != key and name in _OPENVINO_KEYS:
+            colour = _colour([value] * 3) or _colour(value)
+            name, value = _OPENVINO_KEYS[name], colour and _scaled(colour, 255.0)
+        found[name] = value
+    return found
 
 
 def stated_normalization(content: Any) -> tuple[Colour, Colour] | None:

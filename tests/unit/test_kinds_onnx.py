@@ -5,6 +5,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime import InferenceSession
+from PIL import Image
 
 from coe.core import Expert
 from coe.errors import StoreError
@@ -270,20 +271,64 @@ def test_a_model_that_subtracts_the_mean_of_blue_first_takes_blue_first(tmp_path
     assert (seen.channels, seen.normalization) == ("bgr", NORMALIZATIONS["0..255"])
 
 
-@pytest.mark.parametrize("exponentials", [0, 1, 2])
-def test_a_detector_that_makes_its_boxes_as_yolox_does_sees_what_yolox_sees(tmp_path, exponentials):
-    model = onnx.load(detector(tmp_path / "d.onnx", np.ones((4, 7))))
-    names = ["nothing", "one", "two"]
-    nodes = [helper.make_node("Exp", [names[at]], [names[at + 1]]) for at in range(exponentials)]
-    for node in nodes:
-        model.graph.node.insert(2, node)
-    onnx.save(model, tmp_path / "d.onnx")
-    seen = kind.read(tmp_path / "d.onnx").preprocessing
-    yolox = exponentials == 1
-    assert (seen.channels, seen.normalization) == (
-        ("bgr" if yolox else "rgb"),
-        NORMALIZATIONS["0..255" if yolox else "0..1"],
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        steps("Add images images x"),
+        steps("Sub images images x"),
+        steps("Add images none x"),
+        steps("Mul images none x"),
+        steps("Clip images none least x"),
+        [helper.make_node("Constant", [], ["text"], value_string="7"),
+         helper.make_node("Cast", ["text"], ["seven"], to=TensorProto.FLOAT), *steps("Sub images seven x")],
+    ],
+    ids=lambda nodes: f"{nodes[-1].op_type} {nodes[-1].input[1]}",
+)  # fmt: skip
+def test_a_first_operator_beside_which_stands_no_number_says_nothing_of_pixels(tmp_path, nodes):
+    constants = [("none", np.zeros((0, 1, 1, 1), np.float32)), ("least", np.float32(0))]
+    said = kind.read(first_of(tmp_path / "c.onnx", nodes, constants))
+    assert (said.preprocessing.normalization, said.stated) == (NORMALIZATIONS["imagenet"], frozenset())
+
+
+def decoder(path, sides, *lines, rows=21):
+    """A detector that makes the sides of its boxes of `raw`, (1, rows, 2), and puts them into its table."""
+    nodes = [
+        helper.make_node("ReduceMean", ["images"], ["mean"], axes=[0, 1, 2, 3], keepdims=0),
+        *steps("Mul mean wide raw", *lines),
+        helper.make_node("Concat", ["raw", *sides, "raw"], ["output0"], axis=2),
+    ]
+    constants = [("wide", np.ones((1, rows, 2), np.float32)), ("one", np.float32(1)), ("step", np.float32(8))]
+    return save(path, nodes, [1, 3, 32, 32], "output0", constants=constants, out_shape=[1, rows, 4 + 2 * len(sides)])
+
+
+HEADS = [line for side in "stu" for line in (f"Exp raw {side}1", f"Mul {side}1 step {side}")]
+SILU = ["Neg raw n", "Exp n e", "Add e one more"]
+
+
+@pytest.mark.parametrize(
+    ("is_yolox", "sides", "lines", "rows"),
+    [
+        (True, "s", ["Exp raw e", "Mul e step s"], 21),
+        (True, "stu", HEADS, 21),
+        (True, "s", [*SILU, "Div raw more x", "Exp x f", "Mul step f s"], 21),
+        (False, "st", HEADS[:4], 21),
+        (False, "s", ["Exp raw e", "Mul e step s"], 16),  # one head, as of YOLOv2
+        (False, "s", ["Exp raw e", "Mul e step s"], 63),  # three anchors, as of YOLOv3
+        (False, "s", [*SILU, "Div raw more s"], 21),
+        (False, "s", [*SILU, "Reciprocal more r", "Mul raw r s"], 21),
+        (False, "s", ["Exp raw e", "ReduceSum e all", "Div e all s"], 21),
+        (False, "s", ["Exp raw e", "ReduceSum e all", "Reciprocal all r", "Mul e r s"], 21),
+        (False, "s", ["Exp raw e", "Mul e step aside", "Mul aside raw s"], 21),
+        (False, "s", ["Mul raw step s"], 21),
+    ],
+)
+def test_a_detector_that_makes_its_boxes_as_yolox_does_sees_what_yolox_sees(tmp_path, is_yolox, sides, lines, rows):
+    said = kind.read(decoder(tmp_path / "d.onnx", sides, *lines, rows=rows))
+    assert (said.preprocessing.channels, said.preprocessing.normalization) == (
+        ("bgr" if is_yolox else "rgb"),
+        NORMALIZATIONS["0..255" if is_yolox else "0..1"],
     )
+    assert (bool(said.remarks), said.stated) == (is_yolox, frozenset())  # a guess is shown, and may be overruled
 
 
 @pytest.mark.parametrize("kind_of", [TensorProto.FLOAT, TensorProto.FLOAT16])
@@ -308,6 +353,33 @@ def test_a_model_of_grey_pictures_gets_grey_of_their_colours(tmp_path, kind_of, 
     answers = kind.open(taken, expert, 1).run(np.stack([painted(channel).transpose(2, 0, 1) for channel in range(3)]))
     assert answers[:, 0] == pytest.approx([0.299, 0.587, 0.114], abs=1e-3)
     assert kind.bundled(classifier(tmp_path / "c.onnx"), tmp_path / "work") == tmp_path / "c.onnx"
+    with pytest.raises(StoreError, match="cannot be written"):
+        kind.bundled(path, tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_a_model_of_grey_pictures_in_bytes_gets_grey_as_pillow_rounds_it(tmp_path, last):
+    nodes = [
+        helper.make_node("Cast", ["images"], ["numbers"], to=TensorProto.FLOAT),
+        helper.make_node("ReduceMean", ["numbers"], ["mean"], axes=[1, 2, 3], keepdims=0),
+        helper.make_node("Unsqueeze", ["mean", "axis"], ["row"]),
+        helper.make_node("Concat", ["row", "row", "row"], ["means"], axis=1),
+    ]
+    shape = ["n", 32, 32, 1] if last else ["n", 1, 32, 32]
+    path = save(tmp_path / "grey.onnx", nodes, shape, "means", TensorProto.UINT8, [("axis", [1])], ["n", 3])
+    (tmp_path / "work").mkdir()
+    taken = kind.bundled(path, tmp_path / "work")
+    said = kind.read(taken)
+    assert said.remarks
+    expert = replace(COLOUR, preprocessing=said.preprocessing, outputs=Outputs(name="means"))
+    colours = [(255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255), (10, 200, 30)]
+    pictures = np.array(colours, np.uint8)[:, :, None, None] * np.ones((1, 3, 32, 32), np.uint8)
+    answers = kind.open(taken, expert, 1).run(pictures)
+    assert answers[:, 0].tolist() == [
+        Image.new("RGB", (1, 1), colour).convert("L").getpixel((0, 0)) for colour in colours
+    ]
+    session = InferenceSession(kind.network(taken, expert).SerializeToString())
+    assert session.run(None, {"images": pictures})[0].tolist() == answers.tolist()
 
 
 def test_a_model_with_its_channels_last_answers_as_one_with_its_channels_first(tmp_path):
@@ -343,6 +415,8 @@ def test_labels_in_the_metadata_of_any_exporter_count(tmp_path, key, text):
         {"mean": "127.5,127.5,127.5", "std": "63.75,63.75,63.75"},
         {"preprocessing": '{"normalize": {"mean": [0.5, 0.5, 0.5], "std": [0.25, 0.25, 0.25]}}'},
         {"model_info mean_values": "127.5 127.5 127.5", "model_info scale_values": "63.75 63.75 63.75"},
+        {"model_info mean_values": "127.5, 127.5, 127.5", "model_info scale_values": "[63.75, 63.75, 63.75]"},
+        {"model_info mean_values": "127.5", "model_info scale_values": "63.75"},
     ],
 )
 def test_a_normalisation_in_the_metadata_counts_unless_the_model_has_one(tmp_path, entries):
@@ -352,6 +426,13 @@ def test_a_normalisation_in_the_metadata_counts_unless_the_model_has_one(tmp_pat
     assert (said.stated, said.labels) == ({"mean", "std"}, COLOUR.labels)
     inside = kind.read(with_metadata(beginning_with(tmp_path / "i.onnx", ("Mul", 1 / 255)), **entries))
     assert inside.preprocessing.normalization == NORMALIZATIONS["0..255"]
+
+
+@pytest.mark.parametrize(("mean", "scale", "seen"), [("0 0 0", "1 1 1", "0..255"), ("0", "255.0", "0..1")])
+def test_what_openvino_says_of_pixels_is_said_of_those_from_0_to_255(tmp_path, mean, scale, seen):
+    entries = {"model_info mean_values": mean, "model_info scale_values": scale}
+    said = kind.read(with_metadata(classifier(tmp_path / "c.onnx"), **entries))
+    assert said.preprocessing.normalization == NORMALIZATIONS[seen]
 
 
 def test_probabilities_in_a_map_by_label_are_a_table_with_these_labels(tmp_path):
