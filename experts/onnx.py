@@ -74,8 +74,7 @@ class Onnx(FileKind):
         """Return what a model's metadata and input say of it; raises StoreError."""
         session = _Session(path, 1)
         stated = ultralytics_facts.stated(session.metadata, str(path))
-        size = session.description.input_size or stated.input_size
-        rank = session.description.rank
+        size, rank = session.description.input_size or stated.input_size, session.description.rank
         is_stated = stated.task == "classify" if rank == _OF_SCORES else stated.is_yolo
         seen = onnx_stated.usual(path, rank == _OF_SCORES, session.order)
         if is_stated:
