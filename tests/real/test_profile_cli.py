@@ -159,7 +159,7 @@ def test_a_gpu_is_measured_and_its_executors_are_tried_first(bench, run, call, t
 @pytest.mark.slow
 def test_a_gpu_without_weights_or_room_for_the_board_is_left_out(bench, run, tmp_path, driver) -> None:
     board, store = bench
-    for folder, sizes in ((tmp_path / "empty", ()), (store, ("400MB", "120MB"))):
+    for folder, sizes in ((tmp_path / "empty", ()), (store, ("400MB", "100MB"))):
         place = tmp_path / f"{folder.name}.json"
         arguments = ("--board", board, "--store", folder, "--memory", "150MB", "--quick", "--out", place)
         # The kinds are known the second time; the budget is another.
