@@ -172,11 +172,9 @@ class _Making:
             listed = " and ".join(f"{width} x {height}" for width, height in sizes)
             raise ConfigError(f"{images}: pictures of {listed} pixels; places in pixels need pictures of one size")
         plan = drawn_in_pixels(self.plan, *sizes[0])
-        making = replace(self, plan=plan)
-        draft = first_draft(f"{self.name}-{plan.side}", plan, self.form, held=True)
-        draft = replace(draft, um_per_pixel=1000.0)
+        draft = replace(first_draft(f"{self.name}-{plan.side}", plan, self.form, held=True), um_per_pixel=1000.0)
         rules = {self.to / config.RULES_FOLDER / f"{self.name}.yaml": rules_text(self.name, plan).encode()}
-        return making._drawn(draft, pictures, images, rules, [])
+        return replace(self, plan=plan)._drawn(draft, pictures, images, rules, [])
 
     def board(self, images: Path | None) -> FirstBoard:
         from coe.placement.recipe_text import first_draft

@@ -64,7 +64,7 @@ class InspectionRun:
         self._results, self._max_errors, self._quiet = results, shown.max_errors, shown.quiet
         self._feed, self._notices = feed, Notices()
         # Looked at before any file is read: one that is replaced meanwhile is inspected again when the run goes on.
-        self._stamps = {item.name: stamp for item in items if (stamp := item.stamp) is not None}
+        self._stamps = {item.name: stamp for item in items if (stamp := item.stamp()) is not None}
         self._items = results.left_of(items, self._stamps)
         self._line: Line | None = None
         self._progress: RunProgress | None = None

@@ -7,6 +7,7 @@ out torn is tried again until it is whole; what is overwritten after its verdict
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -24,6 +25,11 @@ class FileStamp:
 
     bytes: int
     modified_ns: int
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> FileStamp:
+        """Return the stamp of a file by what the system says of it."""
+        return cls(status.st_size, status.st_mtime_ns)
 
 
 @dataclass(frozen=True, slots=True)

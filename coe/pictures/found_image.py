@@ -42,12 +42,10 @@ class FoundImage:
         """The file to be read; with a checksum it is read only if that fits."""
         return PictureFile(self.path, self.sha256)
 
-    @property
     def stamp(self) -> FileStamp | None:
-        """By what the file is known now; None if there is none."""
+        """Look by what the file is known now; None if there is none."""
         with suppress(OSError):
-            status = self.path.stat()
-            return FileStamp(status.st_size, status.st_mtime_ns)
+            return FileStamp.of(self.path.stat())
         return None
 
     @property

@@ -74,7 +74,7 @@ class WatchedFolder:
                 with suppress(FileNotFoundError):
                     status = entry.path.stat()
                     under_way = bool(unfinished(inside.name)) or any(part.startswith(".") for part in inside.parts)
-                    stamp = _stamp(status)
+                    stamp = FileStamp.of(status)
                     files[self._name(inside)] = Sighting(stamp, status.st_ino, under_way)
             elif entry.kind in (EntryKind.SPECIAL, EntryKind.UNREADABLE):
                 odd[self._name(inside)] = entry
@@ -96,7 +96,7 @@ class WatchedFolder:
             status = in_time(self.file(name).stat)
         except (OSError, ImageError):
             return None
-        return _stamp(status)
+        return FileStamp.of(status)
 
     def check_end(self, name: str) -> None:
         """Raise DamagedImage if a file has no end mark and ends in zeros: nobody can tell whether it is written.
@@ -136,7 +136,7 @@ class WatchedFolder:
         """Return whether a picture with this stamp lies in the folder for what is done; raises OSError."""
         assert self.done is not None
         place = self.done / self._inside.get(name, name)
-        return place.exists() and _stamp(place.stat()) == stamp
+        return place.exists() and FileStamp.of(place.stat()) == stamp
 
     def put_away(self, name: str, stamp: FileStamp) -> bool:
         """Move a picture that is done and still has this stamp into the folder for that; return whether it was moved.
@@ -148,7 +148,7 @@ class WatchedFolder:
             return False
         source, target = self.file(name), self.done / self._inside.get(name, name)
         target.parent.mkdir(parents=True, exist_ok=True)
-        if target.exists() and _stamp(target.stat()) != stamp:
+        if target.exists() and FileStamp.of(target.stat()) != stamp:
             system.replace(target, _free(target))
         try:
             os.replace(source, target)
@@ -166,15 +166,11 @@ class WatchedFolder:
             system.save_names(target.parent)
             source.unlink()
             return True
-        if _stamp(target.stat()) == stamp:
+        if FileStamp.of(target.stat()) == stamp:
             return True
         if not os.path.lexists(source):  # it was replaced by another picture just before the move
             os.replace(target, source)
         return False
-
-
-def _stamp(status: os.stat_result) -> FileStamp:
-    return FileStamp(status.st_size, status.st_mtime_ns)
 
 
 def _free(path: Path) -> Path:

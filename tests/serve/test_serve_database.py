@@ -92,6 +92,14 @@ def test_a_database_of_the_first_version_becomes_as_a_new_one_is(database: Datab
     assert shape_of(first_database) == shape_of(database)
 
 
+def test_two_processes_may_make_the_tables_at_once(bare_database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second saw none when it looked, and waits for the first."""
+    assert migrate(bare_database)
+    monkeypatch.setattr("coe.serve.database.migration.revision_of", lambda database: None)
+    migrate(bare_database)
+    assert revision_of(bare_database) == newest()
+
+
 def test_tables_of_another_program_are_not_taken_over(bare_database: Database) -> None:
     with bare_database.engine.begin() as connection:
         connection.exec_driver_sql("CREATE TABLE event (id INTEGER, name VARCHAR(9))")

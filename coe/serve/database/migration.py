@@ -38,7 +38,8 @@ def revision_of(database: Database) -> str | None:
 def migrate(database: Database, to: str = "head") -> bool:
     """Bring a database to a revision, a new one to the newest, in one transaction; return whether there was work to do.
 
-    Raises ConfigError for a database of a newer version of the service, and DatabaseError.
+    Raises ConfigError for a database of a newer version of the service, or with tables of another program that have
+    the names of ours, and DatabaseError.
     """
     before = revision_of(database)
     if before is not None and before not in _known():
@@ -54,7 +55,8 @@ def migrate(database: Database, to: str = "head") -> bool:
             config = Config()
             config.set_main_option("script_location", str(FOLDER).replace("%", "%%"))
             config.attributes["connection"] = writer
-            if before is None:
+            # Another process may have made the tables since: then there is nothing left to do.
+            if MigrationContext.configure(writer).get_current_revision() is None:
                 _make(writer)
                 command.stamp(config, "head")
             else:
