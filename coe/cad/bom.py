@@ -62,7 +62,7 @@ _AND = {"and", "und", "et"}
 _MOST_IN_RANGE = 1000
 
 
-def parse_bom(path: Path, raw: bytes) -> dict[str, BomPart]:
+def parse(path: Path, raw: bytes) -> dict[str, BomPart]:
     """Return what the bytes of a BOM say, as `CadDialect.bom` does."""
     expect_list(path, raw, "the bill of materials")
     if _XML.match(raw):

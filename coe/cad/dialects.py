@@ -21,11 +21,11 @@ class Dialect(Vocabulary, CadDialect):
 
     def placements(self, path: Path, raw: bytes, name: str, unit: Units | None, form: FileForm) -> PlacementFile:
         """Return a placement file by its bytes."""
-        return placements.parse_file(path, raw, name, self, unit, form)
+        return placements.parse(path, raw, name, self, unit, form)
 
     def bom(self, path: Path, raw: bytes) -> dict[str, BomPart]:
         """Return what the bytes of a BOM say; all programs share its names."""
-        return bom.parse_bom(path, raw)
+        return bom.parse(path, raw)
 
 
 _EAGLE = {".mnt": Side.TOP, ".mnb": Side.BOTTOM}

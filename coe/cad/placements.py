@@ -32,7 +32,7 @@ _WIDEST = 720.0
 _QUARTERS = {0, 1, 2, 3}
 
 
-def parse_file(
+def parse(
     path: Path, raw: bytes, name: str, vocabulary: Vocabulary, unit: Units | None, form: FileForm
 ) -> PlacementFile:
     """Return a placement file by its bytes, as `CadDialect.placements` does."""

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from coe.cad.bom import designators, parse_bom
+from coe.cad.bom import designators
 from coe.errors import ConfigError
-from coe.placement import BomJoin, Placement, Side, join, read_bom
+from coe.placement import BomJoin, Placement, Side, join, parse_bom, read_bom
 
 
 @pytest.mark.parametrize(
