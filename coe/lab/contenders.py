@@ -13,8 +13,8 @@ from coe.lab.strategies.emoe import EMOE
 from coe.lab.strategies.expertflow import EXPERTFLOW
 from coe.lab.strategies.hobbit import HOBBIT
 from coe.scheduler import strategies
-from coe.scheduler.policies.coserve import Dependency, FirstGroup, GroupForATime, NextGroups
-from coe.scheduler.strategies import COSERVE, Strategy
+from coe.scheduler.policies.coserve import COSERVE, Dependency, FirstGroup, GroupForATime, NextGroups
+from coe.scheduler.strategies import Strategy
 
 PAPER_DEFAULT = Contender("coserve-paper-default", COSERVE, "paper-default")
 """`coserve` with the paper's default configuration (section 5.2)."""

@@ -14,7 +14,6 @@ from coe.errors import ConfigError
 from coe.scheduler import policies
 from coe.scheduler.plan import Plan, joined
 from coe.scheduler.policies.base import Arrange, Assign, Eviction, Need, Policy, Prefetch, Select
-from coe.scheduler.policies.coserve import Dependency, FirstGroup, GroupForATime, Makespan, NextGroups
 from coe.scheduler.policies.gain import Gain
 from coe.scheduler.policies.late_binding import GroupByExpert, Ready, Shared
 from coe.scheduler.policies.next_use import NextUse
@@ -35,11 +34,11 @@ class Strategy:
     """
 
     name: str
-    assign: str | type[Assign] = Makespan
-    arrange: str | type[Arrange] = GroupForATime
-    select: str | type[Select] = FirstGroup
-    eviction: str | type[Eviction] = Dependency
-    prefetch: str | type[Prefetch] = NextGroups
+    assign: str | type[Assign] = "makespan"
+    arrange: str | type[Arrange] = "group"
+    select: str | type[Select] = "head"
+    eviction: str | type[Eviction] = "dependency"
+    prefetch: str | type[Prefetch] = "next-group"
     residency: type[Residency] = Residency
     single: bool = False
     cached: bool = False
@@ -90,7 +89,6 @@ def _givers(need: Need) -> str:
     )
 
 
-COSERVE = Strategy("coserve")
 LATE_BINDING = Strategy("late-binding", Shared, GroupByExpert, Ready, NextUse, Gain)
 
 

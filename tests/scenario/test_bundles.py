@@ -21,10 +21,11 @@ from coe.scheduler.events import Command, Event, Evict, Load, Run, Why
 from coe.scheduler.executor import Executor
 from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec, joined
 from coe.scheduler.policies.base import Eviction, Need, Policy, Select, World
+from coe.scheduler.policies.coserve import COSERVE
 from coe.scheduler.policies.late_binding import Ready
 from coe.scheduler.policies.next_use import NextUse
 from coe.scheduler.pool import ModelPool
-from coe.scheduler.strategies import COSERVE, LATE_BINDING, Strategy
+from coe.scheduler.strategies import LATE_BINDING, Strategy
 from coe.testing import VirtualLine, pools_of
 
 

@@ -18,8 +18,8 @@ from coe.lab.workloads.workload import task
 from coe.scheduler.events import Why
 from coe.scheduler.executor import Executor
 from coe.scheduler.policies.base import World
-from coe.scheduler.policies.coserve import NextGroups
-from coe.scheduler.strategies import COSERVE, strategy
+from coe.scheduler.policies.coserve import COSERVE, NextGroups
+from coe.scheduler.strategies import strategy
 from coe.testing import VirtualLine, pools_of
 
 GOLDEN = {

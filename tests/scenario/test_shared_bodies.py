@@ -16,7 +16,7 @@ from variants import Upgraded
 from coe.core import Verdict
 from coe.scheduler.costs import Body, Cost
 from coe.scheduler.plan import CacheSpec, ExecutorSpec, Plan, PoolSpec
-from coe.scheduler.strategies import COSERVE
+from coe.scheduler.policies.coserve import COSERVE
 from coe.testing import Troubles, VirtualLine, pools_of
 
 P, Q = Body("P", 30, 3.0), Body("Q", 30, 3.0)

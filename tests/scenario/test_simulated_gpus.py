@@ -9,7 +9,7 @@ from coe.lab.machine import Configuration, SimulatedMachine
 from coe.lab.preset import FOLDER
 from coe.lab.simulated import contender, simulated_run
 from coe.lab.workloads.workload import task
-from coe.scheduler.strategies import COSERVE
+from coe.scheduler.policies.coserve import COSERVE
 
 ONE = Configuration({"cuda": 2}, {"cuda": 0.75})
 TWO = Configuration({"cuda": 2, "cuda:1": 2}, {"cuda": 0.75, "cuda:1": 0.75})

@@ -15,8 +15,9 @@ from coe.scheduler.costs import Cost
 from coe.scheduler.events import Why
 from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec
 from coe.scheduler.policies.base import Eviction, Need, World
+from coe.scheduler.policies.coserve import COSERVE
 from coe.scheduler.pool import ModelPool
-from coe.scheduler.strategies import COSERVE, LATE_BINDING, Strategy, strategy
+from coe.scheduler.strategies import LATE_BINDING, Strategy, strategy
 from coe.testing import VirtualLine, pools_of, rules_from
 
 ALL = [(family, name) for family in policies.FAMILIES for name in policies.names(family)]

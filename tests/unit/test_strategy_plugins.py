@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from coe.errors import ConfigError
-from coe.scheduler.strategies import COSERVE, LATE_BINDING, names, present_name, strategy
+from coe.scheduler.policies.coserve import COSERVE
+from coe.scheduler.strategies import LATE_BINDING, names, present_name, strategy
 
 HASTY = replace(COSERVE, name="hasty")
 """A user's strategy, which lies in no package of ours."""

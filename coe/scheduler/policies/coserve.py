@@ -1,4 +1,7 @@
-"""The policies of CoServe, as the paper has them (sections 4.2 and 4.3)."""
+"""CoServe, as the paper has it (sections 4.2 and 4.3): its policies, and the strategy `coserve`.
+
+Nothing of the engine imports them: they are found by the names of their entry points, as a user's are.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from coe.scheduler.backlog import Backlog, Group
 from coe.scheduler.executor import Executor
 from coe.scheduler.policies.base import Arrange, Assign, Eviction, Prefetch, Select, World
 from coe.scheduler.pool import ModelPool
+from coe.scheduler.strategies import Strategy
 
 
 class Makespan(Assign):
@@ -127,3 +131,6 @@ class Dependency(Eviction):
 
     def _as_other(self, expert: str) -> tuple[float, str]:
         return self._graph.probability(expert), expert
+
+
+COSERVE = Strategy("coserve", Makespan, GroupForATime, FirstGroup, Dependency, NextGroups)
