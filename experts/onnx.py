@@ -77,6 +77,7 @@ class Onnx(FileKind):
         size, rank = session.description.input_size or stated.input_size, session.description.rank
         is_stated = stated.task == "classify" if rank == _OF_SCORES else stated.is_yolo
         seen = onnx_stated.usual(path, rank == _OF_SCORES, session.order)
+        unsaid: Mapping[str, str] = {}
         if is_stated:
             seen = ultralytics_facts.CENTRE if rank == _OF_SCORES else ultralytics_facts.LETTERBOX
         if session.takes_bytes:
@@ -84,11 +85,12 @@ class Onnx(FileKind):
             seen = seen.model_copy(update={"mean": mean, "std": deviation})
         said = WHOLLY if is_stated else frozenset[str]()
         if not is_stated and not session.takes_bytes:
-            pixels = onnx_stated.stated_pixels(path, session.metadata)
-            seen, said = seen.model_copy(update=pixels), frozenset(pixels)
+            pixels = onnx_stated.stated_pixels(path, session.metadata, session.order)
+            seen, said = seen.model_copy(update=dict(pixels.fields)), frozenset(pixels.fields)
+            unsaid = pixels.unsaid
         labels = stated.labels or labels_in_text(session.metadata, str(path))
-        remarks = onnx_stated.remarks(path, seen)
-        return Foreign({}, labels, input_size=size, preprocessing=seen, stated=said, remarks=remarks)
+        remarks = onnx_stated.remarks(path, seen, said, session.metadata)
+        return Foreign({}, labels, input_size=size, preprocessing=seen, stated=said, unsaid=unsaid, remarks=remarks)
 
     def bundled(self, path: Path, work: Path) -> Path:
         """Take weights in other files into one file, whose model takes colours and gives a table; raises StoreError."""

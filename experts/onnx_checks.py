@@ -110,3 +110,11 @@ def misfit(path: Path, kind: str, shape: Sequence[Any], inputs: int) -> StoreErr
             way = "export it for a square input"
     needed = "(n, 3, S, S) or (n, S, S, 3) with n open or 1"
     return StoreError(f"{path}: takes {kind} of shape {list(shape)}; it must be {needed}: {way}")
+
+
+def of_attribute(attribute: Any) -> Any:
+    """Return the value of an attribute of an operator, a tensor as an array."""
+    import onnx
+
+    value = onnx.helper.get_attribute_value(attribute)
+    return onnx.numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value

@@ -5,8 +5,8 @@ A model that normalises pixels itself must not get normalised ones: it would ans
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coe.preprocessing import NORMALIZATIONS, Preprocessing
-from experts import onnx_checks, onnx_grey
-from experts.stated_facts import blue_first, normalization_in_text
+from experts import onnx_checks, onnx_grey, onnx_yolox
+from experts.stated_facts import blue_first, names_mean_alone, normalization_in_text
 from experts.ultralytics_facts import LETTERBOX
 
 KERAS = Preprocessing(resize="stretch", interpolation="bilinear")
@@ -24,33 +24,62 @@ YOLOX = LETTERBOX.model_copy(update={"channels": "bgr", "std": NORMALIZATIONS["0
 """Its pixels are those that OpenCV reads."""
 _RANGES = {"NominalRange_0_255": "0..255", "Normalized_0_1": "0..1", "Normalized_1_1": "-1..1"}
 _CHANNELS = {"Rgb8": "rgb", "Bgr8": "bgr"}
+_REVERSED = "model_info reverse_input_channels"
+"""What OpenVINO's tools say of channels: some reverse those of OpenCV, others those of a picture in RGB."""
+_RESIZES = {"standard": "stretch", "crop": "center-crop"} | dict.fromkeys(
+    ("fit_to_window", "fit_to_window_letterbox"), "letterbox"
+)
+"""OpenVINO's words for `Preprocessing.resize`."""
 _PASSED = onnx_checks.PASSED | {"Pad", "Resize", "Split", "Upsample"}
 """Operators that change where numbers stand, and no number."""
-_PLACED = onnx_checks.PASSED | {"Expand", "ScatterND"}
-"""Operators that put numbers together to a table, as torch exports that."""
-_STEPS = (8, 16, 32)
-"""The pixels between the places of YOLOX's grids."""
 _READ_ALONE = {"Shape", "Size"}
 """Operators that read no number."""
 _MOST_PASSED = 12
+_WHITE = 255
 _BRIGHTEST = 2.0
 """What subtracts more, or divides by more, takes pixels from 0 to 255."""
 _LEAST_MEAN = 0.05
 """What subtracts less normalises nothing."""
 _FAINTEST = 0.1
 """What multiplies by less takes pixels from 0 to 255."""
+_LEAST_OF_PIXELS, _WIDEST_OF_PIXELS = 0.2, 0.35
+"""A batch norm with a larger mean, and a smaller deviation, may take pixels from 0 to 1."""
+_TURNS = (slice(None), slice(None, None, -1))
 
 
-def stated_pixels(path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
-    """Return the fields of the preprocessing that a model, which was opened before, states; empty if it states none."""
+@dataclass(frozen=True, slots=True)
+class StatedPixels:
+    """The fields of the preprocessing that a model states; and those that it leaves open, each with a sentence."""
+
+    fields: Mapping[str, Any]
+    unsaid: Mapping[str, str]
+
+
+def stated_pixels(path: Path, metadata: Mapping[str, str], places: Sequence[int]) -> StatedPixels:
+    """Return what a model, which was opened before, states of its preprocessing.
+
+    `places` are those of the axes of its input.
+    """
     by_operators = _by_operators(path)
-    said: dict[str, Any] = {"channels": "bgr"} if by_operators.subtracts_bgr else {}
-    if (channels := metadata.get("Image.BitmapPixelFormat")) in _CHANNELS:
-        said["channels"] = _CHANNELS[channels]
+    said: dict[str, Any] = {}
     span = _RANGES.get(metadata.get("Image.NominalPixelRange", "")) or by_operators.span
     if (seen := normalization_in_text(metadata) if span is None else NORMALIZATIONS[span]) is not None:
         said["mean"], said["std"] = seen
-    return {name: value for name, value in said.items() if name in Preprocessing.model_fields}
+    if by_operators.subtracts_bgr or (seen is not None and blue_first(seen[0])):
+        said["channels"] = "bgr"
+    if (channels := metadata.get("Image.BitmapPixelFormat")) in _CHANNELS:
+        said["channels"] = _CHANNELS[channels]
+    if (resize := _RESIZES.get(metadata.get("model_info resize_type", ""))) is not None:
+        said["resize"] = resize
+    if (pad := metadata.get("model_info pad_value", "")).isdecimal() and int(pad) <= _WHITE:
+        said["pad"] = (int(pad),) * 3
+    why = by_operators.unclear
+    if not why and "mean" not in said and names_mean_alone(metadata):
+        why = "its metadata name a mean, and no standard deviation beside it"
+    if not why and "mean" not in said and onnx_yolox.decodes(_graph(path), places) is None:
+        why = "it may be YOLOX, which takes 0..255 and --channels bgr, or another detector of 0..1"
+    unsaid = {"mean": f"{why}; say with --normalize what it takes"} if why else {}
+    return StatedPixels({name: value for name, value in said.items() if name in Preprocessing.model_fields}, unsaid)
 
 
 def usual(path: Path, is_classifier: bool, places: Sequence[int]) -> Preprocessing:
@@ -61,56 +90,30 @@ def usual(path: Path, is_classifier: bool, places: Sequence[int]) -> Preprocessi
     mean, deviation = NORMALIZATIONS["imagenet"]
     graph = _graph(path)
     if not is_classifier:
-        return YOLOX if _decodes_as_yolox(graph, places) else LETTERBOX
+        return YOLOX if onnx_yolox.decodes(graph, places) else LETTERBOX
     if tuple(places) == onnx_checks.CHANNELS_LAST:
         return KERAS
     return Preprocessing() if _takes_grey(graph) else Preprocessing(mean=mean, std=deviation)
 
 
-def remarks(path: Path, seen: Preprocessing) -> tuple[str, ...]:
-    """Return sentences about what import put before the layers of a model, and guessed of what it sees."""
-    said = ["its one channel, grey, is made of red, green and blue (0.299, 0.587, 0.114)"] * _takes_grey(_graph(path))
+def remarks(path: Path, seen: Preprocessing, said: Collection[str], metadata: Mapping[str, str]) -> tuple[str, ...]:
+    """Return sentences about what import put before the layers of a model, and guessed of what it sees.
+
+    `said` are the fields of `seen` that the model says, beside which `metadata` may say more.
+    """
+    told = ["its one channel, grey, is made of red, green and blue (0.299, 0.587, 0.114)"] * _takes_grey(_graph(path))
     if seen == YOLOX:
-        said.append("it makes boxes as YOLOX does, so it gets BGR, 0 to 255, unless --channels or --normalize differ")
-    return tuple(said)
+        told.append("it makes boxes as YOLOX does, so it gets BGR, 0 to 255, unless --channels or --normalize differ")
+    elif (reverse := metadata.get(_REVERSED)) is not None and "channels" not in said:
+        told.append(
+            f"its metadata say reverse_input_channels: {reverse:.20}, which some write of RGB and some of BGR; it gets "
+            f"{seen.channels.upper()}, unless --channels differs"
+        )
+    return tuple(told)
 
 
 def _takes_grey(graph: Any) -> bool:
     return any(node.name == onnx_grey.NAME for node in graph.node)
-
-
-def _decodes_as_yolox(graph: Any, places: Sequence[int]) -> bool:
-    """Tell whether a detector gives a box for each place of three grids, whose sides are exponentials times a step."""
-    weights = {one.name for one in graph.initializer}
-    size = next(_sizes(one)[places.index(2)] for one in graph.input if one.name not in weights)
-    rows = sum((size // step) ** 2 for step in _STEPS)
-    shapes = {one.name: _sizes(one) for one in graph.output}
-    tables = [name for name, shape in shapes.items() if len(shape) == 3 and shape[1] == rows > 0 and shape[2] > 5]
-    makers = {name: node for node in graph.node for name in node.output}
-    products = [node for node in _computed(tables, makers) if node.op_type == "Mul"]
-    sides = [node for one in products for node in _computed(one.input, makers) if node.op_type == "Exp"]
-    # What others read, too, is no side: a softmax reads the sum.
-    read = [name for node in graph.node for name in node.input]
-    return len(sides) in (1, len(_STEPS)) and all(read.count(node.output[0]) == 1 for node in sides)
-
-
-def _sizes(value: Any) -> list[int]:
-    """Return the sizes of an input or output, 0 for open ones."""
-    return [size.dim_value for size in value.type.tensor_type.shape.dim]
-
-
-def _computed(names: Sequence[str], makers: Mapping[str, Any]) -> list[Any]:
-    """Return the operators that compute the numbers of tensors, behind those that change where numbers stand."""
-    found, ahead, seen = [], list(names), set[str]()
-    while ahead:
-        name = ahead.pop()
-        if name not in seen and (node := makers.get(name)) is not None:
-            seen.add(name)
-            if node.op_type in _PLACED:
-                ahead += node.input
-            else:
-                found.append(node)
-    return found
 
 
 def _graph(path: Path) -> Any:
@@ -121,10 +124,14 @@ def _graph(path: Path) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Beginning:
-    """The range of the pixels that a model takes, None if its operators do not say it, and what they subtract."""
+    """The range of the pixels that a model takes, None if its operators do not say it, and what they subtract.
+
+    `unclear` says why they may say it or not.
+    """
 
     span: str | None = None
     subtracts_bgr: bool = False
+    unclear: str = ""
 
 
 def _by_operators(path: Path) -> _Beginning:
@@ -144,6 +151,8 @@ def _by_operators(path: Path) -> _Beginning:
             node = readers[0]
             others = [_numbers(other, constants, makers) for other in node.input if other not in names]
             is_first = node.input[0] in names or node.op_type in ("Mul", "Add")
+            if is_first and (line := _line_of(node.op_type, others)) is not None:
+                return replace(line, span=line.span or span, subtracts_bgr=line.subtracts_bgr and ordered)
             if not is_first or not _changes_nothing(node.op_type, others):
                 bgr = ordered and node.op_type in ("Sub", "Add") and _is_bgr(others[0] if others else None)
                 return _Beginning((_range_of(node.op_type, others) if is_first else None) or span, bgr)
@@ -153,6 +162,34 @@ def _by_operators(path: Path) -> _Beginning:
         ordered = ordered and not {"Concat", "Gather", "Slice", "Split"}.intersection(one.op_type for one in readers)
         names = {name for node in readers for name in node.output}
     return _Beginning(span)
+
+
+def _line_of(operator: str, others: list[NDArray[Any] | None]) -> _Beginning | None:
+    """Return what a batch norm, or a convolution of one pixel, says that normalises each channel; None for another."""
+    numbers = [np.asarray(one, np.float64) for one in others if one is not None]
+    if not numbers or len(numbers) < len(others):
+        return None
+    if operator == "BatchNormalization" and [one.size for one in numbers] == [3] * 4:
+        mean, deviation = numbers[2].ravel(), np.sqrt(np.abs(numbers[3].ravel()))
+        may_be = mean.min() > _LEAST_OF_PIXELS and deviation.max() < _WIDEST_OF_PIXELS
+    elif operator == "Conv" and numbers[0].shape in ((3, 1, 1, 1), (3, 3, 1, 1)):
+        weight, shift = numbers[0][:, :, 0, 0], numbers[1] if len(numbers) > 1 else np.zeros(3)
+        places = np.abs(weight).argmax(axis=1) if weight.shape[1] > 1 else np.arange(3)
+        slope = weight[range(3), places if weight.shape[1] > 1 else 0]
+        if not slope.all() or np.count_nonzero(weight) > len(slope) or len({*places.tolist()}) < len(slope):
+            return None  # it mixes channels
+        order = np.argsort(places)
+        mean, deviation = (-shift / slope)[order], 1 / np.abs(slope)[order]
+        may_be = True
+    else:
+        return None
+    usual = [both for name, both in NORMALIZATIONS.items() if name in ("imagenet", "-1..1")]
+    if np.abs(mean).max() > _BRIGHTEST or (operator == "Conv" and deviation.max() > 1 / _FAINTEST):
+        return _Beginning("0..255", _is_bgr(mean))
+    if any(np.allclose((mean, deviation), np.array(both)[:, turn], atol=0.01) for both in usual for turn in _TURNS):
+        return _Beginning("0..1", _is_bgr(mean))
+    named = ", ".join(f"{one:.2g}" for one in mean)
+    return _Beginning(unclear=f"its first layer takes away {named}, as of pixels from 0 to 1" if may_be else "")
 
 
 def _changes_nothing(operator: str, others: list[NDArray[Any] | None]) -> bool:
@@ -165,8 +202,6 @@ def _changes_nothing(operator: str, others: list[NDArray[Any] | None]) -> bool:
 def _range_of(operator: str, others: list[NDArray[Any] | None]) -> str | None:
     """Return the range of what an operator takes beside constants."""
     first = others[0] if others else None
-    if operator == "BatchNormalization" and len(others) == 4 and (mean := others[2]) is not None:
-        return "0..255" if float(np.abs(mean).max()) > _BRIGHTEST else None
     if operator == "Clip":
         edges = tuple(float(one.flat[0]) for one in others if one is not None and one.size == 1)
         return {(0.0, 1.0): "0..1", (0.0, 255.0): "0..255"}.get(edges)
@@ -203,17 +238,10 @@ def _numbers(name: str, constants: Mapping[str, Any], makers: Mapping[str, Any])
     while (node := makers.get(name)) is not None and node.op_type in _PASSED and node.input:
         name = node.input[0]
     if node is not None and node.op_type == "Constant" and node.attribute:
-        values = np.asarray(_of_attribute(node.attribute[0]))
+        values = np.asarray(onnx_checks.of_attribute(node.attribute[0]))
     else:
         constant = constants.get(name)
         if constant is None or constant.data_location == onnx.TensorProto.EXTERNAL:
             return None
         values = np.asarray(onnx.numpy_helper.to_array(constant))
     return values if values.size and values.dtype.kind not in "OSU" else None  # no texts, no sparse tensor
-
-
-def _of_attribute(attribute: Any) -> Any:
-    import onnx
-
-    value = onnx.helper.get_attribute_value(attribute)
-    return onnx.numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value

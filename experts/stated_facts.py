@@ -78,10 +78,22 @@ def _entries(metadata: Mapping[str, str]) -> dict[str, Any]:
         name = key.removeprefix(_OPENVINO)
         value = _read(text if name == key else ",".join(re.findall(r"[^,\s]+", text)))
         if name != key and name in _OPENVINO_KEYS:
-            colour = _colour([value] * 3) or _colour(value)
+            each = value if isinstance(value, list | tuple) else [value]
+            colour = _colour([*each] * 3 if len(each) == 1 else each)
             name, value = _OPENVINO_KEYS[name], colour and _scaled(colour, 255.0)
         found[name] = value
+    # There, what lacks of the two changes nothing.
+    if any(key.removeprefix(_OPENVINO) in _OPENVINO_KEYS for key in metadata if key.startswith(_OPENVINO)):
+        for key, unchanged in (("mean", 0.0), ("std", 1 / 255)):
+            if not metadata.get(_OPENVINO + next(name for name, field in _OPENVINO_KEYS.items() if field == key)):
+                found[key] = [unchanged] * 3
     return found
+
+
+def names_mean_alone(metadata: Mapping[str, str]) -> bool:
+    """Tell whether metadata name a mean of pixels, and no standard deviation beside it."""
+    levels = _levels(_entries(metadata), set(), lists=True)
+    return any(any(_colour(level.get("mean")) or ()) and _colour(level.get("std")) is None for level in levels)
 
 
 def stated_normalization(content: Any) -> tuple[Colour, Colour] | None:

@@ -139,9 +139,9 @@ class Foreign:
 
     `labels` are in the order of the outputs; `input_size` is in pixels; None for what the file does not name. `layers`
     says of a whole network what it is made of, by the names of its parts ("" for the network itself). `preprocessing`
-    is what its networks usually see, and `stated` holds those of its fields that the file itself says. `arguments` are
-    those of the training, and `remarks` sentences for the user. For `looks` see `Trained`. A kind that opens files
-    itself leaves `state` empty.
+    is what its networks usually see, and `stated` holds those of its fields that the file itself says; `unsaid` those
+    that the user must say, with the sentence that asks. `arguments` are those of the training, and `remarks` sentences
+    for the user. For `looks` see `Trained`. A kind that opens files itself leaves `state` empty.
     """
 
     state: dict[str, torch.Tensor]
@@ -150,6 +150,7 @@ class Foreign:
     input_size: int | None = None
     preprocessing: Preprocessing | None = None
     stated: frozenset[str] = frozenset()
+    unsaid: Mapping[str, str] = field(default_factory=dict)
     arguments: Mapping[str, Any] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
     looks: int = 1

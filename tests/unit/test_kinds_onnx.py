@@ -8,7 +8,8 @@ from onnxruntime import InferenceSession
 from PIL import Image
 
 from coe.core import Expert
-from coe.errors import StoreError
+from coe.errors import ConfigError, StoreError
+from coe.prepare import facts
 from coe.preprocessing import NORMALIZATIONS, Outputs, Preprocessing
 from coe.store.kinds import resolve
 from experts.onnx import describe
@@ -290,15 +291,16 @@ def test_a_first_operator_beside_which_stands_no_number_says_nothing_of_pixels(t
     assert (said.preprocessing.normalization, said.stated) == (NORMALIZATIONS["imagenet"], frozenset())
 
 
-def decoder(path, sides, *lines, rows=21):
+def decoder(path, sides, *lines, rows=21, size=32, step=8):
     """A detector that makes the sides of its boxes of `raw`, (1, rows, 2), and puts them into its table."""
     nodes = [
         helper.make_node("ReduceMean", ["images"], ["mean"], axes=[0, 1, 2, 3], keepdims=0),
         *steps("Mul mean wide raw", *lines),
         helper.make_node("Concat", ["raw", *sides, "raw"], ["output0"], axis=2),
     ]
-    constants = [("wide", np.ones((1, rows, 2), np.float32)), ("one", np.float32(1)), ("step", np.float32(8))]
-    return save(path, nodes, [1, 3, 32, 32], "output0", constants=constants, out_shape=[1, rows, 4 + 2 * len(sides)])
+    constants = [("wide", np.ones((1, rows, 2), np.float32)), ("one", np.float32(1)), ("step", np.float32(step))]
+    shape = [1, rows if size == 32 else "n", 4 + 2 * len(sides)]
+    return save(path, nodes, [1, 3, size, size], "output0", constants=constants, out_shape=shape)
 
 
 HEADS = [line for side in "stu" for line in (f"Exp raw {side}1", f"Mul {side}1 step {side}")]
@@ -329,6 +331,21 @@ def test_a_detector_that_makes_its_boxes_as_yolox_does_sees_what_yolox_sees(tmp_
         NORMALIZATIONS["0..255" if is_yolox else "0..1"],
     )
     assert (bool(said.remarks), said.stated) == (is_yolox, frozenset())  # a guess is shown, and may be overruled
+
+
+@pytest.mark.parametrize(
+    ("lines", "step", "channels", "is_asked"),
+    [
+        (["Exp raw e", "Mul e step s"], [[[8]] * 16 + [[16]] * 4 + [[32]]], "bgr", False),
+        (["Exp raw e", "Mul e step s"], [[[10, 13]] * 16 + [[30, 61]] * 5], "rgb", False),
+        (["Exp raw e", "Mul raw one t", "Mul e t s"], 8, "rgb", True),
+        (["Mul raw step s"], 8, "rgb", False),
+    ],
+    ids=["steps", "anchors", "unknown", "no exponential"],
+)
+def test_yolox_of_pictures_of_any_size_is_known_by_its_steps_or_asked_for(tmp_path, lines, step, channels, is_asked):
+    said = kind.read(decoder(tmp_path / "d.onnx", "s", *lines, size="size", step=step))
+    assert (said.preprocessing.channels, [*said.unsaid]) == (channels, ["mean"] * is_asked)
 
 
 @pytest.mark.parametrize("kind_of", [TensorProto.FLOAT, TensorProto.FLOAT16])
@@ -428,11 +445,97 @@ def test_a_normalisation_in_the_metadata_counts_unless_the_model_has_one(tmp_pat
     assert inside.preprocessing.normalization == NORMALIZATIONS["0..255"]
 
 
-@pytest.mark.parametrize(("mean", "scale", "seen"), [("0 0 0", "1 1 1", "0..255"), ("0", "255.0", "0..1")])
+@pytest.mark.parametrize(
+    ("mean", "scale", "seen"),
+    [
+        ("0 0 0", "1 1 1", "0..255"),
+        ("0", "255.0", "0..1"),
+        (None, "255.0", "0..1"),
+        ("", "[255.0]", "0..1"),
+        ("127.5", None, ([0.5] * 3, [1 / 255] * 3)),
+    ],
+)
 def test_what_openvino_says_of_pixels_is_said_of_those_from_0_to_255(tmp_path, mean, scale, seen):
     entries = {"model_info mean_values": mean, "model_info scale_values": scale}
+    entries = {key: text for key, text in entries.items() if text is not None}
     said = kind.read(with_metadata(classifier(tmp_path / "c.onnx"), **entries))
-    assert said.preprocessing.normalization == NORMALIZATIONS[seen]
+    assert np.allclose(said.preprocessing.normalization, NORMALIZATIONS[seen] if isinstance(seen, str) else seen)
+    assert said.stated == {"mean", "std"}
+
+
+@pytest.mark.parametrize(
+    ("entries", "channels"),
+    [
+        ({"mean": "[0.406, 0.456, 0.485]", "std": "[0.225, 0.224, 0.229]"}, "bgr"),
+        ({"model_info mean_values": "103.53 116.28 123.675", "model_info scale_values": "57.375 57.12 58.395"}, "bgr"),
+        ({"model_info mean_values": "123.675 116.28 103.53", "model_info scale_values": "58.395 57.12 57.375"}, "rgb"),
+    ],
+)
+def test_a_mean_in_the_metadata_with_blue_first_is_of_a_model_that_takes_blue_first(tmp_path, entries, channels):
+    said = kind.read(with_metadata(classifier(tmp_path / "c.onnx"), **entries))
+    assert said.preprocessing.channels == channels
+
+
+def test_channels_that_openvino_reverses_are_told(tmp_path):
+    said = kind.read(with_metadata(classifier(tmp_path / "c.onnx"), **{"model_info reverse_input_channels": "True"}))
+    assert ["reverse_input_channels" in one for one in said.remarks] == [True]
+
+
+@pytest.mark.parametrize(
+    ("word", "resize"), [("standard", "stretch"), ("fit_to_window_letterbox", "letterbox"), ("crop", "center-crop")]
+)
+def test_how_openvino_brings_a_picture_to_size_counts(tmp_path, word, resize):
+    entries = {"model_info resize_type": word, "model_info pad_value": "0"}
+    said = kind.read(with_metadata(classifier(tmp_path / "c.onnx"), **entries))
+    assert (said.preprocessing.resize, said.preprocessing.pad) == (resize, (0, 0, 0))
+    assert said.stated == {"resize", "pad"}
+
+
+def test_a_mean_without_a_deviation_is_asked_for(tmp_path):
+    path = with_metadata(classifier(tmp_path / "c.onnx"), mean="[0.5, 0.5, 0.5]")
+    said = kind.read(path)
+    with pytest.raises(ConfigError, match="--normalize"):
+        facts.agree(COLOUR, said, kind, facts.Wishes())
+    agreed = facts.agree(COLOUR, said, kind, facts.wishes({"normalize": "-1..1"})).expert
+    assert agreed.preprocessing.normalization == NORMALIZATIONS["-1..1"]
+    inside = with_metadata(beginning_with(tmp_path / "i.onnx", ("Mul", 1 / 255)), mean="[0.5, 0.5, 0.5]")
+    assert not kind.read(inside).unsaid
+
+
+def normaliser(mean, deviation, *, order=None, is_norm=False, scale=1):
+    """A first layer that normalises: a batch norm, or a convolution of one pixel; with `order` it turns channels."""
+    mean, deviation = np.float32(mean) * scale, np.float32(deviation) * scale
+    if is_norm:
+        constants = {"one": np.ones(3, np.float32), "none": np.zeros(3, np.float32), "m": mean, "v": deviation**2}
+        return steps("BatchNormalization images one none m v x"), constants
+    weight = np.diag(1 / deviation)[list(order)] if order else (1 / deviation)[:, None]
+    shift = (-mean / deviation)[list(order or (0, 1, 2))]
+    conv = helper.make_node("Conv", ["images", "w", "s"], ["x"], group=1 if order else 3)
+    return [conv], {"w": weight[:, :, None, None], "s": shift}
+
+
+@pytest.mark.parametrize(
+    ("first", "seen", "channels", "is_asked"),
+    [
+        (normaliser(MEAN, DEVIATION), "0..1", "rgb", False),
+        (normaliser(MEAN, DEVIATION, scale=255), "0..255", "rgb", False),
+        (normaliser(MEAN, DEVIATION, scale=255, order=(2, 1, 0)), "0..255", "rgb", False),
+        (normaliser(MEAN[::-1], DEVIATION[::-1], scale=255, order=(0, 1, 2)), "0..255", "bgr", False),
+        (normaliser([0.5] * 3, [0.5] * 3), "0..1", "rgb", False),
+        (normaliser(MEAN, DEVIATION, is_norm=True), "0..1", "rgb", False),
+        (normaliser(MEAN, DEVIATION, is_norm=True, scale=255), "0..255", "rgb", False),
+        (normaliser([0.5, 0.4, 0.45], [0.2, 0.3, 0.3], is_norm=True), "imagenet", "rgb", True),
+        (normaliser([0.3, 0.1, 0.2], [0.9, 0.8, 0.7]), "imagenet", "rgb", True),
+        (normaliser([0.01, -0.03, 0.02], [1.01, 0.99, 1.0], is_norm=True), "imagenet", "rgb", False),
+        (([helper.make_node("Conv", ["images", "w"], ["x"])], {"w": np.ones((3, 3, 1, 1), np.float32)}),
+         "imagenet", "rgb", False),
+    ],
+)  # fmt: skip
+def test_a_first_layer_that_normalises_says_what_it_takes(tmp_path, first, seen, channels, is_asked):
+    nodes, constants = first
+    said = kind.read(first_of(tmp_path / "c.onnx", nodes, constants.items()))
+    assert (said.preprocessing.normalization, said.preprocessing.channels) == (NORMALIZATIONS[seen], channels)
+    assert [*said.unsaid] == ["mean"] * is_asked
 
 
 def test_probabilities_in_a_map_by_label_are_a_table_with_these_labels(tmp_path):

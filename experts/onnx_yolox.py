@@ -1,0 +1,83 @@
+"""Whether an ONNX detector makes its boxes as YOLOX does, which takes other pixels than its relatives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from experts import onnx_checks
+
+_PLACED = onnx_checks.PASSED | {"Expand", "ScatterND"}
+"""Operators that put numbers together to a table, as torch exports that."""
+_STEPS = (8, 16, 32)
+"""The pixels between the places of YOLOX's grids."""
+
+
+def decodes(graph: Any, places: Sequence[int]) -> bool | None:
+    """Tell whether a detector gives a box for each place of three grids, whose sides are exponentials times a step.
+
+    `places` are those of the axes of its input. None if it may be so: the size of its pictures is open, and what it
+    multiplies by is not known.
+    """
+    weights = {one.name for one in graph.initializer}
+    size = next(_sizes(one)[places.index(2)] for one in graph.input if one.name not in weights)
+    rows = sum((size // step) ** 2 for step in _STEPS)
+    shapes = {one.name: _sizes(one) for one in graph.output}
+    tables = [
+        name
+        for name, shape in shapes.items()
+        if len(shape) == 3 and (shape[1] == rows > 0 and shape[2] > 5 if size else shape[1] == 0)
+    ]
+    makers = {name: node for node in graph.node for name in node.output}
+    products = [node for node in _computed(tables, makers) if node.op_type == "Mul"]
+    sides: dict[str, list[str]] = {}
+    for node in products:
+        for one in _computed(node.input, makers):
+            if one.op_type == "Exp":
+                sides[one.output[0]] = [name for name in node.input if one not in _computed([name], makers)]
+    # What others read, too, is no side: a softmax reads the sum.
+    read = [name for node in graph.node for name in node.input]
+    if len(sides) not in (1, len(_STEPS)) or any(read.count(side) > 1 for side in sides):
+        return False
+    if size:
+        return True
+    steps = [_numbers(name, graph, makers) for factors in sides.values() for name in factors]
+    return None if None in steps or not steps else {one for few in steps for one in few or ()} == {*_STEPS}
+
+
+def _sizes(value: Any) -> list[int]:
+    """Return the sizes of an input or output, 0 for open ones."""
+    return [size.dim_value for size in value.type.tensor_type.shape.dim]
+
+
+def _computed(names: Sequence[str], makers: Mapping[str, Any]) -> list[Any]:
+    """Return the operators that compute the numbers of tensors, behind those that change where numbers stand."""
+    found, ahead, seen = [], list(names), set[str]()
+    while ahead:
+        name = ahead.pop()
+        if name not in seen and (node := makers.get(name)) is not None:
+            seen.add(name)
+            if node.op_type in _PLACED:
+                ahead += node.input
+            else:
+                found.append(node)
+    return found
+
+
+def _numbers(name: str, graph: Any, makers: Mapping[str, Any]) -> set[float] | None:
+    """Return the different numbers of a tensor that is put together of constants; None if it is computed."""
+    import onnx
+
+    constant = next((one for one in graph.initializer if one.name == name), None)
+    node = makers.get(name)
+    if constant is not None and constant.data_location != onnx.TensorProto.EXTERNAL:
+        return {*onnx.numpy_helper.to_array(constant).ravel().tolist()}
+    if node is not None and node.op_type in ("Constant", "ConstantOfShape") and node.attribute:
+        return {*np.ravel(onnx_checks.of_attribute(node.attribute[0])).tolist()}
+    if node is None or node.op_type not in _PLACED:
+        return None
+    # The other inputs of such an operator say where its numbers stand.
+    parts = [_numbers(one, graph, makers) for one in (node.input if node.op_type == "Concat" else node.input[:1])]
+    return None if None in parts else {one for part in parts for one in part or ()}
