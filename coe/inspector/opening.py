@@ -198,11 +198,12 @@ def line_up(
     `manifests` are by weights. Experts that the line-up `before` knows keep their variants and costs.
     """
     mode, floor = options.precision, options.label_floor
+    # A file has no variants but `int8`; other experts that are not prepared are told in any case.
+    files_too = mode == "mixed" and set(devices) == {"cpu"}
     offers = {
         expert.id: {str(variant): blob for variant, blob in manifests[expert.weights].variants.items()}
         for expert in board.experts.values()
-        # A file has no variant of 16 bits, and need not have `int8`.
-        if not isinstance(known[expert.kind], SessionKind) or (mode == "mixed" and manifests[expert.weights].variants)
+        if not isinstance(kind := known[expert.kind], SessionKind) or (files_too and kind.has_int8)
     }
     usable = {id: precision.allowed(mode, offers.get(id, {}), devices, floor) for id in board.experts}
     candidates = {

@@ -18,7 +18,7 @@ from coe.prepare.variant_trial import ExpertTrial
 from coe.preprocessing import Outputs, Preprocessing
 from coe.store import bodies, kinds, variants, weights_file
 from coe.store.blob_format import Variant
-from coe.store.kinds import Comparing, FileKind, Kind, ModuleKind
+from coe.store.kinds import FileKind, Kind, ModuleKind
 from coe.store.manifest import Manifest
 from coe.store.store import Store
 
@@ -237,12 +237,11 @@ def _body_of(manifest: Manifest) -> tuple[str, str]:
 def _possible(kind: Kind, wanted: Sequence[Variant]) -> tuple[list[Variant], str]:
     """Return those of the wanted variants that a kind can have, and why it has no others."""
     if isinstance(kind, FileKind):
-        if "int8" in wanted and type(kind).network is not FileKind.network and not isinstance(kind, Comparing):
+        if "int8" in wanted and kind.has_int8:
             alone = f"kind '{kind.name}' runs its file as it is, and has int8 alone beside it"
             return ["int8"], "" if set(wanted) == {"int8"} else alone
         return [], f"kind '{kind.name}' runs its file as it is"
-    if "int8" in wanted and isinstance(kind, Comparing):
-        # Its input depends on a reference, and samples are prepared without one.
+    if "int8" in wanted and not kind.has_int8:
         rest: list[Variant] = [variant for variant in wanted if variant != "int8"]
         return rest, f"int8 is not for kind '{kind.name}', which compares pictures"
     return list(wanted), ""

@@ -163,6 +163,11 @@ class FileKind(SessionKind, Kind):
         """
         return None
 
+    @property
+    def has_int8(self) -> bool:
+        """Whether the kind gives a model of a file, and experts do not compare."""
+        return not isinstance(self, Comparing) and type(self).network is not FileKind.network
+
 
 def names() -> list[str]:
     """Return the names of the kinds that are installed."""

@@ -65,6 +65,11 @@ class RunnableKind(ABC):
     is_reader: bool = False
     preprocessing: Preprocessing | None = None
 
+    @property
+    def has_int8(self) -> bool:
+        """Whether experts can be prepared in `int8`; not if they compare: their samples are without a reference."""
+        return not isinstance(self, Comparing)
+
     @abstractmethod
     def preprocess(self, image: Image, expert: Expert) -> ExpertInput:
         """Bring an image (H, W, 3) uint8 RGB to the expert's input. Runs on decode workers."""
@@ -135,6 +140,11 @@ class SessionKind(RunnableKind):
     """A kind whose runtime opens the weights file itself, such as ONNX."""
 
     suffix: str
+
+    @property
+    def has_int8(self) -> bool:
+        """No: the runtime opens the file alone, unless the kind is a `FileKind` too."""
+        return False
 
     @abstractmethod
     def open(self, path: Path, expert: Expert, threads: int) -> Session:

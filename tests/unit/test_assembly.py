@@ -15,7 +15,7 @@ from coe.inspector.measuring import measure, stored
 from coe.inspector.opening import line_up
 from coe.inspector.settings import Settings
 from coe.scheduler.costs import Cost
-from coe.store.kinds import FileKind, ModuleKind
+from coe.store.kinds import Comparing, FileKind, ModuleKind
 from coe.store.manifest import Agreement, Manifest, PreparedVariant
 from coe.testing import rules_from
 
@@ -41,6 +41,14 @@ class Net(ModuleKind):
 class File(FileKind):
     name, task, suffix = "file", "classify", ".x"
     preprocess = postprocess = open = None  # type: ignore[assignment]
+
+
+class Model(File):
+    network = None  # type: ignore[assignment]
+
+
+class ComparingModel(Model, Comparing):
+    compare = None  # type: ignore[assignment]
 
 
 class Bench:
@@ -166,6 +174,24 @@ def test_nothing_prepared_is_no_error_but_a_sentence(board, manifests):
     assert said[-1].endswith("; 2 run in fp32 because they are not prepared (coe-experts prepare)")
     with pytest.raises(ConfigError):
         lineup.costs("cpu", "a@fp32")
+
+
+@pytest.mark.parametrize(
+    ("file", "mode", "device", "unprepared"),
+    [
+        (Model(), "mixed", "cpu", 3),
+        (Model(), "half", "cpu", 2),
+        (Model(), "mixed", "cuda:0", 2),
+        (ComparingModel(), "mixed", "cpu", 2),
+    ],
+)
+def test_a_file_that_might_run_in_int8_is_told_of_where_int8_runs(board, manifests, file, mode, device, unprepared):
+    bare = {weights: one.model_copy(update={"variants": {}}) for weights, one in manifests.items()}
+    said: list[str] = []
+    kinds, settings = KINDS | {"file": file}, Settings(1000, {device: 1})
+    line_up(LineOptions.of("b", precision=mode, say=said.append), board, bare, {device: Bench(bare)}, kinds, settings)
+    assert sum("precision" in sentence for sentence in said) == 1
+    assert f"; {unprepared} run in fp32 because they are not prepared" in said[-1]
 
 
 def test_further_experts_of_a_known_architecture_are_worked_out_and_the_others_keep_what_they_have(board, manifests):
