@@ -73,6 +73,18 @@ def writing(path: Path) -> Iterator[None]:
         raise NotWritten(f"{path} cannot be written: {error.strerror}; give another place with --out") from error
 
 
+def append(number: int, data: bytes) -> None:
+    """Append to an open file, all of `data` or nothing: half a line would damage the file. Raises OSError."""
+    sound, rest = os.fstat(number).st_size, memoryview(data)
+    try:
+        while rest:
+            rest = rest[os.write(number, rest) :]
+    except OSError:
+        with suppress(OSError):
+            os.ftruncate(number, sound)
+        raise
+
+
 def is_full(error: OSError) -> bool:
     """Return whether the disk, the quota or the largest allowed file size is exhausted."""
     return error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)

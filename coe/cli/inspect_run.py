@@ -129,9 +129,9 @@ class InspectionRun:
             self._show_notices()
 
     def _show_notices(self) -> None:
-        for notice in self._notices.fetch():
+        for about, sentence in self._notices.fetch():
             if not self._quiet:
-                point_out(notice.about, notice.sentence)
+                point_out(about, sentence)
 
     def _stream(self, line: Line, todo: Sequence[FoundImage]) -> Iterator[Result]:
         def pictures() -> Iterator[Picture]:
@@ -184,25 +184,20 @@ def request_of(item: FoundImage) -> Request:
     return Request(-1, item.component, item.name, item.serial, item.refdes)
 
 
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """A sentence for the user, and a word that says what it is about."""
-
-    about: str
-    sentence: str
-
-
 class Notices:
-    """A watcher: it collects notices on the control thread; another thread fetches them."""
+    """A watcher: it collects sentences for the user, each behind a word that says what it is about.
+
+    It does so on the control thread; another thread fetches them.
+    """
 
     def __init__(self) -> None:
-        self._notices: queue.SimpleQueue[Notice] = queue.SimpleQueue()
+        self._notices: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
 
     def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
         """Note what the commands report, and devices or boxes that are lost."""
         if isinstance(event, Lost):
             sentence = f"{event.box or event.device} no longer answers ({event.reason}); whatever else can, goes on"
-            self._notices.put(Notice("lost", sentence))
+            self._notices.put(("lost", sentence))
         for command in commands:
             match command:
                 case Late():
@@ -210,13 +205,13 @@ class Notices:
                     late = (
                         f"is due in {left_s:.1f} s and cannot be done by then" if left_s > 0 else "was not done in time"
                     )
-                    self._notices.put(Notice("late", f"{command.board} {late}"))
+                    self._notices.put(("late", f"{command.board} {late}"))
                 case PaceChanged():
                     times = f"batches on {command.where} take {command.pace:.2g} times as long as measured"
-                    self._notices.put(Notice("pace", f"{times}; decisions expect that now"))
+                    self._notices.put(("pace", f"{times}; decisions expect that now"))
 
-    def fetch(self) -> Iterator[Notice]:
-        """Yield the notices since the last call."""
+    def fetch(self) -> Iterator[tuple[str, str]]:
+        """Yield word and sentence of each notice since the last call."""
         while not self._notices.empty():
             yield self._notices.get()
 

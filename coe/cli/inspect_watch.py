@@ -251,7 +251,7 @@ class WatchRun(InspectionRun):
 
     def _name_odd(self) -> None:
         """Give uploads that are under way, and what is no file, their errors, as a run over a whole folder does."""
-        uploads = [name for name, seen in self._listing.files.items() if seen.unfinished]
+        uploads = self._listing.uploads
         entries = {name: FolderEntry(self._watched.file(name), EntryKind.FILE) for name in uploads}
         for name, entry in (entries | dict(self._listing.odd)).items():
             source = self._source.arrive(name, entry)

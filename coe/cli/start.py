@@ -13,6 +13,7 @@ import signal
 import sys
 from contextlib import suppress
 from enum import IntEnum
+from functools import partial
 from importlib import import_module
 
 from coe.cli.streams import steady
@@ -41,36 +42,6 @@ MODULES = {
 }
 
 
-def inspect() -> None:
-    """Run `coe-inspect`."""
-    _start("inspect")
-
-
-def experts() -> None:
-    """Run `coe-experts`."""
-    _start("experts")
-
-
-def board() -> None:
-    """Run `coe-board`."""
-    _start("board")
-
-
-def bench() -> None:
-    """Run `coe-bench`."""
-    _start("bench")
-
-
-def profile() -> None:
-    """Run `coe-profile`."""
-    _start("profile")
-
-
-def serve() -> None:
-    """Run `coe-serve`."""
-    _start("serve")
-
-
 def _start(command: str) -> None:
     use_one_heap()
     # A shell that puts a command into the background ignores SIGINT; it stays ignored.
@@ -91,6 +62,14 @@ def _start(command: str) -> None:
         # Only the end of the interpreter is left; an interruption there would show a traceback.
         if interruptible:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+inspect = partial(_start, "inspect")
+experts = partial(_start, "experts")
+board = partial(_start, "board")
+bench = partial(_start, "bench")
+profile = partial(_start, "profile")
+serve = partial(_start, "serve")
 
 
 def use_one_heap() -> None:

@@ -6,7 +6,6 @@ picture of it was taken again, its last line counts.
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 from collections.abc import Collection, Iterable, Iterator
@@ -15,7 +14,7 @@ from pathlib import Path
 
 from coe.board.completeness import Expected, place_of
 from coe.core import Result, Verdict
-from coe.files import write_atomically, writing
+from coe.files import append, write_atomically, writing
 from coe.results.summary import RunFigures, summarise
 
 BOARDS = "boards.jsonl"
@@ -123,14 +122,10 @@ class BoardsFile:
 
     def write(self, board: ClosedBoard) -> None:
         """Append a board; once this returns, a kill of the process cannot lose it. Raises DiskFull, NotWritten."""
-        line = _line(board).encode("utf-8", "backslashreplace")
         with writing(self._path):
             number = os.open(self._path, os.O_WRONLY | os.O_APPEND)
             try:
-                sound = os.fstat(number).st_size
-                if os.write(number, line) < len(line):
-                    os.ftruncate(number, sound)
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                append(number, _line(board).encode("utf-8", "backslashreplace"))
             finally:
                 os.close(number)
 

@@ -10,7 +10,6 @@ import json
 import os
 import stat
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from coe import config, system
 from coe.board.completeness import Expected, is_absent
 from coe.core import Request, Result
 from coe.errors import ConfigError, shortened
-from coe.files import DiskFull, FolderLock, NoLocks, NotWritten, replacing, write_atomically, writing
+from coe.files import DiskFull, FolderLock, NoLocks, NotWritten, append, replacing, write_atomically, writing
 from coe.pictures.arriving import FileStamp
 from coe.pictures.finding import FoundImage
 from coe.results import csv_table, run_file
@@ -116,16 +115,8 @@ class ResultsFile:
         self._must_be_there()
         if (failure := result.failure) is not None:
             result = replace(result, failure=replace(failure, reason=shortened(failure.reason, config.MAX_ERROR)))
-        line = memoryview(to_line(result, taken).encode(errors="backslashreplace"))
         with writing(self._path):
-            sound = os.fstat(self._fd).st_size
-            try:
-                while line:
-                    line = line[os.write(self._fd, line) :]
-            except OSError:
-                with suppress(OSError):  # half a line, with other lines after it, would damage the file
-                    os.ftruncate(self._fd, sound)
-                raise
+            append(self._fd, to_line(result, taken).encode(errors="backslashreplace"))
         self.drop(result.request.image)
         self._results[result.request.image] = result
         if taken is not None:
