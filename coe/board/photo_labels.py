@@ -177,6 +177,7 @@ def _parts(
     root: Path, expert: Expert, board: Rules | None, components: Collection[str]
 ) -> Iterator[LabelledPhotograph]:
     inside = [path.name for path in root.iterdir() if not path.name.startswith(".")]
+    photographs.expect_no_masks(root, inside)
     if others := sorted(name for name in inside if (root / name).is_dir() and name not in _PARTS):
         raise ConfigError(f"'{root}' has 'train', and beside it {others}; only 'val' and 'test' may stand there")
     if loose := sorted(name for name in inside if (root / name).suffix.lower() in EXTENSIONS):

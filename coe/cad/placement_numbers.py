@@ -53,3 +53,11 @@ def may_be_thousands(numbers: Sequence[str]) -> str | None:
     commas = [number for number in numbers if "," in number]
     both = commas and all(re.search(r",\d{3}(?!\s*mm)\D*$", number) for number in commas)
     return commas[0] if both else None
+
+
+def may_be_two(numbers: Sequence[str]) -> str | None:
+    """Return a number such as "100 200" that may as well be two, because the file writes no others so; or None."""
+    doubtful = [number for number in numbers if re.fullmatch(r"[+-]?\d{1,3} \d{3}", number)]
+    spaced = [number for number in numbers if _SPACED_THOUSANDS.search(number)]
+    plain = any(re.match(r"[+-]?\d{4}", number) for number in numbers)
+    return doubtful[0] if doubtful and (plain or len(spaced) == 1) else None

@@ -12,7 +12,7 @@ from coe.cad.not_fitted import is_left_out
 from coe.cad.openpnp_board import places_of
 from coe.cad.other_cad_files import expect_list
 from coe.cad.placement_header import PlacementHeader, find_header
-from coe.cad.placement_numbers import CellNumber, has_decimal_commas, may_be_thousands, number_of
+from coe.cad.placement_numbers import CellNumber, has_decimal_commas, may_be_thousands, may_be_two, number_of
 from coe.cad.placement_rows import PlacementRow, rows, without_header
 from coe.cad.placement_sides import PlacementSides
 from coe.cad.placement_units import PlacementUnits, unit_in_name, unit_remarks
@@ -29,7 +29,7 @@ _XML = re.compile(rb"^\s*(?:\xef\xbb\xbf)?\s*<(\?xml|openpnp)")
 _MOST_TOLD = 5
 _WIDEST = 720.0
 """Most angles are no wider, unless machines count hundredths of a degree (Fuji, Panasonic), tenths or thousandths."""
-_QUARTERS = {0, 1, 2, 3}
+_QUARTERS = {*range(-3, 4)}
 
 
 def parse(
@@ -120,15 +120,18 @@ class _PlacementReader:
             raise self._error(
                 far[0], f"the rotation is {turns[far[0]]:g}: no quarter turn; take `angles: quarters` out{_more(far)}"
             )
-        says_degrees = re.search(r"deg|[\u00b0\u00ba]", column, re.IGNORECASE) or any(
-            cell.unit for cell in numbers.values()
+        # Nobody writes quarter turns as 1.00, and KiCad writes degrees so.
+        finely = any(re.search(r"[.,]\d\d", (row.cells or {}).get("rotation", "")) for row in parts)
+        says_degrees = (
+            finely
+            or re.search(r"deg|[\u00b0\u00ba]", column, re.IGNORECASE)
+            or any(cell.unit for cell in numbers.values())
         )
         turned = [number for number, turn in turns.items() if turn]
-        # One part alone may be turned by so few degrees.
-        if not (self._form.angles or says_degrees) and len(turned) > 1 and set(turns.values()) <= _QUARTERS:
+        if not (self._form.angles or says_degrees) and turned and set(turns.values()) <= _QUARTERS:
             raise self._error(
                 turned[0],
-                "all rotations are 0 to 3, as in quarter turns; export them in degrees, or say `angles: quarters` "
+                "no rotation is more than 3, as in quarter turns; export them in degrees, or say `angles: quarters` "
                 "(or `angles: degrees`, if they are) under placement_file of the recipe (--form, before there is one)",
             )
 
@@ -202,9 +205,11 @@ class _PlacementReader:
 
     def _has_decimal_commas(self, parts: Sequence[PlacementRow]) -> bool:
         """Tell whether the file writes 12,5, by its numbers or as a person says."""
+        numbers = [(row.cells or {})[axis] for row in parts for axis in ("x", "y")]
+        if doubtful := may_be_two(numbers):
+            raise ConfigError(f"{self._path}: '{doubtful}' may be one number or two; write it without a space")
         if self._form.decimal is not None:
             return self._form.decimal == "comma"
-        numbers = [(row.cells or {})[axis] for row in parts for axis in ("x", "y")]
         if not has_decimal_commas(numbers):
             return False
         if self._units.known is not Units.MM and (doubtful := may_be_thousands(numbers)):

@@ -42,6 +42,8 @@ _UNDECIDED = frozenset(
     }
 )
 """Names of folders of which nobody knows whether their parts are good, by their `letters`."""
+_MASKS = "groundtruth"
+"""The name of folders in which masks lie beside pictures, by its `letters`."""
 _FILLERS = frozenset(
     {"parts", "part", "teile", "new", "neu", "old", "alt", "copy", "kopie", "more", "photos", "images"}
 )
@@ -147,9 +149,21 @@ def _placed(root: Path, path: Path, components: Collection[str], labels: Collect
     return Photograph(path, inside.as_posix(), component, "/".join(words(folders, labels)))
 
 
+def expect_no_masks(root: Path, folders: Iterable[str]) -> None:
+    """Raise ConfigError if one of some folders in `root` holds masks, as those of MVTec AD and its relatives do."""
+    if masks := sorted({name for name in folders if letters(PurePosixPath(name).name) == _MASKS}):
+        raise ConfigError(
+            f"{root}: '{masks[0]}' holds masks, as in MVTec AD, and no photographs; take it out, and put the folders "
+            "of 'train' and 'test' side by side, as <component>/good/<picture> and <component>/<defect>/<picture> "
+            "(`coe-experts boxes` makes boxes of masks)"
+        )
+
+
 def pictures(root: Path, *, strict: bool) -> Iterator[Path]:
     """Yield the pictures in a folder and its folders; `strict` as for `find`."""
     entries = list(walk(root, hidden=True))
+    within = {entry.path.parent.relative_to(root) for entry in entries}
+    expect_no_masks(root, {one.as_posix() for folder in within for one in (folder, *folder.parents)})
     raw = raw_beside(entry.path for entry in entries)
     for entry in entries:
         inside = PurePosixPath(entry.path.relative_to(root).as_posix())

@@ -113,6 +113,7 @@ def test_all_commands_see_the_same_photographs(tmp_path: Path, board: Rules) -> 
         (["R0402/ok/cracked/1.png"], ["R0402/ok/cracked"]),
         (["D1/cracked/missing/1.png"], ["D1/cracked/missing"]),
         (["R042/good/1.png"], ["R042"]),
+        (["train/good/1.png", "test/cracked/2.png", "ground_truth/cracked/2_mask.png"], ["masks", "MVTec"]),
     ],
 )
 def test_what_is_unclear_is_told_at_once(tmp_path: Path, board: Rules, names: list[str], told: list[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -219,14 +220,20 @@ def test_a_column_that_is_not_there_is_refused_by_its_name() -> None:
         parse_placements(Path("a.csv"), b"Ref,X,Y,Rot,Side\nR1,1,2,0,top\n", "generic", "mm", form)
 
 
-@pytest.mark.parametrize("turns", [("9000", "27000"), ("0", "900"), ("90000", "0"), ("1", "3"), ("1", "2"), ("1", "1")])
+@pytest.mark.parametrize(
+    "turns",
+    [
+        *(("9000", "27000"), ("0", "900"), ("90000", "0"), ("1", "3"), ("1", "2"), ("1", "1")),
+        *(("0", "3"), ("1", "-1"), ("-1", "0")),
+    ],
+)
 def test_angles_in_parts_of_a_degree_or_in_quarter_turns_are_refused(turns: tuple[str, str]) -> None:
     text = "Ref,X,Y,Rot,Side\nR1,1,2,{},top\nR2,3,4,{},top\n".format(*turns)
     with pytest.raises(ConfigError, match="in degrees"):
         parse_placements(Path("x.csv"), text.encode(), "generic", "mm")
 
 
-@pytest.mark.parametrize("turns", [("360", "-270"), ("0", "3"), ("0", "0"), ("450", "3"), ("810", "90"), ("1.5", "3")])
+@pytest.mark.parametrize("turns", [("360", "-270"), ("0", "4"), ("0", "0"), ("450", "3"), ("810", "90"), ("1.5", "3")])
 def test_angles_of_any_turn_are_degrees(turns: tuple[str, str]) -> None:
     text = "Ref,X,Y,Rot,Side\nR1,1,2,{},top\nR2,3,4,{},top\n".format(*turns)
     read = parse_placements(Path("x.csv"), text.encode(), "generic", "mm")
@@ -240,6 +247,7 @@ def test_a_file_or_a_person_says_what_small_angles_count() -> None:
         ("Rot", ("1", "3"), degrees, [1, 3]),
         ("Rot", ("1", "3"), quarters, [90, 270]),
         ("Rot (deg)", ("1", "3"), FileForm(), [1, 3]),
+        ("Rot", ("0.00", "3.00"), FileForm(), [0, 3]),
         ("Rot", ("1\u00b0", "3\u00b0"), FileForm(), [1, 3]),
     ):
         read = parse_placements(Path("x.csv"), raw.format(name, *cells).encode(), "generic", "mm", form)
@@ -270,6 +278,13 @@ def test_thousands_are_read_with_spaces_and_apostrophes(text: str) -> None:
 def test_two_numbers_in_a_cell_are_no_thousands(cell: str) -> None:
     with pytest.raises(ConfigError, match="not a number"):
         parse_placements(Path("x.csv"), f"Ref,X,Y,Rot,Side\nR1,{cell},2,0,top\n".encode(), "generic", "um")
+
+
+@pytest.mark.parametrize(("cells", "is_refused"), [("100 200,5", True), ("1 200,1500", True), ("1 200,2 300", False)])
+def test_a_number_with_a_space_as_no_other_has_is_asked_about(cells: str, is_refused: bool) -> None:
+    raw = f"Ref,X,Y,Rot,Side\nR1,{cells},0,top\n".encode()
+    with pytest.raises(ConfigError, match="two") if is_refused else nullcontext():
+        parse_placements(Path("x.csv"), raw, "generic", "um")
 
 
 OTHER_FILES = {
