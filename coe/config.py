@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 
@@ -223,6 +224,18 @@ def format_bytes(amount: float) -> str:
             return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
         amount /= 1024
     return f"{amount:.2f} GiB"
+
+
+def percent(share: float | None) -> str:
+    """Write a share for people; a share is never rounded up to 100 % or down to 0 %."""
+    if share is None or not math.isfinite(share):
+        return "–"
+    percent = round(100 * share, 1)
+    if share < 1:
+        percent = min(percent, 99.9)
+    if share > 0:
+        percent = max(percent, 0.1)
+    return f"{percent:g}\N{NO-BREAK SPACE}%"
 
 
 def counted(number: int, one: str, many: str = "") -> str:

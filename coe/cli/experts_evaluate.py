@@ -21,7 +21,7 @@ from coe.inspector import weights_used
 from coe.pictures.photo_split import Purpose
 from coe.rates import CONFIDENCE
 from coe.results.evaluation_report import EvaluationRow, write_evaluation
-from coe.results.report_cards import PixelSource
+from coe.results.report_forms import PixelSource
 from coe.store.store import Store
 
 if TYPE_CHECKING:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from coe.core import Result
     from coe.pictures.finding import FoundImage, Skipped
     from coe.placement.board_layout import Layout
-    from coe.results.report_cards import ReferencePicture
+    from coe.results.report_forms import ReferencePicture
     from coe.results.summary import Summary
     from coe.store.store_reader import StoreReader
 
@@ -113,8 +113,7 @@ def inspect(  # noqa: PLR0913
     from coe.inspector import weights_used
     from coe.pictures import finding, photo_split
     from coe.results.records import ResultsFile
-    from coe.results.report import write_report
-    from coe.results.report_cards import PixelSource
+    from coe.results.report_forms import PixelSource, write_reports, writers
     from coe.results.summary import RunFigures
 
     within_s = seconds(within)
@@ -134,6 +133,7 @@ def inspect(  # noqa: PLR0913
     manifests = weights_used.manifests_of(loaded_board, options.store)
     identity = inspect_identity.identity_of(loaded_board, options, manifests, named, layout, expected, bits)
     variants = inspect_identity.variants_of(loaded_board, options, manifests, identity)
+    forms = writers()
     used = inspect_identity.used_of(loaded_board, manifests, options.store)
     with ResultsFile(out_dir, identity, resume=resume, used=used) as results:
         learned = () if layout or watching else photo_split.learned_among(at, source.items)
@@ -158,7 +158,7 @@ def inspect(  # noqa: PLR0913
         pictures = PixelSource(
             source.pixels, _references(items, loaded_board, options.store, identity.references, bits), source.view
         )
-        write_report(report, loaded_board.board, results.results, summary, pictures, used=used)
+        write_reports(forms, out_dir, loaded_board.board, results.results, summary, pictures, used)
     raise typer.Exit(_ended(run_, summary, report, as_json=as_json, quiet=quiet))
 
 
@@ -225,7 +225,7 @@ def _references(
     # `checksums` are those of the references that the run used, by id; `bits` of 16-bit samples count. A reference that
     # was replaced meanwhile is not shown: no picture was compared with it.
     from coe.pictures import finding
-    from coe.results.report_cards import ReferencePicture
+    from coe.results.report_forms import ReferencePicture
     from coe.store.reference_reader import ReferenceReader
 
     by_name, references = {item.name: item for item in items}, ReferenceReader(store)

@@ -12,7 +12,6 @@ from coe import config
 from coe.cli.common import out, point_out
 from coe.cli.console import styled, table_of
 from coe.core import FULL, Verdict
-from coe.results.report import percent
 from coe.results.summary import OutcomeCounts, Summary
 
 _COLOURS = {Verdict.OK: "green", Verdict.NG: "bold red", Verdict.REVIEW: "yellow"}
@@ -79,7 +78,7 @@ def _completeness(summary: Summary) -> Text:
 
 def _share(good: int, counted: int, of: str) -> str:
     """Write a share with its counts; "not known" if nothing was counted."""
-    return f"{percent(good / counted)} ({good} of {counted} {of})" if counted else f"not known (no {of} decided)"
+    return f"{config.percent(good / counted)} ({good} of {counted} {of})" if counted else f"not known (no {of} decided)"
 
 
 def _table(first: str, counted: Mapping[str, OutcomeCounts]) -> Table:

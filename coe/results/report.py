@@ -25,7 +25,8 @@ from coe.files import write_atomically
 from coe.pictures.finding import natural
 from coe.placement.board_view import LOCATION_STEP
 from coe.results.drawing import shown_score
-from coe.results.report_cards import CropMark, EmbeddedPicture, PixelSource, card
+from coe.results.report_cards import CropMark, EmbeddedPicture, card
+from coe.results.report_forms import PixelSource
 from coe.results.run_file import RunUsed
 from coe.results.summary import OutcomeCounts, Summary, is_skipped
 from coe.visible import visible
@@ -131,7 +132,7 @@ def _environment() -> Environment:
         "bytes": config.format_bytes,
         "duration": _duration,
         "moment": _moment,
-        "percent": percent,
+        "percent": config.percent,
         "score": shown_score,
     }
     return environment
@@ -206,18 +207,6 @@ def _firsts(results: Iterable[Result]) -> Iterator[Result]:
             yield result
         if reason is not None:
             seen.add(reason)
-
-
-def percent(share: float | None) -> str:
-    """Write a share for people; a share is never rounded up to 100 % or down to 0 %."""
-    if share is None or not math.isfinite(share):
-        return "–"
-    percent = round(100 * share, 1)
-    if share < 1:
-        percent = min(percent, 99.9)
-    if share > 0:
-        percent = max(percent, 0.1)
-    return f"{percent:g}\N{NO-BREAK SPACE}%"
 
 
 def _moment(text: str) -> str:
