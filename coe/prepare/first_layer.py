@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 from onnx.utils import Extractor
 
+from coe.prepare.onnx_graph import replaced
 from coe.runtime.onnx_network import open_session
 
 PIXELS = "pixels"
@@ -86,7 +87,7 @@ def on_pixels(model: onnx.ModelProto, size: int) -> OnPixels | None:
     ]
     for number, node in enumerate(nodes[:-1]):
         node.name = f"{PIXELS}{number}"
-    return OnPixels(_with(model, conv, nodes, {named[name]: value for name, value in constants.items()}), zero)
+    return OnPixels(replaced(model, conv, nodes, {named[name]: value for name, value in constants.items()}), zero)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,21 +137,3 @@ def _normalisation(model: onnx.ModelProto, tensor: str, size: int) -> tuple[Floa
     expected = pictures * slope[:, None, None] + offset[:, None, None]
     exact = slope.all() and np.abs(seen - expected).max() <= _EXACT * np.abs(expected).max()
     return (slope, offset) if exact else None
-
-
-def _with(
-    model: onnx.ModelProto, conv: onnx.NodeProto, nodes: list[onnx.NodeProto], constants: dict[str, NDArray[Any]]
-) -> onnx.ModelProto:
-    """Return a model with `nodes` in the place of a convolution, and without what nobody reads any more."""
-    kept, wanted = list[onnx.NodeProto](), {one.name for one in model.graph.output}
-    for node in reversed([*nodes, *(one for one in model.graph.node if one is not conv)]):
-        if wanted & {*node.output}:
-            kept.append(node)
-            wanted |= {*node.input}
-    made = onnx.ModelProto()
-    made.CopyFrom(model)
-    del made.graph.node[:], made.graph.initializer[:], made.graph.value_info[:]
-    made.graph.node.extend(reversed(kept))
-    made.graph.initializer.extend(one for one in model.graph.initializer if one.name in wanted)
-    made.graph.initializer.extend(numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items())
-    return made

@@ -24,7 +24,7 @@ import torch
 from coe import surroundings
 from coe.core import Expert
 from coe.errors import StoreError, first_line
-from coe.prepare import first_layer
+from coe.prepare import box_sides, first_layer
 from coe.runtime.onnx_network import OUTPUTS, OnnxNetwork, flat, nesting
 from coe.store import kinds
 from coe.store.kinds import FileKind, ModuleKind
@@ -140,6 +140,7 @@ class Quantiser:
         self._on_pixels = first_layer.on_pixels(self._model, pictures[0].shape[-1])
         if self._on_pixels is not None:
             self._model = self._on_pixels.model
+        self._model = box_sides.beside_each_other(self._model)
         _name_nodes(self._model.graph)
         self.layers, self.ends, self._outside = _parts(self._model.graph)
         if not self.layers:

@@ -18,12 +18,14 @@ from onnx import numpy_helper
 
 from coe import surroundings
 from coe.errors import StoreError
-from coe.runtime.onnx_network import ELSEWHERE
+from coe.runtime.onnx_network import ELSEWHERE, READY
 
 _PORTABLE = {"", "com.microsoft"}
 """The operators of ONNX, and those of onnxruntime that each of its builds for CPUs has."""
 _OF_ONE_PROCESSOR = ["NchwcTransformer"]
 """The passes that lay numbers out as wide as the registers of the processor at hand."""
+_LAID_OUT = {"Conv", "FusedConv"}
+"""The operators in floats for whose sake they do."""
 _PACKING = {"QLinearConv", "QGemm", "QLinearMatMul"}
 """The operators that read their weights when a model is opened, and not before: what rewrites models leaves them."""
 
@@ -49,6 +51,8 @@ def fused(model: onnx.ModelProto) -> onnx.ModelProto:
     # It names every set of operators that the library knows.
     for domain in [one for one in made.opset_import if one.domain not in used]:
         made.opset_import.remove(domain)
+    if not any(node.op_type in _LAID_OUT for node in made.graph.node):
+        made.metadata_props.add(key=READY, value="1")
     return made
 
 

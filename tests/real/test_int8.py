@@ -32,10 +32,11 @@ from coe.prepare.fold import network
 from coe.prepare.layer_search import Layers
 from coe.prepare.layout import lay_out_model
 from coe.prepare.prepare import Preparer
+from coe.prepare.stored_model import divided, fused
 from coe.profiler.backends import CannotMeasure
 from coe.profiler.measure import MeasuredExpert, Target, measure
 from coe.runtime.cpu import CpuDevice
-from coe.runtime.onnx_network import OnnxNetwork, flat, nested, nesting
+from coe.runtime.onnx_network import READY, OnnxNetwork, flat, nested, nesting
 from coe.scheduler.costs import Cost
 from coe.store import kinds, random_weights, variants
 from coe.store.learned import LearnedPictures, PictureDigests
@@ -89,6 +90,12 @@ def _exported(expert: Expert) -> bytes:
 def quantised(expert: Expert) -> onnx.ModelProto:
     """Quantise the export of a network; do not change it."""
     return int8.Quantiser(exported(expert), images(expert, 8)).quantised()
+
+
+def opened(model: onnx.ModelProto) -> OnnxNetwork:
+    """Open a fused model as a blob has it."""
+    content, weights = divided(model)
+    return OnnxNetwork(content, 1, "m", weights)
 
 
 @pytest.fixture(scope="module")
@@ -249,6 +256,25 @@ def test_layers_stay_float_as_they_are_asked_to() -> None:
     assert weights_in_int8(quantiser.layers[:3]) < whole
     assert weights_in_int8(quantiser.layers) == 0
     assert weights_in_int8(()) == whole
+
+
+@SMALL
+def test_a_model_that_is_ready_says_what_it_says_if_it_is_looked_through_again(expert: Expert) -> None:
+    said = []
+    for ready in (True, False):
+        model = fused(quantised(expert))
+        assert {one.key: one.value for one in model.metadata_props}[READY] == "1"
+        if not ready:
+            model.metadata_props.remove(next(one for one in model.metadata_props if one.key == READY))
+        said.append(flat(opened(model).run(np.stack(images(expert, 3)))))
+    for one, other in zip(*said, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_a_model_with_convolutions_in_floats_is_fitted_to_the_processor_when_it_is_opened() -> None:
+    quantiser = int8.Quantiser(exported(), images(CLASSIFIER, 8))
+    model = fused(quantiser.quantised(quantiser.layers[2:5]))
+    assert READY not in {one.key for one in model.metadata_props}
 
 
 def test_a_model_that_says_something_else_than_torch_is_refused() -> None:
