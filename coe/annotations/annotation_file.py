@@ -36,7 +36,7 @@ def read(source: Path, images: Path, choices: ReadingChoices, findings: Findings
     Pictures that `source` does not name are left out and counted, or good ones with `unmarked_good`. Raises ConfigError
     with all faults at once.
     """
-    each = per_picture.files(source, findings) if source.is_dir() else {}
+    each, others = per_picture.files(source, findings) if source.is_dir() else ({}, [])
     drawn = masks.files(source, images) if source.is_dir() else []
     if each and drawn:
         raise ConfigError(
@@ -50,6 +50,8 @@ def read(source: Path, images: Path, choices: ReadingChoices, findings: Findings
         )
     resolved = {path.resolve() for path in drawn}
     index = PictureIndex(images, findings, clip=choices.clip, masks=resolved)
+    for path in filter(lambda path: choices.unmarked_good and index.knows(path.stem), others):
+        findings.fault("a file called as a picture is of another form; is it good? Take the file out", path.name)
     if each:
         form = " and ".join(sorted({per_picture.form_of(content) for content in each.values()}))
         labels = per_picture.read(each.items(), index, findings)
@@ -61,17 +63,22 @@ def read(source: Path, images: Path, choices: ReadingChoices, findings: Findings
         form, labels = _read_file(source, index, findings, choices.annotator)
     if choices.annotator and form != "Label Studio":
         raise ConfigError(f"--annotator is for Label Studio, and {source} is {form}; leave it out")
-    for path in index.paths:
-        if path not in index.taken:
-            if choices.unmarked_good and (size := index.size(path)):
-                index.add(path, size, ())
-            else:
-                index.set_aside(path, f"pictures that {source.name} does not name were left out")
+    _rest(source, index, unmarked_good=choices.unmarked_good)
     wanted = _wanted(choices.labels or tuple(map(composed, labels)), index, findings)
     findings.refuse(source)
     if not any(picture.boxes for picture in index.pictures):
         raise ConfigError(f"{source}: there is no box in {len(index.pictures)} pictures; nothing to learn")
     return form, MarkedSet(wanted, tuple(index.pictures))
+
+
+def _rest(source: Path, index: PictureIndex, *, unmarked_good: bool) -> None:
+    """Take the pictures that nobody named as good ones, or leave them out."""
+    for path in index.paths:
+        if path not in index.taken:
+            if unmarked_good and (size := index.size(path)):
+                index.add(path, size, ())
+            else:
+                index.set_aside(path, f"pictures that {source.name} does not name were left out")
 
 
 def _wanted(labels: tuple[str, ...], index: PictureIndex, findings: Findings) -> tuple[str, ...]:

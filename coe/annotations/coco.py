@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from coe.annotations.marked import Findings, MarkedBox, around
+from coe.annotations.marked import Findings, MarkedBox, around, turned
 from coe.annotations.picture_index import PictureIndex
 
 
@@ -67,8 +67,11 @@ def _box(entry: dict[str, Any], label: str, where: str) -> MarkedBox | None:
     try:
         if entry.get("bbox"):
             left, top, width, height = map(float, entry["bbox"])
+            degrees = float((entry.get("attributes") or {}).get("rotation") or 0)  # CVAT turns a box so
+            if degrees and width > 0 < height:
+                return around(turned(left, top, left + width, top + height, degrees), label, where)
             return MarkedBox(label, left, top, left + width, top + height, where)
         rings = [list(map(float, ring)) for ring in entry["segmentation"]]
         return around([point for ring in rings for point in zip(ring[::2], ring[1::2], strict=True)], label, where)
-    except (KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, TypeError, ValueError):
         return None

@@ -7,7 +7,7 @@ import re
 import xml.etree.ElementTree as xml
 from collections import defaultdict
 
-from coe.annotations.marked import Findings, MarkedBox, around
+from coe.annotations.marked import Findings, MarkedBox, around, turned
 from coe.annotations.picture_index import PictureIndex
 
 _SHAPES = {"box", "polygon", "polyline", "points", "ellipse", "mask", "cuboid", "skeleton"}
@@ -86,13 +86,9 @@ def _points(shape: xml.Element) -> list[tuple[float, float]] | None:
     at = {key: value for key, value in shape.attrib.items() if key != "points"}
     turn = math.radians(float(at.get("rotation", 0)))
     cos, sin = math.cos(turn), math.sin(turn)
-    if shape.tag == "box":  # turned about its middle
+    if shape.tag == "box":
         left, top, right, bottom = (float(at[key]) for key in ("xtl", "ytl", "xbr", "ybr"))
-        if not turn:
-            return [(left, top), (right, bottom)]
-        x, y = (left + right) / 2, (top + bottom) / 2
-        corners = [(left - x, top - y), (right - x, top - y), (right - x, bottom - y), (left - x, bottom - y)]
-        return [(x + dx * cos - dy * sin, y + dx * sin + dy * cos) for dx, dy in corners]
+        return turned(left, top, right, bottom, float(at["rotation"])) if turn else [(left, top), (right, bottom)]
     if shape.tag == "polygon":
         pairs = [pair.split(",") for pair in shape.attrib["points"].split(";")]
         return [(float(x), float(y)) for x, y in pairs]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -70,6 +71,14 @@ def around(points: Sequence[tuple[float, float]], label: str, where: str) -> Mar
     """Return the upright box around some points (x, y), in pixels."""
     xs, ys = [x for x, _ in points], [y for _, y in points]
     return MarkedBox(label, min(xs), min(ys), max(xs), max(ys), where)
+
+
+def turned(left: float, top: float, right: float, bottom: float, degrees: float) -> list[tuple[float, float]]:
+    """Return the corners of a box that is turned clockwise about its middle."""
+    turn, x, y = math.radians(degrees), (left + right) / 2, (top + bottom) / 2
+    cos, sin = math.cos(turn), math.sin(turn)
+    corners = [(left - x, top - y), (right - x, top - y), (right - x, bottom - y), (left - x, bottom - y)]
+    return [(x + dx * cos - dy * sin, y + dx * sin + dy * cos) for dx, dy in corners]
 
 
 def fitted(

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from coe.annotations.marked import Findings, MarkedBox, around
+from coe.annotations.marked import Findings, MarkedBox, around, turned
 from coe.annotations.picture_index import PictureIndex
 from coe.errors import first_line
 
@@ -27,12 +27,13 @@ def form_of(content: Any) -> str:
     return LABELME if isinstance(content, dict) and isinstance(content.get("shapes"), list) else ""
 
 
-def files(folder: Path, findings: Findings) -> dict[Path, Content]:
-    """Return the content of the files in a folder, and its folders, that have one of the formats, by path.
+def files(folder: Path, findings: Findings) -> tuple[dict[Path, Content], list[Path]]:
+    """Return the content of the files in a folder, and its folders, that have one of the formats, and other files.
 
     A file that cannot be read is a fault: without it, its picture would count as one that nobody marked.
     """
     found: dict[Path, Content] = {}
+    others: list[Path] = []
     for path in sorted(folder.rglob("*")):
         if path.suffix.lower() not in {".xml", ".json"} or path.name.startswith(".") or not path.is_file():
             continue
@@ -45,7 +46,9 @@ def files(folder: Path, findings: Findings) -> dict[Path, Content]:
             continue
         if form_of(content):
             found[path] = content
-    return found
+        else:
+            others.append(path)
+    return found, others
 
 
 def parsed(raw: bytes) -> xml.Element:
@@ -96,9 +99,15 @@ def _of_voc(one: xml.Element, where: str) -> MarkedBox | None:
         left, top, right, bottom = (
             float(one.findtext(f"bndbox/{key}", "")) for key in ("xmin", "ymin", "xmax", "ymax")
         )
+        degrees = next(
+            (float(o.findtext("value", "0")) for o in one.iter("attribute") if o.findtext("name") == "rotation"), 0
+        )
     except ValueError:
         return None
-    return MarkedBox(one.findtext("name", "").strip(), left, top, right, bottom, where)
+    label = one.findtext("name", "").strip()
+    if degrees and right > left and bottom > top:  # CVAT turns a box so
+        return around(turned(left, top, right, bottom, degrees), label, where)
+    return MarkedBox(label, left, top, right, bottom, where)
 
 
 def _of_labelme(one: Any, where: str) -> MarkedBox | None:
@@ -107,7 +116,7 @@ def _of_labelme(one: Any, where: str) -> MarkedBox | None:
         if kind == "circle":
             (x, y), radius = points[0], math.dist(*points)
             points = [(x - radius, y - radius), (x + radius, y + radius)]
-        if kind not in {"rectangle", "polygon", "circle", "mask"} or len(points) < 2:
+        if kind not in {"rectangle", "rotation", "polygon", "circle", "mask"} or len(points) < 2:
             return None
         return around(points, str(one.get("label") or "").strip(), where)
     except (AttributeError, KeyError, TypeError, ValueError):

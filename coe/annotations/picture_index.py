@@ -61,6 +61,10 @@ class PictureIndex:
         """Return the name of a picture within the folder."""
         return path.relative_to(self.folder).as_posix()
 
+    def knows(self, name: str) -> bool:
+        """Tell whether a picture has this name, with its ending or without."""
+        return composed(name) in self._by_end
+
     def find(self, names: Iterable[str], where: str, *, told: bool = True) -> Path | None:
         """Return the picture that is called by one of some names, the first that fits; note why if there is none.
 

@@ -125,9 +125,21 @@ def _of_netlist(path: Path, raw: bytes) -> Iterator[tuple[int, dict[str, str], l
         yield number, cells, said
 
 
+def _joined(rows: Iterable[tuple[int, dict[str, str], list[str]]]) -> Iterator[tuple[int, dict[str, str], list[str]]]:
+    """Yield rows with those of which each goes on with the designators of the one before, as OrCAD wraps them."""
+    former: tuple[int, dict[str, str], list[str]] | None = None
+    for number, cells, row in rows:
+        listed = cells.get("refdes", "")
+        if former and listed and former[1].get("refdes", "").endswith(",") and [*filter(None, row)] == [listed]:
+            former = (number, {**former[1], "refdes": listed}, former[2])
+        else:
+            former = (number, cells, row)
+        yield former
+
+
 def _parts(path: Path, rows: Iterable[tuple[int, dict[str, str], list[str]]]) -> dict[str, BomPart]:
     parts: dict[str, BomPart] = {}
-    for number, cells, row in rows:
+    for number, cells, row in _joined(rows):
         value = cells.get("value", "")
         left_out = is_left_out(cells) or says_so(value) or says_so(cells.get("config", ""))
         # Anywhere else a cell says so if it says nothing else.

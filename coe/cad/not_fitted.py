@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 FITTED = (
     *("fitted", "populate", "populated", "placed", "mounted", "mount", "assembly", "assemble", "assembled", "fit"),
+    *("install", "installed", "stuff", "stuffed"),
     *("variation", "bestückt", "bestückung", "bestücken", "monté", "montado", "montato", "zamontowany", "贴装", "実装"),
 )
 """The columns that say whether a part is there."""
@@ -18,8 +19,10 @@ LEFT_OUT = (
 _NO = ("0", "n", "no", "false", "nm", "nein", "non", "nie", "ne", "нет", "否", "いいえ")
 _YES = ("1", "x", "y", "yes", "true", "excluded from bom", "ja", "oui", "si", "sí", "sim", "tak", "да", "是", "はい")
 _SAID = re.compile(
-    r"\b(dnp|dni|dnf|dnm|nofit|not (?:fitted|mounted|populated|placed)|do not (?:populate|place|fit|mount|assemble)|"
-    r"no[ -]?stuff|no[ -]?pop|unpopulated|nicht best(?:ü|ue)ckt|non mont[ée]|no montar)\b|不贴|不焊|未実装",
+    r"\b(dnp|dni|dnf|dnm|nofit|not (?:fitted|mounted|populated|placed|installed|assembled)|"
+    r"do not (?:populate|place|fit|mount|assemble|install|solder|load|stuff)|no[ -]?stuff|no[ -]?pop|no[ -]?load|"
+    r"unpopulated|(?:nicht |un)best(?:ü|ue)ck(?:t|en)|non mont[ée]|no montar|не (?:устанавливать|монтировать))\b|"
+    r"不贴|不焊|不装|未実装",
     re.IGNORECASE,
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -29,6 +30,8 @@ _XML = re.compile(rb"^\s*(?:\xef\xbb\xbf)?\s*<(\?xml|openpnp)")
 _MOST_TOLD = 5
 _WIDEST = 720.0
 """Most angles are no wider, unless machines count hundredths of a degree (Fuji, Panasonic), tenths or thousandths."""
+_NEARLY = 0.007
+"""By so much of an eighth turn angles in radians may be rounded, as 1.57."""
 _QUARTERS = {*range(-3, 4)}
 
 
@@ -115,6 +118,15 @@ class _PlacementReader:
         if 2 * len(wide) > sum(turn != 0 for turn in turns.values()):  # some few parts were turned several times
             turn = f"the rotation is {turns[wide[0]]:g}, as in parts of a degree"
             raise self._error(wide[0], f"{turn}; export it in degrees{_more(wide)}")
+        turned = [number for number, turn in turns.items() if turn]
+        eighths = [turns[number] / math.radians(45) for number in turned]
+        like = all(0 < abs(round(one)) <= 8 and abs(one - round(one)) < _NEARLY for one in eighths)
+        if self._form.angles is None and like and any(round(one) % 2 == 0 for one in eighths):
+            raise self._error(
+                turned[0],
+                f"the rotation is {turns[turned[0]]:g}, as in radians; export it in degrees, or say `angles: degrees` "
+                f"under placement_file of the recipe (--form, before there is one){_more(turned)}",
+            )
         far = [number for number, turn in turns.items() if abs(turn) > max(_QUARTERS)]
         if self._form.angles == "quarters" and far:
             raise self._error(
@@ -127,7 +139,6 @@ class _PlacementReader:
             or re.search(r"deg|[\u00b0\u00ba]", column, re.IGNORECASE)
             or any(cell.unit for cell in numbers.values())
         )
-        turned = [number for number, turn in turns.items() if turn]
         if not (self._form.angles or says_degrees) and turned and set(turns.values()) <= _QUARTERS:
             raise self._error(
                 turned[0],

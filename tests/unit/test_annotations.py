@@ -355,6 +355,31 @@ def test_a_picture_whose_file_cannot_be_read_is_not_a_good_one(tmp_path: Path, p
         taken(notes, photos, ReadingChoices(unmarked_good=True))
 
 
+@pytest.mark.parametrize("name", ["R1.json", "good one.jpg.json", "good one.xml"])
+def test_a_file_of_another_form_tells_that_its_picture_is_not_a_good_one(
+    tmp_path: Path, photos: Path, name: str
+) -> None:
+    (notes := tmp_path / "notes").mkdir()
+    stored(notes / "1.xml", voc("board1/R1.png", ("joint", BNDBOX)))
+    stored(notes / name, "<a/>" if name.endswith("xml") else {"objects": [{"classTitle": "joint"}]})
+    assert faults_of(notes, photos, ReadingChoices(unmarked_good=True)) == [1]
+    assert len(taken(notes, photos)[0].pictures) == 1
+
+
+def test_boxes_that_cvat_turns_are_turned_in_each_of_its_formats(tmp_path: Path, photos: Path) -> None:
+    place = {"image_id": 7, "category_id": 3, "bbox": [60, 40, 40, 20], "attributes": {"rotation": 90.0}}
+    box = BNDBOX.replace("20<", "60<").replace("10<", "40<").replace("80<", "100<")
+    said = "<attributes><attribute><name>rotation</name><value>90.0</value></attribute></attributes>"
+    corners = [[70.0, 30.0], [90.0, 30.0], [90.0, 70.0], [70.0, 70.0]]
+    for source in (
+        stored(tmp_path / "c.json", coco([place])),
+        stored(tmp_path / "v.xml", voc("board1/R1.png", ("lifted", box + said))),
+        stored(tmp_path / "x.json", labelme("board1/R1.png", ("lifted", "rotation", corners))),
+    ):
+        marked, _ = taken(source, photos)
+        assert boxes_of(marked, photos)["board1/R1.png"] == [("lifted", (70, 30, 90, 70))]
+
+
 def test_a_file_of_pascal_voc_without_the_name_of_its_picture_is_called_as_that(tmp_path: Path, photos: Path) -> None:
     notes = tmp_path / "notes"
     notes.mkdir()

@@ -58,6 +58,8 @@ def test_lists_of_designators(text: str, found: list[str]) -> None:
         "Partlist exported from parts and value at noon\n\nQty Value     Package   Parts \n"
         "2   10k       R_0402    R1, R2\n1   24C64     SOIC-8    U2\n1   1k DNP    R_0402    R9\n",
         "Designator\tValue\tFootprint\t\nR1 R2\t10k\tR_0402\ta note\nU2\t24C64\tSOIC-8\t\nR9\t1k\tR_0402\tDNP\n",
+        "Item\tQuantity\tReference\tPart\tFootprint\n___\n\n1\t2\tR1,\t10k\tR_0402\n\t\tR2\t\t\n"
+        "2\t1\tU2\t24C64\tSOIC-8\n3\t1\tR9\t1k\tdo not install\n",
         "Bezeichner;Wert;Gehäuse;Bestückt\nR1,R2;10k;R_0402;ja\nU2;24C64;SOIC-8;ja\nR9;1k;R_0402;nein\n",
         '<?xml version="1.0"?><export><components>'
         '<comp ref="R1"><value>10k</value><footprint>R:R_0402</footprint></comp>'
@@ -75,6 +77,7 @@ def test_lists_of_designators(text: str, found: list[str]) -> None:
         "chinese",
         "columns of spaces",
         "notes without a name",
+        "orcad",
         "german",
         "kicad xml",
     ],
@@ -148,6 +151,12 @@ def test_a_bom_that_cannot_be_used_is_refused_by_its_name(tmp_path: Path, text: 
     (tmp_path / "bom.csv").write_text(text)
     with pytest.raises(ConfigError, match=r"bom\.csv"):
         read_bom(tmp_path / "bom.csv")
+
+
+@pytest.mark.parametrize(("listed", "is_fitted"), [("R1,", False), ("R1", True)])
+def test_designators_that_go_on_in_the_next_row_are_of_its_part(listed: str, is_fitted: bool) -> None:
+    parts = parse_bom(Path("x.bom"), f"Item\tReference\tPart\n1\t{listed}\tDNP\n\tR2\t\n".encode())
+    assert parts["R2"].is_fitted is is_fitted
 
 
 def test_a_column_config_leaves_a_part_out_by_words_alone(tmp_path: Path) -> None:

@@ -15,6 +15,21 @@ from coe.placement.placement_file import FileForm
 from coe.placement.recipe_spec import MappingSpec
 
 FILES: dict[str, tuple[str, str]] = {
+    "sprint layout.txt": (
+        "",
+        "*Pick And Place List\n*Project=a\n*\n*Coordinates in mm, always center of component\n"
+        "*No;Value;Package;X;Y;Rotation;Side;Name\n1;10k;R_0402;12.7;-3.5;90;Top;R1\n2;E;SO8;30;4;315;Bottom;U2\n",
+    ),
+    "pads.csv": (
+        "mm",
+        "RefDes,PartType,PartDecal,Layer,PositionX,PositionY,Orient.,SMD\nR1,R,R_0402,Top,12.7,-3.5,90.0,Yes\n"
+        "U2,E,SO8,Bottom,30,4,315,Yes\n",
+    ),
+    "target.csv": (
+        "mm",
+        "Bauteilname;Wert;Gehäuse;Pos X;Pos Y;Drehwinkel;Bestückungsseite\nR1;10k;R;12,7;-3,5;90;Oben\n"
+        "U2;E;SO8;30,0;4,0;315;Unten\n",
+    ),
     "german.csv": (
         "mm",
         "Referenz;Wert;Gehäuse;PosX;PosY;Drehung;Seite\nR1;10k;R_0402;12,7;-3,5;90;oben\nU2;E;SO8;30,0;4,0;315;unten\n",
@@ -224,7 +239,7 @@ def test_a_column_that_is_not_there_is_refused_by_its_name() -> None:
     "turns",
     [
         *(("9000", "27000"), ("0", "900"), ("90000", "0"), ("1", "3"), ("1", "2"), ("1", "1")),
-        *(("0", "3"), ("1", "-1"), ("-1", "0")),
+        *(("0", "3"), ("1", "-1"), ("-1", "0"), ("1.5708", "0"), ("3.14", "-1.57"), ("0.785", "4.712")),
     ],
 )
 def test_angles_in_parts_of_a_degree_or_in_quarter_turns_are_refused(turns: tuple[str, str]) -> None:
@@ -233,7 +248,20 @@ def test_angles_in_parts_of_a_degree_or_in_quarter_turns_are_refused(turns: tupl
         parse_placements(Path("x.csv"), text.encode(), "generic", "mm")
 
 
-@pytest.mark.parametrize("turns", [("360", "-270"), ("0", "4"), ("0", "0"), ("450", "3"), ("810", "90"), ("1.5", "3")])
+@pytest.mark.parametrize(
+    "turns",
+    [
+        ("360", "-270"),
+        ("0", "4"),
+        ("0", "0"),
+        ("0.8", "0"),
+        ("5.5", "0"),
+        ("1.57", "90"),
+        ("450", "3"),
+        ("810", "90"),
+        ("1.5", "3"),
+    ],
+)
 def test_angles_of_any_turn_are_degrees(turns: tuple[str, str]) -> None:
     text = "Ref,X,Y,Rot,Side\nR1,1,2,{},top\nR2,3,4,{},top\n".format(*turns)
     read = parse_placements(Path("x.csv"), text.encode(), "generic", "mm")
