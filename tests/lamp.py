@@ -8,6 +8,16 @@ import cv2
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper, save
 
+from coe.store.store import Store
+
+BOARD = """
+board: lamps
+experts:
+  lamp: {kind: onnx, labels: [dark, bright], input: 32}
+components:
+  L: {inspect: lamp, then: {dark: NG, bright: OK}}
+"""
+
 
 def lamp(path: Path) -> None:
     """Write the model, which takes pictures of 32 pixels as bytes."""
@@ -36,3 +46,12 @@ def picture(path: Path, level: int) -> None:
     """Write a picture of one grey level."""
     path.parent.mkdir(parents=True, exist_ok=True)
     cv2.imwrite(str(path), np.full((32, 32, 3), level, np.uint8))
+
+
+def lamp_board(folder: Path) -> tuple[Path, Path]:
+    """Write a board that says NG to dark pictures and OK to bright ones; return its file and its store."""
+    board, store = folder / "lamps.yaml", folder / "store"
+    board.write_text(BOARD, encoding="utf-8")
+    lamp(folder / "lamp.onnx")
+    Store(store).put("lamps/lamp", kind="onnx", labels=["dark", "bright"], input_size=32, file=folder / "lamp.onnx")
+    return board, store

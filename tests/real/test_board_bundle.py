@@ -5,17 +5,16 @@ from __future__ import annotations
 import errno
 import json
 import os
-import resource
 import shutil
 import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
+from full_disk import disk_of
 from killed_at_step import killed_at
 from lamp import lamp
 from tiny_line import Call
@@ -200,17 +199,6 @@ def test_an_install_that_is_killed_anywhere_opens_no_line_or_the_whole_board(pac
         shutil.rmtree(root)
         step += 5
     assert 2 < refused < step // 5
-
-
-@contextmanager
-def disk_of(size: int) -> Iterator[None]:
-    """Let no file grow beyond `size` bytes (a full disk that works for root too)."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_a_full_disk_changes_nothing(packed: Path, install, tmp_path: Path, call: Call) -> None:

@@ -12,21 +12,13 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from lamp import lamp
+from lamp import BOARD, lamp_board
 from tiny_line import Call
 
 from coe.cli import inspect as inspect_cli
 from coe.pictures.arriving import FileStamp
 from coe.pictures.watched_folder import WatchedFolder
-from coe.store.store import Store
 
-BOARD = """
-board: lamps
-experts:
-  lamp: {kind: onnx, labels: [dark, bright], input: 32}
-components:
-  L: {inspect: lamp, then: {dark: NG, bright: OK}}
-"""
 BRIGHT, DARK = 230, 20
 
 
@@ -41,13 +33,7 @@ def picture(level: int, *, seed: int = 0, ending: str = ".png", side: int = 48) 
 @pytest.fixture(scope="module")
 def lamps(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A board that says NG to dark pictures and OK to bright ones, and its store."""
-    folder = tmp_path_factory.mktemp("lamps")
-    (folder / "lamps.yaml").write_text(BOARD, encoding="utf-8")
-    lamp(folder / "lamp.onnx")
-    Store(folder / "store").put(
-        "lamps/lamp", kind="onnx", labels=["dark", "bright"], input_size=32, file=folder / "lamp.onnx"
-    )
-    return folder / "lamps.yaml", folder / "store"
+    return lamp_board(tmp_path_factory.mktemp("lamps"))
 
 
 @pytest.fixture

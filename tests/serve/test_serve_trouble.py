@@ -5,7 +5,6 @@ Locks, full disks and certificates are real; minutes and hours pass on clocks of
 
 from __future__ import annotations
 
-import resource
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from bridging import Remembered, append, told, waiting
+from full_disk import disk_of
 from quick_line import QuickDevice
 from serve_rows import NOON, decided, decision, ng
 from serving import Served, activated, client_of, embedded, hand_in, locked, png, put
@@ -141,24 +141,13 @@ def test_a_board_for_which_the_database_has_no_room_is_refused_and_accepted_once
     assert served.feeder.post("/api/v1/boards/k1", json={"recipe": "tiny", "views": views}).status_code == 202
 
 
-@contextmanager
-def files_limited(size_bytes: int) -> Iterator[None]:
-    """Let no file of this process become larger: the kernel refuses the bytes beyond, as a full disk does."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
 LARGE = png(side=900)
 """About 2.4 MB: larger than the database, so that a limit of files can lie between the two."""
 LIMIT = 1_500_000
 
 
 def test_a_picture_that_does_not_fit_on_the_disk_is_refused_and_leaves_nothing(served: Served) -> None:
-    with files_limited(LIMIT):
+    with disk_of(LIMIT):
         refused = put(served.feeder, "k1", "v", LARGE)
         assert (refused.status_code, refused.json()["type"]) == (507, "urn:coe:problem:disk-full")
         assert put(served.feeder, "k1", "small").status_code == 201
@@ -178,7 +167,7 @@ def test_an_export_that_does_not_fit_on_the_disk_leaves_nothing(served: Served) 
     word = {"outcome": Outcome.CONFIRMED.value}
     assert served.operator.post("/api/v1/calls/1/verification", json=word, headers={"If-Match": '"0"'}).is_success
     folder = served.gate.config.data / "exports"
-    with files_limited(LIMIT):
+    with disk_of(LIMIT):
         refused = served.engineer.post("/api/v1/exports", json={"good": 0})
         assert (refused.status_code, refused.json()["type"]) == (507, "urn:coe:problem:disk-full")
     assert [path for path in folder.rglob("*") if path.is_file()] == []

@@ -17,21 +17,13 @@ from pathlib import Path
 import cv2
 import numpy as np
 import yaml
-from lamp import lamp
+from lamp import lamp_board
 
 from coe.serve.database import board_rows, states, views
 from coe.serve.database.connecting import Database, open_database, sqlite_url
 from coe.serve.enums import Process
-from coe.store.store import Store
 
 BOARDS, PLACES, KILLS, VANISHES = 120, 5, 6, 3
-RULES = """
-board: lamps
-experts:
-  lamp: {kind: onnx, labels: [dark, bright], input: 32}
-components:
-  L: {inspect: lamp, then: {dark: NG, bright: OK}}
-"""
 SHARE = threading.Lock()
 """Held by a writer while it writes a piece, and by whoever takes the share away."""
 
@@ -74,13 +66,10 @@ def kill_gate(database: Database) -> None:
 def test_each_picture_is_handed_in_once(tmp_path: Path, chance: random.Random) -> None:
     into, done, away = tmp_path / "in", tmp_path / "done", tmp_path / "away"
     into.mkdir()
-    (tmp_path / "lamps.yaml").write_text(RULES, encoding="utf-8")
-    lamp(tmp_path / "lamp.onnx")
-    store = tmp_path / "store"
-    Store(store).put("lamps/lamp", kind="onnx", labels=["dark", "bright"], input_size=32, file=tmp_path / "lamp.onnx")
+    rules, store = lamp_board(tmp_path)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     serve = [sys.executable, "-c", "from coe.cli.start import serve; serve()"]
-    board = ["--board", str(tmp_path / "lamps.yaml"), "--store", str(store), "--memory", "100MB"]
+    board = ["--board", str(rules), "--store", str(store), "--memory", "100MB"]
     subprocess.run([*serve, "init", str(tmp_path / "line"), *board], env=environment, check=True)
     config = tmp_path / "line" / "serve.yaml"
     folder = {"path": str(into), "done": str(done), "recipe": "lamps", "settle_s": 0.5, "quiet_s": 3}

@@ -18,18 +18,9 @@ from pathlib import Path
 
 import cv2
 import numpy as np
-from lamp import lamp
-
-from coe.store.store import Store
+from lamp import lamp_board
 
 PICTURES, KILLS, AWAY_S = 5000, 10, 60.0
-BOARD = """
-board: lamps
-experts:
-  lamp: {kind: onnx, labels: [dark, bright], input: 32}
-components:
-  L: {inspect: lamp, then: {dark: NG, bright: OK}}
-"""
 ENDINGS = (".png", ".jpg", ".bmp", ".tif")
 SHARE = threading.Lock()
 """Held by a writer while it writes a piece, and by whoever takes the share away."""
@@ -98,21 +89,11 @@ class Writer(threading.Thread):
 def test_each_picture_has_one_verdict_and_none_is_of_a_torn_file(tmp_path: Path, chance: random.Random) -> None:
     into, away, out, done = (tmp_path / name for name in ("share", "away", "out", "done"))
     into.mkdir()
-    (tmp_path / "lamps.yaml").write_text(BOARD, encoding="utf-8")
-    lamp(tmp_path / "lamp.onnx")
-    Store(tmp_path / "store").put(
-        "lamps/lamp", kind="onnx", labels=["dark", "bright"], input_size=32, file=tmp_path / "lamp.onnx"
-    )
+    board, store = lamp_board(tmp_path)
     command = [
-        *(
-            sys.executable,
-            "-c",
-            "from coe.cli.start import inspect; inspect()",
-            "--board",
-            str(tmp_path / "lamps.yaml"),
-        ),
+        *(sys.executable, "-c", "from coe.cli.start import inspect; inspect()", "--board", str(board)),
         *("--watch", str(into), "--out", str(out), "--done", str(done), "--settle", "0.5", "--quiet-time", "3"),
-        *("--store", str(tmp_path / "store"), "--memory", "100MB", "--profile", "none", "--quiet"),
+        *("--store", str(store), "--memory", "100MB", "--profile", "none", "--quiet"),
     ]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     writers = [Writer(number, into, f"{chance.random()}") for number in range(3)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ import torch
 from built_once import linked_copy
 from common_trunk import AGREEMENT, IDS, weights
 from fake_gpu import FakeDriver
+from full_disk import disk_of
 from tables import with_slow_rows
 from tiny_line import Call
 
@@ -174,22 +174,11 @@ def test_an_expert_that_is_removed_meanwhile_is_named_and_the_others_are_shared(
 # A full disk
 
 
-@contextmanager
-def largest_file(size: int) -> Iterator[None]:
-    """Let no file grow beyond a size, as on a disk that is full by then."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
 @pytest.mark.parametrize("size", [1 << 12, 2_200_000])
 def test_a_disk_that_is_full_for_the_body_or_for_the_rest_leaves_the_expert_whole(whole: Store, size: int) -> None:
     """The body has 2.0 MB, and the rest has 2.4."""
     before = whole.manifest("trunk/a")
-    with largest_file(size), pytest.raises(DiskFull, match="trunk/a: there is no room"):
+    with disk_of(size), pytest.raises(DiskFull, match="trunk/a: there is no room"):
         Sharing(whole).share(IDS)
     assert whole.check("trunk/a") == before
     assert Sharing(whole).share(IDS).divided == tuple(IDS[:3])
@@ -197,7 +186,7 @@ def test_a_disk_that_is_full_for_the_body_or_for_the_rest_leaves_the_expert_whol
 
 
 def test_an_export_onto_a_full_disk_says_so_and_leaves_nothing(shared: Store, call: Call, tmp_path: Path) -> None:
-    with largest_file(1 << 20):
+    with disk_of(1 << 20):
         said = call("export", "trunk/a", tmp_path / "a.safetensors", "--store", shared.root, command=experts_command)
     assert said.status == 2
     assert "a.safetensors cannot be written: File too large" in said.words

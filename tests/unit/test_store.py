@@ -3,14 +3,13 @@
 import json
 import math
 import pickle
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import safetensors
 import torch
+from full_disk import disk_of
 
 from coe.config import KEPT_VERSIONS_VARIABLE
 from coe.errors import StoreError
@@ -217,18 +216,6 @@ def test_a_reader_keeps_the_expert_that_it_opened_while_another_takes_its_place(
         assert reader.get_tensor("weight").tolist() == STATE["weight"].tolist()
     assert store.load("demo/a")["weight"].tolist() == [[7.0] * 3] * 2
     assert store.check("demo/a").id == "demo/a"
-
-
-@contextmanager
-def disk_of(size: int) -> Iterator[None]:
-    """Let no file grow beyond `size` bytes (a full disk that works for root too)."""
-    resource = pytest.importorskip("resource")
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_a_full_disk_leaves_the_expert_that_was_there(store: Store, tmp_path: Path) -> None:

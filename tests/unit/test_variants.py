@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import threading
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import torch
+from full_disk import disk_of
 
 from coe.errors import StoreError
 from coe.files import DiskFull, FolderLock, alone
@@ -215,18 +215,6 @@ def test_what_a_kill_left_half_written_is_swept_away(store):
         (store.folder("demo/a") / name).write_bytes(b"half")
     prepare(store)
     assert files(store) == ["fp32", MANIFEST, "weights.safetensors"]
-
-
-@contextmanager
-def disk_of(size: int):
-    """Let no file grow beyond `size` bytes (a full disk that works for root too)."""
-    resource = pytest.importorskip("resource")
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_a_full_disk_leaves_what_was_there(store):
