@@ -17,6 +17,7 @@ from coe.serve.database.board_rows import Board
 from coe.serve.database.connecting import Database
 from coe.serve.database.database_errors import DatabaseError
 from coe.serve.database.fault_log import NewFault
+from coe.serve.database.states import SILENT_S
 from coe.serve.database.tables import heartbeat
 from coe.serve.enums import FaultKind, Process
 from coe.serve.picture_folder import Pictures
@@ -26,8 +27,6 @@ from coe.serve.worker.items import items_of
 from coe.serve.worker.verdicts import BoardRun, decision_of
 from coe.serve.worker.waiting_boards import Queue
 
-SILENT_S = 8.0
-"""After this time without a sign of life, which comes every second, the worker counts as silent."""
 OVERDUE_S = 1.0
 """A worker that goes on decides a board sooner than so long after its due time."""
 TOGETHER = 20

@@ -22,7 +22,7 @@ from pathlib import Path
 from coe.errors import ConfigError
 from coe.files import FolderLock
 from coe.serve.bridge.sink_section import expect_packages
-from coe.serve.clock import SECOND_US, now_us
+from coe.serve.clock import now_us
 from coe.serve.database import fault_log, outbox, states
 from coe.serve.database.connecting import Claim, Database, open_database
 from coe.serve.database.database_errors import DatabaseError
@@ -40,8 +40,6 @@ LEAST_PAUSE_S, MOST_PAUSE_S = 0.5, 60.0
 """A process that dies is started again after a pause that doubles with each death, within these bounds."""
 HEALTHY_S = 60.0
 """A process that has lived for this time begins again with the least pause."""
-ALIVE_US = 10 * SECOND_US
-"""The worker answers if its last sign of life is not older."""
 LOOK_S = 0.1
 NOTIFY_S = 1.0
 CLAIM_S = 60.0
@@ -288,8 +286,7 @@ def _reopen(database: Database) -> None:
 def _answers(database: Database) -> bool:
     """Return whether worker and database answer."""
     with suppress(DatabaseError), database.reading() as connection:
-        beat = states.heartbeats(connection).get(Process.WORKER)
-        return beat is not None and abs(now_us() - beat.beat_us) <= ALIVE_US
+        return states.living_worker(connection, now_us()) is not None
     return False
 
 

@@ -13,7 +13,7 @@ from serve_rows import NOON, decision, late, ng, read, the, write
 from serving import Served, hand_in, png, problem, put
 from tiny_line import TINY
 
-from coe.serve.clock import now_us
+from coe.serve.clock import SECOND_US, now_us
 from coe.serve.database import audit, board_rows, decisions, event_log, fault_log, recipe_versions, states, views
 from coe.serve.database.event_log import NewEvent
 from coe.serve.database.fault_log import NewFault
@@ -267,6 +267,11 @@ def test_ready_means_that_line_and_database_answer(served: Served) -> None:
         states.beat(connection, Process.WORKER, pid=1, now_us=now_us(), facts={})
         states.change(connection, Subject.LINE, LineState.WAITING, by="line", now_us=now_us())
     assert served.nobody.get("/v2/health/ready").status_code == 200
+    said_us, now = now_us(), served.gate.now_us
+    for silent_s, status in ((7, 200), (9, 503)):
+        served.gate.now_us = lambda passed_s=silent_s: said_us + passed_s * SECOND_US
+        assert served.nobody.get("/v2/health/ready").status_code == status
+    served.gate.now_us = now
     write(served.database, states.change, Subject.INTAKE, Intake.DRAINING, by="ann", now_us=now_us())
     assert served.nobody.get("/v2/health/ready").status_code == 503
 

@@ -97,6 +97,10 @@ def test_pages_show_the_time_of_the_place_and_search_by_it(served: Served) -> No
         for since, is_found in (("23:00", True), ("23:30", False), ("22:00Z", True), ("22:30Z", False)):
             boards = person.get("/boards", params={"since": f"2023-11-14T{since}"}).text
             assert ("/boards/1" in boards) == is_found
+        served.engineer.post("/api/v1/trials", json={"recipe": "tiny"})
+        trials = person.get("/trials").text
+        assert "(Europe/Berlin)" in trials
+        assert "2023-11-15 00:13" in trials
         # Programs get and give UTC.
         assert person.get("/api/v1/boards").json()["boards"][0]["accepted"].startswith("2023-11-14T22:13:20")
 

@@ -8,11 +8,15 @@ from typing import Any
 
 from sqlalchemy import Connection, insert, select
 
+from coe.serve.clock import SECOND_US
 from coe.serve.database import event_log
 from coe.serve.database.event_log import NewEvent
 from coe.serve.database.row_types import found, in_turn, records, upserting
 from coe.serve.database.tables import heartbeat, state_change
 from coe.serve.enums import EventKind, Intake, LineState, Process, Subject
+
+SILENT_S = 8.0
+"""After this time without a sign of life, which comes every second, the worker counts as silent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,3 +125,9 @@ def beat(
 def heartbeats(connection: Connection) -> dict[Process, Heartbeat]:
     """Return the last sign of life of each process that ever gave one."""
     return {beat.process: beat for beat in records(Heartbeat, connection.execute(select(heartbeat)))}
+
+
+def living_worker(connection: Connection, now_us: int) -> Heartbeat | None:
+    """Return the last sign of life of the worker; None if it is silent."""
+    beat = heartbeats(connection).get(Process.WORKER)
+    return beat if beat is not None and abs(now_us - beat.beat_us) <= SILENT_S * SECOND_US else None

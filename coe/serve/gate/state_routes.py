@@ -23,7 +23,7 @@ from starlette.responses import Response
 from coe.serve.clock import SECOND_US
 from coe.serve.database import audit, board_rows, call_rows, event_log, fault_log, hourly, outbox, states, stop_alarms
 from coe.serve.database.fault_log import Fault
-from coe.serve.enums import FaultKind, Intake, LineState, Process, Subject
+from coe.serve.enums import FaultKind, Intake, LineState, Subject
 from coe.serve.gate import access
 from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.json_form import JsonForm
@@ -34,8 +34,6 @@ from coe.strict_model import StrictModel
 router = OperationRouter()
 _M = TypeVar("_M", GaugeMetricFamily, CounterMetricFamily)
 
-ALIVE_US = 10 * SECOND_US
-"""A process whose last sign of life is older does not answer."""
 MOST = 500
 """The most faults in one answer."""
 _FAULT = JsonForm(
@@ -72,8 +70,7 @@ def ready(visit: Visit, connection: Connection) -> Mapping[str, Any]:
 
 def why_not_ready(connection: Connection, now_us: int) -> str:
     """Return why a board would not be decided now; empty if it would."""
-    beat = states.heartbeats(connection).get(Process.WORKER)
-    if beat is None or abs(now_us - beat.beat_us) > ALIVE_US:
+    if states.living_worker(connection, now_us) is None:
         return "the line does not answer"
     if (state := states.line(connection)) not in (LineState.WAITING, LineState.RUNNING, LineState.HELD):
         return f"the line is {state}"

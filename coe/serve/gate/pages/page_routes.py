@@ -37,7 +37,6 @@ from coe.serve.gate.pages import (
 from coe.serve.gate.pages.rendering import STATIC, PageRouter, Shown, page, plain, static, storage_failed, words_of
 from coe.serve.gate.pages.svg import Drawing, Spot
 from coe.serve.gate.problems import Problem, ProblemKind, not_found, problem_of
-from coe.serve.gate.state_routes import ALIVE_US
 from coe.serve.gate.stats_routes import ParetoQuery, WindowQuery
 from coe.serve.local_time import LocalTime
 from coe.serve.statistics import control_charts, pareto
@@ -90,14 +89,13 @@ def overview(visit: Visit, connection: Connection) -> Shown:
     window = Window(shift.start_us if shift else now_us - _HOURS_OF_OVERVIEW * HOUR_US, now_us)
     counts = stats_routes.counts(connection, window)
     figures = {figure.name: figure for figure in counts.figures}
-    beat = states.heartbeats(connection).get(Process.WORKER)
-    answers = beat is not None and abs(now_us - beat.beat_us) <= ALIVE_US
-    facts = dict(beat.facts) if beat is not None and answers else {}
+    beat = states.living_worker(connection, now_us)
+    facts = dict(beat.facts) if beat else {}
     return {
         "hours": _HOURS_OF_OVERVIEW,
         "shift": shift,
         "state": states.line(connection),
-        "answers": answers,
+        "answers": beat is not None,
         "intake": states.intake(connection),
         "closed": states.why_closed(connection),
         "facts": facts,

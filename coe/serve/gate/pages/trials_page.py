@@ -36,7 +36,7 @@ def _trials(connection: Connection) -> Shown:
             for id, expert in RecipeContent.model_validate(recipe.content).board(name).experts.items():
                 recipes[name].append(id)
                 labels.setdefault(id, {}).update(dict.fromkeys([*expert.labels, NOTHING]))
-    trials = [facts(trial) for trial in trial_rows.newest(connection)]
+    trials = [facts(trial) | {"asked_us": trial.asked_us} for trial in trial_rows.newest(connection)]
     return {"trials": trials, "recipes": recipes, "labels": labels}
 
 
