@@ -1,4 +1,4 @@
-"""How far good parts lie from each other, as the network of kind `patch` sees it: by banks of others, and by pixels."""
+"""How far good parts lie from each other, as kind `patch` sees it: by banks of others, and by colours."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from experts import good_train
 from experts.core_set import core_set
-from experts.good_network import of_pixels, smooth
-from experts.good_train import MOST_STRANGE, PIXEL_FLOOR, Numbers, Scale
+from experts.good_network import smooth
+from experts.good_train import MOST_STRANGE, Numbers, Scale
+from experts.patch_colours import colour_logarithms, outside_of_others, usual_of
 from experts.patch_network import ROWS, USUAL, on_grid_of, picture_logarithm
 
 _FOLDS = 5
@@ -36,19 +36,19 @@ class Bank:
 class Parts:
     """Good parts: their names, inputs (n, 3, S, S) uint8, and patches (n, G, G, channels).
 
-    `pixels` (n, 3, PIXELS, PIXELS) are there for aligned parts; `apart` is 0 for others.
+    `colours` (n, 3, COLOURS, COLOURS) are there for aligned parts; `apart` is 0 for others.
     """
 
     names: list[str]
     images: torch.Tensor
     seen: torch.Tensor
-    pixels: torch.Tensor | None
+    colours: torch.Tensor | None
     apart: float = 0.0
 
     def of(self, places: list[int]) -> Parts:
         """Return some of the parts."""
-        pixels = None if self.pixels is None else self.pixels[places]
-        return Parts([self.names[i] for i in places], self.images[places], self.seen[places], pixels, self.apart)
+        colours = None if self.colours is None else self.colours[places]
+        return Parts([self.names[i] for i in places], self.images[places], self.seen[places], colours, self.apart)
 
     def places(self) -> torch.Tensor:
         """Return column and row of each patch in its grid, (n G G, 2) float32."""
@@ -123,12 +123,14 @@ def _largest(parts: Parts, squares: torch.Tensor) -> Numbers:
     """Return the largest deviations (n, 1 or 2) of parts whose patches have these squared distances (n, G G)."""
     grid = parts.seen.shape[1]
     squares = squares.view(-1, grid, grid)
-    if parts.pixels is None:
+    if parts.colours is None:
         return picture_logarithm(squares)[:, None].double().numpy()
     whole = torch.arange(len(squares))
     usual = torch.stack([on_grid_of(usual_at(squares[whole != place], USUAL), grid)[0] for place in whole])
     of_patches = picture_logarithm(squares / usual).double().numpy()
-    return np.stack([good_train.each_without(parts.pixels, of_pixels, PIXEL_FLOOR**2), of_patches], axis=1)
+    left = outside_of_others(parts.colours)
+    of_colours = colour_logarithms(left, usual_of(left)).flatten(1).amax(dim=1)
+    return np.stack([of_colours.double().numpy(), of_patches], axis=1)
 
 
 def usual_at(squares: torch.Tensor, grid: int) -> torch.Tensor:
@@ -140,7 +142,7 @@ def usual_at(squares: torch.Tensor, grid: int) -> torch.Tensor:
 def cross_validated(parts: Parts) -> tuple[Numbers, torch.Tensor]:
     """Return the largest deviations (n, 1 or 2) of each part from others, and squared distances of patches (n, G, G).
 
-    Patches are compared with banks of others in folds, pixels with those of all others.
+    Patches are compared with banks of others in folds, colours with those of all others.
     """
     count, grid = len(parts.names), parts.seen.shape[1]
     squares = torch.zeros(count, grid, grid)

@@ -2,8 +2,9 @@
 
 The distance of a place is that to the nearest row of a bank of patch features (Roth et al., 2022). Where parts are
 aligned, a row from another place lies further off, a distance is measured by those that good parts have at the place,
-and deviations of pixels count as well, as in kind `good`. A picture that as a whole is unlike that of every good part
-deviates too: where a part is missing, each patch may be one that good parts show beside the part.
+and colours that no good part shows there count as well; see `experts.patch_colours`. Elsewhere a picture that as a
+whole is unlike that of every good part deviates too: where a part is missing, each patch may be one that good parts
+show beside the part.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from torch.nn import functional
 from coe.store.outputs import unhidden
 from experts.backbone import patches
 from experts.good_network import PIXELS, of_pixels, smooth
+from experts.patch_colours import Colours, colours
 
 CELL = 8
 """The side in pixels of the input of one place."""
@@ -34,7 +36,7 @@ _STEPS = 127
 _LEAST = 1e-4
 """Distances under this are as good as none."""
 NEVER = 50.0
-"""The centre of the logarithms of deviations of which none ever counts: of pixels, or of wholes of aligned parts."""
+"""The centre of the logarithms of deviations of which none ever counts: of colours, or of wholes of aligned parts."""
 
 
 class PatchNetwork(nn.Module):
@@ -44,9 +46,11 @@ class PatchNetwork(nn.Module):
     by `shown_by` (ROWS, 3): an example and its left and top pixel. `apart` (1) is what a step of the grid between two
     places adds to the squared distance. `log_usual` (1, USUAL, USUAL) is the logarithm of the squared distance that
     good parts have at a place, and 0 of parts that are not aligned. `wholes` (WHOLES, deepest) fp16 is how good parts
-    look as wholes. `centre` and `deviation` (3) are those of the logarithm of a good part's largest deviation, of its
-    pixels, of its patches and as a whole; `limit` (1) is how many of these deviations a part may show.
-    The numbers of alternates follow each other along the first axis.
+    look as wholes. `optional` holds the colours of aligned parts, and is None of others. `centre` and `deviation` (3)
+    are those of the logarithm of a good part's largest deviation, of its colours, of its patches and as a whole;
+    `limit` (1) is how many of these deviations a part may show. The numbers of alternates follow each other along the
+    first axis. `pixel_mean` and `pixel_log_spread` are of experts that learned before colours were kept: deviations of
+    pixels, as in kind `good`, are theirs instead.
     """
 
     bank: torch.Tensor
@@ -56,6 +60,7 @@ class PatchNetwork(nn.Module):
     shown_by: torch.Tensor
     examples: torch.Tensor
     wholes: torch.Tensor
+    optional: Colours | None
 
     def __init__(self, backbone: nn.Module, channels: int, deepest: int, alternates: int = 1) -> None:
         super().__init__()
@@ -67,16 +72,13 @@ class PatchNetwork(nn.Module):
         self.register_buffer("wholes", torch.zeros(WHOLES * alternates, deepest, dtype=torch.float16))
         self.register_buffer("step", torch.full((alternates,), 1 / _STEPS))
         self.register_buffer("apart", torch.zeros(alternates))
+        self.optional = Colours(alternates)
         self.pixel_mean = nn.Parameter(torch.zeros(3 * alternates, PIXELS, PIXELS))
         self.pixel_log_spread = nn.Parameter(torch.zeros(3 * alternates, PIXELS, PIXELS))
         self.log_usual = nn.Parameter(torch.zeros(alternates, USUAL, USUAL))
         self.centre = nn.Parameter(torch.tensor([NEVER, 0.0, 0.0] * alternates))
         self.deviation = nn.Parameter(torch.ones(3 * alternates))
         self.limit = nn.Parameter(torch.full((alternates,), 3.0))
-
-    def pixels(self, images: torch.Tensor) -> torch.Tensor:
-        """Return images (n, 3, S, S) uint8 on the grid of pixels, in grey levels, averaged over 3 x 3 places."""
-        return smooth(functional.adaptive_avg_pool2d(images.float(), PIXELS))
 
     def rows(self, grid: int, alternate: int = 0) -> torch.Tensor:
         """Return an alternate's bank, (ROWS, channels + 3): its product with patches of `asked` is their distance.
@@ -99,30 +101,32 @@ class PatchNetwork(nn.Module):
         `scores` (n, G, G) and `score` (n), 0.5 at the limit; `shown` (n, SHOWN, SHOWN, 3) uint8, the good patch that is
         nearest to the place that deviates most. With alternates each has a second axis, of them.
         """
-        on_grid = self.pixels(images)
-        looks = [self._judged(seen, on_grid, alternate) for alternate in range(self.alternates)]
+        if self.optional is not None:
+            shown = colours(images)
+        else:
+            shown = smooth(functional.adaptive_avg_pool2d(images.float(), PIXELS))
+        looks = [self._judged(seen, shown, alternate) for alternate in range(self.alternates)]
         if self.alternates == 1:
             return looks[0]
         return {name: torch.stack([look[name] for look in looks], dim=1) for name in looks[0]}
 
-    def _judged(self, seen: torch.Tensor, on_grid: torch.Tensor, alternate: int) -> dict[str, torch.Tensor]:
+    def _judged(self, seen: torch.Tensor, shown: torch.Tensor, alternate: int) -> dict[str, torch.Tensor]:
         grid = seen.shape[1]
         asked, rows = self.asked(seen, alternate), self.rows(grid, alternate)
         squares = ((asked @ rows.T).amin(dim=2) + lengths(asked)).view(-1, grid, grid)
         centre, deviation = (self._own(numbers, alternate).float() for numbers in (self.centre, self.deviation))
-        mean, log_spread = (
-            self._own(numbers, alternate).float() for numbers in (self.pixel_mean, self.pixel_log_spread)
-        )
         squares = squares / unhidden(on_grid_of(self._own(self.log_usual, alternate).float(), grid).exp())
         places = (logarithms(squares) - centre[1]) / deviation[1]
-        pixels = (of_pixels(on_grid, mean, unhidden(log_spread.exp())) - centre[0]) / deviation[0]
+        strange = (self._strange(shown, alternate) - centre[0]) / deviation[0]
         worst = (picture_logarithm(squares) - centre[1]) / deviation[1]
         wholes = self._own(self.wholes, alternate).float()
         far = torch.cdist(whole(seen, wholes.shape[1]), wholes, compute_mode="donot_use_mm_for_euclid_dist")
         as_whole = (logarithms(far.amin(dim=1).square()) - centre[2]) / deviation[2]
-        at_pixels = functional.interpolate(pixels[:, None], size=(grid, grid), mode="bilinear", align_corners=False)
-        both = torch.maximum(places, at_pixels[:, 0])
-        most = worst, pixels.flatten(1).amax(dim=1), as_whole
+        if self.optional is not None:
+            both = torch.maximum(places, functional.adaptive_max_pool2d(strange[:, None], grid)[:, 0])
+        else:
+            both = torch.maximum(places, on_grid_of(strange, grid))
+        most = worst, strange.flatten(1).amax(dim=1), as_whole
         limit = self._own(self.limit, alternate).float()
         place = both.flatten(1).argmax(dim=1)
         row = (asked[torch.arange(len(place), device=place.device), place] @ rows.T).argmin(dim=1)
@@ -131,6 +135,15 @@ class PatchNetwork(nn.Module):
             "score": torch.sigmoid(unhidden(torch.stack(most).amax(dim=0) - limit)),
             "shown": self._shown(row, alternate),
         }
+
+    def _strange(self, shown: torch.Tensor, alternate: int) -> torch.Tensor:
+        """Return the logarithms (n, H, W) of how far colours, or pixels of experts of before, lie off."""
+        if self.optional is not None:
+            return self.optional.strange(shown, alternate)
+        mean, log_spread = (
+            self._own(numbers, alternate).float() for numbers in (self.pixel_mean, self.pixel_log_spread)
+        )
+        return of_pixels(shown, mean, unhidden(log_spread.exp()))
 
     def _own(self, numbers: torch.Tensor, alternate: int) -> torch.Tensor:
         return numbers.chunk(self.alternates)[alternate]

@@ -25,7 +25,8 @@ from experts import good_parts, good_train, series, two_groups
 from experts.backbone import BackboneKind, load_backbone
 from experts.classifier_train import computing
 from experts.core_set import core_set
-from experts.good_train import ADVISED, FEW, PIXEL_FLOOR, Numbers, Scale
+from experts.good_train import ADVISED, FEW, Numbers, Scale
+from experts.patch_colours import colours
 from experts.patch_deviations import LeftOut, Parts, apart, bank_of, cross_validated, usual_at
 from experts.patch_network import (
     CELL,
@@ -46,7 +47,7 @@ from experts.taken import TakenPictures
 MOST = WHOLES
 """The most pictures that are learned from: a bank has no room for what more of them show."""
 _SPREADS = np.array([0.27, 0.1])
-"""How much the logarithms of the largest deviations of good parts usually spread: of pixels, and of patches."""
+"""How much the logarithms of the largest deviations of good parts usually spread: of colours, and of patches."""
 _WORTH = 10
 """How many further good parts this is worth, of parts that are aligned."""
 _STRANGE = 0.01
@@ -76,6 +77,8 @@ def train(kind: BackboneKind, expert: Expert, plan: TrainingPlan, progress: Prog
     with computing(plan.threads), torch.no_grad():
         network = kind.skeleton(expert)
         assert isinstance(network, PatchNetwork)
+        if not plan.references:
+            network.optional = None
         load_backbone(network, kind, expert, plan.init)
         network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         taken = TakenPictures(plan.data)
@@ -143,11 +146,11 @@ def _looks(
     images = torch.from_numpy(np.stack(list(inputs.values())))
     groups = images.split(_BATCH)
     seen = torch.cat([features(kind.maps(network, group), group.shape[-1] // CELL) for group in groups])
-    pixels = torch.cat([network.pixels(group) for group in groups]) if plan.references else None
-    parts = Parts(list(inputs), images, seen, pixels)
-    if pixels is not None:
+    coloured = torch.cat([colours(group) for group in groups]) if plan.references else None
+    parts = Parts(list(inputs), images, seen, coloured)
+    if coloured is not None:
         parts = replace(parts, apart=apart(parts))
-    spreads = _SPREADS if parts.pixels is not None else _SPREADS[1:]
+    spreads = _SPREADS if parts.colours is not None else _SPREADS[1:]
     # A whole series may look unlike the others and be left out, so series are told first.
     seen_whole = whole(parts.seen, network.wholes.shape[1]).double().numpy()
     remarks = series.remarks(seen_whole, "a limit from so few parts calls others that are good")
@@ -157,7 +160,7 @@ def _looks(
     parts = parts.of(kept)
     seen_whole = whole(parts.seen, network.wholes.shape[1]).double().numpy()
     group = two_groups.smaller(seen_whole)
-    divided = pixels is None and len(group) >= FEW
+    divided = coloured is None and len(group) >= FEW
     rest = [place for place in range(len(kept)) if not divided or place not in group]
     remarks += two_groups.remarks(parts.names, seen_whole, _OWN_LIMIT if divided else _TWO_WAYS)
     if (share := _filled(parts, kind.architecture.channels[kind.stages[0]])) < _SMALL:
@@ -172,24 +175,23 @@ def _looks(
 def _look(network: PatchNetwork, plan: TrainingPlan, reference: str, parts: Parts) -> good_train.Look:
     """Learn how parts look; the network is used as that of this look alone."""
     count, wholes = len(parts.names), whole(parts.seen, network.wholes.shape[1])
-    spreads = _SPREADS if parts.pixels is not None else _SPREADS[1:]
+    spreads = _SPREADS if parts.colours is not None else _SPREADS[1:]
     largest, squares = cross_validated(parts)
-    worth = _WORTH if parts.pixels is not None else 0
+    worth = _WORTH if parts.colours is not None else 0
     scale = Scale.of(largest, spreads, worth)
     # Of two deviations each may call half of what is wanted.
     limit = prediction_factor(count, good_train.wanted_of(plan) / len(spreads), worth)
     _fill(network, parts)
-    if parts.pixels is not None:
+    if parts.colours is not None:
         network.log_usual.copy_(usual_at(squares, USUAL).log())
-        statistics = good_train.statistics(parts.pixels, PIXEL_FLOOR**2)
-        network.pixel_mean.copy_(statistics.mean)
-        network.pixel_log_spread.copy_(statistics.spread.log())
+        assert network.optional is not None
+        network.optional.learn(parts.colours)
     first = 2 - len(scale.centre)
     network.centre[first:2].copy_(torch.from_numpy(scale.centre))
     network.deviation[first:2].copy_(torch.from_numpy(scale.deviation))
     network.wholes.copy_(wholes[torch.arange(WHOLES) % count])
     # Of aligned parts each place says what is missing there.
-    network.centre[2], network.deviation[2] = _as_whole(wholes, limit) if parts.pixels is None else (NEVER, 1.0)
+    network.centre[2], network.deviation[2] = _as_whole(wholes, limit) if parts.colours is None else (NEVER, 1.0)
     network.limit.fill_(limit)
     state = network.state_dict()
     own = {name: one.contiguous().clone() for name, one in state.items() if not name.startswith(BACKBONE)}

@@ -15,6 +15,7 @@ from coe.errors import StoreError
 from coe.runtime.buffers import Buffer, Buffers
 from coe.runtime.processor import has_bf16
 from coe.store.blob_format import BLOCK, Difference, Dtype, Quantised, TensorEntry, Variant, padded
+from coe.store.skeletons import has_optional
 
 Spec = Mapping[str, tuple[tuple[int, ...], torch.dtype]]
 """What a skeleton expects: shape and dtype by name."""
@@ -41,10 +42,14 @@ NAMES = {dtype: name for name, dtype in DTYPES.items() if name != "Q8"}
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """How a skeleton must be built to run a blob: its precision, and the (conv, norm) pairs that are folded."""
+    """How a skeleton must be built to run a blob: its precision, and the (conv, norm) pairs that are folded.
+
+    It has what the network's submodule `optional` holds, or not.
+    """
 
     dtype: torch.dtype = torch.float32
     folded: tuple[tuple[str, str], ...] = ()
+    optional: bool = False
 
 
 PLAIN = Structure()
@@ -75,9 +80,13 @@ def folded_skeleton(module: torch.nn.Module, pairs: Iterable[tuple[str, str]]) -
     return module
 
 
-def structure_of(variant: Variant, folded: tuple[tuple[str, str], ...]) -> Structure:
-    """Return the structure that runs a variant on the CPU: in bf16 if the processor has it, else in fp32."""
-    return Structure(torch.bfloat16 if variant == "bf16" and has_bf16() else torch.float32, folded)
+def structure_of(content: Content, *, optional: bool) -> Structure:
+    """Return the structure that runs a blob on the CPU: bf16 in bf16 if the processor has it, all else in fp32.
+
+    What is `optional` is in the blob or in its body.
+    """
+    dtype = torch.bfloat16 if content.variant == "bf16" and has_bf16() else torch.float32
+    return Structure(dtype, content.folded, optional)
 
 
 def converted(entries: Sequence[TensorEntry], quantised: Quantised | None, dtype: torch.dtype) -> int:
@@ -120,6 +129,11 @@ class Content:
             ends.append(self.quantised.scales + 2 * self.quantised.blocks)
         return max(ends, default=0)
 
+    @property
+    def optional(self) -> bool:
+        """Whether it holds what a network's submodule `optional` does."""
+        return has_optional(entry.name for entry in self.entries)
+
 
 class Blob:
     """Weights in memory: `tensors` by name, views of the buffer, and the quantised `values`, if there are any.
@@ -145,7 +159,8 @@ class Blob:
         self.bytes = len(buffer)
         self.variant = content.variant
         self.differences = content.differences
-        self.structure = structure_of(content.variant, content.folded)
+        optional = content.optional or (body is not None and body.structure.optional)
+        self.structure: Structure = structure_of(content, optional=optional)
         self.tensors = {entry.name: _view(buffer, entry, start) for entry in entries if entry.dtype != "Q8"}
         self.values = _values(buffer, entries, quantised, start) if quantised else None
         self.converted = converted(entries, quantised, self.structure.dtype)

@@ -17,7 +17,7 @@ import xxhash
 from coe import regular
 from coe.core import Expert
 from coe.errors import StoreError
-from coe.runtime.blob import PLAIN, Blob, Content, Structure, converted, structure_of
+from coe.runtime.blob import Blob, Content, Structure, converted, structure_of
 from coe.runtime.buffers import Buffers, M, MemoryLender
 from coe.store import blob_format, safetensors_header
 from coe.store.blob_format import ALIGNMENT, CHUNK, PAGE, Header
@@ -93,14 +93,13 @@ class Weights:
 
     def needs(self) -> Needs:
         """Return what the expert needs to run, from the headers of its files alone; raises StoreError."""
+        content, common = self.outline(), self.body.outline() if self.body is not None else None
+        optional = content.optional or (common is not None and common.optional)
+        structure = structure_of(content, optional=optional)
         if self.prepared is None:
-            return Needs(PLAIN, 0)
-        content = self.outline()
-        structure = structure_of(content.variant, content.folded)
-        count = converted(content.entries, content.quantised, structure.dtype)
-        if self.body is not None:
-            common = self.body.outline()
-            count += converted(common.entries, common.quantised, structure.dtype)
+            return Needs(structure, 0)
+        parts = (content, common) if common is not None else (content,)
+        count = sum(converted(part.entries, part.quantised, structure.dtype) for part in parts)
         return Needs(structure, structure.dtype.itemsize * count)
 
     def outline(self) -> Content:

@@ -34,7 +34,7 @@ class Slot:
         """
         self.kind = kind
         self.structure = structure
-        network = skeleton(kind, expert) if drawn else bare_skeleton(kind, expert)
+        network = (skeleton if drawn else bare_skeleton)(kind, expert, optional=structure.optional)
         self.module = folded_skeleton(network, structure.folded).eval().requires_grad_(False)
         if structure.dtype != torch.float32:
             self.module.to(structure.dtype)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,19 +20,32 @@ _DRAWS = frozenset(
 """What draws the parameters of torch's layers, and of torchvision's and ultralytics' networks."""
 
 
-def bare_skeleton(kind: NetworkKind, expert: Expert) -> torch.nn.Module:
+def has_optional(names: Iterable[str]) -> bool:
+    """Tell from the names of weights whether they have what a network's submodule `optional` holds.
+
+    A kind that learns to keep more puts it there: weights of before lack it, and their network has None instead.
+    """
+    return any(".optional." in f".{name}" for name in names)
+
+
+def bare_skeleton(kind: NetworkKind, expert: Expert, *, optional: bool = True) -> torch.nn.Module:
     """Build a kind's network for weights that replace its own: parameters that are drawn hold what memory held.
 
     Drawing takes nine tenths of the time in which a ResNet is built. Constants are filled in as always. Raises what
     the kind raises.
     """
     with _Undrawn():
-        return skeleton(kind, expert)
+        return skeleton(kind, expert, optional=optional)
 
 
-def skeleton(kind: NetworkKind, expert: Expert) -> torch.nn.Module:
-    """Build a kind's network, which remembers how its expert's input is normalised as `normalization`."""
+def skeleton(kind: NetworkKind, expert: Expert, *, optional: bool = True) -> torch.nn.Module:
+    """Build a kind's network, which remembers how its expert's input is normalised as `normalization`.
+
+    Without `optional` it is one for weights that lack what its submodule of this name holds; see `has_optional`.
+    """
     module = kind.skeleton(expert)
+    if not optional and hasattr(module, "optional"):
+        module.optional = None  # type: ignore[assignment]
     if (values := kind.normalization(expert)) is not None:
         module.normalization = values  # type: ignore[assignment]
     return module

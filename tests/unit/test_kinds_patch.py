@@ -12,6 +12,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from tiny_line import Call, Said
+from torch.nn import functional
 
 from coe import Inspector
 from coe.board import calibration_file, rules
@@ -21,13 +22,16 @@ from coe.core import Expert, Finding, Request, Result, Verdict
 from coe.errors import ConfigError, StoreError
 from coe.pictures.image_source import Reference
 from coe.prepare import learning
-from coe.prepare.fold import fold
+from coe.prepare.fold import fold, network
+from coe.prepare.prepare import Preparer
 from coe.results import result_lines
 from coe.results.drawing import enlarged_pair
+from coe.store import bodies
 from coe.store.kinds import Trained, TrainingPlan
 from coe.store.store import Store
-from experts import two_groups
+from experts import good_train, two_groups
 from experts.core_set import core_set
+from experts.good_network import PIXELS, of_pixels, smooth
 from experts.patch import patch
 
 Pixels = NDArray[np.uint8]
@@ -74,16 +78,10 @@ def learned(learn: Learn) -> Trained:
     return learn([part(seed) for seed in range(12)])
 
 
-def module_of(trained: Trained, expert: Expert = EXPERT) -> torch.nn.Module:
-    module = patch.skeleton(expert)
-    module.load_state_dict(trained.state)
-    return module
-
-
 def judged(trained: Trained, picture: Pixels, reference: Reference | None = None, expert: Expert = EXPERT) -> Finding:
     prepared = patch.preprocess(picture, expert) if reference is None else patch.compare(picture, reference, expert)
     with torch.inference_mode():
-        outputs = patch.forward(module_of(trained, expert), torch.from_numpy(prepared.pixels[None]))
+        outputs = patch.forward(network(patch, expert, trained.state), torch.from_numpy(prepared.pixels[None]))
     return patch.postprocess(outputs, [prepared], expert)[0]
 
 
@@ -265,8 +263,7 @@ def test_each_alternate_has_a_bank_of_its_own(learn: Learn) -> None:
     )
     assert (trained.metrics["good_parts"], trained.in_frame) == (12, True)
     expert = replace(EXPERT, alternates=2)
-    module = patch.skeleton(expert)
-    module.load_state_dict(trained.state)
+    module = network(patch, expert, trained.state)
 
     def said(picture: Pixels) -> tuple[str, str]:
         prepared = patch.compare_best(picture, reference, expert)
@@ -330,11 +327,69 @@ def test_in_the_frame_of_a_reference_a_deviation_counts_less_where_good_parts_va
     assert usual[2:6].mean() > usual[12:20].mean() + 0.5
     state = trained.state | {
         "log_usual": trained.state["log_usual"] + 4.0,
-        "pixel_log_spread": torch.full((3, 64, 64), 9),
+        "optional.usual": trained.state["optional.usual"] + 1000,
     }
     bad = part(101, at=at, blot=(36, 27))
     assert judged(trained, bad, reference).label == "strange"
     assert judged(replace(trained, state=state), bad, reference).label == "none"
+
+
+def before_colours(trained: Trained, good: Sequence[Pixels], reference: Reference) -> Trained:
+    """Return an expert as it was learned before colours were kept: by the pixels of good parts."""
+    images = np.stack([patch.compare(picture, reference, EXPERT).pixels for picture in good])
+    pixels = smooth(functional.adaptive_avg_pool2d(torch.from_numpy(images).float(), PIXELS))
+    statistics = good_train.statistics(pixels, good_train.PIXEL_FLOOR**2)
+    largest = good_train.each_without(pixels, of_pixels, good_train.PIXEL_FLOOR**2)[:, None]
+    scale = good_train.Scale.of(largest, np.array([0.27]), 10)
+    state = {name: one.clone() for name, one in trained.state.items() if not name.startswith("optional.")}
+    state |= {"pixel_mean": statistics.mean, "pixel_log_spread": statistics.spread.log()}
+    state["centre"][0], state["deviation"][0] = float(scale.centre[0]), float(scale.deviation[0])
+    return replace(trained, state=state)
+
+
+def test_a_colour_that_no_good_part_shows_at_its_place_is_strange(learn: Learn) -> None:
+    at = (24, 32)
+
+    def leads(seed: int, colour: tuple[int, int, int] | None = None) -> Pixels:
+        """Good leads shine more or less, and each is grey."""
+        picture, chance = part(seed, at=at), np.random.default_rng(seed)
+        for x in (4, 16, 28, 40):
+            shine = (int(chance.integers(90, 220)),) * 3
+            cv2.rectangle(picture, (at[0] + x, at[1] + 24), (at[0] + x + 5, at[1] + 30), shine, -1)
+        if colour is not None:
+            cv2.rectangle(picture, (at[0] + 4, at[1] + 24), (at[0] + 9, at[1] + 30), colour, -1)
+        return picture
+
+    reference = Reference(leads(0), np.zeros((SIDE, SIDE), np.uint8))
+    good = [leads(seed) for seed in range(12)]
+    trained = learn(good, references={"U1": reference})
+    copper = leads(100, (190, 140, 100))
+    assert judged(trained, leads(100), reference).label == "none"
+    finding = judged(trained, copper, reference)
+    assert finding.label == "strange"
+    x1, y1, x2, y2 = max(finding.boxes, key=lambda box: box.score).xyxy
+    assert x1 < at[0] + 7 < x2
+    assert y1 < at[1] + 27 < y2
+    assert finding.heat is not None
+    places = np.frombuffer(finding.heat.values, np.uint8).reshape(finding.heat.rows, finding.heat.columns)
+    row, column = np.unravel_index(places.argmax(), places.shape)
+    assert abs((row + 0.5) * SIDE / finding.heat.rows - at[1] - 27) < 8
+    assert abs((column + 0.5) * SIDE / finding.heat.columns - at[0] - 6) < 8
+    assert judged(before_colours(trained, good, reference), copper, reference).label == "none"
+
+
+def test_an_expert_that_learned_before_colours_were_kept_judges_by_its_pixels(learn: Learn) -> None:
+    at = (24, 32)
+    reference = Reference(part(0, at=at), np.zeros((SIDE, SIDE), np.uint8))
+    good = [part(seed, at=at) for seed in range(10)]
+    trained = learn(good, references={"U1": reference})
+    blind = replace(trained, state=trained.state | {"log_usual": trained.state["log_usual"] + 8.0})
+    bad = part(100, at=at, blot=(36, 27))
+    before = before_colours(blind, good, reference)
+    assert judged(before, bad, reference).label == "strange"
+    assert judged(before, part(100, at=at), reference).label == "none"
+    pixels = before.state | {"pixel_log_spread": before.state["pixel_log_spread"] + 8.0}
+    assert judged(replace(before, state=pixels), bad, reference).label == "none"
 
 
 @pytest.mark.parametrize(
@@ -384,6 +439,29 @@ def test_experts_of_one_backbone_share_it_and_a_line_runs_them(call: Call, tmp_p
     assert call(*told, command=experts_command).status == 0
     with pytest.raises(StoreError, match=r"eye.*without a reference"):
         Inspector(board, store=store, memory="200MB")
+
+
+@pytest.mark.parametrize(("variant", "precision"), [("fp32", "fp32"), ("bf16", "half")])
+def test_experts_with_colours_and_without_take_turns_on_one_line(
+    tmp_path: Path, learned: Trained, variant: str, precision: str
+) -> None:
+    board, store = tmp_path / "line7.yaml", Store(tmp_path / "store")
+    board.write_text(BOARD)
+    experts = rules.load(board).experts
+    colours = patch.skeleton(EXPERT).state_dict()
+    # No good part shows any colour.
+    none = {"optional.least": colours["optional.least"] + 255, "optional.most": colours["optional.most"] - 255}
+    called = {"centre": torch.zeros(3), "optional.usual": colours["optional.usual"]}
+    learning.put(store, experts["eye"], learned, None, "drawn parts")
+    learning.put(store, experts["ear"], replace(learned, state=learned.state | none | called), None, "drawn parts")
+    samples = sorted(saved(tmp_path / "good", [part(0), part(1)]).iterdir())
+    for expert in experts.values():
+        bodies.divide_backbone(store, expert.weights)
+        Preparer(store, [variant]).prepare(expert.weights, samples)
+    assert {one.body for one in map(store.manifest, store.ids())} != {None}
+    with Inspector(board, store=store.root, memory="200MB", precision=precision) as line:
+        verdicts = [line.submit(part(100), name, order="RGB").result().verdict for name in ("U1", "U2", "U1", "U2")]
+    assert verdicts == [Verdict.OK, Verdict.NG, Verdict.OK, Verdict.NG]
 
 
 def test_what_was_exported_comes_back_with_its_looks_unless_it_needs_its_reference(call: Call, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ def run_in(variant, root, *prepared):
     file = weights(stored(root, *prepared), expert(variant))
     buffer, content = file.content(Buffers())
     assert file.outline().entries == content.entries
-    unpacking = Unpacking(content, structure_on_gpu(content.variant, content.folded))
+    unpacking = Unpacking(content, structure_on_gpu(content))
     with buffer.part(0, len(buffer)) as (data,):
         blob = torch.tensor(list(data[content.start : content.start + content.data_bytes]), dtype=torch.uint8)
     place = torch.full((unpacking.bytes,), 0x7F, dtype=torch.uint8)
@@ -73,4 +73,4 @@ def test_an_unpacking_for_any_weights_has_their_size():
 def test_a_tensor_that_no_gpu_can_take_is_refused(tmp_path):
     entry = weights(stored(tmp_path), expert()).outline().entries[0]
     with pytest.raises(StoreError, match="aligned"):
-        Unpacking(Content((entry.model_copy(update={"offset": 3}),)), structure_on_gpu("fp32", ()))
+        Unpacking(Content((entry.model_copy(update={"offset": 3}),)), Structure())

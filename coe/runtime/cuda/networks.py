@@ -26,7 +26,8 @@ class Template:
     def __init__(self, kind: NetworkKind, expert: Expert, structure: Structure, device: torch.device) -> None:
         """Build the skeleton; raises StoreError if the kind lacks a layer that the structure folds."""
         self.kind = kind
-        module = folded_skeleton(bare_skeleton(kind, expert), structure.folded).eval().requires_grad_(False)
+        bare = bare_skeleton(kind, expert, optional=structure.optional)
+        module = folded_skeleton(bare, structure.folded).eval().requires_grad_(False)
         state = module.state_dict(keep_vars=True)
         self.spec: Spec = {name: (tuple(t.shape), t.dtype) for name, t in state.items()}
         for target in state.values():
@@ -160,5 +161,5 @@ def _outlines(file: Weights) -> _Contents:
 
 
 def _unpacking(content: Content, body: Content | None) -> Unpacking:
-    structure = structure_on_gpu(content.variant, content.folded)
+    structure = structure_on_gpu(content, body)
     return Unpacking(content, structure, Unpacking(body, structure) if body is not None else None)

@@ -27,9 +27,10 @@ _RUNS_IN: dict[Variant, torch.dtype] = {
 }
 
 
-def structure_on_gpu(variant: Variant, folded: tuple[tuple[str, str], ...]) -> Structure:
-    """Return the structure that runs a variant on a GPU: blocks in fp16, every other variant as it is stored."""
-    return Structure(_RUNS_IN[variant], folded)
+def structure_on_gpu(content: Content, body: Content | None = None) -> Structure:
+    """Return the structure that runs a blob on a GPU: blocks in fp16, every other variant as it is stored."""
+    optional = content.optional or (body is not None and body.optional)
+    return Structure(_RUNS_IN[content.variant], content.folded, optional)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,96 @@
+"""Colours of aligned good parts: the range of what they show at each place and around it, and how far a part leaves it.
+
+A colour is brightness, red less green, and blue less both (opponent colours; Ohta et al., 1980): a lead without solder
+is no brighter than others, and no good one is red. How far parts leave the range of others says what each of the three
+is worth: among good parts of boards of several colours a new one is less strange.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from experts.good_network import smooth
+
+COLOURS = 112
+"""The side of the grid of colours."""
+_STEP = 2.0
+"""The grey levels of a step of a range's ends, which are kept in 8 bits."""
+_LEAST = 0.2
+"""So much of what good parts usually leave the range by is as good as none."""
+
+
+class Colours(nn.Module):
+    """The colours that aligned good parts show.
+
+    `least` and `most` (3, COLOURS, COLOURS) int8 are the ends of their ranges, in steps, and `usual` (3) is by how much
+    others leave them. The numbers of alternates follow each other along the first axis.
+    """
+
+    least: torch.Tensor
+    most: torch.Tensor
+    usual: torch.Tensor
+
+    def __init__(self, alternates: int = 1) -> None:
+        super().__init__()
+        self.alternates = alternates
+        ends = (3 * alternates, COLOURS, COLOURS)
+        self.register_buffer("least", torch.full(ends, -128, dtype=torch.int8))
+        self.register_buffer("most", torch.full(ends, 127, dtype=torch.int8))
+        self.register_buffer("usual", torch.ones(3 * alternates))
+
+    def learn(self, shown: torch.Tensor) -> None:
+        """Take the ranges of good parts of one look, (n, 3, COLOURS, COLOURS)."""
+        least, most = ranges(shown)
+        self.least.copy_(least)
+        self.most.copy_(most)
+        self.usual.copy_(usual_of(outside_of_others(shown)))
+
+    def strange(self, shown: torch.Tensor, alternate: int) -> torch.Tensor:
+        """Return the logarithms (n, COLOURS, COLOURS) of how far parts (n, 3, ...) leave the ranges of an alternate."""
+        least, most, usual = (one.chunk(self.alternates)[alternate] for one in (self.least, self.most, self.usual))
+        left = torch.maximum(least.float() - shown, shown - most.float()).clamp_min(0)
+        return colour_logarithms(left, usual.float())
+
+
+def colours(images: torch.Tensor) -> torch.Tensor:
+    """Return the colours (n, 3, COLOURS, COLOURS) of images (n, 3, S, S) uint8 RGB, in steps."""
+    red, green, blue = smooth(functional.adaptive_avg_pool2d(images.float(), COLOURS)).unbind(dim=1)
+    brightness = (red + green + blue) / 3 - 128
+    return torch.stack((brightness, red - green, blue - (red + green) / 2), dim=1) / _STEP
+
+
+def ranges(shown: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return least and most int8 (3, COLOURS, COLOURS) of what parts (n, 3, ...) show at a place and next to it."""
+    least, most = _around(shown)
+    return _kept(least.amin(dim=0)), _kept(most.amax(dim=0))
+
+
+def outside_of_others(shown: torch.Tensor) -> torch.Tensor:
+    """Return by how much the colours (n, 3, ...) of each part leave the range of the others, (n, 3, ...)."""
+    least, most = _around(shown)
+    lowest, highest = least.topk(2, dim=0, largest=False).values, most.topk(2, dim=0).values
+    others = (
+        torch.where(least == lowest[0], lowest[1], lowest[0]),
+        torch.where(most == highest[0], highest[1], highest[0]),
+    )
+    return torch.maximum(_kept(others[0]).float() - shown, shown - _kept(others[1]).float()).clamp_min(0)
+
+
+def usual_of(left: torch.Tensor) -> torch.Tensor:
+    """Return by how much good parts usually leave the range of others in each colour, (3), of (n, 3, ...)."""
+    return (left.flatten(2).amax(dim=2) + 1).log().mean(dim=0).exp()
+
+
+def colour_logarithms(left: torch.Tensor, usual: torch.Tensor) -> torch.Tensor:
+    """Return the logarithms (n, ...) of how far parts leave a range, (n, 3, ...), measured by what is usual, (3)."""
+    return ((left / usual[:, None, None]).square().sum(dim=1).sqrt() + _LEAST).log()
+
+
+def _around(shown: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return -functional.max_pool2d(-shown, 3, 1, 1), functional.max_pool2d(shown, 3, 1, 1)
+
+
+def _kept(ends: torch.Tensor) -> torch.Tensor:
+    return ends.round().clamp(-128, 127).to(torch.int8)
