@@ -107,7 +107,8 @@ lock: ## write the versions that are installed into requirements.lock; those in 
 bounds: ## the tests of `make test` with the lowest versions that pyproject.toml allows (PYTHON=python3.11)
 	@$(PYTHON) -m venv build/bounds
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	@$(BIN)/uv pip install --quiet --python $(BIN)/python --resolution lowest-direct --requirements pyproject.toml --extra dev
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --resolution lowest-direct --requirements pyproject.toml --extra dev \
+	    "$$(sed -n 's/^requires = \["\(.*\)"\]/\1/p' pyproject.toml)"
 	@$(BIN)/python -m pip install --quiet --no-deps "$$(grep ^rapidocr= requirements.lock)"
 	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	$(call passes,not slow and not gpu and not stress)
