@@ -6,7 +6,7 @@ import queue
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,6 @@ from coe.results.summary import RunFigures
 if TYPE_CHECKING:
     from coe.board.completeness import Expected
     from coe.cli.arriving_source import ArrivingSource
-    from coe.inspector.inspector import Picture
     from coe.inspector.line import Line
     from coe.inspector.line_options import LineOptions
 
@@ -171,7 +170,7 @@ class WatchRun(InspectionRun):
                 if isinstance(fed, Result):
                     self._answers.put((name, fed))
                 else:
-                    _submit(line, fed).add_done_callback(partial(self._answered_by_line, name))
+                    line.submit_picture(fed).add_done_callback(partial(self._answered_by_line, name))
         except LineClosed:
             self._stop()
 
@@ -287,11 +286,6 @@ class WatchRun(InspectionRun):
             raise KeyboardInterrupt
         self._ending = True
         self._say("ending after the pictures that are on the line (press Ctrl-C again to stop at once)")
-
-
-def _submit(line: Line, picture: Picture) -> Future[Result]:
-    given = {of.name: getattr(picture, of.name) for of in fields(picture)}
-    return line.submit(**given)
 
 
 def _sentence(board: ClosedBoard) -> str:

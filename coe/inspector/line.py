@@ -180,6 +180,10 @@ class Line:
         have to wait for room on a thread of the line, for example in a callback.
         """
         picture = Picture(image, component, serial, refdes, name, order, within_s, reference, board, bits)
+        return self.submit_picture(picture)
+
+    def submit_picture(self, picture: Picture) -> Future[Result]:
+        """Take in a picture as `submit` does."""
         return self._submit(self._taken(picture), wait=self._blocking)
 
     def inspect(  # noqa: PLR0913 - the fields of a Picture

@@ -11,6 +11,7 @@ from typing import TypeVar
 import numpy as np
 from rich.table import Table
 
+from coe.cli.console import table_of
 from coe.config import format_bytes
 from coe.results.metrics import Metrics
 from coe.scheduler.events import Command, Event, Reply
@@ -166,10 +167,8 @@ def to_json(rows: Sequence[Row]) -> str:
 
 def figures_table(columns: Mapping[str, Callable[[T], str]], rows: Sequence[T], *, words: Collection[str]) -> Table:
     """Return a table with a column for each figure, but those that are empty in all rows; `words` stand on the left."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
     shown = {name: cell for name, cell in columns.items() if any(map(cell, rows))}
-    for name in shown:
-        table.add_column(name, justify="left" if name in words else "right")
+    table = table_of(*shown, left=words)
     for row in rows:
         table.add_row(*(cell(row) for cell in shown.values()))
     return table
@@ -186,10 +185,8 @@ def to_table(rows: Sequence[Row], *, upright: bool = False) -> Table:
     lines = [list(columns), *([cell(entry) for cell in columns.values()] for entry in rows)]
     if upright:
         lines = [list(line) for line in zip(*lines, strict=True)]
-    words = [True] + [False] * len(rows) if upright else [name in _WORDS for name in columns]
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
-    for name, word in zip(lines[0], words, strict=True):
-        table.add_column(name, justify="left" if word else "right")
+    table = table_of(*lines[0], left=lines[0][:1] if upright else _WORDS)
+    table.title, table.title_justify = title, "left"
     for line in lines[1:]:
         table.add_row(*line)
     return table

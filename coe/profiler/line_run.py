@@ -114,17 +114,7 @@ def _submit(line: Line, pictures: Sequence[Picture], images_per_s: float | None,
         if images_per_s is not None:
             # By the clock, not by pauses: a picture that is late once does not make all that follow late.
             time.sleep(max(0.0, began + index / images_per_s - time.perf_counter()))
-        future = line.submit(
-            picture.image,
-            picture.component,
-            serial=picture.serial,
-            refdes=picture.refdes,
-            name=picture.name,
-            order=picture.order,
-            within_s=picture.within_s,
-            reference=picture.reference,
-        )
-        future.add_done_callback(lambda _: tick())
+        line.submit_picture(picture).add_done_callback(lambda _: tick())
 
 
 def _load_libraries(board: Rules, allowed: Sequence[str]) -> None:

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from coe import config
 from coe.cli.common import err, out, wide
+from coe.cli.console import table_of
 from coe.cli.tool_options import STANDARD_OUTPUT, WORK, JsonOption, WorkOption, check_json, words_of, write_json
 from coe.errors import ConfigError
 from coe.inspector.precision import MODES
@@ -65,10 +66,9 @@ def _sized(word: str) -> tuple[str, int]:
 
 
 def _table(rows: Sequence[ResidentTimes]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
     headings = ("kind", "input", "precision", "runs", "batch", "line", "device", "bare", "device/bare")
-    for number, heading in enumerate((*headings, "images/s", "x fp32", "x half", "wall", "again")):
-        table.add_column(heading, justify="left" if number in (0, 2, 3) else "right")
+    more = ("images/s", "x fp32", "x half", "wall", "again")
+    table = table_of(*headings, *more, left=("kind", "precision", "runs"))
     for row in rows:
         table.add_row(
             row.kind,

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from coe import config
 from coe.cli.common import err, out, wide
+from coe.cli.console import table_of
 from coe.cli.tool_options import STANDARD_OUTPUT, WORK, JsonOption, WorkOption, check_json, words_of, write_json
 from coe.errors import ConfigError, did_you_mean
 from coe.lab.cli.bench_out import choices
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 
 REPEATS, EXPERTS = 7, 40
+_WORDS = ("kind", "variant")
+"""The columns of words, on the left."""
 
 
 def switch(  # noqa: PLR0913
@@ -117,16 +120,21 @@ def _show(table: Table, figures: Sequence[DataclassInstance], json_to: str | Non
     write_json(json.dumps(rows, indent=2) + "\n", json_to)
 
 
-def _empty_table(*headings: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for number, heading in enumerate(headings):
-        table.add_column(heading, justify="left" if number < 2 else "right")
-    return table
-
-
 def _table(switches: Sequence[Switch]) -> Table:
-    table = _empty_table(
-        "kind", "variant", "bytes", "cold", "x", "warm", "x", "x cpu", "memory to ready", "x", "eager", "/ warm"
+    table = table_of(
+        "kind",
+        "variant",
+        "bytes",
+        "cold",
+        "x",
+        "warm",
+        "x",
+        "x cpu",
+        "memory to ready",
+        "x",
+        "eager",
+        "/ warm",
+        left=_WORDS,
     )
     for switch in switches:
         table.add_row(
@@ -153,7 +161,7 @@ def _compared(took_s: float | None, least_s: float | None, size: int) -> tuple[s
 def _gpu_table(switches: Sequence[GpuSwitch]) -> Table:
     sizes = list(switches[0].batch_s)
     batches = [heading for images in sizes for heading in (f"another x{images}", "x")]
-    table = _empty_table(
+    table = table_of(
         "kind",
         "variant",
         "bytes",
@@ -164,6 +172,7 @@ def _gpu_table(switches: Sequence[GpuSwitch]) -> Table:
         "host to ready",
         "x",
         *batches,
+        left=_WORDS,
     )
     for switch in switches:
         switched = [(switch.switched_s[images], switch.batch_s[images]) for images in sizes]
@@ -184,7 +193,7 @@ def _gpu_table(switches: Sequence[GpuSwitch]) -> Table:
 
 def _cycles_table(turns: Sequence[Cycles]) -> Table:
     on_gpu = ("reserved at first", "at the end", "at most", "budget") if turns[0].device else ()
-    table = _empty_table("kind", "variant", "experts", "cycles", "memory a cycle", "descriptors", *on_gpu)
+    table = table_of("kind", "variant", "experts", "cycles", "memory a cycle", "descriptors", *on_gpu, left=_WORDS)
     for turn in turns:
         counts = (f"{turn.experts:,}", f"{turn.cycles:,}", f"{turn.rss_slope_bytes / 1e3:+.2f} KB")
         reserved = map(config.format_bytes, astuple(turn.device)) if turn.device else ()
