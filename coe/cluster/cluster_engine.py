@@ -81,27 +81,14 @@ class ClusterEngine(LineEngine[HeadInput, Job]):
 
     # What a line calls
 
-    def submit(
-        self,
-        request: Request,
-        source: ImageSource,
-        *,
-        refused: Failure | None = None,
-    ) -> Pending:
-        """Take in an image; the future's result is its one reply.
+    def _new_job(self, request: Request, source: ImageSource) -> Job:
+        return Job(request, Pending(self.line_threads))
 
-        With `refused` that reply is this failure, and the image is not looked at. The files of the image are read now.
-        """
-        job = Job(request, Pending(self.line_threads))
-        self._jobs[request.id] = job
-        try:
-            image = CarriedImage(source, request.rule)
-            refused = STOPPED if refused is None and self._stopped else refused
-            self._queue.put(ImageArrived(request, refused or self._share(image)))
-        except BaseException:  # an interrupt, perhaps: an image that nothing answers would keep the line from ending
-            self._jobs.pop(request.id, None)
-            raise
-        return job.future
+    def _take_in(self, job: Job, source: ImageSource, refused: Failure | None) -> None:
+        """Read the files of the image now, and share it."""
+        image = CarriedImage(source, job.request.rule)
+        refused = STOPPED if refused is None and self._stopped else refused
+        self._queue.put(ImageArrived(job.request, refused or self._share(image)))
 
     def _share(self, image: CarriedImage) -> object | Failure:
         try:

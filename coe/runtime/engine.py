@@ -128,25 +128,11 @@ class Engine(LineEngine[Event | _Crash, ImageJob]):
     def __repr__(self) -> str:
         return repr(self.controller)
 
-    def submit(
-        self,
-        request: Request,
-        source: ImageSource,
-        *,
-        refused: Failure | None = None,
-    ) -> Pending:
-        """Take in an image; the future's result is its one reply.
+    def _new_job(self, request: Request, source: ImageSource) -> ImageJob:
+        return ImageJob(request, Pending(self.line_threads), ImageInputs(source))
 
-        With `refused` that reply is this failure, and the image is not looked at.
-        """
-        job = ImageJob(request, Pending(self.line_threads), ImageInputs(source))
-        self._jobs[request.id] = job
-        try:
-            self._inputs.workers.put(lambda: self._receive(job, refused))
-        except BaseException:  # an interrupt, perhaps: an image that nothing answers would keep the line from ending
-            self._jobs.pop(request.id, None)
-            raise
-        return job.future
+    def _take_in(self, job: ImageJob, source: ImageSource, refused: Failure | None) -> None:
+        self._inputs.workers.put(lambda: self._receive(job, refused))
 
     @property
     def tell(self) -> Callable[[RulesChanged], None]:

@@ -165,18 +165,25 @@ class LineEngine(ABC, Generic[E, J]):
         self._has_initial = self._stopped = False
         self._began = time.monotonic()
 
-    @abstractmethod
-    def submit(
-        self,
-        request: Request,
-        source: ImageSource,
-        *,
-        refused: Failure | None = None,
-    ) -> Pending:
+    def submit(self, request: Request, source: ImageSource, *, refused: Failure | None = None) -> Pending:
         """Take in an image; the future's result is its one reply.
 
         With `refused` that reply is this failure, and the image is not looked at.
         """
+        job = self._jobs[request.id] = self._new_job(request, source)
+        try:
+            self._take_in(job, source, refused)
+        except BaseException:  # an interrupt, perhaps: an image that nothing answers would keep the line from ending
+            self._jobs.pop(request.id, None)
+            raise
+        return job.future
+
+    @abstractmethod
+    def _new_job(self, request: Request, source: ImageSource) -> J: ...
+
+    @abstractmethod
+    def _take_in(self, job: J, source: ImageSource, refused: Failure | None) -> None:
+        """Let what happens to an image come through the queue, on the caller's thread."""
 
     @abstractmethod
     def metrics(self) -> Metrics:
