@@ -114,7 +114,10 @@ def patches(maps: Sequence[torch.Tensor], grid: int) -> torch.Tensor:
 
 def _on_grid(one: torch.Tensor, grid: int) -> torch.Tensor:
     smooth = functional.avg_pool2d(one, 3, stride=1, padding=1, count_include_pad=False)
-    if smooth.shape[-1] > grid:
+    side = int(smooth.shape[-1])
+    if side > grid and side % grid == 0:
+        return functional.avg_pool2d(smooth, side // grid)  # the same, and ONNX has it
+    if side > grid:
         return functional.adaptive_avg_pool2d(smooth, grid)
     return functional.interpolate(smooth, size=(grid, grid), mode="bilinear", align_corners=False)
 

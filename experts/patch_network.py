@@ -202,5 +202,5 @@ def logarithms(squares: torch.Tensor) -> torch.Tensor:
 def picture_logarithm(squares: torch.Tensor) -> torch.Tensor:
     """Return the logarithm (n) of the mean distance of the worst places, of squared distances (n, G, G)."""
     flat = squares.flatten(1)
-    worst = flat.topk(max(1, round(WORST * flat.shape[1])), dim=1).values
+    worst = flat.topk(max(1, round(WORST * int(flat.shape[1]))), dim=1).values
     return worst.clamp_min(_LEAST**2).sqrt().mean(dim=1).log()

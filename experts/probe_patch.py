@@ -44,7 +44,8 @@ class ProbePatch(Probe):
     def both(self, module: torch.nn.Module, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return pooled features (n, d - 1) of the last three stages, and patches (n, G, G, channels) of the first."""
         maps = self.maps(module, images)
-        return pooled(maps[1:]).float(), features(maps[:-1], images.shape[-1] // CELL)
+        grid = int(images.shape[-1]) // CELL  # a number for the exporter of `int8` too, which traces shapes
+        return pooled(maps[1:]).float(), features(maps[:-1], grid)
 
     def train(self, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
         """Learn from a labelled folder; see `experts.probe_train` and `experts.probe_patch_train`."""

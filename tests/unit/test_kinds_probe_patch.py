@@ -13,6 +13,7 @@ from PIL import Image
 
 from coe.core import Expert, Finding
 from coe.errors import ConfigError
+from coe.prepare import int8
 from coe.store.kinds import Trained, TrainingPlan
 from experts import probe_patch_train
 from experts.probe_patch import probe_patch
@@ -102,3 +103,10 @@ def test_what_cannot_be_learned_is_refused_in_a_sentence(backbone: Path, tmp_pat
         learn(data, backbone, replace(EXPERT, reject=frozenset({"bad", "ok"})))
     with pytest.raises(ConfigError, match="multiple of 8"):
         probe_patch.skeleton(replace(EXPERT, input_size=100))
+
+
+def test_it_can_be_exported_for_int8(trained: Trained) -> None:
+    module = probe_patch.skeleton(EXPERT)
+    module.load_state_dict(trained.state)
+    pictures = [probe_patch.preprocess(draw(seed), EXPERT).pixels for draw, seed in ((good, 40), (blotted, 140))]
+    int8.export(probe_patch, EXPERT, module, pictures)  # which proves that the model says what torch says
