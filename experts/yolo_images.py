@@ -100,6 +100,8 @@ def images_of(root: Path, entry: Any, source: Path) -> list[Path]:
     images: list[Path] = []
     for part in entry if isinstance(entry, list) else [entry]:
         place = root / str(part)
+        if not place.exists() and str(part).startswith("../"):  # Roboflow counts from the folder of a part
+            place = root / str(part).removeprefix("../")
         if place.is_dir():
             files = [entry.path for entry in walk(place) if entry.kind is EntryKind.FILE]
             images += sorted(path for path in files if path.suffix.lower() in EXTENSIONS)

@@ -20,7 +20,7 @@ from coe.errors import ConfigError
 from coe.rates import Rate
 from coe.runtime.processor import trainer_threads
 from coe.store.kinds import Progress, Trained, TrainingPlan
-from experts import quiet_ultralytics, yolo_images
+from experts import quiet_ultralytics, yolo_images, yolo_labels
 from experts.classifier_train import pace
 from experts.proof import unproven_objects
 from experts.taken import TakenPictures
@@ -43,11 +43,13 @@ def train(expert: Expert, plan: TrainingPlan, progress: Progress, settings: dict
         raise ConfigError(f"expert '{expert.id}': 'amp' is no setting here; plan it with 'bf16'")
     quiet_ultralytics.prepare(plan.work / "ultralytics")
     data, taken = read_data_set(plan, expert)
-    trainer = _trainer_class()(expert, plan, data, progress, settings)
+    trainer_class = _trainer_class()
+    bare = yolo_labels.check([picture.path for picture in taken.pictures], len(expert.labels), plan.data)
+    trainer = trainer_class(expert, plan, data, progress, settings)
     trainer.train()
     if trainer.kept is None:
         raise ConfigError(f"training '{expert.id}' kept no epoch; is '{plan.data}' empty?")
-    remarks = tuple(taken.identical())
+    remarks = (*bare, *taken.identical())
     return Trained(
         trainer.kept,
         expert.labels,

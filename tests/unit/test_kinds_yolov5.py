@@ -173,6 +173,30 @@ def test_a_data_set_that_does_not_fit_is_told(tmp_path, text, words):
         read_data_set(plan(data, tmp_path / "w"), JOINT)
 
 
+def test_files_of_labels_that_would_be_passed_over_are_refused_at_once(tmp_path):
+    data = data_set(tmp_path / "d")
+    wrong = {"1": "2 0.5 0.5 0.1 0.1", "3": "0 32 32 8 8", "4": "0,0.5,0.5,0.1,0.1", "5": "joint 0.5 0.5 0.1 0.1"}
+    for name, line in wrong.items():
+        (tmp_path / "d" / "labels" / "val" / f"{name}.txt").write_text(line)
+    with pytest.raises(ConfigError) as refused:
+        KIND.train(JOINT, plan(data, tmp_path / "w"), lambda *words: None)
+    assert [f"{name}.txt" in str(refused.value) for name in "012345"] == [False, True, False, True, True, True]
+
+
+def test_images_without_a_file_of_labels_are_told(tmp_path):
+    data = data_set(tmp_path / "d", images=3)
+    (tmp_path / "d" / "labels" / "train" / "1.txt").unlink()
+    trained = KIND.train(JOINT, plan(data, tmp_path / "w"), lambda *words: None)
+    assert [("1.png" in one, "0.png" in one) for one in trained.remarks] == [(True, False)]
+
+
+def test_folders_as_roboflow_names_them_are_found(tmp_path):
+    data_set(tmp_path / "d", images=3)
+    data = tmp_path / "d" / "data.yaml"
+    data.write_text("train: ../images/train\nval: ../images/val\nnc: 2\nnames: [joint, bridge]\n")
+    assert [len(images) for _, images in yolo_images.read(JOINT, plan(data, tmp_path / "w")).parts()] == [3, 0, 3]
+
+
 def test_an_image_that_lost_a_part_is_named_and_not_learned_from(tmp_path):
     data = data_set(tmp_path / "d")
     path = tmp_path / "d" / "images" / "train" / "6.jpg"
