@@ -35,20 +35,21 @@ if TYPE_CHECKING:
     from coe.calibrate.thresholds import ThresholdPoint
     from coe.calibrate.verified import VerifiedPicture
 
+VerifiedOption = Annotated[
+    Path,
+    typer.Option(
+        "--images",
+        help="Verified pictures: photographs <component>/<label>/<picture>, where a label may be good or bad, or a "
+        "folder <expert>/<label>/<picture>, or a table with the columns path, expert and label (and reference).",
+    ),
+]
 _AROUND = 20
 """So many thresholds on each side of the chosen one are shown."""
 
 
 def calibrate(  # noqa: PLR0913
     board: Annotated[str, typer.Argument(help="Board: a name or a YAML file of routing rules.")],
-    images_at: Annotated[
-        Path,
-        typer.Option(
-            "--images",
-            help="Verified pictures: photographs <component>/<label>/<picture>, where a label may be good or bad, or a "
-            "folder <expert>/<label>/<picture>, or a table with the columns path, expert and label (and reference).",
-        ),
-    ],
+    images_at: VerifiedOption,
     escapes: Annotated[
         float | None, typer.Option(min=0, max=1, help="The share of bad parts that may pass, as 0.01.")
     ] = None,

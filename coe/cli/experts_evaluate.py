@@ -13,7 +13,7 @@ from rich.table import Table
 from coe.board import rules
 from coe.cli.common import Exit, complain, out, wide
 from coe.cli.console import table_of
-from coe.cli.experts_calibrate import check_pictures, rates_text
+from coe.cli.experts_calibrate import VerifiedOption, check_pictures, rates_text
 from coe.cli.options import AllowKindOption, StoreOption
 from coe.core import Failure, FailureKind, Request, Result
 from coe.errors import CoeError, ConfigError
@@ -35,14 +35,7 @@ _NAMED = 20
 
 def evaluate(
     board: Annotated[str, typer.Argument(help="Board: a name or a YAML file of routing rules.")],
-    images_at: Annotated[
-        Path,
-        typer.Option(
-            "--images",
-            help="Verified pictures: photographs <component>/<label>/<picture>, where a label may be good or bad, or a "
-            "folder <expert>/<label>/<picture>, or a table with the columns path, expert and label (and reference).",
-        ),
-    ],
+    images_at: VerifiedOption,
     report: Annotated[
         Path | None, typer.Option(help="Write a page (HTML) with the rates and the wrong pictures.")
     ] = None,
