@@ -95,14 +95,14 @@ class NoLocks(OSError):
 
 
 class FolderLock:
-    """The lock of a folder: no other process or thread holds it at the same time.
+    """The lock of a folder, or of one file: no other process or thread holds it at the same time.
 
     The lock ends with the process that holds it, whatever ends that process. `release` also removes the lock file. A
     process that is killed leaves the file behind, and the file alone locks nothing.
     """
 
-    def __init__(self, folder: Path, number: int) -> None:
-        self._path, self._number = folder / LOCK, number
+    def __init__(self, path: Path, number: int) -> None:
+        self._path, self._number = path, number
 
     @classmethod
     def take(cls, folder: Path, *, wait: bool) -> FolderLock | None:
@@ -111,7 +111,11 @@ class FolderLock:
         If the folder is replaced during the call, the lock is on the new folder. Raises OSError, and NoLocks if the
         file system has no locks.
         """
-        path = folder / LOCK
+        return cls.take_file(folder / LOCK, wait=wait)
+
+    @classmethod
+    def take_file(cls, path: Path, *, wait: bool) -> FolderLock | None:
+        """Do what `take` does, with the path of the lock file itself."""
         while True:
             number = os.open(path, os.O_RDWR | os.O_CREAT | system.OPEN_FLAGS, 0o644)
             try:
@@ -121,7 +125,7 @@ class FolderLock:
                 # The previous holder may have removed the file that we opened.
                 with suppress(FileNotFoundError):
                     if os.path.samestat(os.fstat(number), path.stat()):
-                        return cls(folder, number)
+                        return cls(path, number)
             except BaseException:
                 os.close(number)
                 raise

@@ -16,40 +16,40 @@ from coe.serve.supervisor import Supervisor
 
 
 @pytest.fixture
-def other(postgresql_database: Database) -> Iterator[Database]:
+def other(database: Database) -> Iterator[Database]:
     """The same database, as another service has opened it."""
-    database = open_database(url_of(postgresql_database))
-    yield database
-    database.close()
+    opened = open_database(url_of(database))
+    yield opened
+    opened.close()
 
 
 def url_of(database: Database) -> str:
     return database.url.render_as_string(hide_password=False)
 
 
-@pytest.mark.slow
 def test_one_service_alone_works_with_a_database(
-    postgresql_database: Database, other: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    database: Database, other: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    claim = Claim(other)
+    claim, later = Claim(other), Claim(database)
     assert claim.hold()
     assert claim.hold()
+    assert not later.hold()
     monkeypatch.setattr(supervisor, "CLAIM_AT_START_S", 0.0)
     config = tmp_path / "serve.yaml"
     config.write_text(f"station: test\nlisten: {{port: 0}}\ndatabase: {json.dumps(url_of(other))}\n", encoding="utf-8")
     with pytest.raises(ConfigError, match="another service works with it"):
         Supervisor(config).run()
     claim.release()
-    later = Claim(postgresql_database)
     assert later.hold()
     later.release()
 
 
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
 @pytest.mark.slow
 def test_a_claim_that_the_server_has_forgotten_is_taken_again_unless_another_service_was_first(
-    postgresql_database: Database, other: Database
+    database: Database, other: Database
 ) -> None:
-    claim, later = Claim(postgresql_database), Claim(other)
+    claim, later = Claim(database), Claim(other)
     forget = text("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'")
     assert claim.hold()
     with other.writing() as connection:

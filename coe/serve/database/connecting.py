@@ -1,7 +1,7 @@
 """Opening a database, and claiming it for one service. Every transaction of the service begins here.
 
-The embedded database lies in the folder of its service, which is locked; a PostgreSQL server is reached from anywhere.
-Its lock belongs to a session, so the service keeps a connection open for it, and it ends with the service.
+The embedded database has a lock file beside it: another service may name it as its `database`. The lock of a PostgreSQL
+server belongs to a session, so the service keeps a connection open for it. Both end with the service.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, func, make
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from coe.errors import ConfigError
-from coe.serve.database.database_errors import DatabaseError, translated
+from coe.files import LOCK, FolderLock
+from coe.serve.database.database_errors import DatabaseError, DatabaseErrorKind, translated
 
 BUSY_S = 5.0
 """How long a transaction waits for another writer before it raises DatabaseError."""
@@ -195,6 +196,7 @@ class Claim:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._session: Connection | None = None
+        self._file: FolderLock | None = None
 
     def hold(self) -> bool:
         """Take the claim, or make sure that it is still held; False if another service holds it.
@@ -202,7 +204,7 @@ class Claim:
         A server that was restarted has forgotten the claim, which is then taken again. Raises DatabaseError.
         """
         if self._database.is_sqlite:
-            return True
+            return self._holds_file()
         if self._session is not None:
             try:
                 with translated():
@@ -219,8 +221,20 @@ class Claim:
         self.release()
         return False
 
+    def _holds_file(self) -> bool:
+        path = Path(f"{Path(self._database.url.database or '').resolve()}{LOCK}")
+        try:
+            self._file = self._file or FolderLock.take_file(path, wait=False)
+        except OSError as error:
+            message = f"{path} cannot be locked: {error.strerror}; give the service the right to"
+            raise DatabaseError(DatabaseErrorKind.LOST, message) from None
+        return self._file is not None
+
     def release(self) -> None:
         """Let another service take the claim."""
+        if self._file is not None:
+            self._file.release()
+            self._file = None
         session, self._session = self._session, None
         if session is not None:
             with suppress(DatabaseError), translated():
