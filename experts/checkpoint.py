@@ -16,7 +16,7 @@ from coe.errors import StoreError
 from coe.store import torch_file
 from coe.store.kinds import Foreign, Layer
 from experts.stand_ins import Arguments, NetworkPart, stand_ins
-from experts.stated_facts import stated_labels, stated_normalization
+from experts.stated_facts import mean_alone, stated_labels, stated_normalization, takes_blue_first
 from experts.ultralytics_facts import labels_of
 
 _USUAL = ("state_dict", "model_state_dict", "model", "net")
@@ -133,7 +133,8 @@ def _walked(content: Any, keys: tuple[str, ...], seen: set[int]) -> Iterator[_We
 def _arguments(content: Any) -> dict[str, Any]:
     """Return the arguments of a training that lie beside its weights, plain ones alone; empty if there are none.
 
-    `arch` is the name of the network, which scripts keep beside them; `mean` and `std` may stand anywhere.
+    `arch` is the name of the network, which scripts keep beside them; `mean` and `std` may stand anywhere. `mean_alone`
+    says that no deviation stands beside a mean, and `bgr` that a configuration leaves the order of OpenCV's colours.
     """
     if not isinstance(content, dict):
         return {}
@@ -142,7 +143,9 @@ def _arguments(content: Any) -> dict[str, Any]:
     named: dict[str, Any] = {"arch": content["arch"]} if isinstance(content.get("arch"), str) else {}
     plain = {name: value for name, value in arguments.items() if isinstance(name, str) and _is_plain(value)}
     if (seen := stated_normalization(content)) is not None:
-        named |= dict(zip(("mean", "std"), seen, strict=True))
+        named |= dict(zip(("mean", "std"), seen, strict=True)) | {"bgr": takes_blue_first(content)}
+    elif mean_alone({**content, **arguments}, deep=False):
+        named |= {"mean_alone": True}
     return plain | named
 
 

@@ -80,7 +80,10 @@ class ResNet(ModuleKind):
             seen = Preprocessing.model_validate({**dict(self.preprocessing), **said.preprocessing})
         except ValidationError as error:
             raise StoreError(f"{path}: its arguments of the training make no sense ({first_line(error)})") from error
-        return replace(foreign, input_size=said.input_size, preprocessing=seen, stated=frozenset(said.preprocessing))
+        stated, unsaid = frozenset(said.preprocessing), dict[str, str]()
+        if "mean" not in stated and foreign.arguments.get("mean_alone") is True:
+            unsaid["mean"] = "the file names a mean, and no deviation beside it; say with --normalize what it takes"
+        return replace(foreign, input_size=said.input_size, preprocessing=seen, stated=stated, unsaid=unsaid)
 
     def convert(self, state: dict[str, torch.Tensor], expert: Expert) -> dict[str, torch.Tensor]:
         """Map a torchvision state dict, with or without the `module.` of a parallel training, to our names.

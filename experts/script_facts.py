@@ -28,7 +28,8 @@ def said(arguments: Mapping[str, Any]) -> ScriptFacts:
     """Read the arguments that a checkpoint keeps; those of other scripts say nothing."""
     fields: dict[str, Any] = {}
     if _is_colour(mean := arguments.get("mean")) and _is_colour(std := arguments.get("std")) and min(std) > 0:
-        fields |= {"mean": tuple(mean), "std": tuple(std)} | ({"channels": "bgr"} if blue_first(tuple(mean)) else {})
+        turned = arguments.get("bgr") is True or blue_first(tuple(mean))
+        fields |= {"mean": tuple(mean), "std": tuple(std)} | ({"channels": "bgr"} if turned else {})
     if not {"val_crop_size", "crop_pct"} & arguments.keys():
         return ScriptFacts(fields)
     if (method := arguments.get("interpolation")) in _ANTIALIASED:

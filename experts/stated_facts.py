@@ -24,8 +24,16 @@ _LABELS = re.compile(
 """The keys under which labels stand, with their numbers or in their order."""
 _OPENVINO = "model_info "
 _OPENVINO_KEYS = {"mean_values": "mean", "scale_values": "std"}
+_MEAN = re.compile(
+    r"((img|image|pixel|norm|normali[sz]e|normali[sz]ation|input|dataset|transforms?)_)?means?(_values?)?",
+    re.IGNORECASE,
+)
+"""The keys of a mean of pixels; that of the deviation beside it has `std` in the place of `mean`."""
+_OPENMMLAB = re.compile(r"\bmean=[\[(]([^\])]+)[\])],([^()]*)\bstd=[\[(]([^\])]+)[\])]([^()]*)\)", re.DOTALL)
+"""A normalisation in the text of a configuration of OpenMMLab's programs, and what stands beside it."""
 _MEASURES = re.compile(r"metric|score|result|histor|loss|acc|f1|fold|per_class|box|target", re.IGNORECASE)
 """Keys of measures, whose mean and deviation are none of pixels."""
+_TEXTS = ("cfg", "config")
 _DEEPEST = 6
 _MOST_STEPS = 100
 """Longer lists hold no transforms of pictures."""
@@ -92,8 +100,32 @@ def _entries(metadata: Mapping[str, str]) -> dict[str, Any]:
 
 def names_mean_alone(metadata: Mapping[str, str]) -> bool:
     """Tell whether metadata name a mean of pixels, and no standard deviation beside it."""
-    levels = _levels(_entries(metadata), set(), lists=True)
-    return any(any(_colour(level.get("mean")) or ()) and _colour(level.get("std")) is None for level in levels)
+    return mean_alone(_entries(metadata))
+
+
+def mean_alone(content: Mapping[str, Any], *, deep: bool = True) -> bool:
+    """Tell whether a dict, or if `deep` one in it, names a mean of pixels, and no standard deviation beside it."""
+    own = content if deep else {key: value for key, value in content.items() if not isinstance(value, dict)}
+    return any(any(mean) and std is None for mean, std in _pairs(own))
+
+
+def _pairs(content: Any) -> Iterator[tuple[Colour, Colour | None]]:
+    """Yield each mean in nested dicts, and in texts of OpenMMLab's configurations, with the deviation beside it."""
+    for level in _levels(content, set(), lists=True):
+        for key, value in level.items():
+            if isinstance(key, str) and _MEAN.fullmatch(key) and (mean := _colour(value)) is not None:
+                yield mean, _colour(level.get(re.sub("mean", "std", key, flags=re.IGNORECASE)))
+            elif key in _TEXTS and isinstance(value, str):
+                for text in _OPENMMLAB.findall(re.sub(r"\s*([=,])\s*", r"\1", value)):
+                    if (mean := _colour(_read(f"[{text[0]}]"))) is not None:
+                        yield mean, _colour(_read(f"[{text[2]}]"))
+
+
+def takes_blue_first(content: Any) -> bool:
+    """Tell whether a text of OpenMMLab's configurations says that the colours of OpenCV stay as they are."""
+    texts = [value for level in _levels(content, set()) for key, value in level.items() if key in _TEXTS]
+    said = {word for text in texts if isinstance(text, str) for word in re.findall(r"\bto_rgb\s*=\s*(\w+)", text)}
+    return said == {"False"}
 
 
 def stated_normalization(content: Any) -> tuple[Colour, Colour] | None:
@@ -101,13 +133,7 @@ def stated_normalization(content: Any) -> tuple[Colour, Colour] | None:
 
     None if they do not, or if several pairs do.
     """
-    found = {
-        (mean, std)
-        for level in _levels(content, set(), lists=True)
-        if (mean := _colour(level.get("mean"))) is not None
-        and (std := _colour(level.get("std"))) is not None
-        and min(std) > _LEAST_DEVIATION
-    }
+    found = {(mean, std) for mean, std in _pairs(content) if std is not None and min(std) > _LEAST_DEVIATION}
     if len(found) != 1:
         return None
     mean, std = found.pop()

@@ -29,6 +29,8 @@ def other_file(path: Path, start: bytes) -> str | None:
     """Say what a file is, by its first bytes, if no kind can read it, and what to do; None if one may."""
     if start.lstrip()[:5].lower() in (b"<!doc", b"<html"):
         return "a web page, not weights; download the file itself"
+    if start.startswith(b"<?xml") and b"<net " in start:
+        return "a model of OpenVINO; import the ONNX model, or the weights, of which it was made"
     if said := next((said for at, mark, said in _MARKS if start[at : at + len(mark)] == mark), None):
         return said
     return _archive(path) if start.startswith(b"PK\3\4") else None

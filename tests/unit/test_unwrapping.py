@@ -319,12 +319,21 @@ def test_a_normalisation_beside_the_weights_is_what_the_network_sees(
     assert seen.stated == {"mean", "std"}
 
 
+def openmmlab(mean: str, std: str, to_rgb: bool = True) -> str:
+    """The text of a configuration, as MMPretrain keeps it in a checkpoint."""
+    seen = f"dict(\n    mean=[\n        {mean}\n    ],\n    num_classes=2,\n    std=[{std}],\n    to_rgb={to_rgb})"
+    return f"data_preprocessor = {seen}\nmodel = dict(backbone=dict(depth=18), bbox=dict(target_means=[0.0, 0.0, 0.0]))"
+
+
 HALF = ((0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
 EVALUATED = transforms.Compose([transforms.Resize(40), transforms.ToTensor(), transforms.Normalize(*HALF)])
 SEEN: dict[str, Callable[[State], Any]] = {
     "arrays": lambda s: {"state_dict": s, "mean": np.array(HALF[0]), "std": np.array(HALF[1], np.float32)},
     "numbers of NumPy": lambda s: {"state_dict": s, "mean": [np.float64(0.5)] * 3, "std": [np.float32(0.25)] * 3},
     "tensors": lambda s: {"state_dict": s, "mean": torch.tensor(HALF[0]), "std": torch.tensor(HALF[1])},
+    "keys of pictures": lambda s: {"state_dict": s, "image_mean": HALF[0], "image_std": HALF[1]},
+    "keys of a module": lambda s: {"state_dict": s, "hyper_parameters": {"norm_mean": HALF[0], "norm_std": HALF[1]}},
+    "configuration": lambda s: {"state_dict": s, "meta": {"cfg": openmmlab("127.5, 127.5, 127.5", "63.75, " * 3)}},
     "transforms": lambda s: {"state_dict": s, "transform": {"val": EVALUATED}},
     "a normalisation inside": lambda s: (
         under("model.", s)
@@ -365,6 +374,26 @@ def test_means_with_blue_first_are_those_of_a_network_that_takes_blue_first(tmp_
     assert seen.channels == "bgr"
 
 
+@pytest.mark.parametrize("to_rgb", [False, True])
+def test_a_configuration_says_the_order_of_colours(tmp_path: Path, state: State, to_rgb: bool) -> None:
+    text = openmmlab("127.5, 127.5, 127.5", "1.0, 1.0, 1.0", to_rgb)
+    torch.save({"state_dict": state, "meta": {"cfg": text}}, tmp_path / "x.pt")
+    seen = resnet18.read(tmp_path / "x.pt").preprocessing
+    assert seen is not None
+    assert seen.channels == ("rgb" if to_rgb else "bgr")
+
+
+def test_a_mean_without_a_deviation_is_asked_for_where_it_can_be_one_of_pixels(tmp_path: Path, state: State) -> None:
+    for content, asked in (
+        ({"state_dict": state, "mean": HALF[0]}, ["mean"]),
+        ({"state_dict": state, "hyper_parameters": {"pixel_mean": [127.5] * 3}}, ["mean"]),
+        ({"state_dict": state, "args": {"mean": None, "std": None}}, []),
+        ({"state_dict": state, "stats": {"mean": [0.9, 0.8, 0.7]}}, []),
+    ):
+        torch.save(content, tmp_path / "x.pt")
+        assert [*resnet18.read(tmp_path / "x.pt").unsaid] == asked
+
+
 def test_labels_that_are_only_numbers_take_names(tmp_path: Path, state: State) -> None:
     took = brought(tmp_path / "x.pt", {"state_dict": state, "class_to_idx": {"0": 0, "1": 1}})
     assert took.expert.labels == ("ok", "bad")
@@ -377,6 +406,7 @@ def test_a_file_that_is_something_else_says_the_way_out(tmp_path: Path) -> None:
     (tmp_path / "lfs.pt").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
     (tmp_path / "page.pth").write_text("<!DOCTYPE html><html></html>")
     (tmp_path / "keras.pt").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(100))
+    (tmp_path / "openvino.xml").write_text('<?xml version="1.0"?>\n<net name="Model0" version="11"><layers/></net>')
     (tmp_path / "lite.pt").write_bytes(b"\x1c\0\0\0TFL3" + bytes(100))
     (tmp_path / "frozen.pb").write_bytes(b"\n\x12\n\5input" + bytes(100))
     np.savez(tmp_path / "arrays.npz", a=np.ones(3))
@@ -392,6 +422,7 @@ def test_a_file_that_is_something_else_says_the_way_out(tmp_path: Path) -> None:
         ("keras.pt", "ONNX"),
         ("safe.pt", ".safetensors"),
         ("lite.pt", "tf2onnx"),
+        ("openvino.xml", "ONNX model"),
         ("frozen.pb", "torch.save"),
         ("arrays.npz", "torch.save"),
         ("packed.zip", "unpack"),
