@@ -14,7 +14,7 @@ from coe.text_table import TextLine
 _STATED = re.compile(
     r"^[#*\s\"]*(?:u?units?(?:\s+used)?\s*[:=]|(?:x\s*,\s*y|co-?ordinates(?:\s+are)?)\s+in\s)(.*)", re.IGNORECASE
 )
-_IN_NAME = re.compile(rf"[(\[]\s*([\d./]*\s*[a-zµμм]{{2,}}|[\"\u2033])\s*[)\]]$|{UNIT_BEHIND}$", re.IGNORECASE)
+_IN_NAME = re.compile(rf"[(\[]\s*([\d./]*\s*[a-zµμм]{{2,}}|[\"\u2033])\.?\s*[)\]]$|{UNIT_BEHIND}$", re.IGNORECASE)
 
 
 class PlacementUnits:

@@ -19,7 +19,7 @@ from coe.cad.placement_sides import PlacementSides
 from coe.cad.placement_units import PlacementUnits, unit_in_name, unit_remarks
 from coe.cad.program_forms import as_table
 from coe.cad.spaced_row import MIRRORED_TURN
-from coe.cad.vocabulary import COLUMNS, MIRRORS, Vocabulary, plain
+from coe.cad.vocabulary import COLUMNS, MIRRORS, UNIT_WORDS, Vocabulary, plain
 from coe.errors import ConfigError
 from coe.placement.cad_files import DIALECTS
 from coe.placement.placement_file import FARTHEST_MM, FileForm, Placement, PlacementFile, Units
@@ -91,6 +91,8 @@ class _PlacementReader:
             for axis in ("x", "y"):
                 if unit := self._number(row, axis)[1]:
                     self._units.state(unit, f"line {row.number}", row.number)
+            if (word := (row.cells or {}).get("unit", "")).casefold() in UNIT_WORDS:  # else it is one of a symbol
+                self._units.state(word, f"line {row.number}", row.number)
         if "rotation" in header.columns:
             self._expect_plain_turns(parts, header.names[header.columns["rotation"]])
         units, stated_where = self._units.agreed()

@@ -182,6 +182,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "fitted": FITTED,
     "left_out": LEFT_OUT,
     "kind": ("type",),
+    "unit": ("unit", "units", "einheit", "unité", "unidad", "单位", "単位"),
 }
 MIRRORS = {
     **dict.fromkeys(("", "no", "n", "false", "0", "top"), Side.TOP),

@@ -15,6 +15,9 @@ from coe.placement.placement_file import FileForm
 from coe.placement.recipe_spec import MappingSpec
 
 FILES: dict[str, tuple[str, str]] = {
+    "column of units.csv": ("", "Ref,X,Y,Rot,Side,Unit\nR1,12.7,-3.5,90,top,mm\nU2,30,4,315,bottom,mm\n"),
+    "column of units of symbols.csv": ("mm", "Ref,X,Y,Rot,Side,Unit\nR1,12.7,-3.5,90,top,1\nU2,30,4,315,bottom,A\n"),
+    "inches in short.csv": ("", "Ref,X (in.),Y (in.),Rot,Side\nR1,.5,-.137795,90,top\nU2,1.181102,.15748,315,bottom\n"),
     "sprint layout.txt": (
         "",
         "*Pick And Place List\n*Project=a\n*\n*Coordinates in mm, always center of component\n"
@@ -313,6 +316,13 @@ def test_a_number_with_a_space_as_no_other_has_is_asked_about(cells: str, is_ref
     raw = f"Ref,X,Y,Rot,Side\nR1,{cells},0,top\n".encode()
     with pytest.raises(ConfigError, match="two") if is_refused else nullcontext():
         parse_placements(Path("x.csv"), raw, "generic", "um")
+
+
+@pytest.mark.parametrize("unit", ["", "mm"])
+def test_a_column_of_several_units_is_refused(unit: str) -> None:
+    raw = b"Ref,X,Y,Rot,Side,Unit\nR1,10,20,90,top,mm\nR2,1000,2000,90,top,mil\n"
+    with pytest.raises(ConfigError, match="'mil'"):
+        parse_placements(Path("x.csv"), raw, "generic", unit)
 
 
 OTHER_FILES = {
