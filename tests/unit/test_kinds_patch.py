@@ -465,14 +465,15 @@ def test_experts_with_colours_and_without_take_turns_on_one_line(
 
 
 def test_what_was_exported_comes_back_with_its_looks_unless_it_needs_its_reference(call: Call, tmp_path: Path) -> None:
-    state, store = patch.skeleton(replace(EXPERT, alternates=2)).state_dict(), Store(tmp_path / "store")
+    whole, store = patch.skeleton(replace(EXPERT, alternates=2)).state_dict(), Store(tmp_path / "store")
+    state = {name: one for name, one in whole.items() if not name.startswith("optional.")}
     learning.put(store, EXPERT, Trained(state, EXPERT.labels, {}, looks=2), None, "made up")
     file = tmp_path / "eye.safetensors"
     assert call("export", EXPERT.weights, file, "--store", store.root, command=experts_command).status == 0
     back = ("import", "line7/back", file, "--kind", "patch", "--no-prepare", "--store", store.root)
     assert call(*back, command=experts_command).status == 0
     assert store.manifest("line7/back").looks == 2
-    aligned = Trained(state | {"centre": torch.zeros(6)}, EXPERT.labels, {})
+    aligned = Trained(whole | {"centre": torch.zeros(6)}, EXPERT.labels, {})
     learning.put(store, EXPERT, aligned, None, "made up", reference="one+two")
     assert call("export", EXPERT.weights, file, "--store", store.root, command=experts_command).status == 0
     refused = call(*back, command=experts_command)
