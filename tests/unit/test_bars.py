@@ -134,8 +134,7 @@ def test_draw_writes_both_figures_as_png_with_the_command_at_the_foot(tmp_path: 
     assert throughput([row("samba")], "coe-bench sim --task A1").get_supxlabel() == "coe-bench sim --task A1"
 
 
-@pytest.mark.parametrize("name", ["$x$", "$\\frac{1}{", "a$b", "$$", "\\$x", "$\\undefined$"])
-def test_dollars_in_names_draw_no_formula_and_nothing_but_zeros_can_be_drawn(name: str, tmp_path: Path) -> None:
-    nothing = row(name, name, name, images_per_s=0.0, switches=0, lower_bound_switches=0)
-    for path in draw([nothing], tmp_path, command=f"coe-bench sim --task {name}"):
-        assert path.stat().st_size > 0
+def test_dollars_in_names_draw_no_formula_and_nothing_but_zeros_can_be_drawn(tmp_path: Path) -> None:
+    hard = ["$x$", "$\\frac{1}{", "a$b", "$$", "\\$x", "$\\undefined$"]
+    nothing = [row(name, name, hard[1], images_per_s=0.0, switches=0, lower_bound_switches=0) for name in hard]
+    assert all(path.stat().st_size > 0 for path in draw(nothing, tmp_path, command=" ".join(hard)))

@@ -108,13 +108,13 @@ def test_images_that_are_too_many_together_are_all_late_and_later_ones_are_not()
     book.check()
 
 
-@pytest.mark.parametrize("serials", [1, 40, 4000])
+@pytest.mark.parametrize("serials", [1, 40, 400])
 @pytest.mark.parametrize("within_s", [math.inf, 1.0, 86400.0])
 def test_answered_images_are_forgotten_however_far_ahead_they_were_due(serials: int, within_s: float) -> None:
     book = made(max_wait_s=86400.0)
     waiting = Request(-1, "R", serial="first", due_s=86400.0)
     book.arrived(waiting, 0.0)
-    for number in range(4000):
+    for number in range(400):
         now = 0.01 * number
         image = Request(number, "R", serial=f"S{number % serials}", due_s=now + within_s)
         book.arrived(image, now)
@@ -226,8 +226,8 @@ def test_a_board_that_misses_says_when_it_was_due_though_others_are_due_later() 
     assert [(late.board, late.due_s) for late in book.missed()] == [("S", 10.0)]
 
 
-@pytest.mark.parametrize("apart_s", [0.0, 1e-3], ids=["due together", "each due a moment later"])
-def test_four_thousand_images_of_one_hurried_board_are_not_gone_through_for_each(apart_s: float) -> None:
+@pytest.mark.parametrize("apart_s", [0.0, 4e-3], ids=["due together", "each due a moment later"])
+def test_a_thousand_images_of_one_hurried_board_are_not_gone_through_for_each(apart_s: float) -> None:
     """Counted, not timed: how often the due time of an image is worked out, and how many images looks go through."""
     worked = 0
 
@@ -242,20 +242,20 @@ def test_four_thousand_images_of_one_hurried_board_are_not_gone_through_for_each
         worked += len(dues)
         return min(dues.values())
 
-    count = 4000
+    count = 1000
     book = Counted(1e6, doom)
     requests = [Request(number, "R", serial="S", due_s=20.0 + apart_s * number) for number in range(count)]
     for request in requests:
-        now = 9.0 + 1e-3 * request.id
+        now = 9.0 + 4e-3 * request.id
         book.arrived(request, now)
         list(book.changes(now))
     for request in requests:
-        now = 14.0 + 1e-3 * request.id
+        now = 14.0 + 4e-3 * request.id
         book.replied(request, now)
         list(book.changes(now))
     assert book.missed() == []
     book.check(idle=True)
-    assert worked < 60 * count
+    assert worked < 20 * count
 
 
 STEPS = st.lists(

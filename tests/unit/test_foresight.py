@@ -72,14 +72,6 @@ def test_an_image_changes_its_own_experts_alone() -> None:
     assert line.changed == ["a", "x"]
 
 
-def test_the_next_board_begins_with_a_new_serial() -> None:
-    line = Line("ABBC")
-    line.see("ABBC")
-    line.see("A", serial="S2")
-    assert line.places() == {"a": 8, "b": 5, "c": 7, "x": 8}
-    assert line.foresight.head == 5
-
-
 def test_a_board_that_ends_early_is_passed_over() -> None:
     line = Line("ABBC")
     line.see("AB")
@@ -292,15 +284,3 @@ def test_names_of_parts_without_end_are_not_kept() -> None:
     assert len(order) == 50_000
     order.saw(PlacedPart("B", "image 7.png"))
     assert order.finish()[7].component == "B"
-
-
-def test_an_image_without_a_refdes_says_nothing() -> None:
-    line = Line()
-    for serial in ("S1", "S2", "S3"):
-        line.see("AB", serial)
-        line.see_one("A", "", serial)
-        line.see("C", serial, at=2)
-    known = Line()
-    for serial in ("S1", "S2", "S3"):
-        known.see("ABC", serial)
-    assert line.places() == known.places()

@@ -54,17 +54,6 @@ def test_a_planned_expert_waits_until_the_one_that_leaves_is_gone() -> None:
     assert (pool.reserve("b"), pool.planned()) == (True, [])
 
 
-def test_a_failed_load_and_a_plan_that_was_given_up_leave_nothing_behind() -> None:
-    pool = pool_of()
-    pool.plan("a", 60, Why.DEMAND)
-    assert pool.reserve("a")
-    pool.abandon("a")
-    pool.plan("b", 60, Why.PREFETCH)
-    pool.cancel("b")
-    assert (pool.state("a"), pool.state("b"), pool.reserved_bytes) == (None, None, 0)
-    pool.check(idle=True)
-
-
 def test_experts_leave_room_for_activations_at_all_times() -> None:
     pool = pool_of(a=50)
     assert (pool.missing_bytes(35), pool.missing_bytes(36)) == (0, 1)
@@ -173,17 +162,6 @@ def test_what_an_expert_needs_and_frees_depends_on_who_else_holds_its_body() -> 
     assert (pool.frees("a"), pool.frees("b"), pool.holds(P, "a")) == (10, 15, True)
     assert pool.frees("b", after=["a"]) == 65
     assert pool.frees("b", after=["a"], kept=P) == 15
-
-
-def test_a_body_is_lacking_until_a_load_has_brought_it() -> None:
-    pool = pool_of()
-    for expert in "ab":
-        pool.plan(expert, 10, Why.DEMAND, body=P)
-    assert pool.reserve("a")
-    assert pool.reserve("b")
-    assert (pool.missing_body("a"), pool.missing_body("b"), pool.reserved_bytes) == ("P", "P", 70)
-    pool.commit("b")
-    assert (pool.missing_body("a"), pool.missing_body("b")) == (None, None)
 
 
 def test_a_body_that_no_load_brought_goes_with_the_last_load_that_fails() -> None:
