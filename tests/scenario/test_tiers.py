@@ -14,7 +14,7 @@ from lines import ENGINE, arrive, board, cost, inspect, log_of
 from thorough import THOROUGH
 
 from coe.scheduler.costs import Tier
-from coe.scheduler.events import Evict, Fill, FillFailed, Load, Loaded, LoadFailed, Why
+from coe.scheduler.events import Evict, Fill, Filled, FillFailed, Load, Loaded, LoadFailed
 from coe.scheduler.plan import CacheSpec, ExecutorSpec, Plan, PoolSpec
 from coe.testing import Troubles, VirtualLine
 
@@ -98,18 +98,18 @@ def test_nothing_is_filled_for_a_device_that_is_lost_or_for_a_line_that_has_stop
 
 @pytest.mark.parametrize("strategy", ENGINE)
 def test_no_fill_begins_during_a_load_nor_during_another_fill(strategy):
-    line = line_of(20, strategy, devices=("cuda", "cpu"))
+    line = line_of(60, strategy, devices=("cuda", "cpu"), rules=board(dict.fromkeys("ABCDEFGH", 1)))
     for at in range(12):
-        arrive(line, 0.5 + 0.4 * at, "ABCCBACAB"[at % 9])
+        arrive(line, 0.5 + 1.7 * at, "ABCCBACAB"[at % 9])
     line.run()
-    under_way = 0
+    assert fills_of(line)
+    under_way = 1  # the load with which the line began
     for _, event, commands in line.history:
-        under_way -= type(event).__name__ in ("Loaded", "LoadFailed", "Filled", "FillFailed")
+        under_way -= isinstance(event, (Loaded, LoadFailed, Filled, FillFailed))
         for command in commands:
-            if isinstance(command, Fill):
-                assert under_way == 0
-            under_way += isinstance(command, Fill) or (isinstance(command, Load) and command.why is not Why.INITIAL)
-        under_way = max(0, under_way)
+            assert not (isinstance(command, Fill) and under_way)
+            under_way += isinstance(command, (Load, Fill))
+    assert not under_way
 
 
 def test_a_cache_that_reads_through_is_filled_by_the_disk_too_and_holds_nothing_before():
