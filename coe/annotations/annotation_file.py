@@ -66,7 +66,10 @@ def read(source: Path, images: Path, choices: ReadingChoices, findings: Findings
     _rest(source, index, unmarked_good=choices.unmarked_good)
     wanted = _wanted(choices.labels or tuple(map(composed, labels)), index, findings)
     findings.refuse(source)
-    if not any(picture.boxes for picture in index.pictures):
+    boxes = [box for picture in index.pictures for box in picture.boxes]
+    if boxes and max(max(box.right, box.bottom) for box in boxes) <= 1:
+        raise ConfigError(f"{source}: no box is larger than a pixel, as if they were shares; export them in pixels")
+    if not boxes:
         raise ConfigError(f"{source}: there is no box in {len(index.pictures)} pictures; nothing to learn")
     return form, MarkedSet(wanted, tuple(index.pictures))
 

@@ -380,6 +380,13 @@ def test_boxes_that_cvat_turns_are_turned_in_each_of_its_formats(tmp_path: Path,
         assert boxes_of(marked, photos)["board1/R1.png"] == [("lifted", (70, 30, 90, 70))]
 
 
+def test_boxes_in_shares_of_the_picture_are_refused(tmp_path: Path, photos: Path) -> None:
+    places = [[0.1, 0.2, 0.3, 0.4], [0.5, 0.5, 0.5, 0.5]]
+    shares = coco([{"image_id": 7, "category_id": 3, "bbox": place} for place in places])
+    with pytest.raises(ConfigError, match="in pixels"):
+        taken(stored(tmp_path / "c.json", shares), photos)
+
+
 def test_a_file_of_pascal_voc_without_the_name_of_its_picture_is_called_as_that(tmp_path: Path, photos: Path) -> None:
     notes = tmp_path / "notes"
     notes.mkdir()
