@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from coe.board.rules import Rules
 from coe.core import FULL, Expert
+from coe.errors import StoreError
 from coe.inspector.profile import KindProfile, Profile
 from coe.inspector.variant_knapsack import Costs
 from coe.runtime.device import Device
@@ -14,6 +15,9 @@ from coe.runtime.trial import whole_pages
 from coe.scheduler.costs import Body, Cost
 from coe.store.manifest import Manifest, PreparedVariant, StoredFile
 from coe.store.runnable_kinds import RunnableKind, SessionKind
+
+_TRIED = 3
+"""So many blobs in `int8` are opened at most, if those before them are damaged."""
 
 
 def stored(manifest: Manifest, variant: str) -> PreparedVariant | Manifest:
@@ -51,17 +55,20 @@ def measure(
     Experts of one architecture do the same computation (paper section 4.5), in proportion to the area of the input.
     A load takes time in proportion to its bytes, but no less than a disk of `bytes_per_s` takes; so do the two parts of
     an expert that has a body. For a `FileKind`, every file is an architecture.
+
+    If no `int8` of an architecture can be opened, none of its experts has a cost in it, and `say` gets the reason.
     """
     files = {expert: stored(manifests[expert.weights], expert.variant) for expert in experts}
     sizes = {expert: file.whole_bytes for expert, file in files.items()}
     sorts = {expert: _sort(expert, known, manifests[expert.weights]) for expert in experts}
-    samples: dict[_Sort, Expert] = {}
+    equals: dict[_Sort, list[Expert]] = {}
     earlier = earlier or {}
     # Sorting keeps the order of equal experts: of one input size, the first is taken.
     for expert in sorted(experts, key=lambda e: (not _is_known(e, devices, earlier), -e.input_size)):
-        samples.setdefault(sorts[expert], expert)
+        equals.setdefault(sorts[expert], []).append(expert)
     costs: dict[tuple[str, str, str], Cost] = {}
     for device_id, device in devices.items():
+        samples = {sort: experts_of_it[0] for sort, experts_of_it in equals.items()}
         profiled = {
             sort: _profiled(sample, device_id, device, profile, sizes[sample])
             for sort, sample in samples.items()
@@ -74,14 +81,33 @@ def measure(
         }
         if unknown := [_describe_sort(sample) for sort, sample in samples.items() if profiled.get(sort) is None]:
             say(f"measuring {', '.join(unknown[:4])}{' ...' if len(unknown) > 4 else ''}")
-        measured = {sort: profiled.get(sort) or device.measure(sample) for sort, sample in samples.items()}
+        measured = {
+            sort: (samples[sort], cost) if cost is not None else _measured(device, equals[sort], say)
+            for sort, cost in ((sort, profiled.get(sort)) for sort in samples)
+        }
         for expert in experts:
-            sample = samples[sorts[expert]]
-            cost = _adapted(measured[sorts[expert]], sample, expert, sizes[sample], sizes[expert])
+            if (known_one := measured[sorts[expert]]) is None:
+                continue
+            sample, sample_cost = known_one
+            cost = _adapted(sample_cost, sample, expert, sizes[sample], sizes[expert])
             cost = _from_disk(cost, sizes[expert], bytes_per_s)
             body = files[expert].body if device.holds_bodies else None
             costs[device_id, expert.id, expert.variant] = divided(cost, files[expert].bytes, body) if body else cost
     return {**costs, **earlier}
+
+
+def _measured(device: Device, equals: Sequence[Expert], say: Callable[[str], None]) -> tuple[Expert, Cost] | None:
+    """Measure one of equal experts, the first that can be opened; None if their `int8` cannot."""
+    faults: list[StoreError] = []
+    for expert in equals[:_TRIED]:
+        try:
+            return expert, device.measure(expert)
+        except StoreError as error:
+            if expert.variant != "int8":
+                raise
+            faults.append(error)
+    say(f"note: {len(equals)} of kind {equals[0].kind} run without int8, which cannot be opened: {faults[0]}")
+    return None
 
 
 def _is_known(expert: Expert, devices: Iterable[str], earlier: Costs) -> bool:

@@ -220,7 +220,9 @@ def line_up(
         costs = measure(
             samples, devices, manifests, known, options.say, options.disk_bandwidth, settings.profile, earlier
         )
-    costs = {(device, *key): _known(costs, device, *key) for device in devices for key in candidates}
+    closed = {key for key in candidates if key[1] == "int8" and any((name, *key) not in costs for name in devices)}
+    offers = {id: {name: blob for name, blob in has.items() if (id, name) not in closed} for id, has in offers.items()}
+    costs = {(device, *key): _known(costs, device, *key) for device in devices for key in candidates.keys() - closed}
     choice = precision.choose(
         mode,
         offers,

@@ -360,6 +360,20 @@ def test_a_damaged_model_fails_its_expert_alone(prepared: Store, tmp_path: Path)
         OnnxNetwork(newer.SerializeToString(), 1, "line/joint/int8")
 
 
+@pytest.mark.usefixtures("measures_itself")
+def test_an_int8_that_is_gone_is_told_when_a_line_opens(prepared: Store, tmp_path: Path) -> None:
+    store = Store(shutil.copytree(prepared.root, tmp_path / "store"))
+    (store.folder(CLASSIFIER.weights) / store.manifest(CLASSIFIER.weights).variants["int8"].file).unlink()
+    (tmp_path / "line.yaml").write_text(BOARD, encoding="utf-8")
+    said: list[str] = []
+    with Inspector(
+        tmp_path / "line.yaml", store=store.root, precision="mixed", label_floor=0, memory="64MB", say=said.append
+    ) as line:
+        result = line.submit(np.ascontiguousarray(images(CLASSIFIER)[0].transpose(1, 2, 0)), "C").result(60)
+    assert result.findings[-1].variant == "fp32"
+    assert sum("int8" in sentence and CLASSIFIER.weights in sentence for sentence in said) == 1
+
+
 def test_each_expert_gets_its_own_pictures_alone(pictures: list[Path], tmp_path: Path, call: Call) -> None:
     store = Store(tmp_path / "store")
     for name in ("joint", "lead"):

@@ -9,7 +9,7 @@ import pytest
 
 from coe.board.rules import Rules
 from coe.core import Expert
-from coe.errors import ConfigError
+from coe.errors import ConfigError, StoreError
 from coe.inspector.line_options import LineOptions
 from coe.inspector.measuring import measure, stored
 from coe.inspector.opening import line_up
@@ -30,7 +30,7 @@ components:
   B: {count: 1, inspect: b}
   F: {count: 1, inspect: f}
 """
-RUN_S = {"fp32": 4.0, "bf16": 2.0, "q8": 5.0}
+RUN_S = {"fp32": 4.0, "bf16": 2.0, "q8": 5.0, "int8": 1.0}
 
 
 class Net(ModuleKind):
@@ -58,13 +58,15 @@ class Bench:
     memory_bytes = None
     holds_bodies = False
 
-    def __init__(self, manifests: dict[str, Manifest]) -> None:
-        self.manifests, self.measured = manifests, []
+    def __init__(self, manifests: dict[str, Manifest], damaged: str = "") -> None:
+        self.manifests, self.measured, self.damaged = manifests, [], damaged
 
     def fixed_bytes(self, experts, executors: int) -> int:
         return 0
 
     def measure(self, expert: Expert) -> Cost:
+        if expert.variant == "int8" and expert.id in self.damaged:
+            raise StoreError(f"{expert.id} is damaged")
         self.measured.append((expert.kind, expert.input_size, expert.variant))
         size = stored(self.manifests[expert.weights], expert.variant).whole_bytes
         return Cost(RUN_S[expert.variant] * expert.input_size**2 / 1024, 0.0, float(size), size, 8)
@@ -212,3 +214,19 @@ def test_further_experts_of_a_known_architecture_are_worked_out_and_the_others_k
     assert later.choice.variants["a"] == first.choice.variants["a"]
     assert set(later.board.experts) >= {"a", "c", "f"} > {"a"}
     assert "b" not in later.board.experts
+
+
+@pytest.mark.parametrize(
+    ("damaged", "variants", "told"), [("", "int8", 0), ("a", "int8", 0), ("ab", "fp32", 1)], ids=["none", "one", "all"]
+)
+def test_an_int8_that_cannot_be_opened_is_measured_with_another_or_told(board, damaged, variants, told):
+    sizes = {"a": {"int8": 22}, "b": {"int8": 10}, "f": {}}
+    manifests = {expert.weights: manifest(expert, **sizes[id]) for id, expert in board.experts.items()}
+    said: list[str] = []
+    line_options, bench = LineOptions.of("b", precision="mixed", say=said.append), Bench(manifests, damaged)
+    lineup = line_up(line_options, board, manifests, {"cpu": bench}, KINDS, Settings(1000, {"cpu": 1}))
+    assert {lineup.board.experts[id].variant for id in "ab"} == {variants}
+    if not told:
+        assert [lineup.costs("cpu", id).per_image_s for id in "ab"] == [4.0, 1.0]
+    notes = [sentence for sentence in said if "int8" in sentence and sentence.startswith("note: ")]
+    assert [("2 of kind net" in note, "a is damaged" in note) for note in notes] == [(True, True)] * told
