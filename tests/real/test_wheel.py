@@ -106,8 +106,10 @@ def test_a_board_that_ships_is_inspected_without_a_checkout(installed: Path, tmp
     picture = tmp_path / "images" / "SN1" / "R1__R0402-10K.png"
     picture.parent.mkdir(parents=True)
     cv2.imwrite(str(picture), np.random.default_rng(1).integers(0, 255, (64, 64, 3), np.uint8))
-    arguments = ["--board", "demo", "--store", "store", "--images", "images", "--memory", "150MB", "--out", "run"]
-    ended = run(installed, "inspect", *arguments, folder=tmp_path)
-    assert ended.returncode in (0, 1), ended.stderr
-    assert [result.request.image for result in read(tmp_path / "run" / "results.jsonl")] == ["SN1/R1__R0402-10K.png"]
-    assert (tmp_path / "run" / "report.html").is_file()
+    arguments = ["--board", "demo", "--store", "store", "--images", "images", "--memory", "150MB"]
+    for strategy in ("late-binding", "coserve"):
+        ended = run(installed, "inspect", *arguments, "--strategy", strategy, "--out", strategy, folder=tmp_path)
+        assert ended.returncode in (0, 1), ended.stderr
+        (result,) = read(tmp_path / strategy / "results.jsonl")
+        assert result.request.image == "SN1/R1__R0402-10K.png"
+        assert (tmp_path / strategy / "report.html").is_file()
