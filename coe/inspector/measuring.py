@@ -106,7 +106,10 @@ def _measured(device: Device, equals: Sequence[Expert], say: Callable[[str], Non
             if expert.variant != "int8":
                 raise
             faults.append(error)
-    say(f"note: {len(equals)} of kind {equals[0].kind} run without int8, which cannot be opened: {faults[0]}")
+    say(
+        f"note: no int8 of kind {equals[0].kind} can be opened, so none of its experts runs in it ({faults[0]}); "
+        "prepare them again (coe-experts prepare --force)"
+    )
     return None
 
 
