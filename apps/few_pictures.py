@@ -22,7 +22,7 @@ from coe.core import Expert, Finding
 from coe.pictures.decoding import decode
 from coe.pictures.photographs import LabelledPhotograph
 from coe.prepare import backbones, learning
-from coe.prepare.fold import network
+from coe.prepare.fold import fold, network
 from coe.store import kinds
 from coe.store.kinds import Kind, ModuleKind, TrainingPlan
 from coe.store.store import Store
@@ -117,7 +117,9 @@ def said(
     kind: ModuleKind, expert: Expert, state: dict[str, torch.Tensor], photos: Sequence[Photo]
 ) -> Iterator[Finding]:
     """Yield what an expert says of each photograph; decoding counts."""
-    module = network(kind, expert, state).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    folded = fold(kind, expert, state)  # as a store has it
+    module = network(kind, expert, folded.state, folded.pairs)
+    module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     for one in photos:
         prepared = kind.preprocess(np.asarray(decode(one.path), np.uint8), expert)
         with torch.inference_mode():

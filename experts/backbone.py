@@ -22,6 +22,7 @@ from coe.errors import ConfigError
 from coe.preprocessing import NORMALIZATIONS, Preprocessing
 from coe.store.kinds import BACKBONE, ModuleKind
 from coe.surroundings import quiet_timm
+from experts.one_thread import hasten
 from experts.resnet import PADDING, normalised
 
 
@@ -74,6 +75,7 @@ class BackboneKind(ModuleKind):
         network: Any = create(self.architecture.timm_name, labels=0)
         network.prune_intermediate_layers(list(self.stages), prune_norm=True, prune_head=True)
         layers: torch.nn.Module = network.eval().requires_grad_(False)
+        hasten(layers)
         return layers
 
     def maps(self, module: torch.nn.Module, images: torch.Tensor) -> list[torch.Tensor]:

@@ -202,5 +202,10 @@ def logarithms(squares: torch.Tensor) -> torch.Tensor:
 def picture_logarithm(squares: torch.Tensor) -> torch.Tensor:
     """Return the logarithm (n) of the mean distance of the worst places, of squared distances (n, G, G)."""
     flat = squares.flatten(1)
-    worst = flat.topk(max(1, round(WORST * int(flat.shape[1]))), dim=1).values
+    worst = flat.topk(worst_count(int(flat.shape[1])), dim=1).values
     return worst.clamp_min(_LEAST**2).sqrt().mean(dim=1).log()
+
+
+def worst_count(places: int) -> int:
+    """Return how many of a picture's places say how far it deviates."""
+    return max(1, round(WORST * places))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import torch
 
-from experts.patch_network import ROWS, picture_logarithm
+from experts.patch_network import ROWS, picture_logarithm, worst_count
 from experts.probe_network import ProbeNetwork
 
 LEAST, MOST = -3.0, 5.0
 """Beyond these, in usual deviations, a picture is as good or as strange as any."""
+_FIRST = 512
+"""So many rows of a bank are compared with all patches, the others with those that may count."""
 
 
 class ProbePatchNetwork(ProbeNetwork):
@@ -30,7 +32,10 @@ class ProbePatchNetwork(ProbeNetwork):
 
     def deviations(self, seen: torch.Tensor) -> torch.Tensor:
         """Return how far pictures with patches (n, G, G, channels) lie off, (n, 1) in usual deviations."""
-        squares = squares_to(seen, self.bank.float() * self.step.float()).amin(dim=2)
+        rows = self.bank.float() * self.step.float()
+        # Which patches are asked again depends on numbers, for which a GPU would wait.
+        one_pass = seen.device.type != "cpu" or torch.jit.is_tracing()
+        squares = squares_to(seen, rows).amin(dim=2) if one_pass else worst_squares(seen, rows)
         centre, deviation = self.usual.float()
         return in_deviations(far_off(squares), centre, deviation)[:, None]
 
@@ -38,6 +43,25 @@ class ProbePatchNetwork(ProbeNetwork):
 def squares_to(seen: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     """Return squared distances (n, G G, m) from patches (n, G, G, channels) of length 1 to rows (m, channels)."""
     return (1 + rows.square().sum(dim=1) - 2 * seen.flatten(1, 2) @ rows.T).clamp_min(0)
+
+
+def worst_squares(seen: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """Return squared distances (n, G G) from patches (n, G, G, channels) to their nearest rows (m, channels).
+
+    Those that `far_off` counts are exact, and no other is larger, in some half of the time: the first rows, which a
+    core set spreads widest, tell how far a patch can lie off at most; all rows are asked about those that may count.
+    """
+    squares = squares_to(seen, rows[:_FIRST]).amin(dim=2)
+    counted = worst_count(squares.shape[1])
+    for patches, most in zip(seen.flatten(1, 2), squares, strict=True):
+        farthest_first = most.argsort(descending=True)
+        known = most[:0]
+        for asked in farthest_first.split(8 * counted):
+            if len(known) and most[asked[0]] <= known[-1]:
+                break  # as many lie farther off than any other patch can
+            most[asked] = squares_to(patches[None, None, asked], rows)[0].amin(dim=1)
+            known = torch.cat((known, most[asked])).topk(counted).values
+    return squares
 
 
 def far_off(squares: torch.Tensor) -> torch.Tensor:

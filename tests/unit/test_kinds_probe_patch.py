@@ -10,6 +10,7 @@ import pytest
 import torch
 from golden_parts import good
 from PIL import Image
+from torch.nn import functional
 
 from coe.core import Expert, Finding
 from coe.errors import ConfigError
@@ -17,7 +18,7 @@ from coe.prepare import int8
 from coe.store.kinds import Trained, TrainingPlan
 from experts import probe_patch_train
 from experts.probe_patch import probe_patch
-from experts.probe_patch_network import MOST, ProbePatchNetwork
+from experts.probe_patch_network import MOST, ProbePatchNetwork, far_off, squares_to, worst_squares
 from experts.probe_train import Learning
 
 EXPERT = Expert("u1", "probe-patch", ("bad", "ok"), 64, "b/u1", frozenset({"bad"}))
@@ -110,3 +111,15 @@ def test_it_can_be_exported_for_int8(trained: Trained) -> None:
     module.load_state_dict(trained.state)
     pictures = [probe_patch.preprocess(draw(seed), EXPERT).pixels for draw, seed in ((good, 40), (blotted, 140))]
     int8.export(probe_patch, EXPERT, module, pictures)  # which proves that the model says what torch says
+
+
+def test_the_worst_patches_lie_as_far_off_as_when_all_are_compared_with_all() -> None:
+    chance = torch.Generator().manual_seed(5)
+    for spread in (0.1, 3.0):  # alike, and some far from all others
+        centres = torch.randn(8, 12, generator=chance)
+        seen = centres[torch.randint(0, 8, (3, 28, 28), generator=chance)]
+        seen = functional.normalize(seen + spread * torch.randn(3, 28, 28, 1, generator=chance), dim=3)
+        rows = functional.normalize(centres[torch.randint(0, 8, (2048,), generator=chance)], dim=1)
+        rows = functional.normalize(rows + 0.2 * torch.randn(2048, 12, generator=chance), dim=1)
+        all_of_them = squares_to(seen, rows).amin(dim=2)
+        torch.testing.assert_close(far_off(worst_squares(seen, rows)), far_off(all_of_them), rtol=0, atol=1e-5)
