@@ -27,6 +27,7 @@ from coe.pictures.picture_file import PictureFile
 from coe.serve.component_pictures import CropPlace, Cutter
 from coe.serve.database import recipe_versions, states, trial_rows, views
 from coe.serve.database.connecting import Database, open_database
+from coe.serve.database.database_errors import DatabaseError
 from coe.serve.database.trial_rows import StoredBoard, StoredPart, StoredTrial, TrialNews
 from coe.serve.enums import LineState, TrialState
 from coe.serve.exportable import SuspectedPictures
@@ -51,6 +52,8 @@ LOOKS = 16
 """How many pictures are inspected until the trial rests."""
 BESIDE = 0.05
 """The share of the machine's cores that a trial takes for pictures while the line works, up to one core."""
+AGAIN_S = 5.0
+"""After this time a trial whose database was away begins anew."""
 FOLLOW_S = 2.0
 """How often a trial that follows the line looks for decided boards."""
 
@@ -66,24 +69,37 @@ def main(config: ServeConfig, id: int, news: Connection) -> None:
 
 
 def run(config: ServeConfig, id: int, tell: Callable[[TrialNews], None]) -> None:
-    """Carry out a trial, and tell how far it is; what fails is told as its reason."""
-    database = open_database(config.database_url)
+    """Carry out a trial, and tell how far it is; what fails is told as its reason.
+
+    It begins anew when its database was away, as while the server was started again.
+    """
+    database, parent = open_database(config.database_url), os.getppid()
     try:
-        with database.reading() as connection:
-            asked = trial_rows.get(connection, id)
-        assert asked is not None
-        trial = _RunningTrial(config, database, asked, tell)
-        try:
-            trial.run()
-        except TrialOver:
-            return
-        except Exception as error:  # whatever it is: the page says so, and the next trial begins
-            reason = sentence_of(error, during="stored boards were judged again")
-            tell(TrialNews(TrialState.FAILED, trial.counts, reason))
-        finally:
-            trial.close()
+        while os.getppid() == parent:
+            try:
+                return _carry_out(config, id, database, tell)
+            except DatabaseError:
+                time.sleep(AGAIN_S)
     finally:
         database.close()
+
+
+def _carry_out(config: ServeConfig, id: int, database: Database, tell: Callable[[TrialNews], None]) -> None:
+    with database.reading() as connection:
+        asked = trial_rows.get(connection, id)
+    assert asked is not None
+    trial = _RunningTrial(config, database, asked, tell)
+    try:
+        trial.run()
+    except TrialOver:
+        return
+    except DatabaseError:
+        raise
+    except Exception as error:  # whatever it is: the page says so, and the next trial begins
+        reason = sentence_of(error, during="stored boards were judged again")
+        tell(TrialNews(TrialState.FAILED, trial.counts, reason))
+    finally:
+        trial.close()
 
 
 @dataclass(eq=False)

@@ -16,7 +16,7 @@ import psutil
 import pytest
 from serve_rows import NOON, accepted, decision, read, the, write
 from serving import Served, locked
-from sqlalchemy import update
+from sqlalchemy import Connection, update
 from stations import DARK, LIGHT, Shop
 from tiny_line import TINY
 from waiting import eventually
@@ -28,6 +28,7 @@ from coe.serve import trial_process
 from coe.serve.clock import now_us
 from coe.serve.database import call_rows, decisions, recipe_versions, trial_rows, verifications, views
 from coe.serve.database.connecting import Database
+from coe.serve.database.database_errors import DatabaseError, DatabaseErrorKind
 from coe.serve.database.trial_rows import StoredTrial, TrialNews
 from coe.serve.database.verifications import NewVerification
 from coe.serve.enums import Outcome, TrialState
@@ -308,6 +309,21 @@ def test_a_trial_that_fails_says_why_and_one_that_was_dropped_ends(shop: Shop) -
     assert (dropped := read(shop.database, trial_rows.get, added.id)) is not None
     assert (dropped.state, dropped.counts) == (TrialState.DROPPED, {})
     assert read(shop.database, trial_rows.next_unfinished) is None
+
+
+def test_a_trial_begins_anew_when_its_database_was_away(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.decide(shop.accept({"R1": LIGHT}), shop.accept({"R1": LIGHT}, key="k2"))
+    look, away = trial_rows.boards_before, [False, True]
+
+    def read_boards(connection: Connection, recipe: str, before_id: int, *, limit: int) -> list[int]:
+        if before_id == 2 and away.pop():
+            raise DatabaseError(DatabaseErrorKind.LOST, "the server is started again")
+        return look(connection, recipe, before_id, limit=1)
+
+    monkeypatch.setattr(trial_rows, "boards_before", read_boards)
+    monkeypatch.setattr(trial_process, "AGAIN_S", 0.0)
+    done = trial(shop, RecipeContent(rules=TINY))
+    assert (done.state, done.counts["boards"]) == (TrialState.DONE, 2)
 
 
 def test_trials_whose_processes_cannot_be_started_fail_one_after_the_other(
