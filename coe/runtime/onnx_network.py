@@ -25,6 +25,8 @@ OUTPUTS = "coe.outputs"
 """The key of the metadata that says how the outputs are nested."""
 READY = "coe.ready"
 """The key of the metadata of a model that onnxruntime need not rewrite when it opens it."""
+_SAID_LAST = 1 << 14
+"""The bytes at the end of a model among which its metadata lie: all of it is weights, and long to look through."""
 ELSEWHERE = "__init__.py"
 """The file that a model names for weights that it is given: onnxruntime asks that it exists, and does not read it."""
 _NO_WEIGHTS: Mapping[str, torch.Tensor] = MappingProxyType({})
@@ -83,7 +85,7 @@ def open_session(model: bytes, threads: int, weights: Mapping[str, torch.Tensor]
     options.enable_cpu_mem_arena = False
     options.enable_mem_pattern = False
     # A third of the time to open a small detector goes into looking for what is left to rewrite.
-    if READY.encode() in model:
+    if READY.encode() in model[-_SAID_LAST:]:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     # Threads that wait for the next batch take no processor from the others.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
