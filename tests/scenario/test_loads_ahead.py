@@ -247,17 +247,17 @@ class Watched(VirtualLine):
 
     def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
         super().observe(event, commands, now, control_s)
-        begun = [command for command in commands if isinstance(command, Load) and command.why is Why.SPECULATIVE]
-        for load in begun:
-            world = self.controller.world
-            (backlog,) = world.backlogs()
-            assert len([command for command in commands if isinstance(command, Load)]) == 1
-            pools = self.controller.pools.values()
-            assert all(any(group.expert in pool for pool in pools) for group in backlog.groups())
-            for command in commands:
-                if isinstance(command, Evict):
-                    assert not backlog.waiting(command.expert)
-                    assert world.images_until(command.expert) > world.images_until(load.expert)
+        world, pools = self.controller.world, self.controller.pools
+        (backlog,) = world.backlogs()
+        loads = [command for command in commands if isinstance(command, Load)]
+        if any(load.why is Why.SPECULATIVE for load in loads):
+            assert len(loads) == 1
+            assert all(any(group.expert in pool for pool in pools.values()) for group in backlog.groups())
+        for command in commands:
+            if isinstance(command, Evict) and pools[command.pool].is_moving_for(Why.SPECULATIVE):
+                (coming,) = pools[command.pool].planned()
+                assert not backlog.waiting(command.expert)
+                assert world.images_until(command.expert) > world.images_until(coming)
 
 
 @given(images(), st.sampled_from(["", "ABCDABDCBA"]), st.integers(2, 4), st.sampled_from([0.0, 0.2]))
