@@ -42,6 +42,7 @@ from coe.serve.database import (
     views,
 )
 from coe.serve.database.connecting import Database, open_database
+from coe.serve.database.fault_log import NewFault
 from coe.serve.database.verifications import NewVerification
 from coe.serve.database.views import NewView
 from coe.serve.enums import FaultKind, Intake, Outcome, Process, Role, Subject
@@ -135,6 +136,22 @@ def test_a_process_that_cannot_be_started_is_tried_again_and_the_others_go_on(
 
     supervised(service, {Process.GATE: SLEEPS, Process.WORKER: ["/no/such/program"]}, until)
     assert fault_kinds(database) == [(FaultKind.PROCESS_DIED, "line")]
+
+
+def test_faults_of_sinks_and_folders_that_the_config_has_no_longer_are_over(service: Path, database: Database) -> None:
+    with service.open("a", encoding="utf-8") as file:
+        file.write("sinks: {mqtt: {plant: {host: localhost}}}\n")
+    with database.writing() as connection:
+        for process, kind, about in (
+            (Process.BRIDGE, FaultKind.SINK, "plant"),
+            (Process.BRIDGE, FaultKind.SINK, "mes"),
+            (Process.GATE, FaultKind.FOLDER, "camera1"),
+        ):
+            fault_log.note(connection, NewFault(process, kind, "x", about), now_us())
+    three = dict.fromkeys((Process.GATE, Process.WORKER, Process.BRIDGE), SLEEPS)
+    supervised(service, three, lambda running: all(child.running for child in running.children.values()))
+    with database.reading() as connection:
+        assert [fault.about for fault in fault_log.open_faults(connection)] == ["plant"]
 
 
 STANDS_STILL = """

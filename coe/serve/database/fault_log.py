@@ -5,6 +5,7 @@ The same fault again counts up one row: a fault that comes a thousand times an h
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, insert, select, update
@@ -86,6 +87,11 @@ def clear_about(connection: Connection, process: Process, kind: FaultKind, *, ab
     """Close the fault of a process that it has overcome by itself; False if none was open."""
     same = (fault.c.process == process) & (fault.c.kind == kind) & (fault.c.about == about[:NAME])
     return bool(_clear(connection, now_us, process.value, same))
+
+
+def clear_gone(connection: Connection, kind: FaultKind, names: Collection[str], *, by: Process, now_us: int) -> None:
+    """Close the faults of what the config has no longer: nobody else would."""
+    _clear(connection, now_us, by.value, (fault.c.kind == kind) & fault.c.about.not_in(names))
 
 
 def _clear(connection: Connection, now_us: int, by: str, which: object) -> list[Fault]:
