@@ -50,7 +50,8 @@ def test_a_claim_that_the_server_has_forgotten_is_taken_again_unless_another_ser
     database: Database, other: Database
 ) -> None:
     claim, later = Claim(database), Claim(other)
-    forget = text("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'")
+    # It returns once the session is gone; without a time it would return at once.
+    forget = text("SELECT pg_terminate_backend(pid, 20000) FROM pg_locks WHERE locktype = 'advisory'")
     assert claim.hold()
     with other.writing() as connection:
         connection.execute(forget)
