@@ -231,7 +231,7 @@ SCRIPTS = {
         },
     ),
     "timm's defaults": ({"crop_pct": None, "img_size": None, "mean": None, "std": None, "interpolation": ""}, {}),
-    "another": ({"interpolation": "bicubic", "mean": [1, 1, 1]}, {}),
+    "another": ({"interpolation": "bicubic"}, {}),
 }
 
 
