@@ -67,11 +67,13 @@ def _box(entry: dict[str, Any], label: str, where: str) -> MarkedBox | None:
     try:
         if entry.get("bbox"):
             left, top, width, height = map(float, entry["bbox"])
-            degrees = float((entry.get("attributes") or {}).get("rotation") or 0)  # CVAT turns a box so
+            said = entry.get("attributes")  # CVAT turns a box so; others have lists there, or words
+            turn = said.get("rotation") if isinstance(said, dict) else None
+            degrees = float(turn) if isinstance(turn, int | float) else 0.0
             if degrees and width > 0 < height:
                 return around(turned(left, top, left + width, top + height, degrees), label, where)
             return MarkedBox(label, left, top, left + width, top + height, where)
         rings = [list(map(float, ring)) for ring in entry["segmentation"]]
         return around([point for ring in rings for point in zip(ring[::2], ring[1::2], strict=True)], label, where)
-    except (AttributeError, KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError):
         return None

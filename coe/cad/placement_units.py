@@ -11,8 +11,11 @@ from coe.errors import ConfigError
 from coe.placement.placement_file import Units
 from coe.text_table import TextLine
 
+_SPELLED = "|".join(sorted(word for word in {*UNIT_WORDS, "cm"} if len(word) > 1 and word not in ("in", "''")))
 _STATED = re.compile(
-    r"^[#*\s\"]*(?:u?units?(?:\s+used)?\s*[:=]|(?:x\s*,\s*y|co-?ordinates(?:\s+are)?)\s+in\s)(.*)", re.IGNORECASE
+    r"^[#*\s\"]*(?:u?units?(?:\s+used)?\s*[:=]|x\s*,\s*y\s+in\s|"
+    rf"co-?ordinates(?:\s+are)?\s+in\s(?=.*\b(?:{_SPELLED})\b))(.*)",  # else it is "in this file"
+    re.IGNORECASE,
 )
 _IN_NAME = re.compile(rf"[(\[]\s*([\d./]*\s*[a-zµμм]{{2,}}|[\"\u2033])\.?\s*[)\]]$|{UNIT_BEHIND}$", re.IGNORECASE)
 

@@ -91,7 +91,8 @@ class _PlacementReader:
             for axis in ("x", "y"):
                 if unit := self._number(row, axis)[1]:
                     self._units.state(unit, f"line {row.number}", row.number)
-            if (word := (row.cells or {}).get("unit", "")).casefold() in UNIT_WORDS:  # else it is one of a symbol
+            word = (row.cells or {}).get("unit", "").rstrip(".")
+            if word.casefold() in (*UNIT_WORDS, "cm"):  # else it is one of a symbol
                 self._units.state(word, f"line {row.number}", row.number)
         if "rotation" in header.columns:
             self._expect_plain_turns(parts, header.names[header.columns["rotation"]])
@@ -122,8 +123,9 @@ class _PlacementReader:
             raise self._error(wide[0], f"{turn}; export it in degrees{_more(wide)}")
         turned = [number for number, turn in turns.items() if turn]
         eighths = [turns[number] / math.radians(45) for number in turned]
-        like = all(0 < abs(round(one)) <= 8 and abs(one - round(one)) < _NEARLY for one in eighths)
-        if self._form.angles is None and like and any(round(one) % 2 == 0 for one in eighths):
+        like = [round(one) for one in eighths if round(one) and abs(one - round(one)) < _NEARLY]
+        within = max(map(abs, eighths), default=9) < 8 + _NEARLY  # some may be odd, as 30 degrees
+        if self._form.angles is None and within and 2 * len(like) > len(eighths) and any(one % 2 == 0 for one in like):
             raise self._error(
                 turned[0],
                 f"the rotation is {turns[turned[0]]:g}, as in radians; export it in degrees, or say `angles: degrees` "
@@ -134,8 +136,9 @@ class _PlacementReader:
             raise self._error(
                 far[0], f"the rotation is {turns[far[0]]:g}: no quarter turn; take `angles: quarters` out{_more(far)}"
             )
-        # Nobody writes quarter turns as 1.00, and KiCad writes degrees so.
-        finely = any(re.search(r"[.,]\d\d", (row.cells or {}).get("rotation", "")) for row in parts)
+        # KiCad writes 1.00; one part alone may be turned by so few degrees.
+        written = [(row.cells or {}).get("rotation", "") for row in parts]
+        finely = len(turned) == 1 and any(re.search(r"[.,]\d\d", text) for text in written)
         says_degrees = (
             finely
             or re.search(r"deg|[\u00b0\u00ba]", column, re.IGNORECASE)

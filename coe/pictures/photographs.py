@@ -159,11 +159,20 @@ def expect_no_masks(root: Path, folders: Iterable[str]) -> None:
         )
 
 
+def _may_hold_masks(files: Iterable[Path]) -> set[str]:
+    """Return the folders that lie beside `train` or `test`, or hold what is called a mask; others are a user's own."""
+    masks, folders = set[Path](), set[Path]()
+    for file in files:
+        folders.update(file.parents)
+        if file.stem.endswith("_mask"):
+            masks.update(file.parents)
+    return {one.as_posix() for one in folders if one in masks or {one.parent / "train", one.parent / "test"} & folders}
+
+
 def pictures(root: Path, *, strict: bool) -> Iterator[Path]:
     """Yield the pictures in a folder and its folders; `strict` as for `find`."""
     entries = list(walk(root, hidden=True))
-    within = {entry.path.parent.relative_to(root) for entry in entries}
-    expect_no_masks(root, {one.as_posix() for folder in within for one in (folder, *folder.parents)})
+    expect_no_masks(root, _may_hold_masks(entry.path.relative_to(root) for entry in entries))
     raw = raw_beside(entry.path for entry in entries)
     for entry in entries:
         inside = PurePosixPath(entry.path.relative_to(root).as_posix())

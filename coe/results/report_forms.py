@@ -73,14 +73,22 @@ def write_reports(
     source: PixelSource,
     used: RunUsed,
 ) -> None:
-    """Write the report of a run in each form; raises NotWritten, which names all that could not be written."""
+    """Write the report of a run in each form that can be written.
+
+    Raises CoeError: that of a form, as DiskFull, else NotWritten, which names all that could not be written.
+    """
     lost: list[str] = []
+    failed: CoeError | None = None
     for form, write in writers.items():
         try:
             write(folder / f"report.{form}", board, results, summary, source, used=used)
-        except (KeyboardInterrupt, CoeError):
+        except KeyboardInterrupt:
             raise
+        except CoeError as error:
+            failed = failed or error
         except BaseException as error:  # a user's code may raise anything
             lost.append(f"report.{form} cannot be written: {plugins.reason(error)}")
+    if failed is not None:
+        raise failed
     if lost:
         raise NotWritten(f"{'; '.join(lost)}; all results are safe in {folder}")

@@ -380,6 +380,13 @@ def test_boxes_that_cvat_turns_are_turned_in_each_of_its_formats(tmp_path: Path,
         assert boxes_of(marked, photos)["board1/R1.png"] == [("lifted", (70, 30, 90, 70))]
 
 
+def test_attributes_of_other_programs_are_no_turn(tmp_path: Path, photos: Path) -> None:
+    for said in (["shiny"], {"rotation": "upright"}):
+        place = {"image_id": 7, "category_id": 3, "bbox": [60, 40, 40, 20], "attributes": said}
+        marked, _ = taken(stored(tmp_path / "c.json", coco([place])), photos)
+        assert boxes_of(marked, photos)["board1/R1.png"] == [("lifted", (60, 40, 100, 60))]
+
+
 def test_boxes_in_shares_of_the_picture_are_refused(tmp_path: Path, photos: Path) -> None:
     places = [[0.1, 0.2, 0.3, 0.4], [0.5, 0.5, 0.5, 0.5]]
     shares = coco([{"image_id": 7, "category_id": 3, "bbox": place} for place in places])

@@ -14,7 +14,7 @@ from coe.calibrate import verified
 from coe.cli import board_photographed
 from coe.core import Expert
 from coe.errors import ConfigError
-from coe.pictures import finding
+from coe.pictures import finding, photographs
 
 BOARD = b"""board: line7
 experts:
@@ -123,6 +123,15 @@ def test_what_is_unclear_is_told_at_once(tmp_path: Path, board: Rules, names: li
     assert all(word in str(refused.value) for word in told)
     with pytest.raises(ConfigError):
         [photo_labels.read(tmp_path, expert, board) for expert in board.experts.values()]
+
+
+def test_a_folder_of_a_users_own_may_be_called_ground_truth(tmp_path: Path, board: Rules) -> None:
+    make(tmp_path, "R0402/ground truth/1.png", "R0402/good/2.png")
+    found = photographs.find(tmp_path, board.components, (), strict=True)
+    assert [(one.component, one.label) for one in found] == [("R0402", "good"), ("R0402", "ground truth")]
+    make(tmp_path, "R0402/ground truth/1_mask.png")  # as in MVTec AD 2
+    with pytest.raises(ConfigError, match="masks"):
+        photographs.find(tmp_path, board.components, (), strict=True)
 
 
 def test_a_bad_part_is_never_taken_for_a_good_one(tmp_path: Path, board: Rules) -> None:

@@ -243,6 +243,7 @@ def test_a_column_that_is_not_there_is_refused_by_its_name() -> None:
     [
         *(("9000", "27000"), ("0", "900"), ("90000", "0"), ("1", "3"), ("1", "2"), ("1", "1")),
         *(("0", "3"), ("1", "-1"), ("-1", "0"), ("1.5708", "0"), ("3.14", "-1.57"), ("0.785", "4.712")),
+        *(("1.00", "2.00"), ("1.5708", "1.5708,top\nR3,5,6,0.5236")),
     ],
 )
 def test_angles_in_parts_of_a_degree_or_in_quarter_turns_are_refused(turns: tuple[str, str]) -> None:
@@ -303,6 +304,12 @@ def test_a_file_or_a_person_says_what_small_angles_count() -> None:
 def test_thousands_are_read_with_spaces_and_apostrophes(text: str) -> None:
     (one,) = parse_placements(Path("x.csv"), text.encode(), "generic", "um")
     assert (one.x_mm, one.y_mm, one.rotation_deg) == (pytest.approx(3.2345), pytest.approx(-1000), 90)
+
+
+@pytest.mark.parametrize("said", ["in this file are from a corner", "in the CAD system", "in in-house form"])
+def test_a_sentence_about_coordinates_states_no_unit(said: str) -> None:
+    text = f"# Coordinates {said}\nRef,X,Y,Rot,Side\nR1,1,2,90,top\n"
+    assert parse_placements(Path("x.csv"), text.encode(), "generic", "mm")[0].x_mm == 1
 
 
 @pytest.mark.parametrize("cell", ["1.5 100", "1 23", "1234 567", "1 234 56"])

@@ -54,7 +54,8 @@ def test_those_that_fail_are_named_together_and_cost_no_other(tmp_path: Path) ->
     assert [word for word in ("report.docx", "report.pdf", "no licence") if word not in str(lost.value)] == []
     assert [path.name for path in tmp_path.iterdir()] == ["report.txt"]
     with pytest.raises(DiskFull):
-        write(tmp_path, {"html": fill})
+        write(tmp_path, {"csv": fill, "html": write_report})
+    assert (tmp_path / "report.html").is_file()
 
 
 def test_an_installed_package_brings_its_form(tmp_path: Path) -> None:
