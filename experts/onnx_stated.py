@@ -32,6 +32,8 @@ _RESIZES = {"standard": "stretch", "crop": "center-crop"} | dict.fromkeys(
 """OpenVINO's words for `Preprocessing.resize`."""
 _PASSED = onnx_checks.PASSED | {"Pad", "Resize", "Split", "Upsample"}
 """Operators that change where numbers stand, and no number."""
+_REORDERING = {"Concat", "Conv", "Gather", "Slice", "Split"}
+"""Operators after which channels may stand in another order."""
 _READ_ALONE = {"Shape", "Size"}
 """Operators that read no number."""
 _MOST_PASSED = 12
@@ -42,8 +44,10 @@ _LEAST_MEAN = 0.05
 """What subtracts less normalises nothing."""
 _FAINTEST = 0.1
 """What multiplies by less takes pixels from 0 to 255."""
-_LEAST_OF_PIXELS, _WIDEST_OF_PIXELS = 0.2, 0.35
+_LEAST_OF_PIXELS, _WIDEST_OF_PIXELS = 0.05, 0.35
 """A batch norm with a larger mean, and a smaller deviation, may take pixels from 0 to 1."""
+_WHITEST = 3.0
+"""No normalised pixel is larger: ImageNet's white is 2.6, and a batch norm may have learned from white pictures."""
 _TURNS = (slice(None), slice(None, None, -1))
 
 
@@ -151,15 +155,18 @@ def _by_operators(path: Path) -> _Beginning:
             node = readers[0]
             others = [_numbers(other, constants, makers) for other in node.input if other not in names]
             is_first = node.input[0] in names or node.op_type in ("Mul", "Add")
-            if is_first and (line := _line_of(node.op_type, others)) is not None:
+            passes = is_first and _changes_nothing(node.op_type, others)
+            # A convolution of grey gives several channels of one.
+            is_line = is_first and not passes and not (node.op_type == "Conv" and _takes_grey(graph))
+            if is_line and (line := _line_of(node.op_type, others)) is not None:
                 return replace(line, span=line.span or span, subtracts_bgr=line.subtracts_bgr and ordered)
-            if not is_first or not _changes_nothing(node.op_type, others):
+            if not passes:
                 bgr = ordered and node.op_type in ("Sub", "Add") and _is_bgr(others[0] if others else None)
                 return _Beginning((_range_of(node.op_type, others) if is_first else None) or span, bgr)
         for node in readers:
             if node.op_type == "QuantizeLinear":
                 span = _range_of_steps(*(_numbers(other, constants, makers) for other in node.input[1:3]))
-        ordered = ordered and not {"Concat", "Gather", "Slice", "Split"}.intersection(one.op_type for one in readers)
+        ordered = ordered and _REORDERING.isdisjoint(node.op_type for node in readers)
         names = {name for node in readers for name in node.output}
     return _Beginning(span)
 
@@ -171,20 +178,17 @@ def _line_of(operator: str, others: list[NDArray[Any] | None]) -> _Beginning | N
         return None
     if operator == "BatchNormalization" and [one.size for one in numbers] == [3] * 4:
         mean, deviation = numbers[2].ravel(), np.sqrt(np.abs(numbers[3].ravel()))
+        is_wide = np.abs(mean).max() > _WHITEST
         may_be = mean.min() > _LEAST_OF_PIXELS and deviation.max() < _WIDEST_OF_PIXELS
-    elif operator == "Conv" and numbers[0].shape in ((3, 1, 1, 1), (3, 3, 1, 1)):
-        weight, shift = numbers[0][:, :, 0, 0], numbers[1] if len(numbers) > 1 else np.zeros(3)
-        places = np.abs(weight).argmax(axis=1) if weight.shape[1] > 1 else np.arange(3)
-        slope = weight[range(3), places if weight.shape[1] > 1 else 0]
-        if not slope.all() or np.count_nonzero(weight) > len(slope) or len({*places.tolist()}) < len(slope):
-            return None  # it mixes channels
-        order = np.argsort(places)
-        mean, deviation = (-shift / slope)[order], 1 / np.abs(slope)[order]
+    elif operator == "Conv" and (slope := _slope_of(numbers[0])) is not None:
+        shift = numbers[1] if len(numbers) > 1 else np.zeros(3)
+        mean, deviation = -np.linalg.inv(slope) @ shift, 1 / np.abs(slope).max(axis=0)
+        is_wide = deviation.min() > 1 / _FAINTEST or np.abs(mean).min() > _BRIGHTEST
         may_be = True
     else:
         return None
     usual = [both for name, both in NORMALIZATIONS.items() if name in ("imagenet", "-1..1")]
-    if np.abs(mean).max() > _BRIGHTEST or (operator == "Conv" and deviation.max() > 1 / _FAINTEST):
+    if is_wide:
         return _Beginning("0..255", _is_bgr(mean))
     if any(np.allclose((mean, deviation), np.array(both)[:, turn], atol=0.01) for both in usual for turn in _TURNS):
         return _Beginning("0..1", _is_bgr(mean))
@@ -192,7 +196,20 @@ def _line_of(operator: str, others: list[NDArray[Any] | None]) -> _Beginning | N
     return _Beginning(unclear=f"its first layer takes away {named}, as of pixels from 0 to 1" if may_be else "")
 
 
+def _slope_of(weight: NDArray[Any]) -> NDArray[np.float64] | None:
+    """Return what a convolution of one pixel makes of each channel, (3, 3); None if it mixes channels."""
+    if weight.shape not in ((3, 1, 1, 1), (3, 3, 1, 1)):
+        return None
+    slope = np.float64(weight[:, :, 0, 0])
+    slope = slope if slope.shape[1] > 1 else np.diag(slope[:, 0])
+    is_plain = all((np.count_nonzero(slope, axis=axis) == 1).all() for axis in (0, 1))
+    return slope if is_plain else None
+
+
 def _changes_nothing(operator: str, others: list[NDArray[Any] | None]) -> bool:
+    if operator == "Conv" and len(others) == 1 and others[0] is not None:
+        slope = _slope_of(others[0])
+        return slope is not None and bool((slope[slope != 0] == 1).all())
     if not others or others[0] is None or operator not in ("Sub", "Add", "Mul", "Div"):
         return False
     largest = float(np.abs(others[0]).max())

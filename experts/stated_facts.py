@@ -28,7 +28,8 @@ _MEAN = re.compile(
     r"((img|image|pixel|norm|normali[sz]e|normali[sz]ation|input|dataset|transforms?)_)?means?(_values?)?",
     re.IGNORECASE,
 )
-"""The keys of a mean of pixels; that of the deviation beside it has `std` in the place of `mean`."""
+"""The keys of a mean of pixels; that of the deviation beside it has one of `_DEVIATIONS` in the place of `mean`."""
+_DEVIATIONS = "(std|stdev|stddev|std_dev|deviation)s?"
 _OPENMMLAB = re.compile(r"\bmean=[\[(]([^\])]+)[\])],([^()]*)\bstd=[\[(]([^\])]+)[\])]([^()]*)\)", re.DOTALL)
 """A normalisation in the text of a configuration of OpenMMLab's programs, and what stands beside it."""
 _MEASURES = re.compile(r"metric|score|result|histor|loss|acc|f1|fold|per_class|box|target", re.IGNORECASE)
@@ -114,11 +115,19 @@ def _pairs(content: Any) -> Iterator[tuple[Colour, Colour | None]]:
     for level in _levels(content, set(), lists=True):
         for key, value in level.items():
             if isinstance(key, str) and _MEAN.fullmatch(key) and (mean := _colour(value)) is not None:
-                yield mean, _colour(level.get(re.sub("mean", "std", key, flags=re.IGNORECASE)))
+                yield mean, _deviation(level, key)
             elif key in _TEXTS and isinstance(value, str):
                 for text in _OPENMMLAB.findall(re.sub(r"\s*([=,])\s*", r"\1", value)):
                     if (mean := _colour(_read(f"[{text[0]}]"))) is not None:
                         yield mean, _colour(_read(f"[{text[2]}]"))
+
+
+def _deviation(level: Mapping[Any, Any], key: str) -> Colour | None:
+    """Return the deviation beside the mean under a key; one number is that of each channel."""
+    form = re.compile(re.sub("means?", _DEVIATIONS, key.lower()), re.IGNORECASE)
+    value = next((one for name, one in level.items() if isinstance(name, str) and form.fullmatch(name)), None)
+    each = value if isinstance(value, list | tuple) else [value]
+    return _colour(value) or _colour([*each] * 3 if len(each) == 1 else each)
 
 
 def takes_blue_first(content: Any) -> bool:

@@ -502,6 +502,15 @@ def test_a_mean_without_a_deviation_is_asked_for(tmp_path):
     assert not kind.read(inside).unsaid
 
 
+@pytest.mark.parametrize(
+    ("mean", "std", "deviation"),
+    [("MEAN", "STD", "[0.5, 0.5, 0.5]"), ("means", "std", "0.5"), ("Mean", "Std_Dev", "0.5")],
+)
+def test_a_deviation_beside_a_mean_is_known_in_other_words(tmp_path, mean, std, deviation):
+    said = kind.read(with_metadata(classifier(tmp_path / "c.onnx"), **{mean: "[0.5, 0.5, 0.5]", std: deviation}))
+    assert (said.preprocessing.normalization, said.unsaid) == (NORMALIZATIONS["-1..1"], {})
+
+
 def normaliser(mean, deviation, *, order=None, is_norm=False, scale=1):
     """A first layer that normalises: a batch norm, or a convolution of one pixel; with `order` it turns channels."""
     mean, deviation = np.float32(mean) * scale, np.float32(deviation) * scale
@@ -512,6 +521,10 @@ def normaliser(mean, deviation, *, order=None, is_norm=False, scale=1):
     shift = (-mean / deviation)[list(order or (0, 1, 2))]
     conv = helper.make_node("Conv", ["images", "w", "s"], ["x"], group=1 if order else 3)
     return [conv], {"w": weight[:, :, None, None], "s": shift}
+
+
+TURNED = {"w": np.eye(3, dtype=np.float32)[::-1, :, None, None]}
+"""A convolution that turns the channels, and changes no number."""
 
 
 @pytest.mark.parametrize(
@@ -527,8 +540,12 @@ def normaliser(mean, deviation, *, order=None, is_norm=False, scale=1):
         (normaliser([0.5, 0.4, 0.45], [0.2, 0.3, 0.3], is_norm=True), "imagenet", "rgb", True),
         (normaliser([0.3, 0.1, 0.2], [0.9, 0.8, 0.7]), "imagenet", "rgb", True),
         (normaliser([0.01, -0.03, 0.02], [1.01, 0.99, 1.0], is_norm=True), "imagenet", "rgb", False),
-        (([helper.make_node("Conv", ["images", "w"], ["x"])], {"w": np.ones((3, 3, 1, 1), np.float32)}),
-         "imagenet", "rgb", False),
+        (normaliser([2.2, 2.1, 2.4], [0.5, 0.4, 0.4], is_norm=True), "imagenet", "rgb", False),  # white backgrounds
+        (normaliser([0.1, 0.15, 0.1], [0.14, 0.14, 0.14], is_norm=True), "imagenet", "rgb", True),  # dark boards
+        (normaliser([-6.7, 0.25, 0.6], [33, 2.5, 2]), "imagenet", "rgb", True),
+        ((steps("Conv images w x"), TURNED), "imagenet", "rgb", False),
+        ((steps("Conv images w t", "Sub t m x"), TURNED | {"m": CAFFE}), "0..255", "rgb", False),
+        ((steps("Conv images w x"), {"w": np.ones((3, 3, 1, 1), np.float32)}), "imagenet", "rgb", False),
     ],
 )  # fmt: skip
 def test_a_first_layer_that_normalises_says_what_it_takes(tmp_path, first, seen, channels, is_asked):
@@ -536,6 +553,15 @@ def test_a_first_layer_that_normalises_says_what_it_takes(tmp_path, first, seen,
     said = kind.read(first_of(tmp_path / "c.onnx", nodes, constants.items()))
     assert (said.preprocessing.normalization, said.preprocessing.channels) == (NORMALIZATIONS[seen], channels)
     assert [*said.unsaid] == ["mean"] * is_asked
+
+
+def test_a_convolution_that_makes_three_channels_of_grey_normalises_nothing(tmp_path):
+    nodes = [*steps("Conv images w s x"), helper.make_node("ReduceMean", ["x"], ["means"], axes=[2, 3], keepdims=0)]
+    constants = [("w", np.float32([0.5, 0.1, -0.2]).reshape(3, 1, 1, 1)), ("s", np.float32([0.9, -0.6, 0.3]))]
+    path = save(tmp_path / "g.onnx", nodes, ["n", 1, 32, 32], "means", constants=constants, out_shape=["n", 3])
+    (tmp_path / "work").mkdir()
+    said = kind.read(kind.bundled(path, tmp_path / "work"))
+    assert (said.stated, said.unsaid) == (frozenset(), {})
 
 
 def test_probabilities_in_a_map_by_label_are_a_table_with_these_labels(tmp_path):
