@@ -74,7 +74,8 @@ def load(name: str, allowed: Iterable[str] | None, *, group: str, noun: str) -> 
 def _point(name: str, points: Iterable[EntryPoint], noun: str) -> EntryPoint | None:
     found = {point.value: point for point in points if name in (point.name, point.value)}
     if len(found) > 1:
-        raise ConfigError(f"{noun} '{name}' is offered more than once; give one of {', '.join(sorted(found))}")
+        paths = ", ".join(sorted(found))
+        raise ConfigError(f"{noun} '{name}' is offered more than once: give one of {paths}, or uninstall the other")
     return next(iter(found.values()), None)
 
 

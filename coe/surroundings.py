@@ -14,9 +14,14 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+_PREFIX, _NEW_S = "coe-libraries-", 60.0
+
 
 def folder() -> Path:
-    """Return a temporary folder for files that libraries insist on writing; it is removed when the process ends."""
+    """Return a temporary folder for files that libraries insist on writing; it is removed when the process ends.
+
+    Those of processes that were killed go with the next one.
+    """
     return _folder(os.getpid())
 
 
@@ -45,9 +50,30 @@ def quiet_timm() -> None:
 @cache
 def _folder(process: int) -> Path:
     # A folder for each process: a forked child must not remove the folder of its parent.
-    path = Path(tempfile.mkdtemp(prefix="coe-"))
+    path = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    _hold(path)
+    for other in path.parent.glob(f"{_PREFIX}*/"):
+        with contextlib.suppress(OSError):
+            # One that was made just now may not be locked yet.
+            is_new = path.stat().st_mtime - other.stat().st_mtime < _NEW_S
+            if not is_new and (number := _hold(other)) is not None:
+                shutil.rmtree(other, ignore_errors=True)
+                os.close(number)
     atexit.register(_remove, path, process)
     return path
+
+
+def _hold(path: Path) -> int | None:
+    """Lock a folder until this process ends, however it ends; None if another process holds it."""
+    from filelock import lock_descriptor
+
+    with contextlib.suppress(OSError):  # Windows opens no folder
+        number = os.open(path, os.O_RDONLY)
+        with contextlib.suppress(OSError):  # a file system without locks
+            if lock_descriptor(number, blocking=False):
+                return number
+        os.close(number)
+    return None
 
 
 def _remove(path: Path, process: int) -> None:

@@ -54,6 +54,8 @@ BESIDE = 0.05
 """The share of the machine's cores that a trial takes for pictures while the line works, up to one core."""
 AGAIN_S = 5.0
 """After this time a trial whose database was away begins anew."""
+TRIES = 10
+"""So often a trial begins: a database that answers and yet fails each time may be damaged."""
 FOLLOW_S = 2.0
 """How often a trial that follows the line looks for decided boards."""
 
@@ -73,31 +75,31 @@ def run(config: ServeConfig, id: int, tell: Callable[[TrialNews], None]) -> None
 
     It begins anew when its database was away, as while the server was started again.
     """
-    database, parent = open_database(config.database_url), os.getppid()
+    database, parent, left = open_database(config.database_url), os.getppid(), TRIES
     try:
         while os.getppid() == parent:
             try:
-                return _carry_out(config, id, database, tell)
+                with database.reading() as connection:
+                    asked = trial_rows.get(connection, id)
+                assert asked is not None
+                left -= 1
+                return _carry_out(_RunningTrial(config, database, asked, tell), is_last=left == 0)
             except DatabaseError:
                 time.sleep(AGAIN_S)
     finally:
         database.close()
 
 
-def _carry_out(config: ServeConfig, id: int, database: Database, tell: Callable[[TrialNews], None]) -> None:
-    with database.reading() as connection:
-        asked = trial_rows.get(connection, id)
-    assert asked is not None
-    trial = _RunningTrial(config, database, asked, tell)
+def _carry_out(trial: _RunningTrial, *, is_last: bool) -> None:
     try:
         trial.run()
     except TrialOver:
         return
-    except DatabaseError:
-        raise
     except Exception as error:  # whatever it is: the page says so, and the next trial begins
+        if isinstance(error, DatabaseError) and not is_last:
+            raise
         reason = sentence_of(error, during="stored boards were judged again")
-        tell(TrialNews(TrialState.FAILED, trial.counts, reason))
+        trial.tell(TrialNews(TrialState.FAILED, trial.counts, reason))
     finally:
         trial.close()
 

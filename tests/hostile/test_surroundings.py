@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import cv2
@@ -518,3 +519,24 @@ def test_without_a_place_for_temporary_files_kinds_are_found_all_the_same(monkey
     monkeypatch.setattr(surroundings, "folder", refuse)
     surroundings.quiet_torch()
     assert "TORCHINDUCTOR_CACHE_DIR" not in os.environ
+
+
+def test_folders_of_killed_processes_go_with_the_next_one_and_those_of_living_ones_stay(tmp_path: Path) -> None:
+    """They are older than what was made just now, and may hold files."""
+    make = "from coe.surroundings import folder; (folder() / 'inductor').mkdir(); print(folder(), flush=True)"
+    wait = f"{make}; input()"
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    folders = []
+    with ExitStack() as stack:
+        for _ in range(2):
+            process = stack.enter_context(
+                subprocess.Popen([sys.executable, "-c", wait], env=environment, stdin=-1, stdout=-1, text=True)
+            )
+            assert process.stdout is not None
+            folders.append(Path(process.stdout.readline().strip()))
+            os.utime(folders[-1], (0, 0))
+        process.kill()
+        process.wait()
+        said = subprocess.run([sys.executable, "-c", make], env=environment, capture_output=True, text=True, check=True)
+        assert [path.exists() for path in (*folders, Path(said.stdout.strip()))] == [True, False, False]
+    assert list(tmp_path.iterdir()) == []

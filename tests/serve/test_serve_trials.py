@@ -326,6 +326,19 @@ def test_a_trial_begins_anew_when_its_database_was_away(shop: Shop, monkeypatch:
     assert (done.state, done.counts["boards"]) == (TrialState.DONE, 2)
 
 
+def test_a_trial_whose_database_fails_each_time_says_so(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.decide(shop.accept({"R1": LIGHT}))
+
+    def read_boards(*_: object, **__: object) -> list[int]:
+        raise DatabaseError(DatabaseErrorKind.LOST, "the file is damaged")
+
+    monkeypatch.setattr(trial_rows, "boards_before", read_boards)
+    monkeypatch.setattr(trial_process, "AGAIN_S", 0.0)
+    ended = trial(shop, RecipeContent(rules=TINY))
+    assert ended.state is TrialState.FAILED
+    assert "damaged" in ended.reason
+
+
 def test_trials_whose_processes_cannot_be_started_fail_one_after_the_other(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
