@@ -204,6 +204,14 @@ def test_a_file_says_of_which_network_it_is(run: Callable[..., Said], tmp_path: 
         Store(tmp_path / "store").manifest("backbones/narrow")
 
 
+def test_a_backbone_is_not_asked_what_its_pictures_are(run: Callable[..., Said], tmp_path: Path) -> None:
+    kind = kinds.resolve("narrow")
+    assert isinstance(kind, kinds.ModuleKind)
+    state = kind.skeleton(replace(EXPERT, labels=("0", "1"))).state_dict()
+    torch.save({"state_dict": state, "mean": [0.5, 0.5, 0.5]}, tmp_path / "m.pth")
+    assert run("backbone", "add", tmp_path / "m.pth", "--kind", "narrow").status == 0
+
+
 def test_a_backbone_has_the_input_that_its_file_says(run: Callable[..., Said], tmp_path: Path) -> None:
     kind, store = kinds.resolve("narrow"), Store(tmp_path / "store")
     assert isinstance(kind, kinds.ModuleKind)
