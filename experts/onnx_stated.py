@@ -178,8 +178,9 @@ def _line_of(operator: str, others: list[NDArray[Any] | None]) -> _Beginning | N
         return None
     if operator == "BatchNormalization" and [one.size for one in numbers] == [3] * 4:
         mean, deviation = numbers[2].ravel(), np.sqrt(np.abs(numbers[3].ravel()))
-        is_wide = np.abs(mean).max() > _WHITEST
+        is_wide = mean.max() > _WHITEST and mean.min() >= 0
         may_be = mean.min() > _LEAST_OF_PIXELS and deviation.max() < _WIDEST_OF_PIXELS
+        may_be |= max(np.abs(mean).max(), deviation.max()) > _WHITEST  # of 0 to 255 without their mean, perhaps
     elif operator == "Conv" and (slope := _slope_of(numbers[0])) is not None:
         shift = numbers[1] if len(numbers) > 1 else np.zeros(3)
         mean, deviation = -np.linalg.inv(slope) @ shift, 1 / np.abs(slope).max(axis=0)
@@ -192,8 +193,8 @@ def _line_of(operator: str, others: list[NDArray[Any] | None]) -> _Beginning | N
         return _Beginning("0..255", _is_bgr(mean))
     if any(np.allclose((mean, deviation), np.array(both)[:, turn], atol=0.01) for both in usual for turn in _TURNS):
         return _Beginning("0..1", _is_bgr(mean))
-    named = ", ".join(f"{one:.2g}" for one in mean)
-    return _Beginning(unclear=f"its first layer takes away {named}, as of pixels from 0 to 1" if may_be else "")
+    named = " and divides by ".join(", ".join(f"{one:.2g}" for one in few) for few in (mean, deviation))
+    return _Beginning(unclear=f"its first layer takes away {named}" if may_be else "")
 
 
 def _slope_of(weight: NDArray[Any]) -> NDArray[np.float64] | None:
@@ -207,9 +208,9 @@ def _slope_of(weight: NDArray[Any]) -> NDArray[np.float64] | None:
 
 
 def _changes_nothing(operator: str, others: list[NDArray[Any] | None]) -> bool:
-    if operator == "Conv" and len(others) == 1 and others[0] is not None:
-        slope = _slope_of(others[0])
-        return slope is not None and bool((slope[slope != 0] == 1).all())
+    if operator == "Conv" and others and others[0] is not None:
+        slope, shift = _slope_of(others[0]), others[1] if len(others) > 1 else np.zeros(3)
+        return slope is not None and shift is not None and not shift.any() and bool((slope[slope != 0] == 1).all())
     if not others or others[0] is None or operator not in ("Sub", "Add", "Mul", "Div"):
         return False
     largest = float(np.abs(others[0]).max())

@@ -543,7 +543,9 @@ TURNED = {"w": np.eye(3, dtype=np.float32)[::-1, :, None, None]}
         (normaliser([2.2, 2.1, 2.4], [0.5, 0.4, 0.4], is_norm=True), "imagenet", "rgb", False),  # white backgrounds
         (normaliser([0.1, 0.15, 0.1], [0.14, 0.14, 0.14], is_norm=True), "imagenet", "rgb", True),  # dark boards
         (normaliser([-6.7, 0.25, 0.6], [33, 2.5, 2]), "imagenet", "rgb", True),
+        (normaliser([-2, 10, 3], [60, 61, 62], is_norm=True), "imagenet", "rgb", True),
         ((steps("Conv images w x"), TURNED), "imagenet", "rgb", False),
+        ((steps("Conv images w s x"), TURNED | {"s": np.zeros(3, np.float32)}), "imagenet", "rgb", False),
         ((steps("Conv images w t", "Sub t m x"), TURNED | {"m": CAFFE}), "0..255", "rgb", False),
         ((steps("Conv images w x"), {"w": np.ones((3, 3, 1, 1), np.float32)}), "imagenet", "rgb", False),
     ],
