@@ -239,11 +239,11 @@ def test_a_part_that_was_scrolled_out_of_sight_comes_back_before_it_can_be_good(
     assert words_of(served, 1) == [Outcome.FALSE_CALL]
 
 
-@pytest.mark.parametrize(("width", "height"), [(640, 400), (320, 640), (320, 256)])
+@pytest.mark.parametrize(("width", "height"), [(640, 400), (800, 600), (320, 640), (320, 256)])
 def test_of_a_page_that_is_enlarged_nothing_is_cut_off_and_the_part_stays_large(
     served: Served, browser: Any, width: int, height: int
 ) -> None:
-    """A screen of 1280 by 800 at 200 %, a small phone, and 1280 by 1024 at 400 %."""
+    """Screens of 1280 by 800 and 1600 by 1200 at 200 %, a small phone, and 1280 by 1024 at 400 %."""
     served.gate.config = served.gate.config.model_copy(update={"zone": "America/Argentina/Buenos_Aires"})
     with_pictures(served, 1)
     screen = Screen(browser, viewport={"width": width, "height": height})
@@ -253,6 +253,7 @@ def test_of_a_page_that_is_enlarged_nothing_is_cut_off_and_the_part_stays_large(
     for button in page.locator(".answers button").all():
         box = button.bounding_box()
         assert box["x"] + box["width"] <= width
+        assert box["y"] + box["height"] <= height
         assert button.evaluate("(one) => one.scrollWidth <= one.clientWidth")
     page.goto(f"{served.address}/boards/1")
     assert page.eval_on_selector(".figures", "(one) => one.scrollWidth <= one.clientWidth")
