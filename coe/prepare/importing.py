@@ -94,7 +94,8 @@ def bring_backbone(file: Path, expert: Expert, kind: Kind, wishes: Wishes) -> Br
     with running("kind", expert.kind, f"imported from {file}"):
         foreign = kind.read(file)
         torch_file.check_tensors(str(file), foreign.state)
-        agreed = facts.agree(expert, foreign, kind, wishes)
+        # What its pictures are is said by the training that starts from it.
+        agreed = facts.agree(expert, replace(foreign, unsaid={}), kind, wishes)
         taken = unwrapping.backbone(foreign, kind, agreed.expert, str(file))
     return Brought(replace(agreed.expert, labels=()), (*agreed.remarks, *taken.remarks), state=taken.state)
 
