@@ -20,9 +20,9 @@ _NO = ("0", "n", "no", "false", "nm", "nein", "non", "nie", "ne", "нет", "否
 _YES = ("1", "x", "y", "yes", "true", "excluded from bom", "ja", "oui", "si", "sí", "sim", "tak", "да", "是", "はい")
 _SAID = re.compile(
     r"\b(dnp|dni|dnf|dnm|nofit|not (?:fitted|mounted|populated|placed|installed|assembled)|"
-    r"do not (?:populate|place|fit|mount|assemble|install|solder|load|stuff)|no[ -]?stuff|no[ -]?pop|no[ -]?load|"
-    r"unpopulated|(?:nicht |un)best(?:ü|ue)ck(?:t|en)|non mont[ée]|no montar|не (?:устанавливать|монтировать))\b|"
-    r"不贴|不焊|不装|未実装",
+    r"do not (?:populate|place|fit|mount|assemble|install|solder|load|stuff)|no[ -]?stuff|no[ -]?pop|"
+    r"no[ -]?load(?! *\w)|unpopulated|(?:nicht |un)best(?:ü|ue)ck(?:t|en)|non mont[ée]|no montar|"
+    r"не (?:устанавливать|монтировать))\b|不贴|不焊|不装|未実装",
     re.IGNORECASE,
 )
 

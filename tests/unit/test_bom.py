@@ -186,3 +186,9 @@ def test_a_long_bom_costs_little_more_than_to_divide_its_lines(tmp_path: Path) -
 def test_designators_with_a_word_for_parts_that_are_not_fitted_are_refused(cell: str) -> None:
     with pytest.raises(ConfigError, match="line, and say it there"):
         parse_bom(Path("x.csv"), f'Designator,Value\n"{cell}",10k\n'.encode())
+
+
+def test_a_value_may_tell_a_load() -> None:
+    raw = b"Reference,Value\nR1,LDO no-load 1uA\nR2,No load switch\nR3,1k NO LOAD\nR4,1k (no load)\n"
+    read = parse_bom(Path("b.csv"), raw)
+    assert [part.is_fitted for part in read.values()] == [True, True, False, False]
