@@ -44,7 +44,8 @@ def skeleton(kind: NetworkKind, expert: Expert, *, optional: bool = True) -> tor
     Without `optional` it is one for weights that lack what its submodule of this name holds; see `has_optional`.
     """
     module = kind.skeleton(expert)
-    if not optional and hasattr(module, "optional"):
+    own = getattr(module, "optional", None)
+    if not optional and isinstance(own, torch.nn.Module) and own.state_dict():
         module.optional = None  # type: ignore[assignment]
     if (values := kind.normalization(expert)) is not None:
         module.normalization = values  # type: ignore[assignment]

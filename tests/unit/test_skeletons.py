@@ -95,3 +95,15 @@ def test_numbers_are_drawn_again_after_a_kind_that_fails() -> None:
     with pytest.raises(ValueError, match="no network"):
         bare_skeleton(Failing(), expert("odd"))
     assert len(Odd().skeleton(expert("odd")).weight.unique()) > 1000
+
+
+@pytest.mark.parametrize("own", [nn.Identity(), True], ids=["no numbers", "no network"])
+def test_what_weights_cannot_lack_stays_though_it_is_called_optional(own: object) -> None:
+    class Named(Odd):
+        def skeleton(self, expert: Expert) -> nn.Module:
+            module = super().skeleton(expert)
+            module.optional = own
+            return module
+
+    assert bare_skeleton(Named(), expert("odd"), optional=False).optional is own
+    assert bare_skeleton(resolve("patch"), Expert("x", "patch", ("bad",), 64, "t/x"), optional=False).optional is None
