@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import xml.etree.ElementTree as xml
 from collections.abc import Iterable
 from pathlib import Path
@@ -99,9 +100,8 @@ def _of_voc(one: xml.Element, where: str) -> MarkedBox | None:
         left, top, right, bottom = (
             float(one.findtext(f"bndbox/{key}", "")) for key in ("xmin", "ymin", "xmax", "ymax")
         )
-        degrees = next(
-            (float(o.findtext("value", "0")) for o in one.iter("attribute") if o.findtext("name") == "rotation"), 0
-        )
+        turns = (said.findtext("value", "") for said in one.iter("attribute") if said.findtext("name") == "rotation")
+        degrees = next((float(turn) for turn in turns if re.fullmatch(r"-?[\d.]+", turn)), 0.0)  # a word is no turn
     except ValueError:
         return None
     label = one.findtext("name", "").strip()

@@ -385,6 +385,9 @@ def test_attributes_of_other_programs_are_no_turn(tmp_path: Path, photos: Path) 
         place = {"image_id": 7, "category_id": 3, "bbox": [60, 40, 40, 20], "attributes": said}
         marked, _ = taken(stored(tmp_path / "c.json", coco([place])), photos)
         assert boxes_of(marked, photos)["board1/R1.png"] == [("lifted", (60, 40, 100, 60))]
+    said = "<attributes><attribute><name>rotation</name><value>upright</value></attribute></attributes>"
+    marked, _ = taken(stored(tmp_path / "v.xml", voc("board1/R1.png", ("lifted", BNDBOX + said))), photos)
+    assert len(boxes_of(marked, photos)["board1/R1.png"]) == 1
 
 
 def test_boxes_in_shares_of_the_picture_are_refused(tmp_path: Path, photos: Path) -> None:
