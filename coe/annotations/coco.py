@@ -69,7 +69,7 @@ def _box(entry: dict[str, Any], label: str, where: str) -> MarkedBox | None:
             left, top, width, height = map(float, entry["bbox"])
             said = entry.get("attributes")  # CVAT turns a box so; others have lists there, or words
             turn = said.get("rotation") if isinstance(said, dict) else None
-            degrees = float(turn) if isinstance(turn, int | float) else 0.0
+            degrees = float(turn) if isinstance(turn, int | float) and turn is not True else 0.0
             if degrees and width > 0 < height:
                 return around(turned(left, top, left + width, top + height, degrees), label, where)
             return MarkedBox(label, left, top, left + width, top + height, where)

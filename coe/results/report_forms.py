@@ -88,6 +88,9 @@ def write_reports(
             failed = failed or error
         except BaseException as error:  # a user's code may raise anything
             lost.append(f"report.{form} cannot be written: {plugins.reason(error)}")
+        else:
+            if not (folder / f"report.{form}").exists():
+                lost.append(f"report.{form} was not written, and nothing says why")
     if failed is not None:
         raise failed
     if lost:

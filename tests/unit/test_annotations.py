@@ -381,7 +381,7 @@ def test_boxes_that_cvat_turns_are_turned_in_each_of_its_formats(tmp_path: Path,
 
 
 def test_attributes_of_other_programs_are_no_turn(tmp_path: Path, photos: Path) -> None:
-    for said in (["shiny"], {"rotation": "upright"}):
+    for said in (["shiny"], {"rotation": "upright"}, {"rotation": True}):
         place = {"image_id": 7, "category_id": 3, "bbox": [60, 40, 40, 20], "attributes": said}
         marked, _ = taken(stored(tmp_path / "c.json", coco([place])), photos)
         assert boxes_of(marked, photos)["board1/R1.png"] == [("lifted", (60, 40, 100, 60))]

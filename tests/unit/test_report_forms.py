@@ -50,8 +50,10 @@ def test_each_form_is_written_with_all_of_a_run(tmp_path: Path) -> None:
 
 def test_those_that_fail_are_named_together_and_cost_no_other(tmp_path: Path) -> None:
     with pytest.raises(NotWritten) as lost:
-        write(tmp_path, {"docx": fail, "pdf": fail, "txt": count})
-    assert [word for word in ("report.docx", "report.pdf", "no licence") if word not in str(lost.value)] == []
+        write(tmp_path, {"docx": fail, "none": lambda *_, **__: None, "pdf": fail, "txt": count})
+    assert [
+        word for word in ("report.docx", "report.none", "report.pdf", "no licence") if word not in str(lost.value)
+    ] == []
     assert [path.name for path in tmp_path.iterdir()] == ["report.txt"]
     with pytest.raises(DiskFull):
         write(tmp_path, {"csv": fill, "html": write_report})
