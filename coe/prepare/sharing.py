@@ -15,7 +15,7 @@ import xxhash
 from coe.errors import StoreError
 from coe.store import bodies, kinds
 from coe.store.blob_format import PAGE
-from coe.store.kinds import ModuleKind
+from coe.store.kinds import BACKBONE, ModuleKind
 from coe.store.manifest import Manifest
 from coe.store.skeletons import bare_skeleton, has_optional
 from coe.store.store import Store
@@ -179,7 +179,7 @@ class Sharing:
         return frozenset(bodies.names(self._store, manifest))
 
     def _digests(self, id: str) -> tuple[Manifest, tuple[TensorDigest, ...]]:
-        """Return the manifest of an expert and its trained tensors in the order of the network."""
+        """Return the manifest of an expert and its trained tensors in the order of the network, a backbone first."""
         # There are no tensors if the expert is not to be divided.
         manifest = self._store.manifest(id)
         kind = kinds.resolve(manifest.kind, self._allowed)
@@ -197,6 +197,10 @@ class Sharing:
         order = self._order(kind, manifest, optional=has_optional(state))
         if set(order) != set(state):
             raise StoreError(f"{id}: its weights do not fit kind '{manifest.kind}'; import or train it again")
+        if kind.backbone:
+            # Experts of other kinds see through it too, so that nothing of their own may come into its body.
+            own = [name for name in order if not name.startswith(BACKBONE)]
+            order = (*(name for name in order if name.startswith(BACKBONE)), *own[:1])
         return manifest, tuple(_digest(name, state[name]) for name in order)
 
     def _order(self, kind: ModuleKind, manifest: Manifest, *, optional: bool) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from coe.cli import experts_command
 from coe.core import Expert, Finding, Request, Result, Verdict
 from coe.errors import ConfigError, StoreError
 from coe.pictures.image_source import Reference
-from coe.prepare import learning
+from coe.prepare import learning, sharing
 from coe.prepare.fold import fold, network
 from coe.prepare.prepare import Preparer
 from coe.results import result_lines
@@ -33,6 +33,7 @@ from experts import good_train, two_groups
 from experts.core_set import core_set
 from experts.good_network import PIXELS, of_pixels, smooth
 from experts.patch import patch
+from experts.patch_network import USUAL
 
 Pixels = NDArray[np.uint8]
 EXPERT = Expert("eye", "patch", ("strange",), 64, "line7/eye", reject=frozenset({"strange"}))
@@ -508,3 +509,20 @@ def test_a_core_set_takes_what_lies_apart_first() -> None:
     assert len(core_set(torch.ones(9, 4), 5)) == 1
     apart = torch.tensor([[0.0], [0.0], [9.0]])
     assert set(core_set(torch.ones(3, 4), 2, apart).tolist()) in ({0, 2}, {1, 2})
+
+
+def test_sharing_keeps_the_backbone_as_the_body_also_of_experts_without_colours(
+    tmp_path: Path, learned: Trained
+) -> None:
+    store, colours = Store(tmp_path / "store"), patch.skeleton(EXPERT).optional.state_dict()
+    for number in range(4):
+        own = {f"optional.{name}": one for name, one in colours.items()} if number % 2 else {}
+        own["log_usual"] = torch.full((1, USUAL, USUAL), float(number))
+        expert = replace(EXPERT, weights=f"line7/{number}")
+        learning.put(store, expert, replace(learned, state=learned.state | own), None, "drawn parts")
+        if number < 2:
+            bodies.divide_backbone(store, expert.weights)
+    outcome = sharing.Sharing(store).share(store.ids())
+    assert (outcome.failed, outcome.divided) == ({}, ("line7/2", "line7/3"))
+    assert len({manifest.body and manifest.body.digest for manifest in map(store.manifest, store.ids())}) == 1
+    assert all(name.startswith("backbone.") for name in bodies.names(store, store.manifest("line7/3")))
