@@ -22,9 +22,9 @@ def check(images: Sequence[Path], labels: int, source: Path) -> tuple[str, ...]:
     for image, file in zip(images, map(Path, utils.img2label_paths([str(one) for one in images])), strict=True):
         *_, message = utils.verify_image_label((str(image), str(file), "", False, labels, 0, 0, False))
         if _WHY in message:
-            wrong.append(f"{file.name} ({message.partition(_WHY)[2]:.120})")
+            wrong.append(f"{_named(file)} ({message.partition(_WHY)[2]:.120})")
         elif not file.is_file():
-            missing.append(image.name)
+            missing.append(_named(image))
     if wrong:
         raise ConfigError(
             f"data set '{source}': {len(wrong)} files of labels are wrong: {_few(wrong)}; each line is the number of a "
@@ -32,6 +32,10 @@ def check(images: Sequence[Path], labels: int, source: Path) -> tuple[str, ...]:
             "picture"
         )
     return (f"without a file of labels, and so without an object: {len(missing)}, {_few(missing)}",) if missing else ()
+
+
+def _named(file: Path) -> str:
+    return f"{file.parent.name}/{file.name}"  # each part may have a file of one name
 
 
 def _few(names: Sequence[str]) -> str:

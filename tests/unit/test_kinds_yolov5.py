@@ -180,14 +180,14 @@ def test_files_of_labels_that_would_be_passed_over_are_refused_at_once(tmp_path)
         (tmp_path / "d" / "labels" / "val" / f"{name}.txt").write_text(line)
     with pytest.raises(ConfigError) as refused:
         KIND.train(JOINT, plan(data, tmp_path / "w"), lambda *words: None)
-    assert [f"{name}.txt" in str(refused.value) for name in "012345"] == [False, True, False, True, True, True]
+    assert [f"val/{name}.txt" in str(refused.value) for name in "012345"] == [False, True, False, True, True, True]
 
 
 def test_images_without_a_file_of_labels_are_told(tmp_path):
     data = data_set(tmp_path / "d", images=3)
     (tmp_path / "d" / "labels" / "train" / "1.txt").unlink()
     trained = KIND.train(JOINT, plan(data, tmp_path / "w"), lambda *words: None)
-    assert [("1.png" in one, "0.png" in one) for one in trained.remarks] == [(True, False)]
+    assert [("train/1.png" in one, "0.png" in one) for one in trained.remarks] == [(True, False)]
 
 
 def test_folders_as_roboflow_names_them_are_found(tmp_path):
