@@ -28,10 +28,11 @@ from coe.prepare.sharing import Sharing
 from coe.runtime.cpu import CpuDevice
 from coe.runtime.cuda.cuda_device import CudaDevice
 from coe.store import bodies, kinds, variants
-from coe.store.blob_format import Variant
+from coe.store.blob_format import Identity, Variant
 from coe.store.kinds import ExpertInput
 from coe.store.manifest import Manifest
 from coe.store.store import Store
+from coe.store.store_reader import reading
 from coe.store.weights_file import header
 
 
@@ -77,10 +78,16 @@ def prepare(store: Store, id: str, *wanted: Variant) -> None:
     kind, manifest = kinds.resolve("narrow"), store.manifest(id)
     assert isinstance(kind, kinds.ModuleKind)
     folded = fold(kind, Expert(id, "narrow", manifest.labels, 32, id), store.load(id))
+
+    def identity(manifest: Manifest) -> Identity | None:
+        path = store.folder(id) / manifest.file
+        with reading(id, path):
+            return header(path).identity
+
     for variant in wanted:
-        made = lay_out(
-            folded, variant, kind="narrow", labels=len(manifest.labels), identity=header(store.path(id)).identity
-        )
+        # Another writer may replace the file meanwhile.
+        own = store.steady(id, identity)
+        made = lay_out(folded, variant, kind="narrow", labels=len(manifest.labels), identity=own)
         with store.changing(id) as manifest:
             variants.put(store, manifest, made.bytes, agreement=AGREEMENT, escalate_below=0.0)
 
