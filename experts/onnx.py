@@ -76,19 +76,19 @@ class Onnx(FileKind):
         stated = ultralytics_facts.stated(session.metadata, str(path))
         size, rank = session.description.input_size or stated.input_size, session.description.rank
         is_stated = stated.task == "classify" if rank == _OF_SCORES else stated.is_yolo
-        seen = onnx_stated.usual(path, rank == _OF_SCORES, session.order)
+        graph = onnx_stated.graph_of(path)
+        seen = onnx_stated.usual(graph, rank == _OF_SCORES, session.order)
         if is_stated:
             seen = ultralytics_facts.CENTRE if rank == _OF_SCORES else ultralytics_facts.LETTERBOX
         if session.takes_bytes:
-            mean, deviation = NORMALIZATIONS["0..255"]
-            seen = seen.model_copy(update={"mean": mean, "std": deviation})
+            seen = seen.model_copy(update=dict(zip(("mean", "std"), NORMALIZATIONS["0..255"], strict=True)))
         said, unsaid = WHOLLY if is_stated else frozenset[str](), dict[str, str]()
         if not is_stated and not session.takes_bytes:
-            pixels = onnx_stated.stated_pixels(path, session.metadata, session.order)
+            pixels = onnx_stated.stated_pixels(graph, session.metadata, session.order)
             seen = seen.model_copy(update=dict(pixels.fields))
             said, unsaid = frozenset(pixels.fields), dict(pixels.unsaid)
         labels = stated.labels or labels_in_text(session.metadata, str(path))
-        remarks = onnx_stated.remarks(path, seen, said, session.metadata)
+        remarks = onnx_stated.remarks(graph, seen, said, session.metadata)
         return Foreign({}, labels, input_size=size, preprocessing=seen, stated=said, unsaid=unsaid, remarks=remarks)
 
     def bundled(self, path: Path, work: Path) -> Path:

@@ -59,12 +59,12 @@ class StatedPixels:
     unsaid: Mapping[str, str]
 
 
-def stated_pixels(path: Path, metadata: Mapping[str, str], places: Sequence[int]) -> StatedPixels:
-    """Return what a model, which was opened before, states of its preprocessing.
+def stated_pixels(graph: Any, metadata: Mapping[str, str], places: Sequence[int]) -> StatedPixels:
+    """Return what a model, by its graph and its metadata, states of its preprocessing.
 
     `places` are those of the axes of its input.
     """
-    by_operators = _by_operators(path)
+    by_operators = _by_operators(graph)
     said: dict[str, Any] = {}
     span = _RANGES.get(metadata.get("Image.NominalPixelRange", "")) or by_operators.span
     if (seen := normalization_in_text(metadata) if span is None else NORMALIZATIONS[span]) is not None:
@@ -80,19 +80,18 @@ def stated_pixels(path: Path, metadata: Mapping[str, str], places: Sequence[int]
     why = by_operators.unclear
     if not why and "mean" not in said and names_mean_alone(metadata):
         why = "its metadata name a mean, and no standard deviation beside it"
-    if not why and "mean" not in said and onnx_yolox.decodes(_graph(path), places) is None:
+    if not why and "mean" not in said and onnx_yolox.decodes(graph, places) is None:
         why = "it may be YOLOX, which takes 0..255 and --channels bgr, or another detector of 0..1"
     unsaid = {"mean": f"{why}; say with --normalize what it takes"} if why else {}
     return StatedPixels({name: value for name, value in said.items() if name in Preprocessing.model_fields}, unsaid)
 
 
-def usual(path: Path, is_classifier: bool, places: Sequence[int]) -> Preprocessing:
+def usual(graph: Any, is_classifier: bool, places: Sequence[int]) -> Preprocessing:
     """Return what a model, which was opened before and says nothing of it, is likely to see.
 
     `places` are those of the axes of its input.
     """
     mean, deviation = NORMALIZATIONS["imagenet"]
-    graph = _graph(path)
     if not is_classifier:
         return YOLOX if onnx_yolox.decodes(graph, places) else LETTERBOX
     if tuple(places) == onnx_checks.CHANNELS_LAST:
@@ -100,12 +99,12 @@ def usual(path: Path, is_classifier: bool, places: Sequence[int]) -> Preprocessi
     return Preprocessing() if _takes_grey(graph) else Preprocessing(mean=mean, std=deviation)
 
 
-def remarks(path: Path, seen: Preprocessing, said: Collection[str], metadata: Mapping[str, str]) -> tuple[str, ...]:
+def remarks(graph: Any, seen: Preprocessing, said: Collection[str], metadata: Mapping[str, str]) -> tuple[str, ...]:
     """Return sentences about what import put before the layers of a model, and guessed of what it sees.
 
     `said` are the fields of `seen` that the model says, beside which `metadata` may say more.
     """
-    told = ["its one channel, grey, is made of red, green and blue (0.299, 0.587, 0.114)"] * _takes_grey(_graph(path))
+    told = ["its one channel, grey, is made of red, green and blue (0.299, 0.587, 0.114)"] * _takes_grey(graph)
     if seen == YOLOX:
         told.append("it makes boxes as YOLOX does, so it gets BGR, 0 to 255, unless --channels or --normalize differ")
     elif (reverse := metadata.get(_REVERSED)) is not None and "channels" not in said:
@@ -120,7 +119,8 @@ def _takes_grey(graph: Any) -> bool:
     return any(node.name == onnx_grey.NAME for node in graph.node)
 
 
-def _graph(path: Path) -> Any:
+def graph_of(path: Path) -> Any:
+    """Return the graph of a model that was opened before, its functions inlined; weights in other files are not read."""
     import onnx.inliner
 
     return onnx.inliner.inline_local_functions(onnx.load_model(path, load_external_data=False)).graph
@@ -138,8 +138,7 @@ class _Beginning:
     unclear: str = ""
 
 
-def _by_operators(path: Path) -> _Beginning:
-    graph = _graph(path)
+def _by_operators(graph: Any) -> _Beginning:
     constants = {one.name: one for one in graph.initializer}
     makers = {name: node for node in graph.node for name in node.output}
     names = {next((one.name for one in graph.input if one.name not in constants), "")}
