@@ -75,23 +75,24 @@ def write_reports(
 ) -> None:
     """Write the report of a run in each form that can be written.
 
-    Raises CoeError: that of a form, as DiskFull, else NotWritten, which names all that could not be written.
+    Raises the CoeError of a form, as DiskFull, if it alone was not written; else NotWritten, which names all of them.
     """
     lost: list[str] = []
-    failed: CoeError | None = None
+    failed: list[CoeError] = []
     for form, write in writers.items():
         try:
             write(folder / f"report.{form}", board, results, summary, source, used=used)
         except KeyboardInterrupt:
             raise
         except CoeError as error:
-            failed = failed or error
+            failed.append(error)
+            lost.append(str(error))
         except BaseException as error:  # a user's code may raise anything
             lost.append(f"report.{form} cannot be written: {plugins.reason(error)}")
         else:
             if not (folder / f"report.{form}").exists():
                 lost.append(f"report.{form} was not written, and nothing says why")
-    if failed is not None:
-        raise failed
+    if failed and len(lost) == 1:
+        raise failed[0]
     if lost:
         raise NotWritten(f"{'; '.join(lost)}; all results are safe in {folder}")

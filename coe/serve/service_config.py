@@ -1,6 +1,6 @@
 """The settings of a service: one frozen object from a strict YAML file. Processes get the whole object.
 
-Paths in the file count from the file's folder. `docs/serve.md` lists the keys.
+Paths in the file count from the file's folder. `docs/serve.md` lists the keys, which stand in one file here as there.
 """
 
 from __future__ import annotations

@@ -58,6 +58,9 @@ def test_those_that_fail_are_named_together_and_cost_no_other(tmp_path: Path) ->
     with pytest.raises(DiskFull):
         write(tmp_path, {"csv": fill, "html": write_report})
     assert (tmp_path / "report.html").is_file()
+    with pytest.raises(NotWritten) as both:
+        write(tmp_path, {"csv": fill, "docx": fail})
+    assert [word for word in ("report.csv", "report.docx") if word not in str(both.value)] == []
 
 
 def test_an_installed_package_brings_its_form(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """Calls and the words of people on them. An answer is to the call as the person saw it, and is never overwritten.
 
-A person reserves a call before looking at it; the reservation ends by itself, so that nobody can block the queue."""
+A person reserves a call before looking at it; the reservation ends by itself, so that nobody can block the queue. All
+that reads and writes a call stands in one file: each route checks the same reservation and revision.
+"""
 
 from __future__ import annotations
 
