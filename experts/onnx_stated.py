@@ -120,7 +120,7 @@ def _takes_grey(graph: Any) -> bool:
 
 
 def graph_of(path: Path) -> Any:
-    """Return the graph of a model that was opened before, its functions inlined; weights in other files are not read."""
+    """Return the graph of a model that was opened before, its functions inlined; other files are not read."""
     import onnx.inliner
 
     return onnx.inliner.inline_local_functions(onnx.load_model(path, load_external_data=False)).graph
