@@ -50,8 +50,10 @@ class PatchNetwork(nn.Module):
     are those of the logarithm of a good part's largest deviation, of its colours, of its patches and as a whole;
     `limit` (1) is how many of these deviations a part may show. The numbers of alternates follow each other along the
     first axis. `pixel_mean` and `pixel_log_spread` are of experts that learned before colours were kept: deviations of
-    pixels, as in kind `good`, are theirs instead.
+    pixels, as in kind `good`, are theirs instead, and they are None of others.
     """
+
+    outdated = ("pixel_mean", "pixel_log_spread")
 
     bank: torch.Tensor
     step: torch.Tensor
@@ -73,8 +75,9 @@ class PatchNetwork(nn.Module):
         self.register_buffer("step", torch.full((alternates,), 1 / _STEPS))
         self.register_buffer("apart", torch.zeros(alternates))
         self.optional = Colours(alternates)
-        self.pixel_mean = nn.Parameter(torch.zeros(3 * alternates, PIXELS, PIXELS))
-        self.pixel_log_spread = nn.Parameter(torch.zeros(3 * alternates, PIXELS, PIXELS))
+        pixels = (3 * alternates, PIXELS, PIXELS)
+        self.pixel_mean: nn.Parameter | None = nn.Parameter(torch.zeros(pixels))
+        self.pixel_log_spread: nn.Parameter | None = nn.Parameter(torch.zeros(pixels))
         self.log_usual = nn.Parameter(torch.zeros(alternates, USUAL, USUAL))
         self.centre = nn.Parameter(torch.tensor([NEVER, 0.0, 0.0] * alternates))
         self.deviation = nn.Parameter(torch.ones(3 * alternates))
@@ -140,6 +143,8 @@ class PatchNetwork(nn.Module):
         """Return the logarithms (n, H, W) of how far colours, or pixels of experts of before, lie off."""
         if self.optional is not None:
             return self.optional.strange(shown, alternate)
+        if self.pixel_mean is None or self.pixel_log_spread is None:
+            return shown.new_zeros(shown[:, 0].shape)
         mean, log_spread = (
             self._own(numbers, alternate).float() for numbers in (self.pixel_mean, self.pixel_log_spread)
         )

@@ -77,6 +77,7 @@ def train(kind: BackboneKind, expert: Expert, plan: TrainingPlan, progress: Prog
     with computing(plan.threads), torch.no_grad():
         network = kind.skeleton(expert)
         assert isinstance(network, PatchNetwork)
+        network.pixel_mean = network.pixel_log_spread = None
         if not plan.references:
             network.optional = None
         load_backbone(network, kind, expert, plan.init)

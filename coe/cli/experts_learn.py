@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn
 from coe import config
 from coe.board import rules
 from coe.board.rules import Rules
-from coe.cli import experts_prepare, experts_reference
+from coe.cli import experts_prepare, experts_reference, experts_share
 from coe.cli.common import Exit, err, out, point_out
 from coe.cli.console import Progress, words
 from coe.cli.experts_evaluate import tell
@@ -252,6 +252,7 @@ class _Lesson:
             photographs=lessons.photographs(self._board, self._expert.id, pictures),
             references={component: kept.reference for component, kept in learned_from.items()},
             false_calls=in_use.metrics.get("wanted_false_calls"),
+            turned=bool(in_use.metrics.get("turned")),
         )
         with Progress(words("learning", "bold"), BarColumn(), MofNCompleteColumn(), console=err) as bar:
             task = bar.add_task("", total=plan.epochs)
@@ -269,3 +270,4 @@ class _Lesson:
             raise ConfigError(f"kind '{expert.kind}' learns in the frame of one reference, and has {len(frames)}")
         frame = frames.pop() if trained.in_frame else ""
         learning.put(candidate, expert, trained, start, source, self._shelf, reference=frame)
+        experts_share.share_trained(candidate, weights, None, kind, self._allowed)

@@ -28,7 +28,7 @@ from coe.runtime.trial import HERE, Trial, quick_cost, warmed
 from coe.scheduler.costs import Cost
 from coe.store import whole_reader
 from coe.store.kinds import ExpertInput, Image, Kind, ModuleKind
-from coe.store.skeletons import has_optional, skeleton
+from coe.store.skeletons import optional_of, skeleton
 from coe.store.store_reader import StoreReader
 from coe.system import give_memory_back
 
@@ -43,7 +43,7 @@ _KEPT_BYTES = 64 << 20
 
 def constructed(kind: ModuleKind, expert: Expert, state: State) -> torch.nn.Module:
     """Return a new network with these weights; raises StoreError if they do not fit the network."""
-    module = skeleton(kind, expert, optional=has_optional(state)).eval()
+    module = skeleton(kind, expert, optional=optional_of(state)).eval()
     try:
         module.load_state_dict(state)
     except RuntimeError as error:

@@ -22,7 +22,7 @@ from coe.errors import StoreError
 from coe.runtime.blob import folded_skeleton
 from coe.store.kinds import ModuleKind
 from coe.store.outputs import leaves
-from coe.store.skeletons import bare_skeleton, has_optional
+from coe.store.skeletons import bare_skeleton, optional_of
 
 Pairs = tuple[tuple[str, str], ...]
 TOLERANCE = 1e-4
@@ -78,7 +78,7 @@ def network(
     dtype: torch.dtype | None = None,
 ) -> torch.nn.Module:
     """Build a network with these weights, ready to infer, in their precision or in `dtype`; raises StoreError."""
-    bare = bare_skeleton(kind, expert, optional=has_optional(state))
+    bare = bare_skeleton(kind, expert, optional=optional_of(state))
     module = folded_skeleton(bare, pairs).eval().requires_grad_(False)
     if dtype is not None:
         # Channels-last, as the engine runs it; else a CPU without fp16 arithmetic takes nine times as long.

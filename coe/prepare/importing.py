@@ -17,7 +17,7 @@ from coe.prepare.other_files import LOOKED_AT, other_file
 from coe.store import torch_file
 from coe.store.kinds import FileKind, Kind, ModuleKind
 from coe.store.manifest import Manifest
-from coe.store.skeletons import bare_skeleton, has_optional
+from coe.store.skeletons import bare_skeleton, optional_of
 from coe.store.store import Store
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def bring(file: Path, expert: Expert, kind: Kind, wishes: Wishes, work: Path) ->
         agreed = facts.agree(expert, foreign, kind, wishes)
         expert = replace(agreed.expert, alternates=foreign.looks)
         accept.check_labels(expert)
-        skeleton = bare_skeleton(kind, expert, optional=has_optional(foreign.state))
+        skeleton = bare_skeleton(kind, expert, optional=optional_of(foreign.state))
         taken = unwrapping.unwrapped(foreign, skeleton.state_dict(), str(file))
         unwrapping.check_layers(taken.layers, skeleton, str(file))
         state = kind.convert(taken.state, expert)

@@ -21,12 +21,15 @@ def learn(
 ) -> Trained:
     """Train an expert by a plan, from the weights `start` of the store if there is one; nothing is stored.
 
-    The plan's folder for work and its file to start from are made here. Raises ConfigError, StoreError.
+    The plan's folder for work and its file to start from are made here; the measures say if parts were `turned`.
+    Raises ConfigError, StoreError.
     """
     with tempfile.TemporaryDirectory(prefix="coe-train-") as work:
         init = bodies.whole_file(store, start, Path(work)) if start else None
         with running("kind", expert.kind, "trained"):
             trained = kind.train(expert, replace(plan, work=Path(work), init=init), progress)
+    if plan.turned and kind.learns_turned:
+        trained = replace(trained, metrics=trained.metrics | {"turned": 1.0})
     if isinstance(kind, ModuleKind):
         frames = max((len(reference.alternates) for reference in plan.references.values()), default=1)
         learned = replace(

@@ -17,7 +17,7 @@ from coe.store import bodies, kinds
 from coe.store.blob_format import PAGE
 from coe.store.kinds import BACKBONE, ModuleKind
 from coe.store.manifest import Manifest
-from coe.store.skeletons import bare_skeleton, has_optional
+from coe.store.skeletons import bare_skeleton, optional_of
 from coe.store.store import Store
 
 _FILE_BYTES = 2 * PAGE
@@ -104,7 +104,7 @@ class Sharing:
         self, store: Store, *, allow_kinds: Sequence[str] = (), say: Callable[[str], None] = lambda id: None
     ) -> None:
         self._store, self._allowed, self._say = store, tuple(allow_kinds), say
-        self._orders: dict[tuple[str, int, bool], tuple[str, ...]] = {}
+        self._orders: dict[tuple[str, int, frozenset[str]], tuple[str, ...]] = {}
 
     def share(self, ids: Sequence[str]) -> SharingOutcome:
         """Divide experts into bodies and their own parts, wherever that saves bytes.
@@ -194,7 +194,7 @@ class Sharing:
             if self._store.manifest(id) != manifest:
                 raise _changed(id) from error
             raise
-        order = self._order(kind, manifest, optional=has_optional(state))
+        order = self._order(kind, manifest, optional=optional_of(state))
         if set(order) != set(state):
             raise StoreError(f"{id}: its weights do not fit kind '{manifest.kind}'; import or train it again")
         if kind.backbone:
@@ -203,7 +203,7 @@ class Sharing:
             order = (*(name for name in order if name.startswith(BACKBONE)), *own[:1])
         return manifest, tuple(_digest(name, state[name]) for name in order)
 
-    def _order(self, kind: ModuleKind, manifest: Manifest, *, optional: bool) -> tuple[str, ...]:
+    def _order(self, kind: ModuleKind, manifest: Manifest, *, optional: frozenset[str]) -> tuple[str, ...]:
         key = manifest.kind, len(manifest.labels), optional
         if key not in self._orders:
             expert = manifest.expert()

@@ -18,7 +18,7 @@ from coe.errors import ConfigError, first_line
 from coe.runtime.processor import has_bf16
 from coe.runtime.trial import Trial, opened, warmed
 from coe.store.kinds import Image, Kind, ModuleKind
-from coe.store.skeletons import bare_skeleton, has_optional
+from coe.store.skeletons import bare_skeleton, optional_of
 from coe.store.tensor_files import load_tensors
 
 _FAR = 1e-2
@@ -127,7 +127,7 @@ def _export(kind: ModuleKind, expert: Expert, file: Path, path: Path) -> None:
 def _module(kind: ModuleKind, expert: Expert, file: Path) -> torch.nn.Module:
     """Return a network with its own copy of the weights."""
     state = load_tensors(file)
-    module = bare_skeleton(kind, expert, optional=has_optional(state)).eval().requires_grad_(False)
+    module = bare_skeleton(kind, expert, optional=optional_of(state)).eval().requires_grad_(False)
     module.load_state_dict(state)
     return module
 

@@ -15,7 +15,7 @@ from coe.errors import StoreError
 from coe.runtime.buffers import Buffer, Buffers
 from coe.runtime.processor import has_bf16
 from coe.store.blob_format import BLOCK, Difference, Dtype, Quantised, TensorEntry, Variant, padded
-from coe.store.skeletons import has_optional
+from coe.store.skeletons import optional_of
 
 Spec = Mapping[str, tuple[tuple[int, ...], torch.dtype]]
 """What a skeleton expects: shape and dtype by name."""
@@ -44,12 +44,12 @@ NAMES = {dtype: name for name, dtype in DTYPES.items() if name != "Q8"}
 class Structure:
     """How a skeleton must be built to run a blob: its precision, and the (conv, norm) pairs that are folded.
 
-    It has what the network's submodule `optional` holds, or not.
+    `optional` is what it has of that which its network may lack.
     """
 
     dtype: torch.dtype = torch.float32
     folded: tuple[tuple[str, str], ...] = ()
-    optional: bool = False
+    optional: frozenset[str] = frozenset()
 
 
 PLAIN = Structure()
@@ -80,7 +80,7 @@ def folded_skeleton(module: torch.nn.Module, pairs: Iterable[tuple[str, str]]) -
     return module
 
 
-def structure_of(content: Content, *, optional: bool) -> Structure:
+def structure_of(content: Content, *, optional: frozenset[str]) -> Structure:
     """Return the structure that runs a blob on the CPU: bf16 in bf16 if the processor has it, all else in fp32.
 
     What is `optional` is in the blob or in its body.
@@ -130,9 +130,9 @@ class Content:
         return max(ends, default=0)
 
     @property
-    def optional(self) -> bool:
-        """Whether it holds what a network's submodule `optional` does."""
-        return has_optional(entry.name for entry in self.entries)
+    def optional(self) -> frozenset[str]:
+        """What it holds of that which its network may lack."""
+        return optional_of(entry.name for entry in self.entries)
 
 
 class Blob:
@@ -159,7 +159,7 @@ class Blob:
         self.bytes = len(buffer)
         self.variant = content.variant
         self.differences = content.differences
-        optional = content.optional or (body is not None and body.structure.optional)
+        optional = content.optional | (body.structure.optional if body is not None else frozenset())
         self.structure: Structure = structure_of(content, optional=optional)
         self.tensors = {entry.name: _view(buffer, entry, start) for entry in entries if entry.dtype != "Q8"}
         self.values = _values(buffer, entries, quantised, start) if quantised else None

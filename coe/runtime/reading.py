@@ -94,7 +94,7 @@ class Weights:
     def needs(self) -> Needs:
         """Return what the expert needs to run, from the headers of its files alone; raises StoreError."""
         content, common = self.outline(), self.body.outline() if self.body is not None else None
-        optional = content.optional or (common is not None and common.optional)
+        optional = content.optional | (common.optional if common is not None else frozenset())
         structure = structure_of(content, optional=optional)
         if self.prepared is None:
             return Needs(structure, 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,15 +20,17 @@ _DRAWS = frozenset(
 """What draws the parameters of torch's layers, and of torchvision's and ultralytics' networks."""
 
 
-def has_optional(names: Iterable[str]) -> bool:
-    """Tell from the names of weights whether they have what a network's submodule `optional` holds.
+def optional_of(names: Iterable[str]) -> frozenset[str]:
+    """Return from the names of weights what they hold of that which a network may lack.
 
-    A kind that learns to keep more puts it there: weights of before lack it, and their network has None instead.
+    A kind that learns to keep more puts it into a submodule `optional`: weights of before lack it, and their network
+    has None instead. So it is with tensors of the network itself that its `outdated` names, which newer weights lack.
     """
-    return any(".optional." in f".{name}" for name in names)
+    held = ("optional" if ".optional." in f".{name}" else name for name in names)
+    return frozenset(name for name in held if "." not in name)
 
 
-def bare_skeleton(kind: NetworkKind, expert: Expert, *, optional: bool = True) -> torch.nn.Module:
+def bare_skeleton(kind: NetworkKind, expert: Expert, *, optional: Collection[str] | None = None) -> torch.nn.Module:
     """Build a kind's network for weights that replace its own: parameters that are drawn hold what memory held.
 
     Drawing takes nine tenths of the time in which a ResNet is built. Constants are filled in as always. Raises what
@@ -38,15 +40,16 @@ def bare_skeleton(kind: NetworkKind, expert: Expert, *, optional: bool = True) -
         return skeleton(kind, expert, optional=optional)
 
 
-def skeleton(kind: NetworkKind, expert: Expert, *, optional: bool = True) -> torch.nn.Module:
+def skeleton(kind: NetworkKind, expert: Expert, *, optional: Collection[str] | None = None) -> torch.nn.Module:
     """Build a kind's network, which remembers how its expert's input is normalised as `normalization`.
 
-    Without `optional` it is one for weights that lack what its submodule of this name holds; see `has_optional`.
+    It is one for weights that hold this of what is `optional`, see `optional_of`; None: all of it.
     """
     module = kind.skeleton(expert)
-    own = getattr(module, "optional", None)
-    if not optional and isinstance(own, torch.nn.Module) and own.state_dict():
-        module.optional = None  # type: ignore[assignment]
+    for name in () if optional is None else {"optional", *getattr(module, "outdated", ())} - set(optional):
+        own = getattr(module, name, None)
+        if isinstance(own, torch.Tensor) or (isinstance(own, torch.nn.Module) and own.state_dict()):
+            setattr(module, name, None)
     if (values := kind.normalization(expert)) is not None:
         module.normalization = values  # type: ignore[assignment]
     return module

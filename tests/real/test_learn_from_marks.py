@@ -56,7 +56,9 @@ def place(tmp_path: Path) -> Path:
         torch.manual_seed(1)
         state = kinds.resolve("narrow").skeleton(expert).state_dict()
     state["fc.bias"] = torch.tensor([1.0, -1.0])
-    Store(tmp_path / "store").put(ID, kind="narrow", labels=expert.labels, input_size=32, state=state, source="naive")
+    Store(tmp_path / "store").put(
+        ID, kind="narrow", labels=expert.labels, input_size=32, state=state, source="naive", metrics={"turned": 1.0}
+    )
     for number in range(12):
         picture(tmp_path / "photos" / "L" / "good" / f"{number}.png", 200, number)
         picture(tmp_path / "photos" / "L" / "dark" / f"{number}.png", 50, number)
@@ -94,6 +96,7 @@ def test_an_expert_learns_from_marks_and_the_former_can_be_gone_back_to(
     assert run("learn", *at, *more) == 0
     assert (store.manifest(ID).version, store.earlier(ID, 1).source) == (2, "naive")
     assert store.learned(ID) is not None
+    assert store.manifest(ID).metrics["turned"], "it learns as it did"
     assert run("restore", f"{ID}@1") == 0
     assert store.manifest(ID).source == "naive"
 
@@ -125,6 +128,7 @@ def test_a_kind_that_learns_from_good_parts_alone_needs_no_reference_and_learns_
     assert run("learn", *at, "--take") == 0
     manifest = store.manifest("line7/eye")
     assert (manifest.version, manifest.looks, manifest.metrics["wanted_false_calls"]) == (2, 1, 0.2)
+    assert manifest.body is not None, "the backbone is stored once"
 
 
 def test_a_picture_that_is_younger_than_the_word_on_it_is_named(tmp_path: Path) -> None:

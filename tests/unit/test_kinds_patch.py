@@ -452,6 +452,7 @@ def test_experts_with_colours_and_without_take_turns_on_one_line(
     colours = patch.skeleton(EXPERT).state_dict()
     # No good part shows any colour.
     none = {"optional.least": colours["optional.least"] + 255, "optional.most": colours["optional.most"] - 255}
+    none |= {name: colours[name] for name in ("pixel_mean", "pixel_log_spread")}  # the first that had colours had both
     called = {"centre": torch.zeros(3), "optional.usual": colours["optional.usual"]}
     learning.put(store, experts["eye"], learned, None, "drawn parts")
     learning.put(store, experts["ear"], replace(learned, state=learned.state | none | called), None, "drawn parts")

@@ -105,5 +105,8 @@ def test_what_weights_cannot_lack_stays_though_it_is_called_optional(own: object
             module.optional = own
             return module
 
-    assert bare_skeleton(Named(), expert("odd"), optional=False).optional is own
-    assert bare_skeleton(resolve("patch"), Expert("x", "patch", ("bad",), 64, "t/x"), optional=False).optional is None
+    assert bare_skeleton(Named(), expert("odd"), optional=()).optional is own
+    eye = resolve("patch"), Expert("x", "patch", ("bad",), 64, "t/x")
+    for held in ((), ("optional",), ("pixel_mean",)):
+        module = bare_skeleton(*eye, optional=held)
+        assert [name for name in ("optional", "pixel_mean") if getattr(module, name) is not None] == [*held]

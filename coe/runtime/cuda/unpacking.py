@@ -29,7 +29,7 @@ _RUNS_IN: dict[Variant, torch.dtype] = {
 
 def structure_on_gpu(content: Content, body: Content | None = None) -> Structure:
     """Return the structure that runs a blob on a GPU: blocks in fp16, every other variant as it is stored."""
-    optional = content.optional or (body is not None and body.optional)
+    optional = content.optional | (body.optional if body is not None else frozenset())
     return Structure(_RUNS_IN[content.variant], content.folded, optional)
 
 
