@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import typer
 
 from coe.errors import CoeError
 from coe.pictures.finding import TABLE
+from coe.store.kinds import Progress
 
 LINK = "data"
 """A link to the data set in the table's folder: a table may only name images under its own folder."""
@@ -45,6 +47,17 @@ def run(main: Callable[..., None]) -> None:
     except CoeError as error:
         typer.echo(str(error), err=True)
         sys.exit(2)
+
+
+def say_epochs(name: str) -> Progress:
+    """Return a function that prints a line for each epoch of a training, with the seconds since now."""
+    began = time.monotonic()
+
+    def progress(done: int, of: int, measures: dict[str, float]) -> None:
+        words = "  ".join(f"{key} {value:.4f}" for key, value in measures.items() if key != "epoch")
+        typer.echo(f"{name}: epoch {done}/{of}, {time.monotonic() - began:.0f} s  {words}")
+
+    return progress
 
 
 def write_table(folder: Path, out: Path, rows: Iterable[tuple[Path | str, ...]]) -> Path:

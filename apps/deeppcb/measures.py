@@ -90,10 +90,8 @@ def mean_average_precision(images: Sequence[ImageBoxes], labels: int, least: flo
 
 def score_at(images: Sequence[ImageBoxes], threshold: float, least: float) -> Score:
     """Return precision and recall over all labels of the detections scored `threshold` or more."""
-    right = np.concatenate([hits(image, least) for image in images])
-    scores = np.concatenate([image.scores for image in images])
-    true_boxes = sum(len(image.true_boxes) for image in images)
-    return _score(right, scores, threshold, true_boxes)
+    (score,) = _scores(images, least, [threshold])
+    return score
 
 
 def steady_score(images: Sequence[ImageBoxes], least: float) -> Score:
@@ -101,20 +99,19 @@ def steady_score(images: Sequence[ImageBoxes], least: float) -> Score:
 
     Few images give many thresholds of nearly the same F-score; the least of them would call too much elsewhere.
     """
-    scores = _scores(images, least)
+    scores = _scores(images, least, [float(limit) for limit in np.arange(0.05, 0.96, 0.01)])
     greatest = max(score.f for score in scores)
     near = [score for score in scores if score.f >= greatest - NEARLY]
     return near[len(near) // 2]
 
 
-def _scores(images: Sequence[ImageBoxes], least: float) -> list[Score]:
+def _scores(images: Sequence[ImageBoxes], least: float, thresholds: Sequence[float]) -> list[Score]:
     right = np.concatenate([hits(image, least) for image in images])
     scores = np.concatenate([image.scores for image in images])
     true_boxes = sum(len(image.true_boxes) for image in images)
-    return [_score(right, scores, float(limit), true_boxes) for limit in np.arange(0.05, 0.96, 0.01)]
-
-
-def _score(right: NDArray[np.bool_], scores: Numbers, threshold: float, true_boxes: int) -> Score:
-    kept = scores >= threshold
-    correct = int(right[kept].sum())
-    return Score(threshold, correct / max(1, int(kept.sum())), correct / max(1, true_boxes))
+    found = []
+    for threshold in thresholds:
+        kept = scores >= threshold
+        correct = int(right[kept].sum())
+        found.append(Score(threshold, correct / max(1, int(kept.sum())), correct / max(1, true_boxes)))
+    return found

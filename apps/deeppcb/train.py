@@ -7,7 +7,6 @@ seen as it is, and again, once or several times, with more defects drawn into it
 from __future__ import annotations
 
 import shutil
-import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,7 +17,7 @@ import cv2
 import numpy as np
 import typer
 
-from apps.data_set import run
+from apps.data_set import run, say_epochs
 from apps.deeppcb import data as deeppcb
 from apps.deeppcb import pairs as pair_set
 from apps.deeppcb.data import Pair
@@ -84,13 +83,7 @@ def main(  # noqa: PLR0913
     described = pair_set.lay_out({"train": seen, "val": held}, out / "pairs")
     plan = TrainingPlan(described, out, epochs, BATCH, rate, seed=seed, threads=threads, init=init)
     expert = rules.load(BOARD_FILE).experts[EXPERT]
-    began = time.monotonic()
-
-    def progress(done: int, of: int, measures: dict[str, float]) -> None:
-        words = "  ".join(f"{key} {value:.4f}" for key, value in measures.items())
-        typer.echo(f"epoch {done}/{of}, {time.monotonic() - began:.0f} s  {words}")
-
-    trained = kinds.resolve(expert.kind).train(expert, plan, progress)
+    trained = kinds.resolve(expert.kind).train(expert, plan, say_epochs(EXPERT))
     for remark in trained.remarks:
         typer.echo(remark)
     manifest = learning.put(Store(store), expert, trained, None, f"apps.deeppcb.train, {epochs} epochs")

@@ -11,13 +11,13 @@ import argparse
 import json
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from pathlib import Path
 
 from rich.table import Table
 
-from apps.demo.count import Count
 from apps.demo.production import BoardPlace, lot, take
+from apps.demo.verdicts import Count
 from coe import Inspector, Picture
 from coe.cli.console import Console
 from coe.core import Result, Verdict
@@ -54,11 +54,7 @@ def tally(results: Iterable[tuple[BoardPlace, Result]]) -> tuple[Counts, Counts]
 
 def total(counts: Counts) -> Count:
     """Return the sum of counts."""
-    result = Count()
-    for count in counts.values():
-        for name, value in asdict(count).items():
-            setattr(result, name, getattr(result, name) + value)
-    return result
+    return Count(*map(sum, zip(*map(astuple, counts.values()), strict=True)))
 
 
 def _table(title: str, counts: Counts) -> Table:

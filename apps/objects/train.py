@@ -6,19 +6,17 @@ far as the labels allow: moved, turned and lit in other ways. Nothing is erased:
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from apps.data_set import run
+from apps.data_set import run, say_epochs
 from apps.objects.data import TYPES, find, read
 from coe.board import rules
-from coe.core import Expert
 from coe.errors import ConfigError
 from coe.prepare import learning
-from coe.store.kinds import Progress, TrainingPlan
+from coe.store.kinds import TrainingPlan
 from coe.store.store import Store
 from experts.augment import Augment
 from experts.resnet import ResNet
@@ -33,18 +31,13 @@ AUGMENT = {
 }
 
 
-def main(  # noqa: PLR0913
+def main(
     *,
     data: Annotated[Path | None, typer.Option(help="The photos. Default: $COE_DATA, or ../shared/data.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for files of the training.")] = Path("build/objects"),
     store: Annotated[Path | None, typer.Option(help="Folder of the experts. Default: $COE_STORE, or ./store.")] = None,
     only: Annotated[str, typer.Option(help="Train only this type, alien or cookie.")] = "",
     epochs: Annotated[int, typer.Option(help="Epochs of each classifier.")] = EPOCHS,
-    batch: Annotated[int, typer.Option(help="Photos in a step.")] = BATCH,
-    rate: Annotated[float, typer.Option(help="Learning rate.")] = RATE,
-    held_out: Annotated[
-        float, typer.Option(help="Share of the training photos held out to choose the epoch.")
-    ] = HELD_OUT,
     threads: Annotated[int, typer.Option(help="Threads of computation; 0 for all cores.")] = 0,
     seed: Annotated[int, typer.Option(help="Seed of everything drawn at random.")] = 0,
 ) -> None:
@@ -59,13 +52,13 @@ def main(  # noqa: PLR0913
             data=linked(folder, name, out / name / "photos"),
             work=out / name,
             epochs=epochs,
-            batch=batch,
-            learning_rate=rate,
+            batch=BATCH,
+            learning_rate=RATE,
             seed=seed,
             threads=threads,
-            held_out=held_out,
+            held_out=HELD_OUT,
         )
-        trained = ResNet(18, augment=AUGMENT[name]).train(expert, plan, _say(expert))
+        trained = ResNet(18, augment=AUGMENT[name]).train(expert, plan, say_epochs(name))
         manifest = learning.put(Store(store), expert, trained, None, f"apps.objects.train, {epochs} epochs")
         measured = "  ".join(f"{key} {value:.4f}" for key, value in trained.metrics.items())
         typer.echo(f"{manifest.id}: {manifest.bytes / 1e6:.1f} MB  {measured}")
@@ -80,16 +73,6 @@ def linked(folder: Path, name: str, out: Path) -> Path:
             link.unlink(missing_ok=True)
             link.symlink_to((folder / photo.inside).resolve())
     return out
-
-
-def _say(expert: Expert) -> Progress:
-    started = time.monotonic()
-
-    def progress(done: int, of: int, measures: dict[str, float]) -> None:
-        words = "  ".join(f"{key} {value:.4f}" for key, value in measures.items() if key != "epoch")
-        typer.echo(f"{expert.id}: epoch {done}/{of}, {time.monotonic() - started:.0f} s  {words}")
-
-    return progress
 
 
 if __name__ == "__main__":

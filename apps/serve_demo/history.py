@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import argparse
 import io
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import numpy as np
 from PIL import Image
 from sqlalchemy import Connection
 
+from apps.demo.production import BoardPlace, lot
 from apps.demo.render import COMPONENTS, render
 from coe.core import Verdict
 from coe.serve import service_config as configs
@@ -43,40 +43,11 @@ _SHARE_ANSWERED = 0.97
 _LATE, _AUDITED = 0.004, 0.05
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A place on a board, and its component type."""
-
-    refdes: str
-    component: str
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """How many boards of a recipe within how many hours; the newest `pictured` of them with pictures."""
-
-    boards: int
-    hours: float
-    seed: int = 1
-    pictured: int = 0
-
-
-def parts() -> list[Part]:
-    """Return the parts of the board, as the demo board has them."""
-    numbers: dict[str, int] = {}
-    listed = []
-    for name, kind in COMPONENTS.items():
-        for _ in range(kind.count):
-            numbers[kind.prefix] = numbers.get(kind.prefix, 0) + 1
-            listed.append(Part(f"{kind.prefix}{numbers[kind.prefix]}", name))
-    return listed
-
-
 def fill(
-    database: Database, recipe: recipe_versions.Recipe, wanted: Wanted, pictures: Pictures | None, end_us: int
+    database: Database, recipe: recipe_versions.Recipe, wanted: argparse.Namespace, pictures: Pictures, end_us: int
 ) -> None:
-    """Write boards with calls, answers and tallies that end at `end_us`; and a fault."""
-    writer = _Writer(np.random.default_rng(wanted.seed), recipe.id, parts(), pictures)
+    """Write boards with calls, answers and tallies that end at `end_us`, the newest with pictures; and a fault."""
+    writer = _Writer(np.random.default_rng(wanted.seed), recipe.id, pictures)
     step_us = round(wanted.hours * HOUR_US / max(1, wanted.boards))
     moments = [end_us - ENDS_US - (wanted.boards - 1 - number) * step_us for number in range(wanted.boards)]
     for first in range(0, wanted.boards, TOGETHER):
@@ -96,10 +67,8 @@ def fill(
 class _Writer:
     """Makes boards, with their pictures; `rows` are those of the transaction that is open."""
 
-    def __init__(
-        self, rng: np.random.Generator, recipe_id: int, parts: Sequence[Part], pictures: Pictures | None
-    ) -> None:
-        self._rng, self._recipe_id, self._parts, self._pictures = rng, recipe_id, parts, pictures
+    def __init__(self, rng: np.random.Generator, recipe_id: int, pictures: Pictures) -> None:
+        self._rng, self._recipe_id, self._parts, self._pictures = rng, recipe_id, lot(1, 1), pictures
         self._drawn: dict[tuple[str, str], list[bytes]] = {}
         self.rows: HistoryRows
 
@@ -109,7 +78,7 @@ class _Writer:
         hour = moment_us // HOUR_US
         # One shift of three makes more defects, for a reason that the Pareto shows.
         bad_share = 0.0014 if hour // 8 % 3 == 1 else 0.0006
-        is_pictured = newest < pictured and self._pictures is not None
+        is_pictured = newest < pictured
         # The newest boards have more to look at.
         bad_share *= 8 if is_pictured else 1
         chances = rng.random(len(self._parts))
@@ -150,7 +119,7 @@ class _Writer:
             findings=pack(good) if is_pictured else None,
         )
 
-    def _call(self, key: str, part: Part, moment_us: int, *, is_real: bool, is_pictured: bool) -> Row:
+    def _call(self, key: str, part: BoardPlace, moment_us: int, *, is_real: bool, is_pictured: bool) -> Row:
         defects = COMPONENTS[part.component].defects
         label = defects[int(self._rng.integers(len(defects)))]
         view = self._view(key, part, label if is_real else "", moment_us) if is_pictured else None
@@ -166,14 +135,14 @@ class _Writer:
             findings=[self._finding(part, label, score)],
         )
 
-    def _face(self, part: Part) -> dict[str, Any]:
+    def _face(self, part: BoardPlace) -> dict[str, Any]:
         """Return what a person sees of a blind audit, as if the expert had called the part."""
         defects = COMPONENTS[part.component].defects
         label, score = defects[int(self._rng.integers(len(defects)))], round(float(self._rng.uniform(0.6, 0.95)), 4)
         finding = self._finding(part, label, score)
         return Face(Verdict.NG, "", finding["expert"], label, score, [finding]).json
 
-    def _finding(self, part: Part, label: str, score: float) -> dict[str, Any]:
+    def _finding(self, part: BoardPlace, label: str, score: float) -> dict[str, Any]:
         expert = f"body-{part.component.lower()}"
         return {"expert": expert, "variant": "float32", "label": label, "score": round(score, 4), "boxes": []}
 
@@ -199,13 +168,12 @@ class _Writer:
         key = (at_us, self._recipe_id, component, expert, label)
         self.rows.tallies.append(Tally(*key, findings, called, sums, squares))
 
-    def _view(self, key: str, part: Part, defect: str, moment_us: int) -> int:
+    def _view(self, key: str, part: BoardPlace, defect: str, moment_us: int) -> int:
         """Keep a picture of a part, and return its view's id; pictures of a kind are drawn a few times."""
         drawn = self._drawn.setdefault((part.component, defect), [])
         if len(drawn) < 3:
             drawn.append(_png(render(part.component, defect or None, self._rng)))
         content = drawn[int(self._rng.integers(len(drawn)))]
-        assert self._pictures is not None
         receiving = self._pictures.receive()
         receiving.write(content)
         kept = receiving.keep()
@@ -231,11 +199,11 @@ def recipe_of(connection: Connection) -> recipe_versions.Recipe:
     for recipe in recipe_versions.all_active(connection):
         return recipe
     rules = Path("routing_rules/demo.yaml").read_text(encoding="utf-8")
-    content = RecipeContent(rules=rules, parts={part.refdes: part.component for part in parts()})
+    content = RecipeContent(rules=rules, parts={part.refdes: part.component for part in lot(1, 1)})
     return recipe_versions.add(connection, "demo", content.model_dump(mode="json"), by="demo", now_us=now_us())
 
 
-def main(arguments: Iterator[str] | None = None) -> None:
+def main() -> None:
     """Fill the database of a service."""
     parser = argparse.ArgumentParser(prog="python -m apps.serve_demo.history", description=__doc__)
     parser.add_argument("config", type=Path, help="the config file of the service")
@@ -243,7 +211,7 @@ def main(arguments: Iterator[str] | None = None) -> None:
     parser.add_argument("--hours", type=float, default=72.0)
     parser.add_argument("--pictured", type=int, default=40, help="so many of the newest boards have pictures")
     parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args(list(arguments) if arguments is not None else None)
+    options = parser.parse_args()
     config = configs.load(options.config)
     database = open_database(config.database_url)
     expect_newest(database)
@@ -251,8 +219,7 @@ def main(arguments: Iterator[str] | None = None) -> None:
     pictures.prepare()
     with database.writing() as connection:
         recipe = recipe_of(connection)
-    wanted = Wanted(options.boards, options.hours, options.seed, options.pictured)
-    fill(database, recipe, wanted, pictures, now_us())
+    fill(database, recipe, options, pictures, now_us())
     database.close()
 
 

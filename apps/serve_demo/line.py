@@ -7,23 +7,23 @@ with which key, and hands a board in every few seconds until Ctrl-C.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import itertools
 import json
 import signal
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from http.client import HTTPException
 from pathlib import Path
 
 from coe.board import rules
 from coe.pictures import finding
 from coe.pictures.finding import FoundImage
 from coe.serve import service_config as configs
+from coe.serve.benchmark.running import Client, ServiceFailed
 from coe.serve.creation import CONFIG, KEYS, Wanted, create
 
 BOARD, MEMORY, KINDS, WITHIN_S = "first_look", "25MB", ("apps.demo",), 20.0
@@ -41,54 +41,34 @@ def boards_in(folder: Path) -> dict[str, list[FoundImage]]:
     return boards
 
 
-def send(address: str, key: str, method: str, path: str, body: bytes, **headers: str) -> int:
-    """Send a request; return its status. Raises OSError if nobody answers."""
-    headers = {"Authorization": f"Bearer {key}", **headers}
-    request = urllib.request.Request(f"{address}{path}", body or None, headers, method=method)
-    try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            return int(answer.status)
-    except urllib.error.HTTPError as refused:
-        return refused.code
-
-
-def hand_in(address: str, key: str, name: str, serial: str, items: Sequence[FoundImage]) -> int:
-    """Hand a board in, with its pictures; return the status."""
-    views = {}
+def hand_in(feeder: Client, name: str, serial: str, items: Sequence[FoundImage]) -> None:
+    """Hand a board in, with its pictures; raises ServiceFailed if it is refused, OSError if nobody answers."""
     for item in items:
-        content = item.path.read_bytes()
-        digest = hashlib.sha256(content).hexdigest()
-        send(address, key, "PUT", f"/api/v1/boards/{name}/views/{item.refdes}", content, **{"X-SHA256": digest})
-        views[item.refdes] = {"refdes": item.refdes, "component": item.component}
-    body = json.dumps({"recipe": BOARD, "serial": serial, "views": views}).encode()
-    return send(address, key, "POST", f"/api/v1/boards/{name}", body, **{"Content-Type": "application/json"})
+        feeder.put(name, item.refdes, item.path.read_bytes())
+    views = {item.refdes: {"refdes": item.refdes, "component": item.component} for item in items}
+    feeder.post_board(name, {"recipe": BOARD, "serial": serial, "views": views})
 
 
-def wait_until_ready(address: str, service: subprocess.Popen[bytes]) -> bool:
+def wait_until_ready(anybody: Client, service: subprocess.Popen[bytes]) -> bool:
     """Wait until the line would decide a board; False if the service ended, or takes too long."""
     ends = time.monotonic() + STARTS_S
     while time.monotonic() < ends and service.poll() is None:
-        try:
-            if send(address, "", "GET", "/v2/health/ready", b"") == 200:
+        with suppress(OSError, HTTPException):
+            if anybody.send("GET", "/v2/health/ready").status == 200:
                 return True
-        except OSError:
-            pass
         time.sleep(0.5)
     return False
 
 
 def feed(
-    address: str, key: str, boards: Mapping[str, Sequence[FoundImage]], every_s: float, is_running: Callable[[], bool]
+    feeder: Client, boards: Mapping[str, Sequence[FoundImage]], every_s: float, is_running: Callable[[], bool]
 ) -> None:
     """Hand boards in, the same ones again under new serials, until Ctrl-C, or until the service has ended."""
     begun = int(time.time())
     for number, (serial, items) in enumerate(itertools.cycle(boards.items())):
-        name, new_serial = f"demo-{begun}-{number}", f"{serial}-{begun % 100_000}-{number}"
         try:
-            status = hand_in(address, key, name, new_serial, items)
-            if status != 202:
-                print(f"board {number} was not accepted: status {status}", flush=True)
-        except OSError as error:  # the service starts a gate again that has died
+            hand_in(feeder, f"demo-{begun}-{number}", f"{serial}-{begun % 100_000}-{number}", items)
+        except (OSError, HTTPException, ServiceFailed) as error:  # the service starts a gate again that has died
             print(f"board {number} was not accepted: {error}", flush=True)
         if not is_running():
             return
@@ -108,17 +88,17 @@ def main() -> None:
         create(options.folder, Wanted(BOARD, options.store, MEMORY, KINDS, options.port, WITHIN_S))
     config = configs.load(options.folder / CONFIG)
     keys = json.loads((options.folder / KEYS).read_text(encoding="utf-8"))
-    address = f"http://127.0.0.1:{config.listen.port}"
+    port = config.listen.port
     # A shell that starts this in the background lets it ignore Ctrl-C; the service must end with it in any case.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     service = subprocess.Popen([sys.executable, "-c", _RUN, "run", str(options.folder / CONFIG)])
     try:
-        if not wait_until_ready(address, service):
+        if not wait_until_ready(Client(port, ""), service):
             raise SystemExit("the service did not start; what it wrote above says why")
-        print(f"open {address}/ and sign in as admin with the key {keys['admin']}", flush=True)
+        print(f"open http://127.0.0.1:{port}/ and sign in as admin with the key {keys['admin']}", flush=True)
         print(f"keys of the other roles are in {options.folder / KEYS}\nCtrl-C ends it", flush=True)
-        feed(address, keys["feeder"], boards_in(options.images), options.every, lambda: service.poll() is None)
+        feed(Client(port, keys["feeder"]), boards_in(options.images), options.every, lambda: service.poll() is None)
     except KeyboardInterrupt:
         pass
     finally:

@@ -7,6 +7,7 @@ from http.client import RemoteDisconnected
 import pytest
 
 from apps.serve_demo import line
+from coe.serve.benchmark.running import Answered, Client
 
 
 def test_boards_go_on_coming_after_a_gate_has_died_and_end_with_the_service(
@@ -14,15 +15,15 @@ def test_boards_go_on_coming_after_a_gate_has_died_and_end_with_the_service(
 ) -> None:
     answers = [202, RemoteDisconnected("it closed the connection"), 503, 202]
 
-    def send(address: str, key: str, method: str, path: str, body: bytes, **headers: str) -> int:
+    def send(client: Client, method: str, path: str, body: bytes = b"", **headers: str) -> Answered:
         answer = answers.pop(0)
         if isinstance(answer, OSError):
             raise answer
-        return answer
+        return Answered(answer, b"{}", 0.0)
 
-    monkeypatch.setattr(line, "send", send)
-    line.feed("http://127.0.0.1:1", "key", {"SN1": []}, 0, is_running=lambda: bool(answers))
+    monkeypatch.setattr(Client, "send", send)
+    line.feed(Client(1, "key"), {"SN1": []}, 0, is_running=lambda: bool(answers))
     assert capsys.readouterr().out.splitlines() == [
         "board 1 was not accepted: it closed the connection",
-        "board 2 was not accepted: status 503",
+        "board 2 was not accepted: the service answered 503: {}",
     ]

@@ -10,13 +10,13 @@ import torch
 
 from apps.demo import work
 from apps.demo.build import ending_workers, exit_by, missing_experts
-from apps.demo.count import Count
 from apps.demo.evaluate import tally, total
 from apps.demo.lessons import BODY, BODY_DEFECTS, Amount, boxes, data_of, expose, label_of, shots
 from apps.demo.production import BoardPlace
 from apps.demo.recipe import fingerprint, recipe
 from apps.demo.render import LabelledImage, photograph
 from apps.demo.site import Truth
+from apps.demo.verdicts import Count
 from coe.board import rules
 from coe.core import Failure, FailureKind, Request, Result, Verdict
 from coe.store.store import Store

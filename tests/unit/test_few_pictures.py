@@ -1,8 +1,8 @@
-"""The draws of `apps.few_pictures`: what is learned from is not judged."""
+"""The draws of `apps.photos.few_pictures`: what is learned from is not judged."""
 
 from pathlib import Path
 
-from apps.few_pictures import Draw, Photo, drawn, line_of
+from apps.photos.few_pictures import Draw, Photo, drawn, line_of
 
 
 def test_a_draw_divides_no_group_and_leaves_bad_parts_to_judge() -> None:

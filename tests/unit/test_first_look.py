@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from apps.demo import first_look
-from apps.demo.count import Count
 from apps.demo.first_look import (
     ALLOWED,
     BOARD,
@@ -25,7 +24,7 @@ from apps.demo.lessons import BODY
 from apps.demo.production import BoardPlace, write_truth
 from apps.demo.render import COMPONENTS
 from apps.demo.small import Small
-from apps.demo.verdicts import counted, sentence
+from apps.demo.verdicts import Count, counted, sentence
 from apps.demo.work import head_of
 from coe.board import rules
 from coe.core import Expert, Request, Result, Verdict

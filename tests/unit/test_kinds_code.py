@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zxingcpp
+from seen_codes import QUIET, Seeing, modules, photograph
 
-from apps.demo.codes import QUIET, Seeing, modules, photograph
 from coe.allowed_text import Reading
 from coe.core import Expert, Finding
 from coe.errors import ConfigError, StoreError

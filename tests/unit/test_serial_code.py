@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from drawn_boards import PARTS, Pose, draw, layout, truth
 from numpy.typing import NDArray
+from seen_codes import QUIET, modules
 
-from apps.demo.codes import QUIET, modules
 from coe.cli.inspect_source import WholeBoards
 from coe.core import Verdict
 from coe.errors import ConfigError, RulesError

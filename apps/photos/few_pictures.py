@@ -1,6 +1,7 @@
 """How experts judge that learned from a few photographs: in several draws, on the photographs that were not drawn.
 
-`python -m apps.few_pictures` reads sets of photographs with a `labels.csv` (file, type or object_type, class, group).
+`python -m apps.photos.few_pictures` reads sets of photographs with a `labels.csv` (file, type or object_type, class,
+group). For kinds that learn from good parts alone (`--kind patch`), no bad ones are drawn to learn from.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -82,18 +84,16 @@ def drawn(photos: Sequence[Photo], good: int, bad: int, seed: int) -> tuple[list
 
 
 def tried(
-    store: Store, kind: ModuleKind, side: int, learned: Sequence[Photo], others: Sequence[Photo], seed: int
+    store: Store, kind: ModuleKind, side: int, learned: Sequence[Photo], others: Sequence[Photo], **more: Any
 ) -> Draw:
-    """Let a kind with an input of `side` pixels learn from photographs, and judge others."""
+    """Let a kind with an input of `side` pixels learn from photographs, with `more` of the plan, and judge others."""
     photographs = tuple(
         LabelledPhotograph(one.path, one.path.name, "part", "good" if one.good else "bad", one.good) for one in learned
     )
     labels = ("strange",) if kind.good_only else ("bad", "good")
     start = backbones.start_of(store, kind)
     expert = Expert("few", kind.name, labels, side, "few/few", frozenset(labels) - {"good"})
-    plan = TrainingPlan(
-        Path(), Path(), 20, 16, 1e-3, seed=seed, threads=1, held_out=0.0, photographs=photographs
-    )  # fmt: skip
+    plan = TrainingPlan(Path(), Path(), 20, 16, 1e-3, threads=1, held_out=0.0, photographs=photographs, **more)
     begun = time.process_time()
     trained = learning.learn(store, expert, kind, plan, start, lambda *_: None)
     learned_s = time.process_time() - begun
@@ -152,6 +152,7 @@ def main(
     good: Annotated[int, typer.Option(help="How many good parts are learned.")] = 20,
     bad: Annotated[int, typer.Option(help="How many bad parts are learned.")] = 20,
     draws: Annotated[int, typer.Option(help="How many draws.")] = 5,
+    false_calls: Annotated[float | None, typer.Option(help="The wanted rate, of kinds that take one.")] = None,
 ) -> None:
     """Print a row for each type: right labels (worst and best draw), escapes, false calls, doubts, times."""
     torch.set_num_threads(1)
@@ -163,7 +164,9 @@ def main(
         for name, photos in read(data or Path(os.environ.get("COE_DATA") or "../shared/data")).items():
             if only and name not in only:
                 continue
-            done = [tried(store, resolved, side, *drawn(photos, good, bad, seed), seed) for seed in range(draws)]
+            learn = partial(tried, store, resolved, side, false_calls=false_calls)
+            bad = 0 if resolved.good_only else bad
+            done = [learn(*drawn(photos, good, bad, seed), seed=seed) for seed in range(draws)]
             print(line_of(name, done), flush=True)
 
 
