@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 
 import psutil
@@ -20,7 +20,7 @@ from coe.cluster.decisions.expert_placement import BoxBudget, ExpertNeeds, Exper
 from coe.cluster.decisions.head import ClusterHead
 from coe.cluster.decisions.head_events import ExpertsReported, HeadEvent, SendStage, StageDone
 from coe.cluster.decisions.place_experts import place_experts
-from coe.cluster.decisions.routing import BoxView, Prices, ReplicaRouting, StagePrice
+from coe.cluster.decisions.routing import BoxView, ReplicaRouting, StagePrice
 from coe.core import Finding, Request, Verdict
 from coe.scheduler.events import Arrived, Reply
 from coe.sim.agenda import Agenda, Arrival
@@ -68,7 +68,7 @@ def measure(experts: int, boxes: int, images: int, every_s: float, seed: int = 0
     place_s = time.perf_counter() - began
     prices = dict.fromkeys((need.expert for need in needs), StagePrice(RUN_S, LOAD_S))
     head = ClusterHead(router, ReplicaRouting(MOVE_S), homes, [BoxView(name, prices) for name in names])
-    run = _Run(head, homes, prices)
+    run = _Run(head, homes)
     made = _resident_bytes()
     run.go(_arrivals(router, images, every_s, seed))
     head.check(idle=True)
@@ -118,7 +118,7 @@ def _arrivals(router: Router, images: int, every_s: float, seed: int) -> list[Ar
 class _Run:
     """The boxes, the time, and what is counted."""
 
-    def __init__(self, head: ClusterHead, homes: ExpertPlacement, prices: Prices) -> None:
+    def __init__(self, head: ClusterHead, homes: ExpertPlacement) -> None:
         self.head_s = 0.0
         self.stages = self.most = 0
         self.worked_s = dict.fromkeys(homes.held, 0.0)
@@ -158,10 +158,7 @@ class _Run:
         self._free_s[box] = max(ready_s, self._free_s[box]) + RUN_S
         self.worked_s[box] += RUN_S
         done = StageDone(order.request.id, Finding(expert, "fp32", "ok", 1.0))
-        self._agenda.at(self._free_s[box] + LATENCY_S, self._telling(done))
-
-    def _telling(self, event: HeadEvent) -> Callable[[], None]:
-        return lambda: self._tell(event)
+        self._agenda.at(self._free_s[box] + LATENCY_S, partial(self._tell, done))
 
 
 def _resident_bytes() -> int:

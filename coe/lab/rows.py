@@ -85,15 +85,6 @@ class Heading:
     strategy: str
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """What a simulated run is compared with; None where it was not computed."""
-
-    switches: int | None = None
-    in_order_switches: int | None = None
-    makespan_s: float | None = None
-
-
 class Latencies:
     """A watcher that keeps every reply's latency, but for the first `settling` images."""
 
@@ -122,7 +113,6 @@ def row(
     metrics: Metrics,
     latencies: Latencies,
     *,
-    bounds: Bounds = Bounds(),
     within_s: float | None = None,
     machine: MachineFigures | None = None,
 ) -> Row:
@@ -142,9 +132,6 @@ def row(
         p99_s=latencies.quantile_s(0.99),
         makespan_s=metrics.wall_s,
         scheduling_us_per_request=1e6 * metrics.control_s / max(1, metrics.images),
-        lower_bound_switches=bounds.switches,
-        in_order_switches=bounds.in_order_switches,
-        lower_bound_makespan_s=bounds.makespan_s,
         speculated=metrics.speculated,
         speculated_wasted=metrics.speculated_wasted,
         late=None if within_s is None else latencies.longer_than(within_s),

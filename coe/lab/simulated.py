@@ -10,7 +10,7 @@ from pathlib import Path
 from coe.lab.bounds.bound import bound
 from coe.lab.chrome_trace import ChromeTrace
 from coe.lab.machine import Configuration, SimulatedMachine
-from coe.lab.rows import Bounds, Heading, Latencies, Row, row
+from coe.lab.rows import Heading, Latencies, Row, row
 from coe.lab.time_limits import ANY_TIME, Times
 from coe.lab.workloads.workload import Workload
 from coe.results.metrics import Recorder
@@ -125,17 +125,16 @@ def run_plan(
     controller.check(idle=True)
     if drawing is not None and trace is not None:
         drawing.write(trace)
-    bounds = Bounds()
-    if bounded and not workload.cold:
-        least = bound(_from_zero(workload), oracle, box.costs, controller.plan, box.scaling, resident, cached)
-        bounds = Bounds(least.switches, least.in_order_switches, least.makespan_s)
-    return row(
-        Heading(workload.task, workload.order, contender.name),
-        box.name,
-        recorder.metrics(),
-        latencies,
-        bounds=bounds,
-        within_s=times.within_s,
+    heading = Heading(workload.task, workload.order, contender.name)
+    made = row(heading, box.name, recorder.metrics(), latencies, within_s=times.within_s)
+    if workload.cold or not bounded:
+        return made
+    least = bound(_from_zero(workload), oracle, box.costs, controller.plan, box.scaling, resident, cached)
+    return replace(
+        made,
+        lower_bound_switches=least.switches,
+        in_order_switches=least.in_order_switches,
+        lower_bound_makespan_s=least.makespan_s,
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 from serve_rows import decided, ng, read, write
 from serving import Served
 from test_serve_cfx import answer
-from test_serve_keyboard import CALLS, holding, signed_in, wait_drawn, with_pictures, words_of
+from test_serve_keyboard import CALLS, holding, signed_in, verifying, wait_drawn, with_pictures, words_of
 from test_serve_people import BADGE, known
 from waiting import eventually
 
@@ -70,11 +70,8 @@ def test_fifty_calls_are_verified_without_scrolling_by_mouse_and_by_touch(
 
 @pytest.mark.parametrize("height", [650, 768])
 def test_what_can_be_taken_back_stands_on_the_screen_of_a_laptop(served: Served, browser: Any, height: int) -> None:
-    holding(served, answers_hold_s=1)
-    with_pictures(served, 2)
     laptop = Screen(browser, viewport={"width": 1366, "height": height})
-    page = signed_in(served, laptop, Role.OPERATOR, "/verify")
-    wait_drawn(page, "R0")
+    page = verifying(served, laptop, 2, answers_hold_s=1)
     page.keyboard.press("2")
     wait_drawn(page, "R1")
     place_of(page, "#held li:first-child button")
@@ -84,10 +81,7 @@ def test_what_can_be_taken_back_stands_on_the_screen_of_a_laptop(served: Served,
 
 @pytest.mark.parametrize("selector", [of_outcome(Outcome.CONFIRMED), "#later"])
 def test_the_second_of_two_taps_is_no_answer_to_the_next_call(served: Served, browser: Any, selector: str) -> None:
-    holding(served, answers_hold_s=30)
-    with_pictures(served, 3)
-    page = signed_in(served, Screen(browser, **PHONE), Role.OPERATOR, "/verify")
-    wait_drawn(page, "R0")
+    page = verifying(served, Screen(browser, **PHONE), 3, answers_hold_s=30)
     x, y = place_of(page, selector)
     # The next call is there at once, and so is the second tap: before anybody can have looked.
     page.touchscreen.tap(x, y)
@@ -101,10 +95,7 @@ def test_the_second_of_two_taps_is_no_answer_to_the_next_call(served: Served, br
 def test_a_service_that_does_not_answer_is_asked_again_and_no_call_is_answered_twice(
     served: Served, browser: Any
 ) -> None:
-    holding(served, answers_hold_s=30)
-    with_pictures(served, 2)
-    page = signed_in(served, browser, Role.OPERATOR, "/verify")
-    wait_drawn(page, "R0")
+    page = verifying(served, browser, 2, answers_hold_s=30)
     page.evaluate("LONGEST_MS.answer = 200")
     page.route("**/api/v1/calls**", lambda route: None)  # it hangs
     page.keyboard.press("2")
@@ -119,10 +110,7 @@ def test_a_service_that_does_not_answer_is_asked_again_and_no_call_is_answered_t
 
 
 def test_an_answer_of_which_the_receipt_was_lost_counts_once_and_is_no_fault(served: Served, browser: Any) -> None:
-    holding(served, answers_hold_s=0)
-    with_pictures(served, 1)
-    page = signed_in(served, browser, Role.OPERATOR, "/verify")
-    wait_drawn(page, "R0")
+    page = verifying(served, browser, 1, answers_hold_s=0)
 
     def lose(route: Any) -> None:
         route.fetch()
@@ -225,11 +213,8 @@ def test_of_two_tabs_one_verifies_and_the_other_goes_on_once_it_is_closed(served
 
 
 def test_a_part_that_was_scrolled_out_of_sight_comes_back_before_it_can_be_good(served: Served, browser: Any) -> None:
-    holding(served, answers_hold_s=0)
-    with_pictures(served, 1)
     screen = Screen(browser, viewport={"width": 740, "height": 360})
-    page = signed_in(served, screen, Role.OPERATOR, "/verify")
-    wait_drawn(page, "R0")
+    page = verifying(served, screen, 1, answers_hold_s=0)
     page.evaluate("scrollTo(0, document.body.scrollHeight)")
     page.keyboard.press("1")
     page.wait_for_selector("#say:has-text('Look')")

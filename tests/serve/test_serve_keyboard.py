@@ -141,6 +141,15 @@ def wait_drawn(page: Any, refdes: str) -> None:
     page.wait_for_selector("[data-outcome='false call'][aria-disabled='false']")
 
 
+def verifying(served: Served, browser: Any, calls: int, **settings: object) -> Any:
+    """Return the page of an operator who has so many calls to answer, once the first is drawn."""
+    holding(served, **settings)
+    with_pictures(served, calls)
+    page = signed_in(served, browser, Role.OPERATOR, "/verify")
+    wait_drawn(page, "R0")
+    return page
+
+
 def words_of(served: Served, id: int) -> list[Outcome]:
     return [word.outcome for word in read(served.database, verifications.of_call, id)]
 
@@ -174,10 +183,7 @@ def test_fifty_calls_are_verified_by_keyboard_and_nothing_is_loaded_from_elsewhe
 
 
 def test_an_answer_is_sent_when_its_time_is_over_and_can_still_be_corrected(served: Served, browser: Any) -> None:
-    holding(served, answers_hold_s=1)
-    with_pictures(served, 1)
-    page = signed_in(served, browser, Role.OPERATOR, "/verify")
-    wait_drawn(page, "R0")
+    page = verifying(served, browser, 1, answers_hold_s=1)
     page.keyboard.press("2")
     page.wait_for_selector("#held li:has-text('Defect')")
     page.wait_for_selector("#last:not([hidden])")
@@ -230,10 +236,7 @@ def test_a_scan_answers_no_call(served: Served, browser: Any, code: str, gap_ms:
 
 
 def test_keys_of_answers_are_remapped_or_switched_off(served: Served, browser: Any) -> None:
-    holding(served, answers_hold_s=0, keys={"good": "g", "later": 9})
-    with_pictures(served, 2)
-    page = signed_in(served, browser, Role.OPERATOR, "/verify")
-    wait_drawn(page, "R0")
+    page = verifying(served, browser, 2, answers_hold_s=0, keys={"good": "g", "later": 9})
     assert page.inner_text("button[data-outcome='false call'] kbd") == "g"
     page.keyboard.press("9")
     wait_drawn(page, "R1")

@@ -24,26 +24,9 @@ from coe.runtime.runner import findings_of
 from coe.store.kinds import ExpertInput, Kind, ModuleKind
 from coe.store.store import Store
 
-_Key = tuple[str, str, bytes]
-"""The weights and the variant of an expert, and the digest of an input."""
-
-
-class RememberedOutputs:
-    """Outputs of networks by expert and input, each as a batch of one image; lines share them."""
-
-    def __init__(self) -> None:
-        self._outputs: dict[_Key, Any] = {}
-
-    def __len__(self) -> int:
-        return len(self._outputs)
-
-    def of(self, key: _Key) -> Any:
-        """Return the outputs for an input; None if its expert has not seen it."""
-        return self._outputs.get(key)
-
-    def keep(self, key: _Key, outputs: Any) -> None:
-        """Remember the outputs for an input."""
-        self._outputs[key] = outputs
+RememberedOutputs = dict[tuple[str, str, bytes], Any]
+"""Outputs of networks, each as a batch of one image, by the weights and the variant of an expert and the digest of an
+input; lines share them."""
 
 
 class HostOnlyDevice(CpuDevice):
@@ -73,9 +56,9 @@ class HostOnlyDevice(CpuDevice):
         # Every device gathers the images of a batch in one array.
         np.stack([image.pixels for image in images])
         keys = [(expert.weights, expert.variant, xxhash.xxh3_128_digest(image.pixels.data)) for image in images]
-        if new := [image for key, image in zip(keys, images, strict=True) if self._remembered.of(key) is None]:
+        if new := [image for key, image in zip(keys, images, strict=True) if key not in self._remembered]:
             self._learn(executor, pool, expert, new)
-        return findings_of(self.kinds[expert.kind], _batch([self._remembered.of(key) for key in keys]), images, expert)
+        return findings_of(self.kinds[expert.kind], _batch([self._remembered[key] for key in keys]), images, expert)
 
     def _learn(self, executor: str, pool: str, expert: Expert, images: Sequence[ExpertInput]) -> None:
         from torch.utils._pytree import tree_map
@@ -87,7 +70,7 @@ class HostOnlyDevice(CpuDevice):
                 for image in images:
                     outputs = self.outputs(executor, pool, expert, [image])
                     key = expert.weights, expert.variant, xxhash.xxh3_128_digest(image.pixels.data)
-                    self._remembered.keep(key, tree_map(lambda tensor: tensor.clone(), outputs))
+                    self._remembered[key] = tree_map(lambda tensor: tensor.clone(), outputs)
             finally:
                 super().evict(pool, expert)
 

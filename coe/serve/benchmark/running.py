@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -151,13 +151,10 @@ class Service:
             found |= {process: child for process in (Process.GATE, Process.WORKER) if process.word in words}
         return found
 
-    def worker_stopped(self) -> AbstractContextManager[None]:
-        """Let the worker stand still during the block: what comes in waits."""
-        return self.stopped(self.processes[Process.WORKER])
-
     @contextmanager
-    def stopped(self, process: psutil.Process) -> Iterator[None]:
-        """Let a process stand still during the block."""
+    def worker_stopped(self) -> Iterator[None]:
+        """Let the worker stand still during the block: what comes in waits."""
+        process = self.processes[Process.WORKER]
         try:
             while not self._stands_outside(process):
                 time.sleep(_LOOK_S)
