@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 from bridging import Remembered, append, bridged, queues, told, waiting
-from serve_rows import NOON, decided, ng
+from serve_rows import NOON, decided, ng, read, write
 from waiting import eventually
 
 from coe.serve.bridge import bridge_process, outbox_relay
@@ -98,8 +98,7 @@ def test_pauses_grow_to_a_minute_and_begin_anew_after_a_success(
 
     monkeypatch.setattr(outbox_relay, "FIRST_PAUSE_S", 1.0)
     monkeypatch.setattr(outbox_relay, "LONGEST_PAUSE_S", 60.0)
-    with sqlite_database.writing() as connection:
-        outbox.register_sinks(connection, ["plant"], NOON)
+    write(sqlite_database, outbox.register_sinks, ["plant"], NOON)
     append(sqlite_database, 1)
     sink = Remembered()
     sink.is_down = True
@@ -158,8 +157,7 @@ def test_the_state_of_the_station_is_shown_at_the_start_and_when_it_changes(sqli
     sink = Remembered()
     with told(sqlite_database, plant=sink):
         eventually(lambda: [one.line for one in sink.shown] == [LineState.DOWN])
-        with sqlite_database.writing() as connection:
-            states.change(connection, Subject.LINE, LineState.WAITING, by="line", now_us=NOON)
+        write(sqlite_database, states.change, Subject.LINE, LineState.WAITING, by="line", now_us=NOON)
         eventually(lambda: [one.line for one in sink.shown] == [LineState.DOWN, LineState.WAITING])
 
 
@@ -169,8 +167,7 @@ def test_a_message_names_the_recipe_and_the_bridge_gives_signs_of_life(
     monkeypatch.setattr(bridge_process, "BEAT_S", 0.02)
     sink = Remembered()
     with told(sqlite_database, plant=sink):
-        with sqlite_database.writing() as connection:
-            decided(connection, "k1", ng())
+        write(sqlite_database, decided, "k1", ng())
         eventually(lambda: len(sink.told) == 2)
 
         def is_alive() -> bool:
@@ -178,8 +175,7 @@ def test_a_message_names_the_recipe_and_the_bridge_gives_signs_of_life(
                 return Process.BRIDGE in states.heartbeats(connection)
 
         eventually(is_alive)  # a relay does not wait for it
-        with sqlite_database.reading() as connection:
-            assert states.heartbeats(connection)[Process.BRIDGE].facts == {"sinks": ["plant"]}
+        assert read(sqlite_database, states.heartbeats)[Process.BRIDGE].facts == {"sinks": ["plant"]}
     body = sink.told[1].body
     assert (body["kind"], body["station"]) == ("board.decided", "aoi-1")
     assert (body["body"]["recipe"], body["body"]["version"], body["body"]["verdict"]) == ("demo", 1, "NG")
@@ -192,8 +188,9 @@ def test_a_recipe_is_read_once_for_many_messages_and_few_recipes_are_kept(
     read_ids: list[int] = []
     get = recipe_versions.get
     monkeypatch.setattr(recipe_versions, "get", lambda connection, id: read_ids.append(id) or get(connection, id))
-    with sqlite_database.writing() as connection:
-        ids = [recipe_versions.add(connection, "a", {"n": number}, by="ann", now_us=NOON).id for number in range(3)]
+    ids = [
+        write(sqlite_database, recipe_versions.add, "a", {"n": number}, by="ann", now_us=NOON).id for number in range(3)
+    ]
     kept = recipe_versions.KeptRecipes(most=2)
     with sqlite_database.reading() as connection:
         for at in (0, 1, 0, 0, 2, 0, 1):

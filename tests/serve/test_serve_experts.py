@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from quick_line import COSTS, EXPERTS, quick
-from serve_rows import NOON, decision, ng, the, write
+from serve_rows import NOON, decision, ng, read, the, write
 from serving import Served, hand_in, signed_in
 
 from coe.scheduler.events import Event, Evicted, Loaded, Lost
@@ -50,8 +50,7 @@ def test_what_the_line_said_of_experts_stays_until_it_says_more(database: Databa
     kept = []
     for experts in says:
         write(database, states.beat, Process.WORKER, pid=1, now_us=NOON, facts={"n": 1}, experts=experts)
-        with database.reading() as connection:
-            kept.append(states.heartbeats(connection)[Process.WORKER].experts)
+        kept.append(read(database, states.heartbeats)[Process.WORKER].experts)
     assert kept == [says[0], says[0], says[2]]
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from quick_line import QuickDevice
+from serve_rows import read, write
 from serving import embedded
 from stations import LIGHT, Shop, quick_opener
 from waiting import eventually
@@ -50,8 +51,7 @@ def undecided(database: Database) -> int:
 
 
 def endangered(database: Database) -> list[int | None]:
-    with database.reading() as connection:
-        new = event_log.after(connection, 0)
+    new = read(database, event_log.after, 0)
     return [event.board_id for event in new if event.kind is EventKind.BOARD_ENDANGERED]
 
 
@@ -97,8 +97,7 @@ def test_the_board_that_is_due_first_is_found_whoever_has_left_and_come_back(sho
     dues = {"a": 50.0, "b": None, "c": 20.0, "d": 30.0}
     ids = {key: shop.accept({"R1": LIGHT}, key=key, within_s=s).id for key, s in dues.items()}
     queue = Queue()
-    with shop.database.reading() as connection:
-        queue.look(connection, now_us(), 0.0)
+    read(shop.database, queue.look, now_us(), 0.0)
     waiting = {queued.board.id: queued for queued in queue}
 
     def due() -> int:
@@ -126,8 +125,7 @@ def test_few_boards_in_danger_are_named_in_one_transaction(
     monkeypatch.setattr(report_module, "BEAT_S", 0.0)
     ids = [board.id for board in jam(shop, 5, within_s=0.001)]
     queue = Queue()
-    with shop.database.reading() as connection:
-        queue.look(connection, now_us() + 1_000_000, time.monotonic())
+    read(shop.database, queue.look, now_us() + 1_000_000, time.monotonic())
     named = []
     for _ in range(4):
         report.worked({}, queue, LineState.WAITING, products, ())
@@ -163,8 +161,7 @@ def test_all_boards_in_danger_are_locked_before_the_first_event(shop: Shop, monk
         return append(connection, new)  # type: ignore[arg-type]
 
     monkeypatch.setattr(board_rows.event_log, "append", look)
-    with shop.database.writing() as connection:
-        board_rows.endanger(connection, [first, second], 7)
+    write(shop.database, board_rows.endanger, [first, second], 7)
     assert seen == [{7}, {7}]
 
 

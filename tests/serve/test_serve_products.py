@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from quick_line import QuickDevice
+from serve_rows import read
 from serving import activated, config_of, embedded
 from stations import DARK, LIGHT, accept, deciding, quick_opener, state_of
 from tiny_line import TINY
@@ -92,8 +93,7 @@ def add(database: Database, rules: str, name: str = "tiny") -> tuple[Recipe, Act
 
 
 def answer(database: Database, asked: Activation) -> Activation:
-    with database.reading() as connection:
-        found = recipe_versions.get_activation(connection, asked.id)
+    found = read(database, recipe_versions.get_activation, asked.id)
     assert found is not None
     return found
 
@@ -243,8 +243,7 @@ def test_an_expert_that_is_missing_or_torn_at_an_activation_leaves_the_other_rec
     ]
     assert open_faults(database) == [(FaultKind.RECIPE_REFUSED, "tiny 2")]
     assert opener.opened == [["tiny 1"]]
-    with database.reading() as connection:
-        assert recipe_versions.active(connection, "tiny") == first
+    assert read(database, recipe_versions.active, "tiny") == first
 
 
 def test_a_recipe_that_cannot_be_opened_at_the_start_keeps_only_its_own_boards_from_the_experts(
@@ -258,8 +257,7 @@ def test_a_recipe_that_cannot_be_opened_at_the_start_keeps_only_its_own_boards_f
     ]
     decided = decided_by(config, database, boards, opener)
     assert [verdict for _, verdict, _ in decided] == [Verdict.OK, Verdict.REVIEW, Verdict.OK]  # type: ignore[misc]
-    with database.reading() as connection:
-        (call,) = call_rows.of_board(connection, boards[1].id)
+    (call,) = read(database, call_rows.of_board, boards[1].id)
     assert (call.reason, "body-x" in call.detail) == (CallReason.FAILED, True)
     assert open_faults(database) == [(FaultKind.INSPECTOR_FAILED, "bad 1")]
 

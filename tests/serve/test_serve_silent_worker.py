@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from quick_line import QuickDevice
+from serve_rows import read, write
 from serving import activated, embedded, locked
 from stations import DARK, LIGHT, accept, deciding, quick_opener, state_of
 from tiny_line import TINY
@@ -42,8 +43,7 @@ class Watch:
         return self._silent.look(pid, 0.0)
 
     def beat(self, pid: int = PID) -> None:
-        with self.database.writing() as connection:
-            states.beat(connection, Process.WORKER, pid=pid, now_us=now_us())
+        write(self.database, states.beat, Process.WORKER, pid=pid, now_us=now_us())
 
     def faults(self) -> list[tuple[FaultKind, str]]:
         with self.database.reading() as connection:
@@ -59,8 +59,7 @@ def watch(config: ServeConfig, database: Database) -> Watch:
 
 
 def decisions_of(database: Database, board_id: int) -> int:
-    with database.reading() as connection:
-        happened = event_log.after(connection, 0)
+    happened = read(database, event_log.after, 0)
     return sum(one.kind is EventKind.BOARD_DECIDED and one.board_id == board_id for one in happened)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from serve_rows import decision, ng
+from serve_rows import decision, ng, read, write
 from serving import activated, config_of
 from stations import DARK, LIGHT, accept
 from tiny_line import TINY, Call
@@ -120,8 +120,7 @@ def test_a_process_that_dies_is_started_again_later_and_later_and_the_others_go_
     supervised(service, {Process.GATE: SLEEPS, Process.WORKER: DIES}, until)
     assert len(gates - {None}) == 1
     assert fault_kinds(database) == [(FaultKind.PROCESS_DIED, "line")]
-    with database.reading() as connection:
-        assert fault_log.newest(connection)[0].times >= 3
+    assert read(database, fault_log.newest)[0].times >= 3
 
 
 def test_a_process_that_cannot_be_started_is_tried_again_and_the_others_go_on(
@@ -210,22 +209,18 @@ def test_an_end_in_order_drains_and_the_next_start_accepts_boards_again(service:
     both = {Process.GATE: SLEEPS, Process.WORKER: SLEEPS}
 
     def is_running(running: Supervisor) -> bool:
-        with database.reading() as connection:
-            is_open = states.intake(connection) is Intake.OPEN
+        is_open = read(database, states.intake) is Intake.OPEN
         return is_open and all(child.running for child in running.children.values())
 
     for _ in range(2):
         supervised(service, both, is_running)
-        with database.reading() as connection:
-            assert states.intake(connection) is Intake.DRAINING
+        assert read(database, states.intake) is Intake.DRAINING
 
 
 def test_a_drain_that_a_person_asked_for_outlives_the_service(service: Path, database: Database) -> None:
-    with database.writing() as connection:
-        states.change(connection, Subject.INTAKE, Intake.DRAINING, by="ann", now_us=now_us())
+    write(database, states.change, Subject.INTAKE, Intake.DRAINING, by="ann", now_us=now_us())
     supervised(service, {Process.GATE: SLEEPS, Process.WORKER: SLEEPS}, lambda running: True)
-    with database.reading() as connection:
-        newest = states.current(connection, Subject.INTAKE)
+    newest = read(database, states.current, Subject.INTAKE)
     assert newest is not None
     assert newest.changed_by == "ann"
 
@@ -289,8 +284,7 @@ def test_systemd_is_told_only_when_line_and_database_have_answered(
                 told.append(systemd.recv(100))
             except BlockingIOError:
                 if not told and time.monotonic() - begun > 0.5:
-                    with database.writing() as connection:
-                        states.beat(connection, Process.WORKER, pid=os.getpid(), now_us=now_us(), facts={})
+                    write(database, states.beat, Process.WORKER, pid=os.getpid(), now_us=now_us(), facts={})
             return len(told) >= 3
 
         supervised(service, {Process.GATE: SLEEPS, Process.WORKER: SLEEPS}, until)
@@ -332,8 +326,7 @@ def test_init_makes_a_service_and_its_keys_are_for_its_owner_alone(own_tiny: tup
 
 def test_keys_are_made_listed_and_ended(service: Path, database: Database, call: Call) -> None:
     key = call("add-key", service, "printer", "--role", "feeder", "--days", 3, command=serve).out.strip()
-    with database.reading() as connection:
-        held = keys.holder(connection, key, now_us())
+    held = read(database, keys.holder, key, now_us())
     assert held is not None
     assert (held.name, held.role, held.expires_us is not None) == ("printer", Role.FEEDER, True)
     twice = call("add-key", service, "printer", "--role", "admin", command=serve)
@@ -341,8 +334,7 @@ def test_keys_are_made_listed_and_ended(service: Path, database: Database, call:
     assert call("list-keys", service, command=serve).out.startswith("printer  feeder  until 2")
     assert call("revoke-key", service, "printer", command=serve).status == 0
     assert call("revoke-key", service, "printer", command=serve).status == 2
-    with database.reading() as connection:
-        assert keys.holder(connection, key, now_us()) is None
+    assert read(database, keys.holder, key, now_us()) is None
     assert call("verify-audit", service, command=serve).out.startswith("2 entries are sound")
 
 
@@ -360,8 +352,7 @@ def test_the_recipe_of_a_new_service_carries_the_calibration_of_its_board(own_ti
     calibration_file.path_for(board).write_text(text)
     made = create(board.parent / "service", Wanted(str(board), store))
     database = open_database(service_config.load(made.config).database_url)
-    with database.reading() as connection:
-        recipe = recipe_versions.active(connection, made.recipe)
+    recipe = read(database, recipe_versions.active, made.recipe)
     database.close()
     assert recipe is not None
     assert recipe.content["calibration"] == text
@@ -453,8 +444,7 @@ def test_a_board_whose_pictures_are_gone_is_not_looked_at_again(filled: ServeCon
         assert decisions.write(connection, decision(board, at_us=now_us()))
     pictures, keep, later_us = Pictures(filled.pictures), Retention(ok_days=1), now_us() + 2 * DAY_US
     assert sweep(database, pictures, keep, now_us()) == 0
-    with database.reading() as connection:
-        assert len(views.expired(connection, Verdict.OK, later_us, after_id=0, limit=9)) == 2
+    assert len(read(database, views.expired, Verdict.OK, later_us, after_id=0, limit=9)) == 2
     assert sweep(database, pictures, keep, later_us) == 2
     with database.writing() as connection:
         # A sweep would remove this one, too, if it looked at the board.

@@ -89,8 +89,7 @@ def test_a_whole_board_is_decided_as_the_pictures_of_its_components_are(
     assert (found.verdict, found.components, found.attempts) == (Verdict.NG, 4, 1)
     true = outline(layout.sites[2], fit, BOARD.shape[1], BOARD.shape[0]).corners
     np.testing.assert_allclose(np.array(of_whole[0].place["polygon"]), true, atol=0.5)
-    with database.reading() as connection:
-        good = findings.unpack(board_rows.findings_of(connection, whole.id))
+    good = findings.unpack(read(database, board_rows.findings_of, whole.id))
     assert [(one.refdes, len(one.place["polygon"])) for one in good] == [("P1", 4), ("P2", 4)]
 
 
@@ -141,8 +140,7 @@ def test_units_that_are_marked_or_named_as_bad_are_one_call_each_and_never_ok(
     assert "'r1c2'" in of_seen.detail
     assert of_told.refdes == "r1c1"
     assert "'r1c1'" in of_told.detail
-    with database.reading() as connection:
-        good = findings.unpack(board_rows.findings_of(connection, seen.id))
+    good = findings.unpack(read(database, board_rows.findings_of, seen.id))
     assert [one.refdes for one in good] == ["r1c1/P1", "r1c1/P2"]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from bare_kind import BareKind
 from fake_gpu import FakeDriver
 
 from coe.core import Expert, Finding
@@ -18,7 +19,7 @@ from coe.runtime.cpu import CpuDevice
 from coe.runtime.cuda.cuda_device import CudaDevice
 from coe.runtime.reading import Weights
 from coe.store import bodies
-from coe.store.kinds import ExpertInput, ModuleKind
+from coe.store.kinds import ExpertInput
 from coe.store.store import Store
 
 NUMBERS = 100_000
@@ -29,14 +30,10 @@ VALUES = {"a": (2.0, 3.0), "b": (2.0, 5.0), "c": (7.0, 3.0), "d": (7.0, 11.0), "
 EXPERTS = {name: Expert(name, "product", ("ok",), 8, f"t/{name}") for name in VALUES}
 
 
-class Product(ModuleKind):
+class Product(BareKind):
     """A network that multiplies the mean of an image with the first number of its body and that of the rest."""
 
     name = "product"
-    task = "classify"
-
-    def preprocess(self, image, expert):
-        raise NotImplementedError
 
     def skeleton(self, expert):
         module = torch.nn.Module()

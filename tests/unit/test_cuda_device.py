@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from bare_kind import BareKind
 from fake_gpu import FakeDriver, FakeGraph
 
 from coe.core import Expert, Finding
@@ -17,7 +18,7 @@ from coe.runtime.cuda import collector, probe
 from coe.runtime.cuda.cuda_device import CudaDevice
 from coe.runtime.cuda.networks import Networks
 from coe.runtime.reading import Weights
-from coe.store.kinds import ExpertInput, FileKind, ModuleKind
+from coe.store.kinds import ExpertInput, FileKind
 from coe.store.store import Store
 
 PAGE = 4096
@@ -26,14 +27,10 @@ BLOB = 200_000
 """So many numbers has an expert, that a handful of experts fill the device."""
 
 
-class Scale(ModuleKind):
+class Scale(BareKind):
     """A network that multiplies the mean of an image with the first of its numbers."""
 
     name = "scale"
-    task = "classify"
-
-    def preprocess(self, image, expert):
-        raise NotImplementedError
 
     def skeleton(self, expert):
         return torch.nn.Linear(BLOB, 1, bias=False)

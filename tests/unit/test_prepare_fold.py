@@ -4,30 +4,23 @@ from __future__ import annotations
 
 import pytest
 import torch
+from bare_kind import BareKind
 from torch import nn
 
 from coe.core import Expert
 from coe.errors import StoreError
 from coe.prepare.fold import fold, network
-from coe.store.kinds import ModuleKind
 
 EXPERT = Expert("x", "net", ("a", "b"), 16, "t/x")
 
 
-class Net(ModuleKind):
+class Net(BareKind):
     """A kind of whatever network it is given."""
 
     name = "net"
-    task = "classify"
 
     def __init__(self, make):
         self._make = make
-
-    def preprocess(self, image, expert):
-        raise NotImplementedError
-
-    def postprocess(self, outputs, prepared, expert):
-        raise NotImplementedError
 
     def skeleton(self, expert):
         return self._make().eval()

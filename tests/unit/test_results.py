@@ -70,7 +70,7 @@ def run(tmp_path: Path) -> Iterator[ResultsFile]:
         yield file
 
 
-def test_a_line_is_what_the_issue_says(run: ResultsFile) -> None:
+def test_a_line_says_all_of_a_result(run: ResultsFile) -> None:
     run.write(result("SN1/a.png", Verdict.NG))
     assert json.loads((run.folder / "results.jsonl").read_text()) == {
         "image": "SN1/a.png",

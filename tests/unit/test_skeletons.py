@@ -6,6 +6,7 @@ import threading
 
 import pytest
 import torch
+from bare_kind import BareKind
 from torch import nn
 
 from coe.core import Expert
@@ -40,17 +41,10 @@ def test_it_has_the_tensors_and_the_modules_of_the_kinds_network(name: str) -> N
         assert torch.equal(kind.forward(bare, images), kind.forward(drawn, images))
 
 
-class Odd(ModuleKind):
+class Odd(BareKind):
     """A kind whose network draws a buffer that no file of weights holds, and sets a parameter to a constant."""
 
     name = "odd"
-    task = "classify"
-
-    def preprocess(self, image, expert):
-        raise NotImplementedError
-
-    def postprocess(self, outputs, prepared, expert):
-        raise NotImplementedError
 
     def forward(self, module, images):
         raise NotImplementedError

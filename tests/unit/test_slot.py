@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from bare_kind import BareKind
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from stored import KIND, STATE, expert, stored
@@ -25,22 +26,15 @@ from coe.store.store import Store
 EXPERT = Expert("x", "scale", ("ok",), 8, "t/x")
 
 
-class Scale(ModuleKind):
+class Scale(BareKind):
     """A network of one weight; `gate` lets a test hold a batch."""
 
     name = "scale"
-    task = "classify"
 
     def __init__(self):
         self.began = threading.Event()
         self.gate = threading.Event()
         self.gate.set()
-
-    def preprocess(self, image, expert):
-        raise NotImplementedError
-
-    def postprocess(self, outputs, prepared, expert):
-        raise NotImplementedError
 
     def skeleton(self, expert):
         return torch.nn.Linear(1, 1, bias=False)
@@ -101,17 +95,10 @@ def test_another_blob_can_be_evicted_while_a_batch_runs(blobs):
 # Variants
 
 
-class Plain(ModuleKind):
+class Plain(BareKind):
     """The tensors of `stored.STATE` as a network, which answers with all that it holds."""
 
     name = KIND
-    task = "classify"
-
-    def preprocess(self, image, expert):
-        raise NotImplementedError
-
-    def postprocess(self, outputs, prepared, expert):
-        raise NotImplementedError
 
     def skeleton(self, expert):
         module = torch.nn.Module()
