@@ -222,6 +222,8 @@ class FaultKind(StrEnum):
     """A recipe that was activated cannot be opened; the version before it came back."""
     DATABASE = "database"
     DISK_FULL = "disk full"
+    DISK_FAILED = "disk failed"
+    """The folder of pictures refuses what is written, or does not answer."""
     DISK_LOW = "disk low"
     """Less of the disk is free than the config asks for; nothing has failed yet."""
     IMAGE_LOST = "image lost"

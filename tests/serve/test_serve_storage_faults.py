@@ -6,13 +6,15 @@ import asyncio
 import errno
 import shutil
 import sqlite3
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from serving import Served, locked, put, signed_in
+from serving import Served, locked, problem, put, signed_in
 
 from coe.serve.archive import ArchiveFailed
 from coe.serve.clock import DAY_US, now_us
@@ -20,9 +22,10 @@ from coe.serve.database import fault_log, states
 from coe.serve.database.connecting import Database, open_database, sqlite_url
 from coe.serve.database.database_errors import DatabaseError, DatabaseErrorKind
 from coe.serve.enums import FaultKind, LineState, Process, Role, Subject
-from coe.serve.gate import access, own_faults
+from coe.serve.gate import access, gate_state, own_faults
 from coe.serve.gate.own_faults import DataDisk, OwnFaults
 from coe.serve.gate.server import LONGEST_OFF_US, give_sign, open_gate, remove_old
+from coe.serve.picture_folder import Pictures, Receiving
 
 PAGES = ("/", "/verify", "/statistics", "/recipes", "/experts", "/faults")
 GIB = 1 << 30
@@ -130,8 +133,17 @@ def test_pages_say_what_is_wrong_when_the_database_cannot_even_be_read(station: 
     assert station.operator.get("/").status_code == 200
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])
-def test_a_page_for_which_the_disk_has_no_room_says_so(
+FAILURES = {
+    errno.ENOSPC: (507, "disk-full"),
+    errno.EROFS: (503, "disk-failed"),
+    errno.EIO: (503, "disk-failed"),
+    errno.ESTALE: (503, "disk-failed"),
+    errno.EACCES: (503, "disk-failed"),
+}
+
+
+@pytest.mark.parametrize("number", FAILURES)
+def test_a_page_for_which_the_disk_has_no_room_or_fails_says_so(
     station: Served, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     """As that of a service of before without its secret."""
@@ -140,10 +152,61 @@ def test_a_page_for_which_the_disk_has_no_room_says_so(
         raise OSError(number, "no room")
 
     monkeypatch.setattr(access, "read_or_make", refuse)
+    status, kind = FAILURES[number]
     page = station.operator.get("/")
-    assert (page.status_code, page.headers["content-type"][:9]) == (507, "text/html")
+    assert (page.status_code, page.headers["content-type"][:9]) == (status, "text/html")
     answer = station.nobody.post("/api/v1/session", json={"key": "x"}, headers={"Cookie": "coe_session=x"})
-    assert (answer.status_code, answer.json()["type"]) == (507, "urn:coe:problem:disk-full")
+    problem(answer, status, kind)
+
+
+@pytest.mark.parametrize("number", FAILURES)
+@pytest.mark.parametrize("met_by", ["upload", "look"])
+def test_a_disk_that_takes_no_picture_is_shown_until_it_does(
+    station: Served, monkeypatch: pytest.MonkeyPatch, number: int, met_by: str
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(number, "no")
+
+    status, kind = FAILURES[number]
+    with monkeypatch.context() as failing:
+        failing.setattr(Pictures, "prove", refuse)
+        failing.setattr(Receiving, "keep", refuse)
+        if met_by == "look":
+            look(station)
+        else:
+            problem(put(station.feeder, "k1", "R1"), status, kind)
+        assert shown(station) == [(kind.replace("-", " "), "")]
+        assert station.nobody.get("/v2/health/ready").status_code == 503
+    monkeypatch.setattr(own_faults, "HOLD_S", 0.0)
+    look(station)
+    assert shown(station) == []
+    assert station.nobody.get("/v2/health/ready").status_code == 200
+    assert put(station.feeder, "k1", "R1").status_code == 201
+
+
+def test_a_disk_that_does_not_answer_is_shown_takes_no_picture_and_holds_up_nothing_else(
+    station: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers, keep = threading.Event(), Receiving.keep
+    with monkeypatch.context() as hanging:
+        hanging.setattr(Pictures, "prove", lambda self: answers.wait())
+        hanging.setattr(Receiving, "keep", lambda self: answers.wait() and keep(self))
+        hanging.setattr(gate_state, "ANSWERS_S", 0.05)
+        with ThreadPoolExecutor(gate_state.THREADS) as feeders:  # as many as have a thread
+            try:
+                handed = [feeders.submit(put, station.feeder, f"k{number}", "R1") for number in range(8)]
+                look(station)
+                assert shown(station) == [("disk failed", "")]
+                assert station.nobody.get("/v2/health/ready").status_code == 503
+                problem(put(station.feeder, "k9", "R1"), 503, "disk-failed")
+                look(station)  # it waits no second time
+            finally:
+                answers.set()
+        assert {one.result().status_code for one in handed} == {201}
+    monkeypatch.setattr(own_faults, "HOLD_S", 0.0)
+    look(station)
+    assert shown(station) == []
+    assert put(station.feeder, "k9", "R1").status_code == 201
 
 
 def test_a_disk_that_fills_is_warned_of_before_and_the_faults_clear_themselves(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -303,10 +305,21 @@ def test_a_component_without_a_picture_is_review(shop: Shop) -> None:
     assert (call.refdes, call.verdict, call.reason) == ("R2", Verdict.REVIEW, CallReason.MISSING_VIEW)
 
 
-def test_a_picture_that_cannot_be_read_is_review_and_a_lost_one_is_a_fault(shop: Shop) -> None:
+@pytest.mark.parametrize("number", [errno.ENOENT, errno.EIO, errno.ESTALE])
+def test_a_picture_that_cannot_be_read_is_review_and_a_lost_one_is_a_fault(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
     board = shop.accept({"R1": LIGHT[:100], "R2": LIGHT, "R3": DARK})
     lost = next(path for path in shop.config.pictures.glob("*/*") if path.read_bytes() == DARK)
     lost.unlink()
+    stat = Path.stat
+
+    def refuse(path: Path, **more: bool) -> os.stat_result:
+        if path == lost:
+            raise OSError(number, "no")
+        return stat(path, **more)
+
+    monkeypatch.setattr(Path, "stat", refuse)
     shop.decide(board)
     assert [(call.refdes, call.verdict, call.reason) for call in shop.calls(board)] == [
         ("R1", Verdict.REVIEW, CallReason.FAILED),

@@ -39,9 +39,10 @@ _STOPS = {
     FaultKind.EXPERT_HANGS,
     FaultKind.DATABASE,
     FaultKind.DISK_FULL,
+    FaultKind.DISK_FAILED,
     FaultKind.LINE_HELD,
 }
-_SERVICES = {FaultKind.DATABASE, FaultKind.DISK_FULL, FaultKind.DISK_LOW, FaultKind.SINK}
+_SERVICES = {FaultKind.DATABASE, FaultKind.DISK_FULL, FaultKind.DISK_FAILED, FaultKind.DISK_LOW, FaultKind.SINK}
 _QUALITY = {FaultKind.STOP_RULE, FaultKind.LINE_HELD}
 
 

@@ -8,14 +8,12 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from coe import files
 from coe.serve import export_files
 from coe.serve.clock import DAY_US
 from coe.serve.database import audit
 from coe.serve.export_files import FOLDER, MANIFEST, Export, ExportScope
 from coe.serve.gate.json_form import JsonForm
 from coe.serve.gate.operations import ENGINEER, OperationRouter, Visit
-from coe.serve.gate.problems import disk_full
 from coe.serve.gate.recipe_routes import expect_recipe
 from coe.serve.text_checks import Text
 from coe.strict_model import StrictModel
@@ -48,13 +46,8 @@ async def post_export(visit: Visit) -> Mapping[str, Any]:
     now_us = gate.now_us()
     asked = ExportScope(now_us - form.days * DAY_US, now_us, form.recipe, form.good)
     folder = gate.config.data / FOLDER
-    try:
-        write = partial(export_files.export, gate.database, gate.pictures, folder, asked, now_us)
-        made = await gate.run(partial(write, limit_pixels=gate.config.limits.pixels))
-    except OSError as error:
-        if not files.is_full(error):
-            raise
-        raise disk_full("there is no room for the export") from None
+    write = partial(export_files.export, gate.database, gate.pictures, folder, asked, now_us)
+    made = await gate.keep(partial(write, limit_pixels=gate.config.limits.pixels))
     number = sum(sum(labels.values()) for labels in made.counts.values())
     detail = {"pictures": number, "recipe": form.recipe, "days": form.days}
     await gate.write(

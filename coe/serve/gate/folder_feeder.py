@@ -259,7 +259,7 @@ class FolderFeeder:
                     self._arrivals.put_back(name)
             if isinstance(error, LateImage):
                 raise
-            problem = error if isinstance(error, Problem) else _problem(error)
+            problem = problem_of(error)
             if problem.kind not in (ProblemKind.DRAINING, ProblemKind.BUSY):  # those wait, as every feeder does
                 self._troubles[str(group)] = f"{group}: {problem.detail}; {problem.way_out}"
 
@@ -278,10 +278,3 @@ class FolderFeeder:
             await self._gate.note_fault(FaultKind.FOLDER, text, self._name)
         else:
             await self._gate.overcome(FaultKind.FOLDER, self._name)
-
-
-def _problem(error: Exception) -> Problem:
-    try:
-        return problem_of(error)
-    except OSError:
-        return Problem(ProblemKind.FAULT, sentence_of(error), "see to the disk")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,14 +24,16 @@ from coe.serve.enums import FaultKind
 from coe.serve.gate.admissions import Admissions
 from coe.serve.gate.event_feed import Feed
 from coe.serve.gate.own_faults import DataDisk, OwnFaults
-from coe.serve.gate.problems import Problem, ProblemKind
+from coe.serve.gate.problems import Problem, ProblemKind, disk_failed
 from coe.serve.picture_folder import Pictures
 from coe.serve.service_config import ServeConfig
 from coe.serve.teach.teach_work import Works
 
 _T = TypeVar("_T")
 THREADS = 8
-"""How many requests may use the database and the disk at a time; the others wait for their turn."""
+"""How many requests may use the database at a time, and how many the pictures; the others wait for their turn."""
+ANSWERS_S = 5.0
+"""A folder of pictures that takes longer for an empty file does not answer."""
 WAITING = 1000
 """How many requests may wait for events at a time, unless the server has fewer connections."""
 DRAWN = 2
@@ -79,6 +81,10 @@ class Gate:
     """The commands that run for boards which people teach."""
     _drawing: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(DRAWN))
     _threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(THREADS, "coe-gate"))
+    _picture_threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(THREADS, "coe-pictures"))
+    _look_thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "coe-disk"))
+    _look: Future[DataDisk] | None = None
+    """A look at the disk that has not come back."""
     faults: OwnFaults = field(init=False)
     admissions: Admissions = field(default_factory=Admissions)
     places: WaitingPlaces = field(default_factory=lambda: WaitingPlaces(WAITING))
@@ -90,10 +96,38 @@ class Gate:
         """Do work that waits for a disk on a thread."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
+    async def keep(self, work: Callable[[], _T]) -> _T:
+        """Do work with stored pictures on a thread that nothing else waits for."""
+        return await asyncio.get_running_loop().run_in_executor(self._picture_threads, work)
+
     async def draw(self, work: Callable[[], _T]) -> _T:
         """Do work that decodes a picture on a thread; each may take hundreds of megabytes, so few do at a time."""
+        self.expect_pictures()
         async with self._drawing:
-            return await self.run(work)
+            return await self.keep(work)
+
+    def expect_pictures(self) -> None:
+        """Raise Problem if the folder of pictures does not answer."""
+        if self._look is not None:
+            raise disk_failed("does not answer")
+
+    async def look(self) -> None:
+        """Look whether the disk of the service takes pictures, and how much of it is free; its faults tell of it."""
+        most_s = ANSWERS_S if self._look is None else 0.0
+        look = self._look or self._look_thread.submit(self._prove)
+        await asyncio.wait({asyncio.wrap_future(look)}, timeout=most_s)
+        self._look = None if look.done() else look
+        if self._look is not None:
+            self.faults.pictures_silent()
+            return
+        try:
+            self.faults.look_at(look.result(), self.config.limits.free_share, self.config.limits.body)
+        except OSError as error:
+            self.faults.pictures_failed(error)
+
+    def _prove(self) -> DataDisk:
+        self.pictures.prove()
+        return self.disk()
 
     async def read(self, query: Callable[[Connection], _T]) -> _T:
         """Run a query; raises DatabaseError."""
@@ -148,5 +182,6 @@ class Gate:
     def close(self) -> None:
         """End its threads and its connections."""
         self.works.close()
-        self._threads.shutdown()
+        for threads in (self._threads, self._picture_threads, self._look_thread):
+            threads.shutdown()
         self.database.close()

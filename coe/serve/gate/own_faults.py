@@ -16,6 +16,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection
 
+from coe import files
 from coe.config import format_bytes
 from coe.serve.database import fault_log
 from coe.serve.database.connecting import MAX_WAL_BYTES
@@ -34,6 +35,7 @@ NO_ROOM_BYTES = 1 << 20
 _Key = tuple[FaultKind, str]
 _NO_DATABASE: _Key = (FaultKind.DATABASE, DATABASE)
 _FULL: tuple[_Key, ...] = ((FaultKind.DISK_FULL, DATABASE), (FaultKind.DISK_FULL, ""))
+_FAILED: _Key = (FaultKind.DISK_FAILED, "")
 _LOW: _Key = (FaultKind.DISK_LOW, "")
 
 
@@ -74,7 +76,7 @@ class OwnFaults:
         self._open: dict[_Key, _Noted] = {}
         self._over: set[_Key] = set()
         # They may be open from before this process was started.
-        self._unsure: set[_Key] = {_NO_DATABASE, *_FULL, _LOW, (FaultKind.RETENTION, "")}
+        self._unsure: set[_Key] = {_NO_DATABASE, *_FULL, _FAILED, _LOW, (FaultKind.RETENTION, "")}
         self._unsure |= {(FaultKind.FOLDER, name) for name in folders}
 
     def note(self, kind: FaultKind, message: str, about: str = "") -> None:
@@ -97,6 +99,15 @@ class OwnFaults:
         kind = FaultKind.DISK_FULL if error.kind is DatabaseErrorKind.FULL else FaultKind.DATABASE
         self.note(kind, str(error), DATABASE)
 
+    def pictures_failed(self, error: OSError) -> None:
+        """Note that the folder of pictures did not take what was written."""
+        kind = FaultKind.DISK_FULL if files.is_full(error) else FaultKind.DISK_FAILED
+        self.note(kind, f"a picture could not be written: {error.strerror or error}")
+
+    def pictures_silent(self) -> None:
+        """Note that the folder of pictures does not answer."""
+        self._see(_FAILED, "the folder of pictures does not answer; see to its disk or server")
+
     def overcome(self, kind: FaultKind, about: str = "") -> bool:
         """Clear a fault, because the same work has now succeeded; return whether there is something to write."""
         key = (kind, about)
@@ -111,7 +122,8 @@ class OwnFaults:
         return True
 
     def look_at(self, disk: DataDisk, least_share: float, largest_body: int) -> None:
-        """Take in how much of the disk is free: warn before it is full, and see when there is room again."""
+        """Take in a disk that answers: warn before it is full, and see when there is room again."""
+        self._pass(_FAILED)
         if disk.free < NO_ROOM_BYTES:
             self._see(_FULL[1], "the disk of the service's folder is full; make room")
         elif disk.free > MAX_WAL_BYTES + largest_body:
@@ -154,7 +166,8 @@ class OwnFaults:
     def of_storage(self) -> str:
         """Return why nothing can be kept now; empty if it can."""
         with self._lock:
-            return next((self._open[key].fault.message for key in (_NO_DATABASE, *_FULL) if key in self._open), "")
+            keys = (_NO_DATABASE, *_FULL, _FAILED)
+            return next((self._open[key].fault.message for key in keys if key in self._open), "")
 
     def _see(self, key: _Key, message: str) -> None:
         """Note a fault that a look finds, once until it is over."""

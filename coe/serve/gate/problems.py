@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Mapping
 from enum import StrEnum
 from http import HTTPStatus
@@ -55,6 +54,7 @@ class ProblemKind(StrEnum):
     BUSY = "busy", HTTPStatus.SERVICE_UNAVAILABLE
     NOT_READY = "not-ready", HTTPStatus.SERVICE_UNAVAILABLE
     DISK_FULL = "disk-full", HTTPStatus.INSUFFICIENT_STORAGE
+    DISK_FAILED = "disk-failed", HTTPStatus.SERVICE_UNAVAILABLE
     FAULT = "fault", HTTPStatus.INTERNAL_SERVER_ERROR
 
 
@@ -113,20 +113,24 @@ def disk_full(detail: str) -> Problem:
     return Problem(ProblemKind.DISK_FULL, detail, way_out)
 
 
+def disk_failed(what: str) -> Problem:
+    """Return the problem that the disk cannot be used now."""
+    way_out = "see to the disk or share; the same request will then succeed"
+    return Problem(ProblemKind.DISK_FAILED, f"the disk of the service's folder {what}", way_out)
+
+
 async def answer(request: Request, error: Exception) -> Response:
     """Turn any error of a handler into problem JSON."""
     return problem_of(error).response(request)
 
 
 def problem_of(error: Exception) -> Problem:
-    """Return what any error of a handler says to a client; raises an OSError that is none of a full disk."""
+    """Return what any error of a handler says to a client."""
     match error:
         case OSError() if files.is_full(error):
             return disk_full(f"there is no room on the disk: {error.strerror}")
-        case OSError() if error.errno == errno.EROFS:
-            return disk_full("the disk of the service's folder is read-only")
         case OSError():
-            raise error  # so that the log has it; the answer comes as for any other fault
+            return disk_failed(f"does not work: {error.strerror or type(error).__name__}")
         case Problem():
             return error
         case DatabaseError(kind=DatabaseErrorKind.FULL):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -119,7 +118,7 @@ async def _tidy(gate: Gate) -> None:
     for turn in itertools.count(gate.now_us() // microseconds(TIDY_S)):
         now_us = clock.now_us()
         try:
-            removed = await gate.run(partial(remove_old, gate, turn % PARTS, now_us, swept_us))
+            removed = await gate.keep(partial(remove_old, gate, turn % PARTS, now_us, swept_us))
             swept_us = now_us
             if removed:
                 await gate.overcome(FaultKind.RETENTION)
@@ -151,9 +150,7 @@ async def _beat(gate: Gate) -> None:
 
 async def give_sign(gate: Gate) -> None:
     """Look at the disk, and give a sign of life with the gate's own faults, if the database takes it."""
-    with suppress(OSError):
-        limits = gate.config.limits
-        gate.faults.look_at(await gate.run(gate.disk), limits.free_share, limits.body)
+    await gate.look()
 
     def beat(connection: SqlConnection) -> None:
         states.beat(connection, Process.GATE, pid=os.getpid(), now_us=gate.now_us(), facts={})

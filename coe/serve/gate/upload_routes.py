@@ -10,7 +10,6 @@ from http import HTTPStatus
 from sqlalchemy import Connection
 from starlette.responses import JSONResponse, Response
 
-from coe import files
 from coe.pictures.formats import pixels_in
 from coe.serve import failpoints
 from coe.serve.database import board_rows, views
@@ -20,7 +19,7 @@ from coe.serve.enums import FaultKind
 from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.json_form import JsonForm
 from coe.serve.gate.operations import FEED, OperationRouter, Visit
-from coe.serve.gate.problems import Problem, ProblemKind, disk_full
+from coe.serve.gate.problems import Problem, ProblemKind
 from coe.serve.gate.request_data import parts_of
 from coe.serve.picture_folder import Receiving
 
@@ -61,32 +60,32 @@ async def put_view(visit: Visit) -> Response:
         async for part in parts_of(visit, gate.config.limits.body):
             waiting += part
             if len(waiting) >= _TOGETHER:
-                await gate.run(partial(receiving.write, bytes(waiting)))
+                await gate.keep(partial(receiving.write, bytes(waiting)))
                 waiting.clear()
-        return await gate.run(partial(_finish, gate, receiving, bytes(waiting), key, name, stated))
+        return await gate.keep(partial(_finish, gate, receiving, bytes(waiting), key, name, stated))
 
 
 async def keep_view(gate: Gate, key: str, name: str, content: bytes) -> None:
     """Keep a picture that is in memory as a view; raises Problem."""
     async with _receiving(gate) as receiving:
-        await gate.run(partial(_finish, gate, receiving, content, key, name, ""))
+        await gate.keep(partial(_finish, gate, receiving, content, key, name, ""))
 
 
 @asynccontextmanager
 async def _receiving(gate: Gate) -> AsyncIterator[Receiving]:
-    """Give a picture to be received, and forget it unless it was kept; raises Problem if the disk is full."""
+    """Give a picture to be received, and forget it unless it was kept; raises OSError and Problem."""
+    gate.expect_pictures()
     receiving = gate.pictures.receive()
     try:
         try:
             yield receiving
         finally:
             if not receiving.is_kept:
-                await gate.run(receiving.drop)
+                await gate.keep(receiving.drop)
     except OSError as error:
-        if not files.is_full(error):
-            raise
-        await gate.note_fault(FaultKind.DISK_FULL, f"a picture could not be written: {error.strerror}")
-        raise disk_full("there is no room for the picture") from None
+        gate.faults.pictures_failed(error)
+        await gate.write_faults()
+        raise
     await gate.overcome(FaultKind.DISK_FULL)
 
 

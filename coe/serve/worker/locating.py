@@ -27,6 +27,7 @@ from coe.serve.database.connecting import Database
 from coe.serve.enums import CallReason
 from coe.serve.worker.hangs import Hang, Hangs, picture_hang
 from coe.serve.worker.items import NOWHERE, Item, Items, Unseen, Whole, skipped
+from coe.serve.worker.verdicts import is_file
 from coe.serve.worker.write_report import WorkerReport
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def locate(whole: Whole, items: Items) -> Located:
 
     Raises nothing for any picture.
     """
-    lost = None if whole.path.exists() else whole.path
+    lost = None if is_file(whole.path) else whole.path
     try:
         layout = whole.cut.layout
         picture = read_board(PictureFile(whole.path, whole.sha256), layout, "", skip=whole.bad_marks, bits=whole.bits)

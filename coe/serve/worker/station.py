@@ -196,7 +196,7 @@ class Station:
             found.run.take(found.item.refdes, found.result, found.at_s)
             self._report.image_done()
             image, board_id = found.item.image, found.run.board.id
-            if is_lost_image(found.result) and image is not None and not image.exists():
+            if is_lost_image(found.result, image):
                 self._report.picture_gone(board_id, f"{found.item.refdes} on board {board_id}", image)
 
     def _give_up(self, reason: str) -> None:

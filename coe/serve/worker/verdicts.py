@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from coe.board.router import Router
 from coe.board.steps import Step
@@ -192,6 +193,16 @@ def _tallies(run: BoardRun, item: Item, result: Result, now_us: int) -> Iterator
         yield Tally(*key, 1, called, score, score * score)
 
 
-def is_lost_image(result: Result) -> bool:
-    """Return whether a result says that the picture could not be read."""
-    return result.failure is not None and result.failure.kind.is_of_picture
+def is_lost_image(result: Result, image: Path | None) -> bool:
+    """Return whether the file of a picture could not be read; a disk that does not answer is not asked again."""
+    if image is None or result.failure is None or not result.failure.kind.is_of_picture:
+        return False
+    return result.failure.kind is FailureKind.LATE or not is_file(image)
+
+
+def is_file(path: Path) -> bool:
+    """Return whether a file is there; on a disk that fails it is not."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False

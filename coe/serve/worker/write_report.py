@@ -112,9 +112,9 @@ class WorkerReport:
         """Whether the database did not answer when it was asked last."""
         return self._database_fault is not None
 
-    def picture_gone(self, board_id: int, shown: str, path: Path) -> None:
-        """Note that the file of an accepted picture is gone; `shown` says what it shows."""
-        message = f"the picture of {shown} is gone from {path}"
+    def picture_gone(self, board_id: int, shown: str, path: Path | None) -> None:
+        """Note that the file of an accepted picture cannot be read; `shown` says what it shows."""
+        message = f"the picture of {shown} cannot be read at {path}"
         self.fault(NewFault(Process.WORKER, FaultKind.IMAGE_LOST, message, board_id=board_id))
 
     def fault(self, new: NewFault) -> None:
