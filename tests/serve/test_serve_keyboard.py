@@ -235,6 +235,53 @@ def test_a_scan_answers_no_call(served: Served, browser: Any, code: str, gap_ms:
     assert [words_of(served, id) for id in (1, 2)] == [[], []]
 
 
+AS_TYPED = {"Caps Lock": "sn0", "a French keyboard": "SN\u00e0", "a code that names its kind": "]C1SN0"}
+CODES = {"s": "KeyS", "n": "KeyN", "c": "KeyC", "1": "Digit1", "0": "Digit0", "\u00e0": "Digit0", "]": "BracketRight"}
+SCAN = """([keys, field]) => {
+    const at = field ? document.querySelector(field) : document.body;
+    at.focus();
+    for (const [key, code, shiftKey] of keys) {
+        if (at.dispatchEvent(new KeyboardEvent("keydown", { key, code, shiftKey, bubbles: true, cancelable: true })))
+            if (key.length === 1 && "value" in at) at.value += key;
+    }
+    return at.value;
+}"""
+"""Types as a scanner does for an American keyboard, whose keys another one has elsewhere."""
+
+
+@pytest.mark.parametrize("field", ["", "#note", "#scan"])
+@pytest.mark.parametrize("keys", AS_TYPED.values(), ids=AS_TYPED)
+def test_a_scan_finds_its_board_whatever_keyboard_is_set_and_wherever_the_cursor_stands(
+    served: Served, browser: Any, keys: str, field: str
+) -> None:
+    with_pictures(served, 1)
+    page = signed_in(served, browser, Role.OPERATOR, "/boards" if field == "#scan" else "/verify")
+    page.wait_for_selector(field or "#call:not([hidden])", state="attached")
+    page.wait_for_timeout(100)  # what comes with the page is half a scan
+    typed = [[key, CODES[key.lower()], key.lower() != key or (keys == "sn0" and key != "0")] for key in keys]
+    page.evaluate(SCAN, [[*typed, ["Enter", "Enter", False]], field])
+    page.wait_for_url("**/boards/1")
+    assert words_of(served, 1) == []
+
+
+def test_a_scan_of_no_board_stays_in_the_field_where_it_was_made(served: Served, browser: Any) -> None:
+    with_pictures(served, 1)
+    page = signed_in(served, browser, Role.OPERATOR, "/verify")
+    wait_drawn(page, "R0")
+    with page.expect_response("**/api/v1/boards?key=ss11"):
+        page.evaluate(SCAN, [[*([key, CODES[key], False] for key in "ss11"), ["Enter", "Enter", False]], "#note"])
+    assert page.input_value("#note") == "ss11"
+
+
+def test_a_digit_of_a_french_keyboard_answers(served: Served, browser: Any) -> None:
+    holding(served, answers_hold_s=0)
+    with_pictures(served, 1)
+    page = signed_in(served, browser, Role.OPERATOR, "/verify")
+    wait_drawn(page, "R0")
+    page.evaluate(SCAN, [[["\u00e9", "Digit2", False]], ""])
+    eventually(lambda: words_of(served, 1) == [Outcome.CONFIRMED])
+
+
 def test_keys_of_answers_are_remapped_or_switched_off(served: Served, browser: Any) -> None:
     page = verifying(served, browser, 2, answers_hold_s=0, keys={"good": "g", "later": 9})
     assert page.inner_text("button[data-outcome='false call'] kbd") == "g"
