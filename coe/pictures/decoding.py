@@ -123,7 +123,8 @@ def _from_bytes(data: bytes, bits: int | None, limit_pixels: int, min_side: int,
             raise damaged()
         if not written:
             _check_written(picture, data)
-        turn = 1 if isinstance(picture, Tiff) else _orientation(picture.info.get("exif"))  # Pillow turns TIFFs itself
+        turn = picture.turn if isinstance(picture, Tiff) else _orientation(picture.info.get("exif"))
+        turn = turn if turn in _AS_IT_LIES else 1
         if isinstance(picture, Jpeg):
             pixels = picture.whole_pixels()
             if picture.mode != "CMYK":
@@ -137,7 +138,7 @@ def _from_bytes(data: bytes, bits: int | None, limit_pixels: int, min_side: int,
 
 
 def _orientation(exif: object) -> int:
-    """Return the orientation that an EXIF block states, 1 to 8; 1 if it states none that can be read."""
+    """Return the orientation that an EXIF block states; 1 if it states none that can be read."""
     # Nothing else of the block is read: it may be damaged, and the picture is whole.
     block = exif.removeprefix(b"Exif\0\0") if isinstance(exif, bytes) else b""
     if block[:4] not in (b"II*\0", b"MM\0*"):
@@ -145,7 +146,7 @@ def _orientation(exif: object) -> int:
     try:
         for entry in numbers_in(io.BytesIO(block)):
             if entry.tag == _ORIENTATION and entry.kind in (_SHORT, _LONG) and entry.count == 1:
-                return entry.value if entry.value in _AS_IT_LIES else 1
+                return entry.value
     except struct.error:  # it ends too early
         pass
     return 1

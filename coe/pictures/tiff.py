@@ -24,8 +24,8 @@ from coe.pictures.wide import ALL, LEAST, StatedBits
 _SUBFILE, _OLD_SUBFILE, _WIDTH, _HEIGHT, _BITS, _COMPRESSION, _PHOTOMETRIC = 254, 255, 256, 257, 258, 259, 262
 _FILL_ORDER, _DESCRIPTION, _SAMPLES, _ROWS, _PLANAR, _PREDICTOR, _COLOURS = 266, 270, 277, 278, 284, 317, 320
 _TILE_WIDTH, _TILE_HEIGHT, _EXTRA, _FORMAT, _DEPTH = 322, 323, 338, 339, 32997
-_TOP = 281
-"""The largest sample, by the file."""
+_TOP, _TURN = 281, 274
+"""The largest sample, and the orientation, by the file."""
 _STRIPS, _TILES = (273, 279), (324, 325)
 """The tags of offsets and sizes."""
 _MEANINGS = (
@@ -130,7 +130,8 @@ class _TiffForm:
 class Tiff(TiffImageFile):
     """A TIFF as Pillow opens it: size and mode; no pixel is decoded.
 
-    `depth` is the bits of a sample, `said` how many of them count by the file; `is_inverted` if 0 is white.
+    `depth` is the bits of a sample, `said` how many of them count by the file; `is_inverted` if 0 is white. `turn` is
+    the orientation, by which its pixels are not turned.
     """
 
     signatures: ClassVar = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
@@ -164,6 +165,7 @@ class Tiff(TiffImageFile):
             raise unsupported("a TIFF whose first page is smaller than the next, as a thumbnail is")
         self.is_tiled = bool(directory.numbers(_TILES[0]))
         self.depth, self.is_inverted = form.bits[0], form.colours == _WHITE_IS_ZERO
+        self.turn, self._size = directory.number(_TURN, 1), self._tile_size
         top = max(directory.numbers(_TOP), default=0) or _imagej_top(self.tag_v2.get(_DESCRIPTION))
         bits = top.bit_length()
         # A range from 0 to such a number is how programs say it; any other range was chosen to look well.
@@ -198,6 +200,9 @@ class Tiff(TiffImageFile):
         if self._im is None:
             self.im = _imaging.new(self.mode, self._tile_size)
         super().load_prepare()
+
+    def load_end(self) -> None:
+        """Leave the pixels as they lie: to turn them, Pillow reads all of EXIF, and warns of what is damaged there."""
 
 
 def _imagej_top(description: object) -> int:

@@ -21,6 +21,8 @@ _SIDES = (256, 257)
 """The tags of width and height."""
 _NUMBERS = {1: "B", 3: "H", 4: "I", _DIRECTORY: "I", 16: "Q"}
 """How `struct` names the types of whole numbers."""
+_ALSO_READ = (270, 274, 282, 283, 296, 34675)
+"""Further tags that Pillow reads: description, orientation, resolution and profile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ class Directory:
     """The first directory of a file; raises ImageError where Pillow would warn and go on.
 
     Pillow reads what passes here without a warning, and reads the same. The tags `must_be_numbers` hold whole numbers,
-    and stand there once at most.
+    and stand there once at most. What other tags hold does not matter.
     """
 
     _SIZES: ClassVar = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4, 16: 8}
@@ -72,9 +74,8 @@ class Directory:
         self._order = "<" if data[:1] == b"I" else ">"
         self._big = 43 in data[2:4]
         self._tags: dict[int, tuple[int, int, int]] = {}  # tag: type, count, offset of the value
-        self._entries = 0
         self._next = 0
-        self._walk(self._unpack("Q", 8) if self._big else self._unpack("I", 4), depth=0)
+        self._walk(self._unpack("Q", 8) if self._big else self._unpack("I", 4))
 
     def numbers(self, tag: int) -> tuple[int, ...]:
         """Return the values of a tag that holds whole numbers; none if the tag is missing or of another type."""
@@ -99,16 +100,14 @@ class Directory:
             return 0
         return math.prod(sides.values()) if len(sides) == len(_SIDES) else 0
 
-    def _walk(self, start: int, depth: int) -> None:
+    def _walk(self, start: int) -> None:
         inline, entry_bytes = (8, 20) if self._big else (4, 12)
         entries = self._unpack("Q" if self._big else "H", start)
         first = start + (8 if self._big else 2)
         if first + entries * entry_bytes + inline > len(self._data):
             raise truncated()
-        if depth == 0:
-            self._next = self._unpack("Q" if self._big else "I", first + entries * entry_bytes)
-        self._entries += entries
-        if self._entries > _MOST_ENTRIES:  # directories may name each other
+        self._next = self._unpack("Q" if self._big else "I", first + entries * entry_bytes)
+        if entries > _MOST_ENTRIES:
             raise damaged()
         outside = 0
         for at in range(first, first + entries * entry_bytes, entry_bytes):
@@ -121,14 +120,13 @@ class Directory:
                 outside += size
                 if value + size > len(self._data):
                     raise truncated()
-            if outside > len(self._data) or (count > 1 and kind not in (1, 2, 7) and TiffTags.lookup(tag).length == 1):
+            is_one = TiffTags.lookup(tag).length == 1 and (tag in self._must_be_numbers or tag in _ALSO_READ)
+            if outside > len(self._data) or (is_one and count > 1 and kind not in (1, 2, 7)):
                 raise damaged()
-            if depth == 0 and tag in self._must_be_numbers and (kind not in _NUMBERS or tag in self._tags):
+            if tag in self._must_be_numbers and (kind not in _NUMBERS or tag in self._tags):
                 raise damaged()
-            if depth == 0 and kind in _NUMBERS and tag not in self._tags:
+            if kind in _NUMBERS and tag not in self._tags:
                 self._tags[tag] = (kind, count, value)
-            if tag in TiffTags.TAGS_V2_GROUPS and kind in _NUMBERS and size and depth < 3:
-                self._walk(self._unpack(_NUMBERS[kind], value), depth + 1)
 
     def _unpack(self, code: str, at: int) -> int:
         try:

@@ -338,12 +338,12 @@ def test_threads_do_not_disturb_each_other() -> None:
             assert (pixels == decode(FILES[name])).all()
 
 
-def tiff(order: str, photometric: int, bits: int, samples: int, rows: bytes) -> bytes:
+def tiff(order: str, photometric: int, bits: int, samples: int, rows: bytes, further: bytes = b"") -> bytes:
     """A TIFF of one strip as a frame grabber writes it, 16 x 12 pixels; `order` is "<" or ">"."""
     tags = {256: 16, 257: 12, 258: bits, 259: 1, 262: photometric, 273: 8, 277: samples, 278: 12, 279: len(rows)}
-    entries = b"".join(struct.pack(order + "HHII", tag, 4, 1, value) for tag, value in tags.items())
+    entries = b"".join(struct.pack(order + "HHII", tag, 4, 1, value) for tag, value in tags.items()) + further
     head = (b"II*\0" if order == "<" else b"MM\0*") + struct.pack(order + "I", 8 + len(rows))
-    return head + rows + struct.pack(order + "H", len(tags)) + entries + bytes(4)
+    return head + rows + struct.pack(order + "H", len(entries) // 12) + entries + bytes(4)
 
 
 GREY16 = np.arange(16 * 12, dtype=np.uint16).reshape(12, 16) * 300
@@ -366,11 +366,19 @@ def test_a_tiff_that_begins_with_a_smaller_page_is_refused(big: bool) -> None:
     assert (decode(files[1].getvalue()) == SMOOTH).all()
 
 
-def test_directories_that_name_each_other_are_refused_at_once() -> None:
-    """Each of a hundred entries leads back to the same directory: a hundred million steps."""
-    entries = 100 * struct.pack("<HHII", 34665, 4, 1, 8)
-    with pytest.raises(ImageError, match="is damaged"):
-        decode(b"II*\0" + struct.pack("<IH", 8, 100) + entries + bytes(4))
+@pytest.mark.parametrize(
+    ("tag", "kind", "count", "value"),
+    [(33723, 4, 20, 8), (34665, 4, 1, 10**6), (34665, 4, 1, 200), (274, 1, 1, 3)],
+    ids=["IPTC as LONG", "EXIF beyond the end", "a directory in itself", "a turn as BYTE"],
+)
+def test_what_programs_write_wrongly_beside_the_pixels_costs_no_picture(
+    tag: int, kind: int, count: int, value: int
+) -> None:
+    grey = (GREY16 >> 8).astype(np.uint8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pixels = decode(tiff("<", 1, 8, 1, grey.tobytes(), struct.pack("<HHII", tag, kind, count, value)))
+    assert (pixels[..., 0] == (grey[::-1, ::-1] if tag == 274 else grey)).all()
 
 
 @pytest.mark.parametrize(
