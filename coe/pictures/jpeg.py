@@ -41,13 +41,15 @@ _FRAMES = {*range(0xC0, 0xD0), 0xF7} - {0xC4, 0xC8, 0xCC}
 _READ_FRAMES = {0xC0, 0xC1, 0xC2, 0xC9, 0xCA}
 """Sequential and progressive pictures; the codes are Huffman's or arithmetic."""
 _SEQUENTIAL = {0xC0, 0xC1, 0xC9}
-_END, _SCAN, _JFIF, _EXIF, _ADOBE, _COMMENT = 0xD9, 0xDA, 0xE0, 0xE1, 0xEE, 0xFE
+_END, _SCAN, _JFIF, _EXIF, _RESOURCES, _ADOBE, _COMMENT = 0xD9, 0xDA, 0xE0, 0xE1, 0xED, 0xEE, 0xFE
 _PROGRAMS = {*range(0xE0, 0xF0), _COMMENT}
 """Segments that programs may fill as they like."""
 _ALONE = {0x01, *range(0xD0, 0xD9)}
 """Marks that no length follows."""
 _FILL, _MOST_FILL = re.compile(rb"\x00{0,9000}+\xff{1,65535}+"), 1 << 17
 """What may stand in front of a mark, as some programs fill up to whole words; more bytes than that."""
+_MISCOUNTED = re.compile(_FILL.pattern + rb"|[^\xff]{1,32}+\xff{1,65535}+")
+"""The same behind a segment of a program, the length of which a few telephones and programs state too short."""
 _MOST_SEGMENTS = 10_000
 """Real pictures have dozens."""
 
@@ -193,8 +195,9 @@ def _expect_read(frame: int, bits: int) -> None:
 def _segments(file: BinaryIO) -> Iterator[_Segment]:
     """Yield the segments up to the header of the first scan, or up to what is none; raises ImageError."""
     file.seek(2)
+    fill = _FILL
     for _ in range(_MOST_SEGMENTS):
-        mark = _next_mark(file)
+        mark = _next_mark(file, fill)
         if mark in (None, 0, _END, 0xFF):
             return
         start = bytes((0xFF, mark))
@@ -206,6 +209,8 @@ def _segments(file: BinaryIO) -> Iterator[_Segment]:
         yield _Segment(mark, start)
         if mark == _SCAN:
             return
+        holds_jpeg = mark in (_JFIF, _RESOURCES) or start[4:8] == b"Exif"  # a small one, which would be judged instead
+        fill = _MISCOUNTED if mark in _PROGRAMS and not holds_jpeg else _FILL
 
 
 def _whole(file: BinaryIO, size: int) -> bytes:
@@ -215,14 +220,14 @@ def _whole(file: BinaryIO, size: int) -> bytes:
     return data
 
 
-def _next_mark(file: BinaryIO) -> int | None:
+def _next_mark(file: BinaryIO, fill: re.Pattern[bytes]) -> int | None:
     """Read the next mark and what fills up in front of it; None if it is something else. Raises ImageError."""
     at, ahead = file.tell(), file.read(2)
     if len(ahead) == 2 and ahead[0] == 0xFF != ahead[1]:
         return ahead[1]
     file.seek(at)
     ahead = file.read(_MOST_FILL)
-    filled = _FILL.match(ahead)
+    filled = fill.match(ahead)
     if filled is None and ahead:
         return None
     end = filled.end() if filled else 0
