@@ -11,9 +11,8 @@ from typing import Any
 
 from coe.core import Expert
 from coe.errors import ConfigError, ImageError
+from coe.pictures import photographs
 from coe.pictures.decoding import decode
-from coe.pictures.finding import EXTENSIONS
-from coe.pictures.folder import EntryKind, walk
 from coe.prepare import data_set
 from coe.spelling import composed
 from coe.store.kinds import TrainingPlan
@@ -95,7 +94,7 @@ def prove(data: YoloImages) -> TakenPictures:
 def images_of(root: Path, entry: Any, source: Path) -> list[Path]:
     """Return the images of an entry (`train` or `val`) of a data set: a folder, a list file, or several of these.
 
-    Raises ConfigError, which names the data set's file `source`.
+    Raises ConfigError, which names the data set's file `source`, or a picture that is not read.
     """
     images: list[Path] = []
     for part in entry if isinstance(entry, list) else [entry]:
@@ -103,8 +102,7 @@ def images_of(root: Path, entry: Any, source: Path) -> list[Path]:
         if not place.exists() and str(part).startswith("../"):  # Roboflow counts from the folder of a part
             place = root / str(part).removeprefix("../")
         if place.is_dir():
-            files = [entry.path for entry in walk(place) if entry.kind is EntryKind.FILE]
-            images += sorted(path for path in files if path.suffix.lower() in EXTENSIONS)
+            images += sorted(photographs.pictures(place, strict=True))
         elif place.is_file():
             try:
                 lines = place.read_text(encoding="utf-8").split("\n")

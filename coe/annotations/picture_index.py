@@ -38,14 +38,11 @@ class PictureIndex:
         if not folder.is_dir():
             raise ConfigError(f"--images: {folder} is not a folder")
         self.folder, self.findings, self._clip = folder, findings, clip
+        files = [path for path in folder.rglob("*") if not path.name.startswith(".") and path.is_file()]
         self.paths = sorted(
-            path
-            for path in folder.rglob("*")
-            if path.suffix.lower() in EXTENSIONS
-            and not path.name.startswith(".")
-            and path.is_file()
-            and not (masks and path.resolve() in masks)
+            path for path in files if path.suffix.lower() in EXTENSIONS and not (masks and path.resolve() in masks)
         )
+        self._unread = {composed(path.name) for path in files if path.suffix.lower() not in EXTENSIONS}
         self._by_end: dict[str, list[Path]] = defaultdict(list)
         for path in self.paths:
             for end in {composed(path.name), composed(path.stem)}:
@@ -93,7 +90,9 @@ class PictureIndex:
                 if told and most < min(len(parts), len(fitting[0].relative_to(self.folder).parts)):
                     self.findings.notes["pictures were found by their name, in a folder that is called otherwise"] += 1
                 return self._take(fitting[0], where)
-        self.findings.fault(f"a picture is not in {self.folder}", f"{names[0] if names else 'no name'} ({where})")
+        is_unread = any(composed(name).replace("\\", "/").rpartition("/")[2] in self._unread for name in names)
+        reason = "of a format that is not read; save it as PNG" if is_unread else f"not in {self.folder}"
+        self.findings.fault(f"a picture is {reason}", f"{names[0] if names else 'no name'} ({where})")
         return None
 
     def _common(self, path: Path, parts: list[str]) -> int:

@@ -37,6 +37,8 @@ def read(path: Path) -> Mapping[str, Any]:
     entries = strict_yaml.read(path, "data set", "train and names").data
     if not isinstance(entries, dict) or "train" not in entries or "names" not in entries:
         raise ConfigError(f"data set '{path}' needs at least the keys 'train' and 'names'")
+    if "kpt_shape" in entries:  # their lines would be read as polygons
+        raise ConfigError(f"data set '{path}' has key points ('kpt_shape'), which no kind learns; export boxes alone")
     return entries
 
 

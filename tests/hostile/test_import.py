@@ -503,6 +503,7 @@ DATA: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a list": (lambda d: d.write_text("- a\n- b\n"), "it needs train and names"),
     "a text": (lambda d: d.write_text("data"), "it needs train and names"),
     "no names": (lambda d: d.write_text("train: t\n"), "needs at least the keys"),
+    "key points": (lambda d: d.write_text("train: t\nnames: [a]\nkpt_shape: [4, 2]\n"), "'kpt_shape'"),
     "names that are a text": (lambda d: d.write_text("train: t\nnames: ok\n"), "'names' must be a list"),
     "names of lists": (lambda d: d.write_text("train: t\nnames: [[a], [b]]\n"), "'names' must be a list"),
     "names of nothing": (lambda d: d.write_text("train: t\nnames: [~, ok]\n"), "'names' must be a list"),

@@ -461,6 +461,18 @@ def test_masks_lie_beside_pictures_or_in_folders_called_otherwise(tmp_path: Path
     assert faults_of(photos / "ground_truth", photos, choices) == [1]
 
 
+def test_pictures_of_a_format_that_is_not_read_are_called_so(tmp_path: Path, photos: Path) -> None:
+    (photos / "board2" / "R1.png").rename(photos / "board2" / "R1.webp")
+    content = coco([{"image_id": 7, "category_id": 11, "bbox": [10, 20, 30, 40]}])
+    content["images"][1]["file_name"] = "board2/R1.webp"
+    findings = Findings()
+    with pytest.raises(ConfigError):
+        annotation_file.read(stored(tmp_path / "a.json", content), photos, PLAIN, findings)
+    assert ["PNG" in what for what in findings.faults] == [True]
+    with pytest.raises(ConfigError, match="webp"):  # it was passed over
+        yolo_images.images_of(photos, ".", tmp_path / "data.yaml")
+
+
 def test_the_data_set_is_what_a_detector_learns_from(tmp_path: Path, photos: Path) -> None:
     content = coco(
         [
