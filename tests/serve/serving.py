@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
+import pytest
 import uvicorn
 from PIL import Image
 from serve_rows import write
@@ -109,6 +111,17 @@ def embedded(config: ServeConfig, template: Path, busy_s: float = 5.0) -> Iterat
     database = open_database(config.database_url, busy_s=busy_s)
     yield database
     database.close()
+
+
+def embedded_database(busy_s: float = 5.0) -> Any:
+    """Return a fixture: the embedded database of the fixture `config`."""
+
+    @pytest.fixture(name="database")
+    def opened(config: ServeConfig, sqlite_template: Path) -> Iterator[Database]:
+        with embedded(config, sqlite_template, busy_s) as database:
+            yield database
+
+    return opened
 
 
 @contextmanager

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
-from serving import activated, embedded
+from serving import activated, embedded_database
 from stations import DARK, LIGHT, accept, deciding, state_of
 from thread_boxes import ThreadBoxes
 from tiny_line import TINY
@@ -29,10 +29,7 @@ from coe.serve.worker.product import Adjust
 SHOWN = {"R1": LIGHT, "R2": DARK}
 
 
-@pytest.fixture
-def database(config: ServeConfig, sqlite_template: Path) -> Iterator[Database]:
-    with embedded(config, sqlite_template, busy_s=0.2) as database:
-        yield database
+database = embedded_database(busy_s=0.2)
 
 
 def on_cluster(config: ServeConfig, tiny: tuple[Path, Path], cluster: str) -> ServeConfig:

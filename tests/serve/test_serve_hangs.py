@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from quick_line import QuickDevice
-from serving import activated, embedded
+from serving import activated, embedded_database
 from stations import LIGHT, accept_request, deciding, quick_opener, state_of
 from tiny_line import TINY
 from waiting import eventually
@@ -33,10 +33,7 @@ from coe.serve.worker.station import Station
 ONE: Mapping[str, Any] = {"views": {"R1": {"refdes": "R1", "component": "C"}}}
 
 
-@pytest.fixture
-def database(config: ServeConfig, sqlite_template: Path) -> Iterator[Database]:
-    with embedded(config, sqlite_template) as database:
-        yield database
+database = embedded_database()
 
 
 @pytest.fixture

@@ -6,12 +6,11 @@ import os
 import time
 from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from quick_line import QuickDevice
 from serve_rows import read, write
-from serving import embedded
+from serving import embedded_database
 from stations import LIGHT, Shop, quick_opener
 from waiting import eventually
 
@@ -34,11 +33,7 @@ from coe.serve.worker.verdicts import BoardRun
 from coe.serve.worker.waiting_boards import Queue
 from coe.serve.worker.write_report import WorkerReport
 
-
-@pytest.fixture
-def database(config: ServeConfig, sqlite_template: Path) -> Iterator[Database]:
-    with embedded(config, sqlite_template, busy_s=0.1) as database:
-        yield database
+database = embedded_database(busy_s=0.1)
 
 
 def jam(shop: Shop, number: int, within_s: float | None = None) -> list[Board]:

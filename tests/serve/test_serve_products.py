@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 from quick_line import QuickDevice
 from serve_rows import read
-from serving import activated, config_of, embedded
+from serving import activated, config_of, embedded, embedded_database
 from stations import DARK, LIGHT, accept, deciding, quick_opener, state_of
 from tiny_line import TINY
 from waiting import eventually
@@ -54,10 +54,7 @@ components:
 """The experts of CHAINED in the other order: no line can inspect both."""
 
 
-@pytest.fixture
-def database(config: ServeConfig, sqlite_template: Path) -> Iterator[Database]:
-    with embedded(config, sqlite_template, busy_s=2.0) as database:
-        yield database
+database = embedded_database(busy_s=2.0)
 
 
 @dataclass

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from quick_line import QuickDevice
 from serve_rows import read, write
-from serving import activated, embedded, locked
+from serving import activated, embedded_database, locked
 from stations import DARK, LIGHT, accept, deciding, quick_opener, state_of
 from tiny_line import TINY
 from waiting import eventually
@@ -24,10 +23,7 @@ from coe.serve.silent_worker import SILENT_S, STARTS_FOR, SilentWorker
 PID = 7
 
 
-@pytest.fixture
-def database(config: ServeConfig, sqlite_template: Path) -> Iterator[Database]:
-    with embedded(config, sqlite_template, busy_s=0.1) as database:
-        yield database
+database = embedded_database(busy_s=0.1)
 
 
 class Watch:

@@ -17,7 +17,7 @@ from bridging import Remembered, append, told, waiting
 from full_disk import disk_of
 from quick_line import QuickDevice
 from serve_rows import NOON, decided, decision, ng, read, write
-from serving import Served, activated, client_of, embedded, hand_in, locked, png, put
+from serving import Served, activated, client_of, embedded_database, hand_in, locked, png, put
 from sqlalchemy import event
 from stations import DARK, LIGHT, accept, deciding, quick_opener, state_of
 from tiny_line import TINY
@@ -37,11 +37,7 @@ from coe.serve.gate.call_routes import CLAIM_S
 from coe.serve.retention import sweep
 from coe.serve.service_config import Retention, ServeConfig
 
-
-@pytest.fixture
-def database(config: ServeConfig, sqlite_template: Path) -> Iterator[Database]:
-    with embedded(config, sqlite_template, busy_s=0.1) as database:
-        yield database
+database = embedded_database(busy_s=0.1)
 
 
 def is_decided(database: Database, id: int) -> bool:

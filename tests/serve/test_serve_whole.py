@@ -6,7 +6,7 @@ import io
 import re
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from killed import KILLED, run_line
 from PIL import Image
 from quick_line import QuickDevice
 from serve_rows import read, the
-from serving import Served, activated, embedded, put
+from serving import Served, activated, embedded_database, put
 from stations import accept_request, deciding, grey, quick_opener, state_of
 from tiny_line import TINY
 from waiting import eventually
@@ -54,10 +54,7 @@ ON_PANEL = (PARTS[0], Placement("P2", 5, 9, 90, Side.TOP, component="C"))
 STRANGE = whole_of(PARTS[:1], components={"A2": {"size": [2, 1]}}, placed_as=[{"value": "", "component": "A2"}])
 
 
-@pytest.fixture
-def database(config: ServeConfig, sqlite_template: Path) -> Iterator[Database]:
-    with embedded(config, sqlite_template, busy_s=2.0) as database:
-        yield database
+database = embedded_database(busy_s=2.0)
 
 
 def decided(config: ServeConfig, database: Database, tiny: tuple[Path, Path], *handed_in: Board) -> list[list[Call]]:

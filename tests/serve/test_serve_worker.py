@@ -6,14 +6,14 @@ import errno
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from quick_line import QuickDevice
 from serve_rows import read, write
-from serving import activated, embedded
+from serving import activated, embedded_database
 from stations import DARK, LIGHT, Shop, accept_request, deciding, grey, quick_opener
 from tiny_line import TINY
 from waiting import eventually
@@ -35,11 +35,7 @@ from coe.serve.worker.hangs import Batches, LineHangs, Loads, RunningBatch
 from coe.serve.worker.product import OpenLine
 from coe.serve.worker.station import MAX_ATTEMPTS, Station
 
-
-@pytest.fixture
-def database(config: ServeConfig, sqlite_template: Path) -> Iterator[Database]:
-    with embedded(config, sqlite_template, busy_s=0.2) as database:
-        yield database
+database = embedded_database(busy_s=0.2)
 
 
 def test_a_board_gets_its_verdict_its_calls_and_its_tallies(shop: Shop) -> None:
