@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
+from typing import TypeVar
 
 
 class CoeError(Exception):
     """The base class of all errors that this package raises on purpose."""
+
+
+E = TypeVar("E", bound=CoeError)
 
 
 class ConfigError(CoeError):
@@ -117,10 +121,23 @@ def shortened(text: str, most: int) -> str:
     return text[: kept - kept // 2] + mark + text[len(text) - kept // 2 :]
 
 
+def together(errors: Sequence[E]) -> E:
+    """Return one error for several of a type: its message holds theirs, each once."""
+    return type(errors[0])(several(dict.fromkeys(map(str, errors)), between="; "))
+
+
+def several(sayings: Iterable[str], most: int = 5, between: str = ", ") -> str:
+    """Return names, or sentences, as one text: the first `most` of them, and how many more there are."""
+    listed = list(sayings)
+    more = f"{between.rstrip(', ')} and {len(listed) - most} more" if len(listed) > most else ""
+    return between.join(listed[:most]) + more
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return a suggestion for an unknown word: the closest known words, or all words of a short list, or nothing."""
     names = sorted(set(known))
-    close = get_close_matches(word, names, n=3, cutoff=0.6)
+    close = [name for name in names if name.casefold() == word.casefold()]
+    close = close or get_close_matches(word, names, n=3, cutoff=0.6)
     if close:
         return "; did you mean " + " or ".join(f"'{name}'" for name in close) + "?"
     if names and len(names) <= 16:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from coe.errors import CoeError, ConfigError, did_you_mean
+from coe.errors import CoeError, ConfigError, did_you_mean, several, together
 from coe.strict_yaml import KeyPath, YamlDocument
 from coe.visible import visible
 
@@ -27,6 +27,10 @@ Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Speed = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 _MOST_FAULTS, _SHOWN = 1000, 200
+_EXPECTED = {"list_type": "a list, as [this, that]", "bool_parsing": "yes or no", "string_type": "a word"}
+_EXPECTED |= {"tuple_type": _EXPECTED["list_type"], "float_parsing": "a number, as 0.8", "float_type": "a number"}
+_EXPECTED |= {"int_parsing": "a whole number", "int_type": "a whole number"}
+"""By pydantic's types of faults: the value that belongs there."""
 
 
 class StrictModel(BaseModel):
@@ -75,9 +79,11 @@ def _validated(model: type[M], data: Any, error: Callable[[KeyPath, str], CoeErr
     except ValidationError as faults:
         if faults.error_count() > _MOST_FAULTS:  # to list them all would take seconds
             raise error(path, f"{faults.error_count():,} entries do not fit") from None
-        # A misspelt key explains why another key is missing, so unknown keys come first.
-        fault = min(faults.errors(), key=lambda fault: fault["type"] != "extra_forbidden")
-        raise error((*path, *fault["loc"]), _sentence(model, fault, path)) from None
+        # A misspelt key explains why another key is missing, so unknown keys come first. What a union expects in the
+        # place of one value are faults of several types.
+        first = min((fault["type"] for fault in faults.errors()), key=lambda type: type != "extra_forbidden")
+        told = [fault for fault in faults.errors() if fault["type"] == first]
+        raise together([error((*path, *fault["loc"]), _sentence(model, fault, path)) for fault in told]) from None
 
 
 def _sentence(model: type[StrictModel], fault: Any, home: KeyPath) -> str:
@@ -89,11 +95,25 @@ def _sentence(model: type[StrictModel], fault: Any, home: KeyPath) -> str:
             return f"'{word}' is not a key{of}{did_you_mean(word, _keys(model, fault['loc'][:-1]))}"
         case "missing":
             return f"'{where}' is missing"
+        case _ if fault["input"] is None:
+            return no_value(path)
         case "model_type" | "dict_type" | "model_attributes_type":
             return f"'{where}' must hold entries of the form `key: value`"
+        case "string_pattern_mismatch" if fault["ctx"]["pattern"] == _NAME:
+            return f"{owner or where}: {name_fault([fault['input']])}"
+        case "too_short":
+            return f"'{where}' needs {fault['ctx']['min_length']} or more entries"
+        case type if type in _EXPECTED:
+            return f"{where}: write {_EXPECTED[type]}, not {fault['input']!r:.100}"
     message = fault["msg"].removeprefix("Value error, ")
     given = "" if fault["type"] == "value_error" else f", not {fault['input']!r:.100}"
     return f"{where}: {message[:1].lower()}{message[1:]}{given}"
+
+
+def no_value(path: KeyPath) -> str:
+    """Return the sentence about a key, or an item of a list, behind which nothing stands."""
+    place = ".".join(map(str, path))[:_SHOWN]
+    return f"'{place}' has no value: write it, or leave it out (the words null and ~ need quotes)"
 
 
 def _keys(annotation: Any, path: KeyPath) -> Iterable[str]:
@@ -116,5 +136,5 @@ def name_fault(names: Iterable[str]) -> str:
     wrong = [name for name in names if len(name) > _LONGEST_NAME or not re.fullmatch(_NAME, name)]
     if not wrong:
         return ""
-    named = ", ".join(f"'{visible(name)}'" for name in wrong[:5]) + (f" and {len(wrong) - 5} more" if wrong[5:] else "")
+    named = several([f"'{visible(name)}'" for name in wrong])
     return f"{named} cannot be a name: take A to Z, digits and . _ + - (no spaces), at most {_LONGEST_NAME} of them"

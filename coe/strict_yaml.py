@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,10 @@ class YamlDocument:
     def error(self, place: KeyPath, message: str) -> RulesError:
         """Return an error that names the file and the line of a place, as `where` does."""
         return _error(self.path, self._line(place), message)
+
+    def blank(self) -> list[KeyPath]:
+        """Return the places that have no value."""
+        return [place for place in self.lines if reduce(getitem, place, self.data) is None]
 
     def where(self, place: KeyPath) -> str:
         """Return the file and the line of a place, as "demo.yaml:14"."""
@@ -81,11 +87,14 @@ def _parsed(path: Path, raw: bytes, needs: str, spelling: Callable[[str], str]) 
         root: yaml.Node | None = yaml.compose(text, Loader=_Loader)
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        raise _error(path, line, "not UTF-8 text") from None
+        raise _error(path, line, "not UTF-8 text; save it as UTF-8") from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else 1
-        raise _error(path, line, f"not valid YAML: {error.problem or error.context}") from None
+        why = " ".join(filter(None, (error.context, error.problem)))
+        if mark and "".join(text.split("\n")[mark.line :][:1])[mark.column :].startswith("\t"):
+            why = "a tab stands where spaces belong"
+        raise _error(path, line, f"not valid YAML: {why}") from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         raise _error(path, line, f"not valid YAML: {first_line(error)}") from None

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from coe.errors import ConfigError
+from coe.errors import ConfigError, several
 
 _SHOWN = 20
 _ROUNDED_PX = 1.0
@@ -54,8 +54,7 @@ class Findings:
             return
         lines = []
         for what, places in self.faults.items():
-            more = f" and {len(places) - _SHOWN} more" if len(places) > _SHOWN else ""
-            lines.append(f"{len(places)} x {what}: {'; '.join(places[:_SHOWN])}{more}")
+            lines.append(f"{len(places)} x {what}: {several(places, _SHOWN, '; ')}")
         raise ConfigError(f"{source}: nothing was written; " + " | ".join(lines))
 
 

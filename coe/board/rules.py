@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 from coe import config, strict_yaml
 from coe.board import calibration_file
@@ -18,13 +18,13 @@ from coe.board.graph import ExpertCircle, ExpertGraph, circle_through
 from coe.board.router import Router
 from coe.board.steps import GIVEN, Component, Outcome, Step
 from coe.core import NOTHING, Expert, Verdict, added
-from coe.errors import RulesError, did_you_mean
+from coe.errors import RulesError, did_you_mean, together
 from coe.spelling import composed
-from coe.strict_model import of_yaml
+from coe.strict_model import no_value, of_yaml
 from coe.strict_yaml import KeyPath, YamlDocument
 
-if TYPE_CHECKING:
-    pass
+S = TypeVar("S")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,23 +121,29 @@ class _RulesReader:
     def __init__(self, document: YamlDocument, calibration: bytes | None) -> None:
         self.document, self.digest = document, document.digest
         self.spec = of_yaml(document, BoardSpec)
+        if blank := document.blank():  # what needs no value would count as left out
+            raise together([document.error(place, no_value(place)) for place in blank])
         if calibration is not None:
             over = calibration_file.parse(document.path, calibration)
             self.spec = calibration_file.laid_over(self.spec, document.path.name, over)
             self.digest = strict_yaml.digest_of_all([document.digest, over.digest])
-        self.experts = {name: self._expert(name, spec) for name, spec in self.spec.experts.items()}
+        self.experts = _each(self.spec.experts, self._expert)
         self.shared: dict[str, Step] = {}
         self.unsaid: dict[str, str] = {}
         self.against = {name: set(expert.reject) for name, expert in self.experts.items()}
 
     def rules(self) -> Rules:
-        components = {name: self._component(name, spec) for name, spec in self.spec.components.items()}
+        components = _each(self.spec.components, self._component)
         if not any(component.count > 0 for component in components.values()):
             raise self.document.error(("components",), "every count is 0; at least one component must occur")
         used = {step.expert for component in components.values() for step in component.root.walk()}
-        for name in self.experts:
-            if name not in used:
-                raise self.document.error(("experts", name), f"expert '{name}' is reached from no component")
+        if unused := [name for name in self.experts if name not in used]:
+            raise together(
+                [
+                    self.document.error(("experts", name), f"expert '{name}' is reached from no component")
+                    for name in unused
+                ]
+            )
         experts = {id: replace(expert, reject=frozenset(self.against[id])) for id, expert in self.experts.items()}
         try:
             graph = ExpertGraph.of(experts.values(), components.values())
@@ -198,10 +204,14 @@ class _RulesReader:
         return Step(expert.id, min_score or 0.0, outcomes, shares, min_scores)
 
     def _check_labels(self, stated: Iterable[str], labels: Sequence[str], expert: str, place: KeyPath) -> None:
-        for label in stated:
-            if label not in labels:
-                hint = did_you_mean(label, labels)
-                raise self.document.error((*place, label), f"'{label}' is not a label of '{expert}'{hint}")
+        if unknown := [label for label in stated if label not in labels]:
+            hints = {label: did_you_mean(label, labels) for label in unknown}
+            raise together(
+                [
+                    self.document.error((*place, label), f"'{label}' is not a label of '{expert}'{hint}")
+                    for label, hint in hints.items()
+                ]
+            )
 
     def _outcomes(
         self, expert: Expert, step_then: Mapping[str, Any], step: KeyPath, trail: tuple[str, ...]
@@ -259,6 +269,8 @@ class _RulesReader:
             return self._step(spec, place, trail)
         if not isinstance(value, str):
             raise self.document.error(place, "write OK, NG, REVIEW, an expert, a list of experts or a nested step here")
+        if value in Verdict.__members__:
+            raise self.document.error(place, f"{value} stands alone; a list holds experts, which must all pass")
         if value not in self.experts:
             hint = did_you_mean(value, [*self.experts, *Verdict.__members__])
             raise self.document.error(place, f"'{value}' is not an expert{hint}")
@@ -281,3 +293,17 @@ class _RulesReader:
     def _circle(self, expert: str, place: KeyPath, trail: tuple[str, ...]) -> RulesError:
         path = " -> ".join([*trail[trail.index(expert) :], expert])
         return self.document.error(place, f"experts follow each other in a circle: {path}")
+
+
+def _each(specs: Mapping[str, S], resolve: Callable[[str, S], T]) -> dict[str, T]:
+    """Return what each entry resolves to; raises one RulesError with the first fault of each entry that has one."""
+    resolved: dict[str, T] = {}
+    faults: list[RulesError] = []
+    for name, spec in specs.items():
+        try:
+            resolved[name] = resolve(name, spec)
+        except RulesError as fault:
+            faults.append(fault)
+    if faults:
+        raise together(faults)
+    return resolved

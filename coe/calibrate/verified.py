@@ -15,7 +15,7 @@ from pathlib import Path
 from coe.board import photo_labels
 from coe.board.steps import Component
 from coe.core import NOTHING, Expert
-from coe.errors import ConfigError, did_you_mean
+from coe.errors import ConfigError, did_you_mean, several
 from coe.pictures import photographs, split_making
 from coe.pictures.finding import TABLE
 from coe.pictures.image_table import checksum_of, file_at, leaves, read_rows, reference_at
@@ -134,8 +134,7 @@ def _walked(
             for expert, label in truths[component, label].items()
         ]
     if faults:
-        more = f"; and {len(faults) - _FAULTS} more" if len(faults) > _FAULTS else ""
-        raise ConfigError(f"{root}: {'; '.join(list(faults)[:_FAULTS])}{more}")
+        raise ConfigError(f"{root}: {several(faults, _FAULTS, '; ')}")
     return verified
 
 

@@ -19,7 +19,7 @@ from coe.cli.common import err, out, point_out
 from coe.cli.console import Progress, words
 from coe.cli.options import AllowKindOption, StoreOption
 from coe.cli.tool_options import why_not
-from coe.errors import ConfigError, StoreError, sentence_of
+from coe.errors import ConfigError, StoreError, sentence_of, several
 from coe.files import TEMPORARY, DiskFull, alone, is_full
 from coe.inspector import weights_used
 from coe.prepare import verification
@@ -149,10 +149,9 @@ def _install(
         others += [str(path) for path, source in targets.items() if path.exists() and not _same(path, source)]
         goes_on = installing.half_installed(shelf, contents.board) == str(file.resolve())
         if others and not replace and not goes_on:
-            few = ", ".join(others[:_SHOWN]) + (f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else "")
             raise ConfigError(
-                f"{few}: there already, with other content; nothing was changed. --replace puts those of the bundle in "
-                "their places, and keeps the former"
+                f"{several(others, _SHOWN)}: there already, with other content; nothing was changed. --replace puts "
+                "those of the bundle in their places, and keeps the former"
             )
         # The files beside their places first: without room for them, or the right to, no expert is replaced.
         new = [path for path, source in targets.items() if not _same(path, source)]

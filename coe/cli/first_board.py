@@ -15,7 +15,7 @@ from pathlib import Path
 
 from coe.board.drafting import TODO
 from coe.cli.common import Exit, err, out, point_out
-from coe.errors import ConfigError
+from coe.errors import ConfigError, several
 from coe.files import replacing, writing
 from coe.visible import visible
 
@@ -59,9 +59,8 @@ def check_name(name: str) -> None:
 def refuse_present(paths: Mapping[Path, object]) -> None:
     """Raise ConfigError, which names all of them, if files are there that would be replaced."""
     if present := [str(path) for path in paths if path.is_symlink() or path.exists()]:
-        some = ", ".join(present[:5]) + (f" and {len(present) - 5} more" if len(present) > 5 else "")
         raise ConfigError(
-            f"{some}: is there already, and nothing is replaced; move it away, or give another NAME or --to"
+            f"{several(present)}: is there already, and nothing is replaced; move it away, or give another NAME or --to"
         )
 
 

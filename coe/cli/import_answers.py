@@ -21,7 +21,7 @@ from coe.cli.common import Exit, complain, out, point_out
 from coe.cli.experts_evaluate import tell
 from coe.cli.experts_new import described
 from coe.core import Expert
-from coe.errors import ConfigError, StoreError, sentence_of
+from coe.errors import ConfigError, StoreError, sentence_of, several
 from coe.files import DiskFull, write_atomically
 from coe.pictures.finding import natural
 from coe.prepare import backbones, facts, importing
@@ -163,7 +163,7 @@ def import_folder(shelf: Store, board: str, folder: Path, asked: Asked, draft: P
     if not files:
         raise ConfigError(f"{folder}: holds no file of weights ({', '.join(_ENDINGS)})")
     if others:
-        point_out("note", f"left out: {_few(others)}")
+        point_out("note", f"left out: {several(others)}")
     imported: list[str] = []
     names = [_name(file) for file in files]
     for file, name in zip(files, names, strict=True):
@@ -248,7 +248,3 @@ def _draft(shelf: Store, board: str, names: list[str], path: Path | None) -> boo
         return False
     out.print(f"{target}: a draft of the board file; every picture goes to REVIEW until each TODO is done")
     return True
-
-
-def _few(names: list[str]) -> str:
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from math import dist
 
 from coe.board.drafting import TODO
-from coe.errors import ConfigError
+from coe.errors import ConfigError, several
 from coe.placement.draft_recipe import BoardPlan, DraftPart, Mark
 from coe.placement.found_camera import FoundCamera
 from coe.placement.package_sizes import LIBRARY
@@ -174,7 +174,7 @@ def fiducials(marks: Sequence[Mark], *, wants_four: bool = False) -> tuple[Mark,
 def _sizes(plan: BoardPlan) -> list[str]:
     lines = []
     for part in plan.parts:
-        said = f"{len(part.refdes)}: {_some(part.refdes)}"
+        said = f"{len(part.refdes)}: {several(part.refdes, _MOST_NAMED)}"
         if plan.in_pixels:
             side = part.size_mm[0]
             said = f"{TODO}: what is cut out, in pixels; {side:g} x {side:g} is a guess ({said})"
@@ -193,11 +193,6 @@ def _entries(part: DraftPart) -> list[str]:
     said = "".join(f"{key}: {_flow(word)}, " for key, word in words.items() if word)
     refdes = [""] if said else [f"refdes: {_flow(name)}, " for name in part.refdes]
     return [f"  - {{{said}{name}component: {part.name}}}" for name in refdes]
-
-
-def _some(refdes: Sequence[str]) -> str:
-    more = len(refdes) - _MOST_NAMED
-    return ", ".join(refdes[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _pair(values: tuple[float, float]) -> str:

@@ -126,7 +126,7 @@ def test_mirroring_twice_changes_nothing(x: float, angle: float, way: BottomAngl
         ),
         ({"components": {"R": {"size": [1, -1]}}}, "components.R.size.1: input should be greater than 0"),
         ({"outline": {"x": [5, 0], "y": [0, 4]}}, "outline.x: .*from 5 to 0"),
-        ({"fiducials": {"diameter": 1, "at": {"F1": [2, 2]}}}, "at least 2 items"),
+        ({"fiducials": {"diameter": 1, "at": {"F1": [2, 2]}}}, "'fiducials.at' needs 2"),
         ({"fiducials": {"diameter": 1, "at": {"F1": [2, 2], "F2": [99, 2]}}}, "fiducial 'F2' at .* outside of the"),
         ({"fiducials": {"diameter": 1, "at": {"F1": [2, 2], "F2": [3, 2]}}}, "'F1' and 'F2' lie on each other"),
         ({"fiducials": {"diameter": 1, "at": {"F1": [2, 2], "F2": [20, 2], "F3": [40, 2.5]}}}, "lie in one line"),

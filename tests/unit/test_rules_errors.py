@@ -39,7 +39,7 @@ CHANGES = [
     ("ok: joint", "ok: joiny", 15, "joiny|joint"),
     ("[joint]\n", "[joint, jiont]\n", 17, "jiont|joint"),
     ("cracked: [joint]", "cracked: [joint, joint]", 17, "joint"),
-    ("missing: NG", "missing: ng", 16, "ng"),
+    ("missing: NG", "missing: ng", 16, "ng|did you mean 'NG'"),
     ("    input: 96", "    inptu: 96", 6, "inptu|experts.chip-resistor|input"),
     ("count: 24", "cuont: 24", 10, "cuont|components.R0402|count"),
     ("board: demo", "borad: demo", 1, "borad|board"),
@@ -60,7 +60,19 @@ CHANGES = [
     ("[joint, bridge]", "[none, bridge]", 7, "joint|none"),
     ("  joint: {", "  OK: {", 7, "OK"),
     ("cracked: [joint]", "cracked: []", 17, "empty list"),
-    ("cracked: [joint]", "cracked:", 17, "nested step"),
+    ("cracked: [joint]", "cracked:", 17, "components.R0402.then.cracked' has no value"),
+    ("min_score: 0.80", "min_score:", 12, "components.R0402.min_score' has no value"),
+    (
+        "    then:\n      ok: joint\n      missing: NG\n      cracked: [joint]\n",
+        "    then:\n",
+        14,
+        "R0402.then' has no value",
+    ),
+    ("reject: [bridge]", "reject: ", 7, "joint.reject' has no value"),
+    ("[ok, missing, cracked]", "[ok, null, cracked]", 5, "chip-resistor.labels.1' has no value|quotes"),
+    ("cracked: [joint]", "cracked: [joint, OK]", 17, "OK stands alone"),
+    ("labels: [joint, bridge]", "labels: joint", 7, "experts.joint.labels|a list|'joint'"),
+    ("min_score: 0.80", "min_score: '0,8'", 12, "R0402.min_score|a number|'0,8'"),
     ("components:\n", "components:\n  R1: joint\n", 9, "components.R1"),
     (GOOD, "- board\n- experts\n", 1, "write entries of the"),
     (GOOD, "board", 1, "write entries of the"),
@@ -83,7 +95,7 @@ CHANGES = [
     ("ok: joint", "ok: *joint", 15, "*joint"),
     ("ok: joint", "ok: !!python/object/apply:os.system [id]", 15, "tag:yaml.org,2002:python/object/apply:os.system|!"),
     ("components:\n", "---\ncomponents:\n", 8, "another document"),
-    ("    count: 24", "\tcount: 24", 10, "start any token"),
+    ("    count: 24", "\tcount: 24", 10, "a tab"),
     ("{ok: 0.9}", "{ok: 0.9", 14, ",' or '}"),
     ("ok: joint", "[ok]: joint", 15, "key"),
     ("count: 24", "count: \0", 10, "#x0000"),
@@ -103,10 +115,9 @@ CHANGES = [
     ("input: 96", "input: 7", 6, "not '7'"),
     ("input: 96", "input: 100000", 6, "not '100000'"),
     ("input: 96", "input: 96.5", 6, "not '96.5'"),
-    ("labels: [joint, bridge]", "labels: []", 7, "not []"),
-    ("labels: [joint, bridge]", "labels: joint", 7, "not 'joint'"),
-    ("board: demo", "board: ../demo", 1, "not '../demo'"),
-    ("  R0402:", "  R 0402:", 9, "not 'R 0402'"),
+    ("labels: [joint, bridge]", "labels: []", 7, "joint.labels|1 or more"),
+    ("board: demo", "board: ../demo", 1, "board|'../demo' cannot be a name"),
+    ("  R0402:", "  R 0402:", 9, "components|'R 0402' cannot be a name"),
 ]
 
 
@@ -118,6 +129,38 @@ def test_a_wrong_file_is_refused_with_its_line_and_the_words_that_help(
     with pytest.raises(RulesError) as caught:
         rules.load(board_file(GOOD.replace(old, new)))
     assert str(caught.value).startswith(f"board.yaml:{line}: ")
+    assert [word for word in words.split("|") if word not in str(caught.value)] == []
+
+
+ALL_AT_ONCE = [
+    ({"    input: 96": "    inptu: 96", "count: 24": "cuont: 24"}, "board.yaml:6: 'inptu'|board.yaml:10: 'cuont'"),
+    ({"ok: joint": "okk: joint", "missing: NG": "mising: NG"}, "board.yaml:15: 'okk'|board.yaml:16: 'mising'"),
+    ({"reject: [bridge]": "reject: [x]", "[ok, missing,": "[ok, ok,"}, "board.yaml:5: |board.yaml:7: 'x'"),
+    (
+        {"ok: joint": "ok: x", "components:\n": "components:\n  R1: {inspect: y}\n"},
+        "board.yaml:9: 'y'|board.yaml:16: 'x'",
+    ),
+    (
+        {
+            "components:\n": "  p: {kind: k, labels: [a], input: 8, reject: [a]}\n"
+            "  q: {kind: k, labels: [a], input: 8, reject: [a]}\ncomponents:\n"
+        },
+        "board.yaml:8: expert 'p'|board.yaml:9: expert 'q'",
+    ),
+    (
+        {"min_score: 0.80": "min_score:", "    kind: resnet18": "    weights:\n    kind: resnet18"},
+        "board.yaml:4: |board.yaml:13: ",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "words"), ALL_AT_ONCE)
+def test_all_faults_of_one_kind_are_told_at_once(board_file: Write, changes: dict[str, str], words: str) -> None:
+    text = GOOD
+    for old, new in changes.items():
+        text = text.replace(old, new)
+    with pytest.raises(RulesError) as caught:
+        rules.load(board_file(text))
     assert [word for word in words.split("|") if word not in str(caught.value)] == []
 
 

@@ -87,9 +87,9 @@ def test_nesting_up_to_the_bound_is_read(board_file: Write) -> None:
 BYTES = {
     "empty": (b"", "board.yaml:1: the file is empty; it needs board, experts and components"),
     "only comments": (b"# nothing\n", "board.yaml:1: the file is empty; it needs board, experts and components"),
-    "latin-1": (b"a: b\nc: caf\xe9\n", "board.yaml:2: not UTF-8 text"),
-    "utf-16": ("a: b\n".encode("utf-16"), "board.yaml:1: not UTF-8 text"),
-    "an image": (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "board.yaml:1: not UTF-8 text"),
+    "latin-1": (b"a: b\nc: caf\xe9\n", "board.yaml:2: not UTF-8 text; save it as UTF-8"),
+    "utf-16": ("a: b\n".encode("utf-16"), "board.yaml:1: not UTF-8 text; save it as UTF-8"),
+    "an image": (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "board.yaml:1: not UTF-8 text; save it as UTF-8"),
     "a NUL": (
         b"a: b\n\nc: \0\n",
         "board.yaml:3: not valid YAML: unacceptable character #x0000: control characters are not allowed",
@@ -98,7 +98,15 @@ BYTES = {
         b"a: \x1b[2J",
         "board.yaml:1: not valid YAML: unacceptable character #x001b: control characters are not allowed",
     ),
-    "half a surrogate": (b'a: "\\ud800"', "board.yaml:1: not valid YAML: found invalid Unicode character escape code"),
+    "half a surrogate": (
+        b'a: "\\ud800"',
+        "board.yaml:1: not valid YAML: while parsing a quoted scalar found invalid Unicode character escape code",
+    ),
+    "a tab": (b"a:\n\tb: c\n", "board.yaml:2: not valid YAML: a tab stands where spaces belong"),
+    "a tab, elsewhere": (
+        b"a:\tb\nc: ]\n",
+        "board.yaml:2: not valid YAML: while parsing a block node did not find expected node content",
+    ),
 }
 
 

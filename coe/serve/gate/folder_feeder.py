@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from coe.errors import CoeError, ImageError, LateImage, UnsupportedImage, sentence_of
+from coe.errors import CoeError, ImageError, LateImage, UnsupportedImage, sentence_of, several
 from coe.files import FolderLock
 from coe.pictures.arriving import Arrivals
 from coe.pictures.decoding import decode
@@ -269,8 +269,7 @@ class FolderFeeder:
     async def _tell(self) -> None:
         """Raise a fault of what a person has to see to; clear it once there is nothing."""
         lines = [*self._troubles.values(), *self._odd, *self._unmoved.values()]
-        more = f"; and {len(lines) - _TOLD} more" if len(lines) > _TOLD else ""
-        text = "; ".join(lines[:_TOLD]) + more
+        text = several(lines, _TOLD, "; ")
         if text == self._told:
             return
         self._told = text
