@@ -100,7 +100,7 @@ def _sentence(model: type[StrictModel], fault: Any, home: KeyPath) -> str:
         case "model_type" | "dict_type" | "model_attributes_type":
             return f"'{where}' must hold entries of the form `key: value`"
         case "string_pattern_mismatch" if fault["ctx"]["pattern"] == _NAME:
-            return f"{owner or where}: {name_fault([fault['input']])}"
+            return f"{where.removesuffix('.[key]')}: {name_fault([fault['input']])}"
         case "too_short":
             return f"'{where}' needs {fault['ctx']['min_length']} or more entries"
         case type if type in _EXPECTED:

@@ -230,22 +230,35 @@ def core_numbers() -> list[int]:
     return list(process.cpu_affinity() or ()) if hasattr(process, "cpu_affinity") else []
 
 
+def usable_memory() -> int:
+    """Return how many bytes of memory this process may use: the machine's, and no more than its container's limit."""
+    limits = [psutil.virtual_memory().total]
+    for group in _own_groups("memory"):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            with suppress(OSError, ValueError):  # "max" is no limit
+                limits.append(int((group / name).read_text(encoding="ascii")))
+    return min(limits)
+
+
 def _quota_cores() -> float:
     """Return how many cores' time the control groups of this process have; infinite without a limit (Linux)."""
-    quotas = [math.inf]
+    return min(map(_quota_of, _own_groups("cpu")), default=math.inf)
+
+
+def _own_groups(controller: str) -> Iterator[Path]:
+    """Yield the control groups of this process that may have limits of a controller (Linux)."""
     try:
         lines = _OWN_GROUPS.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         lines = []
     for line in lines:
         _, controllers, group = (*line.split(":", 2), "", "")[:3]
-        if controllers and "cpu" not in controllers.split(","):
+        if controllers and controller not in controllers.split(","):
             continue
         # A container may see its group as the root, whatever the path says; limits hold for all groups below.
         path = PurePosixPath(group.lstrip("/"))
-        root = _GROUPS / "cpu" if controllers else _GROUPS
-        quotas += [_quota_of(root / above) for above in (path, *path.parents)]
-    return min(quotas)
+        root = _GROUPS / controller if controllers else _GROUPS
+        yield from (root / above for above in (path, *path.parents))
 
 
 def _quota_of(group: Path) -> float:

@@ -17,7 +17,7 @@ AUTO = "auto"
 """Use the profile at the place where `coe-profile` puts it, if there is one that fits."""
 ALL_DOORS = frozenset(Door)
 INSPECTING = frozenset({Door.INSPECT, Door.SERVE})
-_PROFILE = instance_of(Profile, Path, str, type(None), wanted=f"a profile, the path of a profile, '{AUTO}' or None")
+_A_PROFILE = instance_of(Profile, Path, str, type(None), wanted=f"a profile, the path of a profile, '{AUTO}' or None")
 
 
 class MachineOptions(BaseModel):
@@ -104,8 +104,7 @@ class MachineOptions(BaseModel):
             INSPECTING,
             "the file where coe-profile writes",
             metavar="FILE|none",
-            read=lambda text: None if text == "none" else text,
-            check=_PROFILE,
+            check=lambda name, value: None if value == "none" else _A_PROFILE(name, value),
         ),
     ] = AUTO
     disk_bandwidth: Annotated[

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from coe import config
+from coe import config, system
 from coe.board.rules import Rules
 from coe.config import format_bytes
 from coe.core import Expert
@@ -76,6 +76,11 @@ def settle(board: Rules, options: LineOptions) -> Settings:
         device_bytes=device_bytes,
         host_bytes=host_bytes,
     )
+    if memory_bytes > (most := system.usable_memory()):
+        say(
+            f"warning: memory is {format_bytes(memory_bytes)}, and this process may use {format_bytes(most)} at most: "
+            "the system may end it; give less"
+        )
     if profiled is None:
         return settings
     if any(map(config.is_gpu, numbers)):

@@ -29,7 +29,8 @@ def test_what_a_user_wrote_becomes_numbers() -> None:
     assert (options.memory, options.device_memory, options.host_memory) == (3 << 29, 1000, 2000)
     assert (options.disk_bandwidth, options.profile) == (530_000_000, AUTO)
     assert options.but(memory="1GiB").memory == 1 << 30
-    assert taken({"max_wait_s": "2min", "profile": "none", "memory": None}) == {"max_wait_s": 120.0, "profile": None}
+    assert taken({"max_wait_s": "2min", "memory": None}) == {"max_wait_s": 120.0}
+    assert LineOptions.of("b", **taken({"profile": "none"})).profile is None
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,8 @@ GIB = 1 << 30
 
 
 @pytest.fixture
-def board() -> Rules:
+def board(monkeypatch: pytest.MonkeyPatch) -> Rules:
+    monkeypatch.setattr(system, "usable_memory", lambda: 64 * GIB)
     return rules_from(
         "board: b\nexperts:\n  a: {kind: k, labels: [ok, bad], input: 8, reject: [bad]}\n"
         "components:\n  A: {count: 1, inspect: a}\n"
@@ -77,7 +78,20 @@ def test_without_a_profile_there_are_defaults(board: Rules) -> None:
     found = settled(board, None)
     assert (found.memory_bytes, dict(found.executors)) == (config.parse_bytes(config.MEMORY), {"cpu": 1})
     assert (found.threads, found.workspace_bytes, found.profile) == ({}, {}, None)
-    assert settled(board, AUTO) == found
+    assert settled(board, AUTO) == settled(board, "none") == found
+
+
+def test_more_memory_than_the_process_may_use_is_said(board: Rules, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(system, "usable_memory", lambda: GIB)
+    said: list[str] = []
+    settled(board, None, said, memory=GIB)
+    assert said == []
+    settled(board, None, said)
+    assert [word for word in ("warning", "2.00 GiB", "1.00 GiB") if word in said[0]] == [
+        "warning",
+        "2.00 GiB",
+        "1.00 GiB",
+    ]
 
 
 def test_what_was_chosen_is_used_and_said_in_one_line(board: Rules) -> None:

@@ -6,6 +6,7 @@ import mmap
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -139,15 +140,39 @@ def test_cores_and_descriptors_are_counted() -> None:
 def test_a_container_has_no_more_cores_than_its_quota(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str, files: dict[str, str], cores: int
 ) -> None:
-    (tmp_path / "own").write_text(own, encoding="ascii")
-    for name, text in files.items():
-        path = tmp_path / "groups" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text + "\n", encoding="ascii")
-    monkeypatch.setattr(system, "_OWN_GROUPS", tmp_path / "own")
-    monkeypatch.setattr(system, "_GROUPS", tmp_path / "groups")
+    groups_of(tmp_path, monkeypatch, own, files)
     monkeypatch.setattr(system, "core_numbers", lambda: list(range(8)))
     assert system.usable_cores() == cores
+
+
+def groups_of(folder: Path, monkeypatch: pytest.MonkeyPatch, own: str, files: dict[str, str]) -> None:
+    (folder / "own").write_text(own, encoding="ascii")
+    for name, text in files.items():
+        path = folder / "groups" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n", encoding="ascii")
+    monkeypatch.setattr(system, "_OWN_GROUPS", folder / "own")
+    monkeypatch.setattr(system, "_GROUPS", folder / "groups")
+
+
+@pytest.mark.parametrize(
+    ("own", "files", "megabytes"),
+    [
+        ("0::/\n", {"memory.max": "max"}, 8000),
+        ("0::/\n", {"memory.max": "512000000"}, 512),
+        ("0::/\n", {"memory.max": "64000000000"}, 8000),
+        ("0::/pod/box\n", {"pod/memory.max": "300000000", "pod/box/memory.max": "400000000"}, 300),
+        ("4:cpu:/\n3:memory:/docker/abc\n", {"memory/memory.limit_in_bytes": "256000000"}, 256),
+        ("4:memory:/\n", {"memory/memory.limit_in_bytes": str(2**63 - 4096)}, 8000),
+        ("0::/\nnonsense\n", {"memory.max": "soon"}, 8000),
+    ],
+)
+def test_a_container_has_no_more_memory_than_its_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str, files: dict[str, str], megabytes: int
+) -> None:
+    groups_of(tmp_path, monkeypatch, own, files)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=8_000_000_000))
+    assert system.usable_memory() == megabytes * 1_000_000
 
 
 def test_a_system_that_tells_nothing_of_its_processor_still_names_it(

@@ -29,6 +29,15 @@ from coe.store.store import Store
 ID = "b/a"
 
 
+DiskUsage = namedtuple("DiskUsage", "total used free")
+
+
+@pytest.fixture(autouse=True)
+def disk_with_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However full the disk of this machine is."""
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: DiskUsage(100, 5, 95))
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     return Store(tmp_path / "store")
@@ -73,8 +82,7 @@ def test_only_the_newest_versions_are_kept(store: Store, monkeypatch: pytest.Mon
     monkeypatch.setenv(config.KEPT_VERSIONS_VARIABLE, "2")
     put(store, 10)
     assert store.history(ID).versions() == [9, 10]
-    usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(100, 95, 5))
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: DiskUsage(100, 95, 5))
     put(store, 11)
     assert store.history(ID).versions() == [11]
     monkeypatch.setenv(config.KEPT_VERSIONS_VARIABLE, "0")
