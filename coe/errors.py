@@ -121,12 +121,12 @@ def shortened(text: str, most: int) -> str:
     return text[: kept - kept // 2] + mark + text[len(text) - kept // 2 :]
 
 
-def together(errors: Sequence[E]) -> E:
+def join_errors(errors: Sequence[E]) -> E:
     """Return one error for several of a type: its message holds theirs, each once."""
-    return type(errors[0])(several(dict.fromkeys(map(str, errors)), between="; "))
+    return type(errors[0])(list_few(dict.fromkeys(map(str, errors)), between="; "))
 
 
-def several(sayings: Iterable[str], most: int = 5, between: str = ", ") -> str:
+def list_few(sayings: Iterable[str], most: int = 5, between: str = ", ") -> str:
     """Return names, or sentences, as one text: the first `most` of them, and how many more there are."""
     listed = list(sayings)
     more = f"{between.rstrip(', ')} and {len(listed) - most} more" if len(listed) > most else ""

@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from coe.errors import CoeError, ConfigError, did_you_mean, several, together
+from coe.errors import CoeError, ConfigError, did_you_mean, join_errors, list_few
 from coe.strict_yaml import KeyPath, YamlDocument
 from coe.visible import visible
 
@@ -83,7 +83,7 @@ def _validated(model: type[M], data: Any, error: Callable[[KeyPath, str], CoeErr
         # place of one value are faults of several types.
         first = min((fault["type"] for fault in faults.errors()), key=lambda type: type != "extra_forbidden")
         told = [fault for fault in faults.errors() if fault["type"] == first]
-        raise together([error((*path, *fault["loc"]), _sentence(model, fault, path)) for fault in told]) from None
+        raise join_errors([error((*path, *fault["loc"]), _sentence(model, fault, path)) for fault in told]) from None
 
 
 def _sentence(model: type[StrictModel], fault: Any, home: KeyPath) -> str:
@@ -136,5 +136,5 @@ def name_fault(names: Iterable[str]) -> str:
     wrong = [name for name in names if len(name) > _LONGEST_NAME or not re.fullmatch(_NAME, name)]
     if not wrong:
         return ""
-    named = several([f"'{visible(name)}'" for name in wrong])
+    named = list_few([f"'{visible(name)}'" for name in wrong])
     return f"{named} cannot be a name: take A to Z, digits and . _ + - (no spaces), at most {_LONGEST_NAME} of them"

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from coe.errors import ConfigError, several
+from coe.errors import ConfigError, list_few
 
 _SHOWN = 20
 _ROUNDED_PX = 1.0
@@ -54,7 +54,7 @@ class Findings:
             return
         lines = []
         for what, places in self.faults.items():
-            lines.append(f"{len(places)} x {what}: {several(places, _SHOWN, '; ')}")
+            lines.append(f"{len(places)} x {what}: {list_few(places, _SHOWN, '; ')}")
         raise ConfigError(f"{source}: nothing was written; " + " | ".join(lines))
 
 

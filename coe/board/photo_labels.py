@@ -14,7 +14,7 @@ from pathlib import Path
 from coe.board.rules import Rules
 from coe.board.steps import Component, Step, labels_of
 from coe.core import NOTHING, Expert, Verdict
-from coe.errors import ConfigError, did_you_mean, several
+from coe.errors import ConfigError, did_you_mean, list_few
 from coe.pictures import photographs, split_making
 from coe.pictures.formats import EXTENSIONS
 from coe.pictures.label_folders import BAD, GOOD, letters
@@ -169,7 +169,7 @@ def _of_components(root: Path, found: Sequence[Photograph], board: Rules | None)
     others = sorted({one.name.partition("/")[0] for one in found if not one.component})
     if others and board is not None:
         hint = did_you_mean(others[0], board.components)
-        raise ConfigError(f"'{root}' holds {several(others, _FAULTS)}, which is no component of the board{hint}")
+        raise ConfigError(f"'{root}' holds {list_few(others, _FAULTS)}, which is no component of the board{hint}")
     return [one for one in found if one.component]
 
 
@@ -213,7 +213,7 @@ class _Meaning:
             if (meant := known[key]) is not None:
                 labelled.append(LabelledPhotograph(one.path, one.name, one.component, *meant))
         if faults:
-            raise ConfigError(f"'{root}': {several(faults, _FAULTS, '; ')}")
+            raise ConfigError(f"'{root}': {list_few(faults, _FAULTS, '; ')}")
         return tuple(labelled)
 
     def _of_folder(self, component: str, label: str) -> tuple[str, bool] | None:

@@ -18,7 +18,7 @@ from coe.board.graph import ExpertCircle, ExpertGraph, circle_through
 from coe.board.router import Router
 from coe.board.steps import GIVEN, Component, Outcome, Step
 from coe.core import NOTHING, Expert, Verdict, added
-from coe.errors import RulesError, did_you_mean, together
+from coe.errors import RulesError, did_you_mean, join_errors
 from coe.spelling import composed
 from coe.strict_model import no_value, of_yaml
 from coe.strict_yaml import KeyPath, YamlDocument
@@ -122,7 +122,7 @@ class _RulesReader:
         self.document, self.digest = document, document.digest
         self.spec = of_yaml(document, BoardSpec)
         if blank := document.blank():  # what needs no value would count as left out
-            raise together([document.error(place, no_value(place)) for place in blank])
+            raise join_errors([document.error(place, no_value(place)) for place in blank])
         if calibration is not None:
             over = calibration_file.parse(document.path, calibration)
             self.spec = calibration_file.laid_over(self.spec, document.path.name, over)
@@ -138,7 +138,7 @@ class _RulesReader:
             raise self.document.error(("components",), "every count is 0; at least one component must occur")
         used = {step.expert for component in components.values() for step in component.root.walk()}
         if unused := [name for name in self.experts if name not in used]:
-            raise together(
+            raise join_errors(
                 [
                     self.document.error(("experts", name), f"expert '{name}' is reached from no component")
                     for name in unused
@@ -206,7 +206,7 @@ class _RulesReader:
     def _check_labels(self, stated: Iterable[str], labels: Sequence[str], expert: str, place: KeyPath) -> None:
         if unknown := [label for label in stated if label not in labels]:
             hints = {label: did_you_mean(label, labels) for label in unknown}
-            raise together(
+            raise join_errors(
                 [
                     self.document.error((*place, label), f"'{label}' is not a label of '{expert}'{hint}")
                     for label, hint in hints.items()
@@ -305,5 +305,5 @@ def _each(specs: Mapping[str, S], resolve: Callable[[str, S], T]) -> dict[str, T
         except RulesError as fault:
             faults.append(fault)
     if faults:
-        raise together(faults)
+        raise join_errors(faults)
     return resolved

@@ -21,7 +21,7 @@ from coe.board.rules import Rules
 from coe.calibrate import verified
 from coe.calibrate.evaluation import Evaluation, JudgedPicture
 from coe.calibrate.verified import VerifiedPicture
-from coe.errors import ConfigError, several
+from coe.errors import ConfigError, list_few
 from coe.pictures.photographs import LabelledPhotograph
 from coe.rates import CONFIDENCE, Rate
 from coe.results.marks import PictureMark
@@ -109,7 +109,7 @@ def expect_agreeing(pictures: Iterable[VerifiedPicture]) -> None:
         if first.label != one.label:
             faults.append(f"{first.name} is '{first.label}' and {one.name} is '{one.label}'")
     if faults:
-        raise ConfigError(f"the same picture has two labels: {several(faults, between='; ')}; correct one")
+        raise ConfigError(f"the same picture has two labels: {list_few(faults, between='; ')}; correct one")
 
 
 def photographs(board: Rules, expert: str, pictures: Iterable[VerifiedPicture]) -> tuple[LabelledPhotograph, ...]:

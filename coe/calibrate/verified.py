@@ -15,7 +15,7 @@ from pathlib import Path
 from coe.board import photo_labels
 from coe.board.steps import Component
 from coe.core import NOTHING, Expert
-from coe.errors import ConfigError, did_you_mean, several
+from coe.errors import ConfigError, did_you_mean, list_few
 from coe.pictures import photographs, split_making
 from coe.pictures.finding import TABLE
 from coe.pictures.image_table import checksum_of, file_at, leaves, read_rows, reference_at
@@ -134,7 +134,7 @@ def _walked(
             for expert, label in truths[component, label].items()
         ]
     if faults:
-        raise ConfigError(f"{root}: {several(faults, _FAULTS, '; ')}")
+        raise ConfigError(f"{root}: {list_few(faults, _FAULTS, '; ')}")
     return verified
 
 

@@ -11,7 +11,7 @@ import typer
 
 from coe import config
 from coe.cli.first_board import FirstBoard, MakeBoard
-from coe.errors import ConfigError, several
+from coe.errors import ConfigError, list_few
 from coe.pictures import photographs
 from coe.pictures.label_folders import GOOD, letters
 from coe.spelling import composed
@@ -61,7 +61,7 @@ def look(photos: Path) -> dict[str, Counter[str]]:
     except OSError as error:
         raise ConfigError(f"{error.filename or photos} cannot be read: {error.strerror or error}") from error
     if loose := [one.name for one in found if not one.component or "/" in one.label]:
-        raise ConfigError(f"{photos}: {several(loose)}: expected {photographs.LAYOUT}")
+        raise ConfigError(f"{photos}: {list_few(loose)}: expected {photographs.LAYOUT}")
     photographs.expect_decided(photos, found)
     if not found:
         raise ConfigError(f"{photos} holds no pictures; expected {photographs.LAYOUT}")

@@ -19,7 +19,7 @@ from coe.cli.common import err, out, point_out
 from coe.cli.console import Progress, words
 from coe.cli.options import AllowKindOption, StoreOption
 from coe.cli.tool_options import why_not
-from coe.errors import ConfigError, StoreError, sentence_of, several
+from coe.errors import ConfigError, StoreError, list_few, sentence_of
 from coe.files import TEMPORARY, DiskFull, alone, is_full
 from coe.inspector import weights_used
 from coe.prepare import verification
@@ -150,7 +150,7 @@ def _install(
         goes_on = installing.half_installed(shelf, contents.board) == str(file.resolve())
         if others and not replace and not goes_on:
             raise ConfigError(
-                f"{several(others, _SHOWN)}: there already, with other content; nothing was changed. --replace puts "
+                f"{list_few(others, _SHOWN)}: there already, with other content; nothing was changed. --replace puts "
                 "those of the bundle in their places, and keeps the former"
             )
         # The files beside their places first: without room for them, or the right to, no expert is replaced.

@@ -22,7 +22,7 @@ from coe.cli.common import Exit, complain, err, out, point_out, wide
 from coe.cli.console import table_of
 from coe.cli.options import AllowKindOption, StoreOption
 from coe.core import NOTHING, Expert
-from coe.errors import CoeError, ConfigError, several
+from coe.errors import CoeError, ConfigError, list_few
 from coe.files import FolderLock, NoLocks, NotWritten, write_atomically
 from coe.pictures.photo_split import Purpose
 from coe.rates import CONFIDENCE, Rate
@@ -152,7 +152,7 @@ def check_pictures(asked: BoardExperts, expert: Expert, pictures: Sequence[Verif
     if made := asked.in_references(expert, pictures):
         told = (
             f"{expert.id}: its reference is made from {len(made)} of its {len(pictures)} pictures, such as "
-            f"{several(made)}: these fit it better than others will; take them out"
+            f"{list_few(made)}: these fit it better than others will; take them out"
         )
         point_out("note", told)
     known = asked.learned_from(expert, pictures)
@@ -161,8 +161,8 @@ def check_pictures(asked: BoardExperts, expert: Expert, pictures: Sequence[Verif
         point_out("note", told)
     elif known:
         raise ConfigError(
-            f"it learned from {len(known)} of its {len(pictures)} pictures, such as {several(known)}: their scores are "
-            "better than those of others; take them out, or give other pictures"
+            f"it learned from {len(known)} of its {len(pictures)} pictures, such as {list_few(known)}: their scores "
+            "are better than those of others; take them out, or give other pictures"
         )
 
 
@@ -227,9 +227,9 @@ def _tell_scores_of_steps(before: Rules, after: Rules, entries: Mapping[str, Sta
                 first.append(name)
         scale = "; its scores have another scale now, so check it" if rescaled else ""
         if least:
-            err.print(f"{id}: `min_score` of {several(least)} still counts, too{scale}")
+            err.print(f"{id}: `min_score` of {list_few(least)} still counts, too{scale}")
         if first:
-            told = f"{id}: `min_scores` of {several(first)} count in the place of those written here{scale}"
+            told = f"{id}: `min_scores` of {list_few(first)} count in the place of those written here{scale}"
             err.print(told)
 
 

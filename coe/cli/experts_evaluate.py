@@ -16,7 +16,7 @@ from coe.cli.console import table_of
 from coe.cli.experts_calibrate import VerifiedOption, check_pictures, rates_text
 from coe.cli.options import AllowKindOption, StoreOption
 from coe.core import Failure, FailureKind, Request, Result
-from coe.errors import CoeError, ConfigError, several
+from coe.errors import CoeError, ConfigError, list_few
 from coe.inspector import weights_used
 from coe.pictures.photo_split import Purpose
 from coe.rates import CONFIDENCE
@@ -126,5 +126,5 @@ def _table(rows: Iterable[EvaluationRow], confidence: float) -> Table:
     table = table_of(*columns, left=columns[:2])
     for row in rows:
         cells = rates_text((row.escapes, row.false_calls), confidence)
-        table.add_row(row.expert, several(row.components, 4), f"{row.as_labelled} of {row.pictures}", *cells)
+        table.add_row(row.expert, list_few(row.components, 4), f"{row.as_labelled} of {row.pictures}", *cells)
     return table

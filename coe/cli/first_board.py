@@ -15,7 +15,7 @@ from pathlib import Path
 
 from coe.board.drafting import TODO
 from coe.cli.common import Exit, err, out, point_out
-from coe.errors import ConfigError, several
+from coe.errors import ConfigError, list_few
 from coe.files import replacing, writing
 from coe.visible import visible
 
@@ -60,7 +60,8 @@ def refuse_present(paths: Mapping[Path, object]) -> None:
     """Raise ConfigError, which names all of them, if files are there that would be replaced."""
     if present := [str(path) for path in paths if path.is_symlink() or path.exists()]:
         raise ConfigError(
-            f"{several(present)}: is there already, and nothing is replaced; move it away, or give another NAME or --to"
+            f"{list_few(present)}: is there already, and nothing is replaced; move it away, or give another "
+            "NAME or --to"
         )
 
 

@@ -21,7 +21,7 @@ from coe.cli.common import Exit, complain, out, point_out
 from coe.cli.experts_evaluate import tell
 from coe.cli.experts_new import described
 from coe.core import Expert
-from coe.errors import ConfigError, StoreError, sentence_of, several
+from coe.errors import ConfigError, StoreError, list_few, sentence_of
 from coe.files import DiskFull, write_atomically
 from coe.pictures.finding import natural
 from coe.prepare import backbones, facts, importing
@@ -163,7 +163,7 @@ def import_folder(shelf: Store, board: str, folder: Path, asked: Asked, draft: P
     if not files:
         raise ConfigError(f"{folder}: holds no file of weights ({', '.join(_ENDINGS)})")
     if others:
-        point_out("note", f"left out: {several(others)}")
+        point_out("note", f"left out: {list_few(others)}")
     imported: list[str] = []
     names = [_name(file) for file in files]
     for file, name in zip(files, names, strict=True):

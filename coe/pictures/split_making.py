@@ -15,7 +15,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
-from coe.errors import ConfigError, several
+from coe.errors import ConfigError, list_few
 from coe.files import write_atomically
 from coe.pictures.found_image import natural
 from coe.pictures.label_folders import GOOD, letters
@@ -48,7 +48,7 @@ def of_purpose(folder: Path, pictures: Sequence[P], purpose: Purpose) -> list[P]
     names = [split.name_of(picture.path) for picture in pictures]
     if new := [name for name in names if name not in split.rows]:
         raise ConfigError(
-            f"{split.root / SPLIT} does not say what {several(new, SHOWN)} "
+            f"{split.root / SPLIT} does not say what {list_few(new, SHOWN)} "
             f"{'is' if len(new) == 1 else 'are'} for; run `coe-experts split {split.root}`, which leaves the others as "
             "they are"
         )
@@ -129,7 +129,7 @@ def _groups(photographs: Sequence[Photograph], known: Mapping[str, SplitRow], pa
         if one.label and other.label and (letters(one.label) in GOOD) != (letters(other.label) in GOOD):
             faults.append(" and ".join(sorted((one.name, other.name), key=natural)))
     if faults:
-        raise ConfigError(f"the same picture is good and is not: {several(faults, SHOWN, '; ')}; take one out")
+        raise ConfigError(f"the same picture is good and is not: {list_few(faults, SHOWN, '; ')}; take one out")
     return [found[place] for place in range(len(photographs))]
 
 

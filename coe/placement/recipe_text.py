@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from math import dist
 
 from coe.board.drafting import TODO
-from coe.errors import ConfigError, several
+from coe.errors import ConfigError, list_few
 from coe.placement.draft_recipe import BoardPlan, DraftPart, Mark
 from coe.placement.found_camera import FoundCamera
 from coe.placement.package_sizes import LIBRARY
@@ -174,7 +174,7 @@ def fiducials(marks: Sequence[Mark], *, wants_four: bool = False) -> tuple[Mark,
 def _sizes(plan: BoardPlan) -> list[str]:
     lines = []
     for part in plan.parts:
-        said = f"{len(part.refdes)}: {several(part.refdes, _MOST_NAMED)}"
+        said = f"{len(part.refdes)}: {list_few(part.refdes, _MOST_NAMED)}"
         if plan.in_pixels:
             side = part.size_mm[0]
             said = f"{TODO}: what is cut out, in pixels; {side:g} x {side:g} is a guess ({said})"

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from coe.errors import CoeError, ImageError, LateImage, UnsupportedImage, sentence_of, several
+from coe.errors import CoeError, ImageError, LateImage, UnsupportedImage, list_few, sentence_of
 from coe.files import FolderLock
 from coe.pictures.arriving import Arrivals
 from coe.pictures.decoding import decode
@@ -269,7 +269,7 @@ class FolderFeeder:
     async def _tell(self) -> None:
         """Raise a fault of what a person has to see to; clear it once there is nothing."""
         lines = [*self._troubles.values(), *self._odd, *self._unmoved.values()]
-        text = several(lines, _TOLD, "; ")
+        text = list_few(lines, _TOLD, "; ")
         if text == self._told:
             return
         self._told = text
