@@ -30,8 +30,8 @@ Activation = Literal["none", "softmax", "sigmoid"]
 class Preprocessing(BaseModel):
     """What a network sees of a picture.
 
-    `resize`: a letterbox keeps the aspect and pads with the colour `pad`; a stretch does not keep it; a centre crop
-    scales the shorter side to `shortest_edge` pixels (None: the input size) and keeps the middle square.
+    `resize`: a letterbox keeps the aspect and pads with the colour `pad`; a stretch makes each side `shortest_edge`
+    pixels long (None: the input size), a centre crop the shorter side, and of both the middle square is kept.
 
     `interpolation`: area, bilinear and bicubic are OpenCV's (area enlarges bilinearly); with `-antialias` they are
     Pillow's, which torchvision's transforms use. The network gets (value / 255 - `mean`) / `std` of each channel, in
@@ -55,11 +55,12 @@ class Preprocessing(BaseModel):
 
     def described(self, size: int) -> str:
         """Return in words what a network with an input of `size` pixels sees."""
+        edge = self.shortest_edge or size
+        cut = f" and cut to the middle {size} x {size} pixels, so that the rest is not seen"
         shapes = {
             "letterbox": f"scaled to fit {size} x {size} pixels and padded with the colour {_text(self.pad)}",
-            "stretch": f"stretched to {size} x {size} pixels",
-            "center-crop": f"scaled to {self.shortest_edge or size} pixels on its shorter side and cut to the middle "
-            f"{size} x {size} pixels, so that the rest is not seen",
+            "stretch": f"stretched to {edge} x {edge} pixels{cut if edge > size else ''}",
+            "center-crop": f"scaled to {edge} pixels on its shorter side{cut}",
         }
         named = [name for name, values in NORMALIZATIONS.items() if values == self.normalization]
         numbers = f"mean {_text(self.mean)} and std {_text(self.std)}"

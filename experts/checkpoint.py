@@ -15,14 +15,20 @@ import torch
 from coe.errors import StoreError
 from coe.store import torch_file
 from coe.store.kinds import Foreign, Layer
+from experts.script_facts import another_network
 from experts.stand_ins import Arguments, NetworkPart, stand_ins
 from experts.stated_facts import mean_alone, stated_labels, stated_normalization, takes_blue_first
+from experts.stated_steps import stated_sight
 from experts.ultralytics_facts import labels_of
 
 _USUAL = ("state_dict", "model_state_dict", "model", "net")
 """Keys that say no more than that weights lie under them."""
 _DEEPEST = 8
 """Weights lie no deeper in nested dicts. A limit is needed, because a dict may also hold itself."""
+_ARGUMENTS = ("train_args", "args", "hyper_parameters", "pretrained_cfg")
+"""Keys of the arguments of a training; the last is timm's in config.json."""
+_OWN = ("mean_alone", "bgr", "sight", "side", "other")
+"""Words among the arguments for what was made of the file's words."""
 _YOLOV5 = {"Bottleneck", "C3", "DFL", "SPPF", "Concat", "Conv", "Detect", "DetectionModel"}
 """The classes of ultralytics in a checkpoint of a YOLOv5."""
 _FOREIGN_NETWORK = re.compile(r"timm\.models\.\w+(\.\w+)*")
@@ -87,7 +93,7 @@ def _collected(content: Any) -> Foreign:
             if labels is None or "ema" in found.keys:
                 labels = labels_of(found.network.__dict__.get("names"), "its network") or labels
     labels = labels or stated_labels(content, "beside its weights")
-    return Foreign(state, labels, layers, arguments=_arguments(content))
+    return Foreign(state, labels, layers, arguments=arguments_of(content))
 
 
 def without_normalisation(weights: Foreign) -> Foreign:
@@ -130,23 +136,30 @@ def _walked(content: Any, keys: tuple[str, ...], seen: set[int]) -> Iterator[_We
         yield from _walked(value, (*keys, name), seen)
 
 
-def _arguments(content: Any) -> dict[str, Any]:
+def arguments_of(content: Any) -> dict[str, Any]:
     """Return the arguments of a training that lie beside its weights, plain ones alone; empty if there are none.
 
-    `arch` is the name of the network, which scripts keep beside them; `mean` and `std` may stand anywhere. `mean_alone`
-    says that no deviation stands beside a mean, and `bgr` that a configuration leaves the order of OpenCV's colours.
+    `mean` and `std` may stand anywhere. `mean_alone` says that no deviation stands beside a mean, and `bgr` that a
+    configuration leaves the order of OpenCV's colours. `sight` and `side` are what `stated_sight` says, and `other` is
+    what `another_network` says.
     """
     if not isinstance(content, dict):
         return {}
-    found = next((content[key] for key in ("train_args", "args", "hyper_parameters") if key in content), None)
+    found = next((content[key] for key in _ARGUMENTS if key in content), None)
     arguments = found if isinstance(found, dict) else vars(found) if isinstance(found, Arguments) else {}
-    named: dict[str, Any] = {"arch": content["arch"]} if isinstance(content.get("arch"), str) else {}
-    plain = {name: value for name, value in arguments.items() if isinstance(name, str) and _is_plain(value)}
+    named: dict[str, Any] = {}
+    plain = {
+        name: value
+        for name, value in arguments.items()
+        if isinstance(name, str) and name not in _OWN and _is_plain(value)
+    }
     if (seen := stated_normalization(content)) is not None:
         named |= dict(zip(("mean", "std"), seen, strict=True)) | {"bgr": takes_blue_first(content)}
     elif mean_alone({**content, **arguments}, deep=False):
         named |= {"mean_alone": True}
-    return plain | named
+    sight, side = stated_sight(content)
+    named |= {"sight": sight, "side": side} if side else {}
+    return plain | named | ({"other": other} if (other := another_network(content)) else {})
 
 
 def _parts(network: NetworkPart) -> Iterator[tuple[str, NetworkPart]]:

@@ -9,9 +9,8 @@ import torch
 
 from coe.core import Expert
 from coe.errors import StoreError
-from coe.store.kinds import Foreign, ModuleKind, PackagedWeights
+from coe.store.kinds import Foreign, PackagedWeights
 from experts.backbone import ARCHITECTURES, create
-from experts.checkpoint import read_checkpoint
 from experts.resnet import ResNet
 
 _FIRST = "_conv_stem.weight"
@@ -43,9 +42,7 @@ class EfficientNet(ResNet):
 
     def read(self, path: Path) -> Foreign:
         """Open a file for import: safetensors, or a state dict in timm's names or in the wheel's; raises StoreError."""
-        if path.suffix == ".safetensors":
-            return ModuleKind.read(self, path)
-        foreign = self.with_facts(path, read_checkpoint(path))
+        foreign = super().read(path)
         if _FIRST not in foreign.state:
             return foreign
         # The wheel has timm's tensors in timm's order under other names.

@@ -28,12 +28,8 @@ def fitted_image(image: Image, size: int, seen: Preprocessing) -> ExpertInput:
     """
     if seen.resize == "letterbox":
         prepared = letterbox(image, size, seen.pad, seen.interpolation)
-    elif seen.resize == "stretch":
-        height, width = image.shape[:2]
-        pixels = _planes(_resized(image, size, size, seen.interpolation))
-        prepared = ExpertInput(pixels, height, width, size / width, scale_y=size / height)
     else:
-        prepared = _cut(image, size, seen.shortest_edge or size, seen.interpolation)
+        prepared = _cut(image, size, seen)
     return prepared if seen.channels == "rgb" else replace(prepared, pixels=prepared.pixels[::-1].copy())
 
 
@@ -62,18 +58,23 @@ def to_image(corners: NDArray[np.float64], prepared: ExpertInput) -> NDArray[np.
     return np.clip((corners - shift) / scales, 0.0, np.array([prepared.width, prepared.height] * 2, np.float64))
 
 
-def _cut(image: Image, size: int, shortest_edge: int, interpolation: Interpolation) -> ExpertInput:
-    """Scale the shorter side to `shortest_edge` pixels and keep the middle, rounding as torchvision's transforms do."""
+def _cut(image: Image, size: int, seen: Preprocessing) -> ExpertInput:
+    """Scale the shorter side, or stretch both, and keep the middle, rounding as torchvision's transforms do."""
     height, width = image.shape[:2]
-    if max(height, width) > MOST_ASPECT * min(height, width):
+    edge, short, longer = seen.shortest_edge or size, min(height, width), max(height, width)
+    new_height, new_width, scale_x, scale_y = edge, edge, edge / short, None
+    if seen.resize == "stretch":
+        scale_x, scale_y = edge / width, edge / height
+    elif longer > MOST_ASPECT * short:
         raise ImageError(f"is {width} x {height} pixels: too long for an expert that sees the middle square alone")
-    short, longer = min(height, width), shortest_edge * max(height, width) // min(height, width)
-    new_height, new_width = (shortest_edge, longer) if height == short else (longer, shortest_edge)
-    image = _resized(image, new_width, new_height, interpolation)
+    elif height == short:
+        new_width = edge * longer // short
+    else:
+        new_height = edge * longer // short
+    image = _resized(image, new_width, new_height, seen.interpolation)
     top, left = round((new_height - size) / 2), round((new_width - size) / 2)
-    pixels = _planes(image[top : top + size, left : left + size])
-    scale = shortest_edge / short
-    return ExpertInput(pixels, height, width, scale, left=float(-left), top=float(-top))
+    pixels = np.ascontiguousarray(image[top : top + size, left : left + size].transpose(2, 0, 1))
+    return ExpertInput(pixels, height, width, scale_x, left=float(-left), top=float(-top), scale_y=scale_y)
 
 
 def _resized(image: Image, width: int, height: int, interpolation: Interpolation) -> Image:
@@ -85,7 +86,3 @@ def _resized(image: Image, width: int, height: int, interpolation: Interpolation
     shrinks = width <= image.shape[1] and height <= image.shape[0]
     method = _OPENCV.get(interpolation, cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR)
     return np.asarray(cv2.resize(image, (width, height), interpolation=method), dtype=np.uint8)
-
-
-def _planes(image: Image) -> Image:
-    return np.ascontiguousarray(image.transpose(2, 0, 1))

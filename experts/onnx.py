@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -18,9 +18,19 @@ from coe.errors import StoreError, first_line
 from coe.preprocessing import NORMALIZATIONS, WHOLLY, Layout, Outputs, Preprocessing
 from coe.runtime.onnx_network import library_version, open_session
 from coe.store.kinds import ExpertInput, FileKind, Foreign, Image
-from experts import onnx_checks, onnx_external, onnx_grey, onnx_outputs, onnx_stated, onnx_zipped, ultralytics_facts
+from experts import (
+    onnx_checks,
+    onnx_external,
+    onnx_grey,
+    onnx_outputs,
+    onnx_stated,
+    onnx_zipped,
+    script_facts,
+    ultralytics_facts,
+)
 from experts.findings import Cut, classified, detected
 from experts.geometry import fitted_image
+from experts.stated_beside import copied, with_beside
 from experts.stated_facts import labels_in_text
 
 if TYPE_CHECKING:
@@ -75,11 +85,9 @@ class Onnx(FileKind):
         session = _Session(path, 1)
         stated = ultralytics_facts.stated(session.metadata, str(path))
         size, rank = session.description.input_size or stated.input_size, session.description.rank
-        is_stated = stated.task == "classify" if rank == _OF_SCORES else stated.is_yolo
         graph = onnx_stated.graph_of(path)
-        seen = onnx_stated.usual(graph, rank == _OF_SCORES, session.order)
-        if is_stated:
-            seen = ultralytics_facts.CENTRE if rank == _OF_SCORES else ultralytics_facts.LETTERBOX
+        is_stated = (known := stated.seen(rank == _OF_SCORES)) is not None
+        seen = known or onnx_stated.usual(graph, rank == _OF_SCORES, session.order)
         if session.takes_bytes:
             seen = seen.model_copy(update=dict(zip(("mean", "std"), NORMALIZATIONS["0..255"], strict=True)))
         said, unsaid = WHOLLY if is_stated else frozenset[str](), dict[str, str]()
@@ -87,14 +95,28 @@ class Onnx(FileKind):
             pixels = onnx_stated.stated_pixels(graph, session.metadata, session.order)
             seen = seen.model_copy(update=dict(pixels.fields))
             said, unsaid = frozenset(pixels.fields), dict(pixels.unsaid)
-        labels = stated.labels or labels_in_text(session.metadata, str(path))
-        remarks = onnx_stated.remarks(graph, seen, said, session.metadata)
-        return Foreign({}, labels, input_size=size, preprocessing=seen, stated=said, unsaid=unsaid, remarks=remarks)
+        foreign = with_beside(path, Foreign({}, stated.labels or labels_in_text(session.metadata, str(path))))
+        beside = script_facts.said(foreign.arguments)
+        if not is_stated and not session.takes_bytes:
+            more = {name: value for name, value in beside.preprocessing.items() if name not in said}
+            seen, said = seen.model_copy(update=more), said | more.keys()
+            unsaid = {name: why for name, why in unsaid.items() if name not in more}
+        return replace(
+            foreign,
+            input_size=size or beside.input_size,
+            preprocessing=seen,
+            stated=said,
+            unsaid=unsaid,
+            remarks=(*onnx_stated.remarks(graph, seen, said, session.metadata), *foreign.remarks),
+        )
 
     def bundled(self, path: Path, work: Path) -> Path:
         """Take weights in other files into one file, whose model takes colours and gives a table; raises StoreError."""
         whole = onnx_external.bundled(path, work)
-        return onnx_external.changed(whole, work, (onnx_grey.take_colours, onnx_zipped.give_table))
+        whole = onnx_external.changed(whole, work, (onnx_grey.take_colours, onnx_zipped.give_table))
+        if whole != path:
+            copied(path, work)
+        return whole
 
     def settle(self, path: Path, expert: Expert) -> Outputs:
         """Run test pictures, and return which output counts and what it means; raises StoreError if that stays open."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,9 +20,20 @@ from experts.augment import Augment
 from experts.checkpoint import read_checkpoint, without_normalisation
 from experts.findings import classified
 from experts.geometry import fitted_image
+from experts.stated_beside import with_beside
 
 MEAN, DEVIATION = NORMALIZATIONS["imagenet"]
 _ANOTHER_WAY = "is it of another kind? Any network can be exported as ONNX and imported with --kind onnx"
+_EMBEDDER = "resnet.embedder."
+_HUGGING_FACE = {
+    r"resnet\.embedder\.embedder\.convolution": "conv1",
+    r"resnet\.embedder\.embedder\.normalization": "bn1",
+    r"resnet\.encoder\.stages\.(\d)\.layers\.(\d+)\.shortcut\.convolution": "layer{}.{}.downsample.0",
+    r"resnet\.encoder\.stages\.(\d)\.layers\.(\d+)\.shortcut\.normalization": "layer{}.{}.downsample.1",
+    r"resnet\.encoder\.stages\.(\d)\.layers\.(\d+)\.layer\.(\d)\.convolution": "layer{}.{}.conv{}",
+    r"resnet\.encoder\.stages\.(\d)\.layers\.(\d+)\.layer\.(\d)\.normalization": "layer{}.{}.bn{}",
+}
+"""Hugging Face's names of a ResNet's layers; torchvision counts stages and layers of a block from 1."""
 PADDING = (124, 116, 104)
 """The mean colour of ImageNet, which normalisation turns into 0."""
 
@@ -63,18 +75,22 @@ class ResNet(ModuleKind):
 
     def read(self, path: Path) -> Foreign:
         """Open a file for import: safetensors, or a state dict, bare or under a usual key; raises StoreError."""
-        if path.suffix == ".safetensors":
-            return super().read(path)
-        return self.with_facts(path, read_checkpoint(path))
+        is_safe = path.suffix == ".safetensors"
+        foreign = super().read(path) if is_safe else read_checkpoint(path)
+        return foreign if is_safe and foreign.labels is not None else self.with_facts(path, foreign)
 
     def with_facts(self, path: Path, foreign: Foreign) -> Foreign:
-        """Add what the arguments of a training say of the pictures; raises StoreError for another network's weights."""
-        if (other := script_facts.another_network(foreign.arguments)) is not None:
+        """Add what lies beside a file, and what the arguments of a training say of its pictures.
+
+        Raises StoreError for another network's weights.
+        """
+        foreign = with_beside(path, foreign)
+        if (other := foreign.arguments.get("other")) is not None:
             raise StoreError(
-                f"{path}: its network is a {other:.60}, which has the tensors of {self.name} and computes something "
-                "else; export it as ONNX and import that with --kind onnx"
+                f"{path}: its network {other}, and {self.name} computes something else with its tensors; export "
+                "it as ONNX and import that with --kind onnx"
             )
-        foreign = without_normalisation(foreign)
+        foreign = without_normalisation(replace(foreign, state=_renamed(foreign.state)))
         said = script_facts.said(foreign.arguments)
         try:
             seen = Preprocessing.model_validate({**dict(self.preprocessing), **said.preprocessing})
@@ -115,6 +131,20 @@ def normalise(
     # Stacked rather than written in place: ONNX's exporter loses in-place operators on a slice.
     channels = enumerate(zip(mean, deviation, strict=True))
     return torch.stack([scaled[:, channel].sub(middle).div_(width) for channel, (middle, width) in channels], dim=1)
+
+
+def _renamed(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return Hugging Face's tensors by torchvision's names; others as they are."""
+    is_theirs = any(_EMBEDDER in name for name in state)
+    return {_torchvision_name(name): value for name, value in state.items()} if is_theirs else state
+
+
+def _torchvision_name(name: str) -> str:
+    for theirs, ours in _HUGGING_FACE.items():
+        if (found := re.search(theirs, name)) is not None:
+            numbers = [int(one) + (place != 1) for place, one in enumerate(found.groups())]
+            return f"{name[: found.start()]}{ours.format(*numbers)}{name[found.end() :]}"
+    return re.sub(r"(?<![^.])classifier\.1\.", "fc.", name)
 
 
 def _counts(name: str) -> bool:

@@ -9,10 +9,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from coe.preprocessing import NORMALIZATIONS
-from experts.stated_facts import blue_first
+from experts.stated_facts import blue_first, levels_by_path
 
-_SAME_TENSORS = re.compile(r"\w*resnet(aa|blur)\d+\w*")
-"""timm's networks that blur between their layers without a tensor of their own: the tensors are those of a ResNet."""
+_SAME_TENSORS = re.compile(r"\w*resnet(aa|blur)\d+\w*|MultiLabel\w*Head")
+"""timm's networks that blur between their layers without a tensor of their own, and OpenMMLab's heads of sigmoids."""
+_SETTINGS = (
+    "act_layer",
+    "hidden_act",
+    "downsample_in_bottleneck",
+    "downsample_in_first_stage",
+    "aa_layer",
+    "output_stride",
+    "replace_stride_with_dilation",
+)
+_USUAL = re.compile(r"None|False|(.*\.)?relu|32|\[False, False, False\]|", re.IGNORECASE)
+_POOLINGS = ("gp", "global_pool")
+_OTHERWISE = {("style", "caffe"), ("problem_type", "multi_label_classification")}
+"""Settings by which a network computes something else than a ResNet with the same tensors."""
 _ANTIALIASED = {"bilinear": "bilinear-antialias", "bicubic": "bicubic-antialias"}
 
 
@@ -30,6 +43,8 @@ def said(arguments: Mapping[str, Any]) -> ScriptFacts:
     if _is_colour(mean := arguments.get("mean")) and _is_colour(std := arguments.get("std")) and min(std) > 0:
         turned = arguments.get("bgr") is True or blue_first(tuple(mean))
         fields |= {"mean": tuple(mean), "std": tuple(std)} | ({"channels": "bgr"} if turned else {})
+    if "sight" in arguments:
+        return ScriptFacts(fields | arguments["sight"], arguments["side"])
     if not {"val_crop_size", "crop_pct"} & arguments.keys():
         return ScriptFacts(fields)
     if (method := arguments.get("interpolation")) in _ANTIALIASED:
@@ -50,10 +65,17 @@ def said(arguments: Mapping[str, Any]) -> ScriptFacts:
     return ScriptFacts(fields, size)
 
 
-def another_network(arguments: Mapping[str, Any]) -> str | None:
-    """Return the name that a script gives its network if it has a ResNet's tensors and computes something else."""
-    names = [name for key in ("arch", "model") if isinstance(name := arguments.get(key), str)]
-    return next((name for name in names if _SAME_TENSORS.match(name)), None)
+def another_network(content: Any) -> str | None:
+    """Return what a file says of its network if that has a ResNet's tensors and computes something else."""
+    for path, level in levels_by_path(content):
+        for name, value in level.items():
+            if "teacher" in f"{path}{name}":
+                continue
+            if isinstance(value, str) and (_SAME_TENSORS.match(value) or (name, value) in _OTHERWISE):
+                return f"is a {value:.60}" if _SAME_TENSORS.match(value) else f"has {name} = {value}"
+            if (name in _SETTINGS and not _USUAL.fullmatch(str(value))) or (name in _POOLINGS and "max" in str(value)):
+                return f"has {name} = {value!r:.40}"
+    return None
 
 
 def _is_side(value: Any) -> bool:

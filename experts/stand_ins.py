@@ -21,7 +21,7 @@ _NETWORK = re.compile(
 """Parts of networks: their tensors count."""
 _DICTS = re.compile(r"collections\.defaultdict|([a-z_]\w*\.)+(\w*Dict|CfgNode)")
 _LISTS = re.compile(r"collections\.deque")
-_ARGUMENTS = re.compile(r"argparse\.Namespace|types\.SimpleNamespace|torchvision\.transforms(\.\w+)+")
+_ARGUMENTS = re.compile(r"argparse\.Namespace|types\.SimpleNamespace|(torchvision\.transforms|albumentations)(\.\w+)+")
 """The arguments of a training, and of what it did with its pictures: they may say what its network saw."""
 _NUMBERS = re.compile(r"numpy\.(core|_core)\.multiarray\.(scalar|_reconstruct)")
 _BESIDE = re.compile(
@@ -78,10 +78,13 @@ class Numbers:
 
 
 class Arguments(_Ignored):
-    """The arguments of a training script, by name."""
+    """The arguments of a training script, or the settings of a transform, by name; `named` is its class's full name."""
+
+    named = ""
 
     def __init__(self, *arguments: object) -> None:
-        pass
+        if arguments and isinstance(arguments[0], str):  # a member of an Enum, as `InterpolationMode`
+            self.word = arguments[0]
 
     def __setstate__(self, state: object) -> None:
         if isinstance(state, dict):
@@ -112,7 +115,7 @@ def _of(name: str) -> Callable[..., Any] | None:
     if _LISTS.fullmatch(name):
         return _list
     if _ARGUMENTS.fullmatch(name):
-        return Arguments
+        return type(name.rpartition(".")[2], (Arguments,), {"named": name})
     if _NUMBERS.fullmatch(name):
         return Numbers
     return type(name.rpartition(".")[2], (_Ignored,), {}) if _BESIDE.fullmatch(name) else None

@@ -30,12 +30,14 @@ _MEAN = re.compile(
 )
 """The keys of a mean of pixels; that of the deviation beside it has one of `_DEVIATIONS` in the place of `mean`."""
 _DEVIATIONS = "(std|stdev|stddev|std_dev|deviation)s?"
-_OPENMMLAB = re.compile(r"\bmean=[\[(]([^\])]+)[\])],([^()]*)\bstd=[\[(]([^\])]+)[\])]([^()]*)\)", re.DOTALL)
-"""A normalisation in the text of a configuration of OpenMMLab's programs, and what stands beside it."""
+_OF_PIXELS = re.compile("norm|pixel|image|img|input|transform|param|arg|preproc|data|cfg|config", re.IGNORECASE)
+"""Words in the keys around a mean of pixels."""
 _MEASURES = re.compile(r"metric|score|result|histor|loss|acc|f1|fold|per_class|box|target", re.IGNORECASE)
 """Keys of measures, whose mean and deviation are none of pixels."""
 _TEXTS = ("cfg", "config")
-_DEEPEST = 6
+TYPE = "type"
+"""The key of a level for the class that it is made of, as configurations have it."""
+_DEEPEST = 8
 _MOST_STEPS = 100
 """Longer lists hold no transforms of pictures."""
 _LEAST_DEVIATION = 1e-3
@@ -53,7 +55,7 @@ def stated_labels(content: Any, where: str) -> tuple[str, ...] | None:
     """
     found = [
         labels
-        for level in _levels(content, set())
+        for _, level in _levels(content, set(), whole=False)
         for key, value in level.items()
         if isinstance(key, str) and _LABELS.fullmatch(key) and (labels := _labels(value))
     ]
@@ -87,9 +89,8 @@ def _entries(metadata: Mapping[str, str]) -> dict[str, Any]:
         name = key.removeprefix(_OPENVINO)
         value = _read(text if name == key else ",".join(re.findall(r"[^,\s]+", text)))
         if name != key and name in _OPENVINO_KEYS:
-            each = value if isinstance(value, list | tuple) else [value]
-            colour = _colour([*each] * 3 if len(each) == 1 else each)
-            name, value = _OPENVINO_KEYS[name], colour and _scaled(colour, 255.0)
+            pixels = colour(value, is_spread=True)
+            name, value = _OPENVINO_KEYS[name], pixels and _scaled(pixels, 255.0)
         found[name] = value
     # There, what lacks of the two changes nothing.
     if any(key.removeprefix(_OPENVINO) in _OPENVINO_KEYS for key in metadata if key.startswith(_OPENVINO)):
@@ -111,30 +112,34 @@ def mean_alone(content: Mapping[str, Any], *, deep: bool = True) -> bool:
 
 
 def _pairs(content: Any) -> Iterator[tuple[Colour, Colour | None]]:
-    """Yield each mean in nested dicts, and in texts of OpenMMLab's configurations, with the deviation beside it."""
-    for level in _levels(content, set(), lists=True):
-        for key, value in level.items():
-            if isinstance(key, str) and _MEAN.fullmatch(key) and (mean := _colour(value)) is not None:
-                yield mean, _deviation(level, key)
-            elif key in _TEXTS and isinstance(value, str):
-                for text in _OPENMMLAB.findall(re.sub(r"\s*([=,])\s*", r"\1", value)):
-                    if (mean := _colour(_read(f"[{text[0]}]"))) is not None:
-                        yield mean, _colour(_read(f"[{text[2]}]"))
+    """Yield each mean in nested dicts with the deviation beside it; one number for both is that of each channel."""
+    for path, level in levels_by_path(content):
+        for key in level:
+            if _fits(_MEAN, key):
+                mean, deviation = colour(level[key]), _deviation(level, key)
+                # One mean for all channels may also be that of a measure.
+                if mean is None and deviation is not None and _OF_PIXELS.search(f"{path} {level.get(TYPE)} {[*level]}"):
+                    mean = colour(level[key], is_spread=True)
+                if mean is not None:
+                    yield mean, deviation
 
 
 def _deviation(level: Mapping[Any, Any], key: str) -> Colour | None:
     """Return the deviation beside the mean under a key; one number is that of each channel."""
     form = re.compile(re.sub("means?", _DEVIATIONS, key.lower()), re.IGNORECASE)
-    value = next((one for name, one in level.items() if isinstance(name, str) and form.fullmatch(name)), None)
-    each = value if isinstance(value, list | tuple) else [value]
-    return _colour(value) or _colour([*each] * 3 if len(each) == 1 else each)
+    return colour(next((one for name, one in level.items() if _fits(form, name)), None), is_spread=True)
+
+
+def _fits(form: re.Pattern[str], name: Any) -> bool:
+    return isinstance(name, str) and form.fullmatch(name) is not None
 
 
 def takes_blue_first(content: Any) -> bool:
-    """Tell whether a text of OpenMMLab's configurations says that the colours of OpenCV stay as they are."""
-    texts = [value for level in _levels(content, set()) for key, value in level.items() if key in _TEXTS]
-    said = {word for text in texts if isinstance(text, str) for word in re.findall(r"\bto_rgb\s*=\s*(\w+)", text)}
-    return said == {"False"}
+    """Tell whether a configuration of OpenMMLab's programs says that the colours of OpenCV stay as they are."""
+    said = [
+        level["to_rgb"] for level in levels(content) if "to_rgb" in level and any(_fits(_MEAN, key) for key in level)
+    ]
+    return bool(said) and not any(said)
 
 
 def stated_normalization(content: Any) -> tuple[Colour, Colour] | None:
@@ -150,24 +155,68 @@ def stated_normalization(content: Any) -> tuple[Colour, Colour] | None:
     return _scaled(mean, scale), _scaled(std, scale)
 
 
-def _levels(content: Any, seen: set[int], *, lists: bool = False, depth: int = 0) -> Iterator[Mapping[Any, Any]]:
+def levels(content: Any) -> Iterator[Mapping[Any, Any]]:
+    """Yield nested dicts and lists, those in texts of configurations too, as dicts; measures are left out."""
+    return (level for _, level in levels_by_path(content))
+
+
+def levels_by_path(content: Any) -> Iterator[tuple[str, Mapping[Any, Any]]]:
+    """Yield what `levels` yields, each with the keys that lead to it."""
+    return _levels(content, set(), whole=True)
+
+
+def _levels(
+    content: Any, seen: set[int], *, whole: bool, depth: int = 0, path: str = ""
+) -> Iterator[tuple[str, Mapping[Any, Any]]]:
     """Yield nested dicts, and the arguments of scripts as dicts, each once: a dict may also hold itself.
 
-    With `lists` also those in lists, as the transforms of pictures stand there, but no measures.
+    The `whole` also has lists, as the transforms of pictures stand there, and configurations, but no measures.
     """
-    level = vars(content) if isinstance(content, Arguments) else content
-    if lists and isinstance(level, list | tuple) and len(level) <= _MOST_STEPS:
+    level = {TYPE: content.named, **vars(content)} if isinstance(content, Arguments) else content
+    if whole and isinstance(level, list | tuple) and len(level) <= _MOST_STEPS:
         level = dict(enumerate(level))
     if isinstance(level, dict) and depth <= _DEEPEST and id(content) not in seen:
         seen.add(id(content))
-        yield level
+        yield path, level
         for key, value in level.items():
-            if not (lists and _MEASURES.search(str(key))):
-                yield from _levels(value, seen, lists=lists, depth=depth + 1)
+            if whole and _MEASURES.search(str(key)):
+                continue
+            inside = configuration(value) if whole and key in _TEXTS and isinstance(value, str) else value
+            yield from _levels(inside, seen, whole=whole, depth=depth + 1, path=f"{path}.{key}")
+
+
+def configuration(text: str) -> Any:
+    """Return the plain values of a text in Python's words, as OpenMMLab's programs keep their settings, by name."""
+    try:
+        lines = ast.parse(text).body
+        return {
+            line.targets[0].id: _plain_value(line.value)
+            for line in lines
+            if isinstance(line, ast.Assign) and isinstance(line.targets[0], ast.Name)
+        }
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _plain_value(node: ast.expr) -> Any:
+    match node:
+        case ast.Call(func=ast.Name(id="dict")):
+            return {one.arg: _plain_value(one.value) for one in node.keywords}
+        case ast.Dict():
+            pairs = zip(node.keys, node.values, strict=True)
+            return {key.value: _plain_value(value) for key, value in pairs if isinstance(key, ast.Constant)}
+        case ast.List() | ast.Tuple():
+            return [_plain_value(one) for one in node.elts]
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        return None
 
 
 def _labels(value: Any) -> tuple[str, ...] | None:
     """Return the labels that a list or a mapping holds, by their numbers; None if it holds something else."""
+    if isinstance(value, dict) and len(value) == 1:  # Lobe's labels stand under another key
+        value = next(iter(value.values()))
     if isinstance(value, dict):
         texts = {key: text for key, text in value.items() if isinstance(text, str)}
         if not texts:  # numbers by label
@@ -178,7 +227,8 @@ def _labels(value: Any) -> tuple[str, ...] | None:
         value = [numbered[number] for number in range(len(numbered))]
     if not isinstance(value, list | tuple) or len(value) < 2 or not all(isinstance(one, str) and one for one in value):
         return None
-    return tuple(value) if len(set(value)) == len(value) else None
+    is_unnamed = all(re.fullmatch(rf"LABEL_{number}", text) for number, text in enumerate(value))
+    return tuple(value) if len(set(value)) == len(value) and not is_unnamed else None
 
 
 def _read(text: str) -> Any:
@@ -197,16 +247,19 @@ def blue_first(mean: Colour) -> bool:
     return all(abs(one - other) < _NEARLY for one, other in zip(mean, usual, strict=True))
 
 
-def _colour(value: Any) -> Colour | None:
+def colour(value: Any, *, is_spread: bool = False) -> Colour | None:
+    """Return three finite numbers, a single one three times if it `is_spread`; None for anything else."""
     if isinstance(value, torch.Tensor | Numbers):
         value = value.flatten().tolist() if isinstance(value, torch.Tensor) else value.values
-    elif isinstance(value, list | tuple):
-        value = [one.values[0] if isinstance(one, Numbers) and len(one.values) == 1 else one for one in value]
-    if not isinstance(value, list | tuple) or len(value) != 3:
+    each = value if isinstance(value, list | tuple) else [value]
+    each = [one.values[0] if isinstance(one, Numbers) and len(one.values) == 1 else one for one in each]
+    if len(each) == 1 and is_spread:
+        each = [*each] * 3
+    if len(each) != 3:
         return None
-    if not all(isinstance(one, int | float) and not isinstance(one, bool) and isfinite(one) for one in value):
+    if not all(isinstance(one, int | float) and not isinstance(one, bool) and isfinite(one) for one in each):
         return None
-    return float(value[0]), float(value[1]), float(value[2])
+    return float(each[0]), float(each[1]), float(each[2])
 
 
 def _scaled(values: Colour, scale: float) -> Colour:

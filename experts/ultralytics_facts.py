@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from coe.errors import StoreError
-from coe.preprocessing import Layout, Preprocessing
+from coe.preprocessing import NORMALIZATIONS, Layout, Preprocessing
 
 LETTERBOX = Preprocessing(interpolation="bilinear")
 """What ultralytics' detectors and those of the YOLOv5 repository are trained on."""
 CENTRE = Preprocessing(resize="center-crop", interpolation="bilinear-antialias")
 """What ultralytics' classifiers are trained on."""
+_MEAN, _DEVIATION = NORMALIZATIONS["imagenet"]
+LEGACY_CENTRE = CENTRE.model_copy(update={"interpolation": "bilinear", "mean": _MEAN, "std": _DEVIATION})
+"""What the classifiers of the YOLOv5 repository are trained on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +27,14 @@ class UltralyticsFacts:
     labels: tuple[str, ...] | None = None
     input_size: int | None = None
     layout: Layout | None = None
+    has_stride: bool = False
 
-    @property
-    def is_yolo(self) -> bool:
-        """Whether a detector's file was written by ultralytics or by the YOLOv5 repository."""
-        return self.task == "detect" or (not self.task and self.labels is not None)
+    def seen(self, is_classifier: bool) -> Preprocessing | None:
+        """Return what a network sees that ultralytics or the YOLOv5 repository wrote; None for one of another maker."""
+        if is_classifier:
+            legacy = LEGACY_CENTRE if not self.task and self.labels is not None and self.has_stride else None
+            return CENTRE if self.task == "classify" else legacy
+        return LETTERBOX if self.task == "detect" or (not self.task and self.labels is not None) else None
 
 
 def stated(metadata: Mapping[str, str], where: str) -> UltralyticsFacts:
@@ -44,7 +50,7 @@ def stated(metadata: Mapping[str, str], where: str) -> UltralyticsFacts:
     if task == "detect" and {"end2end", "nms", "args"} & metadata.keys():
         with_nms = isinstance(arguments, Mapping) and arguments.get("nms") is True
         layout = "end2end" if with_nms or "True" in (metadata.get("end2end"), metadata.get("nms")) else "yolov8"
-    return UltralyticsFacts(task, labels_of(names, where), side_of(sides, where), layout)
+    return UltralyticsFacts(task, labels_of(names, where), side_of(sides, where), layout, "stride" in metadata)
 
 
 def labels_of(names: Any, where: str) -> tuple[str, ...] | None:

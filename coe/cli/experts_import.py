@@ -37,7 +37,10 @@ def import_(  # noqa: PLR0913
         typer.Option(metavar="HOW", help="imagenet, 0..1, -1..1, 0..255, or MEAN,STD of values from 0 to 1."),
     ] = None,
     resize: Annotated[
-        str | None, typer.Option(metavar="HOW", help="letterbox, stretch, center-crop, or center-crop:SHORTER_SIDE.")
+        str | None,
+        typer.Option(
+            metavar="HOW", help="letterbox, stretch, center-crop; with :SIDE, as center-crop:256, before the crop."
+        ),
     ] = None,
     interpolation: Annotated[
         str | None,

@@ -73,10 +73,9 @@ def agree(expert: Expert, foreign: Foreign, kind: Kind, said: Wishes) -> Agreed:
     says otherwise, all at once, unless the user insists; labels in another order than the file's take its order.
     """
     against: list[str] = []
-    remarks = list(foreign.remarks)
     labels, size = expert.labels, expert.input_size
-    if labels and foreign.labels == tuple(map(str, range(len(labels)))):  # numbers say nothing beside names
-        foreign = replace(foreign, labels=labels)
+    foreign = _beside_labels(foreign, labels)
+    remarks = list(foreign.remarks)
     if foreign.labels and sorted(labels) == sorted(foreign.labels) and labels != foreign.labels:
         remarks.append(f"the labels are taken in the order of the file: {', '.join(foreign.labels)}")
         labels = foreign.labels
@@ -102,14 +101,25 @@ def agree(expert: Expert, foreign: Foreign, kind: Kind, said: Wishes) -> Agreed:
         if any(getattr(wanted, name) != getattr(seen, name) for name in foreign.stated):
             against.append(f"it sees pictures {seen.described(size)}, not {wanted.described(size)}")
         if wanted.shortest_edge is not None and wanted.shortest_edge < size:
-            raise ConfigError(f"--resize: a centre crop of {size} pixels needs a shorter side of {size} or more")
+            raise ConfigError(f"--resize: to keep the middle {size} pixels needs a shorter side of {size} or more")
         seen = wanted
     if against and not said.force:
         insist = "" if said.force is None else ", or give --force"
-        raise ConfigError(f"the file says otherwise: {'; '.join(against)}. Leave out what it says itself{insist}")
+        says = f"the file, or {foreign.beside} beside it, says" if foreign.beside else "the file says"
+        raise ConfigError(f"{says} otherwise: {'; '.join(against)}. Leave out what it says itself{insist}")
     remarks += [f"against the file: {fault}" for fault in against]
     agreed = replace(expert, labels=labels, input_size=size, preprocessing=seen, outputs=said.outputs)
     return Agreed(agreed, tuple(remarks))
+
+
+def _beside_labels(foreign: Foreign, labels: tuple[str, ...]) -> Foreign:
+    """Return what a file says beside a user's labels: numbers say nothing then, nor other files' other labels."""
+    if labels and foreign.labels == tuple(map(str, range(len(labels)))):
+        return replace(foreign, labels=labels)
+    if not (foreign.beside and foreign.labels and labels and len(labels) != len(foreign.labels)):
+        return foreign
+    told = f"{foreign.beside} beside it names {len(foreign.labels)} labels, which do not count"
+    return replace(foreign, labels=None, remarks=(*foreign.remarks, told))
 
 
 def described(expert: Expert) -> list[str]:
@@ -140,10 +150,10 @@ def _normalization(text: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
 
 def _resize(text: str) -> tuple[str, int | None]:
     name, colon, edge = text.partition(":")
-    if name not in get_args(Resize) or (colon and (name != "center-crop" or not edge.isdecimal())):
+    if name not in get_args(Resize) or (colon and (name == "letterbox" or not edge.isdecimal())):
         raise ConfigError(
-            f"--resize: '{text}' is none of {', '.join(get_args(Resize))}, nor center-crop:PIXELS with the "
-            "shorter side before the crop"
+            f"--resize: '{text}' is none of {', '.join(get_args(Resize))}, nor center-crop:PIXELS or "
+            "stretch:PIXELS with the shorter side before the crop"
         )
     return name, int(edge) if edge else None
 

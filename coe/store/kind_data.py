@@ -141,7 +141,8 @@ class Foreign:
     says of a whole network what it is made of, by the names of its parts ("" for the network itself). `preprocessing`
     is what its networks usually see, and `stated` holds those of its fields that the file itself says; `unsaid` those
     that the user must say, with the sentence that asks. `arguments` are those of the training, and `remarks` sentences
-    for the user. For `looks` see `Trained`. A kind that opens files itself leaves `state` empty.
+    for the user; `beside` names files beside it that said a part of this. For `looks` see `Trained`. A kind that opens
+    files itself leaves `state` empty.
     """
 
     state: dict[str, torch.Tensor]
@@ -153,4 +154,5 @@ class Foreign:
     unsaid: Mapping[str, str] = field(default_factory=dict)
     arguments: Mapping[str, Any] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
+    beside: str = ""
     looks: int = 1

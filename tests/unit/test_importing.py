@@ -244,3 +244,41 @@ def test_a_model_in_a_newer_form_says_so(run: Callable[..., Said], tmp_path: Pat
         (tmp_path / "new.onnx").write_bytes(model.SerializeToString())
         said = run("import", "b/lamp", tmp_path / "new.onnx", *LAMP)
         assert (said.status, "newer form than onnxruntime" in said.words) == (2, True), said.err
+
+
+BESIDE = {
+    "labels.txt": "0 dark\n1 bright\n",
+    "classes.txt": "dark\r\nbright\r\n\r\n",
+    "class_indices.json": '{"0": "dark", "1": "bright"}',
+    "class_to_idx.json": '{"dark": 0, "bright": 1}',
+    "labels.json": '["dark", "bright"]',
+    "lamp.names": "dark\nbright",
+    "signature.json": '{"classes": {"Label": ["dark", "bright"]}, "format": "onnx"}',
+    "config.json": '{"id2label": {"0": "dark", "1": "bright"}}',
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_labels_in_a_file_beside_the_weights_count(run: Callable[..., Said], tmp_path: Path, name: str) -> None:
+    (folder := tmp_path / "w").mkdir()
+    lamp(folder / "lamp.onnx")
+    (folder / name).write_text(BESIDE[name])
+    (folder / "classes.json").write_text("{broken")  # says nothing, and does not stand in the way
+    said = run("import", "b/lamp", folder / "lamp.onnx", "--input", "32", "--no-prepare", "--kind", "onnx")
+    assert (said.status, name in said.words) == (0, True)
+    assert Store(tmp_path / "store").manifest("b/lamp").labels == ("dark", "bright")
+    said = run("import", "b/lamp", folder / "lamp.onnx", *LAMP[:-2], "dark,dim", "--no-prepare")
+    assert (said.status, name in said.words) == (2, True)
+    lamp(folder / "other.onnx")  # whose labels they are is open now
+    assert run("import", "b/lamp", folder / "lamp.onnx", *LAMP[:-2], "dark,dim", "--no-prepare").status == 0
+
+
+def test_other_labels_beside_the_weights_give_way(run: Callable[..., Said], tmp_path: Path) -> None:
+    (folder := tmp_path / "w").mkdir()
+    lamp(folder / "lamp.onnx")
+    (folder / "labels.txt").write_text("__background__\ndark\nbright\n")
+    said = run("import", "b/lamp", folder / "lamp.onnx", *LAMP)
+    assert (said.status, "labels.txt" in said.words) == (0, True)
+    (folder / "labels.txt").unlink()
+    (folder / "config.json").write_text('{"id2label": {"0": "LABEL_0", "1": "LABEL_1"}}')
+    assert run("import", "b/lamp", folder / "lamp.onnx", *LAMP).status == 0

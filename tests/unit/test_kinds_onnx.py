@@ -1,3 +1,4 @@
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -423,6 +424,26 @@ def with_metadata(path, **entries):
 @pytest.mark.parametrize("key", ["class_names", "character"])
 def test_labels_in_the_metadata_of_any_exporter_count(tmp_path, key, text):
     assert kind.read(with_metadata(classifier(tmp_path / "c.onnx"), **{key: text})).labels == COLOUR.labels
+
+
+def test_what_hugging_face_writes_beside_a_model_counts(tmp_path):
+    (folder := tmp_path / "onnx").mkdir()
+    classifier(folder / "model.onnx", size="side")
+    said = {"do_resize": True, "size": {"height": 48, "width": 48}, "image_mean": [0.5] * 3, "image_std": [0.25] * 3}
+    said |= {"do_center_crop": True, "crop_size": 32}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(said))
+    (tmp_path / "config.json").write_text(json.dumps({"id2label": dict(enumerate(COLOUR.labels))}))
+    read = kind.read(folder / "model.onnx")
+    assert (read.labels, read.input_size) == (COLOUR.labels, 32)
+    seen = read.preprocessing
+    assert (seen.resize, seen.shortest_edge, *seen.normalization) == ("stretch", 48, (0.5,) * 3, (0.25,) * 3)
+
+
+def test_a_classifier_of_the_yolov5_repository_sees_what_it_was_trained_on(tmp_path):
+    names = {"stride": "32", "names": str(dict(enumerate(COLOUR.labels)))}
+    seen = kind.read(with_metadata(classifier(tmp_path / "c.onnx"), **names)).preprocessing
+    assert (seen.resize, seen.interpolation) == ("center-crop", "bilinear")
+    assert seen.normalization == NORMALIZATIONS["imagenet"]
 
 
 @pytest.mark.parametrize(

@@ -40,12 +40,14 @@ def picture(height: int, width: int) -> Any:
 @pytest.mark.parametrize(("height", "width"), SHAPES)
 @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
 @pytest.mark.parametrize("edge", [32, 40])
-def test_a_centre_crop_is_that_of_torchvision(height: int, width: int, interpolation: str, edge: int) -> None:
+@pytest.mark.parametrize("resize", ["center-crop", "stretch"])
+def test_a_crop_is_that_of_torchvision(height: int, width: int, interpolation: str, edge: int, resize: str) -> None:
     from torchvision import transforms
 
     mode = transforms.InterpolationMode(interpolation)
-    wanted = transforms.Compose([transforms.Resize(edge, mode), transforms.CenterCrop(32), transforms.PILToTensor()])
-    seen = Preprocessing(resize="center-crop", shortest_edge=edge, interpolation=f"{interpolation}-antialias")  # type: ignore[arg-type]
+    size = edge if resize == "center-crop" else (edge, edge)
+    wanted = transforms.Compose([transforms.Resize(size, mode), transforms.CenterCrop(32), transforms.PILToTensor()])
+    seen = Preprocessing(resize=resize, shortest_edge=edge, interpolation=f"{interpolation}-antialias")  # type: ignore[arg-type]
     ours = fitted_image(picture(height, width), 32, seen).pixels
     assert (torch.from_numpy(ours) == wanted(Image.fromarray(picture(height, width)))).all()
 
@@ -65,6 +67,11 @@ def test_a_stretch_is_one_call_of_opencv_and_its_boxes_lead_back(height: int, wi
 def test_boxes_of_a_centre_crop_lead_back() -> None:
     prepared = fitted_image(picture(64, 128), 32, Preprocessing(resize="center-crop"))
     assert to_image(np.array([[0.0, 0.0, 32.0, 32.0]]), prepared)[0].tolist() == [32.0, 0.0, 96.0, 64.0]
+
+
+def test_boxes_of_a_stretch_that_is_cut_lead_back() -> None:
+    prepared = fitted_image(picture(64, 128), 32, Preprocessing(resize="stretch", shortest_edge=64))
+    assert to_image(np.array([[0.0, 0.0, 32.0, 32.0]]), prepared)[0].tolist() == [32.0, 16.0, 96.0, 48.0]
 
 
 def test_a_centre_crop_of_a_long_thin_picture_is_an_error_of_the_picture() -> None:

@@ -6,8 +6,10 @@ import argparse
 import collections
 import datetime
 import functools
+import json
 import pathlib
 import random
+import re
 import sys
 import types
 import zipfile
@@ -23,6 +25,7 @@ from safetensors.torch import save_file
 from tiny_line import Call
 from torch import nn
 from torchvision import transforms
+from torchvision.transforms import _presets as presets
 
 from coe.cli import experts_command
 from coe.core import Expert
@@ -35,6 +38,7 @@ from coe.store.kinds import Foreign
 from coe.store.store import Store
 from experts.checkpoint import read_checkpoint
 from experts.resnet import resnet18
+from experts.stated_steps import stated_sight
 
 EXPERT = Expert("x", "narrow", ("ok", "bad"), 32, "t/x")
 State = dict[str, torch.Tensor]
@@ -335,6 +339,8 @@ SEEN: dict[str, Callable[[State], Any]] = {
     "keys of a module": lambda s: {"state_dict": s, "hyper_parameters": {"norm_mean": HALF[0], "norm_std": HALF[1]}},
     "configuration": lambda s: {"state_dict": s, "meta": {"cfg": openmmlab("127.5, 127.5, 127.5", "63.75, " * 3)}},
     "transforms": lambda s: {"state_dict": s, "transform": {"val": EVALUATED}},
+    "one number for all channels": lambda s: {"state_dict": s, "hyper_parameters": {"mean": 0.5, "std": 0.25, "lr": 1}},
+    "one number in a list": lambda s: {"state_dict": s, "transform": transforms.Normalize([0.5], [0.25])},
     "a normalisation inside": lambda s: (
         under("model.", s)
         | {"normalize.mean": torch.full((1, 3, 1, 1), 127.5), "normalize.std": torch.full((1, 3, 1, 1), 63.75)}
@@ -353,8 +359,78 @@ def test_a_normalisation_in_any_form_is_what_the_network_sees(tmp_path: Path, st
 
 def test_mean_and_deviation_of_a_measure_say_nothing_of_pixels(tmp_path: Path, state: State) -> None:
     measured = {"mean": [0.9, 0.8, 0.7], "std": [0.05, 0.02, 0.03]}
-    torch.save({"state_dict": state, "cv": {"per_class_acc": measured, "folds": [measured]}}, tmp_path / "x.pt")
+    one = {"mean": 0.93, "std": 0.02}
+    torch.save(
+        {"state_dict": state, "cv": {"per_class_acc": measured, "folds": [measured]}, "val": one}, tmp_path / "x.pt"
+    )
     assert resnet18.read(tmp_path / "x.pt").stated == frozenset()
+
+
+JUDGED = transforms.Compose([transforms.Resize(48), transforms.CenterCrop(40), transforms.ToTensor()])
+LEARNED = transforms.Compose([transforms.RandomResizedCrop(40), transforms.ToTensor()])
+SQUARE = [transforms.Resize((40, 40), transforms.InterpolationMode.BICUBIC)]
+SQUARE_CUT = [transforms.Resize((48, 48)), transforms.CenterCrop(40)]
+MMLAB = "a = [dict(type='RandomResizedCrop', scale=9)]\ntest_pipeline = [{}, dict(type='CenterCrop', crop_size=40)]"
+EDGE = "dict(type='ResizeEdge', scale=48, edge='short', backend='pillow')"
+AREA = {"__class_fullname__": "albumentations.Resize", "height": 40, "width": 40, "interpolation": 3}
+HYDRA = [{"_target_": "torchvision.transforms.Resize", "size": 48}, {"_target_": "CenterCrop", "size": 40}]
+HUGGING = {"do_resize": True, "size": {"shortest_edge": 40}, "crop_pct": 0.8333, "resample": 2}
+CROP, NOTHING_SAID = ("center-crop", 48, 40, "bilinear-antialias"), ("letterbox", None, None, "area")
+SIGHTS: dict[str, tuple[Any, tuple[object, ...]]] = {
+    "torchvision": ({"transform": JUDGED}, CROP),
+    "of training and of judging": ({"train": LEARNED, "val": JUDGED}, CROP),
+    "of training": ({"transform": LEARNED}, NOTHING_SAID),
+    "that differ": ({"val": JUDGED, "test": SQUARE}, NOTHING_SAID),
+    "both sides": ({"t": SQUARE}, ("stretch", None, 40, "bicubic-antialias")),
+    "both sides, and a crop": ({"t": SQUARE_CUT}, ("stretch", *CROP[1:])),
+    "of published weights": ({"t": presets.ImageClassification(crop_size=40, resize_size=48)}, CROP),
+    "OpenMMLab": ({"cfg": MMLAB.format(EDGE)}, CROP),
+    "OpenMMLab of before": ({"cfg": MMLAB.format("dict(type='Resize', size=(48, -1))")}, (*CROP[:3], "bilinear")),
+    "albumentations": ({"val": [AREA]}, ("stretch", None, 40, "area")),
+    "Hydra": ({"t": HYDRA}, CROP),
+    "Hugging Face": (HUGGING, CROP),
+}
+
+
+@pytest.mark.parametrize("name", SIGHTS)
+def test_the_steps_by_which_pictures_come_to_size_count(tmp_path: Path, state: State, name: str) -> None:
+    content, expected = SIGHTS[name]
+    torch.save({"state_dict": state, "hyper_parameters": content}, tmp_path / "x.pt")
+    read = resnet18.read(tmp_path / "x.pt")
+    seen = read.preprocessing
+    assert seen is not None
+    assert (seen.resize, seen.shortest_edge, read.input_size, seen.interpolation) == expected
+
+
+def test_what_hugging_face_scales_and_shifts_counts() -> None:
+    seen, size = stated_sight(
+        {"do_resize": True, "size": {"height": 40, "width": 40}, "rescale_factor": 1 / 127.5, "rescale_offset": True}
+        | {"image_mean": [0.0] * 3, "image_std": [1.0] * 3, "do_flip_channel_order": True}
+    )
+    assert (size, seen["channels"]) == (40, "bgr")
+    assert (seen["mean"], seen["std"]) == (pytest.approx((0.5,) * 3), pytest.approx((0.5,) * 3))
+
+
+def test_hugging_faces_names_of_a_resnet_are_known(tmp_path: Path) -> None:
+    expert = Expert("x", "resnet18", ("ok", "bad"), 32, "t/x")
+    wanted = resnet18.skeleton(expert).state_dict()
+    theirs = {}
+    for name, value in wanted.items():
+        layer, leaf = name.rsplit(".", 1)
+        stage, *inner = re.findall(r"\d+", layer) if layer.startswith("layer") else ["0"]
+        place = f"resnet.encoder.stages.{int(stage) - 1}.layers.{inner[0] if inner else ''}"
+        part = "convolution" if re.search(r"conv\d$|downsample\.0", layer) else "normalization"
+        other = "classifier.1" if layer == "fc" else f"resnet.embedder.embedder.{part}"
+        if "downsample" in layer:
+            other = f"{place}.shortcut.{part}"
+        elif inner:
+            other = f"{place}.layer.{int(inner[1]) - 1}.{part}"
+        theirs[f"{other}.{leaf}"] = value
+    save_file(theirs, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps({"id2label": {"0": "ok", "1": "bad"}, "hidden_act": "relu"}))
+    read = resnet18.read(tmp_path / "model.safetensors")
+    assert read.labels == ("ok", "bad")
+    assert all(torch.equal(read.state[name], value) for name, value in wanted.items())
 
 
 MEANS = ("mean", "std")
@@ -491,6 +567,30 @@ def test_a_network_with_the_same_tensors_that_computes_something_else_is_refused
             brought(tmp_path / "x.pth", saved(name))
     for name in ("resnet50.a1_in1k", "my_resnet"):
         assert brought(tmp_path / "x.pth", saved(name)).state is not None
+
+
+@pytest.mark.parametrize(
+    ("said", "is_other"),
+    [
+        ({"args": argparse.Namespace(gp="max")}, True),
+        ({"args": argparse.Namespace(model_kwargs={"act_layer": "silu"})}, True),
+        ({"hyper_parameters": {"model_name": "resnetblur50"}}, True),
+        ({"meta": {"cfg": "model = dict(backbone=dict(depth=50, style='caffe'))"}}, True),
+        ({"meta": {"cfg": "model = dict(head=dict(type='MultiLabelLinearClsHead'))"}}, True),
+        ({"args": argparse.Namespace(gp=None, model_kwargs={"drop_path_rate": 0.1, "act_layer": "relu"})}, False),
+        ({"hyper_parameters": {"global_pool": "avg", "teacher": "resnetaa101", "output_stride": 32}}, False),
+        ({"meta": {"cfg": "model = dict(backbone=dict(depth=50, style='pytorch'))"}}, False),
+    ],
+)
+def test_settings_of_a_network_that_computes_something_else(
+    tmp_path: Path, state: State, said: dict[str, Any], is_other: bool
+) -> None:
+    torch.save({"state_dict": state, **said}, tmp_path / "x.pt")
+    if not is_other:
+        resnet18.read(tmp_path / "x.pt")
+        return
+    with pytest.raises(StoreError, match="something else"):
+        resnet18.read(tmp_path / "x.pt")
 
 
 def test_a_whole_network_of_another_library_says_the_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

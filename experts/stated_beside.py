@@ -1,0 +1,94 @@
+"""What lies beside a file of weights and says of it what the file does not: its labels, and what its network sees."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from coe import regular
+from coe.errors import StoreError
+from coe.store.kinds import Foreign
+from experts.checkpoint import arguments_of
+from experts.stated_facts import stated_labels
+
+_WEIGHTS = re.compile(r"(pytorch_)?(.+?)(_(quantized|optimized|simplified|fp16|u?int8|q4\w*))?\.", re.IGNORECASE)
+_ENDINGS = (".safetensors", ".pth.tar", ".pth", ".pt", ".ckpt", ".onnx", ".bin")
+_SETTINGS = re.compile(r"(config|preprocessor_config|signature)\.json")
+"""What Hugging Face's programs and timm, and Lobe, write beside a model that they save."""
+_LABELS = re.compile(r"(labels?|classes|class_?names|class_indices|class_to_idx|id2label)\.(txt|json)|.+\.names")
+_NUMBERED = re.compile(r"^(\d{1,6})[\s:,;]+(?=\S)")
+"""Teachable Machine writes "0 ok", "1 bad"."""
+_MOST_BYTES = 1 << 20
+
+
+def files_beside(path: Path) -> list[Path]:
+    """Return the files that say something of a file of weights; none where they may belong to another one.
+
+    They count beside the only file of weights in its folder, or where all of these are forms of one, as
+    `model.safetensors` and `model_fp16.onnx`.
+    """
+    # Hugging Face keeps ONNX in a folder of that name, beside what it says of the model.
+    folders = [path.parent, *([path.parent.parent] if path.parent.name == "onnx" else [])]
+    try:
+        files = [folder / name for folder in folders for name in sorted(regular.names(folder))]
+    except OSError:
+        return []
+    forms = [_WEIGHTS.match(file.name) for file in files if file.name.lower().endswith(_ENDINGS)]
+    if len({form.group(2) for form in forms if form}) > 1:
+        return []
+    return [file for file in files if _SETTINGS.fullmatch(file.name) or _LABELS.fullmatch(file.name)]
+
+
+def with_beside(path: Path, foreign: Foreign) -> Foreign:
+    """Add labels and arguments that lie beside a file, where it does not say them itself.
+
+    Raises StoreError for labels that are named in two ways.
+    """
+    said: dict[str, Any] = {}
+    remarks = []
+    for file in (files := files_beside(path)):
+        content = _content(file)
+        if content is None:
+            remarks.append(f"{file.name} beside it cannot be read, and says nothing")
+        elif _SETTINGS.fullmatch(file.name) and isinstance(content, dict):
+            said |= content
+        else:
+            said[file.name] = {"labels": content}
+    labels, arguments = stated_labels(said, str(path.parent)), arguments_of(said)
+    beside = ", ".join(file.name for file in files) if arguments or (labels and not foreign.labels) else ""
+    remarks += [f"took what {beside} beside it says"] if beside else []
+    return replace(
+        foreign,
+        labels=foreign.labels or labels,
+        arguments={**arguments, **foreign.arguments},
+        beside=beside,
+        remarks=(*foreign.remarks, *remarks),
+    )
+
+
+def copied(path: Path, folder: Path) -> None:
+    """Copy what lies beside a file into another folder, for a copy of that file; raises StoreError."""
+    try:
+        for file in files_beside(path):
+            shutil.copyfile(file, folder / file.name)
+    except OSError as error:
+        raise StoreError(f"{path}: what lies beside it cannot be read: {error.strerror or error}") from error
+
+
+def _content(path: Path) -> Any:
+    """Return what a file holds, the lines of a text; None if it cannot be read."""
+    try:
+        text = regular.read(path, _MOST_BYTES).decode("utf-8-sig")
+        if path.suffix == ".json":
+            return json.loads(text)
+    except (OSError, ValueError, RecursionError):
+        return None
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    found = [_NUMBERED.match(line) for line in lines]
+    numbers = [int(one.group(1)) for one in found if one]
+    is_numbered = len(numbers) == len(lines) > 0 and numbers == [*range(numbers[0], numbers[0] + len(lines))]
+    return [_NUMBERED.sub("", line) for line in lines] if is_numbered else lines

@@ -1,0 +1,150 @@
+"""How a file says that its pictures come to size: the steps of torchvision, albumentations and OpenMMLab, and more."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from experts.stated_facts import TYPE, colour, levels_by_path
+
+_CLASSES = (TYPE, "_target_", "__class_fullname__")
+"""The keys of a step for its class."""
+_JUDGING = re.compile(r"test|val|eval|infer|predict", re.IGNORECASE)
+_RANDOM_PLACE = re.compile(r"Random\w*Crop\w*")
+"""Steps of a training alone, after which nothing is said of judging."""
+_INTERPOLATIONS = {"bilinear": "bilinear", "bicubic": "bicubic", "area": "area"}
+_OF_PILLOW = {2: "bilinear-antialias", 3: "bicubic-antialias"}
+_OF_OPENCV = {1: "bilinear", 2: "bicubic", 3: "area"}
+_SQUARE_FROM = 384
+"""From so many pixels on, Hugging Face's ConvNeXt cuts nothing off."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sight:
+    """How pictures come to size: the input size in pixels, and fields of `Preprocessing`."""
+
+    size: int
+    fields: Mapping[str, Any]
+
+
+def stated_sight(content: Any) -> tuple[Mapping[str, Any], int | None]:
+    """Return the fields of the preprocessing that nested dicts say by their steps, and the input size in pixels.
+
+    The steps with which a training judges count before others; nothing is said by steps that differ.
+    """
+    found: dict[bool, list[_Sight]] = {}
+    for path, level in levels_by_path(content):
+        steps = [step for value in level.values() if (step := _settings(value)) is not None]
+        for sight in (_of_steps(steps), _of_processor(level)):
+            if sight is not None:
+                found.setdefault(_JUDGING.search(path) is not None, []).append(sight)
+    equals = found.get(True) or found.get(False) or []
+    return (equals[0].fields, equals[0].size) if equals and equals.count(equals[0]) == len(equals) else ({}, None)
+
+
+def _settings(value: Any) -> Mapping[str, Any] | None:
+    """Return the settings of a step, its class under `TYPE`; None for anything else."""
+    level = next((level for _, level in levels_by_path(value)), None) if not isinstance(value, list | tuple) else None
+    named = next((level[key] for key in _CLASSES if isinstance(level.get(key), str)), None) if level else None
+    return {**level, TYPE: named} if level and named else None
+
+
+def _of_steps(steps: Sequence[Mapping[str, Any]]) -> _Sight | None:
+    """Return what steps make of a picture; None if they do not bring it to a square of one size."""
+    edge = cut = how = None
+    fields: dict[str, Any] = {}
+    for step in steps:
+        name = re.split(r"[./]", step[TYPE])[-1]
+        if _RANDOM_PLACE.fullmatch(name):
+            return None
+        if name == "ImageClassification":
+            how, edge, cut = "center-crop", _side(step.get("resize_size")), _side(step.get("crop_size"))
+            fields = _interpolation(step)
+        elif name in ("Resize", "ResizeEdge", "SmallestMaxSize", "LongestMaxSize"):
+            (how, edge), fields = _scaled_to(step, name), _interpolation(step)
+        elif name == "CenterCrop":
+            cut = _side(step.get("size", step.get("crop_size", (step.get("height"), step.get("width")))))
+    return _sight(how, edge, cut, fields)
+
+
+def _sight(how: str | None, edge: int | None, cut: int | None, fields: Mapping[str, Any]) -> _Sight | None:
+    """Return pictures scaled to an edge in pixels and cut to another; None if they are no squares of one size."""
+    size = cut or (edge if how != "center-crop" else None)
+    if how is None or not edge or not size or edge < size or (how == "letterbox" and edge != size):
+        return None
+    return _Sight(
+        size, {"resize": how, "shortest_edge": edge if edge != size or how == "center-crop" else None, **fields}
+    )
+
+
+def _scaled_to(step: Mapping[str, Any], name: str) -> tuple[str | None, int | None]:
+    """Return how a step scales, a word of `Preprocessing.resize`, and to how many pixels.
+
+    One number is the shorter side's for torchvision, and both sides' for OpenMMLab.
+    """
+    if name in ("SmallestMaxSize", "LongestMaxSize"):
+        return "center-crop" if name == "SmallestMaxSize" else "letterbox", _side(step.get("max_size"))
+    size = step.get("size", step.get("scale", (step.get("height"), step.get("width"))))
+    if name == "ResizeEdge":
+        return ("center-crop", _side(size)) if step.get("edge", "short") == "short" else (None, None)
+    if isinstance(size, list | tuple) and len(size) == 2 and size[1] == -1:
+        return "center-crop", _side(size[0])
+    if "torchvision" in step[TYPE] and (isinstance(size, int) or (isinstance(size, list | tuple) and len(size) == 1)):
+        return "center-crop", _side(size)
+    return (None, None) if step.get("keep_ratio") else ("stretch", _side(size))
+
+
+def _of_processor(level: Mapping[Any, Any]) -> _Sight | None:
+    """Return what a preprocessor_config.json of Hugging Face says."""
+    if not level.get("do_resize"):
+        return None
+    size, share = level.get("size"), level.get("crop_pct")
+    short = _side(size.get("shortest_edge") if isinstance(size, dict) else None)
+    edge = short or _side([*size.values()] if isinstance(size, dict) else size)
+    fields = {"interpolation": name} if (name := _OF_PILLOW.get(level.get("resample", 0))) else {}
+    fields |= _values(level)
+    if isinstance(share, float) and share > 0 and edge:
+        how, before = ("stretch", edge) if edge >= _SQUARE_FROM else ("center-crop", int(edge / share))
+        return _sight(how, before, edge, fields)
+    crop = level.get("crop_size")
+    cut = _side([*crop.values()] if isinstance(crop, dict) else crop) if level.get("do_center_crop") else None
+    return _sight("center-crop" if short else "stretch", edge, cut, fields)
+
+
+def _values(level: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return the mean and the deviation of what Hugging Face's program scales, shifts and normalises."""
+    scale = level.get("rescale_factor", 1 / 255) if level.get("do_rescale", True) else 1.0
+    is_normalised = level.get("do_normalize", True)
+    mean = colour(level.get("image_mean") if is_normalised else 0.0, is_spread=True)
+    std = colour(level.get("image_std") if is_normalised else 1.0, is_spread=True)
+    if mean is None or std is None or not isinstance(scale, int | float) or min(scale, *std) <= 0:
+        return {}
+    factor = 255.0 * scale
+    shift, times = 1.0 if level.get("rescale_offset") else 0.0, 2 if level.get("include_top") else 1
+    return {
+        "mean": tuple((one + shift) / factor for one in mean),
+        "std": tuple(one**times / factor for one in std),
+        "channels": "bgr" if level.get("do_flip_channel_order") else "rgb",
+    }
+
+
+def _interpolation(step: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the interpolation of a step, in the words of `Preprocessing`; nothing for one that it does not have."""
+    said, is_torchvision = step.get("interpolation"), "torchvision" in step[TYPE]
+    if isinstance(said, int):
+        name = (_OF_PILLOW if is_torchvision else _OF_OPENCV).get(said)
+    else:
+        word = getattr(said, "word", said)
+        name = _INTERPOLATIONS.get(word or "bilinear") if isinstance(word, str | None) else None
+        if name and name != "area" and (is_torchvision or step.get("backend") == "pillow"):
+            name += "-antialias"
+    return {"interpolation": name} if name else {}
+
+
+def _side(size: Any) -> int | None:
+    """Return the side of a square, from a number or from equal ones; None for anything else."""
+    sides = {*size} if isinstance(size, list | tuple) else {size}
+    side = next(iter(sides)) if len(sides) == 1 else None
+    return side if type(side) is int and side > 0 else None
