@@ -207,7 +207,7 @@ def _is_plain(value: Any) -> bool:
 
 def _another_yolo(named: frozenset[str]) -> str | None:
     """Say what to do with the checkpoint of a YOLO that is not ultralytics' YOLOv5, from what its pickle names."""
-    if any(re.match(r"models\.(yolo|common|experimental)\.", name) for name in named):
+    if any(re.match(r"(yolov\d+\.)?models\.(yolo|common|experimental)\.", name) for name in named):
         command = "python export.py --weights FILE --include onnx"
         return "it is a checkpoint of the legacy YOLOv5 (or YOLOv7) repository" + _TO_ONNX.format(command=command)
     foreign = {name.rpartition(".")[2] for name in named if re.match(r"ultralytics\.nn\.", name)} - _YOLOV5

@@ -26,6 +26,7 @@ from coe.files import DiskFull, write_atomically
 from coe.pictures.finding import natural
 from coe.prepare import backbones, facts, importing
 from coe.prepare.facts import Wishes
+from coe.prepare.other_files import other_folder
 from coe.store import bodies, kinds
 from coe.store.expert_id import ExpertId
 from coe.store.kinds import Comparing, ExpertInput, FileKind, Kind, ModuleKind
@@ -152,6 +153,7 @@ def import_folder(shelf: Store, board: str, folder: Path, asked: Asked, draft: P
 
     A file that cannot be imported is named, and the others go on. Raises ConfigError for a folder without weights.
     """
+    files, others = _files(folder)
     if ExpertId.of(board).board:
         raise ConfigError(
             f"'{board}': for a folder, give the name of the board alone; each file becomes an expert of it"
@@ -159,7 +161,6 @@ def import_folder(shelf: Store, board: str, folder: Path, asked: Asked, draft: P
     shelf.folder(board)
     if draft is not None and draft.exists():
         raise ConfigError(f"{draft} is there already; give --draft another place")
-    files, others = _files(folder)
     if not files:
         raise ConfigError(f"{folder}: holds no file of weights ({', '.join(_ENDINGS)})")
     if others:
@@ -193,6 +194,8 @@ def _files(folder: Path) -> tuple[list[Path], list[str]]:
         names = sorted(regular.names(folder), key=natural)
     except OSError as error:
         raise ConfigError(f"{folder}: cannot be read: {error.strerror or error}") from error
+    if said := other_folder(names):
+        raise ConfigError(f"{folder}: {said}")
     taken = [name for name in names if name.lower().endswith(_ENDINGS) and not name.startswith(".")]
     models = tuple(name for name in taken if name.lower().endswith(_ONNX))
     others = [name for name in names if name not in taken and not (models and name.startswith(models))]

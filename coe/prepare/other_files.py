@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import zipfile
+from collections.abc import Collection
 from pathlib import Path
 
 LOOKED_AT = 512
 """So many first bytes are enough."""
 _TO_ONNX = "python -m tf2onnx.convert ... --output model.onnx --inputs-as-nchw NAME"
+_MADE_OF = "import the ONNX model, or the weights, of which it was made"
 _UNPACK = "an archive; unpack it, and import the file of weights in it"
 _MARKS = (
     (0, b"version https://git-lfs", "a pointer of Git LFS; run `git lfs pull`, and import the file itself"),
@@ -22,7 +25,7 @@ _MARKS = (
     (0, b"Rar!", _UNPACK),
 )
 _WEIGHTS = (".pt", ".pth", ".onnx", ".safetensors", ".ckpt")
-_OF_TORCH = ("data.pkl", "constants.pkl", "archive_format", "models/model.json")
+_OF_TORCH = re.compile(r".*(data\.pkl|constants\.pkl|archive_format|models/model\.json|/data/\d+)", re.IGNORECASE)
 
 
 def other_file(path: Path, start: bytes) -> str | None:
@@ -30,7 +33,7 @@ def other_file(path: Path, start: bytes) -> str | None:
     if start.lstrip()[:5].lower() in (b"<!doc", b"<html"):
         return "a web page, not weights; download the file itself"
     if start.startswith(b"<?xml") and b"<net " in start:
-        return "a model of OpenVINO; import the ONNX model, or the weights, of which it was made"
+        return f"a model of OpenVINO; {_MADE_OF}"
     if said := next((said for at, mark, said in _MARKS if start[at : at + len(mark)] == mark), None):
         return said
     return _archive(path) if start.startswith(b"PK\3\4") else None
@@ -42,10 +45,20 @@ def _archive(path: Path) -> str | None:
             names = archive.namelist()[:1000]
     except (OSError, zipfile.BadZipFile, NotImplementedError, ValueError):
         return None  # whoever reads it says what is wrong
-    if any(name.endswith(_OF_TORCH) for name in names):
+    if any(map(_OF_TORCH.fullmatch, names)):
         return None
     if "config.json" in names and any(name.endswith(".h5") for name in names):
         return "a Keras model; make ONNX of it, `model.export('model.onnx', format='onnx')`, and import that"
     if names and all(name.endswith(".npy") for name in names):
         return "NumPy arrays; save the network's `state_dict()` with torch.save, or as safetensors"
-    return _UNPACK if any(name.endswith(_WEIGHTS) for name in names) else None
+    if not names or any(name.endswith(_WEIGHTS) for name in names):
+        return _UNPACK if names else None
+    return f"an archive of {', '.join(names[:3])}; export the network as ONNX where it was made, and import that"
+
+
+def other_folder(names: Collection[str]) -> str | None:
+    """Say what a folder of files of these names is, if it is a model of TensorFlow or of Core ML; None otherwise."""
+    if "saved_model.pb" in names:
+        return f"a SavedModel of TensorFlow; make ONNX of it, `{_TO_ONNX}`, and import that"
+    is_apple = {"Manifest.json", "Data"} <= {*names}
+    return f"a model of Core ML; {_MADE_OF}" if is_apple else None

@@ -282,3 +282,14 @@ def test_other_labels_beside_the_weights_give_way(run: Callable[..., Said], tmp_
     (folder / "labels.txt").unlink()
     (folder / "config.json").write_text('{"id2label": {"0": "LABEL_0", "1": "LABEL_1"}}')
     assert run("import", "b/lamp", folder / "lamp.onnx", *LAMP).status == 0
+
+
+@pytest.mark.parametrize("names", [("saved_model.pb",), ("Manifest.json", "Data")])
+def test_a_folder_that_is_a_model_of_another_program_says_the_way_out(
+    run: Callable[..., Said], tmp_path: Path, names: tuple[str, ...]
+) -> None:
+    (folder := tmp_path / "model").mkdir()
+    for name in names:
+        (folder / name).write_text("x")
+    said = run("import", "b/lamp", folder, *LAMP)
+    assert (said.status, "ONNX" in said.words) == (2, True)

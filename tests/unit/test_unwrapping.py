@@ -486,7 +486,7 @@ def test_a_file_that_is_something_else_says_the_way_out(tmp_path: Path) -> None:
     (tmp_path / "lite.pt").write_bytes(b"\x1c\0\0\0TFL3" + bytes(100))
     (tmp_path / "frozen.pb").write_bytes(b"\n\x12\n\5input" + bytes(100))
     np.savez(tmp_path / "arrays.npz", a=np.ones(3))
-    for name, inside in (("packed.zip", "w/best.pt"), ("whole.keras", "config.json")):
+    for name, inside in (("packed.zip", "w/best.pt"), ("whole.keras", "config.json"), ("tm.zip", "labels.txt")):
         with zipfile.ZipFile(tmp_path / name, "w") as archive:
             archive.writestr(inside, "x")
             archive.writestr("model.weights.h5", "x")
@@ -503,6 +503,7 @@ def test_a_file_that_is_something_else_says_the_way_out(tmp_path: Path) -> None:
         ("arrays.npz", "torch.save"),
         ("packed.zip", "unpack"),
         ("whole.keras", "Keras"),
+        ("tm.zip", "ONNX"),
     ):
         with pytest.raises(CoeError) as refused:
             brought(tmp_path / name)
@@ -521,6 +522,7 @@ def test_a_quantised_network_says_so(tmp_path: Path) -> None:
     ("names", "command"),
     [
         (("models.yolo.DetectionModel", "models.common.C3"), "export.py"),
+        (("yolov5.models.yolo.Model",), "export.py"),
         (("ultralytics.nn.tasks.DetectionModel", "ultralytics.nn.modules.block.C2f"), "yolo export model="),
         (("ultralytics.nn.tasks.SegmentationModel",), "yolo export model="),
     ],
