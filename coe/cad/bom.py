@@ -15,9 +15,10 @@ from pathlib import Path
 from coe import text_table
 from coe.cad import safe_xml
 from coe.cad.cad_tables import lines_of
-from coe.cad.not_fitted import FITTED, LEFT_OUT, is_left_out, says_so
+from coe.cad.not_fitted import FITTED, LEFT_OUT, is_left_out, says_so, unclear
 from coe.cad.other_cad_files import expect_list
-from coe.cad.placement_header import PlacementHeader, find_header
+from coe.cad.placement_header import PlacementHeader, find_header, lines_below
+from coe.cad.refdes import fault_of
 from coe.cad.vocabulary import COLUMNS as VOCABULARY
 from coe.errors import ConfigError
 from coe.placement.bom_join import BomPart
@@ -72,7 +73,7 @@ def parse(path: Path, raw: bytes) -> dict[str, BomPart]:
     if header is None:
         names = ", ".join(COLUMNS["refdes"][:4])
         raise ConfigError(f"{path}: no line is the header of a BOM, with designators ({names}) and values or packages")
-    return _parts(path, _rows(path, [line for line in lines if line.number > header.number], header))
+    return _parts(path, _rows(path, lines_below(lines, header), header))
 
 
 def _header(lines: Sequence[text_table.TextLine]) -> PlacementHeader | None:
@@ -141,10 +142,9 @@ def _parts(path: Path, rows: Iterable[tuple[int, dict[str, str], list[str]]]) ->
     parts: dict[str, BomPart] = {}
     for number, cells, row in _joined(rows):
         value = cells.get("value", "")
-        left_out = is_left_out(cells) or says_so(value) or says_so(cells.get("config", ""))
-        # Anywhere else a cell says so if it says nothing else.
-        left_out = left_out or any(says_so(cell, alone=True) for cell in row)
-        part = BomPart(value, cells.get("package", ""), not left_out, number)
+        if fault := unclear(cells):
+            raise ConfigError(f"{path}:{number}: {fault}")
+        part = BomPart(value, cells.get("package", ""), not is_left_out(cells, row), number)
         listed = cells.get("refdes", "")
         if says_so(listed) and any(map(str.isdigit, listed)):
             raise ConfigError(
@@ -152,6 +152,8 @@ def _parts(path: Path, rows: Iterable[tuple[int, dict[str, str], list[str]]]) ->
                 "in a column DNP"
             )
         for refdes, whole in designators(listed).items():
+            if fault := fault_of(refdes):
+                raise ConfigError(f"{path}:{number}: '{refdes}' {fault}")
             before = parts.get(refdes, part)
             if replace(before, line=number, whole="") != part:
                 raise ConfigError(

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 from coe import text_table
 from coe.errors import ConfigError, first_line
@@ -14,7 +15,9 @@ from coe.visible import visible
 
 _ENCODINGS = ("cp1252", "gb18030", "cp1250", "cp1251", "shift_jis", "euc_kr")
 """What programs for Windows write if they write no UTF-8, western first, as a value with a micro sign."""
+_MOST_TOLD = 5
 _ZIP = b"PK\x03\x04"
+_STRUCK = "\0"
 
 
 def lines_of(path: Path, raw: bytes, noun: str, is_table: Callable[[Sequence[TextLine]], bool]) -> list[TextLine]:
@@ -39,6 +42,11 @@ def lines_of(path: Path, raw: bytes, noun: str, is_table: Callable[[Sequence[Tex
     return readings[0]
 
 
+def _struck(cell: Any) -> str:
+    """Return the mark of a cell whose text is struck out; "" for another."""
+    return _STRUCK if cell.font is not None and cell.font.strike else ""
+
+
 def _sheet(path: Path, raw: bytes) -> list[TextLine]:
     """Return the rows of the one sheet of an .xlsx file that has any, as lines with tabs between quoted cells."""
     import openpyxl
@@ -49,7 +57,8 @@ def _sheet(path: Path, raw: bytes) -> list[TextLine]:
             book = openpyxl.load_workbook(BytesIO(raw), read_only=True, data_only=True)
         sheets = {
             sheet.title: [
-                ["" if cell is None else str(cell) for cell in row] for row in sheet.iter_rows(values_only=True)
+                ["" if cell.value is None else _struck(cell) + str(cell.value) for cell in row]
+                for row in sheet.iter_rows()
             ]
             for sheet in book.worksheets
         }
@@ -57,6 +66,12 @@ def _sheet(path: Path, raw: bytes) -> list[TextLine]:
         raise ConfigError(
             f"{path}: the spreadsheet cannot be read ({first_line(error):.200}); save it as CSV"
         ) from error
+    for title, table in sheets.items():
+        if struck := [number for number, row in enumerate(table, 1) if any(cell.startswith(_STRUCK) for cell in row)]:
+            raise ConfigError(
+                f"{path}: row {struck[0]} of the sheet '{visible(title)}' is struck out; take it out, or say in a "
+                f"column DNP that the part is not fitted{f' (so are {len(struck) - 1} more)' if struck[1:] else ''}"
+            )
     filled = {title: table for title, table in sheets.items() if sum(any(row) for row in table) > 1}
     if len(filled) > 1:
         names = ", ".join(f"'{visible(title)}'" for title in filled)
@@ -64,3 +79,11 @@ def _sheet(path: Path, raw: bytes) -> list[TextLine]:
     table = next(iter(filled.values()), next(iter(sheets.values()), []))
     lines = ["\t".join('"' + " ".join(cell.split()).replace('"', '""') + '"' for cell in row) for row in table]
     return [TextLine(number, line) for number, line in enumerate(lines, 1) if line.strip('"\t')]
+
+
+def further_lines(lines: Sequence[int]) -> str:
+    """Return which lines but the first have the same fault, behind its sentence."""
+    if len(lines) == 1:
+        return ""
+    few = ", ".join(map(str, lines[1:_MOST_TOLD])) + (" ..." if len(lines) > _MOST_TOLD else "")
+    return f" (so are {len(lines) - 1} further lines: {few})"

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 FITTED = (
     *("fitted", "populate", "populated", "placed", "mounted", "mount", "assembly", "assemble", "assembled", "fit"),
-    *("install", "installed", "stuff", "stuffed"),
+    *("install", "installed", "stuff", "stuffed", "exec", "present"),
     *("variation", "bestückt", "bestückung", "bestücken", "monté", "montado", "montato", "zamontowany", "贴装", "実装"),
 )
 """The columns that say whether a part is there."""
 LEFT_OUT = (
     *("dnp", "dni", "dnf", "do not populate", "do not place", "do not fit", "no stuff", "not fitted", "not mounted"),
-    *("exclude from position files", "nicht bestückt", "未実装", "不贴"),
+    *("exclude from position files", "nicht bestückt", "未実装", "不贴", "skip", "dns", "do not stuff", "do not mount"),
+    *("no mount", "nomount", "no pop", "nopop", "not placed", "not populated", "auslassen"),
 )
 """The columns that say whether it is not."""
-_NO = ("0", "n", "no", "false", "nm", "nein", "non", "nie", "ne", "нет", "否", "いいえ")
-_YES = ("1", "x", "y", "yes", "true", "excluded from bom", "ja", "oui", "si", "sí", "sim", "tak", "да", "是", "はい")
+_NO = ("0", "n", "no", "false", "nein", "falsch", "non", "faux", "nie", "ne", "нет", "否", "いいえ")
+_YES = (
+    *("1", "x", "y", "yes", "true", "excluded from bom", "ja", "oui", "si", "sí", "sim", "tak", "да", "是", "はい"),
+    *("excluded from position files", "wahr", "vrai", "skip", "dns", "nm", "nomount", "no mount", "*", "✓", "✔", "√"),
+)
+_PLACED = ("-", "--", "n/a", "place", "placed", "populate", "populated", "fit", "fitted", "mounted", "no skip")
 _SAID = re.compile(
     r"\b(dnp|dni|dnf|dnm|nofit|not (?:fitted|mounted|populated|placed|installed|assembled)|"
     r"do not (?:populate|place|fit|mount|assemble|install|solder|load|stuff)|no[ -]?stuff|no[ -]?pop|"
@@ -27,10 +32,24 @@ _SAID = re.compile(
 )
 
 
-def is_left_out(cells: Mapping[str, str]) -> bool:
-    """Tell whether the cells of the fields `fitted` and `left_out` leave a part out."""
-    fitted, left_out = cells.get("fitted", ""), cells.get("left_out", "")
-    return left_out.casefold() in _YES or fitted.casefold() in _NO or any(map(says_so, (fitted, left_out)))
+def is_left_out(cells: Mapping[str, str], row: Iterable[str]) -> bool:
+    """Tell whether a row leaves its part out: by its cells by field, or by one of all its cells, which says only so."""
+    fitted = cells.get("fitted", "")
+    said = (fitted, *(cells.get(field, "") for field in ("left_out", "value", "config")))
+    return (
+        cells.get("left_out", "").casefold() in _YES
+        or fitted.casefold() in (*_NO, "nm", "skip")
+        or any(map(says_so, said))
+        or any(says_so(cell, alone=True) for cell in row)
+    )
+
+
+def unclear(cells: Mapping[str, str]) -> str:
+    """Return what is wrong with a word in a column as DNP that says neither yes nor no; "" if nothing is."""
+    word = cells.get("left_out", "")
+    if word.casefold() in ("", *_YES, *_NO, *_PLACED) or says_so(word):
+        return ""
+    return f"'{word}' in a column such as DNP or Skip says neither yes nor no; write one of these"
 
 
 def says_so(text: str, *, alone: bool = False) -> bool:

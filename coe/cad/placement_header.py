@@ -70,6 +70,12 @@ def find_header(
     return None
 
 
+def lines_below(lines: Sequence[TextLine], header: PlacementHeader) -> list[TextLine]:
+    """Return the lines below a header without those that repeat it, as on a new page or above a second table."""
+    names = next((line.text.split() for line in lines if line.number == header.number), [])
+    return [line for line in lines if line.number > header.number and line.text.split() != names]
+
+
 def _words(line: TextLine, separator: str | None, known: Collection[str]) -> list[tuple[str, int]]:
     """Return the names of a line with their places; between spaces, names of several words are those that are known."""
     text = line.text

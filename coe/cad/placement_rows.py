@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from coe.cad.placement_header import PlacementHeader
+from coe.cad.placement_header import PlacementHeader, lines_below
 from coe.cad.spaced_row import LIKE_A_NUMBER, MIRRORED_TURN, NUMBERS, spaced, unquoted
 from coe.text_table import TextLine
 
@@ -23,10 +23,14 @@ _NEXT_LINE = "\0"
 
 @dataclass(frozen=True, slots=True)
 class PlacementRow:
-    """The cells of one part by field; None: the line cannot be divided into the header's columns."""
+    """The cells of one part by field; None: the line cannot be divided into the header's columns.
+
+    `all_cells` are those of all columns, between separators.
+    """
 
     number: int
     cells: Mapping[str, str] | None
+    all_cells: tuple[str, ...] = ()
 
 
 def without_header(fields: Sequence[str], lines: Sequence[TextLine]) -> PlacementHeader:
@@ -58,14 +62,15 @@ def rows(lines: Sequence[TextLine], header: PlacementHeader) -> Iterator[Placeme
         yield from (PlacementRow(number, spaced(text, header)) for number, text in found)
         return
     # Empty cells beyond the header are no cells where all rows have them; else a separator in a value moved the others.
-    widths = [len(_csv(text, header.separator)) for _, text in found]
-    widest = min((width for width in widths if width >= header.width), default=header.width)
-    yield from (PlacementRow(number, _separated(text, header, widest)) for number, text in found)
+    divided = [tuple(_csv(text, header.separator)) for _, text in found]
+    widest = min((len(row) for row in divided if len(row) >= header.width), default=header.width)
+    for (number, text), row in zip(found, divided, strict=True):
+        yield PlacementRow(number, _separated(text, header, widest), row)
 
 
 def _below(lines: Sequence[TextLine], header: PlacementHeader) -> list[TextLine]:
     """Return the lines below the header; what Proteus says of its fields, up to a blank line, is no row."""
-    below = [line for line in lines if line.number > header.number]
+    below = lines_below(lines, header)
     of_header = next((line for line in lines if line.number == header.number), None)
     if of_header is None or not of_header.text.lstrip().casefold().startswith("fields"):
         return below

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,9 +13,11 @@ from coe.placement.placement_file import Units
 from coe.text_table import TextLine
 
 _SPELLED = "|".join(sorted(word for word in {*UNIT_WORDS, "cm"} if len(word) > 1 and word not in ("in", "''")))
+_NOUNS = "u?units?|einheit(?:en)?|unit[eé]s?|unidad(?:es)?|unit[aà]|jednostk[ai]|jednotk[ay]|единиц\\w*|单位|單位|単位"
 _STATED = re.compile(
-    r"^[#*\s\"]*(?:u?units?(?:\s+used)?\s*[:=]|x\s*,\s*y\s+in\s|"
-    rf"co-?ordinates(?:\s+are)?\s+in\s(?=.*\b(?:{_SPELLED})\b))(.*)",  # else it is "in this file"
+    rf"^[#*;/\s\"]*(?:(?:{_NOUNS})(?:\s+used)?\s*(?:[:=\uff1a]|[\",;\t|]+(?=\s*\"?(?:{_SPELLED}|in|cm)\W*$))|x\s*,\s*y\s+in\s|"
+    r"(?:all\s+|alle\s+|все\s+)?(?:co-?ordinates|dimensions|measure(?:ment)?s|positions|units|values|koordinaten|maße|angaben|координаты|размеры)"
+    rf"(?:\s+are)?(?:\s+given)?\s+(?:in|в)\s(?=.*\b(?:{_SPELLED})\b))(.*)",  # else it is "in this file"
     re.IGNORECASE,
 )
 _IN_NAME = re.compile(rf"[(\[]\s*([\d./]*\s*[a-zµμм]{{2,}}|[\"\u2033])\.?\s*[)\]]$|{UNIT_BEHIND}$", re.IGNORECASE)
@@ -67,7 +70,7 @@ def unit_remarks(lines: Sequence[TextLine]) -> dict[int, str]:
 
 def unit_in_name(name: str) -> str:
     """Return the word for a unit in the name of a column, as X (mm) or X_mm; "" if there is none."""
-    stated = _IN_NAME.search(name)
+    stated = _IN_NAME.search(unicodedata.normalize("NFKC", name))
     return (stated[1] or stated[2]) if stated else ""
 
 
@@ -76,6 +79,6 @@ def _unit_word(text: str) -> str:
     # "in" counts if it comes first and there is no other, because it is a word of sentences too.
     if (share := re.search(r"([\d./]*\d)\s*([a-zµμ]+)", text, re.IGNORECASE)) and share[1] not in ("1", "1.0"):
         return share[0]  # as 0.1 mil, which is no unit here
-    words: list[str] = re.findall("[a-zµμ]+", text, re.IGNORECASE)
+    words: list[str] = re.findall(r"[^\W\d_]+", text)
     units = [word for word in words if word.casefold() in UNIT_WORDS]
     return next((word for word in units if word.casefold() != "in"), (words or [text])[0])

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from coe.cad.cad_tables import lines_of
-from coe.cad.not_fitted import is_left_out
+from coe.cad.cad_tables import further_lines, lines_of
+from coe.cad.not_fitted import is_left_out, unclear
 from coe.cad.openpnp_board import places_of
 from coe.cad.other_cad_files import expect_list
 from coe.cad.placement_header import PlacementHeader, find_header
@@ -18,6 +18,7 @@ from coe.cad.placement_rows import PlacementRow, rows, without_header
 from coe.cad.placement_sides import PlacementSides
 from coe.cad.placement_units import PlacementUnits, unit_in_name, unit_remarks
 from coe.cad.program_forms import as_table
+from coe.cad.refdes import expect_designators
 from coe.cad.spaced_row import MIRRORED_TURN
 from coe.cad.vocabulary import COLUMNS, MIRRORS, UNIT_WORDS, Vocabulary, plain
 from coe.errors import ConfigError
@@ -27,12 +28,12 @@ from coe.text_table import TextLine
 
 _DEGREES = ("", "deg", "degree", "degrees", "\u00b0", "\u00ba")
 _XML = re.compile(rb"^\s*(?:\xef\xbb\xbf)?\s*<(\?xml|openpnp)")
-_MOST_TOLD = 5
 _WIDEST = 720.0
 """Most angles are no wider, unless machines count hundredths of a degree (Fuji, Panasonic), tenths or thousandths."""
 _NEARLY = 0.007
 """By so much of an eighth turn angles in radians may be rounded, as 1.57."""
 _QUARTERS = {*range(-3, 4)}
+_CLOCKWISE = re.compile(r"(?<!counter[ -])(?<!anti[ -])\bclockwise|\bim uhrzeigersinn", re.IGNORECASE)
 
 
 def parse(
@@ -78,11 +79,12 @@ class _PlacementReader:
             if word := unit_in_name(name):
                 self._units.state(word, f"the column '{name}'", header.number)
         if "rotation" in header.columns:
-            self._expect_degrees(header)
+            self._expect_degrees(header, [line.text for line in lines if line.number < header.number])
         parts = list(rows([line for line in lines if line.number not in remarks], header))
         if not parts:
             raise ConfigError(f"{self._path}: there is no part in the placement file; export it again")
         self._expect_cells(parts, header)
+        expect_designators(self._path, parts, header, is_said="refdes" in self._form.columns)
         parts, not_placed = self._fitted(parts)
         self._comma = self._has_decimal_commas(parts)
         turns = [(row.cells or {}).get("rotation", "") for row in parts]
@@ -101,12 +103,14 @@ class _PlacementReader:
         placements = tuple(self._placement(row, header, units) for row in parts)
         return PlacementFile(placements, units, stated_where, names, header.unused, not_placed)
 
-    def _expect_degrees(self, header: PlacementHeader) -> None:
-        """Raise ConfigError for a column of radians, or of angles that grow clockwise where nobody has said so."""
+    def _expect_degrees(self, header: PlacementHeader, above: Sequence[str]) -> None:
+        """Raise ConfigError for a column of other units, or of angles that grow clockwise where nobody has said so."""
         name = header.names[header.columns["rotation"]]
-        if re.search(r"[(\[]\s*rad", name, re.IGNORECASE):
-            raise self._error(header.number, f"the column '{name}' is in radians; export it in degrees")
-        if not self._form.clockwise and re.search(r"[(\[]\s*(cw|clockwise)\b", name, re.IGNORECASE):
+        if re.search(r"[(\[]\s*(rad|0?[.,]0*1|1/10+)", name, re.IGNORECASE):
+            raise self._error(header.number, f"the column '{name}' is not in degrees; export it in degrees")
+        if not self._form.clockwise and (
+            re.search(r"[(\[]\s*(cw|clockwise)\b", name, re.IGNORECASE) or any(map(_CLOCKWISE.search, above))
+        ):
             raise self._error(
                 header.number,
                 f"the angles of the column '{name}' grow clockwise; say `clockwise: true` under placement_file of the "
@@ -117,11 +121,13 @@ class _PlacementReader:
         """Raise ConfigError for angles that are hundredths or tenths of a degree, or quarter turns, unless said."""
         numbers = {row.number: self._number(row, "rotation") for row in parts if "rotation" in (row.cells or {})}
         turns = {number: cell.value for number, cell in numbers.items()}
-        wide = [number for number, turn in turns.items() if abs(turn) > _WIDEST]
-        if 2 * len(wide) > sum(turn != 0 for turn in turns.values()):  # some few parts were turned several times
-            turn = f"the rotation is {turns[wide[0]]:g}, as in parts of a degree"
-            raise self._error(wide[0], f"{turn}; export it in degrees{_more(wide)}")
         turned = [number for number, turn in turns.items() if turn]
+        wide = [number for number in turned if abs(turns[number]) > _WIDEST]
+        over = [number for number in turned if abs(turns[number]) > 360]
+        # Some few parts may be turned several times.
+        if 2 * len(wide) > len(turned) or (self._form.angles is None and turned and turned == over):
+            turn = f"the rotation is {turns[over[0]]:g}, as in parts of a degree"
+            raise self._error(over[0], f"{turn}; export it in degrees{further_lines(over)}")
         eighths = [turns[number] / math.radians(45) for number in turned]
         like = [round(one) for one in eighths if round(one) and abs(one - round(one)) < _NEARLY]
         within = max(map(abs, eighths), default=9) < 8 + _NEARLY  # some may be odd, as 30 degrees
@@ -129,12 +135,13 @@ class _PlacementReader:
             raise self._error(
                 turned[0],
                 f"the rotation is {turns[turned[0]]:g}, as in radians; export it in degrees, or say `angles: degrees` "
-                f"under placement_file of the recipe (--form, before there is one){_more(turned)}",
+                f"under placement_file of the recipe (--form, before there is one){further_lines(turned)}",
             )
         far = [number for number, turn in turns.items() if abs(turn) > max(_QUARTERS)]
         if self._form.angles == "quarters" and far:
             raise self._error(
-                far[0], f"the rotation is {turns[far[0]]:g}: no quarter turn; take `angles: quarters` out{_more(far)}"
+                far[0],
+                f"the rotation is {turns[far[0]]:g}: no quarter turn; take `angles: quarters` out{further_lines(far)}",
             )
         # KiCad writes 1.00; one part alone may be turned by so few degrees.
         written = [(row.cells or {}).get("rotation", "") for row in parts]
@@ -153,7 +160,10 @@ class _PlacementReader:
 
     def _fitted(self, parts: list[PlacementRow]) -> tuple[list[PlacementRow], tuple[str, ...]]:
         """Return the parts without those that a column of the file leaves out, and the designators of these."""
-        out = [row for row in parts if is_left_out(row.cells or {})]
+        if doubtful := [row for row in parts if unclear(row.cells or {})]:
+            fault = unclear(doubtful[0].cells or {})
+            raise self._error(doubtful[0].number, fault + further_lines([row.number for row in doubtful]))
+        out = [row for row in parts if is_left_out(row.cells or {}, row.all_cells)]
         return [row for row in parts if row not in out], tuple((row.cells or {})["refdes"] for row in out)
 
     def openpnp(self, raw: bytes) -> PlacementFile:
@@ -212,12 +222,14 @@ class _PlacementReader:
             quote = "put a cell with separators or spaces in quotes, or take a line out that is no part"
             width = len(header.names)
             raise self._error(
-                wrong[0], f"this line does not have the {width} cells of the header; {quote}{_more(wrong)}"
+                wrong[0], f"this line does not have the {width} cells of the header; {quote}{further_lines(wrong)}"
             )
         for field in ("x", "y", "rotation", *(("side",) if self._sides.words(header) is not MIRRORS else ())):
             lacking = [row.number for row in parts if field in header.columns and not (row.cells or {}).get(field)]
             if lacking:
-                raise self._error(lacking[0], f"this line has no {field}; complete it, or take it out{_more(lacking)}")
+                raise self._error(
+                    lacking[0], f"this line has no {field}; complete it, or take it out{further_lines(lacking)}"
+                )
 
     def _has_decimal_commas(self, parts: Sequence[PlacementRow]) -> bool:
         """Tell whether the file writes 12,5, by its numbers or as a person says."""
@@ -272,11 +284,3 @@ class _PlacementReader:
 
     def _error(self, number: int, message: str) -> ConfigError:
         return ConfigError(f"{self._path}:{number}: {message}")
-
-
-def _more(lines: Sequence[int]) -> str:
-    """Return which further lines have the same fault."""
-    if len(lines) == 1:
-        return ""
-    few = ", ".join(map(str, lines[1:_MOST_TOLD])) + (" ..." if len(lines) > _MOST_TOLD else "")
-    return f" (so are {len(lines) - 1} further lines: {few})"

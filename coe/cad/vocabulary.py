@@ -8,6 +8,7 @@ that board makers ask for.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -50,12 +51,13 @@ UNIT_BEHIND = r"(?:[\s_-]|,\s*)(mm|мм|[uµμ]m|mils?|inch|град)"
 
 @lru_cache(maxsize=4096)
 def plain(name: str) -> str:
-    """Return the name of a column as it is compared: without case, unit and signs between its words.
+    """Return the name of a column as it is compared: without case, accents, unit and signs between its words.
 
     Example: `plain("Center-X(mm)")` is "center x".
     """
-    bare = re.sub(rf"\s*[(\[](?![xy][)\]])[^)\]]*[)\]]?|(?<=.){UNIT_BEHIND}$", "", name.casefold())
-    return " ".join(re.split(r"[\s_./:*#-]+", bare)).strip()
+    letters = "".join(sign for sign in unicodedata.normalize("NFKD", name) if not unicodedata.combining(sign))
+    bare = re.sub(rf"\s*[(\[](?![xy][)\]])[^)\]]*[)\]]?|(?<=.){UNIT_BEHIND}$", "", letters.casefold())
+    return " ".join(re.split(r"[\s_./:*#?-]+", bare)).strip()
 
 
 def _axis(letter: str) -> tuple[str, ...]:
@@ -91,7 +93,7 @@ _AXES = (
         "posizione @",
     ),
     *("posição @", "coordinata @", "@坐标", "坐标@", "中心@", "@轴", "@座標", "座標@", "координата @", "pozycja @"),
-    *("współrzędna @", "pozice @", "souřadnice @", "positie @", "@좌표", "ref @"),
+    *("współrzędna @", "pozice @", "souřadnice @", "positie @", "@좌표", "поз @", "delt@", "ref @"),
 )
 """The names of a coordinate's column, with @ for x or y."""
 MIRRORED = ("mirror", "mirrored", "sym mirror", "symbol mirror")
@@ -99,7 +101,7 @@ MIRRORED = ("mirror", "mirrored", "sym mirror", "symbol mirror")
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "refdes": (
         *("refdes", "ref", "designator", "ref des", "reference designator", "reference", "ref designator", "part id"),
-        *("placement id", "comp name"),
+        *("placement id", "comp name", "explain", "ref nr", "bestückposition"),
         *("references", "designators", "component designator", "component name", "part name", "name", "id", "part"),
         *(
             "referenz",
@@ -115,6 +117,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
         ),
         *("位号", "标号", "元件位号", "部品番号", "リファレンス", "позиционное обозначение", "обозначение", "compname"),
         *("oznaczenie", "označení", "referentie", "부품번호", "поз обозначение", "referans", "部品記号", "回路記号"),
+        *("обозн", "元件名称", "配置名", "bezeichnung"),
     ),
     "x": _axis("x"),
     "y": _axis("y"),
@@ -133,7 +136,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
         ),
         *("ángulo", "rotazione", "angolo", "rotação", "ângulo", "旋转", "角度", "旋转角度", "回転", "回転角度", "угол"),
         *("поворот", "obrót", "kąt", "natočení", "otočení", "úhel", "rotatie", "draaiing", "hoek", "회전", "회전각도"),
-        *("phi", "mnt r", "θ", "угол поворота", "açı", "r"),
+        *("phi", "mnt r", "θ", "угол поворота", "açı", "orientierung", "ausrichtung", "r"),
     ),
     "side": (
         *("side", "layer", "tb", "top bottom", "board side", "placement side", "pcb side", "placed side", "t b"),
@@ -151,12 +154,12 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
             "lato",
         ),
         *("层", "面", "板层", "层面", "実装面", "сторона", "слой", "strona", "strana", "zijde", "면", *MIRRORED),
-        *("couche", "warstwa", "vrstva", "katman", "面别", "层别"),
+        *("couche", "warstwa", "vrstva", "katman", "面别", "层别", "bauteilseite"),
     ),
     "value": (
         *("value", "val", "comment", "comp value", "part value", "part number", "device", "wert", "valeur", "valor"),
         *("valore", "值", "参数", "型号", "номинал", "part type", "wartość", "hodnota", "waarde", "값"),
-        *("备注", "品名", "değer"),
+        *("备注", "品名", "değer", "номин"),
     ),
     "package": (
         *("footprint", "package", "pattern", "decal", "part decal", "partdecal", "pcb decal", "symbol name"),
@@ -209,6 +212,7 @@ _TOP = (
         "верх",
         "上",
         "上面",
+        "部品面",
         "表",
         "表面",
         "oberseite",
@@ -235,6 +239,7 @@ _BOTTOM = (
         "下面",
         "裏",
         "裏面",
+        "半田面",
         "unterseite",
         "lötseite",
         "dolna",
@@ -247,7 +252,7 @@ _BOTTOM = (
 )
 SIDES = {**dict.fromkeys(_TOP, Side.TOP), **dict.fromkeys(_BOTTOM, Side.BOTTOM)}
 UNIT_WORDS = {
-    **dict.fromkeys(("mm", "мм", "毫米", "millimeter", "millimeters", "millimetre", "millimetres"), Units.MM),
+    **dict.fromkeys(("mm", "мм", "毫米", "millimeter", "millimeters", "millimetre", "millimetres", "metric"), Units.MM),
     **dict.fromkeys(("um", "µm", "μm", "micron", "microns", "micrometer", "micrometers"), Units.UM),
     **dict.fromkeys(("mil", "mils", "thou", "th"), Units.MIL),
     **dict.fromkeys(("in", "inch", "inches", '"', "\u2033", "''"), Units.INCH),

@@ -52,6 +52,8 @@ def test_lists_of_designators(text: str, found: list[str]) -> None:
         "1;1k;R;R_0402;R9;Not Fitted\n",
         "Bill of materials of X\n\nDesignator\tValue\tFootprint\nR1 R2\t10k\tR_0402\nU2\t24C64\tSOIC-8\n"
         "R9\t1k DNP\tR_0402\n",
+        "Individual\n\n#,Ref,Value,Footprint,Class\n,R1,10k,R_0402,SMD\n,U2,24C64,SOIC-8,SMD\n,R9,1k,R_0402,DNP\n\n"
+        "Collated\n\n#,Ref,Value,Footprint,Class\n1,R1 R2,10k,R_0402,SMD\n2,U2,24C64,SOIC-8,SMD\n3,R9,1k,R_0402,DNP\n",
         'Designator,Value,Footprint\n"R1,\nR2",10k,R_0402\nU2,24C64,SOIC-8\nR9,do not populate,R_0402\n',
         "Item,Reference,Part,Footprint,Option\n1,R1 R2,10k,R_0402,\n2,U2,24C64,SOIC-8,\n3,R9,1k,R_0402,DNP\n",
         "位号,型号,封装,备注\nR1 R2,10k,R_0402,\nU2,24C64,SOIC-8,\nR9,1k,R_0402,不贴\n",
@@ -72,6 +74,7 @@ def test_lists_of_designators(text: str, found: list[str]) -> None:
         "kicad",
         "eagle",
         "text",
+        "two tables",
         "line breaks",
         "in any column",
         "chinese",
@@ -144,8 +147,23 @@ def test_words_between_designators_are_read_in_capitals() -> None:
         "Designator,Value,DNP\nR1,R2,10k,x\n",  # the mark of parts that are not fitted would be lost
         "Qty Value     Package   Parts \n2   10k of 1.00 % R_0402    R1\n",  # which cell has which word?
         "<export><components></components></export>",
+        "Designator,Value\nR1,1k\n10-Mar,2k\n",
+        "Designator,Value\nR1,1k\n~~R2~~,2k\n",
+        "Designator,Value,DNP\nR1,1k,perhaps\n",
     ],
-    ids=["empty", "no designators", "no parts", "twice", "no quotes", "a mark that moved", "askew", "xml"],
+    ids=[
+        "empty",
+        "no designators",
+        "no parts",
+        "twice",
+        "no quotes",
+        "a mark that moved",
+        "askew",
+        "xml",
+        "a date",
+        "struck",
+        "unclear",
+    ],
 )
 def test_a_bom_that_cannot_be_used_is_refused_by_its_name(tmp_path: Path, text: str) -> None:
     (tmp_path / "bom.csv").write_text(text)

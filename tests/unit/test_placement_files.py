@@ -10,7 +10,7 @@ import pytest
 
 from coe.errors import ConfigError
 from coe.placement import Side, lay_out, parse_placements, parse_recipe, read_file, read_placements
-from coe.placement.cad_files import parse_bom
+from coe.placement.cad_files import parse_bom, parse_file
 from coe.placement.placement_file import FileForm
 from coe.placement.recipe_spec import MappingSpec
 
@@ -102,6 +102,24 @@ FILES: dict[str, tuple[str, str]] = {
         'R1         TopLayer    12.7         -3.5         90       "Relay 5\n\nchangeover 12 30 40\n\nby me"\n'
         'U2         BottomLayer 30.0         4.0          315      "x"\n',
     ),
+    "wide brackets.csv": (
+        "",
+        "单位：mm\n位号,X坐标（mm）,Y坐标（mm）,旋转角度（度）,层\nR1,12.7,-3.5,90,顶层\nU2,30,4,315,底层\n",
+    ),
+    "lost accents.csv": ("mm", "Repere;X;Y;Angle;Cote\nR1;12,7;-3,5;90;dessus\nU2;30,0;4,0;315;dessous\n"),
+    "sprint layout in russian.txt": (
+        "",
+        "* Все координаты в\0\0\0\0мм\n*\n* №\tОбозн\tНомин\tПоз-X\tПоз-Y\tУгол\tКорпус\tСлой\n*\n"
+        "1\tR1\t10k\t12.7\t-3.5\t90\t0805, a resistor with a long name in its column\tTop\n"
+        "2\tU2\tE\t30\t4\t315\tSO8, and so has this one, as many have\tBottom\n",
+    ),
+    "pages.csv": ("mm", "Ref,X,Y,Rot,Side\nR1,12.7,-3.5,90,top\n\nRef,X,Y,Rot,Side\nU2,30,4,315,bottom\n"),
+    "siplace.txt": (
+        "mm",
+        "Ref.Nr\tX\tY\tPhi\tBauteil\tSeite\nR1\t12,7\t-3,5\t90,0\tRES\tOben\nU2\t30,0\t4,0\t315,0\tE\tUnten\n",
+    ),
+    "metric.csv": ("", "Units: Metric\nRef,X,Y,Rot,Side\nR1,12.7,-3.5,90,top\nU2,30,4,315,bottom\n"),
+    "rows above.csv": ("", "Einheit;mm\nRef;X;Y;Rot;Side\nR1;12,7;-3,5;90;top\nU2;30,0;4,0;315;bottom\n"),
     "minus.csv": ("mm", "Designator,Mid X,Mid Y,Layer,Rotation\nR1,12.7,\u22123.5,Top,90°\nU2,30,4,Bottom,\u221245°\n"),
 }
 TWO = {"R1": (12.7, -3.5, 90.0, Side.TOP), "U2": (30.0, 4.0, 315.0, Side.BOTTOM)}
@@ -180,6 +198,39 @@ def test_what_a_machine_does_not_place_is_no_part_to_inspect(tmp_path: Path) -> 
     assert (file.not_placed, [place.is_fiducial for place in file.placements]) == (("R2",), [False, True])
 
 
+@pytest.mark.parametrize(
+    ("column", "there", "absent"),
+    [
+        *(
+            ("Skip", "No", "Yes"),
+            ("Skip", "0", "1"),
+            ("Exec", "Exec", "Skip"),
+            ("Fitted?", "Y", "N"),
+            ("DNS", "", "DNS"),
+        ),
+        *(("Do Not Fit?", "N", "Y"), ("DNP", "-", "\u2713"), ("NoMount", "", "NoMount"), ("Class", "SMD", "DNP")),
+        *(("Value", "10k", "10k (DNI)"), ("Status", "Placed", "Not Placed"), ("DNP", "no", "nm")),
+    ],
+)
+def test_a_row_leaves_its_part_out_by_a_column_or_by_a_word(column: str, there: str, absent: str) -> None:
+    text = f"Ref,X,Y,Rot,Side,{column}\nR1,1,2,0,top,{there}\nR9,3,4,0,top,{absent}\n"
+    file = parse_file(Path("a.csv"), text.encode(), "generic", "mm")
+    assert ([place.refdes for place in file.placements], file.not_placed) == (["R1"], ("R9",))
+
+
+def test_the_parts_of_a_charmhigh_are_read_among_its_tables_without_those_it_skips() -> None:
+    # The cell Skip is a sum of bits; the lowest skips, the others are of vision and vacuum.
+    text = (
+        "FILE,a.dpv\nTable,No.,ID,DeltX,DeltY,FeedRates,Note\nStation,0,1,0,0,4,10k\n\n"
+        "Table,No.,ID,PHead,STNo.,DeltX,DeltY,Angle,Height,Skip,Speed,Explain,Note,Delay\n"
+        "EComponent,0,1,1,7,12.70,-3.50,90.00,0.50,6,0,R1,10k,0\nEComponent,1,2,1,7,1,2,0,0.50,7,0,R9,10k,0\n\n"
+        "Table,No.,ID,offsetX,offsetY,Note\nCalibPoint,0,1,3.14,12.66,Mark1\n"
+    )
+    file = parse_file(Path("a-top.dpv"), text.encode(), "generic", "mm")
+    (one,) = file.placements
+    assert (one.refdes, one.x_mm, one.y_mm, one.rotation_deg, file.not_placed) == ("R1", 12.7, -3.5, 90, ("R9",))
+
+
 FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "columns": ("who,east,north,spin,Side\nR1,12.7,-3.5,90,top\n", {"columns": {"refdes": "who", "x": "east"}}),
     "sides": ("Ref,X,Y,Rot,Side\nR1,12.7,-3.5,90,LS\n", {"sides": {"ls": "top"}}),
@@ -243,7 +294,7 @@ def test_a_column_that_is_not_there_is_refused_by_its_name() -> None:
     [
         *(("9000", "27000"), ("0", "900"), ("90000", "0"), ("1", "3"), ("1", "2"), ("1", "1")),
         *(("0", "3"), ("1", "-1"), ("-1", "0"), ("1.5708", "0"), ("3.14", "-1.57"), ("0.785", "4.712")),
-        *(("1.00", "2.00"), ("1.5708", "1.5708,top\nR3,5,6,0.5236")),
+        *(("1.00", "2.00"), ("1.5708", "1.5708,top\nR3,5,6,0.5236"), ("0", "450"), ("450", "900")),
     ],
 )
 def test_angles_in_parts_of_a_degree_or_in_quarter_turns_are_refused(turns: tuple[str, str]) -> None:

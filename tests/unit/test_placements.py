@@ -9,12 +9,14 @@ import openpyxl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from openpyxl.styles import Font
 from texts import texts
 from thorough import THOROUGH
 
 from coe import plugins
 from coe.errors import ConfigError
 from coe.placement import Placement, Side, read_file, read_placements
+from coe.placement.placement_file import FileForm
 
 TOP, BOTTOM = Side.TOP, Side.BOTTOM
 
@@ -327,6 +329,15 @@ def test_a_spreadsheet_with_parts_on_several_sheets_is_refused_by_their_names(tm
     assert [place.refdes for place in read_file(tmp_path / "a.xlsx").placements] == ["R1"]
 
 
+def test_a_row_that_is_struck_out_is_asked_about(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.xlsx", [["Ref", "X (mm)", "Y (mm)", "Rot", "Side"], ["R1", 1, 2, 0, "top"]])
+    book = openpyxl.load_workbook(path)
+    book.active["A2"].font = Font(strike=True)
+    book.save(path)
+    with pytest.raises(ConfigError, match=r"row 2 .* struck out"):
+        read_file(path)
+
+
 def test_a_file_tells_what_was_read_and_what_was_not(tmp_path: Path) -> None:
     file = read_file(
         written(tmp_path / "a.csv", "Ref,PosX (mil),PosY (mil),Rot,Side,SMD,Height\nR1,1000,0,0,top,yes,1\n")
@@ -356,6 +367,17 @@ def test_a_file_tells_what_was_read_and_what_was_not(tmp_path: Path) -> None:
         "Val X(mm) Y(mm) Rot Ref Side\n10 k 1 2 0 R1 top\n",
         "X(mm) Y(mm) Rot Ref Side\nR1 1 2 0 R1 top\n",  # spaces, numbers first
         "Ref,PosX(mm),PosY(mm),Rot\nR1,1,2,0\n",  # no side
+        "Ref,X(mm),Y(mm),Rot,Side\n10-Mar,1,2,0,top\n",  # what a spreadsheet makes of MAR10
+        "Ref,X(mm),Y(mm),Rot,Side\n2026-03-10 00:00:00,1,2,0,top\n",
+        "Ref,X(mm),Y(mm),Rot,Side\n//R1,1,2,0,top\n",
+        'Ref,X(mm),Y(mm),Rot,Side\n"R1,R2",1,2,0,top\n',
+        "Pos,Bauteil,X(mm),Y(mm),Rot,Side\nR1,RES,1,2,0,top\nR2,RES,1,2,0,top\n",  # which column names the parts?
+        "Ref,X(mm),Y(mm),Rot,Side,DNP\nR1,1,2,0,top,perhaps\n",
+        "Ref,X(mm),Y(mm),Rot,Side\nR1,1,2,0,-1\n",  # 1 is the top side
+        "Ref,X(mm),Y(mm),Rot (0.1 deg),Side\nR1,1,2,90,top\n",
+        "Angles: clockwise\nRef,X(mm),Y(mm),Rot,Side\nR1,1,2,90,top\n",
+        "All dimensions in mil\nRef,X(mm),Y(mm),Rot,Side\nR1,1,2,90,top\n",
+        "Unit,mil\nRef,X(mm),Y(mm),Rot,Side\nR1,1,2,90,top\n",
         '<?xml version="1.0"?><!DOCTYPE a [<!ENTITY b "c">]><openpnp-board/>',
         '<?xml version="1.0"?><openpnp-board><placements/></openpnp-board>',
     ],
@@ -469,5 +491,5 @@ def test_units_only_scale(x: float, y: float, angle: float, units: tuple[str, fl
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "pnp.csv")
         path.write_text(GENERIC + f"R1,{x!r},{y!r},{angle!r},top\n")
-        (place,) = read_placements(path, "generic", name)
+        (place,) = read_placements(path, "generic", name, FileForm(angles="degrees"))
     assert place == Placement("R1", x * mm, y * mm, angle % 360.0, TOP, line=2)

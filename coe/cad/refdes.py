@@ -1,0 +1,54 @@
+"""Reference designators in files of CAD programs: what is none, though it stands in their column."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from coe.cad.cad_tables import further_lines
+from coe.cad.placement_header import PlacementHeader
+from coe.cad.placement_rows import PlacementRow
+from coe.errors import ConfigError
+
+_MONTH = "jan|feb|m[aä]r|mrz|apr|ma[iy]|jun|jul|aug|sep|o[ck]t|nov|de[cz]"
+_DATE = re.compile(
+    rf"\d{{1,2}}[-./ ]{{1,2}}(?i:{_MONTH})[a-zä]*\.?(?:[- ]\d+)?|[A-Z][a-zä]{{2}}-\d\d|\d{{4}}-\d\d-\d\d(?: 00:00:00)?"
+)
+_REMARK = re.compile("//|;|~~|--")
+_SEVERAL = re.compile(r"[^\W_][,;]\s*[^\W_]")
+_USUAL = re.compile(r"[A-Za-z]{1,4}[1-9]\d{0,3}")
+
+
+def fault_of(refdes: str) -> str:
+    """Return what is wrong with a designator, behind its name, and the way out; "" if nothing is."""
+    if _DATE.fullmatch(refdes):
+        return "is a date, as a spreadsheet makes of a designator; write the designator as text"
+    if _REMARK.match(refdes):
+        return "begins as a remark does; take the line out, or this sign"
+    return "names several parts; give each part a line" if _SEVERAL.search(refdes) else ""
+
+
+def expect_designators(path: Path, parts: Sequence[PlacementRow], header: PlacementHeader, *, is_said: bool) -> None:
+    """Raise ConfigError for designators that are none, and if another column may hold them.
+
+    Another column may if each of its cells is one as R1, as few are in that which was taken. `is_said`: a
+    person named that.
+    """
+    designators = [(row.cells or {})["refdes"] for row in parts]
+    if fault := next(filter(None, map(fault_of, designators)), ""):
+        rows = [row for row, refdes in zip(parts, designators, strict=True) if fault_of(refdes) == fault]
+        name = (rows[0].cells or {})["refdes"]
+        lines = further_lines([row.number for row in rows])
+        raise ConfigError(f"{path}:{rows[0].number}: '{name}' {fault}{lines}")
+    if is_said or 2 * sum(_USUAL.fullmatch(refdes) is not None for refdes in designators) >= len(designators):
+        return
+    taken = header.columns["refdes"]
+    for index in {*range(len(header.names))} - {taken, header.columns.get("package")}:
+        cells = [row.all_cells[index] if index < len(row.all_cells) else "" for row in parts]
+        if all(map(_USUAL.fullmatch, cells)) and len({*cells}) == len(cells):
+            raise ConfigError(
+                f"{path}:{header.number}: the designators may be in the column '{header.names[index]}' rather than in "
+                f"'{header.names[taken]}'; say which, `columns: {{refdes: ...}}`, under placement_file of the recipe "
+                "(--form, before there is one)"
+            )
