@@ -67,15 +67,15 @@ def read(expert: Expert, plan: TrainingPlan) -> YoloImages:
     return YoloImages(root, training, choosing, held_out)
 
 
-def prove(data: YoloImages) -> TakenPictures:
-    """Return what is taken; raises ConfigError for the first image that is not whole.
+def prove(data: YoloImages, bits: int | None) -> TakenPictures:
+    """Return what is taken; raises ConfigError for the first image that is not whole. `bits` as for `decode`.
 
     ultralytics would learn its grey part, or skip it.
     """
 
     def proved(path: Path) -> PictureDigests:
         try:
-            return digests_of(path, decode(path))
+            return digests_of(path, decode(path, bits=bits))
         except ImageError as error:
             raise ConfigError(f"'{path}' {error}; remove it or save it again with 8 bits a channel") from error
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from safetensors.torch import save_file
 
 from coe.core import Expert
 from coe.errors import ConfigError
+from coe.pictures.array_images import DecodedImage, ordered
+from coe.pictures.decoding import decode
 from coe.rates import Rate
 from coe.runtime.processor import trainer_threads
 from coe.store.kinds import Progress, Trained, TrainingPlan
@@ -43,7 +46,7 @@ def train(expert: Expert, plan: TrainingPlan, progress: Progress, settings: dict
         raise ConfigError(f"expert '{expert.id}': 'amp' is no setting here; plan it with 'bf16'")
     quiet_ultralytics.prepare(plan.work / "ultralytics")
     data, taken = read_data_set(plan, expert)
-    trainer_class = _trainer_class()
+    trainer_class = _trainer_class(plan.bits)
     bare = yolo_labels.check([picture.path for picture in taken.pictures], len(expert.labels), plan.data)
     trainer = trainer_class(expert, plan, data, progress, settings)
     trainer.train()
@@ -68,7 +71,7 @@ def read_data_set(plan: TrainingPlan, expert: Expert) -> tuple[dict[str, Any], T
     Raises ConfigError also if an image is not whole.
     """
     data = yolo_images.read(expert, plan)
-    taken = yolo_images.prove(data)
+    taken = yolo_images.prove(data, plan.bits)
     plan.work.mkdir(parents=True, exist_ok=True)
     lists = {}
     chosen_by = data.choosing or data.held_out
@@ -139,9 +142,14 @@ def _size_of(image: str) -> tuple[str, tuple[int, int]]:
     return "", (height, width)
 
 
-def _trainer_class() -> Callable[..., Any]:
+def _as_judged(image: str, flags: int = 0, *, bits: int | None) -> DecodedImage:
+    """Return an image, BGR, as it will be judged: OpenCV drops alpha, and keeps the high bytes of 12 bits in 16."""
+    return ordered(decode(image, bits=bits), "BGR")
+
+
+def _trainer_class(bits: int | None) -> Callable[..., Any]:
     """Make the trainer's class; in a function, because ultralytics may be imported only after `prepare`."""
-    from ultralytics.data import dataset, utils
+    from ultralytics.data import base, dataset, utils
     from ultralytics.models.yolo.detect import DetectionTrainer
 
     # ultralytics caches a data set as a pickle beside the labels: these replacements neither open nor write it.
@@ -149,6 +157,7 @@ def _trainer_class() -> Callable[..., Any]:
     dataset.save_dataset_cache_file = _not_kept
     # It would write a JPEG with bytes behind its end anew, over the user's file.
     utils.check_image = _size_of
+    base.imread = partial(_as_judged, bits=bits)
 
     class QuietTrainer(DetectionTrainer):
         def __init__(

@@ -117,7 +117,8 @@ class PictureIndex:
         try:
             with opened(path) as picture:
                 width, height = picture.size
-                if picture.getexif().get(_ORIENTATION) in _ON_ITS_SIDE:
+                # Of a TIFF Pillow gives the size as it is seen.
+                if picture.format != "TIFF" and picture.getexif().get(_ORIENTATION) in _ON_ITS_SIDE:
                     width, height = height, width
         except Exception as error:  # Pillow raises errors of many types for damaged files
             self.findings.fault("a picture cannot be read", f"{self.name(path)} ({first_line(error)})")

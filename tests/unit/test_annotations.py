@@ -15,9 +15,11 @@ from PIL import Image
 from coe.annotations import annotation_file, contact_sheet, yolo_folder
 from coe.annotations.annotation_file import ReadingChoices
 from coe.annotations.marked import Findings, MarkedSet
+from coe.annotations.picture_index import PictureIndex
 from coe.cli import experts_command
 from coe.cli.common import run
 from coe.errors import ConfigError
+from coe.pictures.decoding import decode
 from coe.prepare import data_set
 from experts import yolo_images
 
@@ -459,6 +461,15 @@ def test_masks_lie_beside_pictures_or_in_folders_called_otherwise(tmp_path: Path
     assert not findings.notes
     Image.fromarray(values).save(photos / "ground_truth" / "dent" / "01.jpg")
     assert faults_of(photos / "ground_truth", photos, choices) == [1]
+
+
+@pytest.mark.parametrize("name", ["a.jpg", "a.png", "a.tif"])
+def test_a_picture_on_its_side_is_as_large_as_it_is_judged(tmp_path: Path, name: str) -> None:
+    turned = Image.Exif()
+    turned[274] = 6
+    Image.new("L", (60, 40), 90).save(tmp_path / name, exif=turned)
+    size = PictureIndex(tmp_path, Findings()).size(tmp_path / name)
+    assert size == decode(tmp_path / name).shape[1::-1] == (40, 60)
 
 
 def test_pictures_of_a_format_that_is_not_read_are_called_so(tmp_path: Path, photos: Path) -> None:

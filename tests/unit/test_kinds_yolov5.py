@@ -110,6 +110,33 @@ def test_a_detector_computes_products_as_planned(tmp_path, monkeypatch, bf16):
     assert {value.dtype for value in trained.state.values() if value.is_floating_point()} == {torch.float32}
 
 
+@pytest.mark.parametrize(
+    ("bits", "samples", "least"),
+    [
+        (12, lambda grey: grey.astype(np.uint16) << 4, 0.0),
+        (None, lambda grey: np.dstack([grey, grey, grey, (grey > 200).astype(np.uint8) * 255]), 0.4),
+    ],
+    ids=["12 bits in 16", "over white"],
+)
+def test_a_detector_learns_from_the_pixels_that_are_judged(tmp_path, monkeypatch, bits, samples, least):
+    data = data_set(tmp_path / "d", images=3)
+    for path in (tmp_path / "d" / "images").rglob("*.png"):
+        cv2.imwrite(str(path), samples(cv2.imread(str(path), cv2.IMREAD_GRAYSCALE)))
+    inputs = []
+    conv2d = torch.nn.functional.conv2d
+
+    def watched(pixels, *given, **named):
+        if pixels.shape[1] == 3:
+            inputs.append(pixels.detach().float())
+        return conv2d(pixels, *given, **named)
+
+    monkeypatch.setattr(torch.nn.functional, "conv2d", watched)
+    still = {"hsv_v": 0.0, "scale": 0.0, "translate": 0.0}
+    train(JOINT, plan(data, tmp_path / "w", bits=bits), lambda *words: None, still)
+    assert all(one.max() > 0.8 and one.min() >= least for one in inputs if one.max() > 0)
+    assert any(one.max() > 0 for one in inputs)
+
+
 def test_the_trainers_own_precision_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="plan it with 'bf16'"):
         train(JOINT, plan(data_set(tmp_path / "d"), tmp_path / "w"), lambda *words: None, {"amp": True})
