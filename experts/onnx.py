@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -15,23 +15,12 @@ from numpy.typing import NDArray
 from coe import regular
 from coe.core import Expert, Finding
 from coe.errors import StoreError, first_line
-from coe.preprocessing import NORMALIZATIONS, WHOLLY, Layout, Outputs, Preprocessing
+from coe.preprocessing import NORMALIZATIONS, Layout, Outputs, Preprocessing
 from coe.runtime.onnx_network import library_version, open_session
 from coe.store.kinds import ExpertInput, FileKind, Foreign, Image
-from experts import (
-    onnx_checks,
-    onnx_external,
-    onnx_grey,
-    onnx_outputs,
-    onnx_stated,
-    onnx_zipped,
-    script_facts,
-    ultralytics_facts,
-)
+from experts import onnx_checks, onnx_outputs, ultralytics_facts
 from experts.findings import Cut, classified, detected
 from experts.geometry import fitted_image
-from experts.stated_beside import copied, with_beside
-from experts.stated_facts import labels_in_text
 
 if TYPE_CHECKING:
     import onnx as onnx_model
@@ -82,41 +71,18 @@ class Onnx(FileKind):
 
     def read(self, path: Path) -> Foreign:
         """Return what a model's metadata and input say of it; raises StoreError."""
+        from experts import onnx_reading
+
         session = _Session(path, 1)
-        stated = ultralytics_facts.stated(session.metadata, str(path))
-        size, rank = session.description.input_size or stated.input_size, session.description.rank
-        graph = onnx_stated.graph_of(path)
-        is_stated = (known := stated.seen(rank == _OF_SCORES)) is not None
-        seen = known or onnx_stated.usual(graph, rank == _OF_SCORES, session.order)
-        if session.takes_bytes:
-            seen = seen.model_copy(update=dict(zip(("mean", "std"), NORMALIZATIONS["0..255"], strict=True)))
-        said, unsaid = WHOLLY if is_stated else frozenset[str](), dict[str, str]()
-        if not is_stated and not session.takes_bytes:
-            pixels = onnx_stated.stated_pixels(graph, session.metadata, session.order)
-            seen = seen.model_copy(update=dict(pixels.fields))
-            said, unsaid = frozenset(pixels.fields), dict(pixels.unsaid)
-        foreign = with_beside(path, Foreign({}, stated.labels or labels_in_text(session.metadata, str(path))))
-        beside = script_facts.said(foreign.arguments)
-        if not is_stated and not session.takes_bytes:
-            more = {name: value for name, value in beside.preprocessing.items() if name not in said}
-            seen, said = seen.model_copy(update=more), said | more.keys()
-            unsaid = {name: why for name, why in unsaid.items() if name not in more}
-        return replace(
-            foreign,
-            input_size=size or beside.input_size,
-            preprocessing=seen,
-            stated=said,
-            unsaid=unsaid,
-            remarks=(*onnx_stated.remarks(graph, seen, said, session.metadata), *foreign.remarks),
-        )
+        size, rank = session.description.input_size, session.description.rank
+        takes_bytes, places = session.takes_bytes, session.order
+        return onnx_reading.read(path, session.metadata, places, size, rank == _OF_SCORES, takes_bytes=takes_bytes)
 
     def bundled(self, path: Path, work: Path) -> Path:
         """Take weights in other files into one file, whose model takes colours and gives a table; raises StoreError."""
-        whole = onnx_external.bundled(path, work)
-        whole = onnx_external.changed(whole, work, (onnx_grey.take_colours, onnx_zipped.give_table))
-        if whole != path:
-            copied(path, work)
-        return whole
+        from experts import onnx_reading
+
+        return onnx_reading.bundled(path, work)
 
     def settle(self, path: Path, expert: Expert) -> Outputs:
         """Run test pictures, and return which output counts and what it means; raises StoreError if that stays open."""

@@ -2,38 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import torch
-from pydantic import ValidationError
 
 from coe.core import Expert, Finding
-from coe.errors import StoreError, first_line
+from coe.errors import StoreError
 from coe.preprocessing import NORMALIZATIONS, Colour, Preprocessing
 from coe.store.kinds import ExpertInput, Foreign, Image, ModuleKind, Progress, Trained, TrainingPlan
 from coe.store.skeletons import bare_skeleton
-from experts import script_facts
 from experts.augment import Augment
-from experts.checkpoint import read_checkpoint, without_normalisation
 from experts.findings import classified
 from experts.geometry import fitted_image
-from experts.stated_beside import with_beside
 
 MEAN, DEVIATION = NORMALIZATIONS["imagenet"]
 _ANOTHER_WAY = "is it of another kind? Any network can be exported as ONNX and imported with --kind onnx"
-_EMBEDDER = "resnet.embedder."
-_HUGGING_FACE = {
-    r"resnet\.embedder\.embedder\.convolution": "conv1",
-    r"resnet\.embedder\.embedder\.normalization": "bn1",
-    r"resnet\.encoder\.stages\.(\d)\.layers\.(\d+)\.shortcut\.convolution": "layer{}.{}.downsample.0",
-    r"resnet\.encoder\.stages\.(\d)\.layers\.(\d+)\.shortcut\.normalization": "layer{}.{}.downsample.1",
-    r"resnet\.encoder\.stages\.(\d)\.layers\.(\d+)\.layer\.(\d)\.convolution": "layer{}.{}.conv{}",
-    r"resnet\.encoder\.stages\.(\d)\.layers\.(\d+)\.layer\.(\d)\.normalization": "layer{}.{}.bn{}",
-}
-"""Hugging Face's names of a ResNet's layers; torchvision counts stages and layers of a block from 1."""
 PADDING = (124, 116, 104)
 """The mean colour of ImageNet, which normalisation turns into 0."""
 
@@ -75,31 +59,10 @@ class ResNet(ModuleKind):
 
     def read(self, path: Path) -> Foreign:
         """Open a file for import: safetensors, or a state dict, bare or under a usual key; raises StoreError."""
-        is_safe = path.suffix == ".safetensors"
-        foreign = super().read(path) if is_safe else read_checkpoint(path)
-        return foreign if is_safe and foreign.labels is not None else self.with_facts(path, foreign)
+        from experts import resnet_reading
 
-    def with_facts(self, path: Path, foreign: Foreign) -> Foreign:
-        """Add what lies beside a file, and what the arguments of a training say of its pictures.
-
-        Raises StoreError for another network's weights.
-        """
-        foreign = with_beside(path, foreign)
-        if (other := foreign.arguments.get("other")) is not None:
-            raise StoreError(
-                f"{path}: its network {other}, and {self.name} computes something else with its tensors; export "
-                "it as ONNX and import that with --kind onnx"
-            )
-        foreign = without_normalisation(replace(foreign, state=_renamed(foreign.state)))
-        said = script_facts.said(foreign.arguments)
-        try:
-            seen = Preprocessing.model_validate({**dict(self.preprocessing), **said.preprocessing})
-        except ValidationError as error:
-            raise StoreError(f"{path}: its arguments of the training make no sense ({first_line(error)})") from error
-        stated, unsaid = frozenset(said.preprocessing), dict[str, str]()
-        if "mean" not in stated and foreign.arguments.get("mean_alone") is True:
-            unsaid["mean"] = "the file names a mean, and no deviation beside it; say with --normalize what it takes"
-        return replace(foreign, input_size=said.input_size, preprocessing=seen, stated=stated, unsaid=unsaid)
+        foreign = super().read(path) if path.suffix == ".safetensors" else None
+        return foreign if foreign and foreign.labels is not None else resnet_reading.read(self, path, foreign)
 
     def convert(self, state: dict[str, torch.Tensor], expert: Expert) -> dict[str, torch.Tensor]:
         """Map a torchvision state dict, with or without the `module.` of a parallel training, to our names.
@@ -131,20 +94,6 @@ def normalise(
     # Stacked rather than written in place: ONNX's exporter loses in-place operators on a slice.
     channels = enumerate(zip(mean, deviation, strict=True))
     return torch.stack([scaled[:, channel].sub(middle).div_(width) for channel, (middle, width) in channels], dim=1)
-
-
-def _renamed(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return Hugging Face's tensors by torchvision's names; others as they are."""
-    is_theirs = any(_EMBEDDER in name for name in state)
-    return {_torchvision_name(name): value for name, value in state.items()} if is_theirs else state
-
-
-def _torchvision_name(name: str) -> str:
-    for theirs, ours in _HUGGING_FACE.items():
-        if (found := re.search(theirs, name)) is not None:
-            numbers = [int(one) + (place != 1) for place, one in enumerate(found.groups())]
-            return f"{name[: found.start()]}{ours.format(*numbers)}{name[found.end() :]}"
-    return re.sub(r"(?<![^.])classifier\.1\.", "fc.", name)
 
 
 def _counts(name: str) -> bool:

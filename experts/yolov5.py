@@ -14,7 +14,6 @@ from coe.preprocessing import NORMALIZATIONS, WHOLLY, Preprocessing
 from coe.store.kinds import ExpertInput, Foreign, Image, ModuleKind, Progress, Trained, TrainingPlan
 from coe.store.outputs import unhidden
 from experts import quiet_ultralytics
-from experts.checkpoint import read_checkpoint
 from experts.findings import Cut, detected
 from experts.geometry import fitted_image
 from experts.resnet import fitted, normalised
@@ -80,6 +79,8 @@ class YoloV5(ModuleKind):
 
     def read(self, path: Path) -> Foreign:
         """Open a file for import: safetensors, a state dict, or an ultralytics checkpoint; raises StoreError."""
+        from experts.checkpoint import read_checkpoint
+
         foreign = super().read(path) if path.suffix == ".safetensors" else read_checkpoint(path)
         if path.suffix == ".safetensors" and foreign.labels is not None:  # one of this program's own
             return foreign

@@ -387,7 +387,7 @@ def test_labels_with_numbers_that_are_texts_stand_in_the_order_of_the_numbers(tm
         ("--normalize", "0.5,0"),
         ("--normalize", "1,2,3"),
         ("--resize", "crop"),
-        ("--resize", "stretch:40"),
+        ("--resize", "letterbox:40"),
         ("--resize", "center-crop:8"),
         ("--interpolation", "nearest"),
         ("--channels", "gray"),
