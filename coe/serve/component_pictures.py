@@ -6,7 +6,6 @@ board.
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from coe.errors import DamagedImage
 from coe.pictures.array_images import DecodedImage
 from coe.pictures.decoding import decode
+from coe.pictures.picture_file import PictureFile
 from coe.pictures.wide import AS_FILLED
 from coe.placement.crops import OUTSIDE, upright
 
@@ -76,23 +75,15 @@ class Cutter:
         self._path: Path | None = None
         self._pixels: DecodedImage | None = None
 
-    def cut(
-        self, path: Path, place: CropPlace, limit_pixels: int, *, around: int = 0, sha256: str = ""
-    ) -> DecodedImage:
-        """Return a crop of a view, (H, W, 3) uint8 RGB, with so many pixels around it; raises OSError, ImageError.
-
-        With a `sha256` the view is decoded only if its bytes have it; a cutter is used with it always, or never.
-        """
+    def cut(self, file: PictureFile, place: CropPlace, limit_pixels: int, *, around: int = 0) -> DecodedImage:
+        """Return a crop of a view, (H, W, 3) uint8 RGB, with so many pixels around it; raises ImageError."""
         with self._lock:
-            pixels = self._pixels if self._path == path else None
+            pixels = self._pixels if self._path == file.path else None
             if pixels is None:
                 self._path = self._pixels = None  # two views would be held
-                content = path.read_bytes()
-                if sha256 and hashlib.sha256(content).hexdigest() != sha256:
-                    raise DamagedImage("its file is not as it came; it was changed on the disk")
-                pixels = decode(content, bits=place.bits or AS_FILLED, limit_pixels=limit_pixels)
+                pixels = decode(file, bits=place.bits or AS_FILLED, limit_pixels=limit_pixels)
                 if pixels.shape[0] * pixels.shape[1] <= self._kept_pixels:
-                    self._path, self._pixels = path, pixels
+                    self._path, self._pixels = file.path, pixels
             return upright(pixels, np.array(place.corners), place.width, place.height, around)
 
 

@@ -26,6 +26,7 @@ from sqlalchemy import Connection, select
 
 from coe import system
 from coe.errors import ImageError
+from coe.pictures.picture_file import PictureFile
 from coe.results import marks
 from coe.results.marks import PictureMark
 from coe.serve.clock import iso
@@ -118,6 +119,7 @@ def export(
                 if example.place is None:
                     kept.append(_copy(source, example, staging))
                 else:
+                    source.stat()
                     kept.append(_cut(cutter, source, example, staging, limit_pixels))
             except FileNotFoundError:  # retention was quicker
                 left_out[_GONE] += 1
@@ -255,7 +257,8 @@ def _cut(cutter: Cutter, source: Path, example: Example, folder: Path, limit_pix
     place = CropPlace.of(example.place)
     assert place is not None
     file = io.BytesIO()
-    Image.fromarray(cutter.cut(source, place, limit_pixels)).save(file, "png", compress_level=1)
+    view = PictureFile(source, example.sha256)
+    Image.fromarray(cutter.cut(view, place, limit_pixels)).save(file, "png", compress_level=1)
     content = file.getvalue()
     named = replace(example, file=example.file + ".png", sha256=hashlib.sha256(content).hexdigest())
     target = folder / named.file

@@ -229,11 +229,10 @@ class _RunningTrial:
         place = CropPlace.of(part.place)
         if view is None or view.removed_us is not None or (part.place is not None and place is None):
             return None
-        path = self._pictures.path(view.file)
         try:
-            image: Any = PictureFile(path, view.sha256)
+            image: Any = PictureFile(self._pictures.path(view.file), view.sha256)
             if place is not None:
-                image = self._cutter.cut(path, place, self.config.limits.pixels, sha256=view.sha256)
+                image = self._cutter.cut(image, place, self.config.limits.pixels)
             return self._opened().submit(image, part.component, refdes=part.refdes)
         except (OSError, ImageError):  # retention was quicker, or the file is damaged
             return None

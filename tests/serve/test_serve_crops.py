@@ -17,6 +17,7 @@ from tiny_line import TINY
 from whole_boards import BOARD, found, places, png, with_call
 
 from coe.core import Verdict
+from coe.pictures.picture_file import PictureFile
 from coe.prepare.golden_reference import learn
 from coe.serve.clock import now_us
 from coe.serve.component_pictures import CropPlace, Cutter
@@ -47,7 +48,7 @@ def test_a_crop_is_cut_again_from_its_place_as_the_experts_saw_it(served: Served
     file.write_bytes(png(BOARD))
     for refdes, place in at.items():
         known = the(CropPlace.of(place))
-        again = served.gate.cutter.cut(file, known, 10**6)
+        again = served.gate.cutter.cut(PictureFile(file), known, 10**6)
         apart = np.abs(again.astype(int) - board.crop(refdes)[..., ::-1])
         assert again.shape == board.crop(refdes).shape
         # The corners are written to a hundredth of a pixel, and a warp places pixels by 32 steps.
@@ -154,9 +155,19 @@ def test_a_crop_of_a_12_bit_view_is_what_the_experts_saw(tmp_path: Path) -> None
     assert cv2.imwrite(str(tmp_path / "view.png"), np.full((60, 80), 2047, np.uint16))
     row = {"polygon": [[10, 10], [50, 10], [50, 40], [10, 40]], "size": [40, 30], "bits": 12}
     place = the(CropPlace.of(row))
-    assert (Cutter().cut(tmp_path / "view.png", place, 10**6) == 127).all()
+    assert (Cutter().cut(PictureFile(tmp_path / "view.png"), place, 10**6) == 127).all()
     unsaid = the(CropPlace.of({**row, "bits": None}))
-    assert (Cutter().cut(tmp_path / "view.png", unsaid, 10**6) == 255).all()  # shown, although no expert judged it
+    assert (
+        Cutter().cut(PictureFile(tmp_path / "view.png"), unsaid, 10**6) == 255
+    ).all()  # shown, although no expert judged it
+
+
+def test_a_view_that_is_black_at_its_end_is_shown_as_it_was_judged(served: Served) -> None:
+    """The first rows of a BMP lie at its end; the line judges a view by its SHA-256, and does not take it for torn."""
+    dark_above = np.full((60, 80, 3), 90, np.uint8)
+    dark_above[:20] = 0
+    put(served.feeder, "k1", "R1", cv2.imencode(".bmp", dark_above)[1].tobytes())
+    assert (pixels(served.operator.get("/api/v1/views/1/picture")) == dark_above).all()
 
 
 def test_a_recipe_says_how_many_bits_count() -> None:

@@ -19,6 +19,7 @@ from coe.comparing.comparison import compare
 from coe.errors import ConfigError, ImageError, StoreError
 from coe.pictures.array_images import DecodedImage
 from coe.pictures.decoding import decode
+from coe.pictures.picture_file import PictureFile
 from coe.pictures.wide import AS_FILLED
 from coe.serve.component_pictures import CropPlace, in_frame
 from coe.serve.database import board_rows, call_rows, findings, recipe_versions, views
@@ -187,9 +188,9 @@ def _pixels(gate: Gate, shot: _Shot, *, is_framed: bool = True) -> DecodedImage:
     """Return what a view shows of a part, framed by what lies around its crop; raises Problem, OSError, ImageError."""
     if shot.view is None or shot.view.removed_us is not None:
         raise not_found("such picture", "it was never handed in, or its time of retention is over")
-    file, limit = gate.pictures.path(shot.view.file), gate.config.limits.pixels
+    file, limit = PictureFile(gate.pictures.path(shot.view.file), shot.view.sha256), gate.config.limits.pixels
     if shot.place is None:
-        return decode(file.read_bytes(), bits=shot.bits or AS_FILLED, limit_pixels=limit)
+        return decode(file, bits=shot.bits or AS_FILLED, limit_pixels=limit)
     return gate.cutter.cut(file, shot.place, limit, around=shot.place.around if is_framed else 0)
 
 
