@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, StringConstraints
 
 from coe.serve.database.tables import NAME
 from coe.spelling import composed
@@ -29,7 +29,9 @@ Note = Annotated[str, Field(max_length=MOST_NOTE), AfterValidator(_readable)]
 Text = Annotated[str, Field(max_length=NAME), AfterValidator(_plain)]
 """A text for people in one line."""
 Word = Annotated[str, Field(min_length=1, max_length=NAME), AfterValidator(_plain)]
-Spelt = Annotated[Word, AfterValidator(composed)]
+_Bare = Annotated[str, StringConstraints(strip_whitespace=True)]
+"""Controllers send names of a fixed length, with blanks at the end; scanners add a line end."""
+Spelt = Annotated[_Bare, Field(min_length=1, max_length=NAME), AfterValidator(_plain), AfterValidator(composed)]
 """A name on a board, in NFC: names meet, however their accented letters are written."""
-SpeltText = Annotated[Text, AfterValidator(composed)]
+SpeltText = Annotated[_Bare, Field(max_length=NAME), AfterValidator(_plain), AfterValidator(composed)]
 """A name on a board in NFC, or nothing."""

@@ -29,12 +29,13 @@ def the_board(served: Served, key: str = "k1") -> board_rows.Board:
 
 
 def test_a_board_is_accepted_once_its_pictures_and_its_row_are_on_the_disk(served: Served) -> None:
-    answer = hand_in(served.feeder, "k1", {"R1": "A", "R2": "B"}, serial="SN1", within_s=9, work_order="W")
+    answer = hand_in(served.feeder, "k1", {"R1": "A", "R2": "B"}, serial=" SN1 \r\n", within_s=9, work_order="W")
     assert answer.status_code == 202
     board = the_board(served)
     assert answer.json()["board"] == board.id
     assert answer.headers["location"] == f"/api/v1/boards/{board.id}"
     assert (board.serial, board.work_order, board.fed_by) == ("SN1", "W", "feeder")
+    assert served.operator.get("/api/v1/boards", params={"serial": "SN1  "}).json()["boards"][0]["board"] == board.id
     assert board.due_us == board.accepted_us + 9_000_000
     with served.database.reading() as connection:
         for view in views.of_board(connection, "k1"):

@@ -30,9 +30,9 @@ from coe.serve.statistics.yields import Unit, figure
 NAMES = ("=HYPERLINK(1)", "Ü-7", 'a"b,c', "R$1$")
 
 
-def table(answer: object) -> list[dict[str, str]]:
+def table(answer: object, separator: str = ",") -> list[dict[str, str]]:
     text = answer.content.decode("utf-8-sig")  # type: ignore[attr-defined]
-    return list(csv.DictReader(io.StringIO(text)))
+    return list(csv.DictReader(io.StringIO(text), delimiter=separator))
 
 
 @pytest.fixture
@@ -79,6 +79,13 @@ def test_figures_are_a_table_with_their_bounds(worked: Served) -> None:
     assert rows["dpmo"]["missing"] == "1 of 8 answered"
     assert rows["dpmo"]["value"] == ""
     assert float(rows["dpmo"]["lower"]) < float(rows["dpmo"]["upper"])
+    semicolons = {"separator": ";"}
+    figures = table(worked.operator.get("/api/v1/reports/figures.csv", params=semicolons), ";")
+    assert [one["lower"].replace(",", ".") for one in figures] == [row["lower"] for row in rows.values()]
+    assert (figures[0]["value"], figures[0]["definition"]) == ("0,0", rows["raw_fpy"]["definition"])
+    calls = table(worked.engineer.get("/api/v1/reports/calls.csv", params=semicolons), ";")
+    assert (restored(calls[4]["serial"]), calls[4]["version"]) == ('a"b,c', "1")
+    assert worked.operator.get("/api/v1/reports/figures.csv", params={"separator": "|"}).status_code == 400
 
 
 def test_a_report_is_a_pdf(worked: Served) -> None:

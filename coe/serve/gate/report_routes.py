@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Annotated, Any, Literal
 
+from pydantic import Field
 from sqlalchemy import Connection, select
 from starlette.responses import Response, StreamingResponse
 
@@ -28,6 +29,16 @@ TOGETHER = 2000
 _CSV = "text/csv; charset=utf-8"
 _MARK = "\ufeff"
 """Spreadsheets take a table without this mark for one of the characters of the country."""
+
+
+class TableQuery(WindowQuery):
+    """The window of a table, and what divides its cells."""
+
+    separator: Annotated[
+        Literal[",", ";"], Field(description="`;` where spreadsheets expect it, with a decimal comma in numbers")
+    ] = ","
+
+
 _FIGURES = "name title value unit lower upper events trials asked open missing definition"
 _CALLS = (
     "board serial key recipe version decided refdes component verdict reason expert label score "
@@ -38,7 +49,7 @@ _CALLS = (
 @router.read(
     "/api/v1/reports/figures.csv",
     READ,
-    query=WindowQuery,
+    query=TableQuery,
     answers={200: "CSV, a line for each figure"},
     sends="text/csv",
 )
@@ -47,8 +58,8 @@ def figures_csv(visit: Visit, connection: Connection) -> Response:
     window = stats_routes.window_of(visit, connection)
     names = _FIGURES.split()
     figures = stats_routes.counts(connection, window).figures
-    rows = [["" if (value := getattr(one, name)) is None else str(value) for name in names] for one in figures]
-    text = _MARK + "".join(csv_table.row(cells) for cells in (names, *rows))
+    rows = ([getattr(one, name) for name in names] for one in figures)
+    text = _MARK + "".join(_line(visit.query, values) for values in (names, *rows))
     return Response(text, media_type=_CSV, headers=_named(visit.gate, window, "figures", "csv"))
 
 
@@ -56,7 +67,7 @@ def figures_csv(visit: Visit, connection: Connection) -> Response:
     "GET",
     "/api/v1/reports/calls.csv",
     ENGINEER,
-    query=WindowQuery,
+    query=TableQuery,
     answers={200: "CSV, a line for each call"},
     sends="text/csv",
 )
@@ -64,14 +75,15 @@ async def calls_csv(visit: Visit) -> Response:
     """The calls of a time with the newest answers, for a spreadsheet; without blind audits."""
     window = await visit.gate.read(partial(stats_routes.window_of, visit))
     headers = _named(visit.gate, window, "calls", "csv")
-    return StreamingResponse(_calls(visit.gate, window), media_type=_CSV, headers=headers)
+    return StreamingResponse(_calls(visit, window), media_type=_CSV, headers=headers)
 
 
-async def _calls(gate: Gate, window: Window) -> AsyncIterator[str]:
-    yield _MARK + csv_table.row(_CALLS.split())
+async def _calls(visit: Visit, window: Window) -> AsyncIterator[str]:
+    gate = visit.gate
+    yield _MARK + _line(visit.query, _CALLS.split())
     after = (window.start_us, 0)
     while rows := await gate.read(partial(_some_calls, window, after)):
-        yield "".join(csv_table.row(_cells(gate, row)) for row in rows)
+        yield "".join(_line(visit.query, _cells(gate, row)) for row in rows)
         after = (rows[-1].opened_us, rows[-1].id)
 
 
@@ -94,16 +106,25 @@ def _some_calls(window: Window, after: tuple[int, int], connection: Connection) 
     return list(connection.execute(query))
 
 
-def _cells(gate: Gate, row: Any) -> list[str]:
+def _cells(gate: Gate, row: Any) -> Sequence[object]:
     def time(moment_us: int | None) -> str:
         return "" if moment_us is None else _clock(gate, moment_us).isoformat(sep=" ", timespec="seconds")
 
-    values = (
+    return (
         row.board_id, row.serial, row.key, row.recipe, row.version, time(row.decided_us), row.refdes, row.component,
         row.verdict, row.reason, row.expert, row.label, row.score, row.outcome, row.said_label, row.note,
         time(row.verified_us), row.verified_by,
     )  # fmt: skip
-    return ["" if value is None else str(value) for value in values]
+
+
+def _line(query: TableQuery, values: Iterable[object]) -> str:
+    """Return a line of a table."""
+
+    def shown(value: object) -> str:
+        is_comma = isinstance(value, float) and query.separator == ";"
+        return "" if value is None else str(value).replace(".", "," if is_comma else ".")
+
+    return csv_table.row(map(shown, values), query.separator)
 
 
 @router.add(

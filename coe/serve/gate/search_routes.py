@@ -23,6 +23,7 @@ from coe.serve.gate.json_form import JsonForm
 from coe.serve.gate.operations import ANY, DIGITS, OperationRouter, RowId, Visit
 from coe.serve.gate.problems import Problem, ProblemKind
 from coe.serve.gate.stats_routes import Moment
+from coe.serve.text_checks import SpeltText
 from coe.strict_model import StrictModel
 
 router = OperationRouter()
@@ -38,10 +39,12 @@ _Given = Annotated[_T | None, BeforeValidator(lambda given: None if given == "" 
 class BoardsQuery(StrictModel):
     """Which boards are searched, and how many."""
 
-    serial: Annotated[_Given[str], Field(description="boards of this serial, and panels with a unit of it")] = None
+    serial: Annotated[_Given[SpeltText], Field(description="boards of this serial, and panels with a unit of it")] = (
+        None
+    )
     key: Annotated[_Given[str], Field(description="the board that was handed in under this key")] = None
     verdict: Annotated[_Given[Verdict], Field(description="OK, NG or REVIEW")] = None
-    component: Annotated[_Given[str], Field(description="boards with a call of this component type")] = None
+    component: Annotated[_Given[SpeltText], Field(description="boards with a call of this component type")] = None
     state: Annotated[_Given[BoardState], Field(description="where the board stands")] = None
     since: Annotated[Moment, Field(description="accepted at this time or later, in UTC or with its offset")] = None
     until: Annotated[Moment, Field(description="accepted before this time, in UTC or with its offset")] = None

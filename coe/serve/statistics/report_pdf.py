@@ -109,4 +109,4 @@ def _pareto(sheet: Sheet, bars: Sequence[Bar], top: float) -> None:
     axes.invert_yaxis()
     axes.tick_params(axis="x", labelsize=8)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(fontsize=8, frameon=False, loc="lower right")
+    axes.legend(fontsize=8, frameon=False, loc="lower right", bbox_to_anchor=(1, 1), ncols=4)
