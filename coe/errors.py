@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
+from pathlib import Path
 from typing import TypeVar
 
 
@@ -102,6 +104,12 @@ def sentence_of(error: BaseException, during: str = "") -> str:
     if isinstance(error, CoeError):
         return words
     return f"{type(error).__name__}{f' while {during}' if during else ''}: {words}"
+
+
+def place_of(error: BaseException) -> str:
+    """Return where an error was raised, as " (engine.py:14)"; "" if nobody knows."""
+    place = traceback.extract_tb(error.__traceback__)[-1:]
+    return f" ({Path(place[0].filename).name}:{place[0].lineno})" if place else ""
 
 
 def first_line(error: BaseException) -> str:

@@ -73,6 +73,14 @@ def writing(path: Path) -> Iterator[None]:
         raise NotWritten(f"{path} cannot be written: {error.strerror}; give another place with --out") from error
 
 
+def is_other(path: Path, begins: bytes) -> bool:
+    """Tell whether a file is there that does not begin as the file which would replace it; False for an empty one."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(begins)) not in (begins, b"")
+
+
 def append(number: int, data: bytes) -> None:
     """Append to an open file, all of `data` or nothing: half a line would damage the file. Raises OSError."""
     sound, rest = os.fstat(number).st_size, memoryview(data)

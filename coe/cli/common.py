@@ -16,7 +16,7 @@ from coe import config
 from coe.cli.console import Console, styled
 from coe.cli.start import Exit, way_out
 from coe.cli.streams import steady
-from coe.errors import CoeError, ConfigError, StoreError, shortened
+from coe.errors import CoeError, ConfigError, StoreError, place_of, shortened
 from coe.files import NotWritten
 from coe.visible import visible
 
@@ -94,10 +94,8 @@ def _fault(error: Exception) -> Exit:
     """Show an unexpected error; its exit status is never the status that means NG."""
     if os.environ.get(config.TRACEBACK_VARIABLE):
         err.print(*traceback.format_exception(error), sep="")
-    place = traceback.extract_tb(error.__traceback__)[-1:]
-    where = f" ({Path(place[0].filename).name}:{place[0].lineno})" if place else ""
     complain(
-        f"a fault of coe, not yours: {type(error).__name__}: {error}{where}; please report it, with "
+        f"a fault of coe, not yours: {type(error).__name__}: {error}{place_of(error)}; please report it, with "
         f"the output under {config.TRACEBACK_VARIABLE}=1"
     )
     return Exit.NOT_INSPECTED

@@ -20,7 +20,7 @@ from coe.cli.console import Progress, words
 from coe.cli.options import AllowKindOption, StoreOption
 from coe.cli.tool_options import why_not
 from coe.errors import ConfigError, StoreError, list_few, sentence_of
-from coe.files import TEMPORARY, DiskFull, alone, is_full
+from coe.files import TEMPORARY, DiskFull, alone, is_full, is_other
 from coe.inspector import weights_used
 from coe.prepare import verification
 from coe.spelling import by_spelling
@@ -55,6 +55,8 @@ def bundle(
     target = to or Path(f"{loaded.board}.coe")
     if reason := why_not(target):
         raise ConfigError(f"--to: {target} {reason}; name a file")
+    if is_other(target, b"PK"):
+        raise ConfigError(f"--to: {target} is no bundle, and would be lost; name another file")
     weights_used.read_manifests(loaded, shelf)
     experts = tuple(sorted({expert.weights for expert in loaded.experts.values()}))
     references = loaded.references

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from coe.errors import ConfigError
-from coe.files import write_atomically
+from coe.files import is_other, write_atomically
 from coe.inspector.profile import Profile
 
 
@@ -18,6 +18,8 @@ def writable(path: Path) -> None:
         raise ConfigError(f"{path.parent} cannot be made: {error.strerror}; name another place with --out") from None
     if path.is_dir() or not os.access(path.parent, os.W_OK):
         raise ConfigError(f"{path} cannot be written; name another place with --out")
+    if is_other(path, b"{"):
+        raise ConfigError(f"{path} is no profile, and would be lost; name another place with --out")
 
 
 def save(profile: Profile, path: Path) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from coe.board.router import Router
 from coe.core import Expert, Failure, FailureKind, Request
-from coe.errors import ImageError, RulesError, sentence_of
+from coe.errors import CoeError, ImageError, RulesError, place_of, sentence_of
 from coe.pictures.image_source import ImageSource
 from coe.results.metrics import Metrics, Recorder, Watcher
 from coe.runtime.copy_lane import CopyLanes, Disk
@@ -191,8 +191,9 @@ class Engine(LineEngine[Event | _Crash, ImageJob]):
         try:
             self._decide()
         except BaseException as error:
-            # A bug of ours, or of a watcher. Every image still gets its reply, which says why the line stopped.
-            self._give_up(Failure(FailureKind.LINE, f"the engine failed: {sentence_of(error)}"))
+            # A bug of ours, of a watcher or of a policy. Every image gets its reply, which says why the line stopped.
+            where = "" if isinstance(error, CoeError) else place_of(error)
+            self._give_up(Failure(FailureKind.LINE, f"the engine failed: {sentence_of(error)}{where}"))
         finally:
             self._end_others()
             if self._abandoned:  # nobody calls `close`

@@ -266,7 +266,10 @@ def test_recipes_references_and_calibrations_go_along(packed: Path, tmp_path: Pa
     board.write_text(BOARD.replace("components:", more) + shown, encoding="utf-8")
     (tmp_path / "recipe.yaml").write_text("side: top\n", encoding="utf-8")
     options = ("--to", tmp_path / "b.coe", "--file", tmp_path / "recipe.yaml", "--store", store.root)
-    made = call("bundle", board, *options, command=experts_command)
+    there = ("--to", tmp_path / "recipe.yaml", "--store", store.root)
+    assert call("bundle", board, *there, command=experts_command).status == 2, "it is no bundle, and would be lost"
+    for _ in range(2):  # a bundle is replaced
+        made = call("bundle", board, *options, command=experts_command)
     assert made.status == 0, made.words
     assert install(tmp_path / "b.coe") == 0
     assert References(Store(tmp_path / "box")).ids() == ["lamps/D"]

@@ -236,7 +236,9 @@ def test_a_bug_in_the_controller_still_answers_every_image(tiny, pictures, monke
         engine: Engine = line._engine
         monkeypatch.setattr(engine.controller, "handle", lambda event, now: 1 / 0)
         results = [line.submit(p.image, p.component).result(60) for p in pictures[:3]]
-    assert all("the engine failed: ZeroDivisionError" in result.error for result in results)
+    for result in results:
+        assert "the engine failed: ZeroDivisionError" in result.error
+        assert "(test_inspector.py:" in result.error, "a policy of a user's own is found by this"
 
 
 @pytest.mark.data

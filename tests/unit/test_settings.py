@@ -215,6 +215,10 @@ def test_where_nothing_may_be_written_is_found_out_before(tmp_path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="cannot be made"):
         profile_file.writable(tmp_path / "file" / "profile.json")
+    profile_file.writable(tmp_path / "file")
+    (tmp_path / "file").write_text("board: b\n")
+    with pytest.raises(ConfigError, match="file is no profile, and would be lost"):
+        profile_file.writable(tmp_path / "file")
 
 
 def test_the_place_is_the_users_data_folder(monkeypatch, tmp_path) -> None:
