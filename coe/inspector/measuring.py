@@ -16,9 +16,6 @@ from coe.scheduler.costs import Body, Cost
 from coe.store.manifest import Manifest, PreparedVariant, StoredFile
 from coe.store.runnable_kinds import RunnableKind, SessionKind
 
-_TRIED = 3
-"""So many blobs in `int8` are opened at most, if those before them are damaged."""
-
 
 def stored(manifest: Manifest, variant: str) -> PreparedVariant | Manifest:
     """Return the record of the files that an expert runs from: of its blob, else of its weights as trained."""
@@ -56,7 +53,7 @@ def measure(
     A load takes time in proportion to its bytes, but no less than a disk of `bytes_per_s` takes; so do the two parts of
     an expert that has a body. For a `FileKind`, every file is an architecture.
 
-    If no `int8` of an architecture can be opened, none of its experts has a cost in it, and `say` gets the reason.
+    An expert whose `int8` is tried and cannot be opened has no cost in it, and `say` gets the reason.
     """
     files = {expert: stored(manifests[expert.weights], expert.variant) for expert in experts}
     sizes = {expert: file.whole_bytes for expert, file in files.items()}
@@ -67,6 +64,7 @@ def measure(
     for expert in sorted(experts, key=lambda e: (not _is_known(e, devices, earlier), -e.input_size)):
         equals.setdefault(sorts[expert], []).append(expert)
     costs: dict[tuple[str, str, str], Cost] = {}
+    damaged: set[Expert] = set()
     for device_id, device in devices.items():
         samples = {sort: experts_of_it[0] for sort, experts_of_it in equals.items()}
         profiled = {
@@ -82,11 +80,11 @@ def measure(
         if unknown := [_describe_sort(sample) for sort, sample in samples.items() if profiled.get(sort) is None]:
             say(f"measuring {', '.join(unknown[:4])}{' ...' if len(unknown) > 4 else ''}")
         measured = {
-            sort: (samples[sort], cost) if cost is not None else _measured(device, equals[sort], say)
+            sort: (samples[sort], cost) if cost is not None else _measured(device, equals[sort], damaged, say)
             for sort, cost in ((sort, profiled.get(sort)) for sort in samples)
         }
         for expert in experts:
-            if (known_one := measured[sorts[expert]]) is None:
+            if (known_one := measured[sorts[expert]]) is None or expert in damaged:
                 continue
             sample, sample_cost = known_one
             cost = _adapted(sample_cost, sample, expert, sizes[sample], sizes[expert])
@@ -96,21 +94,30 @@ def measure(
     return {**costs, **earlier}
 
 
-def _measured(device: Device, equals: Sequence[Expert], say: Callable[[str], None]) -> tuple[Expert, Cost] | None:
-    """Measure one of equal experts, the first that can be opened; None if their `int8` cannot."""
-    faults: list[StoreError] = []
-    for expert in equals[:_TRIED]:
+def _measured(
+    device: Device, equals: Sequence[Expert], damaged: set[Expert], say: Callable[[str], None]
+) -> tuple[Expert, Cost] | None:
+    """Measure one of equal experts, the first that can be opened; None if their `int8` cannot.
+
+    Those that cannot be opened are added to the `damaged`.
+    """
+    faults: dict[Expert, StoreError] = {}
+    found = None
+    for expert in equals:
         try:
-            return expert, device.measure(expert)
+            found = expert, device.measure(expert)
+            break
         except StoreError as error:
             if expert.variant != "int8":
                 raise
-            faults.append(error)
-    say(
-        f"note: no int8 of kind {equals[0].kind} can be opened, so none of its experts runs in it ({faults[0]}); "
-        "prepare them again (coe-experts prepare --force)"
-    )
-    return None
+            faults[expert] = error
+    if faults:
+        damaged.update(faults)
+        say(
+            f"note: the int8 of {len(faults)} of {len(equals)} experts of kind {equals[0].kind} cannot be opened, so "
+            f"they run without it ({next(iter(faults.values()))}); prepare them again (coe-experts prepare --force)"
+        )
+    return found
 
 
 def _is_known(expert: Expert, devices: Iterable[str], earlier: Costs) -> bool:

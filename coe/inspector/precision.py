@@ -211,7 +211,7 @@ def _reason(
     blobs = [[blob for variant, blob in offered.items() if variant in wanted] for offered in offers.values()]
     doubted = sum(1 for prepared in blobs if prepared and not any(_is_sound(blob, floor) for blob in prepared))
     if bare:
-        sentence += f"; {bare} run in fp32 because they are not prepared (coe-experts prepare)"
+        sentence += f"; {bare} run in fp32 alone (coe-experts prepare makes more, or says why not)"
     if doubted:
         sentence += f"; {doubted} run in fp32 because no variant was measured to agree in {100 * floor:g} % of labels"
     return sentence

@@ -109,7 +109,7 @@ def test_the_precision_is_said_and_written(inspect, tmp_path, capsys):
     assert (summary["precision"], summary["escalated"]) == ("half", 0)
     assert summary["findings"] == sum(len(row["findings"]) for row in rows(tmp_path / "out"))
     said = capsys.readouterr()
-    assert "4 run in fp32 because they are not prepared (coe-experts prepare)" in " ".join(said.err.split())
+    assert "4 run in fp32 alone (coe-experts prepare makes more, or says why not)" in " ".join(said.err.split())
     assert f"precision half: 0 of {summary['findings']} findings were run again in fp32, 0 changed" in said.out
 
 

@@ -76,7 +76,7 @@ def test_doubtful_findings_are_made_again(prepared, pictures):
         found = by_name(line.stream(pictures[:16]))
         seen = line.metrics()
     assert {expert.variant for expert in line.rules.experts.values()} == {"bf16", "fp32"}
-    assert any("2 run in fp32 because they are not prepared (coe-experts prepare)" in sentence for sentence in said)
+    assert any("2 run in fp32 alone (coe-experts prepare makes more, or says why not)" in sentence for sentence in said)
     for name, result in found.items():
         assert result.error is None
         assert result.verdict == sharp[name].verdict

@@ -186,8 +186,8 @@ def test_the_reason_is_a_sentence_that_counts_and_shows_the_way_out():
     found = choose("half", offers, graph(a=1.0, b=1.0, c=1.0, d=1.0), costs, 28)
     assert found.reason == (
         "precision half: 3 in fp32, 1 in bf16; 4 of 4 experts fit into 28 B (3 in fp32), 3.5e+03 ms an image expected "
-        "(4e+03 in fp32); 1 run in fp32 because they are not prepared (coe-experts prepare); 1 run in fp32 because no "
-        "variant was measured to agree in 99.9 % of labels"
+        "(4e+03 in fp32); 1 run in fp32 alone (coe-experts prepare makes more, or says why not); 1 run in fp32 because "
+        "no variant was measured to agree in 99.9 % of labels"
     )
 
 
