@@ -6,30 +6,39 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from coe.errors import ConfigError
+from experts.taken import DataPart, TrainingPicture
 
 _SHOWN = 10
 _WHY = "ignoring corrupt image/label: "
 
 
-def check(images: Sequence[Path], labels: int, source: Path) -> tuple[str, ...]:
+def check(pictures: Sequence[TrainingPicture], labels: int, source: Path) -> tuple[str, ...]:
     """Return sentences about images without a file; raises ConfigError with all files that are wrong.
 
-    `labels` is the number of labels, and `source` the file of the data set. `ultralytics` must be quiet by now.
+    Also if no image to learn from has an object. `labels` is the number of labels, and `source` the file of the data
+    set. `ultralytics` must be quiet by now.
     """
     from ultralytics.data import utils
 
-    missing, wrong = list[str](), list[str]()
-    for image, file in zip(images, map(Path, utils.img2label_paths([str(one) for one in images])), strict=True):
-        *_, message = utils.verify_image_label((str(image), str(file), "", False, labels, 0, 0, False))
+    missing, wrong, learns, file = list[str](), list[str](), False, source
+    files = map(Path, utils.img2label_paths([str(one.path) for one in pictures]))
+    for picture, file in zip(pictures, files, strict=True):
+        _, boxes, *_, message = utils.verify_image_label((str(picture.path), str(file), "", False, labels, 0, 0, False))
+        learns |= picture.part is DataPart.TRAINING and boxes is not None and len(boxes) > 0
         if _WHY in message:
             wrong.append(f"{_named(file)} ({message.partition(_WHY)[2]:.120})")
         elif not file.is_file():
-            missing.append(_named(image))
+            missing.append(_named(picture.path))
     if wrong:
         raise ConfigError(
             f"data set '{source}': {len(wrong)} files of labels are wrong: {_few(wrong)}; each line is the number of a "
             f"label, 0 to {labels - 1}, then centre and size of a box, or the corners of a polygon, as shares of the "
             "picture"
+        )
+    if not learns:
+        raise ConfigError(
+            f"data set '{source}': nothing is marked in the images to learn from; labels of the last are looked for in "
+            f"'{file}'"
         )
     return (f"without a file of labels, and so without an object: {len(missing)}, {_few(missing)}",) if missing else ()
 

@@ -47,7 +47,7 @@ def train(expert: Expert, plan: TrainingPlan, progress: Progress, settings: dict
     quiet_ultralytics.prepare(plan.work / "ultralytics")
     data, taken = read_data_set(plan, expert)
     trainer_class = _trainer_class(plan.bits)
-    bare = yolo_labels.check([picture.path for picture in taken.pictures], len(expert.labels), plan.data)
+    bare = yolo_labels.check(taken.pictures, len(expert.labels), plan.data)
     trainer = trainer_class(expert, plan, data, progress, settings)
     trainer.train()
     if trainer.kept is None:

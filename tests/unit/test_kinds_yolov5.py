@@ -217,6 +217,17 @@ def test_images_without_a_file_of_labels_are_told(tmp_path):
     assert [("train/1.png" in one, "0.png" in one) for one in trained.remarks] == [(True, False)]
 
 
+@pytest.mark.parametrize("away", [True, False])
+def test_a_data_set_in_which_nothing_is_marked_is_refused(tmp_path, away):
+    data, labels = data_set(tmp_path / "d", images=3), tmp_path / "d" / "labels"
+    for file in (labels / "train").iterdir():
+        file.write_text("")
+    if away:
+        labels.rename(tmp_path / "d" / "labelTxt")
+    with pytest.raises(ConfigError, match="labels/"):
+        KIND.train(JOINT, plan(data, tmp_path / "w"), lambda *words: None)
+
+
 def test_folders_as_roboflow_names_them_are_found(tmp_path):
     data_set(tmp_path / "d", images=3)
     data = tmp_path / "d" / "data.yaml"
