@@ -19,6 +19,7 @@ from coe.cad.not_fitted import FITTED, LEFT_OUT, is_left_out, says_so, unclear
 from coe.cad.other_cad_files import expect_list
 from coe.cad.placement_header import PlacementHeader, find_header, lines_below
 from coe.cad.refdes import fault_of
+from coe.cad.spaced_row import unquoted
 from coe.cad.vocabulary import COLUMNS as VOCABULARY
 from coe.errors import ConfigError
 from coe.placement.bom_join import BomPart
@@ -49,6 +50,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "package": (*VOCABULARY["package"][:-2], "case package"),
     "left_out": LEFT_OUT,
     "config": ("config",),
+    "quantity": ("quantity", "qty", "anzahl", "menge", "quantité", "qté", "cantidad", "数量", "количество", "кол во"),
     "fitted": FITTED,
 }
 _XML = re.compile(rb"^\s*(?:\xef\xbb\xbf)?\s*<(?:\?xml|export)")
@@ -59,6 +61,8 @@ _RANGE = re.compile(
 _BETWEEN = re.compile(r"[\s,;&\uff0c\uff1b\u3001]+")
 _JOINED = re.compile(r"([A-Za-z_]+)\d+(?:[/+]\1\d+)+", re.IGNORECASE)
 """R1/R2 are two parts if no part has this name; 1/R1 and A1/R1 are a part of a board of a panel."""
+_SHORT = re.compile(r"\b([A-Za-z_]+)\d+(?:\s*,\s*\d+(?![\w/.]))+")
+"""C1,2,3 are three parts."""
 _AND = {"and", "und", "et"}
 _MOST_IN_RANGE = 1000
 
@@ -80,7 +84,7 @@ def _header(lines: Sequence[text_table.TextLine]) -> PlacementHeader | None:
     """Return the first line with names between separators, or without one the first with names between spaces."""
     spaced: PlacementHeader | None = None
     for line, field in product(lines, COLUMNS):
-        header = None if field == "refdes" else find_header([line], COLUMNS, ("refdes", field))
+        header = None if field in ("refdes", "quantity") else find_header([line], COLUMNS, ("refdes", field))
         if header is not None and header.separator is not None:
             return header
         if spaced is None and header is not None and header.is_fixed_width:
@@ -97,7 +101,9 @@ def _rows(
             if any(line.text[start - 1 : start].strip() for start in header.starts if start):
                 raise ConfigError(f"{path}:{line.number}: no cell begins below each name of the header; save it as CSV")
             ends = (*header.starts[1:], None)
-            row = [line.text[start:end].strip() for start, end in zip((0, *header.starts[1:]), ends, strict=True)]
+            row = [
+                unquoted(line.text[start:end].strip()) for start, end in zip((0, *header.starts[1:]), ends, strict=True)
+            ]
             yield line.number, {field: row[index] for field, index in header.columns.items()}, row
         return
     # Cells may have line breaks, and so the lines are read as one text.
@@ -140,12 +146,18 @@ def _joined(rows: Iterable[tuple[int, dict[str, str], list[str]]]) -> Iterator[t
 
 def _parts(path: Path, rows: Iterable[tuple[int, dict[str, str], list[str]]]) -> dict[str, BomPart]:
     parts: dict[str, BomPart] = {}
+    heading = ""
     for number, cells, row in _joined(rows):
         value = cells.get("value", "")
         if fault := unclear(cells):
             raise ConfigError(f"{path}:{number}: {fault}")
         part = BomPart(value, cells.get("package", ""), not is_left_out(cells, row), number)
         listed = cells.get("refdes", "")
+        if not any(map(str.isdigit, listed)) and len(filled := [*filter(None, row)]) == 1 and says_so(filled[0]):
+            heading = f"{number}: '{filled[0]}' heads parts that are not fitted"
+            continue
+        if heading and designators(listed):
+            raise ConfigError(f"{path}:{heading}; say it in a column DNP of each of their lines")
         if says_so(listed) and any(map(str.isdigit, listed)):
             raise ConfigError(
                 f"{path}:{number}: '{listed}' says that a part is not fitted; give that part a line, and say it there "
@@ -180,7 +192,8 @@ def designators(text: str) -> dict[str, str]:
             return match[0]
         return " ".join(f"{prefix}{number}" for number in range(low, high + 1))
 
-    for word in _BETWEEN.split(_RANGE.sub(range_of, text)):
+    text = _SHORT.sub(lambda match: re.sub(r",(\s*)(?=\d)", rf",\1{match[1]}", match[0]), _RANGE.sub(range_of, text))
+    for word in _BETWEEN.split(text):
         if re.search(r"[^\W_]", word) and word.casefold() not in _AND:
             is_joined = _JOINED.fullmatch(word) is not None
             for name in re.split("[/+]", word) if is_joined else [word]:

@@ -24,12 +24,15 @@ _YES = (
 )
 _PLACED = ("-", "--", "n/a", "place", "placed", "populate", "populated", "fit", "fitted", "mounted", "no skip")
 _SAID = re.compile(
-    r"\b(dnp|dni|dnf|dnm|nofit|not (?:fitted|mounted|populated|placed|installed|assembled)|"
+    r"\b(dnp|dni|dnf|dnm|nofit|not (?:fitted|mounted|populated|placed|installed|assembled|stuffed|soldered|loaded)|"
     r"do not (?:populate|place|fit|mount|assemble|install|solder|load|stuff)|no[ -]?stuff|no[ -]?pop|"
-    r"no[ -]?load(?! *\w)|unpopulated|(?:nicht |un)best(?:ü|ue)ck(?:t|en)|non mont[ée]|no montar|"
-    r"не (?:устанавливать|монтировать))\b|不贴|不焊|不装|未実装",
+    r"no[ -]?load(?! *\w)|unpopulated|unfitted|(?:nicht |un)best(?:ü|ue)ck(?:t|en)|entfällt|"
+    r"non (?:mont[éeoa]\w*|câblé)|n[oã]o? montar|nie montowa[ćc]|neosa(?:zovat|zeno)|niet (?:plaatsen|bestukken)|"
+    r"не (?:устанавливать|монтировать|ставить|запаивать))\b|"
+    r"不贴|不焊|不装|空贴|空焊|不上件|未実装|未实装|実装しない|実装なし|미실장",
     re.IGNORECASE,
 )
+_SAID_ALONE = re.compile(rf"{_SAID.pattern}|omit(?:ted)?|dna|n/[fm]|n\.\s?b\.|not used|no place", re.IGNORECASE)
 
 
 def is_left_out(cells: Mapping[str, str], row: Iterable[str]) -> bool:
@@ -37,7 +40,8 @@ def is_left_out(cells: Mapping[str, str], row: Iterable[str]) -> bool:
     fitted = cells.get("fitted", "")
     said = (fitted, *(cells.get(field, "") for field in ("left_out", "value", "config")))
     return (
-        cells.get("left_out", "").casefold() in _YES
+        cells.get("quantity", "").strip() in ("0", "0.0")
+        or cells.get("left_out", "").casefold() in _YES
         or fitted.casefold() in (*_NO, "nm", "skip")
         or any(map(says_so, said))
         or any(says_so(cell, alone=True) for cell in row)
@@ -54,4 +58,4 @@ def unclear(cells: Mapping[str, str]) -> str:
 
 def says_so(text: str, *, alone: bool = False) -> bool:
     """Tell whether a text says that a part is not fitted; if `alone`, it must say nothing else."""
-    return bool(_SAID.fullmatch(text) if alone else _SAID.search(text))
+    return bool(_SAID_ALONE.fullmatch(text) if alone else _SAID.search(text))

@@ -43,8 +43,14 @@ def parse(
     reader = _PlacementReader(path, name, vocabulary, unit, form)
     expect_list(path, raw, "the placement list (pick and place, centroid)")
     if _XML.match(raw):
-        return reader.openpnp(raw)
-    return reader.file(as_table(lines_of(path, raw, "the placement file", reader.is_table)))
+        file = reader.openpnp(raw)
+    else:
+        file = reader.file(as_table(lines_of(path, raw, "the placement file", reader.is_table)))
+    if not file.placements:
+        raise ConfigError(
+            f"{path}: the file leaves out each of its {len(file.not_placed)} parts; correct what it says of them"
+        )
+    return file
 
 
 class _PlacementReader:
@@ -79,7 +85,7 @@ class _PlacementReader:
             if word := unit_in_name(name):
                 self._units.state(word, f"the column '{name}'", header.number)
         if "rotation" in header.columns:
-            self._expect_degrees(header, [line.text for line in lines if line.number < header.number])
+            self._expect_degrees(header, [line for line in lines if line.number < header.number])
         parts = list(rows([line for line in lines if line.number not in remarks], header))
         if not parts:
             raise ConfigError(f"{self._path}: there is no part in the placement file; export it again")
@@ -103,18 +109,18 @@ class _PlacementReader:
         placements = tuple(self._placement(row, header, units) for row in parts)
         return PlacementFile(placements, units, stated_where, names, header.unused, not_placed)
 
-    def _expect_degrees(self, header: PlacementHeader, above: Sequence[str]) -> None:
+    def _expect_degrees(self, header: PlacementHeader, above: Sequence[TextLine]) -> None:
         """Raise ConfigError for a column of other units, or of angles that grow clockwise where nobody has said so."""
         name = header.names[header.columns["rotation"]]
         if re.search(r"[(\[]\s*(rad|0?[.,]0*1|1/10+)", name, re.IGNORECASE):
             raise self._error(header.number, f"the column '{name}' is not in degrees; export it in degrees")
-        if not self._form.clockwise and (
-            re.search(r"[(\[]\s*(cw|clockwise)\b", name, re.IGNORECASE) or any(map(_CLOCKWISE.search, above))
-        ):
+        is_clockwise = re.search(r"[(\[]\s*(cw|clockwise)\b", name, re.IGNORECASE)
+        said = [header.number] if is_clockwise else [line.number for line in above if _CLOCKWISE.search(line.text)]
+        if said and not self._form.clockwise:
             raise self._error(
-                header.number,
+                said[0],
                 f"the angles of the column '{name}' grow clockwise; say `clockwise: true` under placement_file of the "
-                "recipe (--form, before there is one)",
+                "recipe (--form, before there is one), or take that word out",
             )
 
     def _expect_plain_turns(self, parts: Sequence[PlacementRow], column: str) -> None:

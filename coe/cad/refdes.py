@@ -13,7 +13,8 @@ from coe.errors import ConfigError
 
 _MONTH = "jan|feb|m[aä]r|mrz|apr|ma[iy]|jun|jul|aug|sep|o[ck]t|nov|de[cz]"
 _DATE = re.compile(
-    rf"\d{{1,2}}[-./ ]{{1,2}}(?i:{_MONTH})[a-zä]*\.?(?:[- ]\d+)?|[A-Z][a-zä]{{2}}-\d\d|\d{{4}}-\d\d-\d\d(?: 00:00:00)?"
+    rf"\d{{1,2}}[-./ ]{{1,2}}(?i:{_MONTH})[a-zä]*\.?(?:[- ]\d+)?|"
+    rf"(?=[A-Z][a-zä])(?i:{_MONTH})-\d\d|\d{{4}}-\d\d-\d\d(?: 00:00:00)?"
 )
 _REMARK = re.compile("//|;|~~|--")
 _SEVERAL = re.compile(r"[^\W_][,;]\s*[^\W_]")
@@ -46,7 +47,8 @@ def expect_designators(path: Path, parts: Sequence[PlacementRow], header: Placem
     taken = header.columns["refdes"]
     for index in {*range(len(header.names))} - {taken, header.columns.get("package")}:
         cells = [row.all_cells[index] if index < len(row.all_cells) else "" for row in parts]
-        if all(map(_USUAL.fullmatch, cells)) and len({*cells}) == len(cells):
+        within = all(cell in refdes for cell, refdes in zip(cells, designators, strict=True))  # as R1 in Board_1-R1
+        if all(map(_USUAL.fullmatch, cells)) and len({*cells}) == len(cells) > 1 and not within:
             raise ConfigError(
                 f"{path}:{header.number}: the designators may be in the column '{header.names[index]}' rather than in "
                 f"'{header.names[taken]}'; say which, `columns: {{refdes: ...}}`, under placement_file of the recipe "

@@ -36,6 +36,9 @@ from coe.placement import BomJoin, Placement, Side, join, parse_bom, read_bom
         ("R1 TO R3", ["R1", "R2", "R3"]),
         ("R1 thru R3, C1 Through C2", ["R1", "R2", "R3", "C1", "C2"]),
         ("R1 AND R2", ["R1", "R2"]),
+        ("C1, 2,3", ["C1", "C2", "C3"]),
+        ("R1-2,5", ["R1", "R2", "R5"]),
+        ("1,2", ["1", "2"]),
     ],
 )
 def test_lists_of_designators(text: str, found: list[str]) -> None:
@@ -150,6 +153,7 @@ def test_words_between_designators_are_read_in_capitals() -> None:
         "Designator,Value\nR1,1k\n10-Mar,2k\n",
         "Designator,Value\nR1,1k\n~~R2~~,2k\n",
         "Designator,Value,DNP\nR1,1k,perhaps\n",
+        "Item,Designator,Value\n1,R1,1k\nDo not populate:,,\n2,R9,2k\n",
     ],
     ids=[
         "empty",
@@ -163,6 +167,7 @@ def test_words_between_designators_are_read_in_capitals() -> None:
         "a date",
         "struck",
         "unclear",
+        "a heading",
     ],
 )
 def test_a_bom_that_cannot_be_used_is_refused_by_its_name(tmp_path: Path, text: str) -> None:
@@ -204,6 +209,20 @@ def test_a_long_bom_costs_little_more_than_to_divide_its_lines(tmp_path: Path) -
 def test_designators_with_a_word_for_parts_that_are_not_fitted_are_refused(cell: str) -> None:
     with pytest.raises(ConfigError, match="line, and say it there"):
         parse_bom(Path("x.csv"), f'Designator,Value\n"{cell}",10k\n'.encode())
+
+
+@pytest.mark.parametrize(
+    "row",
+    ["0,R9,1k,", "1,R9,1k,omit", "1,R9,1k,entfällt", "1,R9,1k,non montato", "1,R9,1k,空贴", "1,R9,1k,not stuffed"],
+)
+def test_a_quantity_or_a_word_of_any_language_leaves_a_part_out(row: str) -> None:
+    read = parse_bom(Path("b.csv"), f"Qty,Designator,Value,Note\n1,R1,1k,not used twice\n{row}\n".encode())
+    assert {name: part.is_fitted for name, part in read.items()} == {"R1": True, "R9": False}
+
+
+def test_a_legend_below_the_parts_and_names_like_dates_are_read() -> None:
+    read = parse_bom(Path("b.csv"), b"Designator,Value\nCon-12,1k\nMARK-01,1k\n* DNP = do not populate,\n")
+    assert [*read] == ["Con-12", "MARK-01"]
 
 
 def test_a_value_may_tell_a_load() -> None:

@@ -231,6 +231,19 @@ def test_the_parts_of_a_charmhigh_are_read_among_its_tables_without_those_it_ski
     assert (one.refdes, one.x_mm, one.y_mm, one.rotation_deg, file.not_placed) == ("R1", 12.7, -3.5, 90, ("R9",))
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Ref,X(mm),Y(mm),Rot,Side,Orig\nB1-R1,1,2,0,top,R1\nB1-R2,1,3,0,top,R2\n",
+        "Ref,X(mm),Y(mm),Rot,Side\n+3V3,1,2,0,top\nCon-12,1,3,0,top\n",
+        "# Angles: counter-clockwise\nRef,X(mm),Y(mm),Rot,Side\nR1,1,2,360,top\nIN,1,2,0,top\n",
+        "Ref,X(mm),Y(mm),Rot,Side,DNP,Mount\nR1,1,2,0,top,n/a,SMD\nR2,1,3,0,top,Place,THT\n",
+    ],
+)
+def test_what_is_no_fault_is_not_asked_about(text: str) -> None:
+    assert len(parse_file(Path("a.csv"), text.encode(), "generic").placements) == 2
+
+
 FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "columns": ("who,east,north,spin,Side\nR1,12.7,-3.5,90,top\n", {"columns": {"refdes": "who", "x": "east"}}),
     "sides": ("Ref,X,Y,Rot,Side\nR1,12.7,-3.5,90,LS\n", {"sides": {"ls": "top"}}),

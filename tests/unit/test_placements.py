@@ -373,6 +373,7 @@ def test_a_file_tells_what_was_read_and_what_was_not(tmp_path: Path) -> None:
         'Ref,X(mm),Y(mm),Rot,Side\n"R1,R2",1,2,0,top\n',
         "Pos,Bauteil,X(mm),Y(mm),Rot,Side\nR1,RES,1,2,0,top\nR2,RES,1,2,0,top\n",  # which column names the parts?
         "Ref,X(mm),Y(mm),Rot,Side,DNP\nR1,1,2,0,top,perhaps\n",
+        "Ref,X(mm),Y(mm),Rot,Side,DNP\nR1,1,2,0,top,yes\n",  # no part is left
         "Ref,X(mm),Y(mm),Rot,Side\nR1,1,2,0,-1\n",  # 1 is the top side
         "Ref,X(mm),Y(mm),Rot (0.1 deg),Side\nR1,1,2,90,top\n",
         "Angles: clockwise\nRef,X(mm),Y(mm),Rot,Side\nR1,1,2,90,top\n",
