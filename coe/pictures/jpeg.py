@@ -41,7 +41,7 @@ _FRAMES = {*range(0xC0, 0xD0), 0xF7} - {0xC4, 0xC8, 0xCC}
 _READ_FRAMES = {0xC0, 0xC1, 0xC2, 0xC9, 0xCA}
 """Sequential and progressive pictures; the codes are Huffman's or arithmetic."""
 _SEQUENTIAL = {0xC0, 0xC1, 0xC9}
-_END, _SCAN, _JFIF, _EXIF, _RESOURCES, _ADOBE, _COMMENT = 0xD9, 0xDA, 0xE0, 0xE1, 0xED, 0xEE, 0xFE
+_END, _SCAN, _JFIF, _EXIF, _ADOBE, _COMMENT = 0xD9, 0xDA, 0xE0, 0xE1, 0xEE, 0xFE
 _PROGRAMS = {*range(0xE0, 0xF0), _COMMENT}
 """Segments that programs may fill as they like."""
 _ALONE = {0x01, *range(0xD0, 0xD9)}
@@ -209,7 +209,8 @@ def _segments(file: BinaryIO) -> Iterator[_Segment]:
         yield _Segment(mark, start)
         if mark == _SCAN:
             return
-        holds_jpeg = mark in (_JFIF, _RESOURCES) or start[4:8] == b"Exif"  # a small one, which would be judged instead
+        # A small JPEG in such a segment would be judged in the place of the picture.
+        holds_jpeg = b"\xff\xd8" in start or start.endswith(b"\xff")
         fill = _MISCOUNTED if mark in _PROGRAMS and not holds_jpeg else _FILL
 
 
