@@ -19,6 +19,8 @@ from coe.errors import first_line
 
 Content = xml.Element | dict[str, Any]
 VOC, LABELME = "Pascal VOC", "LabelMe"
+_SHAPES = {"rectangle", "rotation", "oriented_rectangle", "quadrilateral", "polygon", "circle", "mask"}
+"""The shapes of LabelMe and X-AnyLabeling that have a box."""
 
 
 def form_of(content: Any) -> str:
@@ -116,7 +118,7 @@ def _of_labelme(one: Any, where: str) -> MarkedBox | None:
         if kind == "circle":
             (x, y), radius = points[0], math.dist(*points)
             points = [(x - radius, y - radius), (x + radius, y + radius)]
-        if kind not in {"rectangle", "rotation", "polygon", "circle", "mask"} or len(points) < 2:
+        if kind not in _SHAPES or len(points) < 2:
             return None
         return around(points, str(one.get("label") or "").strip(), where)
     except (AttributeError, KeyError, TypeError, ValueError):

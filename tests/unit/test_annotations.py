@@ -103,7 +103,7 @@ def test_coco_has_pixels_and_categories_with_gaps(tmp_path: Path, photos: Path) 
 
 
 def test_coco_pictures_with_a_crowd_are_left_out_and_counted(tmp_path: Path, photos: Path) -> None:
-    box = {"image_id": 7, "category_id": 11, "bbox": [10, 20, 30, 40]}
+    box = {"image_id": 7, "category_id": 11, "bbox": [10, 20, 30, 40], "iscrowd": "0"}
     crowd = {"image_id": 9, "category_id": 11, "bbox": [0, 0, 200, 100], "iscrowd": 1}
     marked, findings = taken(stored(tmp_path / "a.json", coco([box, crowd])), photos)
     assert "board2/R1.png" not in boxes_of(marked, photos)
@@ -376,7 +376,10 @@ def test_boxes_that_cvat_turns_are_turned_in_each_of_its_formats(tmp_path: Path,
     for source in (
         stored(tmp_path / "c.json", coco([place])),
         stored(tmp_path / "v.xml", voc("board1/R1.png", ("lifted", box + said))),
-        stored(tmp_path / "x.json", labelme("board1/R1.png", ("lifted", "rotation", corners))),
+        *(
+            stored(tmp_path / f"{kind}.json", labelme("board1/R1.png", ("lifted", kind, corners)))
+            for kind in ("rotation", "oriented_rectangle", "quadrilateral")
+        ),
     ):
         marked, _ = taken(source, photos)
         assert boxes_of(marked, photos)["board1/R1.png"] == [("lifted", (70, 30, 90, 70))]
