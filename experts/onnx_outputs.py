@@ -25,6 +25,8 @@ _STEP = 1 / 256
 """A step of scores in 8 bits: probabilities of many labels sum to 1 less or more of such steps."""
 
 
+_SPREAD = 0.03
+"""By so much of their size the sums of percents, or of numbers of 8 bits, may differ."""
 PICTURES = 6
 """The number of test pictures."""
 _RELATIVE = 2.0
@@ -87,6 +89,8 @@ def decide(answers: Mapping[str, Any], count: int, asked: Outputs, stated: Layou
         )
     name, layout = sound[0]
     activation = (asked.activation or _activation(tables[name], strict=strict)) if layout == "scores" else None
+    if strict and layout == "scores" and asked.activation in (None, "none"):
+        _expect_no_percents(tables[name])
     return Outputs(name=name, layout=layout, activation=activation)
 
 
@@ -145,6 +149,17 @@ def _activation(values: NDArray[Any], *, strict: bool) -> Activation:
             "logits, none if each is a probability by itself"
         )
     return "softmax"
+
+
+def _expect_no_percents(values: NDArray[Any]) -> None:
+    """Raise StoreError for rows of shares of another whole than 1: percents, or numbers of 8 bits."""
+    totals = values.sum(axis=1, dtype=np.float64)
+    is_one_whole = values.min() >= 0 and np.ptp(totals) <= _SPREAD * totals.max()
+    if is_one_whole and not _are_shares(values):
+        raise StoreError(
+            f"its scores sum to {totals.max():.3g} for each picture, as percents do; export it with probabilities, "
+            "which sum to 1, or say with --activation softmax that they are logits"
+        )
 
 
 def _are_shares(values: NDArray[Any]) -> bool:

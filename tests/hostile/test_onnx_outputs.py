@@ -239,6 +239,17 @@ def test_one_label_tells_nothing_apart_when_an_older_expert_is_opened(tmp_path: 
         kind.open(file, Expert("x", "onnx", ("defect",), SIZE, "t/x"), 1)
 
 
+def test_percents_are_no_logits(tmp_path: Path, call: Call) -> None:
+    nodes = [
+        helper.make_node("Softmax", ["means"], ["shares"], axis=1),
+        helper.make_node("Mul", ["shares", "hundred"], ["y"]),
+    ]
+    file = classifier(tmp_path / "c.onnx", *nodes, outputs={"y": [1, 3]}, hundred=[[100.0]])
+    for asked, status in (((), 2), (("--activation", "none"), 2), (("--activation", "softmax"), 0)):
+        said = take(call, file, "--labels", "a,b,c", "--input", SIZE, *asked)
+        assert (said.status, "sum to 100" in said.words) == (status, status == 2)
+
+
 def test_scores_between_0_and_1_that_do_not_sum_to_1_are_explained_by_the_user(tmp_path: Path, call: Call) -> None:
     file = classifier(tmp_path / "c.onnx", helper.make_node("Sigmoid", ["means"], ["y"]), outputs={"y": [1, 3]})
     said = take(call, file, "--labels", "a,b,c", "--input", SIZE)
