@@ -23,6 +23,8 @@ from coe.spelling import composed
 from coe.strict_model import no_value, of_yaml
 from coe.strict_yaml import KeyPath, YamlDocument
 
+_TOLD = 5
+"""So many faults are told at once: names that are like a wrong one are searched among thousands."""
 S = TypeVar("S")
 T = TypeVar("T")
 
@@ -204,7 +206,7 @@ class _RulesReader:
         return Step(expert.id, min_score or 0.0, outcomes, shares, min_scores)
 
     def _check_labels(self, stated: Iterable[str], labels: Sequence[str], expert: str, place: KeyPath) -> None:
-        if unknown := [label for label in stated if label not in labels]:
+        if unknown := [label for label in stated if label not in labels][:_TOLD]:
             hints = {label: did_you_mean(label, labels) for label in unknown}
             raise join_errors(
                 [
@@ -296,7 +298,7 @@ class _RulesReader:
 
 
 def _each(specs: Mapping[str, S], resolve: Callable[[str, S], T]) -> dict[str, T]:
-    """Return what each entry resolves to; raises one RulesError with the first fault of each entry that has one."""
+    """Return what each entry resolves to; raises one RulesError with the first fault of each wrong entry, of a few."""
     resolved: dict[str, T] = {}
     faults: list[RulesError] = []
     for name, spec in specs.items():
@@ -304,6 +306,8 @@ def _each(specs: Mapping[str, S], resolve: Callable[[str, S], T]) -> dict[str, T
             resolved[name] = resolve(name, spec)
         except RulesError as fault:
             faults.append(fault)
+            if len(faults) == _TOLD:
+                break
     if faults:
         raise join_errors(faults)
     return resolved

@@ -164,6 +164,18 @@ def test_all_faults_of_one_kind_are_told_at_once(board_file: Write, changes: dic
     assert [word for word in words.split("|") if word not in str(caught.value)] == []
 
 
+def test_of_very_many_faults_the_first_are_looked_into(board_file: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(rules, "did_you_mean", lambda word, known: asked.append(word) or "")
+    words = ", ".join(f"x{number}: OK" for number in range(50))
+    places = "".join(f"  R{number}: {{inspect: y{number}}}\n" for number in range(50))
+    for text in (GOOD.replace("ok: joint", words.replace(", ", "\n      ")), GOOD + places):
+        asked.clear()
+        with pytest.raises(RulesError):
+            rules.load(board_file(text))
+        assert 0 < len(asked) < 10
+
+
 def test_a_message_is_one_short_line_of_visible_characters_whatever_the_file_holds(board_file: Write) -> None:
     for word in ("x" * 300_000, '"\\e[2J\\nboard.yaml:1: all is well"'):
         with pytest.raises(RulesError) as caught:
