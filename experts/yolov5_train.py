@@ -6,6 +6,7 @@ command. Weights are kept in memory and as safetensors; no pickle is written.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from functools import partial
@@ -158,6 +159,9 @@ def _trainer_class(bits: int | None) -> Callable[..., Any]:
     # It would write a JPEG with bytes behind its end anew, over the user's file.
     utils.check_image = _size_of
     base.imread = partial(_as_judged, bits=bits)
+    # It would learn from arrays beside the images, and remove or write anew those that it cannot read.
+    nowhere = Path(os.devnull) / "none.npy"
+    base.BaseDataset.npy_files = property(lambda dataset: [nowhere] * len(dataset.im_files), lambda _, files: None)
 
     class QuietTrainer(DetectionTrainer):
         def __init__(

@@ -251,8 +251,13 @@ def test_training_does_not_write_over_the_users_images(tmp_path):
     noise = np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8)
     with_a_tail = cv2.imencode(".jpg", noise)[1].tobytes() + b"written by a camera"
     path.write_bytes(with_a_tail)
+    depths, features = path.with_name("0.npy"), path.with_name("1.npy")
+    np.save(depths, np.zeros((64, 64), np.float32))
+    features.write_bytes(b"of another program")
+    before = depths.read_bytes()
     KIND.train(JOINT, plan(data, tmp_path / "w"), lambda *words: None)
     assert path.read_bytes() == with_a_tail
+    assert (depths.read_bytes(), features.read_bytes()) == (before, b"of another program")
 
 
 QUIET = """
