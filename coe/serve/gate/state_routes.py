@@ -54,16 +54,12 @@ async def live(visit: Visit) -> Mapping[str, Any]:
     return {"live": True}
 
 
-@router.read(
-    "/v2/health/ready",
-    None,
-    query=None,
-    answers={200: "they do", 503: "they do not"},
-    sends=_READY,
-)
-def ready(visit: Visit, connection: Connection) -> Mapping[str, Any]:
+@router.add("GET", "/v2/health/ready", None, query=None, answers={200: "they do", 503: "they do not"}, sends=_READY)
+async def ready(visit: Visit) -> Mapping[str, Any]:
     """Line and database answer, and boards are accepted."""
-    if why := visit.gate.faults.of_storage() or why_not_ready(connection, visit.gate.now_us()):
+    gate = visit.gate
+    # A disk that is known not to answer is not asked.
+    if why := gate.faults.of_storage() or await gate.read(lambda connection: why_not_ready(connection, gate.now_us())):
         raise Problem(ProblemKind.NOT_READY, why, "see the faults, or wait")
     return {"ready": True}
 
