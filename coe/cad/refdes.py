@@ -14,7 +14,8 @@ from coe.errors import ConfigError
 _MONTH = "jan|feb|m[aä]r|mrz|apr|ma[iy]|jun|jul|aug|sep|o[ck]t|nov|de[cz]"
 _DATE = re.compile(
     rf"\d{{1,2}}[-./ ]{{1,2}}(?i:{_MONTH})[a-zä]*\.?(?:[- ]\d+)?|"
-    rf"(?=[A-Z][a-zä])(?i:{_MONTH})-\d\d|\d{{4}}-\d\d-\d\d(?: 00:00:00)?"
+    rf"(?=[A-Z][a-zä])(?i:{_MONTH})-\d\d|\d{{4}}-\d\d-\d\d(?: 00:00:00)?|"
+    r"\d{1,2}([-./])\d{1,2}\1\d{4}|\d(?:[.,]\d+)?E\+\d\d"
 )
 _REMARK = re.compile("//|;|~~|--")
 _SEVERAL = re.compile(r"[^\W_][,;]\s*[^\W_]")
@@ -24,7 +25,7 @@ _USUAL = re.compile(r"[A-Za-z]{1,4}[1-9]\d{0,3}")
 def fault_of(refdes: str) -> str:
     """Return what is wrong with a designator, behind its name, and the way out; "" if nothing is."""
     if _DATE.fullmatch(refdes):
-        return "is a date, as a spreadsheet makes of a designator; write the designator as text"
+        return "is a date or a number, as a spreadsheet makes of a designator; write the designator as text"
     if _REMARK.match(refdes):
         return "begins as a remark does; take the line out, or this sign"
     return "names several parts; give each part a line" if _SEVERAL.search(refdes) else ""
