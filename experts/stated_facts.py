@@ -30,8 +30,12 @@ _MEAN = re.compile(
 )
 """The keys of a mean of pixels; that of the deviation beside it has one of `_DEVIATIONS` in the place of `mean`."""
 _DEVIATIONS = "(std|stdev|stddev|std_dev|deviation)s?"
-_OF_PIXELS = re.compile("norm|pixel|image|img|input|transform|param|arg|preproc|data|cfg|config", re.IGNORECASE)
-"""Words in the keys around a mean of pixels."""
+_OF_PIXELS = re.compile(r"normali[sz]|norm(?![a-z])|pixel|image|img|input|preproc", re.IGNORECASE)
+"""Words in the key, or in the name of what holds it, of one mean for all channels that is one of pixels."""
+_ARGUMENTS = re.compile(r"(\.(hyper_parameters|args|train_args|opt|config|cfg))?")
+"""Where arguments stand, a mean among which is one of pixels: not one of noise, or of first weights."""
+_LEAST_OF_ALL = 0.1
+"""A smaller deviation of all channels is one of noise, or of first weights."""
 _MEASURES = re.compile(r"metric|score|result|histor|loss|acc|f1|fold|per_class|box|target", re.IGNORECASE)
 """Keys of measures, whose mean and deviation are none of pixels."""
 _TEXTS = ("cfg", "config")
@@ -117,9 +121,10 @@ def _pairs(content: Any) -> Iterator[tuple[Colour, Colour | None]]:
         for key in level:
             if _fits(_MEAN, key):
                 mean, deviation = colour(level[key]), _deviation(level, key)
-                # One mean for all channels may also be that of a measure.
-                if mean is None and deviation is not None and _OF_PIXELS.search(f"{path} {level.get(TYPE)} {[*level]}"):
-                    mean = colour(level[key], is_spread=True)
+                if mean is None and deviation is not None and min(deviation) >= _LEAST_OF_ALL:
+                    holder = f"{path.rpartition('.')[2]} {level.get(TYPE)} {key}"
+                    if _OF_PIXELS.search(holder) or _ARGUMENTS.fullmatch(path):
+                        mean = colour(level[key], is_spread=True)
                 if mean is not None:
                     yield mean, deviation
 
