@@ -103,14 +103,14 @@ function typed(event, pressed) {
   if (pressed.key.length === 1) inField.push({ ...pressed, field });
   const keys = inField, before = valueBefore, isEnd = pressed.key === "Enter" || pressed.key === "Tab";
   if (!isEnd || keys.length < LEAST_SCAN || field.type === "password") return;
-  event.preventDefault();
-  event.stopImmediatePropagation();
+  const form = pressed.key === "Enter" && field.form;
+  if (form) event.preventDefault();
   inField = [];
   const empty = () => { field.value = before; };
   once(field, async () => {
     if (field.id === "scan") { empty(); await scanned(readings(keys)); return; }
     const path = await boardOf(readings(keys));
-    if (path) { empty(); location.href = path; }
+    if (path) { empty(); location.href = path; } else if (form) form.requestSubmit();  // somebody types fast
   });
 }
 // Who presses a button after a key means the button.
