@@ -2,7 +2,8 @@
 
 A colour is brightness, red less green, and blue less both (opponent colours; Ohta et al., 1980): a lead without solder
 is no brighter than others, and no good one is red. How far parts leave the range of others says what each of the three
-is worth: among good parts of boards of several colours a new one is less strange.
+is worth: among good parts of boards of several colours a new one is less strange. Where most of a picture leaves the
+range, that is the board or the light, not a place: if good parts differ so, it does not count.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from coe.rates import prediction_factor
 from experts.good_network import smooth
 
 COLOURS = 112
@@ -19,6 +21,10 @@ _STEP = 2.0
 """The grey levels of a step of a range's ends, which are kept in 8 bits."""
 _LEAST = 0.2
 """So much of what good parts usually leave the range by is as good as none."""
+_ALL = 255.0
+"""More steps than colours lie apart."""
+_APART = 4
+"""Of so many places across and down one says what most of a picture shows."""
 
 
 class Colours(nn.Module):
@@ -40,18 +46,17 @@ class Colours(nn.Module):
         self.register_buffer("most", torch.full(ends, 127, dtype=torch.int8))
         self.register_buffer("usual", torch.ones(3 * alternates))
 
-    def learn(self, shown: torch.Tensor) -> None:
-        """Take the ranges of good parts of one look, (n, 3, COLOURS, COLOURS)."""
+    def learn(self, shown: torch.Tensor, leeway: torch.Tensor | float) -> None:
+        """Take the ranges of good parts of one look, (n, 3, COLOURS, COLOURS); for `leeway` see `leeway_of`."""
         least, most = ranges(shown)
         self.least.copy_(least)
         self.most.copy_(most)
-        self.usual.copy_(usual_of(outside_of_others(shown)))
+        self.usual.copy_(usual_of(outside_of_others(shown, leeway)))
 
-    def strange(self, shown: torch.Tensor, alternate: int) -> torch.Tensor:
+    def strange(self, shown: torch.Tensor, leeway: torch.Tensor | float, alternate: int) -> torch.Tensor:
         """Return the logarithms (n, COLOURS, COLOURS) of how far parts (n, 3, ...) leave the ranges of an alternate."""
         least, most, usual = (one.chunk(self.alternates)[alternate] for one in (self.least, self.most, self.usual))
-        left = torch.maximum(least.float() - shown, shown - most.float()).clamp_min(0)
-        return colour_logarithms(left, usual.float())
+        return colour_logarithms(_outside(shown, least, most, leeway), usual.float())
 
 
 def colours(images: torch.Tensor) -> torch.Tensor:
@@ -67,7 +72,25 @@ def ranges(shown: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return _kept(least.amin(dim=0)), _kept(most.amax(dim=0))
 
 
-def outside_of_others(shown: torch.Tensor) -> torch.Tensor:
+def leeway_of(shown: torch.Tensor, share: float) -> float:
+    """Return by how much most of a picture may leave the ranges of good parts (n, 3, ...), in steps.
+
+    A `share` of good parts exceeds it (a prediction limit), each judged by the half of the others that look least like
+    it: several parts of one board would hide that boards differ.
+    """
+    least, most = _around(shown)
+    looks = shown.flatten(2).mean(dim=2)
+    far = []
+    for place, apart in enumerate(torch.cdist(looks, looks)):
+        unlike = apart.argsort(descending=True)[: (len(shown) - 1) // 2]
+        ends = _kept(least[unlike].amin(dim=0)), _kept(most[unlike].amax(dim=0))
+        far.append(_mostly(_sides(shown[place : place + 1], *ends)).norm())
+    logs = torch.stack(far).log1p().double()
+    factor = prediction_factor(len(logs), share)
+    return min(float((logs.mean() + factor * logs.std()).expm1()), _ALL)
+
+
+def outside_of_others(shown: torch.Tensor, leeway: torch.Tensor | float) -> torch.Tensor:
     """Return by how much the colours (n, 3, ...) of each part leave the range of the others, (n, 3, ...)."""
     least, most = _around(shown)
     lowest, highest = least.topk(2, dim=0, largest=False).values, most.topk(2, dim=0).values
@@ -75,7 +98,7 @@ def outside_of_others(shown: torch.Tensor) -> torch.Tensor:
         torch.where(least == lowest[0], lowest[1], lowest[0]),
         torch.where(most == highest[0], highest[1], highest[0]),
     )
-    return torch.maximum(_kept(others[0]).float() - shown, shown - _kept(others[1]).float()).clamp_min(0)
+    return _outside(shown, _kept(others[0]), _kept(others[1]), leeway)
 
 
 def usual_of(left: torch.Tensor) -> torch.Tensor:
@@ -86,6 +109,26 @@ def usual_of(left: torch.Tensor) -> torch.Tensor:
 def colour_logarithms(left: torch.Tensor, usual: torch.Tensor) -> torch.Tensor:
     """Return the logarithms (n, ...) of how far parts leave a range, (n, 3, ...), measured by what is usual, (3)."""
     return ((left / usual[:, None, None]).square().sum(dim=1).sqrt() + _LEAST).log()
+
+
+def _outside(
+    shown: torch.Tensor, least: torch.Tensor, most: torch.Tensor, leeway: torch.Tensor | float
+) -> torch.Tensor:
+    """Return by how much parts (n, 3, ...) leave ranges, less what most of a part does, up to `leeway` (1)."""
+    left = _sides(shown, least, most)
+    mostly = _mostly(left)
+    mostly = mostly * (leeway / mostly.norm(dim=(0, 2), keepdim=True).clamp_min(1e-6)).clamp_max(1)
+    return (left - mostly[..., None, None]).clamp_min(0).amax(dim=0)
+
+
+def _sides(shown: torch.Tensor, least: torch.Tensor, most: torch.Tensor) -> torch.Tensor:
+    """Return by how much parts (n, 3, ...) lie under and over ranges, (2, n, 3, ...)."""
+    return torch.stack((least.float() - shown, shown - most.float())).clamp_min(0)
+
+
+def _mostly(left: torch.Tensor) -> torch.Tensor:
+    """Return the median over the places of what `_sides` gives, (2, n, 3)."""
+    return left[..., ::_APART, ::_APART].flatten(3).median(dim=3).values
 
 
 def _around(shown: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

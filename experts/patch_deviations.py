@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -36,19 +36,21 @@ class Bank:
 class Parts:
     """Good parts: their names, inputs (n, 3, S, S) uint8, and patches (n, G, G, channels).
 
-    `colours` (n, 3, COLOURS, COLOURS) are there for aligned parts; `apart` is 0 for others.
+    `colours` (n, 3, COLOURS, COLOURS) and their `leeway` are there for aligned parts; `apart` is 0 for others.
     """
 
     names: list[str]
     images: torch.Tensor
     seen: torch.Tensor
     colours: torch.Tensor | None
+    leeway: float = 0.0
     apart: float = 0.0
 
     def of(self, places: list[int]) -> Parts:
         """Return some of the parts."""
         colours = None if self.colours is None else self.colours[places]
-        return Parts([self.names[i] for i in places], self.images[places], self.seen[places], colours, self.apart)
+        names = [self.names[i] for i in places]
+        return replace(self, names=names, images=self.images[places], seen=self.seen[places], colours=colours)
 
     def places(self) -> torch.Tensor:
         """Return column and row of each patch in its grid, (n G G, 2) float32."""
@@ -128,7 +130,7 @@ def _largest(parts: Parts, squares: torch.Tensor) -> Numbers:
     whole = torch.arange(len(squares))
     usual = torch.stack([on_grid_of(usual_at(squares[whole != place], USUAL), grid)[0] for place in whole])
     of_patches = picture_logarithm(squares / usual).double().numpy()
-    left = outside_of_others(parts.colours)
+    left = outside_of_others(parts.colours, parts.leeway)
     of_colours = colour_logarithms(left, usual_of(left)).flatten(1).amax(dim=1)
     return np.stack([of_colours.double().numpy(), of_patches], axis=1)
 

@@ -49,11 +49,12 @@ class PatchNetwork(nn.Module):
     look as wholes. `optional` holds the colours of aligned parts, and is None of others. `centre` and `deviation` (3)
     are those of the logarithm of a good part's largest deviation, of its colours, of its patches and as a whole;
     `limit` (1) is how many of these deviations a part may show. The numbers of alternates follow each other along the
-    first axis. `pixel_mean` and `pixel_log_spread` are of experts that learned before colours were kept: deviations of
+    first axis. `leeway` (1) is by how much most of a picture may leave the ranges of colours; None: by nothing.
+    `pixel_mean` and `pixel_log_spread` are of experts that learned before colours were kept: deviations of
     pixels, as in kind `good`, are theirs instead, and they are None of others.
     """
 
-    outdated = ("pixel_mean", "pixel_log_spread")
+    may_lack = ("pixel_mean", "pixel_log_spread", "leeway")
 
     bank: torch.Tensor
     step: torch.Tensor
@@ -62,6 +63,7 @@ class PatchNetwork(nn.Module):
     shown_by: torch.Tensor
     examples: torch.Tensor
     wholes: torch.Tensor
+    leeway: torch.Tensor | None
     optional: Colours | None
 
     def __init__(self, backbone: nn.Module, channels: int, deepest: int, alternates: int = 1) -> None:
@@ -74,6 +76,7 @@ class PatchNetwork(nn.Module):
         self.register_buffer("wholes", torch.zeros(WHOLES * alternates, deepest, dtype=torch.float16))
         self.register_buffer("step", torch.full((alternates,), 1 / _STEPS))
         self.register_buffer("apart", torch.zeros(alternates))
+        self.register_buffer("leeway", torch.zeros(alternates))
         self.optional = Colours(alternates)
         pixels = (3 * alternates, PIXELS, PIXELS)
         self.pixel_mean: nn.Parameter | None = nn.Parameter(torch.zeros(pixels))
@@ -142,7 +145,8 @@ class PatchNetwork(nn.Module):
     def _strange(self, shown: torch.Tensor, alternate: int) -> torch.Tensor:
         """Return the logarithms (n, H, W) of how far colours, or pixels of experts of before, lie off."""
         if self.optional is not None:
-            return self.optional.strange(shown, alternate)
+            leeway = 0.0 if self.leeway is None else self._own(self.leeway, alternate).float()
+            return self.optional.strange(shown, leeway, alternate)
         if self.pixel_mean is None or self.pixel_log_spread is None:
             return shown.new_zeros(shown[:, 0].shape)
         mean, log_spread = (

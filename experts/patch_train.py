@@ -26,7 +26,7 @@ from experts.backbone import BackboneKind, load_backbone
 from experts.classifier_train import computing
 from experts.core_set import core_set
 from experts.good_train import ADVISED, FEW, Numbers, Scale
-from experts.patch_colours import colours
+from experts.patch_colours import colours, leeway_of
 from experts.patch_deviations import LeftOut, Parts, apart, bank_of, cross_validated, usual_at
 from experts.patch_network import (
     CELL,
@@ -79,7 +79,7 @@ def train(kind: BackboneKind, expert: Expert, plan: TrainingPlan, progress: Prog
         assert isinstance(network, PatchNetwork)
         network.pixel_mean = network.pixel_log_spread = None
         if not plan.references:
-            network.optional = None
+            network.optional = network.leeway = None
         load_backbone(network, kind, expert, plan.init)
         network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         taken = TakenPictures(plan.data)
@@ -150,7 +150,8 @@ def _looks(
     coloured = torch.cat([colours(group) for group in groups]) if plan.references else None
     parts = Parts(list(inputs), images, seen, coloured)
     if coloured is not None:
-        parts = replace(parts, apart=apart(parts))
+        leeway = leeway_of(coloured, good_train.wanted_of(plan))
+        parts = replace(parts, apart=apart(parts), leeway=leeway)
     spreads = _SPREADS if parts.colours is not None else _SPREADS[1:]
     # A whole series may look unlike the others and be left out, so series are told first.
     seen_whole = whole(parts.seen, network.wholes.shape[1]).double().numpy()
@@ -186,7 +187,9 @@ def _look(network: PatchNetwork, plan: TrainingPlan, reference: str, parts: Part
     if parts.colours is not None:
         network.log_usual.copy_(usual_at(squares, USUAL).log())
         assert network.optional is not None
-        network.optional.learn(parts.colours)
+        assert network.leeway is not None
+        network.leeway.fill_(parts.leeway)
+        network.optional.learn(parts.colours, parts.leeway)
     first = 2 - len(scale.centre)
     network.centre[first:2].copy_(torch.from_numpy(scale.centre))
     network.deviation[first:2].copy_(torch.from_numpy(scale.deviation))

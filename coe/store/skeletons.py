@@ -24,7 +24,7 @@ def optional_of(names: Iterable[str]) -> frozenset[str]:
     """Return from the names of weights what they hold of that which a network may lack.
 
     A kind that learns to keep more puts it into a submodule `optional`: weights of before lack it, and their network
-    has None instead. So it is with tensors of the network itself that its `outdated` names, which newer weights lack.
+    has None instead. So it is with tensors of the network itself that its `may_lack` names.
     """
     held = ("optional" if ".optional." in f".{name}" else name for name in names)
     return frozenset(name for name in held if "." not in name)
@@ -46,7 +46,7 @@ def skeleton(kind: NetworkKind, expert: Expert, *, optional: Collection[str] | N
     It is one for weights that hold this of what is `optional`, see `optional_of`; None: all of it.
     """
     module = kind.skeleton(expert)
-    for name in () if optional is None else {"optional", *getattr(module, "outdated", ())} - set(optional):
+    for name in () if optional is None else {"optional", *getattr(module, "may_lack", ())} - set(optional):
         own = getattr(module, name, None)
         if isinstance(own, torch.Tensor) or (isinstance(own, torch.nn.Module) and own.state_dict()):
             setattr(module, name, None)

@@ -379,6 +379,25 @@ def test_a_colour_that_no_good_part_shows_at_its_place_is_strange(learn: Learn) 
     assert judged(before_colours(trained, good, reference), copper, reference).label == "none"
 
 
+@pytest.mark.parametrize(("boards", "said"), [(3, "none"), (1, "strange")], ids=["several", "one"])
+def test_a_board_of_a_new_colour_is_strange_where_good_parts_had_boards_of_one(
+    learn: Learn, boards: int, said: str
+) -> None:
+    def on(board: tuple[int, int, int], seed: int) -> Pixels:
+        picture = part(seed, at=(24, 32)).astype(int)
+        bare = (abs(picture - (40, 110, 60)) < 20).all(axis=2)
+        return (picture + bare[:, :, None] * (np.array(board) - (40, 110, 60))).clip(0, 255).astype(np.uint8)
+
+    shown = [(40, 110, 60), (35, 60, 130), (50, 50, 55)][:boards]
+    reference = Reference(on(shown[0], 0), np.zeros((SIDE, SIDE), np.uint8))
+    trained = learn([on(shown[seed % boards], seed) for seed in range(12)], references={"U1": reference})
+    blind = replace(trained, state=trained.state | {"log_usual": trained.state["log_usual"] + 8.0})  # for patches
+    assert judged(blind, on(shown[0], 100), reference).label == "none"
+    assert judged(blind, red := on((140, 45, 40), 100), reference).label == said
+    before = {name: one for name, one in blind.state.items() if name != "leeway"}
+    assert judged(replace(blind, state=before), red, reference).label == "strange"
+
+
 def test_an_expert_that_learned_before_colours_were_kept_judges_by_its_pixels(learn: Learn) -> None:
     at = (24, 32)
     reference = Reference(part(0, at=at), np.zeros((SIDE, SIDE), np.uint8))
