@@ -46,12 +46,12 @@ class Colours(nn.Module):
         self.register_buffer("most", torch.full(ends, 127, dtype=torch.int8))
         self.register_buffer("usual", torch.ones(3 * alternates))
 
-    def learn(self, shown: torch.Tensor, leeway: torch.Tensor | float) -> None:
-        """Take the ranges of good parts of one look, (n, 3, COLOURS, COLOURS); for `leeway` see `leeway_of`."""
+    def learn(self, shown: torch.Tensor, parts: torch.Tensor, leeway: float) -> None:
+        """Take the ranges of pictures of one look, (n, 3, COLOURS, COLOURS), of parts of these numbers, (n,)."""
         least, most = ranges(shown)
         self.least.copy_(least)
         self.most.copy_(most)
-        self.usual.copy_(usual_of(outside_of_others(shown, leeway)))
+        self.usual.copy_(usual_of(outside_of_others(shown, parts, leeway)))
 
     def strange(self, shown: torch.Tensor, leeway: torch.Tensor | float, alternate: int) -> torch.Tensor:
         """Return the logarithms (n, COLOURS, COLOURS) of how far parts (n, 3, ...) leave the ranges of an alternate."""
@@ -90,15 +90,15 @@ def leeway_of(shown: torch.Tensor, share: float) -> float:
     return min(float((logs.mean() + factor * logs.std()).expm1()), _ALL)
 
 
-def outside_of_others(shown: torch.Tensor, leeway: torch.Tensor | float) -> torch.Tensor:
-    """Return by how much the colours (n, 3, ...) of each part leave the range of the others, (n, 3, ...)."""
+def outside_of_others(shown: torch.Tensor, parts: torch.Tensor, leeway: float) -> torch.Tensor:
+    """Return by how much colours (n, 3, ...) leave the range of the pictures of other parts, whose numbers are (n,)."""
     least, most = _around(shown)
-    lowest, highest = least.topk(2, dim=0, largest=False).values, most.topk(2, dim=0).values
-    others = (
-        torch.where(least == lowest[0], lowest[1], lowest[0]),
-        torch.where(most == highest[0], highest[1], highest[0]),
-    )
-    return _outside(shown, _kept(others[0]), _kept(others[1]), leeway)
+    left = torch.empty_like(shown)
+    for part in parts.unique():
+        own = parts == part
+        ends = _kept(least[~own].amin(dim=0)), _kept(most[~own].amax(dim=0))
+        left[own] = _outside(shown[own], *ends, leeway)
+    return left
 
 
 def usual_of(left: torch.Tensor) -> torch.Tensor:

@@ -34,7 +34,7 @@ class Bank:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Good parts: their names, inputs (n, 3, S, S) uint8, and patches (n, G, G, channels).
+    """Pictures of good parts: names, inputs (n, 3, S, S) uint8, patches (n, G, G, channels), and numbers of parts (n,).
 
     `colours` (n, 3, COLOURS, COLOURS) and their `leeway` are there for aligned parts; `apart` is 0 for others.
     """
@@ -42,6 +42,7 @@ class Parts:
     names: list[str]
     images: torch.Tensor
     seen: torch.Tensor
+    numbers: torch.Tensor
     colours: torch.Tensor | None
     leeway: float = 0.0
     apart: float = 0.0
@@ -50,7 +51,9 @@ class Parts:
         """Return some of the parts."""
         colours = None if self.colours is None else self.colours[places]
         names = [self.names[i] for i in places]
-        return replace(self, names=names, images=self.images[places], seen=self.seen[places], colours=colours)
+        numbers = self.numbers[places]
+        images, seen = self.images[places], self.seen[places]
+        return replace(self, names=names, images=images, seen=seen, numbers=numbers, colours=colours)
 
     def places(self) -> torch.Tensor:
         """Return column and row of each patch in its grid, (n G G, 2) float32."""
@@ -80,7 +83,8 @@ class LeftOut:
         squares = self._squares[places][:, :, places]
         own = torch.arange(len(places))
         squares[own, :, own] = torch.inf
-        return _largest(self._parts.of(places), squares.amin(dim=2).clamp_max(_NOTHING))
+        alone = replace(self._parts.of(places), numbers=own)
+        return _largest(alone, squares.amin(dim=2).clamp_max(_NOTHING))
 
     def group(self, share: float, farther: float) -> list[int]:
         """Return the places of the largest group of parts that are strange to all parts beside the group.
@@ -127,10 +131,9 @@ def _largest(parts: Parts, squares: torch.Tensor) -> Numbers:
     squares = squares.view(-1, grid, grid)
     if parts.colours is None:
         return picture_logarithm(squares)[:, None].double().numpy()
-    whole = torch.arange(len(squares))
-    usual = torch.stack([on_grid_of(usual_at(squares[whole != place], USUAL), grid)[0] for place in whole])
+    usual = torch.stack([on_grid_of(usual_at(squares[parts.numbers != own], USUAL), grid)[0] for own in parts.numbers])
     of_patches = picture_logarithm(squares / usual).double().numpy()
-    left = outside_of_others(parts.colours, parts.leeway)
+    left = outside_of_others(parts.colours, parts.numbers, parts.leeway)
     of_colours = colour_logarithms(left, usual_of(left)).flatten(1).amax(dim=1)
     return np.stack([of_colours.double().numpy(), of_patches], axis=1)
 
@@ -148,8 +151,9 @@ def cross_validated(parts: Parts) -> tuple[Numbers, torch.Tensor]:
     """
     count, grid = len(parts.names), parts.seen.shape[1]
     squares = torch.zeros(count, grid, grid)
-    for fold in range(min(_FOLDS, count)):
-        judged = list(range(fold, count, _FOLDS))
+    different = parts.numbers.unique()
+    for fold in range(min(_FOLDS, len(different))):
+        judged = torch.nonzero(torch.isin(parts.numbers, different[fold::_FOLDS]))[:, 0].tolist()
         others = parts.of([place for place in range(count) if place not in judged])
         bank = bank_of(others)
         for place in judged:

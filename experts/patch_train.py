@@ -148,13 +148,16 @@ def _looks(
     groups = images.split(_BATCH)
     seen = torch.cat([features(kind.maps(network, group), group.shape[-1] // CELL) for group in groups])
     coloured = torch.cat([colours(group) for group in groups]) if plan.references else None
-    parts = Parts(list(inputs), images, seen, coloured)
+    seen_whole = whole(seen, network.wholes.shape[1]).double().numpy()
+    numbers = series.parts_of(seen_whole)
+    parts = Parts(list(inputs), images, seen, torch.arange(len(images)), coloured)
+    if numbers is not None:
+        parts = replace(parts, numbers=torch.from_numpy(numbers))
     if coloured is not None:
         leeway = leeway_of(coloured, good_train.wanted_of(plan))
         parts = replace(parts, apart=apart(parts), leeway=leeway)
     spreads = _SPREADS if parts.colours is not None else _SPREADS[1:]
     # A whole series may look unlike the others and be left out, so series are told first.
-    seen_whole = whole(parts.seen, network.wholes.shape[1]).double().numpy()
     remarks = series.remarks(seen_whole, "a limit from so few parts calls others that are good")
     kept = _usual(parts, _FARTHER * spreads)
     odd = [name for place, name in enumerate(parts.names) if place not in kept]
@@ -178,24 +181,28 @@ def _look(network: PatchNetwork, plan: TrainingPlan, reference: str, parts: Part
     """Learn how parts look; the network is used as that of this look alone."""
     count, wholes = len(parts.names), whole(parts.seen, network.wholes.shape[1])
     spreads = _SPREADS if parts.colours is not None else _SPREADS[1:]
+    if len(parts.numbers.unique()) < series.LEAST_PARTS:
+        parts = replace(parts, numbers=torch.arange(count))
     largest, squares = cross_validated(parts)
     worth = _WORTH if parts.colours is not None else 0
     scale = Scale.of(largest, spreads, worth)
     # Of two deviations each may call half of what is wanted.
-    limit = prediction_factor(count, good_train.wanted_of(plan) / len(spreads), worth)
+    limit = prediction_factor(len(parts.numbers.unique()), good_train.wanted_of(plan) / len(spreads), worth)
     _fill(network, parts)
     if parts.colours is not None:
         network.log_usual.copy_(usual_at(squares, USUAL).log())
         assert network.optional is not None
         assert network.leeway is not None
         network.leeway.fill_(parts.leeway)
-        network.optional.learn(parts.colours, parts.leeway)
+        network.optional.learn(parts.colours, parts.numbers, parts.leeway)
     first = 2 - len(scale.centre)
     network.centre[first:2].copy_(torch.from_numpy(scale.centre))
     network.deviation[first:2].copy_(torch.from_numpy(scale.deviation))
     network.wholes.copy_(wholes[torch.arange(WHOLES) % count])
     # Of aligned parts each place says what is missing there.
-    network.centre[2], network.deviation[2] = _as_whole(wholes, limit) if parts.colours is None else (NEVER, 1.0)
+    network.centre[2], network.deviation[2] = (
+        _as_whole(wholes, parts.numbers, limit) if parts.colours is None else (NEVER, 1.0)
+    )
     network.limit.fill_(limit)
     state = network.state_dict()
     own = {name: one.contiguous().clone() for name, one in state.items() if not name.startswith(BACKBONE)}
@@ -215,14 +222,14 @@ def _usual(parts: Parts, farther: Numbers) -> list[int]:
     return [rest[one] for one in kept]
 
 
-def _as_whole(wholes: torch.Tensor, limit: float) -> tuple[float, float]:
-    """Return centre and deviation of the logarithms of how far parts (n, deepest) lie from each other as wholes.
+def _as_whole(wholes: torch.Tensor, numbers: torch.Tensor, limit: float) -> tuple[float, float]:
+    """Return centre and deviation of the logarithms of how far pictures (n, deepest) of parts (n,) lie from others.
 
     In these units a part of which `_UNLIKE` is called (a tolerance limit) lies at `limit`.
     """
-    squares = torch.cdist(wholes, wholes).square().fill_diagonal_(torch.inf)
+    squares = torch.cdist(wholes, wholes).square().masked_fill(numbers[:, None] == numbers, torch.inf)
     far = logarithms(squares.amin(dim=1)).double()
-    beyond = tolerance_factor(len(far), _UNLIKE) * max(float(far.std()), 1e-3)
+    beyond = tolerance_factor(len(numbers.unique()), _UNLIKE) * max(float(far.std()), 1e-3)
     return float(far.mean()), beyond / limit
 
 

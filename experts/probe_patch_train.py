@@ -15,7 +15,7 @@ from coe.core import Expert
 from coe.errors import ConfigError
 from experts.core_set import core_set
 from experts.good_train import Scale
-from experts.logistic import Chosen, Numbers
+from experts.logistic import Chosen, Numbers, Places
 from experts.patch_network import ROWS
 from experts.probe_network import ProbeNetwork
 from experts.probe_patch_network import ProbePatchNetwork, far_off, in_deviations, squares_to
@@ -63,10 +63,11 @@ def seen_with_others(see: See, least: int, network: ProbeNetwork, learning: Lear
         nearest = torch.full((*found.shape[:2], len(parts)), _NOTHING)
         squares.append(nearest.scatter_reduce(2, owners.expand(*found.shape[:2], -1), found, "amin").half())
     features, apart = torch.cat(pooled).double().numpy(), torch.cat(squares)
-    own = learning.groups[:, None] == parts[None, :]
+    first = np.array([np.flatnonzero(learning.groups == part)[0] for part in parts])
 
-    def without(out: Chosen) -> Numbers:
-        unknown = own | np.isin(parts, learning.groups[out])[None, :]
+    def without(out: Chosen, groups: Places) -> Numbers:
+        whose = groups[first]
+        unknown = (groups[:, None] == whose[None, :]) | np.isin(whose, groups[out])[None, :]
         far = torch.stack(
             [
                 far_off(one.float().masked_fill(torch.from_numpy(hidden), _NOTHING).amin(dim=1)[None])[0]

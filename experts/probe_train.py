@@ -37,7 +37,7 @@ _STRANGE = 6.0
 BATCH = 16
 _FEW = 10
 _SHOWN = 3
-_BY_ITS_LIKE = "figures are too good where a picture is judged by its like"
+_OF_FEW = "none is judged by its like, so the figures are of so few parts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +53,11 @@ class Learning:
     good: Chosen
 
 
-Features = Callable[[Chosen], Numbers]
-"""Gives features (n, d) of all pictures that are learned from, where some of them, a mask (n,), are unknown."""
+Features = Callable[[Chosen, Places], Numbers]
+"""Gives features (n, d) of all pictures that are learned from, where some of them, a mask (n,), are unknown.
+
+Pictures of one number (n,) show one part: none is compared with its like.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,7 @@ def seen_alone(
 ) -> Features:
     """Return the features of pictures of which none depends on the others, as `see` gives them of a batch."""
     features = torch.cat([see(module, batch) for batch in learning.images.split(BATCH)]).double().numpy()
-    return lambda _: features
+    return lambda *_: features
 
 
 def train(
@@ -100,9 +103,11 @@ def train(
         labels, groups = (np.tile(one, turns) for one in (learning.labels.numpy(), _numbers(taken)))
         good = np.isin(labels, [expert.labels.index(one) for one in Answers.of_labels(expert).good])
         features = look(module, Learning(turned(learning.images, turns), labels, groups, good))
-        others = judged_by_others(features, labels, groups, count, plan.seed, given)
+        nothing = np.zeros(len(labels), np.bool_)
+        groups = _of_parts(features(nothing, groups), learning.labels.numpy(), groups)
+        others = judged_by_others(lambda out: features(out, groups), labels, groups, count, plan.seed, given)
         temperature, bias = calibrated(others, labels)
-        seen = _Seen(features(np.zeros(len(labels), np.bool_)), labels, groups)
+        seen = _Seen(features(nothing, groups), labels, groups)
         head = LinearHead.learned(seen.features, labels, count, given)
         honest = replace(head, weights=head.weights / temperature, bias=head.bias / temperature + bias)
         distances = _fill(module, honest, seen)
@@ -150,6 +155,25 @@ def _numbers(taken: TakenPictures) -> Places:
     digests = [picture.digests.pixels for part in order for picture in taken.pictures if picture.part is part]
     known = {digest: number for number, digest in enumerate(dict.fromkeys(digests))}
     return np.array([known[digest] for digest in digests], np.intp)
+
+
+def _of_parts(features: Numbers, labels: Places, groups: Places) -> Places:
+    """Return the numbers of pictures and their turns (m,), the same for a series of a label; `labels` are (n,)."""
+    joined = groups.copy()
+    for label in np.unique(labels):
+        places = np.flatnonzero(labels == label)
+        if (parts := series.parts_of(_looks(features[places]))) is not None:
+            for part in np.unique(parts):
+                own = joined[places[parts == part]]
+                joined[np.isin(joined, own)] = own.min()
+    return joined
+
+
+def _looks(features: Numbers) -> Numbers:
+    """Return how pictures with features (n, d) look as wholes, each number in its usual deviations."""
+    means = features[:, : features.shape[1] // 2]  # the largest values are those of single places
+    spread = means.std(axis=0)
+    return np.asarray(means / np.maximum(spread, 0.1 * spread.mean() + 1e-6))
 
 
 def _outputs(kind: BackboneKind, module: ProbeNetwork, images: torch.Tensor) -> torch.Tensor:
@@ -227,13 +251,11 @@ def _remarks(taken: TakenPictures, expert: Expert, distances: Numbers, features:
     good = Answers.of_labels(expert).good
     for label in expert.labels:
         places = [place for place, one in enumerate(learned) if one.label == label]
-        looks = features[places, : features.shape[1] // 2]  # means: the largest values are those of single places
-        spread = looks.std(axis=0)
-        looks = looks / np.maximum(spread, 0.1 * spread.mean() + 1e-6)
+        looks = _looks(features[places])
         if label in good:
             names = [taken.name(learned[place].path) for place in places]
             remarks += two_groups.remarks(names, looks, "nothing is wrong")
-        remarks += series.remarks(looks, _BY_ITS_LIKE, f" of '{label}'")
+        remarks += series.remarks(looks, _OF_FEW, f" of '{label}'")
         if (count := len(places)) < _FEW:
             remarks.append(
                 f"only {count} pictures of '{label}': what it looks like otherwise is not known; give {_FEW}"

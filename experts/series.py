@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-_LEAST_PARTS = 4
+LEAST_PARTS = 4
 """Fewer groups are those of two or three parts that look otherwise; see `experts.two_groups`."""
 _MOST_PARTS = 2 / 3
 """The share of the pictures from which on hardly any are alike."""
@@ -24,28 +24,33 @@ def remarks(looks: NDArray[np.floating], so: str, of: str = "") -> list[str]:
 
     `so` says what follows, and `of` whose pictures they are.
     """
-    if (parts := shown(looks)) is None:
+    if (parts := parts_of(looks)) is None:
         return []
     return [
-        f"{len(looks)} pictures{of} look like series of about {parts} parts, alike within each: {so}; give pictures of "
-        "different parts"
+        f"{len(looks)} pictures{of} look like series of about {len(np.unique(parts))} parts, alike within each: {so}; "
+        "give pictures of different parts"
     ]
 
 
-def shown(looks: NDArray[np.floating]) -> int | None:
-    """Return how many parts pictures show, if the distances within and between series are far apart; else None."""
-    from scipy.cluster.hierarchy import linkage  # slow to import
+def parts_of(looks: NDArray[np.floating]) -> NDArray[np.intp] | None:
+    """Return the number of its part for each picture (n, d), the same for a series; None if there are no series.
+
+    There are if the distances within and between them are far apart.
+    """
+    from scipy.cluster.hierarchy import fcluster, linkage  # slow to import
     from scipy.spatial.distance import pdist
 
-    different = np.unique(looks, axis=0)
+    different, numbers = np.unique(looks, axis=0, return_inverse=True)
     count = len(different)
-    if count < 2 * _LEAST_PARTS:
+    if count < 2 * LEAST_PARTS:
         return None
-    heights = np.sort(np.log(linkage(pdist(different), "average")[:, 2]))
-    gaps = {count - place: gap for place, gap in enumerate(np.diff(heights), 1)}
-    usable = {parts: gap for parts, gap in gaps.items() if _LEAST_PARTS <= parts <= _MOST_PARTS * count}
+    tree = linkage(pdist(different), "average")
+    gaps = {count - place: gap for place, gap in enumerate(np.diff(np.log(tree[:, 2])), 1)}
+    usable = {parts: gap for parts, gap in gaps.items() if LEAST_PARTS <= parts <= _MOST_PARTS * count}
     best = max(usable, key=lambda parts: usable[parts], default=0)
-    return best if best and usable[best] >= _GAP else None
+    if not best or usable[best] < _GAP:
+        return None
+    return np.asarray(fcluster(tree, best, "maxclust"), np.intp)[numbers.ravel()]
 
 
 def farthest(names: Sequence[str], deviations: NDArray[np.floating]) -> str:

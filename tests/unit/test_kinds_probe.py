@@ -155,6 +155,18 @@ def test_series_of_few_parts_are_told_of_each_label(backbone: Path, tmp_path: Pa
     assert "5 parts" in told
 
 
+def test_a_picture_is_not_judged_by_others_of_its_series(backbone: Path, tmp_path: Path) -> None:
+    down, across = np.mgrid[:160, :160]
+
+    def part(seed: int) -> np.ndarray:
+        along, beside = np.random.default_rng(seed).uniform(0.02, 0.5, 2)
+        return np.stack([127 + 120 * np.sin(across * along + down * beside)] * 3, axis=2).astype(np.uint8)
+
+    for label, first in (("ok", 0), ("bad", 50)):  # nothing but the part itself tells them apart
+        saved(tmp_path, label, *(noisy(part(first + number), seed) for number in range(6) for seed in range(3)))
+    assert learn(tmp_path, backbone).metrics["accuracy"] < 0.7
+
+
 def test_several_labels(backbone: Path, tmp_path: Path) -> None:
     data = saved(folder(tmp_path), "gone", *(noisy(np.full((160, 160, 3), 90, np.uint8), seed) for seed in range(10)))
     labels = ("bad", "gone", "ok")

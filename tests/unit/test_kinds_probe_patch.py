@@ -86,9 +86,9 @@ def test_a_good_part_is_not_judged_by_its_own_rows_nor_by_those_that_are_out(tra
     learning = Learning(images, np.array([1] * 6 + [0] * 3), np.arange(9), np.arange(9) < 6)
     with torch.inference_mode():
         features = probe_patch_train.seen_with_others(probe_patch.both, 4, module, learning)
-        one_out = features(np.arange(9) == 0)[:, -1]
+        one_out = features(np.arange(9) == 0, learning.groups)[:, -1]
         own = module.deviations(probe_patch.both(module, images)[1])[:, 0].numpy()
-        column = features(np.zeros(9, np.bool_))[:, -1]
+        column = features(np.zeros(9, np.bool_), learning.groups)[:, -1]
     assert abs(column[:6].mean()) < 0.5, "good parts deviate as good parts do"
     assert (own[:6] < column[:6] - 1).all(), "with their own rows they would hardly deviate"
     assert (column[6:] > column[:6].max()).all()
