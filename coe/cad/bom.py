@@ -18,7 +18,7 @@ from coe.cad.cad_tables import lines_of
 from coe.cad.not_fitted import FITTED, LEFT_OUT, is_left_out, says_so, unclear
 from coe.cad.other_cad_files import expect_list
 from coe.cad.placement_header import PlacementHeader, find_header, lines_below
-from coe.cad.refdes import fault_of
+from coe.cad.refdes import fault_of, is_date
 from coe.cad.spaced_row import unquoted
 from coe.cad.vocabulary import COLUMNS as VOCABULARY
 from coe.errors import ConfigError
@@ -148,22 +148,23 @@ def _parts(path: Path, rows: Iterable[tuple[int, dict[str, str], list[str]]]) ->
     parts: dict[str, BomPart] = {}
     heading = ""
     for number, cells, row in _joined(rows):
-        value = cells.get("value", "")
-        if fault := unclear(cells):
-            raise ConfigError(f"{path}:{number}: {fault}")
-        part = BomPart(value, cells.get("package", ""), not is_left_out(cells, row), number)
+        part = BomPart(cells.get("value", ""), cells.get("package", ""), not is_left_out(cells, row), number)
         listed = cells.get("refdes", "")
         if not any(map(str.isdigit, listed)) and len(filled := [*filter(None, row)]) == 1 and says_so(filled[0]):
-            heading = f"{number}: '{filled[0]}' heads parts that are not fitted"
+            if "=" not in filled[0]:  # else it is a legend
+                heading = f"{number}: '{filled[0]}' heads parts that are not fitted"
             continue
-        if heading and designators(listed):
+        named = {listed: ""} if is_date(listed) else designators(listed)
+        if named and (fault := unclear(cells)):
+            raise ConfigError(f"{path}:{number}: {fault}")
+        if heading and named:
             raise ConfigError(f"{path}:{heading}; say it in a column DNP of each of their lines")
         if says_so(listed) and any(map(str.isdigit, listed)):
             raise ConfigError(
                 f"{path}:{number}: '{listed}' says that a part is not fitted; give that part a line, and say it there "
                 "in a column DNP"
             )
-        for refdes, whole in designators(listed).items():
+        for refdes, whole in named.items():
             if fault := fault_of(refdes):
                 raise ConfigError(f"{path}:{number}: '{refdes}' {fault}")
             before = parts.get(refdes, part)

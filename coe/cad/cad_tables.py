@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,9 @@ def lines_of(path: Path, raw: bytes, noun: str, is_table: Callable[[Sequence[Tex
 
 def _struck(cell: Any) -> str:
     """Return the mark of a cell whose text is struck out; "" for another."""
-    return _STRUCK if cell.font is not None and cell.font.strike else ""
+    with suppress(IndexError):  # some programs write no styles, and name them
+        return _STRUCK if cell.font is not None and cell.font.strike else ""
+    return ""
 
 
 def _sheet(path: Path, raw: bytes) -> list[TextLine]:

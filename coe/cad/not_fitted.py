@@ -17,16 +17,18 @@ LEFT_OUT = (
     *("no mount", "nomount", "no pop", "nopop", "not placed", "not populated", "auslassen"),
 )
 """The columns that say whether it is not."""
-_NO = ("0", "n", "no", "false", "nein", "falsch", "non", "faux", "nie", "ne", "нет", "否", "いいえ")
+_NO = ("0", "0.0", "f", "n", "no", "false", "nein", "falsch", "non", "faux", "nie", "ne", "нет", "否", "いいえ")
 _YES = (
-    *("1", "x", "y", "yes", "true", "excluded from bom", "ja", "oui", "si", "sí", "sim", "tak", "да", "是", "はい"),
-    *("excluded from position files", "wahr", "vrai", "skip", "dns", "nm", "nomount", "no mount", "*", "✓", "✔", "√"),
+    *("1", "1.0", "t", "x", "y", "yes", "true", "excluded from bom", "ja", "oui", "si", "sí", "sim", "tak", "да", "是"),
+    *("はい", "excluded from position files", "wahr", "vrai", "skip", "dns", "nm", "nomount", "no mount"),
+    *("*", "✓", "✔", "√"),
 )
-_PLACED = ("-", "--", "n/a", "place", "placed", "populate", "populated", "fit", "fitted", "mounted", "no skip")
+_PLACED = (*FITTED, "-", "--", "n/a", "none", "ok", "place", "load", "loaded", "soldered", "execute", "no skip")
 _SAID = re.compile(
     r"\b(dnp|dni|dnf|dnm|nofit|not (?:fitted|mounted|populated|placed|installed|assembled|stuffed|soldered|loaded)|"
     r"do not (?:populate|place|fit|mount|assemble|install|solder|load|stuff)|no[ -]?stuff|no[ -]?pop|"
-    r"no[ -]?load(?! *\w)|unpopulated|unfitted|(?:nicht |un)best(?:ü|ue)ck(?:t|en)|entfällt|"
+    r"no[ -]?load(?! *\w)|un(?:populated|fitted|mounted|placed|stuffed|soldered|assembled)|"
+    r"(?:nicht |un)best(?:ü|ue)ck(?:t|en)|entfällt|"
     r"non (?:mont[éeoa]\w*|câblé)|n[oã]o? montar|nie montowa[ćc]|neosa(?:zovat|zeno)|niet (?:plaatsen|bestukken)|"
     r"не (?:устанавливать|монтировать|ставить|запаивать))\b|"
     r"不贴|不焊|不装|空贴|空焊|不上件|未実装|未实装|実装しない|実装なし|미실장",

@@ -40,7 +40,8 @@ class PlacementSides:
                 return Side.BOTTOM if cells["rotation"].startswith("M") else Side.TOP
             return self._by_name(header)
         word = cells.get("side", "")
-        side = sides.get(word.casefold()) or (sides.get(plain(word)) if word[:1].isalpha() else None)  # -1 is not 1
+        bare = plain(word) if re.search(r"[^\W\d_]", word) else word  # -1 is not 1
+        side = sides.get(word.casefold(), sides.get(bare))
         if side is None:
             known = ", ".join([*filter(None, sides)][:_MOST_TOLD])
             own = f'; say which side it is, `sides: {{"{word}": top}}`, under placement_file of the recipe (--form)'

@@ -70,7 +70,7 @@ def unit_remarks(lines: Sequence[TextLine]) -> dict[int, str]:
 
 def unit_in_name(name: str) -> str:
     """Return the word for a unit in the name of a column, as X (mm) or X_mm; "" if there is none."""
-    stated = _IN_NAME.search(unicodedata.normalize("NFKC", name))
+    stated = _IN_NAME.search(name) or _IN_NAME.search(unicodedata.normalize("NFKC", name))  # that parts \u2033 in two
     return (stated[1] or stated[2]) if stated else ""
 
 

@@ -33,7 +33,7 @@ _WIDEST = 720.0
 _NEARLY = 0.007
 """By so much of an eighth turn angles in radians may be rounded, as 1.57."""
 _QUARTERS = {*range(-3, 4)}
-_CLOCKWISE = re.compile(r"(?<!counter[ -])(?<!anti[ -])\bclockwise|\bim uhrzeigersinn", re.IGNORECASE)
+_CLOCKWISE = re.compile(r"(counter\W+|anti\W+)?\bclockwise|\bim uhrzeigersinn", re.IGNORECASE)
 
 
 def parse(
@@ -115,7 +115,11 @@ class _PlacementReader:
         if re.search(r"[(\[]\s*(rad|0?[.,]0*1|1/10+)", name, re.IGNORECASE):
             raise self._error(header.number, f"the column '{name}' is not in degrees; export it in degrees")
         is_clockwise = re.search(r"[(\[]\s*(cw|clockwise)\b", name, re.IGNORECASE)
-        said = [header.number] if is_clockwise else [line.number for line in above if _CLOCKWISE.search(line.text)]
+        said = (
+            [header.number]
+            if is_clockwise
+            else [line.number for line in above if any(not found[1] for found in _CLOCKWISE.finditer(line.text))]
+        )
         if said and not self._form.clockwise:
             raise self._error(
                 said[0],
@@ -130,18 +134,20 @@ class _PlacementReader:
         turned = [number for number, turn in turns.items() if turn]
         wide = [number for number in turned if abs(turns[number]) > _WIDEST]
         over = [number for number in turned if abs(turns[number]) > 360]
+        says_so = "say `angles: degrees` under placement_file of the recipe (--form, before there is one)"
         # Some few parts may be turned several times.
-        if 2 * len(wide) > len(turned) or (self._form.angles is None and turned and turned == over):
-            turn = f"the rotation is {turns[over[0]]:g}, as in parts of a degree"
-            raise self._error(over[0], f"{turn}; export it in degrees{further_lines(over)}")
+        are_wide = 2 * len(wide) > len(turned)
+        if are_wide or (self._form.angles is None and turned and turned == over):
+            turn = f"the rotation is {turns[over[0]]:g}, as in parts of a degree; export it in degrees"
+            raise self._error(over[0], f"{turn}{'' if are_wide else f', or {says_so}'}{further_lines(over)}")
         eighths = [turns[number] / math.radians(45) for number in turned]
         like = [round(one) for one in eighths if round(one) and abs(one - round(one)) < _NEARLY]
         within = max(map(abs, eighths), default=9) < 8 + _NEARLY  # some may be odd, as 30 degrees
         if self._form.angles is None and within and 2 * len(like) > len(eighths) and any(one % 2 == 0 for one in like):
             raise self._error(
                 turned[0],
-                f"the rotation is {turns[turned[0]]:g}, as in radians; export it in degrees, or say `angles: degrees` "
-                f"under placement_file of the recipe (--form, before there is one){further_lines(turned)}",
+                f"the rotation is {turns[turned[0]]:g}, as in radians; export it in degrees, or {says_so}"
+                f"{further_lines(turned)}",
             )
         far = [number for number, turn in turns.items() if abs(turn) > max(_QUARTERS)]
         if self._form.angles == "quarters" and far:

@@ -9,6 +9,7 @@ from pathlib import Path
 from coe.cad.cad_tables import further_lines
 from coe.cad.placement_header import PlacementHeader
 from coe.cad.placement_rows import PlacementRow
+from coe.cad.vocabulary import plain
 from coe.errors import ConfigError
 
 _MONTH = "jan|feb|m[aä]r|mrz|apr|ma[iy]|jun|jul|aug|sep|o[ck]t|nov|de[cz]"
@@ -22,9 +23,14 @@ _SEVERAL = re.compile(r"[^\W_][,;]\s*[^\W_]")
 _USUAL = re.compile(r"[A-Za-z]{1,4}[1-9]\d{0,3}")
 
 
+def is_date(refdes: str) -> bool:
+    """Tell whether a cell is what a spreadsheet makes of MAR10 or 1E5."""
+    return _DATE.fullmatch(refdes) is not None
+
+
 def fault_of(refdes: str) -> str:
     """Return what is wrong with a designator, behind its name, and the way out; "" if nothing is."""
-    if _DATE.fullmatch(refdes):
+    if is_date(refdes):
         return "is a date or a number, as a spreadsheet makes of a designator; write the designator as text"
     if _REMARK.match(refdes):
         return "begins as a remark does; take the line out, or this sign"
@@ -34,19 +40,21 @@ def fault_of(refdes: str) -> str:
 def expect_designators(path: Path, parts: Sequence[PlacementRow], header: PlacementHeader, *, is_said: bool) -> None:
     """Raise ConfigError for designators that are none, and if another column may hold them.
 
-    Another column may if each of its cells is one as R1, as few are in that which was taken. `is_said`: a
-    person named that.
+    Another column may if each of its cells is one as R1, as few are in that which was taken, unless this is called a
+    designator. `is_said`: a person named it.
     """
+    taken = header.columns["refdes"]
     designators = [(row.cells or {})["refdes"] for row in parts]
     if fault := next(filter(None, map(fault_of, designators)), ""):
         rows = [row for row, refdes in zip(parts, designators, strict=True) if fault_of(refdes) == fault]
         name = (rows[0].cells or {})["refdes"]
         lines = further_lines([row.number for row in rows])
         raise ConfigError(f"{path}:{rows[0].number}: '{name}' {fault}{lines}")
-    if is_said or 2 * sum(_USUAL.fullmatch(refdes) is not None for refdes in designators) >= len(designators):
+    if is_said or "des" in plain(header.names[taken]):
         return
-    taken = header.columns["refdes"]
-    for index in {*range(len(header.names))} - {taken, header.columns.get("package")}:
+    if 2 * sum(_USUAL.fullmatch(refdes) is not None for refdes in designators) >= len(designators):
+        return
+    for index in {*range(len(header.names))} - {taken, header.columns.get("package"), header.columns.get("value")}:
         cells = [row.all_cells[index] if index < len(row.all_cells) else "" for row in parts]
         within = all(cell in refdes for cell, refdes in zip(cells, designators, strict=True))  # as R1 in Board_1-R1
         if all(map(_USUAL.fullmatch, cells)) and len({*cells}) == len(cells) > 1 and not within:

@@ -151,6 +151,7 @@ def test_words_between_designators_are_read_in_capitals() -> None:
         "Qty Value     Package   Parts \n2   10k of 1.00 % R_0402    R1\n",  # which cell has which word?
         "<export><components></components></export>",
         "Designator,Value\nR1,1k\n10-Mar,2k\n",
+        "Designator,Value\nR1,1k\n10. Mrz,2k\n",
         "Designator,Value\nR1,1k\n~~R2~~,2k\n",
         "Designator,Value,DNP\nR1,1k,perhaps\n",
         "Item,Designator,Value\n1,R1,1k\nDo not populate:,,\n2,R9,2k\n",
@@ -165,6 +166,7 @@ def test_words_between_designators_are_read_in_capitals() -> None:
         "askew",
         "xml",
         "a date",
+        "a german date",
         "struck",
         "unclear",
         "a heading",
@@ -220,9 +222,9 @@ def test_a_quantity_or_a_word_of_any_language_leaves_a_part_out(row: str) -> Non
     assert {name: part.is_fitted for name, part in read.items()} == {"R1": True, "R9": False}
 
 
-def test_a_legend_below_the_parts_and_names_like_dates_are_read() -> None:
-    read = parse_bom(Path("b.csv"), b"Designator,Value\nCon-12,1k\nMARK-01,1k\n* DNP = do not populate,\n")
-    assert [*read] == ["Con-12", "MARK-01"]
+def test_legends_and_names_like_dates_are_read() -> None:
+    text = "DNP = do not populate,,\nCon-12,1k,\nMARK-01,1k,\n* DNP = do not populate,,\n,,J. Smith\n"
+    assert [*parse_bom(Path("b.csv"), f"Designator,Value,DNP\n{text}".encode())] == ["Con-12", "MARK-01"]
 
 
 def test_a_value_may_tell_a_load() -> None:

@@ -210,6 +210,7 @@ def test_what_a_machine_does_not_place_is_no_part_to_inspect(tmp_path: Path) -> 
         ),
         *(("Do Not Fit?", "N", "Y"), ("DNP", "-", "\u2713"), ("NoMount", "", "NoMount"), ("Class", "SMD", "DNP")),
         *(("Value", "10k", "10k (DNI)"), ("Status", "Placed", "Not Placed"), ("DNP", "no", "nm")),
+        *(("DNP", "0.0", "1.0"), ("DNP", "Installed", "T"), ("Skip", "Execute", "Skip"), ("Fitted", "x", "unmounted")),
     ],
 )
 def test_a_row_leaves_its_part_out_by_a_column_or_by_a_word(column: str, there: str, absent: str) -> None:
@@ -238,6 +239,9 @@ def test_the_parts_of_a_charmhigh_are_read_among_its_tables_without_those_it_ski
         "Ref,X(mm),Y(mm),Rot,Side\n+3V3,1,2,0,top\nCon-12,1,3,0,top\n",
         "# Angles: counter-clockwise\nRef,X(mm),Y(mm),Rot,Side\nR1,1,2,360,top\nIN,1,2,0,top\n",
         "Ref,X(mm),Y(mm),Rot,Side,DNP,Mount\nR1,1,2,0,top,n/a,SMD\nR2,1,3,0,top,Place,THT\n",
+        "Designator,Value,X(mm),Y(mm),Rot,Side,Net\nMCU,RP2040,1,2,0,top,N1\nAMP,LM358,1,3,0,*Top,N2\n",
+        "Name,Value,X(mm),Y(mm),Rot,Side\nMCU,RP2040,1,2,0,top\nAMP,LM358,1,3,0,top\n",
+        "Angles (CCW = counter  clockwise)\nRef,X (\u2033),Y (\u2033),Rot,Side\nR1,1,2,90,top\nR2,1,3,0,top\n",
     ],
 )
 def test_what_is_no_fault_is_not_asked_about(text: str) -> None:
