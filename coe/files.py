@@ -74,11 +74,17 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def is_other(path: Path, begins: bytes) -> bool:
-    """Tell whether a file is there that does not begin as the file which would replace it; False for an empty one."""
+    """Tell whether a file is there that does not begin as the file which would replace it; False for an empty one.
+
+    One that cannot be read is another.
+    """
     if not path.is_file():
         return False
-    with path.open("rb") as file:
-        return file.read(len(begins)) not in (begins, b"")
+    try:
+        with path.open("rb") as file:
+            return file.read(len(begins)) not in (begins, b"")
+    except OSError:
+        return True
 
 
 def append(number: int, data: bytes) -> None:

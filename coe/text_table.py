@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import codecs
 import csv
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,8 @@ _LONGEST_LINE = 1 << 16
 _SIGNS = 64
 _MOST_ZEROS = 0.05
 """Some programs leave zeros in a line that is shorter in another language; in no text they are more."""
+_LOST = re.compile(r"\0{64}|\0\s*$")
+"""What stands in the place of text that was not written to the disk."""
 _MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 
 
@@ -114,7 +117,8 @@ def parse(path: Path, raw: bytes, noun: str, fallback: str | None = None) -> lis
     else:
         raise ConfigError(f"{noun} {path} is not a text in UTF-8; save it as one")
     text = composed(text)  # names meet, however their accented letters are written
-    text = text.replace("\0", " ") if text.count("\0") <= _MOST_ZEROS * len(text) else text
+    if text.count("\0") <= _MOST_ZEROS * len(text) and not _LOST.search(text):
+        text = text.replace("\0", " ")
     if "\0" in text:
         raise ConfigError(f"{noun} {path} is not a text; export it again as text or CSV")
     lines = [TextLine(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]

@@ -381,6 +381,7 @@ def test_a_file_tells_what_was_read_and_what_was_not(tmp_path: Path) -> None:
         "Angles: clockwise\nRef,X(mm),Y(mm),Rot,Side\nR1,1,2,90,top\n",
         "All dimensions in mil\nRef,X(mm),Y(mm),Rot,Side\nR1,1,2,90,top\n",
         "Unit,mil\nRef,X(mm),Y(mm),Rot,Side\nR1,1,2,90,top\n",
+        "Ref,X(mm),Y(mm),Rot,Side\nR1,1,2,90,top\n" + "R2,1,2,90,top\n" * 500 + "R3,1,2,9" + "\0" * 70,  # a lost block
         '<?xml version="1.0"?><!DOCTYPE a [<!ENTITY b "c">]><openpnp-board/>',
         '<?xml version="1.0"?><openpnp-board><placements/></openpnp-board>',
     ],

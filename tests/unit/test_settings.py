@@ -209,7 +209,7 @@ def test_a_profile_is_read_back_as_it_was_written(board: Rules, tmp_path) -> Non
     assert os.listdir(path.parent) == ["profile.json"]
 
 
-def test_where_nothing_may_be_written_is_found_out_before(tmp_path) -> None:
+def test_where_nothing_may_be_written_is_found_out_before(tmp_path, monkeypatch) -> None:
     with pytest.raises(ConfigError, match="cannot be written; name another place with --out"):
         profile_file.writable(tmp_path)
     (tmp_path / "file").touch()
@@ -217,8 +217,11 @@ def test_where_nothing_may_be_written_is_found_out_before(tmp_path) -> None:
         profile_file.writable(tmp_path / "file" / "profile.json")
     profile_file.writable(tmp_path / "file")
     (tmp_path / "file").write_text("board: b\n")
-    with pytest.raises(ConfigError, match="file is no profile, and would be lost"):
-        profile_file.writable(tmp_path / "file")
+    for is_readable in (True, False):
+        with pytest.raises(ConfigError, match="file is no profile, and would be lost"):
+            profile_file.writable(tmp_path / "file")
+        if is_readable:
+            monkeypatch.setattr(type(tmp_path), "open", lambda *_: os.open(tmp_path / "none", os.O_RDONLY))
 
 
 def test_the_place_is_the_users_data_folder(monkeypatch, tmp_path) -> None:
