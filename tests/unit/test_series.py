@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from experts.series import farthest, remarks, shown
+from experts.series import farthest, parts_of, remarks
 
 
 def looks(parts: int, each: int, within: float) -> np.ndarray:
@@ -16,8 +16,11 @@ def looks(parts: int, each: int, within: float) -> np.ndarray:
 
 @pytest.mark.parametrize(("parts", "each"), [(4, 5), (7, 3), (10, 2)])
 def test_a_series_counts_as_one_part(parts: int, each: int) -> None:
-    assert shown(looks(parts, each, 0.1)) == parts
-    assert f"about {parts} parts" in remarks(looks(parts, each, 0.1), "so")[0]
+    numbers = parts_of(seen := looks(parts, each, 0.1))
+    assert numbers is not None
+    assert [len(set(numbers[first : first + each])) for first in range(0, parts * each, each)] == [1] * parts
+    assert len(set(numbers)) == parts
+    assert f"about {parts} parts" in remarks(seen, "so")[0]
 
 
 @pytest.mark.parametrize("seen", [looks(20, 1, 0.1), looks(2, 10, 0.1), looks(4, 5, 1.0), np.ones((20, 40))])
