@@ -23,10 +23,9 @@ _RAW_BOXES = (
 )
 _STEP = 1 / 256
 """A step of scores in 8 bits: probabilities of many labels sum to 1 less or more of such steps."""
-
-
+_WHOLES = (100.0, 255.0)
+"""What percents, and numbers of 8 bits, sum to; rounding may make it more or less by `_SPREAD` of it."""
 _SPREAD = 0.03
-"""By so much of their size the sums of percents, or of numbers of 8 bits, may differ."""
 PICTURES = 6
 """The number of test pictures."""
 _RELATIVE = 2.0
@@ -152,10 +151,12 @@ def _activation(values: NDArray[Any], *, strict: bool) -> Activation:
 
 
 def _expect_no_percents(values: NDArray[Any]) -> None:
-    """Raise StoreError for rows of shares of another whole than 1: percents, or numbers of 8 bits."""
+    """Raise StoreError for rows of shares of another whole than 1: percents, or numbers of 8 bits.
+
+    Logits may have the same sum for all test pictures, too, which no part shows.
+    """
     totals = values.sum(axis=1, dtype=np.float64)
-    is_one_whole = values.min() >= 0 and np.ptp(totals) <= _SPREAD * totals.max()
-    if is_one_whole and not _are_shares(values):
+    if values.min() >= 0 and any((np.abs(totals - whole) <= _SPREAD * whole).all() for whole in _WHOLES):
         raise StoreError(
             f"its scores sum to {totals.max():.3g} for each picture, as percents do; export it with probabilities, "
             "which sum to 1, or say with --activation softmax that they are logits"

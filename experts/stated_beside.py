@@ -44,10 +44,7 @@ def files_beside(path: Path) -> list[Path]:
 
 
 def with_beside(path: Path, foreign: Foreign) -> Foreign:
-    """Add labels and arguments that lie beside a file, where it does not say them itself.
-
-    Raises StoreError for labels that are named in two ways.
-    """
+    """Add labels and arguments that lie beside a file, where it does not say them itself."""
     said: dict[str, Any] = {}
     remarks = []
     for file in (files := files_beside(path)):
@@ -58,14 +55,20 @@ def with_beside(path: Path, foreign: Foreign) -> Foreign:
             said |= content
         else:
             said[file.name] = {"labels": content}
-    labels, arguments = stated_labels(said, str(path.parent)), arguments_of(said)
-    beside = ", ".join(file.name for file in files) if arguments or (labels and not foreign.labels) else ""
+    names, labels, arguments = ", ".join(file.name for file in files), foreign.labels, arguments_of(said)
+    try:
+        labels = labels or stated_labels(said, "beside it")
+    except StoreError:
+        remarks.append(f"{names} beside it name different labels, which do not count")
+    are_beside = labels != foreign.labels
+    beside = names if arguments or are_beside else ""
     remarks += [f"took what {beside} beside it says"] if beside else []
     return replace(
         foreign,
-        labels=foreign.labels or labels,
+        labels=labels,
         arguments={**arguments, **foreign.arguments},
         beside=beside,
+        has_labels_beside=are_beside,
         remarks=(*foreign.remarks, *remarks),
     )
 

@@ -70,15 +70,17 @@ def agree(expert: Expert, foreign: Foreign, kind: Kind, said: Wishes) -> Agreed:
     """Return the expert whose labels, input size and preprocessing the file and the user agree on.
 
     Without labels, or with an input size of 0, the user leaves these to the file. Raises ConfigError for what the file
-    says otherwise, all at once, unless the user insists; labels in another order than the file's take its order.
+    says otherwise, all at once, unless the user insists; labels in another order than the file's take its order (not
+    that of a file beside it, which may be of something else).
     """
     against: list[str] = []
     labels, size = expert.labels, expert.input_size
     foreign = _beside_labels(foreign, labels)
     remarks = list(foreign.remarks)
-    if foreign.labels and sorted(labels) == sorted(foreign.labels) and labels != foreign.labels:
-        remarks.append(f"the labels are taken in the order of the file: {', '.join(foreign.labels)}")
-        labels = foreign.labels
+    in_file = () if foreign.has_labels_beside else foreign.labels
+    if in_file and sorted(labels) == sorted(in_file) and labels != in_file:
+        remarks.append(f"the labels are taken in the order of the file: {', '.join(in_file)}")
+        labels = in_file
     elif foreign.labels and labels and labels != foreign.labels:
         against.append(f"its labels are {', '.join(foreign.labels)}, not {', '.join(labels)}")
     if foreign.input_size and size and size != foreign.input_size:
@@ -116,7 +118,7 @@ def _beside_labels(foreign: Foreign, labels: tuple[str, ...]) -> Foreign:
     """Return what a file says beside a user's labels: numbers say nothing then, nor other files' other labels."""
     if labels and foreign.labels == tuple(map(str, range(len(labels)))):
         return replace(foreign, labels=labels)
-    if not (foreign.beside and foreign.labels and labels and len(labels) != len(foreign.labels)):
+    if not (foreign.has_labels_beside and foreign.labels and labels and len(labels) != len(foreign.labels)):
         return foreign
     told = f"{foreign.beside} beside it names {len(foreign.labels)} labels, which do not count"
     return replace(foreign, labels=None, remarks=(*foreign.remarks, told))

@@ -141,8 +141,9 @@ class Foreign:
     says of a whole network what it is made of, by the names of its parts ("" for the network itself). `preprocessing`
     is what its networks usually see, and `stated` holds those of its fields that the file itself says; `unsaid` those
     that the user must say, with the sentence that asks. `arguments` are those of the training, and `remarks` sentences
-    for the user; `beside` names files beside it that said a part of this. For `looks` see `Trained`. A kind that opens
-    files itself leaves `state` empty.
+    for the user; `beside` names files beside it that said a part of this, and `has_labels_beside`
+    tells if they said its labels. For `looks` see `Trained`. A kind that opens files itself leaves
+    `state` empty.
     """
 
     state: dict[str, torch.Tensor]
@@ -155,4 +156,5 @@ class Foreign:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
     beside: str = ""
+    has_labels_beside: bool = False
     looks: int = 1

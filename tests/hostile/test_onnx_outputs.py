@@ -250,6 +250,13 @@ def test_percents_are_no_logits(tmp_path: Path, call: Call) -> None:
         assert (said.status, "sum to 100" in said.words) == (status, status == 2)
 
 
+def test_logits_that_hardly_differ_between_pictures_without_a_part_are_no_percents(tmp_path: Path, call: Call) -> None:
+    nodes = [helper.make_node("Mul", ["means", "less"], ["few"]), helper.make_node("Add", ["few", "bias"], ["y"])]
+    given = {"less": [[0.03, -0.02, 0.0]], "bias": [[2.1, 0.4, 3.0]]}
+    file = classifier(tmp_path / "c.onnx", *nodes, outputs={"y": [1, 3]}, **given)
+    assert take(call, file, "--labels", "a,b,c", "--input", SIZE).status == 0
+
+
 def test_scores_between_0_and_1_that_do_not_sum_to_1_are_explained_by_the_user(tmp_path: Path, call: Call) -> None:
     file = classifier(tmp_path / "c.onnx", helper.make_node("Sigmoid", ["means"], ["y"]), outputs={"y": [1, 3]})
     said = take(call, file, "--labels", "a,b,c", "--input", SIZE)

@@ -279,7 +279,13 @@ def test_other_labels_beside_the_weights_give_way(run: Callable[..., Said], tmp_
     (folder / "labels.txt").write_text("__background__\ndark\nbright\n")
     said = run("import", "b/lamp", folder / "lamp.onnx", *LAMP)
     assert (said.status, "labels.txt" in said.words) == (0, True)
+    (folder / "classes.txt").write_text("dark\ndim\n")
+    said = run("import", "b/lamp", folder / "lamp.onnx", *LAMP)
+    assert (said.status, "different labels" in said.words) == (0, True)
     (folder / "labels.txt").unlink()
+    (folder / "classes.txt").write_text("bright\ndark\n")  # of a data set, perhaps, in whose order they stand
+    assert run("import", "b/lamp", folder / "lamp.onnx", *LAMP).status == 2
+    (folder / "classes.txt").unlink()
     (folder / "config.json").write_text('{"id2label": {"0": "LABEL_0", "1": "LABEL_1"}}')
     assert run("import", "b/lamp", folder / "lamp.onnx", *LAMP).status == 0
 
