@@ -164,7 +164,7 @@ def test_a_page_for_which_the_disk_has_no_room_or_fails_says_so(
 @pytest.mark.parametrize("number", FAILURES)
 @pytest.mark.parametrize("met_by", ["upload", "look"])
 def test_a_disk_that_takes_no_picture_is_shown_until_it_does(
-    station: Served, monkeypatch: pytest.MonkeyPatch, number: int, met_by: str
+    station: Served, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], number: int, met_by: str
 ) -> None:
     def refuse(*_: object) -> None:
         raise OSError(number, "no")
@@ -177,6 +177,9 @@ def test_a_disk_that_takes_no_picture_is_shown_until_it_does(
             look(station)
         else:
             problem(put(station.feeder, "k1", "R1"), status, kind)
+        logged = capsys.readouterr().err
+        # An upload says where it failed; a look, which comes every two seconds, is the fault alone.
+        assert ("(test_serve_storage_faults.py:" in logged, "Traceback" in logged) == (met_by == "upload", False)
         assert shown(station) == [(kind.replace("-", " "), "")]
         assert station.nobody.get("/v2/health/ready").status_code == 503
     monkeypatch.setattr(own_faults, "HOLD_S", 0.0)

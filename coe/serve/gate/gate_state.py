@@ -83,7 +83,7 @@ class Gate:
     _threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(THREADS, "coe-gate"))
     _picture_threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(THREADS, "coe-pictures"))
     _look_thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "coe-disk"))
-    _look: Future[DataDisk] | None = None
+    _look: Future[DataDisk | OSError] | None = None
     """A look at the disk that has not come back."""
     faults: OwnFaults = field(init=False)
     admissions: Admissions = field(default_factory=Admissions)
@@ -120,14 +120,19 @@ class Gate:
         if self._look is not None:
             self.faults.pictures_silent()
             return
-        try:
-            self.faults.look_at(look.result(), self.config.limits.free_share, self.config.limits.body)
-        except OSError as error:
-            self.faults.pictures_failed(error)
+        found = look.result()
+        if isinstance(found, OSError):
+            self.faults.pictures_failed(found)
+        else:
+            self.faults.look_at(found, self.config.limits.free_share, self.config.limits.body)
 
-    def _prove(self) -> DataDisk:
-        self.pictures.prove()
-        return self.disk()
+    def _prove(self) -> DataDisk | OSError:
+        """Return the disk, or why it takes no picture: asyncio would log an error that is raised at each look."""
+        try:
+            self.pictures.prove()
+            return self.disk()
+        except OSError as error:
+            return error
 
     async def read(self, query: Callable[[Connection], _T]) -> _T:
         """Run a query; raises DatabaseError."""

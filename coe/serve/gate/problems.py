@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from enum import StrEnum
 from http import HTTPStatus
@@ -12,12 +13,13 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from coe import files
-from coe.errors import CoeError
+from coe.errors import CoeError, place_of
 from coe.serve.database.database_errors import DatabaseError, DatabaseErrorKind
 from coe.serve.database.verifications import CallChanged
 
 MEDIA_TYPE = "application/problem+json"
 _T = TypeVar("_T")
+_log = logging.getLogger(__name__)
 RETRY_S = 5
 """After how many seconds a client that was refused may come again."""
 
@@ -120,7 +122,9 @@ def disk_failed(what: str) -> Problem:
 
 
 async def answer(request: Request, error: Exception) -> Response:
-    """Turn any error of a handler into problem JSON."""
+    """Turn any error of a handler into problem JSON; what is said of a disk may be a fault of the service."""
+    if isinstance(error, OSError):
+        _log.warning("%s: %s%s", request.url.path, error, place_of(error))
     return problem_of(error).response(request)
 
 
