@@ -32,7 +32,7 @@ def read(content: dict[str, Any], index: PictureIndex, findings: Findings) -> tu
             findings.fault("an annotation is of an image that the file does not list", where)
         elif entry.get("category_id") not in names:
             findings.fault("an annotation has a category that the file does not list", where)
-        elif entry.get("iscrowd") not in (None, 0, "0"):
+        elif str(entry.get("iscrowd") or 0).casefold() not in ("0", "false"):
             crowds.add(entry["image_id"])
         elif (box := _box(entry, names[entry["category_id"]], where)) is None:
             findings.fault("an annotation has neither a box nor polygons of numbers", where)

@@ -103,7 +103,7 @@ def test_coco_has_pixels_and_categories_with_gaps(tmp_path: Path, photos: Path) 
 
 
 def test_coco_pictures_with_a_crowd_are_left_out_and_counted(tmp_path: Path, photos: Path) -> None:
-    box = {"image_id": 7, "category_id": 11, "bbox": [10, 20, 30, 40], "iscrowd": "0"}
+    box = {"image_id": 7, "category_id": 11, "bbox": [10, 20, 30, 40], "iscrowd": "false"}
     crowd = {"image_id": 9, "category_id": 11, "bbox": [0, 0, 200, 100], "iscrowd": 1}
     marked, findings = taken(stored(tmp_path / "a.json", coco([box, crowd])), photos)
     assert "board2/R1.png" not in boxes_of(marked, photos)
