@@ -14,7 +14,7 @@ from pathlib import Path
 
 from coe import text_table
 from coe.cad import safe_xml
-from coe.cad.cad_tables import lines_of
+from coe.cad.cad_tables import further_lines, lines_of
 from coe.cad.not_fitted import FITTED, LEFT_OUT, is_left_out, says_so, unclear
 from coe.cad.other_cad_files import expect_list
 from coe.cad.placement_header import PlacementHeader, find_header, lines_below
@@ -147,16 +147,17 @@ def _joined(rows: Iterable[tuple[int, dict[str, str], list[str]]]) -> Iterator[t
 def _parts(path: Path, rows: Iterable[tuple[int, dict[str, str], list[str]]]) -> dict[str, BomPart]:
     parts: dict[str, BomPart] = {}
     heading = ""
+    doubtful: dict[int, str] = {}
     for number, cells, row in _joined(rows):
         part = BomPart(cells.get("value", ""), cells.get("package", ""), not is_left_out(cells, row), number)
         listed = cells.get("refdes", "")
         if not any(map(str.isdigit, listed)) and len(filled := [*filter(None, row)]) == 1 and says_so(filled[0]):
-            if "=" not in filled[0]:  # else it is a legend
+            if not re.search(r"=|\bmark", filled[0]):  # else it is a legend
                 heading = f"{number}: '{filled[0]}' heads parts that are not fitted"
             continue
         named = {listed: ""} if is_date(listed) else designators(listed)
         if named and (fault := unclear(cells)):
-            raise ConfigError(f"{path}:{number}: {fault}")
+            doubtful[number] = fault
         if heading and named:
             raise ConfigError(f"{path}:{heading}; say it in a column DNP of each of their lines")
         if says_so(listed) and any(map(str.isdigit, listed)):
@@ -174,6 +175,9 @@ def _parts(path: Path, rows: Iterable[tuple[int, dict[str, str], list[str]]]) ->
                 )
             if refdes not in parts or not whole:
                 parts[refdes] = replace(before, whole=whole)
+    if doubtful:
+        first, fault = next(iter(doubtful.items()))
+        raise ConfigError(f"{path}:{first}: {fault}{further_lines([*doubtful])}")
     if not parts:
         raise ConfigError(f"{path}: there is no part under the header of the BOM; export it again")
     return parts

@@ -223,7 +223,7 @@ def test_a_quantity_or_a_word_of_any_language_leaves_a_part_out(row: str) -> Non
 
 
 def test_legends_and_names_like_dates_are_read() -> None:
-    text = "DNP = do not populate,,\nCon-12,1k,\nMARK-01,1k,\n* DNP = do not populate,,\n,,J. Smith\n"
+    text = "DNP = do not populate,,\nParts marked DNP are not fitted,,\nCon-12,1k,\nMARK-01,1k,\n* DNP = do not populate,,\n,,J. Smith\n"
     assert [*parse_bom(Path("b.csv"), f"Designator,Value,DNP\n{text}".encode())] == ["Con-12", "MARK-01"]
 
 
@@ -231,3 +231,8 @@ def test_a_value_may_tell_a_load() -> None:
     raw = b"Reference,Value\nR1,LDO no-load 1uA\nR2,No load switch\nR3,1k NO LOAD\nR4,1k (no load)\n"
     read = parse_bom(Path("b.csv"), raw)
     assert [part.is_fitted for part in read.values()] == [True, True, False, False]
+
+
+def test_all_rows_that_do_not_say_whether_their_part_is_there_are_told_at_once() -> None:
+    with pytest.raises(ConfigError, match=r"b.csv:2: 'perhaps'.* 4"):
+        parse_bom(Path("b.csv"), b"Designator,Value,DNP\nR1,1k,perhaps\nR2,1k,x\nR3,1k,later\n")
