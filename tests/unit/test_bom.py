@@ -223,7 +223,8 @@ def test_a_quantity_or_a_word_of_any_language_leaves_a_part_out(row: str) -> Non
 
 
 def test_legends_and_names_like_dates_are_read() -> None:
-    text = "DNP = do not populate,,\nParts marked DNP are not fitted,,\nCon-12,1k,\nMARK-01,1k,\n* DNP = do not populate,,\n,,J. Smith\n"
+    text = "DNP = do not populate,,\nParts marked DNP are not fitted,,\n"
+    text += "Con-12,1k,\nMARK-01,1k,\n* DNP = do not populate,,\n,,J. Smith\n"
     assert [*parse_bom(Path("b.csv"), f"Designator,Value,DNP\n{text}".encode())] == ["Con-12", "MARK-01"]
 
 
