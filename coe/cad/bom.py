@@ -63,6 +63,11 @@ _JOINED = re.compile(r"([A-Za-z_]+)\d+(?:[/+]\1\d+)+", re.IGNORECASE)
 """R1/R2 are two parts if no part has this name; 1/R1 and A1/R1 are a part of a board of a panel."""
 _SHORT = re.compile(r"\b([A-Za-z_]+)\d+(?:\s*,\s*\d+(?![\w/.]))+")
 """C1,2,3 are three parts."""
+_COUNT = re.compile(
+    r"(?P<space>\s*)[(\[\uff08]\s*[x×]?\s*(?P<n>\d+)\s*(?:[x×个只]|pcs?\.?|pieces?|st(?:k|ück)?\.?|ea)?\s*[)\]\uff09]\s*$",
+    re.IGNORECASE,
+)
+"""R1,R2 (2) are two parts."""
 _AND = {"and", "und", "et"}
 _MOST_IN_RANGE = 1000
 
@@ -186,8 +191,16 @@ def _parts(path: Path, rows: Iterable[tuple[int, dict[str, str], list[str]]]) ->
 def designators(text: str) -> dict[str, str]:
     """Return the reference designators of a cell, each with the word that may be one name instead, or "".
 
-    Example: `designators("R1-R2, C7/C8")` is `{"R1": "", "R2": "", "C7": "C7/C8", "C8": "C7/C8"}`.
+    A number in brackets behind them is how many they are; without a space before it may be of a name.
+    Example: `designators("R1-R2, C7/C8 (4)")` is `{"R1": "", "R2": "", "C7": "C7/C8", "C8": "C7/C8"}`.
     """
+    count = _COUNT.search(text)
+    counted = {} if count is None else _names_in(text[: count.start()])
+    is_count = count is not None and counted and (count["space"] or int(count["n"]) == len(counted))
+    return counted if is_count else _names_in(text)
+
+
+def _names_in(text: str) -> dict[str, str]:
     found: dict[str, str] = {}
 
     def range_of(match: re.Match[str]) -> str:

@@ -18,6 +18,8 @@ _ENCODINGS = ("cp1252", "gb18030", "cp1250", "cp1251", "shift_jis", "euc_kr")
 """What programs for Windows write if they write no UTF-8, western first, as a value with a micro sign."""
 _MOST_TOLD = 5
 _ZIP = b"PK\x03\x04"
+_XLSX, _ODS = b"[Content_Types].xml", b"opendocument.spreadsheet"
+"""What spreadsheets have in their list of files, and in their first file, which is not packed."""
 _STRUCK = "\0"
 
 
@@ -54,6 +56,9 @@ def _sheet(path: Path, raw: bytes) -> list[TextLine]:
     """Return the rows of the one sheet of an .xlsx file that has any, as lines with tabs between quoted cells."""
     import openpyxl
 
+    if _XLSX not in raw:
+        what = "a spreadsheet of LibreOffice (.ods)" if _ODS in raw else "an archive, as of Gerber files or Numbers"
+        raise ConfigError(f"{path}: it is {what}, which is not read; save the table as CSV or XLSX")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of styles and the like, which nobody needs

@@ -13,7 +13,8 @@ FITTED = (
 """The columns that say whether a part is there."""
 LEFT_OUT = (
     *("dnp", "dni", "dnf", "do not populate", "do not place", "do not fit", "no stuff", "not fitted", "not mounted"),
-    *("exclude from position files", "nicht bestückt", "未実装", "不贴", "skip", "dns", "do not stuff", "do not mount"),
+    *("exclude from position files", "nicht bestückt", "未実装", "skip", "dns", "do not stuff", "do not mount"),
+    *("不贴", "不贴片", "不贴装", "不焊", "不焊接", "不装", "空贴"),
     *("no mount", "nomount", "no pop", "nopop", "not placed", "not populated", "auslassen"),
 )
 """The columns that say whether it is not."""
@@ -31,7 +32,7 @@ _SAID = re.compile(
     r"(?:nicht |un)best(?:ü|ue)ck(?:t|en)|entfällt|"
     r"non (?:mont[éeoa]\w*|câblé)|n[oã]o? montar|nie montowa[ćc]|neosa(?:zovat|zeno)|niet (?:plaatsen|bestukken)|"
     r"не (?:устанавливать|монтировать|ставить|запаивать))\b|"
-    r"不贴|不焊|不装|空贴|空焊|不上件|未実装|未实装|実装しない|実装なし|미실장",
+    r"不(?:[贴焊装]|安装|插件|上件)[装片接件]?|空[贴焊]|未(?:[贴焊]|安装|実装|实装)|実装しない|実装なし|미실장",
     re.IGNORECASE,
 )
 _SAID_ALONE = re.compile(rf"{_SAID.pattern}|omit(?:ted)?|dna|n/[fm]|n\.\s?b\.|not used|no place", re.IGNORECASE)

@@ -39,6 +39,9 @@ from coe.placement import BomJoin, Placement, Side, join, parse_bom, read_bom
         ("C1, 2,3", ["C1", "C2", "C3"]),
         ("R1-2,5", ["R1", "R2", "R5"]),
         ("1,2", ["1", "2"]),
+        ("R1,R2 (2)", ["R1", "R2"]),
+        ("R1-R2(2 pcs)", ["R1", "R2"]),
+        ("U1(2)", ["U1(2)"]),  # a gate
     ],
 )
 def test_lists_of_designators(text: str, found: list[str]) -> None:
@@ -215,7 +218,16 @@ def test_designators_with_a_word_for_parts_that_are_not_fitted_are_refused(cell:
 
 @pytest.mark.parametrize(
     "row",
-    ["0,R9,1k,", "1,R9,1k,omit", "1,R9,1k,entfällt", "1,R9,1k,non montato", "1,R9,1k,空贴", "1,R9,1k,not stuffed"],
+    [
+        "0,R9,1k,",
+        "1,R9,1k,omit",
+        "1,R9,1k,entfällt",
+        "1,R9,1k,non montato",
+        "1,R9,1k,空贴",
+        "1,R9,1k,不焊接",
+        "1,R9,1k,不贴片",
+        "1,R9,1k,not stuffed",
+    ],
 )
 def test_a_quantity_or_a_word_of_any_language_leaves_a_part_out(row: str) -> None:
     read = parse_bom(Path("b.csv"), f"Qty,Designator,Value,Note\n1,R1,1k,not used twice\n{row}\n".encode())
@@ -224,8 +236,8 @@ def test_a_quantity_or_a_word_of_any_language_leaves_a_part_out(row: str) -> Non
 
 def test_legends_and_names_like_dates_are_read() -> None:
     text = "DNP = do not populate,,\nParts marked DNP are not fitted,,\n"
-    text += "Con-12,1k,\nMARK-01,1k,\n* DNP = do not populate,,\n,,J. Smith\n"
-    assert [*parse_bom(Path("b.csv"), f"Designator,Value,DNP\n{text}".encode())] == ["Con-12", "MARK-01"]
+    text += "Con-12,1k,\nMARK-01,1k,\nUNIT1-T2,1k,\n* DNP = do not populate,,\n,,J. Smith\n"
+    assert [*parse_bom(Path("b.csv"), f"Designator,Value,DNP\n{text}".encode())] == ["Con-12", "MARK-01", "UNIT1-T2"]
 
 
 def test_a_value_may_tell_a_load() -> None:

@@ -370,6 +370,8 @@ def test_a_file_tells_what_was_read_and_what_was_not(tmp_path: Path) -> None:
         "Ref,X(mm),Y(mm),Rot,Side\n10-Mar,1,2,0,top\n",  # what a spreadsheet makes of MAR10
         "Ref,X(mm),Y(mm),Rot,Side\n2026-03-10 00:00:00,1,2,0,top\n",
         "Ref,X(mm),Y(mm),Rot,Side\n3/10/2026,1,2,0,top\n",
+        "Ref,X(mm),Y(mm),Rot,Side\nR1-R4,1,2,0,top\n",
+        "Ref,X(mm),Y(mm),Rot,Side\nR4 to R1,1,2,0,top\n",
         "Ref,X(mm),Y(mm),Rot,Side\n1.00E+05,1,2,0,top\n",
         "Ref,X(mm),Y(mm),Rot,Side\n//R1,1,2,0,top\n",
         'Ref,X(mm),Y(mm),Rot,Side\n"R1,R2",1,2,0,top\n',
