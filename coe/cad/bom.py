@@ -15,7 +15,7 @@ from pathlib import Path
 from coe import text_table
 from coe.cad import safe_xml
 from coe.cad.cad_tables import further_lines, lines_of
-from coe.cad.not_fitted import FITTED, LEFT_OUT, is_left_out, says_so, unclear
+from coe.cad.not_fitted import FITTED, LEFT_OUT, have_values, is_left_out, says_so, unclear
 from coe.cad.other_cad_files import expect_list
 from coe.cad.placement_header import PlacementHeader, find_header, lines_below
 from coe.cad.refdes import fault_of, is_date
@@ -153,7 +153,9 @@ def _parts(path: Path, rows: Iterable[tuple[int, dict[str, str], list[str]]]) ->
     parts: dict[str, BomPart] = {}
     heading = ""
     doubtful: dict[int, str] = {}
-    for number, cells, row in _joined(rows):
+    rows = [*_joined(rows)]
+    told = have_values(cells.get("value", "") for _, cells, _ in rows)
+    for number, cells, row in rows:
         part = BomPart(cells.get("value", ""), cells.get("package", ""), not is_left_out(cells, row), number)
         listed = cells.get("refdes", "")
         if not any(map(str.isdigit, listed)) and len(filled := [*filter(None, row)]) == 1 and says_so(filled[0]):
@@ -161,7 +163,7 @@ def _parts(path: Path, rows: Iterable[tuple[int, dict[str, str], list[str]]]) ->
                 heading = f"{number}: '{filled[0]}' heads parts that are not fitted"
             continue
         named = {listed: ""} if is_date(listed) else designators(listed)
-        if named and (fault := unclear(cells)):
+        if named and (fault := unclear(cells, row, among_values=told)):
             doubtful[number] = fault
         if heading and named:
             raise ConfigError(f"{path}:{heading}; say it in a column DNP of each of their lines")

@@ -36,6 +36,12 @@ _SAID = re.compile(
     re.IGNORECASE,
 )
 _SAID_ALONE = re.compile(rf"{_SAID.pattern}|omit(?:ted)?|dna|n/[fm]|n\.\s?b\.|not used|no place", re.IGNORECASE)
+_MARK = re.compile(
+    r"(?:N\.?/?C\.?|NP|NA|nc|np)(?:\s*[(/\uff08].*|\s+\d.*)?|\d\S*(?:\s*[(/\uff08]\s*|\s+)(?:NC|nc)[)\uff09]?"
+)
+"""What as a value may say that a part is not there, as NC, NP, or NA(10k) of Olimex; 10uF NP is no such word."""
+_VALUED = re.compile(r"(?:.*[/_-])?(?:R|R[NAPV]|C|L|FB|D|LED|Q|T|U|IC|F|Z|ZD|VR|TVS|Y)\d", re.IGNORECASE)
+"""Parts of which NC is no value, as it is of a switch, nor a name, as of a connector or of a net at a test point."""
 
 
 def is_left_out(cells: Mapping[str, str], row: Iterable[str]) -> bool:
@@ -51,12 +57,24 @@ def is_left_out(cells: Mapping[str, str], row: Iterable[str]) -> bool:
     )
 
 
-def unclear(cells: Mapping[str, str]) -> str:
-    """Return what is wrong with a word in a column as DNP that says neither yes nor no; "" if nothing is."""
-    word = cells.get("left_out", "")
-    if word.casefold() in ("", *_YES, *_NO, *_PLACED) or says_so(word):
+def unclear(cells: Mapping[str, str], row: Iterable[str], *, among_values: bool) -> str:
+    """Return what is wrong with a word in a column as DNP, or a value as NC, that says neither yes nor no; or "".
+
+    `among_values` says that a file has values in which NC is a mark, as `have_values` tells.
+    """
+    word, value = cells.get("left_out", ""), cells.get("value", "")
+    if not (word.casefold() in ("", *_YES, *_NO, *_PLACED) or says_so(word)):
+        return f"'{word}' in a column such as DNP or Skip says neither yes nor no; write one of these"
+    is_asked = among_values and _MARK.fullmatch(value) and _VALUED.match(cells.get("refdes", ""))
+    if not is_asked or word or cells.get("fitted") or is_left_out(cells, row):
         return ""
-    return f"'{word}' in a column such as DNP or Skip says neither yes nor no; write one of these"
+    return f"'{value}' as a value may say that a part is not fitted; say yes or no in a column DNP of this line"
+
+
+def have_values(values: Iterable[str]) -> bool:
+    """Tell whether most cells of a column of values hold one, and no mark as NC."""
+    filled = [*filter(None, values)]
+    return 2 * sum(_MARK.fullmatch(value) is not None for value in filled) < len(filled)
 
 
 def says_so(text: str, *, alone: bool = False) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from coe.cad.cad_tables import further_lines, lines_of
-from coe.cad.not_fitted import is_left_out, unclear
+from coe.cad.not_fitted import have_values, is_left_out, unclear
 from coe.cad.openpnp_board import places_of
 from coe.cad.other_cad_files import expect_list
 from coe.cad.placement_header import PlacementHeader, find_header
@@ -172,9 +172,10 @@ class _PlacementReader:
 
     def _fitted(self, parts: list[PlacementRow]) -> tuple[list[PlacementRow], tuple[str, ...]]:
         """Return the parts without those that a column of the file leaves out, and the designators of these."""
-        if doubtful := [row for row in parts if unclear(row.cells or {})]:
-            fault = unclear(doubtful[0].cells or {})
-            raise self._error(doubtful[0].number, fault + further_lines([row.number for row in doubtful]))
+        told = have_values((row.cells or {}).get("value", "") for row in parts)
+        faults = {row.number: unclear(row.cells or {}, row.all_cells, among_values=told) for row in parts}
+        if doubtful := [number for number, fault in faults.items() if fault]:
+            raise self._error(doubtful[0], faults[doubtful[0]] + further_lines(doubtful))
         out = [row for row in parts if is_left_out(row.cells or {}, row.all_cells)]
         return [row for row in parts if row not in out], tuple((row.cells or {})["refdes"] for row in out)
 

@@ -10,7 +10,7 @@ import pytest
 
 from coe.cad.bom import designators
 from coe.errors import ConfigError
-from coe.placement import BomJoin, Placement, Side, join, parse_bom, read_bom
+from coe.placement import BomJoin, Placement, Side, join, parse_bom, parse_placements, read_bom
 
 
 @pytest.mark.parametrize(
@@ -238,6 +238,24 @@ def test_legends_and_names_like_dates_are_read() -> None:
     text = "DNP = do not populate,,\nParts marked DNP are not fitted,,\n"
     text += "Con-12,1k,\nMARK-01,1k,\nUNIT1-T2,1k,\n* DNP = do not populate,,\n,,J. Smith\n"
     assert [*parse_bom(Path("b.csv"), f"Designator,Value,DNP\n{text}".encode())] == ["Con-12", "MARK-01", "UNIT1-T2"]
+
+
+@pytest.mark.parametrize("value", ["NC", "N.C.", "NP", "NA(10k)", "10k/NC", "10k(NC)", "NC 10k"])
+def test_a_value_that_may_leave_a_part_out_is_asked_about_among_values(value: str) -> None:
+    bom = f"Designator,Value,DNP\nR1,1k,\nR2,2k,\nR3,{value},"
+    with pytest.raises(ConfigError, match=r"^b\.csv:4: .*column DNP"):
+        parse_bom(Path("b.csv"), bom.encode())
+    for said in ("no", "yes"):
+        assert parse_bom(Path("b.csv"), f"{bom}{said}".encode())["R3"].is_fitted is (said == "no")
+    places = f"Ref,Value,X(mm),Y(mm),Rot,Side\nR1,1k,1,1,0,top\nR2,2k,1,1,0,top\nR3,{value},1,1,0,top\n"
+    with pytest.raises(ConfigError, match=r"^p\.csv:4: .*column DNP"):
+        parse_placements(Path("p.csv"), places.encode(), "generic", "")
+
+
+def test_nc_is_a_value_of_a_switch_and_a_name_of_a_net() -> None:
+    bom = "Designator,Value\nR1,1k\nSW1,NC\nJ1,NC\nTP1,NC\nU1,NC7SZ04\nC1,10uF NP\nC2,1n NP0\nC3,NP0\nR2,10 nA\n"
+    assert len(parse_bom(Path("b.csv"), bom.encode())) == 9
+    assert len(parse_bom(Path("b.csv"), b"Designator,Value\nR1,NA\nR2,NA\nU1,NE555\n")) == 3
 
 
 def test_a_value_may_tell_a_load() -> None:
