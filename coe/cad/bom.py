@@ -58,11 +58,12 @@ _RANGE = re.compile(
     r"([A-Za-z_]+)(\d+)\s*(?:-|\.\.\.?|[\u2013\u2014~\uff5e\u301c至到]|\b(?:to|thru|through|bis)\b)\s*([A-Za-z_]*)(\d+)",
     re.IGNORECASE,
 )
-_BETWEEN = re.compile(r"[\s,;&\uff0c\uff1b\u3001]+")
+_COMMA = r"[,;&\uff0c\uff1b\u3001]"
+_BETWEEN = re.compile(rf"(?:\s|{_COMMA})+")
 _JOINED = re.compile(r"([A-Za-z_]+)\d+(?:[/+]\1\d+)+", re.IGNORECASE)
 """R1/R2 are two parts if no part has this name; 1/R1 and A1/R1 are a part of a board of a panel."""
-_SHORT = re.compile(r"\b([A-Za-z_]+)\d+(?:\s*,\s*\d+(?![\w/.]))+")
-"""C1,2,3 are three parts."""
+_SHORT = re.compile(rf"\b([A-Za-z_]+)\d+(?:\s*{_COMMA}\s*\d+(?![\w/.]))+")
+"""C1,2,3 are three parts, and C1-3,5-7 are six."""
 _COUNT = re.compile(
     r"(?P<space>\s*)[(\[\uff08]\s*[x×]?\s*(?P<n>\d+)\s*(?:[x×个只]|pcs?\.?|pieces?|st(?:k|ück)?\.?|ea)?\s*[)\]\uff09]\s*$",
     re.IGNORECASE,
@@ -212,8 +213,9 @@ def _names_in(text: str) -> dict[str, str]:
             return match[0]
         return " ".join(f"{prefix}{number}" for number in range(low, high + 1))
 
-    text = _SHORT.sub(lambda match: re.sub(r",(\s*)(?=\d)", rf",\1{match[1]}", match[0]), _RANGE.sub(range_of, text))
-    for word in _BETWEEN.split(text):
+    text = _RANGE.sub(range_of, text)
+    text = _SHORT.sub(lambda match: re.sub(rf"{_COMMA}\s*(?=\d)", f",{match[1]}", match[0]), text)
+    for word in _BETWEEN.split(_RANGE.sub(range_of, text)):
         if re.search(r"[^\W_]", word) and word.casefold() not in _AND:
             is_joined = _JOINED.fullmatch(word) is not None
             for name in re.split("[/+]", word) if is_joined else [word]:

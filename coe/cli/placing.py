@@ -12,7 +12,7 @@ import typer
 from coe.board import parts_list as parts_lists
 from coe.board.completeness import Expected
 from coe.cli.common import err
-from coe.errors import ConfigError
+from coe.errors import ConfigError, list_few
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -150,7 +150,7 @@ def with_bom(placements: Sequence[Placement], bom: Path | None, dialect: str) ->
         (f"only in {bom.name}", joined.only_listed),
     ):
         if refdes:
-            err.print(f"{what}: {', '.join(refdes[:20])}{f' and {len(refdes) - 20} more' if len(refdes) > 20 else ''}")
+            err.print(f"{what}: {list_few(refdes, 20)}")
     return joined.placements
 
 

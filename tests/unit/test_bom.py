@@ -37,6 +37,8 @@ from coe.placement import BomJoin, Placement, Side, join, parse_bom, parse_place
         ("R1 thru R3, C1 Through C2", ["R1", "R2", "R3", "C1", "C2"]),
         ("R1 AND R2", ["R1", "R2"]),
         ("C1, 2,3", ["C1", "C2", "C3"]),
+        ("C1\u30012;3", ["C1", "C2", "C3"]),
+        ("C1-2,5-6", ["C1", "C2", "C5", "C6"]),
         ("R1-2,5", ["R1", "R2", "R5"]),
         ("1,2", ["1", "2"]),
         ("R1,R2 (2)", ["R1", "R2"]),
