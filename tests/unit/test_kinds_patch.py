@@ -278,15 +278,29 @@ def test_each_alternate_has_a_bank_of_its_own(learn: Learn) -> None:
     assert said(turned(103, blot=(36, 27))) == ("b/two", "strange")
 
 
-def test_two_looks_without_a_reference_have_limits_of_their_own(learn: Learn, monkeypatch: pytest.MonkeyPatch) -> None:
-    def loose(seed: int) -> Pixels:
-        chance = np.random.default_rng(seed)
-        picture = np.full((SIDE, SIDE, 3), (150, 90, 40), np.uint8)
-        for _ in range(12):
-            at, colour = chance.integers(8, SIDE - 8, 2), chance.integers(0, 256, 3)
-            cv2.circle(picture, (int(at[0]), int(at[1])), int(chance.integers(4, 12)), colour.tolist(), -1)
-        return picture
+def loose(seed: int, shot: int = 0) -> Pixels:
+    """Draw a part of which no two look alike, as in a shot of a series of it."""
+    chance = np.random.default_rng(seed)
+    picture = np.full((SIDE, SIDE, 3), (150, 90, 40), np.uint8)
+    for _ in range(12):
+        at, colour = chance.integers(8, SIDE - 8, 2), chance.integers(0, 256, 3)
+        cv2.circle(picture, (int(at[0]), int(at[1])), int(chance.integers(4, 12)), colour.tolist(), -1)
+    return (picture + np.random.default_rng(shot).normal(0, 2, picture.shape)).clip(0, 255).astype(np.uint8)
 
+
+@pytest.mark.parametrize(
+    ("pictures", "looks"),
+    [
+        ([loose(shot // 4, shot) for shot in range(24)], 1),
+        ([part(seed, at=(20, 30)) for seed in range(8)] + [loose(seed, seed) for seed in range(10)], 2),
+    ],
+    ids=["series", "one look is more alike"],
+)
+def test_series_of_a_few_parts_are_not_two_looks(learn: Learn, pictures: list[Pixels], looks: int) -> None:
+    assert learn(pictures).looks == looks
+
+
+def test_two_looks_without_a_reference_have_limits_of_their_own(learn: Learn, monkeypatch: pytest.MonkeyPatch) -> None:
     pictures = [part(seed, at=(20, 30)) for seed in range(10)] + [loose(seed) for seed in range(8)]
     trained = learn(pictures)
     assert (trained.looks, trained.in_frame, trained.metrics["good_parts"]) == (2, False, 18)
