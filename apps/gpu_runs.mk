@@ -10,13 +10,14 @@ OUT ?= build/gpu
 coe = $(PYTHON) -c 'import sys; from coe.cli.start import $(1); sys.argv[0] = "coe-$(1)"; $(1)()'
 
 # $(call step,NAME,COMMAND,STEP THAT IT NEEDS,SECONDS): on experts that are not prepared a line would run, and its figures
-# would be those of another precision. A step that only the end of this make cut counts as never tried.
+# would be those of another precision. A step that only the end of this make cut counts as never tried. It ends with the
+# group of its timeout, which itself would leave a process behind that it has just started.
 define step
 STEPS += $(1)
 $(1): $(OUT)/$(1).done
 $(OUT)/$(1).done: $(3:%=$(OUT)/%.done) | $(OUT)/is-there
 	@echo "$(1)"; echo '== $(1)' >> $(OUT)/log.txt
-	@trap 'kill $$$$!; exit 143' TERM INT HUP; timeout --kill-after=10 $(or $(4),300) $(2) >> $(OUT)/log.txt 2>&1 & \
+	@trap 'kill -- -$$$$! || kill $$$$!; exit 143' TERM INT HUP; timeout --kill-after=10 $(or $(4),300) $(2) >> $(OUT)/log.txt 2>&1 & \
 	    wait $$$$!; status=$$$$?; touch $(OUT)/$(1).tried; \
 	    echo "== status $$$$status (124: out of time)" | tee -a $(OUT)/log.txt; [ $$$$status -eq 0 ]
 	@touch $$@
@@ -71,7 +72,8 @@ $(eval $(call step,deeppcb-prepare,$(call coe,experts) prepare $(DEEPPCB) --vari
 $(eval $(call measured,deeppcb-verdicts,$(RUN) $(DEEPPCB) --executors cuda=2 --memory 1GB --strategy late-binding --precision fp32$(comma)mixed --requests 1000,deeppcb-prepare))
 
 TRIED := $(patsubst $(OUT)/%.tried,%,$(wildcard $(OUT)/*.tried))
-.PHONY: all $(STEPS)
+.PHONY: all $(STEPS) $(OUT)/is-there
+.NOTPARALLEL:
 all: $(filter-out $(TRIED),$(STEPS)) $(filter $(TRIED),$(STEPS))
 
 # Without a GPU all its tests would be skipped, and so succeed.
@@ -79,4 +81,3 @@ $(OUT)/is-there:
 	@mkdir -p $(OUT)
 	@$(PYTHON) -c 'import sys; from coe.runtime.cuda import torch_driver; sys.exit(not torch_driver.is_there())' || \
 	    { echo "there is no GPU that torch can use here (torch.cuda.is_available() says so); run it on a box with one"; exit 2; }
-	@touch $@

@@ -22,7 +22,7 @@ _SETTINGS = (
     "output_stride",
     "replace_stride_with_dilation",
 )
-_USUAL = re.compile(r"None|False|(.*\.)?relu|32|\[False, False, False\]|", re.IGNORECASE)
+_USUAL = re.compile(r"None|False|(.*\.)?relu|32|[\[(]False, False, False[\])]|", re.IGNORECASE)
 _POOLINGS = ("gp", "global_pool")
 _OTHERWISE = {("style", "caffe"), ("problem_type", "multi_label_classification")}
 """Settings by which a network computes something else than a ResNet with the same tensors."""

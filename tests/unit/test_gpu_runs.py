@@ -54,6 +54,8 @@ def test_what_succeeded_is_not_run_again_and_a_step_waits_for_the_one_it_needs(t
 
 
 def test_without_a_gpu_nothing_is_run(tmp_path: Path) -> None:
+    made(tmp_path, "", "A-synth").communicate()
+    (tmp_path / "A-synth.tried").unlink()
     runs = made(tmp_path, "exit 1")
     assert "there is no GPU" in runs.communicate()[0]
     assert runs.returncode == 2
@@ -64,6 +66,7 @@ def test_a_step_ends_with_the_runs_and_was_not_tried(tmp_path: Path) -> None:
     runs = made(tmp_path, f'case "$*" in *pytest*) echo $$ > {tmp_path}/pid; exec sleep 600;; esac', "tests")
     pid = tmp_path / "pid"
     while not (pid.exists() and pid.read_text()):
+        assert runs.poll() is None
         time.sleep(0.02)
     step = psutil.Process(int(pid.read_text()))
     runs.terminate()

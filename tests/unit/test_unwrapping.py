@@ -580,6 +580,7 @@ def test_a_network_with_the_same_tensors_that_computes_something_else_is_refused
         ({"meta": {"cfg": "model = dict(backbone=dict(depth=50, style='caffe'))"}}, True),
         ({"meta": {"cfg": "model = dict(head=dict(type='MultiLabelLinearClsHead'))"}}, True),
         ({"args": argparse.Namespace(gp=None, model_kwargs={"drop_path_rate": 0.1, "act_layer": "relu"})}, False),
+        ({"args": {"replace_stride_with_dilation": (False, False, False), "aa_layer": ""}}, False),
         ({"hyper_parameters": {"global_pool": "avg", "teacher": "resnetaa101", "output_stride": 32}}, False),
         ({"meta": {"cfg": "model = dict(backbone=dict(depth=50, style='pytorch'))"}}, False),
     ],
