@@ -27,7 +27,7 @@ _DEEPEST = 8
 """Weights lie no deeper in nested dicts. A limit is needed, because a dict may also hold itself."""
 _ARGUMENTS = ("train_args", "args", "hyper_parameters", "pretrained_cfg")
 """Keys of the arguments of a training; the last is timm's in config.json."""
-_OWN = ("mean_alone", "bgr", "sight", "side", "other")
+_OWN = ("unsaid", "bgr", "sight", "side", "other")
 """Words among the arguments for what was made of the file's words."""
 _YOLOV5 = {"Bottleneck", "C3", "DFL", "SPPF", "Concat", "Conv", "Detect", "DetectionModel"}
 """The classes of ultralytics in a checkpoint of a YOLOv5."""
@@ -139,15 +139,16 @@ def _walked(content: Any, keys: tuple[str, ...], seen: set[int]) -> Iterator[_We
 def arguments_of(content: Any) -> dict[str, Any]:
     """Return the arguments of a training that lie beside its weights, plain ones alone; empty if there are none.
 
-    `mean` and `std` may stand anywhere. `mean_alone` says that no deviation stands beside a mean, and `bgr` that a
-    configuration leaves the order of OpenCV's colours. `sight` and `side` are what `stated_sight` says, and `other` is
-    what `another_network` says.
+    `mean` and `std` may stand anywhere. `bgr` says that a configuration leaves the order of OpenCV's colours. `sight`
+    and `side` are what `stated_sight` says, `other` is what `another_network` says, and `unsaid` is as in `Foreign`.
     """
     if not isinstance(content, dict):
         return {}
     found = next((content[key] for key in _ARGUMENTS if key in content), None)
     arguments = found if isinstance(found, dict) else vars(found) if isinstance(found, Arguments) else {}
-    named: dict[str, Any] = {}
+    sight = stated_sight(content)
+    named: dict[str, Any] = {"sight": sight.fields, "side": sight.size} if sight.size else {}
+    unsaid = dict(sight.unsaid)
     plain = {
         name: value
         for name, value in arguments.items()
@@ -156,9 +157,8 @@ def arguments_of(content: Any) -> dict[str, Any]:
     if (seen := stated_normalization(content)) is not None:
         named |= dict(zip(("mean", "std"), seen, strict=True)) | {"bgr": takes_blue_first(content)}
     elif mean_alone({**content, **arguments}, deep=False):
-        named |= {"mean_alone": True}
-    sight, side = stated_sight(content)
-    named |= {"sight": sight, "side": side} if side else {}
+        unsaid["mean"] = "the file names a mean, and no deviation beside it; say with --normalize what it takes"
+    named |= {"unsaid": unsaid} if unsaid else {}
     return plain | named | ({"other": other} if (other := another_network(content)) else {})
 
 

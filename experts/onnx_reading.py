@@ -51,7 +51,8 @@ def read(
         pixels = onnx_stated.stated_pixels(graph, metadata, places)
         fields = {**beside.preprocessing, **pixels.fields}
         seen, said = seen.model_copy(update=fields), frozenset(fields)
-        unsaid = {name: why for name, why in pixels.unsaid.items() if name not in fields}
+        asked = {**foreign.arguments.get("unsaid", {}), **pixels.unsaid}
+        unsaid = {name: why for name, why in asked.items() if name not in fields}
     return replace(
         foreign,
         input_size=size or stated.input_size or beside.input_size,

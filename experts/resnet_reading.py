@@ -46,9 +46,8 @@ def read(kind: ModuleKind, path: Path, foreign: Foreign | None) -> Foreign:
         seen = Preprocessing.model_validate({**dict(usual), **said.preprocessing})
     except ValidationError as error:
         raise StoreError(f"{path}: its arguments of the training make no sense ({first_line(error)})") from error
-    stated, unsaid = frozenset(said.preprocessing), dict[str, str]()
-    if "mean" not in stated and foreign.arguments.get("mean_alone") is True:
-        unsaid["mean"] = "the file names a mean, and no deviation beside it; say with --normalize what it takes"
+    stated = frozenset(said.preprocessing)
+    unsaid = {name: why for name, why in foreign.arguments.get("unsaid", {}).items() if name not in stated}
     return replace(foreign, input_size=said.input_size, preprocessing=seen, stated=stated, unsaid=unsaid)
 
 

@@ -7,13 +7,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from experts.stated_facts import TYPE, colour, levels_by_path
+from experts.stated_facts import TYPE, colour, levels_by_path, stated_normalization
 
 _CLASSES = (TYPE, "_target_", "__class_fullname__")
 """The keys of a step for its class."""
 _JUDGING = re.compile(r"test|val|eval|infer|predict", re.IGNORECASE)
 _RANDOM_PLACE = re.compile(r"Random\w*Crop\w*")
 """Steps of a training alone, after which nothing is said of judging."""
+_DONE = re.compile(r"Resize(Edge)?d?|(Smallest|Longest)MaxSize|CenterCropd?|ImageClassification")
+"""Steps that bring pictures to size; what they say is read below."""
+_CHANGES_NOTHING = re.compile(
+    r"((Load|Decode|Ensure|Pack|Collect)\w*|(\w*To(Tensor|PIL|Numpy|NumPy|RGB|Image|Dtype|Device|Float|Half|PureTensor|Torch))"
+    r"\w*|RGB|FromFloat|ConvertImageDtype|Normalize\w*|ScaleIntensityRange|\w*BoundingBox\w*|\w*FormatBundle|Transpose"
+    r"|WrapFieldsToLists|AsChannelFirst|AddChannel|CastToType|Identity|NoOp|Compose|Sequential)(d|D|Dict)?"
+)
+"""Steps that change the form of pixels alone, or that `stated_normalization` reads."""
+_BY_CHANCE = re.compile(
+    r"Rand\w*|\w*(Jitter|Dropout|MixUp|Mixup)|(Auto|Trivial)Augment\w*|AugMix|Cut(Mix|out)|(One|Some)Of"
+)
+"""Steps that only a training takes. So are those whose probability is less than 1."""
 _INTERPOLATIONS = {"bilinear": "bilinear", "bicubic": "bicubic", "area": "area"}
 _OF_PILLOW = {2: "bilinear-antialias", 3: "bicubic-antialias"}
 _OF_OPENCV = {1: "bilinear", 2: "bicubic", 3: "area"}
@@ -29,19 +41,78 @@ class _Sight:
     fields: Mapping[str, Any]
 
 
-def stated_sight(content: Any) -> tuple[Mapping[str, Any], int | None]:
-    """Return the fields of the preprocessing that nested dicts say by their steps, and the input size in pixels.
+@dataclass(frozen=True, slots=True)
+class StatedSight:
+    """Fields of the preprocessing, the input size in pixels (None if unsaid), and questions as in `Foreign.unsaid`."""
 
-    The steps with which a training judges count before others; nothing is said by steps that differ.
+    fields: Mapping[str, Any]
+    size: int | None
+    unsaid: Mapping[str, str]
+
+
+def stated_sight(content: Any) -> StatedSight:
+    """Return what nested dicts say by the steps that their pictures take, and what these leave to the user.
+
+    The steps with which a training judges count before others. Where these differ, or change pixels in a way that is
+    not done here, the user is asked; nothing is said by others that differ.
     """
     found: dict[bool, list[_Sight]] = {}
+    others: dict[bool, dict[str, None]] = {}
+    normalizations = set()
     for path, level in levels_by_path(content):
         steps = [step for value in level.values() if (step := _settings(value)) is not None]
+        judges = _JUDGING.search(path) is not None
         for sight in (_of_steps(steps), _of_processor(level)):
             if sight is not None:
-                found.setdefault(_JUDGING.search(path) is not None, []).append(sight)
+                found.setdefault(judges, []).append(sight)
+        if all(type(key) is int for key in level) and (named := _undone(steps, judges=judges)) is not None:
+            others.setdefault(judges, {}).update(dict.fromkeys(named))
+            normalizations |= {stated_normalization(level)} if judges else set()
     equals = found.get(True) or found.get(False) or []
-    return (equals[0].fields, equals[0].size) if equals and equals.count(equals[0]) == len(equals) else ({}, None)
+    differ, unsaid = equals.count(equals[0]) != len(equals) if equals else False, dict[str, str]()
+    if differ and True in found:
+        unsaid["resize"] = "its test steps bring pictures to size in several ways; say with --resize which counts"
+    if len(normalizations - {None}) > 1:
+        unsaid["mean"] = "its test steps normalise pictures in several ways; say with --normalize which counts"
+    if undone := others.get(True, others.get(False, {})):
+        unsaid["steps"] = (
+            f"its pictures go through {', '.join(undone)}, which is not done here; export it as ONNX with that inside, "
+            "or give --force if they come so"
+        )
+    return (
+        StatedSight({}, None, unsaid) if differ or not equals else StatedSight(equals[0].fields, equals[0].size, unsaid)
+    )
+
+
+def _undone(steps: Sequence[Mapping[str, Any]], *, judges: bool) -> list[str] | None:
+    """Return the classes of steps that change pixels, and that nothing here does.
+
+    None if these are no steps of pictures, or none that count: unless it `judges`, a list with chance is a training's.
+    """
+    names = [_name(step) for step in steps]
+    if not any(_DONE.fullmatch(name) or _CHANGES_NOTHING.fullmatch(name) for name in names):
+        return None
+    chances = [_BY_CHANCE.fullmatch(name) or step.get("p", 1) != 1 for name, step in zip(names, steps, strict=True)]
+    if any(chances) and not judges:
+        return None
+    return [
+        name
+        for name, step, chance in zip(names, steps, chances, strict=True)
+        if not (chance or _DONE.fullmatch(name) or _CHANGES_NOTHING.fullmatch(name) or _pads_nothing(step, steps))
+    ]
+
+
+def _pads_nothing(step: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]) -> bool:
+    """Tell whether a step pads by nothing, or with one colour to the square of a letterbox."""
+    width = step.get("padding")
+    if _name(step) == "PadIfNeeded" and not step.get("border_mode"):
+        side = _side((step.get("min_height"), step.get("min_width")))
+        return any(_name(one) == "LongestMaxSize" and _side(one.get("max_size")) == side for one in steps)
+    return _name(step) == "Pad" and width is not None and not any(width if isinstance(width, list | tuple) else [width])
+
+
+def _name(step: Mapping[str, Any]) -> str:
+    return re.split(r"[./]", step[TYPE])[-1]
 
 
 def _settings(value: Any) -> Mapping[str, Any] | None:
@@ -56,7 +127,7 @@ def _of_steps(steps: Sequence[Mapping[str, Any]]) -> _Sight | None:
     edge = cut = how = None
     fields: dict[str, Any] = {}
     for step in steps:
-        name = re.split(r"[./]", step[TYPE])[-1]
+        name = _name(step)
         if _RANDOM_PLACE.fullmatch(name):
             return None
         if name == "ImageClassification":
@@ -64,6 +135,9 @@ def _of_steps(steps: Sequence[Mapping[str, Any]]) -> _Sight | None:
             fields = _interpolation(step)
         elif name in ("Resize", "ResizeEdge", "SmallestMaxSize", "LongestMaxSize"):
             (how, edge), fields = _scaled_to(step, name), _interpolation(step)
+        elif name == "PadIfNeeded" and _pads_nothing(step, steps):
+            pad = colour(step.get("fill", step.get("value")) or 0, is_spread=True)
+            fields |= {"pad": tuple(map(int, pad))} if pad else {}
         elif name == "CenterCrop":
             cut = _side(step.get("size", step.get("crop_size", (step.get("height"), step.get("width")))))
     return _sight(how, edge, cut, fields)

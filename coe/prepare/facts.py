@@ -96,8 +96,11 @@ def agree(expert: Expert, foreign: Foreign, kind: Kind, said: Wishes) -> Agreed:
     if seen is None and said.preprocessing:
         names = ", ".join(said.preprocessing)
         raise ConfigError(f"kind '{expert.kind}' prepares pictures in its own way; leave the options out ({names})")
-    if unsaid := [why for name, why in foreign.unsaid.items() if name not in said.preprocessing]:
-        raise ConfigError(f"what it sees of a picture is unclear: {'; '.join(unsaid)}")
+    unsaid = {name: why for name, why in foreign.unsaid.items() if name not in said.preprocessing}
+    if said.force:  # it answers what no option does
+        against += [unsaid.pop(name) for name in [*unsaid] if name not in Preprocessing.model_fields]
+    if unsaid:
+        raise ConfigError(f"what it sees of a picture is unclear: {'; '.join(unsaid.values())}")
     if seen is not None:
         wanted = seen.model_copy(update=dict(said.preprocessing))
         if any(getattr(wanted, name) != getattr(seen, name) for name in foreign.stated):

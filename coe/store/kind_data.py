@@ -140,9 +140,9 @@ class Foreign:
     `labels` are in the order of the outputs; `input_size` is in pixels; None for what the file does not name. `layers`
     says of a whole network what it is made of, by the names of its parts ("" for the network itself). `preprocessing`
     is what its networks usually see, and `stated` holds those of its fields that the file itself says; `unsaid` those
-    that the user must say, with the sentence that asks. `arguments` are those of the training, and `remarks` sentences
-    for the user; `beside` names files beside it that said a part of this, and `has_labels_beside`
-    tells if they said its labels. For `looks` see `Trained`. A kind that opens files itself leaves
+    that the user must say, with the sentence that asks (other names need force). `arguments` are those of the training,
+    and `remarks` sentences for the user; `beside` names files beside it that said a part of this, and
+    `has_labels_beside` tells if they said its labels. For `looks` see `Trained`. A kind that opens files itself leaves
     `state` empty.
     """
 

@@ -29,8 +29,8 @@ from torchvision.transforms import _presets as presets
 
 from coe.cli import experts_command
 from coe.core import Expert
-from coe.errors import CoeError, StoreError
-from coe.prepare.facts import Wishes
+from coe.errors import CoeError, ConfigError, StoreError
+from coe.prepare.facts import Wishes, agree
 from coe.prepare.importing import Brought, bring
 from coe.prepare.unwrapping import unwrapped
 from coe.store import kinds
@@ -402,12 +402,77 @@ def test_the_steps_by_which_pictures_come_to_size_count(tmp_path: Path, state: S
     assert (seen.resize, seen.shortest_edge, read.input_size, seen.interpolation) == expected
 
 
+SCALED = [transforms.Resize(48), transforms.CenterCrop(40)]
+PADDED = {"__class_fullname__": "PadIfNeeded", "min_height": 40, "min_width": 40, "border_mode": 0, "value": 9}
+LONGEST = {"__class_fullname__": "LongestMaxSize", "max_size": 40, "p": 1.0}
+CLAHE = {"__class_fullname__": "albumentations.CLAHE", "p": 1.0}
+AS_LISTED = (
+    "test_pipeline = [dict(type='LoadImageFromFile'), {}, dict(type='Resize', size=40), dict(type='PackInputs')]"
+)
+ASKED: dict[str, tuple[Any, dict[str, tuple[str, ...]]]] = {
+    "grey": ({"val": [*SCALED, transforms.Grayscale(3), transforms.ToTensor()]}, {"steps": ("Grayscale",)}),
+    "several": (
+        {"val": [AREA, CLAHE, {"__class_fullname__": "Equalize", "p": 1}]},
+        {"steps": ("CLAHE, Equalize",)},
+    ),
+    "of no name": ({"tf": transforms.Compose([*SCALED, transforms.Pad(4)])}, {"steps": ("Pad",)}),
+    "OpenMMLab": ({"cfg": AS_LISTED.format("dict(type='Solarize', thr=9)")}, {"steps": ("Solarize",)}),
+    "other sizes": ({"val": JUDGED, "test": SQUARE}, {"resize": ("--resize",)}),
+    "other means": (
+        {"val": [*SCALED, transforms.Normalize(*HALF)], "test": [*SCALED, transforms.Normalize(HALF[1], HALF[0])]},
+        {"mean": ("--normalize",)},
+    ),
+    "all at once": (
+        {"val": [*SCALED, transforms.RandomInvert(), transforms.Grayscale()], "test": [*SQUARE, CLAHE]},
+        {"resize": (), "steps": ("Grayscale, CLAHE",)},
+    ),
+    "by chance": ({"t": [*SCALED, CLAHE, transforms.ColorJitter(1), transforms.RandomCrop(40)]}, {}),
+    "with a probability": ({"val": [AREA, CLAHE | {"p": 0.5}]}, {}),
+    "of a training": ({"train": [*SCALED, transforms.Grayscale()], "val": JUDGED}, {}),
+    "no steps": ({"val": [{"_target_": "Accuracy"}, {"_target_": "Loss"}], "t": {"a": JUDGED, "loss": CLAHE}}, {}),
+    "a letterbox": ({"val": [LONGEST, PADDED]}, {}),
+    "another border": ({"val": [LONGEST, PADDED | {"border_mode": 4}]}, {"steps": ("PadIfNeeded",)}),
+    "nothing changed": (
+        {"val": [*SCALED, transforms.Pad(0), transforms.PILToTensor(), transforms.ConvertImageDtype(torch.float)]}
+        | {
+            "test_cfg": AS_LISTED.format("dict(type='ToRGB'), dict(type='EnsureChannelFirstd')").replace(
+                "=40", "=(48, -1)"
+            )
+        },
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_steps_that_are_not_done_here_or_differ_are_asked_about(tmp_path: Path, state: State, name: str) -> None:
+    content, asked = ASKED[name]
+    torch.save({"state_dict": state, "hyper_parameters": content}, tmp_path / "x.pt")
+    unsaid = resnet18.read(tmp_path / "x.pt").unsaid
+    assert [*unsaid] == [*asked]
+    assert all(word in unsaid[key] for key, words in asked.items() for word in words)
+
+
+def test_steps_that_are_not_done_here_need_force_and_the_rest_its_options() -> None:
+    foreign = Foreign({}, ("ok", "bad"), input_size=32, unsaid={"resize": "edge?", "steps": "grey?"})
+    kind = kinds.resolve("resnet18")
+    for force, said, open_ones in (
+        (False, {}, "edge?; grey?"),
+        (True, {}, "edge?"),
+        (False, {"resize": "stretch"}, "grey?"),
+    ):
+        with pytest.raises(ConfigError, match=re.escape(f": {open_ones}") + "$"):
+            agree(EXPERT, foreign, kind, Wishes(said, force=force))
+    assert "against the file: grey?" in agree(EXPERT, foreign, kind, Wishes({"resize": "stretch"}, force=True)).remarks
+
+
 def test_what_hugging_face_scales_and_shifts_counts() -> None:
-    seen, size = stated_sight(
+    sight = stated_sight(
         {"do_resize": True, "size": {"height": 40, "width": 40}, "rescale_factor": 1 / 127.5, "rescale_offset": True}
         | {"image_mean": [0.0] * 3, "image_std": [1.0] * 3, "do_flip_channel_order": True}
     )
-    assert (size, seen["channels"]) == (40, "bgr")
+    seen = sight.fields
+    assert (sight.size, seen["channels"]) == (40, "bgr")
     assert (seen["mean"], seen["std"]) == (pytest.approx((0.5,) * 3), pytest.approx((0.5,) * 3))
 
 
