@@ -30,10 +30,11 @@ _MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (code
 
 @dataclass(frozen=True, slots=True)
 class TextLine:
-    """A line of a file, without its end, and its number from 1."""
+    """A line of a file, without its end, and its number from 1; of a spreadsheet, whether cells are struck out."""
 
     number: int
     text: str
+    is_struck: bool = False
 
     @property
     def is_remark(self) -> bool:

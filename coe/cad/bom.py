@@ -14,7 +14,7 @@ from pathlib import Path
 
 from coe import text_table
 from coe.cad import safe_xml
-from coe.cad.cad_tables import further_lines, lines_of
+from coe.cad.cad_tables import expect_unstruck, further_lines, lines_of
 from coe.cad.not_fitted import FITTED, LEFT_OUT, have_values, is_left_out, says_so, unclear
 from coe.cad.other_cad_files import expect_list
 from coe.cad.placement_header import PlacementHeader, find_header, lines_below
@@ -83,7 +83,9 @@ def parse(path: Path, raw: bytes) -> dict[str, BomPart]:
     if header is None:
         names = ", ".join(COLUMNS["refdes"][:4])
         raise ConfigError(f"{path}: no line is the header of a BOM, with designators ({names}) and values or packages")
-    return _parts(path, _rows(path, lines_below(lines, header), header))
+    parts = _parts(path, _rows(path, lines_below(lines, header), header))
+    expect_unstruck(path, lines, {part.line for part in parts.values() if part.is_fitted})
+    return parts
 
 
 def _header(lines: Sequence[text_table.TextLine]) -> PlacementHeader | None:

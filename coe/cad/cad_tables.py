@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
@@ -74,19 +74,31 @@ def _sheet(path: Path, raw: bytes) -> list[TextLine]:
         raise ConfigError(
             f"{path}: the spreadsheet cannot be read ({first_line(error):.200}); save it as CSV"
         ) from error
-    for title, table in sheets.items():
-        if struck := [number for number, row in enumerate(table, 1) if any(cell.startswith(_STRUCK) for cell in row)]:
-            raise ConfigError(
-                f"{path}: row {struck[0]} of the sheet '{visible(title)}' is struck out; take it out, or say in a "
-                f"column DNP that the part is not fitted{f' (so are {len(struck) - 1} more)' if struck[1:] else ''}"
-            )
     filled = {title: table for title, table in sheets.items() if sum(any(row) for row in table) > 1}
     if len(filled) > 1:
         names = ", ".join(f"'{visible(title)}'" for title in filled)
         raise ConfigError(f"{path}: several sheets have rows ({names}); save the one with the parts as CSV")
     table = next(iter(filled.values()), next(iter(sheets.values()), []))
-    lines = ["\t".join('"' + " ".join(cell.split()).replace('"', '""') + '"' for cell in row) for row in table]
-    return [TextLine(number, line) for number, line in enumerate(lines, 1) if line.strip('"\t')]
+    lines = [TextLine(number, _text_of(row), any(map(_is_struck, row))) for number, row in enumerate(table, 1)]
+    return [line for line in lines if line.text.strip('"\t')]
+
+
+def _is_struck(cell: str) -> bool:
+    return cell.startswith(_STRUCK)
+
+
+def _text_of(row: Sequence[str]) -> str:
+    cells = [" ".join(cell.removeprefix(_STRUCK).split()) for cell in row]
+    return "\t".join('"' + cell.replace('"', '""') + '"' for cell in cells)
+
+
+def expect_unstruck(path: Path, lines: Sequence[TextLine], fitted: Collection[int]) -> None:
+    """Raise ConfigError if lines are struck out of which the parts are fitted, by their numbers."""
+    if struck := [line.number for line in lines if line.is_struck and line.number in fitted]:
+        raise ConfigError(
+            f"{path}:{struck[0]}: cells of this row are struck out; take the row out, or their text, or say in a "
+            f"column DNP that the part is not fitted{further_lines(struck)}"
+        )
 
 
 def further_lines(lines: Sequence[int]) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from coe.cad.cad_tables import further_lines, lines_of
+from coe.cad.cad_tables import expect_unstruck, further_lines, lines_of
 from coe.cad.not_fitted import have_values, is_left_out, unclear
 from coe.cad.openpnp_board import places_of
 from coe.cad.other_cad_files import expect_list
@@ -92,6 +92,7 @@ class _PlacementReader:
         self._expect_cells(parts, header)
         expect_designators(self._path, parts, header, is_said="refdes" in self._form.columns)
         parts, not_placed = self._fitted(parts)
+        expect_unstruck(self._path, lines, {row.number for row in parts})
         self._comma = self._has_decimal_commas(parts)
         turns = [(row.cells or {}).get("rotation", "") for row in parts]
         self._sides.has_mirrored = any(turn.startswith("M") for turn in turns) and all("R" in turn for turn in turns)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import takewhile
 
 from coe.text_table import TextLine
@@ -31,15 +32,15 @@ def _of_charmhigh(line: TextLine) -> TextLine:
     """Return a row of the parts of a .dpv file whose cell Skip, a sum of bits, is that of skipped parts alone."""
     cells = line.text.split(",")
     skip = cells[9].strip() if len(cells) > 9 else ""
-    return TextLine(
-        line.number, ",".join([*cells[:9], str(int(skip) & 1), *cells[10:]]) if skip.isdecimal() else line.text
+    return replace(
+        line, text=",".join([*cells[:9], str(int(skip) & 1), *cells[10:]]) if skip.isdecimal() else line.text
     )
 
 
 def _of_allegro(line: TextLine) -> TextLine:
     """Part a line of an old Allegro's place_txt, which has no names: an m before the symbol marks the bottom side."""
     row = _ALLEGRO_ROW.fullmatch(line.text.strip())
-    return line if row is None else TextLine(line.number, "!".join(cell or "" for cell in row.groups()))
+    return line if row is None else replace(line, text="!".join(cell or "" for cell in row.groups()))
 
 
 def _of_eagle(line: TextLine, header: int) -> TextLine:
@@ -47,4 +48,4 @@ def _of_eagle(line: TextLine, header: int) -> TextLine:
     text = _PAIR_NAME.sub(lambda name: f"{f'X({name[1]})':<11}{f'Y({name[1]})':<{len(name[0]) - 11}}", line.text)
     if line.number > header:
         text = _PAIR.sub(lambda pair: f"{pair[1]:<11}{pair[2]:<{max(1, len(pair[0]) - 11)}}", text)
-    return TextLine(line.number, text)
+    return replace(line, text=text)

@@ -15,7 +15,7 @@ from thorough import THOROUGH
 
 from coe import plugins
 from coe.errors import ConfigError
-from coe.placement import Placement, Side, read_file, read_placements
+from coe.placement import Placement, Side, read_bom, read_file, read_placements
 from coe.placement.placement_file import FileForm
 
 TOP, BOTTOM = Side.TOP, Side.BOTTOM
@@ -330,12 +330,17 @@ def test_a_spreadsheet_with_parts_on_several_sheets_is_refused_by_their_names(tm
 
 
 def test_a_row_that_is_struck_out_is_asked_about(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.xlsx", [["Ref", "X (mm)", "Y (mm)", "Rot", "Side"], ["R1", 1, 2, 0, "top"]])
+    rows: list[list[object]] = [["before"], ["Ref", "X (mm)", "Y (mm)", "Rot", "Side", "DNP"], ["R1", 1, 2, 0, "top"]]
+    path = written(tmp_path / "a.xlsx", [*rows, ["R2", 1, 2, 0, "top", True]])
     book = openpyxl.load_workbook(path)
-    book.active["A2"].font = Font(strike=True)
+    book.active["A1"].font = book.active["A4"].font = Font(strike=True)  # no part, and one that is left out anyway
     book.save(path)
-    with pytest.raises(ConfigError, match=r"row 2 .* struck out"):
-        read_file(path)
+    assert [place.refdes for place in read_file(path).placements] == ["R1"]
+    book.active["A3"].font = Font(strike=True)
+    book.save(path)
+    for read in (read_file, read_bom):
+        with pytest.raises(ConfigError, match=r"a\.xlsx:3: .* struck out"):
+            read(path)
 
 
 def test_a_file_tells_what_was_read_and_what_was_not(tmp_path: Path) -> None:
