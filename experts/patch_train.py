@@ -7,7 +7,6 @@ the wanted chance (a prediction limit): `good`'s, of a confidence of 95 %, let m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import cv2
@@ -167,7 +166,7 @@ def _looks(
     seen_whole = whole(parts.seen, network.wholes.shape[1]).double().numpy()
     group = two_groups.smaller(seen_whole)
     others = [place for place in range(len(kept)) if place not in group]
-    divided = coloured is None and _parts_of_each(parts.numbers, (group, others)) >= FEW
+    divided = coloured is None and min(len(parts.numbers[places].unique()) for places in (group, others)) >= FEW
     remarks += two_groups.remarks(parts.names, seen_whole, _OWN_LIMIT if divided else _TWO_WAYS)
     if (share := _filled(parts, kind.architecture.channels[kind.stages[0]])) < _SMALL:
         remarks.append(
@@ -177,17 +176,6 @@ def _looks(
     of_looks = [others, group] if divided else [[*range(len(kept))]]
     looks = [_look(network, plan, reference, parts.of(places)) for places in of_looks]
     return [replace(looks[0], strange=strange, remarks=(*remarks, *looks[0].remarks)), *looks[1:]]
-
-
-def _parts_of_each(numbers: torch.Tensor, groups: Sequence[list[int]]) -> int:
-    """Return how many parts the group with the fewest shows, by the numbers (n,) of the pictures' parts.
-
-    Series in one group alone are none: its parts look more alike than those of the other.
-    """
-    parts = [len(numbers[group].unique()) for group in groups]
-    pictures = [len(group) for group in groups]
-    in_series = all(few < many for few, many in zip(parts, pictures, strict=True))
-    return min(parts if in_series else pictures)
 
 
 def _look(network: PatchNetwork, plan: TrainingPlan, reference: str, parts: Parts) -> good_train.Look:

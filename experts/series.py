@@ -35,7 +35,7 @@ def remarks(looks: NDArray[np.floating], so: str, of: str = "") -> list[str]:
 def parts_of(looks: NDArray[np.floating]) -> NDArray[np.intp] | None:
     """Return the number of its part for each picture (n, d), the same for a series; None if there are no series.
 
-    There are if the distances within and between them are far apart.
+    There are if the distances within and between them are far apart. One alone is none: a group that varies less.
     """
     from scipy.cluster.hierarchy import fcluster, linkage  # slow to import
     from scipy.spatial.distance import pdist
@@ -50,7 +50,8 @@ def parts_of(looks: NDArray[np.floating]) -> NDArray[np.intp] | None:
     best = max(usable, key=lambda parts: usable[parts], default=0)
     if not best or usable[best] < _GAP:
         return None
-    return np.asarray(fcluster(tree, best, "maxclust"), np.intp)[numbers.ravel()]
+    parts = np.asarray(fcluster(tree, best, "maxclust"), np.intp)
+    return parts[numbers.ravel()] if (np.bincount(parts) > 1).sum() > 1 else None
 
 
 def farthest(names: Sequence[str], deviations: NDArray[np.floating]) -> str:

@@ -23,8 +23,13 @@ def test_a_series_counts_as_one_part(parts: int, each: int) -> None:
     assert f"about {parts} parts" in remarks(seen, "so")[0]
 
 
-@pytest.mark.parametrize("seen", [looks(20, 1, 0.1), looks(2, 10, 0.1), looks(4, 5, 1.0), np.ones((20, 40))])
-def test_different_parts_two_groups_and_copies_are_no_series(seen: np.ndarray) -> None:
+ALIKE_AND_OTHERS = np.concatenate([looks(1, 8, 0.1), looks(10, 1, 0.1)])
+
+
+@pytest.mark.parametrize(
+    "seen", [looks(20, 1, 0.1), looks(2, 10, 0.1), looks(4, 5, 1.0), np.ones((20, 40)), ALIKE_AND_OTHERS]
+)
+def test_different_parts_groups_and_copies_are_no_series(seen: np.ndarray) -> None:
     assert remarks(seen, "so") == []
 
 
