@@ -7,7 +7,7 @@ NFD, keyboards make NFC. CAD programs write the micro sign or the Greek letter, 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 
 _SHAPES = ("<compat>", "<wide>", "<narrow>", "<noBreak>", "<square>", "<font>")
@@ -43,11 +43,14 @@ def _shape(character: str) -> str:
     return unicodedata.normalize("NFKC", character) if kind in _SHAPES else character
 
 
-def by_spelling(names: Iterable[str]) -> dict[str, str]:
-    """Return names by their spelling in NFC; raises ValueError, which writes both out, if two are one name."""
+def by_spelling(names: Iterable[str], taken: Callable[[str], str] = str) -> dict[str, str]:
+    """Return names by the spelling in NFC of what is `taken` of them.
+
+    Raises ValueError, which writes both out, if two are one name.
+    """
     spelt: dict[str, str] = {}
     for name in names:
-        before = spelt.setdefault(composed(name), name)
+        before = spelt.setdefault(composed(taken(name)), name)
         if before != name:
             raise ValueError(f"{before!a} and {name!a} are one name in two spellings; rename one of them")
     return spelt

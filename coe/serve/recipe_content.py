@@ -22,9 +22,9 @@ Count = Annotated[int, Field(ge=0, le=int(config.MAX_COMPONENTS))]
 
 
 def _told_apart(parts: Any) -> Any:
-    """Raise ValueError if two keys are one name in two spellings; one of them would be lost."""
+    """Raise ValueError if two keys are one name in two spellings, or with blanks; one of them would be lost."""
     if isinstance(parts, dict):
-        by_spelling(name for name in parts if isinstance(name, str))
+        by_spelling((name for name in parts if isinstance(name, str)), str.strip)
     return parts
 
 
@@ -46,7 +46,7 @@ class RecipeContent(StrictModel):
     terminations: dict[Word, Count] = Field(default_factory=dict)
     parts: Annotated[dict[Spelt, Spelt], BeforeValidator(_told_apart)] = Field(default_factory=dict)
     whole: WholeBoard | None = None
-    feeders: dict[Spelt, Spelt] = Field(default_factory=dict)
+    feeders: Annotated[dict[Spelt, Spelt], BeforeValidator(_told_apart)] = Field(default_factory=dict)
 
     @property
     def bits(self) -> int | None:

@@ -51,6 +51,13 @@ def test_a_part_has_a_name_that_every_column_holds(refdes: str) -> None:
         of_json({"rules": TINY, "parts": {refdes: "A"}}, RecipeContent)
 
 
+@pytest.mark.parametrize("field", ["parts", "feeders"])
+@pytest.mark.parametrize("other", ["Gro\u0308\u00dfe", " Gr\u00f6\u00dfe", "Gr\u00f6\u00dfe\t"])
+def test_of_two_names_that_are_one_none_is_lost(field: str, other: str) -> None:
+    with pytest.raises(ConfigError, match=field):
+        of_json({"rules": TINY, field: {"Gr\u00f6\u00dfe": "A", other: "B"}}, RecipeContent)
+
+
 def test_every_database_takes_what_an_experts_code_says(database: Database) -> None:
     failed = NewCall("R2", "R0402", Verdict.REVIEW, CallReason.FAILED, detail=DIRTY)
     with database.writing() as connection:
