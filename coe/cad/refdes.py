@@ -48,8 +48,15 @@ def expect_designators(path: Path, parts: Sequence[PlacementRow], header: Placem
     """
     taken = header.columns["refdes"]
     designators = [(row.cells or {})["refdes"] for row in parts]
-    if fault := next(filter(None, map(fault_of, designators)), ""):
-        rows = [row for row, refdes in zip(parts, designators, strict=True) if fault_of(refdes) == fault]
+    divided = [refdes.partition("-") for refdes in designators]
+    # In a panel P1-P2 is the part P2 of the board P1, of which P1-R1 is, too.
+    boards = {board for board, dash, part in divided if board and dash and not fault_of(board + dash + part)}
+    faults = [
+        fault_of(part if board in boards and not is_date(refdes) else refdes)
+        for refdes, (board, _, part) in zip(designators, divided, strict=True)
+    ]
+    if fault := next(filter(None, faults), ""):
+        rows = [row for row, found in zip(parts, faults, strict=True) if found == fault]
         name = (rows[0].cells or {})["refdes"]
         lines = further_lines([row.number for row in rows])
         raise ConfigError(f"{path}:{rows[0].number}: '{name}' {fault}{lines}")

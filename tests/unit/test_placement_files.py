@@ -237,6 +237,7 @@ def test_the_parts_of_a_charmhigh_are_read_among_its_tables_without_those_it_ski
     [
         "Ref,X(mm),Y(mm),Rot,Side,Orig\nB1-R1,1,2,0,top,R1\nB1-R2,1,3,0,top,R2\n",
         "Ref,X(mm),Y(mm),Rot,Side\n+3V3,1,2,0,top\nCon-12,1,3,0,top\n",
+        "Ref,X(mm),Y(mm),Rot,Side\nP1-P2,1,2,0,top\nP1-R1,1,3,0,top\n",
         "# Angles: counter-clockwise\nRef,X(mm),Y(mm),Rot,Side\nR1,1,2,360,top\nIN,1,2,0,top\n",
         "Ref,X(mm),Y(mm),Rot,Side,DNP,Mount\nR1,1,2,0,top,n/a,SMD\nR2,1,3,0,top,Place,THT\n",
         "Designator,Value,X(mm),Y(mm),Rot,Side,Net\nMCU,RP2040,1,2,0,top,N1\nAMP,LM358,1,3,0,*Top,N2\n",
