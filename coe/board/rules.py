@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib import resources
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -206,12 +207,12 @@ class _RulesReader:
         return Step(expert.id, min_score or 0.0, outcomes, shares, min_scores)
 
     def _check_labels(self, stated: Iterable[str], labels: Sequence[str], expert: str, place: KeyPath) -> None:
-        if unknown := [label for label in stated if label not in labels][:_TOLD]:
-            hints = {label: did_you_mean(label, labels) for label in unknown}
+        if unknown := [label for label in stated if label not in labels]:
+            hints = [did_you_mean(label, labels) for label in unknown[:_TOLD]]
             raise join_errors(
                 [
                     self.document.error((*place, label), f"'{label}' is not a label of '{expert}'{hint}")
-                    for label, hint in hints.items()
+                    for label, hint in zip_longest(unknown, hints, fillvalue="")
                 ]
             )
 

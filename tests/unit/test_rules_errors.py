@@ -169,9 +169,10 @@ def test_of_very_many_faults_the_first_are_looked_into(board_file: Write, monkey
     monkeypatch.setattr(rules, "did_you_mean", lambda word, known: asked.append(word) or "")
     words = ", ".join(f"x{number}: OK" for number in range(50))
     places = "".join(f"  R{number}: {{inspect: y{number}}}\n" for number in range(50))
-    for text in (GOOD.replace("ok: joint", words.replace(", ", "\n      ")), GOOD + places):
+    labels = GOOD.replace("ok: joint", words.replace(", ", "\n      "))
+    for text, told in ((labels, "45 more"), (GOOD + places, "'y4'")):
         asked.clear()
-        with pytest.raises(RulesError):
+        with pytest.raises(RulesError, match=told):
             rules.load(board_file(text))
         assert 0 < len(asked) < 10
 
