@@ -98,6 +98,8 @@ class Onnx(FileKind):
             onnx_checks.check_alone(
                 path, answers[means.name], session.answers(expert.input_size, alone=True)[means.name]
             )
+            if asked.activation is None and means.activation != "none":
+                onnx_checks.check_logits(path, means.name, answers[means.name])
             unclear = asked.activation is None and means.activation == "none" and answers[means.name].shape[1] == 1
             if unclear and not onnx_checks.ends_in_shares(path, means.name):
                 raise StoreError(

@@ -257,6 +257,45 @@ def test_logits_that_hardly_differ_between_pictures_without_a_part_are_no_percen
     assert take(call, file, "--labels", "a,b,c", "--input", SIZE).status == 0
 
 
+MOVED = helper.make_node("Sub", ["means", "half"], ["moved"])
+NO_LOGITS = {
+    "a tangent": [helper.make_node("Tanh", ["moved"], ["y"])],
+    "a clip": [helper.make_node("Clip", ["moved", "minus", "one"], ["y"])],
+    "a distance": [helper.make_node("Abs", ["moved"], ["a"]), helper.make_node("Sqrt", ["a"], ["y"])],
+    "a sum that is negated": [
+        helper.make_node("Mul", ["moved", "moved"], ["square"]),
+        helper.make_node("Add", ["square", "square"], ["sum"]),
+        helper.make_node("Neg", ["sum"], ["y"]),
+    ],
+    "a negated distance": [
+        helper.make_node("Unsqueeze", ["moved", "last"], ["each"]),
+        helper.make_node("Mul", ["each", "each"], ["squares"]),
+        helper.make_node("ReduceSum", ["squares", "last"], ["sums"], keepdims=0),
+        helper.make_node("Div", ["sums", "minus"], ["near"]),
+        helper.make_node("Add", ["near", "one"], ["y"]),
+    ],
+}
+LOGITS = {
+    "small": [helper.make_node("Mul", ["moved", "small"], ["y"])],
+    "below 0": [helper.make_node("Sub", ["moved", "one"], ["y"])],
+    "a capped one": [helper.make_node("Tanh", ["moved"], ["t"]), helper.make_node("Div", ["t", "small"], ["y"])],
+    "logarithms": [helper.make_node("LogSoftmax", ["moved"], ["y"], axis=1)],
+}
+
+
+@pytest.mark.parametrize("name", [*NO_LOGITS, *LOGITS])
+def test_numbers_that_cannot_be_logits_are_explained_by_the_user(tmp_path: Path, call: Call, name: str) -> None:
+    numbers = {"half": 0.5, "minus": -1.0, "one": 1.0, "small": 0.01}
+    nodes, outputs = [MOVED, *(NO_LOGITS | LOGITS)[name]], {"y": [1, 3]}
+    file = classifier(tmp_path / "c.onnx", *nodes, outputs=outputs, **numbers)
+    model = onnx.load(str(file))
+    model.graph.initializer.append(numpy_helper.from_array(np.int64([2]), "last"))
+    onnx.save(model, str(file))
+    for asked, status in (((), 2 if name in NO_LOGITS else 0), (("--activation", "softmax"), 0)):
+        said = take(call, file, "--labels", "a,b,c", "--input", SIZE, *asked)
+        assert (said.status, "--activation" in said.words) == (status, status == 2), said.err
+
+
 def test_scores_between_0_and_1_that_do_not_sum_to_1_are_explained_by_the_user(tmp_path: Path, call: Call) -> None:
     file = classifier(tmp_path / "c.onnx", helper.make_node("Sigmoid", ["means"], ["y"]), outputs={"y": [1, 3]})
     said = take(call, file, "--labels", "a,b,c", "--input", SIZE)
