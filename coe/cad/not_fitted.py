@@ -18,13 +18,13 @@ LEFT_OUT = (
     *("no mount", "nomount", "no pop", "nopop", "not placed", "not populated", "auslassen"),
 )
 """The columns that say whether it is not."""
-_NO = ("0", "0.0", "f", "n", "no", "false", "nein", "falsch", "non", "faux", "nie", "ne", "нет", "否", "いいえ")
+_NO = ("0", "0.0", "n", "no", "false", "nein", "falsch", "non", "faux", "nie", "ne", "нет", "否", "いいえ")
 _YES = (
     *("1", "1.0", "t", "x", "y", "yes", "true", "excluded from bom", "ja", "oui", "si", "sí", "sim", "tak", "да", "是"),
     *("はい", "excluded from position files", "wahr", "vrai", "skip", "dns", "nm", "nomount", "no mount"),
     *("*", "✓", "✔", "√"),
 )
-_PLACED = (*FITTED, "-", "--", "n/a", "none", "ok", "place", "load", "loaded", "soldered", "execute", "no skip")
+_PLACED = (*FITTED, "f", "-", "--", "n/a", "none", "ok", "place", "load", "loaded", "soldered", "execute", "no skip")
 _SAID = re.compile(
     r"\b(dnp|dni|dnf|dnm|nofit|not (?:fitted|mounted|populated|placed|installed|assembled|stuffed|soldered|loaded)|"
     r"do not (?:populate|place|fit|mount|assemble|install|solder|load|stuff)|no[ -]?stuff|no[ -]?pop|"
@@ -51,7 +51,7 @@ def is_left_out(cells: Mapping[str, str], row: Iterable[str]) -> bool:
     return (
         cells.get("quantity", "").strip() in ("0", "0.0")
         or cells.get("left_out", "").casefold() in _YES
-        or fitted.casefold() in (*_NO, "nm", "skip")
+        or fitted.casefold() in (*_NO, "nf", "nm", "np", "skip")
         or any(map(says_so, said))
         or any(says_so(cell, alone=True) for cell in row)
     )
