@@ -22,7 +22,7 @@ from coe.cad.refdes import fault_of, is_date
 from coe.cad.spaced_row import unquoted
 from coe.cad.vocabulary import COLUMNS as VOCABULARY
 from coe.errors import ConfigError
-from coe.placement.bom_join import BomPart
+from coe.placement.bom_join import Bom, BomPart
 
 _ROWS_OR_TYPES = (
     "comp name",
@@ -78,14 +78,20 @@ def parse(path: Path, raw: bytes) -> dict[str, BomPart]:
     expect_list(path, raw, "the bill of materials")
     if _XML.match(raw):
         return _parts(path, _of_netlist(path, raw))
-    lines = lines_of(path, raw, "the BOM", lambda lines: _header(lines) is not None)
-    header = _header(lines)
+    table = lines_of(path, raw, "the BOM", is_bom)
+    lines, header = table.lines, _header(table.lines)
     if header is None:
         names = ", ".join(COLUMNS["refdes"][:4])
         raise ConfigError(f"{path}: no line is the header of a BOM, with designators ({names}) and values or packages")
-    parts = _parts(path, _rows(path, lines_below(lines, header), header))
+    parts = Bom(_parts(path, _rows(path, lines_below(lines, header), header)))
     expect_unstruck(path, lines, {part.line for part in parts.values() if part.is_fitted})
+    parts.notes = table.notes
     return parts
+
+
+def is_bom(lines: Sequence[text_table.TextLine]) -> bool:
+    """Tell whether a line names the columns of a BOM."""
+    return _header(lines) is not None
 
 
 def _header(lines: Sequence[text_table.TextLine]) -> PlacementHeader | None:

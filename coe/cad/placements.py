@@ -45,12 +45,18 @@ def parse(
     if _XML.match(raw):
         file = reader.openpnp(raw)
     else:
-        file = reader.file(as_table(lines_of(path, raw, "the placement file", reader.is_table)))
+        table = lines_of(path, raw, "the placement file", reader.is_table)
+        file = replace(reader.file(as_table(table.lines)), notes=table.notes)
     if not file.placements:
         raise ConfigError(
             f"{path}: the file leaves out each of its {len(file.not_placed)} parts; correct what it says of them"
         )
     return file
+
+
+def is_list(lines: Sequence[TextLine]) -> bool:
+    """Tell whether a line names the columns of places, whatever program wrote them."""
+    return find_header(lines, COLUMNS, ("refdes", "x", "y")) is not None
 
 
 class _PlacementReader:

@@ -24,7 +24,7 @@ from coe.cli.placing import (
     UnitsOption,
     YesOption,
     bottom_of,
-    confirm,
+    read_confirmed,
     with_bom,
 )
 from coe.errors import ConfigError
@@ -113,7 +113,6 @@ def placed(  # noqa: PLR0913
 
     def make(name: str, to: Path) -> FirstBoard:
         from coe.placement.board_outline import read_outline
-        from coe.placement.cad_files import read_file
         from coe.placement.draft_recipe import plan, read_form
         from coe.placement.package_sizes import LIBRARY, read_library
         from coe.placement.placement_file import FileForm, Side
@@ -129,9 +128,7 @@ def placed(  # noqa: PLR0913
         if in_pixels:
             board_seen.refuse_beside_pixels(units, outline, side, images)
             how = how.model_copy(update={"y": "down", "side": how.side or Side.TOP, "rotation": how.rotation or 0.0})
-        file = read_file(placements, dialect or "generic", "mm" if in_pixels else units or "", how)
-        if dialect is None or units is None:
-            confirm(placements, file, how, yes=yes, in_pixels=in_pixels)
+        file = read_confirmed(placements, dialect, units, how, yes=yes, in_pixels=in_pixels)
         library = read_library(Path(LIBRARY)) if Path(LIBRARY).is_file() else ()
         edge = None if outline is None else read_outline(outline)
         fitted = with_bom(file.placements, bom, dialect or "generic")

@@ -125,14 +125,11 @@ def layout_of(
     described = bottom_of(bottom_x, bottom_angle)
     from coe.placement.board_layout import lay_out
     from coe.placement.board_recipe import read_recipe
-    from coe.placement.cad_files import read_file
 
     assert placements is not None
     assert recipe is not None
     checked = read_recipe(recipe)
-    file = read_file(placements, dialect or "generic", units or "", checked.placement_file)
-    if dialect is None or units is None:
-        confirm(placements, file, checked.placement_file, yes=yes)
+    file = read_confirmed(placements, dialect, units, checked.placement_file, yes=yes)
     return lay_out(checked, with_bom(file.placements, bom, dialect or "generic"), described)
 
 
@@ -144,6 +141,8 @@ def with_bom(placements: Sequence[Placement], bom: Path | None, dialect: str) ->
     from coe.placement.cad_files import read_bom
 
     joined = join(placements, read_bom(bom, dialect))
+    for note in joined.notes:
+        err.print(f"{bom.name}: {note}")
     for what, refdes in (
         ("not fitted", joined.not_fitted),
         ("only in the placement file", joined.only_placed),
@@ -154,7 +153,21 @@ def with_bom(placements: Sequence[Placement], bom: Path | None, dialect: str) ->
     return joined.placements
 
 
-def confirm(path: Path, file: PlacementFile, form: FileForm, *, yes: bool, in_pixels: bool = False) -> None:
+def read_confirmed(
+    path: Path, dialect: str | None, units: str | None, form: FileForm, *, yes: bool, in_pixels: bool = False
+) -> PlacementFile:
+    """Read a placement file, say its notes, and ask how it reads unless its dialect and unit are given; ConfigError."""
+    from coe.placement.cad_files import read_file
+
+    file = read_file(path, dialect or "generic", "mm" if in_pixels else units or "", form)
+    for note in file.notes:
+        err.print(f"{path.name}: {note}")
+    if dialect is None or units is None:
+        _confirm(path, file, form, yes=yes, in_pixels=in_pixels)
+    return file
+
+
+def _confirm(path: Path, file: PlacementFile, form: FileForm, *, yes: bool, in_pixels: bool = False) -> None:
     """Say how a placement file reads, and ask whether that is right; raises ConfigError if nobody can answer, or no."""
     x, y = ([getattr(place, axis) for place in file.placements] for axis in ("x_mm", "y_mm"))
     sides = Counter(place.side for place in file.placements)

@@ -22,6 +22,12 @@ class BomPart:
     whole: str = ""
 
 
+class Bom(dict[str, BomPart]):
+    """What a BOM says, by reference designator; `notes` are sentences on how it was read, as on hidden rows."""
+
+    notes: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class BomJoin:
     """Placements with the values and packages of a BOM, and what a person should know of the two files.
@@ -34,11 +40,13 @@ class BomJoin:
     not_fitted: tuple[str, ...]
     only_placed: tuple[str, ...]
     only_listed: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
 
 def join(placements: Sequence[Placement], bom: Mapping[str, BomPart]) -> BomJoin:
     """Return placements with the BOM's words where the placement file has none, without what is not fitted."""
     placed = {place.refdes for place in placements if place.refdes}
+    notes = bom.notes if isinstance(bom, Bom) else ()
     bom = {part.whole if part.whole in placed else refdes: part for refdes, part in bom.items()}
     kept: list[Placement] = []
     not_fitted: list[str] = []
@@ -55,4 +63,5 @@ def join(placements: Sequence[Placement], bom: Mapping[str, BomPart]) -> BomJoin
         tuple(not_fitted),
         tuple(place.refdes for place in placements if place.refdes and place.refdes not in bom),
         tuple(refdes for refdes, part in bom.items() if refdes not in placed and part.is_fitted),
+        notes,
     )

@@ -65,6 +65,7 @@ class PlacementFile:
     `units` is the unit of its coordinates, `stated` the sentence that says where the file states it ("" if it does
     not). `columns` holds the name of each field's column, `unused` those of columns that nothing is read from.
     `not_placed` are the designators of what the file itself leaves out; they are not among the placements.
+    `notes` are sentences, as on hidden rows.
     """
 
     placements: tuple[Placement, ...]
@@ -73,6 +74,7 @@ class PlacementFile:
     columns: Mapping[str, str]
     unused: tuple[str, ...]
     not_placed: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 class FileForm(StrictModel):

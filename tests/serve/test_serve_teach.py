@@ -15,6 +15,7 @@ import drawn_boards
 import httpx
 import pytest
 from openpyxl import Workbook
+from openpyxl.styles import Font
 from PIL import Image
 from serving import Served, png, problem, signed_in
 
@@ -233,12 +234,18 @@ def test_a_spreadsheet_is_kept_as_text(served: Served) -> None:
     book, file = Workbook(), io.BytesIO()
     for row in ROWS.splitlines():
         book.active.append(row.split(","))
+    book.active["A3"].font = Font(strike=True)
+    log = book.create_sheet("log")
+    for row in ("Date", "Today"):
+        log.append([row])
     book.save(file)
     served.engineer.post("/teach", json={"name": "line7"})
     assert send(served.engineer, "placements", file.getvalue(), "pnp.xlsx").json() == {"file": "pnp.xlsx.csv"}
     draft = draft_in(served)
     draft.say(draft.state.model_copy(update={"units": "mm"}))
     assert [place.refdes for place in draft.read().placements] == ["P1", "P2", "P3", "P4"]
+    for note, words in zip(draft.read().notes, ("not read: 'log'", "struck out were read as well (3)"), strict=True):
+        assert words in note
 
 
 def test_a_board_begun_with_commands_goes_on_at_the_page(served: Served) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
+import zipfile
 from pathlib import Path
 
 import openpyxl
@@ -324,9 +326,42 @@ def test_a_spreadsheet_with_parts_on_several_sheets_is_refused_by_their_names(tm
     book.save(tmp_path / "a.xlsx")
     with pytest.raises(ConfigError, match="'top', 'bottom'"):
         read_file(tmp_path / "a.xlsx")
-    del book["bottom"]
+    book["bottom"].delete_rows(1)
+    book["bottom"].append(["a note"])
     book.save(tmp_path / "a.xlsx")
-    assert [place.refdes for place in read_file(tmp_path / "a.xlsx").placements] == ["R1"]
+    file = read_file(tmp_path / "a.xlsx")
+    assert [place.side for place in file.placements] == [TOP]
+    assert "'bottom'" in file.notes[0]
+
+
+def test_what_is_hidden_in_a_spreadsheet_is_told(tmp_path: Path) -> None:
+    table = [["Ref", "X (mm)", "Y (mm)", "Rot", "Side", "Note"], *([f"R{n}", 1, 2, 0, "top", ""] for n in (1, 2))]
+    path = written(tmp_path / "a.xlsx", table)
+    assert read_file(path).notes == ()
+    book = openpyxl.load_workbook(path)
+    book.active.row_dimensions[3].hidden = True
+    book.active.column_dimensions.group("D", "E", hidden=True)
+    book.copy_worksheet(book.active).sheet_state = "hidden"
+    book.active["B9999"].font = Font(strike=True)  # formats without values
+    book.save(path)
+    file = read_file(path)
+    assert [place.refdes for place in file.placements] == ["R1", "R2"]
+    for note, words in zip(file.notes, ("not read: 'Sheet Copy'", "hidden rows", "(D, E)"), strict=True):
+        assert words in note
+    del book["Sheet Copy"]
+    book.create_sheet("front")
+    book["Sheet"].sheet_state = "hidden"
+    book.save(path)
+    assert "'Sheet' is hidden" in read_file(path).notes[0]
+
+
+def test_a_sheet_that_says_it_is_smaller_or_is_formatted_beyond_its_parts_is_read_whole(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.xlsx", [["Ref", "X (mm)", "Y (mm)", "Rot", "Side"], ["R1", 1, 2, 0, "top"]])
+    with zipfile.ZipFile(path) as book, zipfile.ZipFile(tmp_path / "b.xlsx", "w") as other:
+        for name in book.namelist():
+            text = re.sub(rb'(<dimension ref=)"[^"]*"', rb'\1"A1:E1"', book.read(name))
+            other.writestr(name, text.replace(b"</sheetData>", b'<row r="9"><c r="ZZ9" s="0"/></row></sheetData>'))
+    assert [place.refdes for place in read_file(tmp_path / "b.xlsx").placements] == ["R1"]
 
 
 def test_a_row_that_is_struck_out_is_asked_about(tmp_path: Path) -> None:

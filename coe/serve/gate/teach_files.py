@@ -10,7 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from coe.cad.bom import is_bom
 from coe.cad.cad_tables import lines_of
+from coe.cad.placements import is_list
 from coe.errors import ImageError
 from coe.files import replacing, writing
 from coe.pictures.finding import EXTENSIONS
@@ -113,29 +115,32 @@ def _keep_picture(draft: BoardDraft, content: bytes, name: str, most_pixels: int
 
 
 def _keep_placements(draft: BoardDraft, content: bytes, name: str, most_pixels: int) -> str:
-    return _keep_table(draft, PLACEMENTS, content, name, "the placement file")
+    return _keep_table(draft, PLACEMENTS, content, name)
 
 
 def _keep_bom(draft: BoardDraft, content: bytes, name: str, most_pixels: int) -> str:
-    text = _text(content, name, "the BOM")
-    parse_bom(Path(name), text)
-    return _keep_table(draft, BOM, content, name, "the BOM")
+    parse_bom(Path(name), content)
+    return _keep_table(draft, BOM, content, name)
 
 
-def _text(content: bytes, name: str, noun: str) -> bytes:
-    """Return a spreadsheet as text, and what is none as it is; raises ConfigError for one that cannot be read."""
+def _text(content: bytes, name: str, folder: str) -> tuple[bytes, tuple[str, ...]]:
+    """Return a spreadsheet as text, and what to tell of it, and what is none as it is; raises ConfigError."""
     if not content.startswith(b"PK"):
-        return content
-    return "\n".join(line.text for line in lines_of(Path(name), content, noun, lambda lines: True)).encode()
+        return content, ()
+    noun, is_table = ("the BOM", is_bom) if folder == BOM else ("the placement file", is_list)
+    table = lines_of(Path(name), content, noun, is_table)
+    struck = ", ".join(str(line.number) for line in table.lines if line.is_struck and folder != BOM)
+    notes = (f"rows that are struck out were read as well ({struck}); take out what is not meant",) if struck else ()
+    return "\n".join(line.text for line in table.lines).encode(), (*table.notes, *notes)
 
 
-def _keep_table(draft: BoardDraft, folder: str, content: bytes, name: str, noun: str) -> str:
-    text = _text(content, name, noun)
+def _keep_table(draft: BoardDraft, folder: str, content: bytes, name: str) -> str:
+    text, notes = _text(content, name, folder)
     name = f"{name}.csv" if text is not content else name
     before = draft.placements if folder == PLACEMENTS else draft.bom
     undo_stack.remember(draft, f"{name} added", replaced=[before] if before else [], made_in=[draft.folder / folder])
     _write(draft.folder / folder / name, text)
-    draft.say(draft.state.model_copy(update={"read": False}))
+    draft.say(draft.state.model_copy(update={"read": False, "notes": {**draft.state.notes, folder: notes}}))
     return name
 
 

@@ -46,6 +46,8 @@ class DraftState(StrictModel):
     fits: bool = False
     named: bool = False
     bounded: bool = False
+    notes: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    """What was told of each spreadsheet as it came in, by folder: only its text is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,8 @@ class Read:
 
     file: PlacementFile
     joined: BomJoin | None
+    notes: tuple[str, ...] = ()
+    """How the two were read, in sentences, as of hidden rows."""
 
     @property
     def placements(self) -> Sequence[Placement]:
@@ -155,7 +159,9 @@ class BoardDraft:
         if self.placements is None:
             raise ConfigError("there is no placement file yet; add it among the files")
         file = read_file(self.placements, state.dialect, state.units, self.form)
-        return Read(file, None if self.bom is None else join(file.placements, read_bom(self.bom, state.dialect)))
+        joined = None if self.bom is None else join(file.placements, read_bom(self.bom, state.dialect))
+        of_bom = () if joined is None else (*state.notes.get(BOM, ()), *joined.notes)
+        return Read(file, joined, (*state.notes.get(PLACEMENTS, ()), *file.notes, *of_bom))
 
     @property
     def layout(self) -> Layout:
