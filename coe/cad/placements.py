@@ -183,8 +183,9 @@ class _PlacementReader:
         faults = {row.number: unclear(row.cells or {}, row.all_cells, among_values=told) for row in parts}
         if doubtful := [number for number, fault in faults.items() if fault]:
             raise self._error(doubtful[0], faults[doubtful[0]] + further_lines(doubtful))
-        out = [row for row in parts if is_left_out(row.cells or {}, row.all_cells)]
-        return [row for row in parts if row not in out], tuple((row.cells or {})["refdes"] for row in out)
+        out = {row.number: row for row in parts if is_left_out(row.cells or {}, row.all_cells)}
+        kept = [row for row in parts if row.number not in out]
+        return kept, tuple((row.cells or {})["refdes"] for row in out.values())
 
     def openpnp(self, raw: bytes) -> PlacementFile:
         """Read OpenPnP's board.xml."""
