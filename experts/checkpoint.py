@@ -158,6 +158,12 @@ def arguments_of(content: Any) -> dict[str, Any]:
         named |= dict(zip(("mean", "std"), seen, strict=True)) | {"bgr": takes_blue_first(content)}
     elif mean_alone({**content, **arguments}, deep=False):
         unsaid["mean"] = "the file names a mean, and no deviation beside it; say with --normalize what it takes"
+    elif sight.size and "mean" not in sight.fields:
+        unsaid.setdefault(
+            "mean",
+            "its steps bring pictures to size, and it names no normalisation, or several; "
+            "say with --normalize what it takes, as 0..1 or imagenet",
+        )
     named |= {"unsaid": unsaid} if unsaid else {}
     return plain | named | ({"other": other} if (other := another_network(content)) else {})
 

@@ -422,6 +422,7 @@ ASKED: dict[str, tuple[Any, dict[str, tuple[str, ...]]]] = {
         {"val": [*SCALED, transforms.Normalize(*HALF)], "test": [*SCALED, transforms.Normalize(HALF[1], HALF[0])]},
         {"mean": ("--normalize",)},
     ),
+    "no means": ({"val": [*SCALED, transforms.ToTensor()]}, {"mean": ("--normalize",)}),
     "all at once": (
         {"val": [*SCALED, transforms.RandomInvert(), transforms.Grayscale()], "test": [*SQUARE, CLAHE]},
         {"resize": (), "steps": ("Grayscale, CLAHE",)},
@@ -447,7 +448,8 @@ ASKED: dict[str, tuple[Any, dict[str, tuple[str, ...]]]] = {
 @pytest.mark.parametrize("name", ASKED)
 def test_steps_that_are_not_done_here_or_differ_are_asked_about(tmp_path: Path, state: State, name: str) -> None:
     content, asked = ASKED[name]
-    torch.save({"state_dict": state, "hyper_parameters": content}, tmp_path / "x.pt")
+    beside = {} if "mean" in asked else {"norm_mean": HALF[0], "norm_std": HALF[1]}
+    torch.save({"state_dict": state, "hyper_parameters": beside | content}, tmp_path / "x.pt")
     unsaid = resnet18.read(tmp_path / "x.pt").unsaid
     assert [*unsaid] == [*asked]
     assert all(word in unsaid[key] for key, words in asked.items() for word in words)
