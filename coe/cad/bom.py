@@ -55,7 +55,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
 }
 _XML = re.compile(rb"^\s*(?:\xef\xbb\xbf)?\s*<(?:\?xml|export)")
 _RANGE = re.compile(
-    r"([A-Za-z_]+)(\d+)\s*(?:-|\.\.\.?|[\u2013\u2014~\uff5e\u301c至到]|\b(?:to|thru|through|bis)\b)\s*([A-Za-z_]*)(\d+)",
+    r"(?<![A-Za-z_])([A-Za-z_]++)(\d++)\s*(?:-|\.\.\.?|[\u2013\u2014~\uff5e\u301c至到]|\b(?:to|thru|through|bis)\b)\s*([A-Za-z_]*)(\d+)",
     re.IGNORECASE,
 )
 _COMMA = r"[,;&\uff0c\uff1b\u3001]"
@@ -205,6 +205,7 @@ def designators(text: str) -> dict[str, str]:
     A number in brackets behind them is how many they are; without a space before it may be of a name.
     Example: `designators("R1-R2, C7/C8 (4)")` is `{"R1": "", "R2": "", "C7": "C7/C8", "C8": "C7/C8"}`.
     """
+    text = " ".join(text.split())
     count = _COUNT.search(text)
     counted = {} if count is None else _names_in(text[: count.start()])
     is_count = count is not None and counted and (count["space"] or int(count["n"]) == len(counted))
