@@ -69,6 +69,8 @@ _COUNT = re.compile(
     re.IGNORECASE,
 )
 """R1,R2 (2) are two parts."""
+_QUANTITY = re.compile(r"\s*(?P<n>\d+)(?:[.,]0+)?(?![\d.,])")
+_MOST_TOLD = 3
 _AND = {"and", "und", "et"}
 _MOST_IN_RANGE = 1000
 
@@ -83,9 +85,10 @@ def parse(path: Path, raw: bytes) -> dict[str, BomPart]:
     if header is None:
         names = ", ".join(COLUMNS["refdes"][:4])
         raise ConfigError(f"{path}: no line is the header of a BOM, with designators ({names}) and values or packages")
-    parts = Bom(_parts(path, _rows(path, lines_below(lines, header), header)))
+    rows = [*_joined(_rows(path, lines_below(lines, header), header))]
+    parts = Bom(_parts(path, rows))
     expect_unstruck(path, lines, {part.line for part in parts.values() if part.is_fitted})
-    parts.notes = table.notes
+    parts.notes = (*table.notes, *_wrong_quantities(rows))
     return parts
 
 
@@ -162,7 +165,7 @@ def _parts(path: Path, rows: Iterable[tuple[int, dict[str, str], list[str]]]) ->
     parts: dict[str, BomPart] = {}
     heading = ""
     doubtful: dict[int, str] = {}
-    rows = [*_joined(rows)]
+    rows = [*rows]
     told = have_values(cells.get("value", "") for _, cells, _ in rows)
     for number, cells, row in rows:
         part = BomPart(cells.get("value", ""), cells.get("package", ""), not is_left_out(cells, row), number)
@@ -197,6 +200,31 @@ def _parts(path: Path, rows: Iterable[tuple[int, dict[str, str], list[str]]]) ->
     if not parts:
         raise ConfigError(f"{path}: there is no part under the header of the BOM; export it again")
     return parts
+
+
+def _wrong_quantities(rows: Iterable[tuple[int, dict[str, str], list[str]]]) -> list[str]:
+    """Return a note on quantities that are not the number of designators; none where all are those of several boards.
+
+    `rows` are joined; those of parts that are not fitted may have any quantity.
+    """
+    stated: dict[int, int] = {}
+    named: dict[int, set[str]] = {}
+    whole: dict[int, set[str]] = {}
+    for number, cells, row in rows:
+        quantity = _QUANTITY.match(cells.get("quantity", "")) or _COUNT.search(cells.get("refdes", ""))
+        if quantity and not is_left_out(cells, row) and (names := designators(cells.get("refdes", ""))):
+            stated[number] = int(quantity["n"])
+            named.setdefault(number, set()).update(names)
+            whole.setdefault(number, set()).update(word or name for name, word in names.items())
+    wrong = [number for number, names in named.items() if stated[number] not in (len(names), len(whole[number]))]
+    boards = {stated[number] / len(names) for number, names in named.items()}
+    if not wrong or (len(boards) == 1 < len(named)):
+        return []
+    few = "; ".join(f"line {at}: {stated[at]}, and {len(named[at])} named" for at in wrong[:_MOST_TOLD])
+    return [
+        f"{len(wrong)} of {len(named)} quantities are not the number of designators ({few}"
+        f"{'; ...' if wrong[_MOST_TOLD:] else ''}); the designators count"
+    ]
 
 
 def designators(text: str) -> dict[str, str]:

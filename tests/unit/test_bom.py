@@ -219,6 +219,21 @@ def test_designators_with_a_word_for_parts_that_are_not_fitted_are_refused(cell:
 
 
 @pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ("2,R1 R2\n1.0,R3\n0,R4\n,R5\n", ""),
+        ("2,R1 R2\n3,R3 R4\n2,R5\n", "2 of 3 quantities"),
+        ("20,R1 R2\n10,R3\n", ""),  # of ten boards
+        ("1,C1/C2\n2,R1/R2\n1,R5\n", ""),
+        (",R1 R2 (3)\n1,R5\n", "1 of 2 quantities"),
+    ],
+)
+def test_quantities_that_are_not_the_number_of_designators_are_told(rows: str, told: str) -> None:
+    notes = joined_with(f"Qty,Designator,Value\n{rows.replace(chr(10), ',1k' + chr(10))}", "R1").notes
+    assert [told in note for note in notes] == [True] * bool(told)
+
+
+@pytest.mark.parametrize(
     "row",
     [
         "0,R9,1k,",
