@@ -100,7 +100,7 @@ let inField = [], valueBefore = "";
 function typed(event, pressed) {
   const field = event.target, last = inField.at(-1);
   if (last?.field !== field || pressed.atMs - last.atMs > SCAN_MS) { inField = []; valueBefore = field.value; }
-  if (pressed.key.length === 1) inField.push({ ...pressed, field });
+  if (pressed.key?.length === 1) inField.push({ ...pressed, field });
   const keys = inField, before = valueBefore, isEnd = pressed.key === "Enter" || pressed.key === "Tab";
   if (!isEnd || keys.length < LEAST_SCAN || field.type === "password") return;
   const form = pressed.key === "Enter" && field.form;
