@@ -203,7 +203,8 @@ def line_up(
     offers = {
         expert.id: {str(variant): blob for variant, blob in manifests[expert.weights].variants.items()}
         for expert in board.experts.values()
-        if not isinstance(kind := known[expert.kind], SessionKind) or (files_too and kind.has_int8)
+        if not isinstance(kind := known[expert.kind], SessionKind)
+        or (files_too and kind.has_int8 and not manifests[expert.weights].no_int8)
     }
     usable = {id: precision.allowed(mode, offers.get(id, {}), devices, floor) for id in board.experts}
     candidates = {

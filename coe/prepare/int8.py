@@ -44,6 +44,10 @@ _PROVED = 3
 """How many inputs the exported model is proved with: another number than it was traced with."""
 
 
+class NoInt8(StoreError):
+    """A file that can never be in `int8`, whatever pictures there are."""
+
+
 def export(
     kind: ModuleKind, expert: Expert, module: torch.nn.Module, pictures: Sequence[kinds.Image]
 ) -> onnx.ModelProto:
@@ -84,7 +88,10 @@ def export(
 
 def of_file(kind: FileKind, expert: Expert, path: Path, pictures: Sequence[kinds.Image]) -> onnx.ModelProto:
     """Return the model of an expert whose runtime opens the file at `path`; the rest is as for `export`."""
-    model = kind.network(path, expert)
+    try:
+        model = kind.network(path, expert)
+    except StoreError as error:
+        raise NoInt8(str(error)) from error
     if model is None:
         raise StoreError(f"kind '{kind.name}' runs its file as it is")
     batch = _batch(pictures)
@@ -144,7 +151,7 @@ class Quantiser:
         _name_nodes(self._model.graph)
         self.layers, self.ends, self._outside = _parts(self._model.graph)
         if not self.layers:
-            raise StoreError("it has no layers with weights, so whole numbers would make nothing faster")
+            raise NoInt8("it has no layers with weights, so whole numbers would make nothing faster")
 
     def quantised(self, in_float: Collection[str] = ()) -> onnx.ModelProto:
         """Return the model in int8, but for the layers named."""
@@ -171,7 +178,7 @@ class Quantiser:
         # Preparing imports onnxruntime's own operators too. Some of them are fitted to this processor.
         used = {node.domain for node in model.graph.node}
         if used != {""}:
-            raise StoreError(f"it has operators that are none of ONNX's own ({', '.join(sorted(used - {''}))})")
+            raise NoInt8(f"it has operators that are none of ONNX's own ({', '.join(sorted(used - {''}))})")
         for domain in [one for one in model.opset_import if one.domain not in used]:
             model.opset_import.remove(domain)
         return model

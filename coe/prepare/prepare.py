@@ -12,6 +12,7 @@ from coe.errors import ConfigError, StoreError
 from coe.prepare.calibration_images import SampleImages, sample_images
 from coe.prepare.difference import Parent
 from coe.prepare.fold import fold
+from coe.prepare.int8 import NoInt8
 from coe.prepare.int8_trial import SEARCH_S, FileTrial, ModelTrial
 from coe.prepare.layer_search import Layers
 from coe.prepare.variant_trial import ExpertTrial
@@ -111,7 +112,7 @@ class Preparer:
             kind = kinds.resolve(manifest.kind, self.allowed)
             if manifest.is_backbone:
                 return Preparation(manifest, skipped="a backbone runs nowhere")
-            wanted, skipped = _possible(kind, self._wanted)
+            wanted, skipped = _possible(kind, self._wanted, "" if self._force else manifest.no_int8)
             whole = [v for v in wanted if not self._force and self._has(manifest, v)]
             lacking = [v for v in wanted if v not in whole]
             if not lacking:
@@ -162,6 +163,8 @@ class Preparer:
                     manifest = subject.put(self.store, manifest, subject.measured(variant))
             except StoreError as error:
                 failed[variant] = str(error)
+                if isinstance(error, NoInt8) and isinstance(subject.kind, FileKind) and "int8" not in manifest.variants:
+                    manifest = variants.rule_out_int8(self.store, manifest, str(error))
         made = [variant for variant in lacking if variant not in failed]
         self._note(manifest, made)
         return replace(so_far, manifest=manifest, made=tuple(made), failed=failed)
@@ -234,8 +237,13 @@ def _body_of(manifest: Manifest) -> tuple[str, str]:
     return manifest.kind, manifest.body.digest if manifest.body is not None else ""
 
 
-def _possible(kind: Kind, wanted: Sequence[Variant]) -> tuple[list[Variant], str]:
-    """Return those of the wanted variants that a kind can have, and why it has no others."""
+def _possible(kind: Kind, wanted: Sequence[Variant], no_int8: str) -> tuple[list[Variant], str]:
+    """Return those of the wanted variants that an expert can have, and why it has no others.
+
+    `no_int8` says why its file has no `int8`, if that was found before.
+    """
+    if "int8" in wanted and no_int8:
+        return [], no_int8
     if isinstance(kind, FileKind):
         if "int8" in wanted and kind.has_int8:
             alone = f"kind '{kind.name}' runs its file as it is, and has int8 alone beside it"

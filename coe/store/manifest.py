@@ -115,8 +115,9 @@ class Manifest(BaseModel):
     how many ways good parts look to an expert without one. `learned` tells which pictures
     it learned from (None: nobody knows). `preprocessing` and `outputs` are None in older manifests, and where the kind
     decides. `unproven` says why its held-out figures do not prove that it is better than one answer for all; "" if they
-    do, None if nobody has measured it. `licence` is that of a backbone's weights, "" if nobody has said it.
-    `version` counts up with each replacement, from 1; `restored` is the version whose files these were, else 0.
+    do, None if nobody has measured it. `licence` is that of a backbone's weights, "" if nobody has said it. `no_int8`
+    says why `file` can never have `int8`, "" if it may. `version` counts up with each replacement, from 1; `restored`
+    is the version whose files these were, else 0.
     """
 
     # A metric that is not a number is written as NaN, not as a null that could not be read back.
@@ -143,6 +144,7 @@ class Manifest(BaseModel):
     preprocessing: Preprocessing | None = None
     outputs: Outputs | None = None
     unproven: str | None = None
+    no_int8: str = ""
     version: Annotated[int, Field(ge=1)] = 1
     restored: Annotated[int, Field(ge=0)] = 0
     licence: str = ""

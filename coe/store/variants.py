@@ -71,6 +71,13 @@ def share(store: Store, manifest: Manifest, original: Manifest, variants: Iterab
         return _name(store, manifest, taken)
 
 
+def rule_out_int8(store: Store, manifest: Manifest, reason: str) -> Manifest:
+    """Note why an expert's file can never have `int8`; return the new manifest. Raises OSError."""
+    changed = manifest.model_copy(update={"no_int8": reason})
+    store.rewrite(changed)
+    return changed
+
+
 def is_whole(store: Store, manifest: Manifest, variant: Variant) -> bool:
     """Tell whether a variant exists undamaged; reads its whole blob."""
     if variant not in manifest.variants:
@@ -83,6 +90,8 @@ def is_whole(store: Store, manifest: Manifest, variant: Variant) -> bool:
 
 
 def _name(store: Store, manifest: Manifest, variants: Mapping[Variant, PreparedVariant]) -> Manifest:
-    changed = manifest.model_copy(update={"variants": {**manifest.variants, **variants}})
+    together = {**manifest.variants, **variants}
+    ruled_out = "" if "int8" in together else manifest.no_int8
+    changed = manifest.model_copy(update={"variants": together, "no_int8": ruled_out})
     store.rewrite(changed)
     return changed

@@ -205,9 +205,14 @@ def mean_alone(path: Path) -> Path:
 def test_a_file_of_which_there_is_no_int8_says_why_and_runs_as_it_is(
     file: File, word: str, tmp_path: Path, pictures: list[Path]
 ) -> None:
-    outcome = prepared(stored(tmp_path, file.save(tmp_path / "m.onnx")), pictures)
+    outcome = prepared(store := stored(tmp_path, file.save(tmp_path / "m.onnx")), pictures)
     assert outcome.made == ()
     assert word in outcome.failed["int8"]
+    assert word in prepared(store, pictures).skipped  # it is known from then on
+    (tmp_path / "line.yaml").write_text(BOARD, encoding="utf-8")
+    said: list[str] = []
+    with Inspector(tmp_path / "line.yaml", store=store.root, precision="mixed", memory="64MB", say=said.append):
+        assert not any("fp32 alone" in sentence for sentence in said)
 
 
 def test_a_file_without_layers_has_nothing_to_gain(tmp_path: Path, pictures: list[Path]) -> None:
