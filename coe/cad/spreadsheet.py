@@ -11,7 +11,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from coe.errors import ConfigError, first_line
+from coe.errors import ConfigError, first_line, list_few
 from coe.text_table import TextLine
 from coe.visible import visible
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from openpyxl.workbook import Workbook
     from openpyxl.worksheet.worksheet import Worksheet
 
-_MOST_TOLD = 5
 _MOST_UNPACKED = 1 << 30
 _XLSX, _ODS = b"[Content_Types].xml", b"opendocument.spreadsheet"
 """What spreadsheets have in their list of files, and in their first file, which is not packed."""
@@ -130,9 +129,8 @@ def _hidden(sheet: Worksheet, lines: Iterable[TextLine]) -> list[str]:
         if any((span.min or 0) <= at <= (span.max or 0) for span in spans)
     ]
     return [f"the sheet '{title}' is hidden, and was read"] * (sheet.sheet_state != "visible") + [
-        f"hidden {noun} of the sheet '{title}' were read as well ({', '.join(names[:_MOST_TOLD])}"
-        f"{f' and {len(names) - _MOST_TOLD} more' if names[_MOST_TOLD:] else ''}); "
-        "take out what is not meant, as behind a filter"
+        f"hidden {noun} of the sheet '{title}' were read as well ({list_few(names)}); take out what is not meant, as "
+        "behind a filter"
         for noun, names in (("rows", rows), ("columns", columns))
         if names
     ]
