@@ -20,8 +20,8 @@ _DATE = re.compile(
 )
 _REMARK = re.compile("//|;|~~|--")
 _SEVERAL = re.compile(
-    r"[^\W_]\s*[,;&\uff0c\uff1b\u3001]\s*[^\W_]|(?<!\w)([A-Za-z]+)(\d+)\s*(?:[-~\u2013\u2014\uff5e\u301c至到]|\.{2,3}|"
-    r"\b(?:to|thru|through|bis)\b)\s*\1(?!\2$)\d+"
+    r"[^\W_]\s*[,;\uff0c\uff1b\u3001]\s*[^\W_]|\d\s*&\s*[A-Za-z]|"
+    r"(?<!\w)([A-Za-z]+)(\d+)\s*(?:[-~\u2013\u2014\uff5e\u301c至到]|\.{2,3}|\b(?:to|thru|through|bis)\b)\s*\1(?!\2$)\d+"
 )
 _USUAL = re.compile(r"[A-Za-z]{1,4}[1-9]\d{0,3}")
 

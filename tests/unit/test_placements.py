@@ -378,6 +378,13 @@ def test_a_row_that_is_struck_out_is_asked_about(tmp_path: Path) -> None:
             read(path)
 
 
+def test_names_of_boards_and_channels_are_no_ranges(tmp_path: Path) -> None:
+    names = ["UNIT1-T2", "S&H1", "R1-2", "J1-J1", "Board_1-R2"]
+    text = "".join(f"{name},1,2,0,top\n" for name in names)
+    read = read_file(written(tmp_path / "a.csv", f"Ref,X (mm),Y (mm),Rot,Side\n{text}"))
+    assert [place.refdes for place in read.placements] == names
+
+
 def test_a_file_tells_what_was_read_and_what_was_not(tmp_path: Path) -> None:
     file = read_file(
         written(tmp_path / "a.csv", "Ref,PosX (mil),PosY (mil),Rot,Side,SMD,Height\nR1,1000,0,0,top,yes,1\n")
@@ -412,6 +419,7 @@ def test_a_file_tells_what_was_read_and_what_was_not(tmp_path: Path) -> None:
         "Ref,X(mm),Y(mm),Rot,Side\n3/10/2026,1,2,0,top\n",
         "Ref,X(mm),Y(mm),Rot,Side\nR1-R4,1,2,0,top\n",
         "Ref,X(mm),Y(mm),Rot,Side\nR4 to R1,1,2,0,top\n",
+        "Ref,X(mm),Y(mm),Rot,Side\nR1 & R2,1,2,0,top\n",
         "Ref,X(mm),Y(mm),Rot,Side\n1.00E+05,1,2,0,top\n",
         "Ref,X(mm),Y(mm),Rot,Side\n//R1,1,2,0,top\n",
         'Ref,X(mm),Y(mm),Rot,Side\n"R1,R2",1,2,0,top\n',
