@@ -7,11 +7,13 @@ part. The networks are timm's, whose ResNets are torchvision's, cut after the la
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -20,10 +22,13 @@ from torch.nn import functional
 from coe.core import Expert
 from coe.errors import ConfigError
 from coe.preprocessing import NORMALIZATIONS, Preprocessing
-from coe.store.kinds import BACKBONE, ModuleKind
+from coe.store.kinds import BACKBONE, Image, ModuleKind, TrainingPlan
 from coe.surroundings import quiet_timm
+from experts import series
 from experts.one_thread import hasten
 from experts.resnet import PADDING, normalised
+
+_BATCH = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,19 @@ class BackboneKind(ModuleKind):
             seen, indices=list(self.stages), intermediates_only=True, stop_early=True
         )
         return found
+
+    def parts_of(self, expert: Expert, plan: TrainingPlan, images: Iterable[Image]) -> Sequence[int]:
+        """Return the number of its part for each input (3, S, S) uint8; see `experts.series`."""
+        from experts.classifier_train import computing
+
+        with computing(plan.threads), torch.inference_mode():
+            module = self.skeleton(expert)
+            load_backbone(module, self, expert, plan.init)
+            left = iter(images)
+            batches = (torch.from_numpy(np.stack(batch)) for batch in iter(lambda: [*islice(left, _BATCH)], []))
+            features = torch.cat([pooled(self.maps(module, batch)) for batch in batches]).double().numpy()
+        parts = series.parts_of(series.looks_of(features))
+        return range(len(features)) if parts is None else parts.tolist()
 
 
 def create(timm_name: str, *, labels: int) -> torch.nn.Module:

@@ -162,18 +162,11 @@ def _of_parts(features: Numbers, labels: Places, groups: Places) -> Places:
     joined = groups.copy()
     for label in np.unique(labels):
         places = np.flatnonzero(labels == label)
-        if (parts := series.parts_of(_looks(features[places]))) is not None:
+        if (parts := series.parts_of(series.looks_of(features[places]))) is not None:
             for part in np.unique(parts):
                 own = joined[places[parts == part]]
                 joined[np.isin(joined, own)] = own.min()
     return joined
-
-
-def _looks(features: Numbers) -> Numbers:
-    """Return how pictures with features (n, d) look as wholes, each number in its usual deviations."""
-    means = features[:, : features.shape[1] // 2]  # the largest values are those of single places
-    spread = means.std(axis=0)
-    return np.asarray(means / np.maximum(spread, 0.1 * spread.mean() + 1e-6))
 
 
 def _outputs(kind: BackboneKind, module: ProbeNetwork, images: torch.Tensor) -> torch.Tensor:
@@ -251,7 +244,7 @@ def _remarks(taken: TakenPictures, expert: Expert, distances: Numbers, features:
     good = Answers.of_labels(expert).good
     for label in expert.labels:
         places = [place for place, one in enumerate(learned) if one.label == label]
-        looks = _looks(features[places])
+        looks = series.looks_of(features[places])
         if label in good:
             names = [taken.name(learned[place].path) for place in places]
             remarks += two_groups.remarks(names, looks, "nothing is wrong")

@@ -54,6 +54,13 @@ def parts_of(looks: NDArray[np.floating]) -> NDArray[np.intp] | None:
     return parts[numbers.ravel()] if (np.bincount(parts) > 1).sum() > 1 else None
 
 
+def looks_of(features: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Return how pictures with pooled features (n, d) look as wholes, each number in its usual deviations."""
+    means = features[:, : features.shape[1] // 2]  # the largest values are those of single places
+    spread = means.std(axis=0)
+    return np.asarray(means / np.maximum(spread, 0.1 * spread.mean() + 1e-6))
+
+
 def farthest(names: Sequence[str], deviations: NDArray[np.floating]) -> str:
     """Return which of the good pictures, by how far each deviates from the others, a person should look at."""
     count = min(5, max(1, len(names) // 4))

@@ -193,6 +193,7 @@ def _chosen(
     results: list[CrossValidated] = []
     with Progress(console=err) as bar:
         task = bar.add_task(component, total=None)
+        folds = choosing.folds_of(shelf, candidates, plan) if candidates else []
         for one in candidates:
             if choosing.is_superfluous(one, results):
                 skipped = f"{one.kind.name}: not tried, since another kind judges every picture right"
@@ -202,7 +203,7 @@ def _chosen(
             def progress(done: int, total: int, kind: str = one.kind.name) -> None:
                 bar.update(task, completed=done, total=total, description=f"{component}: {kind}")
 
-            results.append(choosing.judged(shelf, one, found, progress, time.perf_counter))
+            results.append(choosing.judged(shelf, one, found, folds, progress, time.perf_counter))
     for result in results:
         if result.failure:
             point_out("note", f"{component}: {result.candidate.kind.name}: {result.failure}")

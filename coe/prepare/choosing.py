@@ -1,7 +1,8 @@
 """Which kind of expert suits a component: what each learns from its photographs, and how it judges others.
 
-Kinds are compared on the same pictures, each judged by an expert that learned without it and its copies (stratified
-cross-validation). Such figures are of experts that saw a part of the pictures; the one that is kept sees all of them.
+Kinds are compared on the same pictures, each judged by an expert that learned without it, its copies and its series
+(stratified cross-validation). Such figures are of experts that saw a part of the pictures; the one that is kept sees
+all of them.
 """
 
 from __future__ import annotations
@@ -103,17 +104,18 @@ def judged(
     store: Store,
     candidate: CandidateKind,
     photographs: Sequence[LabelledPhotograph],
+    folds: Sequence[frozenset[int]],
     progress: Callable[[int, int], None],
     clock: Callable[[], float],
 ) -> CrossValidated:
     """Return how a kind judges each photograph without having learned it; a kind that cannot learn says why.
 
-    `progress` is called with folds done and folds in all, `clock` says the time in seconds.
+    `folds` are the places that are out each time; see `folds_of`. `progress` is called with folds done and folds in
+    all, `clock` says the time in seconds.
     """
     kind, expert = candidate.kind, candidate.expert
     assert isinstance(kind, ModuleKind), "kinds that run a file do not learn here"
     passed, right = [False] * len(photographs), [False] * len(photographs)
-    folds = _folds(photographs, candidate.plan)
     seconds = 0.0
     try:
         for number, out in enumerate(folds):
@@ -207,14 +209,25 @@ def _decoded(path: Path, bits: int | None) -> Image:
         raise ConfigError(f"'{path}' {error}; remove it or save it again") from error
 
 
-def _folds(photographs: Sequence[LabelledPhotograph], plan: TrainingPlan) -> list[frozenset[int]]:
-    """Return the places of the pictures that are out in each fold: copies together, of each label a share."""
+def folds_of(store: Store, known: Sequence[CandidateKind], plan: TrainingPlan) -> list[frozenset[int]]:
+    """Return the places of a plan's pictures that are out in each fold: those of one part together, each label's share.
+
+    Of one part are copies and, as the first of the kinds says that can tell, series.
+    """
+    photographs = plan.photographs or ()
     of_picture: dict[int, list[int]] = {}
     for place, one in enumerate(photographs):
         of_picture.setdefault(digest_of(_decoded(one.path, plan.bits)), []).append(place)
     of_label: dict[str, list[list[int]]] = {}
     for places in of_picture.values():
         of_label.setdefault(photographs[places[0]].label, []).append(places)
+    for label, groups in of_label.items():
+        of_part: dict[int, list[int]] = {}
+        for part, places in zip(
+            _parts(store, known, [photographs[one[0]].path for one in groups]), groups, strict=True
+        ):
+            of_part.setdefault(part, []).extend(places)
+        of_label[label] = [*of_part.values()]
     least = min(map(len, of_label.values()))
     number = max(2, min(_FOLDS if len(photographs) < _MANY else _FOLDS_OF_MANY, least))
     folds: list[set[int]] = [set() for _ in range(number)]
@@ -226,3 +239,16 @@ def _folds(photographs: Sequence[LabelledPhotograph], plan: TrainingPlan) -> lis
             folds[turn % number].update(places)
             turn += 1
     return [frozenset(fold) for fold in folds]
+
+
+def _parts(store: Store, known: Sequence[CandidateKind], paths: Sequence[Path]) -> Sequence[int]:
+    """Return the number of its part for each picture of a label, as the first of the kinds says that can tell."""
+    for one in known:
+        inputs = (_prepared(one.kind, one.expert, path, one.plan.bits).pixels for path in paths)
+        try:
+            parts = learning.parts_of(store, one.expert, one.kind, one.plan, one.start, inputs)
+        except CoeError:  # the kind says so when it shall learn
+            continue
+        if parts is not None:
+            return parts
+    return range(len(paths))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +12,7 @@ from coe.core import Expert
 from coe.plugins import running
 from coe.prepare import accept
 from coe.store import bodies
-from coe.store.kinds import Kind, ModuleKind, Progress, Trained, TrainingPlan
+from coe.store.kinds import Image, Kind, ModuleKind, Progress, Trained, TrainingPlan
 from coe.store.learned import LearnedPictures
 from coe.store.manifest import Manifest
 from coe.store.store import Store
@@ -24,10 +26,8 @@ def learn(
     The plan's folder for work and its file to start from are made here; the measures say if parts were `turned`.
     Raises ConfigError, StoreError.
     """
-    with tempfile.TemporaryDirectory(prefix="coe-train-") as work:
-        init = bodies.whole_file(store, start, Path(work)) if start else None
-        with running("kind", expert.kind, "trained"):
-            trained = kind.train(expert, replace(plan, work=Path(work), init=init), progress)
+    with _begun(store, expert, plan, start) as begun:
+        trained = kind.train(expert, begun, progress)
     if plan.turned and kind.learns_turned:
         trained = replace(trained, metrics=trained.metrics | {"turned": 1.0})
     if isinstance(kind, ModuleKind):
@@ -37,6 +37,22 @@ def learn(
         )
         accept.check_module(kind, learned, trained.state)
     return trained
+
+
+def parts_of(
+    store: Store, expert: Expert, kind: Kind, plan: TrainingPlan, start: str | None, inputs: Iterable[Image]
+) -> Sequence[int] | None:
+    """Return what `Kind.parts_of` says of inputs; for the others see `learn`. Raises ConfigError, StoreError."""
+    with _begun(store, expert, plan, start) as begun:
+        return kind.parts_of(expert, begun, inputs)
+
+
+@contextmanager
+def _begun(store: Store, expert: Expert, plan: TrainingPlan, start: str | None) -> Iterator[TrainingPlan]:
+    with tempfile.TemporaryDirectory(prefix="coe-train-") as work:
+        init = bodies.whole_file(store, start, Path(work)) if start else None
+        with running("kind", expert.kind, "trained"):
+            yield replace(plan, work=Path(work), init=init)
 
 
 def put(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -75,6 +75,10 @@ class Kind(RunnableKind):
     def train(self, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
         """Train an expert of this kind; raises ConfigError if the kind cannot be trained here."""
         raise ConfigError(f"experts of kind '{self.name}' cannot be trained here; train elsewhere and import them")
+
+    def parts_of(self, expert: Expert, plan: TrainingPlan, images: Iterable[Image]) -> Sequence[int] | None:
+        """Return the number of its part for each input of a label, as of a burst; None if the kind cannot tell."""
+        return None
 
 
 class ModuleKind(NetworkKind, Kind):

@@ -77,7 +77,8 @@ def plan(found: tuple[LabelledPhotograph, ...]) -> TrainingPlan:
 
 def judged(kind: ModuleKind, found: tuple[LabelledPhotograph, ...], store: Store) -> CrossValidated:
     (candidate,) = choosing.candidates(store, "b/C1", plan(found), [kind], 16)
-    return choosing.judged(store, candidate, found, lambda *_: None, lambda: 0.0)
+    folds = choosing.folds_of(store, [candidate], plan(found))
+    return choosing.judged(store, candidate, found, folds, lambda *_: None, lambda: 0.0)
 
 
 def test_each_picture_is_judged_by_an_expert_that_has_learned_neither_it_nor_its_copy(tmp_path: Path) -> None:
@@ -92,6 +93,18 @@ def test_each_picture_is_judged_by_an_expert_that_has_learned_neither_it_nor_its
     out = [names - set(learned) for learned in kind.learned]
     assert sorted(name for fold in out for name in fold) == sorted(names), "each is out once"
     assert [fold for fold in out if "good/copy.png" in fold] == [fold for fold in out if "good/0.png" in fold]
+
+
+def test_a_series_of_one_part_is_out_as_a_whole(tmp_path: Path) -> None:
+    class InPairs(Brightness):
+        def parts_of(self, expert: Expert, plan: TrainingPlan, images: Any) -> list[int]:
+            return [place // 2 for place, _ in enumerate(images)]
+
+    found, kind = photographs(tmp_path / "photos", {"good": 8, "bad": 8}), InPairs()
+    assert judged(kind, found, Store(tmp_path / "store")).right == (True,) * 16
+    out = [[one not in learned for one in (photo.name for photo in found)] for learned in kind.learned]
+    assert len(out) == 4
+    assert all(fold[::2] == fold[1::2] for fold in out)
 
 
 def test_the_kind_with_the_fewest_escapes_and_false_calls_is_taken_and_among_equals_the_first(tmp_path: Path) -> None:

@@ -300,6 +300,17 @@ def test_series_of_a_few_parts_are_not_two_looks(learn: Learn, pictures: list[Pi
     assert learn(pictures).looks == looks
 
 
+def test_it_tells_which_pictures_show_one_part(backbone: Path) -> None:
+    plan = TrainingPlan(Path(), Path(), epochs=1, batch=1, learning_rate=0.1, threads=1, init=backbone)
+
+    def parts_of(shots: int) -> list[int]:
+        pictures = [loose(shot // shots, shot) for shot in range(12)]
+        return [*patch.parts_of(EXPERT, plan, [patch.preprocess(one, EXPERT).pixels for one in pictures])]
+
+    assert len(set(parts_of(1))) == 12
+    assert [len(set(parts_of(3)[first : first + 3])) for first in range(0, 12, 3)] == [1] * 4
+
+
 def test_two_looks_without_a_reference_have_limits_of_their_own(learn: Learn, monkeypatch: pytest.MonkeyPatch) -> None:
     pictures = [part(seed, at=(20, 30)) for seed in range(10)] + [loose(seed) for seed in range(8)]
     trained = learn(pictures)
