@@ -1,4 +1,7 @@
-"""The words of the framework as data: frozen, slotted, free of torch, clocks and files."""
+"""The words of the framework as data: frozen, slotted, free of torch, clocks and files.
+
+They stand in one file, because everything imports them and they name each other.
+"""
 
 from __future__ import annotations
 

@@ -160,13 +160,12 @@ def main(
     assert isinstance(resolved, ModuleKind)
     print("| type | right | escapes | false calls | in doubt | to learn | an image |\n|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
-        store = Store(Path(folder))
+        learn = partial(tried, Store(Path(folder)), resolved, side, false_calls=false_calls)
         for name, photos in read(data or Path(os.environ.get("COE_DATA") or "../shared/data")).items():
             if only and name not in only:
                 continue
-            learn = partial(tried, store, resolved, side, false_calls=false_calls)
-            bad = 0 if resolved.good_only else bad
-            done = [learn(*drawn(photos, good, bad, seed), seed=seed) for seed in range(draws)]
+            parts = good, 0 if resolved.good_only else bad
+            done = [learn(*drawn(photos, *parts, seed), seed=seed) for seed in range(draws)]
             print(line_of(name, done), flush=True)
 
 

@@ -1,4 +1,7 @@
-"""A running line: pictures in, results out, one result for each picture, until the line is closed."""
+"""A running line: pictures in, results out, one result for each picture, until the line is closed.
+
+The file is long because `submit` and `inspect` say each field of a picture again, for people who read their help.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 An expert is planned (it waits for room), then loading, ready, and leaving. Its bytes count from the beginning of its
 load until it is gone, so a slow copy cannot overcommit. The pool never chooses: it counts, refuses, and keeps the facts
-(recency, arrival, use) by which eviction policies rank.
+(recency, arrival, use) by which eviction policies rank. They stand in one file: each move changes several counts.
 
 Bodies that experts share have a book of their own (`coe.scheduler.held_bodies`). The last holder of a body takes it
 along: its bytes become that expert's until it is gone.
