@@ -18,10 +18,10 @@ from coe.cad.cad_tables import expect_unstruck, further_lines, lines_of
 from coe.cad.not_fitted import FITTED, LEFT_OUT, have_values, is_left_out, says_so, unclear
 from coe.cad.other_cad_files import expect_list
 from coe.cad.placement_header import PlacementHeader, find_header, lines_below
-from coe.cad.refdes import fault_of, is_date
+from coe.cad.refdes import COMMA, TO, fault_of, is_date
 from coe.cad.spaced_row import unquoted
 from coe.cad.vocabulary import COLUMNS as VOCABULARY
-from coe.errors import ConfigError
+from coe.errors import ConfigError, list_few
 from coe.placement.bom_join import Bom, BomPart
 
 _ROWS_OR_TYPES = (
@@ -54,15 +54,13 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "fitted": FITTED,
 }
 _XML = re.compile(rb"^\s*(?:\xef\xbb\xbf)?\s*<(?:\?xml|export)")
-_RANGE = re.compile(
-    r"(?<![A-Za-z_])([A-Za-z_]++)(\d++)\s*(?:-|\.\.\.?|[\u2013\u2014~\uff5e\u301c至到]|\b(?:to|thru|through|bis)\b)\s*([A-Za-z_]*)(\d+)",
-    re.IGNORECASE,
-)
-_COMMA = r"[,;&\uff0c\uff1b\u3001]"
-_BETWEEN = re.compile(rf"(?:\s|{_COMMA})+")
+_RANGE = re.compile(rf"(?<![A-Za-z_])([A-Za-z_]++)(\d++)\s*{TO}\s*([A-Za-z_]*)(\d+)", re.IGNORECASE)
+_BETWEEN = re.compile(rf"(?:\s|{COMMA}|(?<!\b[A-Za-z])&)+")
+"""S&H1 is one part, and R1&R2 are two."""
 _JOINED = re.compile(r"([A-Za-z_]+)\d+(?:[/+]\1\d+)+", re.IGNORECASE)
 """R1/R2 are two parts if no part has this name; 1/R1 and A1/R1 are a part of a board of a panel."""
-_SHORT = re.compile(rf"\b([A-Za-z_]+)\d+(?:\s*{_COMMA}\s*\d+(?![\w/.]))+")
+_AND_NUMBER = rf"\s*(?:{COMMA}|&)\s*(?=\d)"
+_SHORT = re.compile(rf"\b([A-Za-z_]+)\d+(?:{_AND_NUMBER}\d+(?![\w/.]))+")
 """C1,2,3 are three parts, and C1-3,5-7 are six."""
 _COUNT = re.compile(
     r"(?P<space>\s*)[(\[\uff08]\s*[x×]?\s*(?P<n>\d+)\s*(?:[x×个只]|pcs?\.?|pieces?|st(?:k|ück)?\.?|ea)?\s*[)\]\uff09]\s*$",
@@ -88,7 +86,7 @@ def parse(path: Path, raw: bytes) -> dict[str, BomPart]:
     rows = [*_joined(_rows(path, lines_below(lines, header), header))]
     parts = Bom(_parts(path, rows))
     expect_unstruck(path, lines, {part.line for part in parts.values() if part.is_fitted})
-    parts.notes = (*table.notes, *_wrong_quantities(rows))
+    parts.notes = (*table.notes, *_wrong_quantities(rows, parts))
     return parts
 
 
@@ -202,29 +200,26 @@ def _parts(path: Path, rows: Iterable[tuple[int, dict[str, str], list[str]]]) ->
     return parts
 
 
-def _wrong_quantities(rows: Iterable[tuple[int, dict[str, str], list[str]]]) -> list[str]:
+def _wrong_quantities(rows: Iterable[tuple[int, dict[str, str], list[str]]], parts: Mapping[str, BomPart]) -> list[str]:
     """Return a note on quantities that are not the number of designators; none where all are those of several boards.
 
-    `rows` are joined; those of parts that are not fitted may have any quantity.
+    `parts` are those of `rows`; those that are not fitted may have any quantity, and a line as "Total" has none.
     """
-    stated: dict[int, int] = {}
-    named: dict[int, set[str]] = {}
-    whole: dict[int, set[str]] = {}
-    for number, cells, row in rows:
-        quantity = _QUANTITY.match(cells.get("quantity", "")) or _COUNT.search(cells.get("refdes", ""))
-        if quantity and not is_left_out(cells, row) and (names := designators(cells.get("refdes", ""))):
-            stated[number] = int(quantity["n"])
-            named.setdefault(number, set()).update(names)
-            whole.setdefault(number, set()).update(word or name for name, word in names.items())
-    wrong = [number for number, names in named.items() if stated[number] not in (len(names), len(whole[number]))]
-    boards = {stated[number] / len(names) for number, names in named.items()}
+    found = {
+        at: _QUANTITY.match(cells.get("quantity", "")) or _COUNT.search(cells.get("refdes", ""))
+        for at, cells, _ in rows
+    }
+    stated = {at: int(quantity["n"]) for at, quantity in found.items() if quantity}
+    named: dict[int, dict[str, str]] = {}
+    for refdes, part in parts.items():
+        if part.is_fitted and part.line in stated and any(map(str.isdigit, refdes)):
+            named.setdefault(part.line, {})[refdes] = part.whole or refdes
+    wrong = [at for at, names in named.items() if stated[at] not in (len(names), len({*names.values()}))]
+    boards = {stated[at] / len(names) for at, names in named.items()}
     if not wrong or (len(boards) == 1 < len(named)):
         return []
-    few = "; ".join(f"line {at}: {stated[at]}, and {len(named[at])} named" for at in wrong[:_MOST_TOLD])
-    return [
-        f"{len(wrong)} of {len(named)} quantities are not the number of designators ({few}"
-        f"{'; ...' if wrong[_MOST_TOLD:] else ''}); the designators count"
-    ]
+    few = list_few((f"line {at}: {stated[at]}, and {len(named[at])} named" for at in wrong), _MOST_TOLD, "; ")
+    return [f"{len(wrong)} of {len(named)} quantities are not the number of designators ({few}); the designators count"]
 
 
 def designators(text: str) -> dict[str, str]:
@@ -248,10 +243,10 @@ def _names_in(text: str) -> dict[str, str]:
         low, high = int(first), int(last)
         if other not in ("", prefix) or not 0 < high - low < _MOST_IN_RANGE:
             return match[0]
-        return " ".join(f"{prefix}{number}" for number in range(low, high + 1))
+        return " ".join(f"{prefix}{number:0{len(first)}}" for number in range(low, high + 1))
 
     text = _RANGE.sub(range_of, text)
-    text = _SHORT.sub(lambda match: re.sub(rf"{_COMMA}\s*(?=\d)", f",{match[1]}", match[0]), text)
+    text = _SHORT.sub(lambda match: re.sub(_AND_NUMBER, f",{match[1]}", match[0]), text)
     for word in _BETWEEN.split(_RANGE.sub(range_of, text)):
         if re.search(r"[^\W_]", word) and word.casefold() not in _AND:
             is_joined = _JOINED.fullmatch(word) is not None

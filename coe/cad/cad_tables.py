@@ -7,7 +7,7 @@ from pathlib import Path
 
 from coe import text_table
 from coe.cad.spreadsheet import Table, read_sheet
-from coe.errors import ConfigError
+from coe.errors import ConfigError, list_few
 from coe.text_table import TextLine
 
 _ENCODINGS = ("cp1252", "gb18030", "cp1250", "cp1251", "shift_jis", "euc_kr")
@@ -49,7 +49,4 @@ def expect_unstruck(path: Path, lines: Sequence[TextLine], fitted: Collection[in
 
 def further_lines(lines: Sequence[int]) -> str:
     """Return which lines but the first have the same fault, behind its sentence."""
-    if len(lines) == 1:
-        return ""
-    few = ", ".join(map(str, lines[1:_MOST_TOLD])) + (" ..." if len(lines) > _MOST_TOLD else "")
-    return f" (so are {len(lines) - 1} further lines: {few})"
+    return f" (also line {list_few(map(str, lines[1:]), _MOST_TOLD)})" if lines[1:] else ""

@@ -12,6 +12,9 @@ from coe.cad.placement_rows import PlacementRow
 from coe.cad.vocabulary import plain
 from coe.errors import ConfigError
 
+COMMA = "[,;\uff0c\uff1b\u3001]"
+TO = r"(?:[-~\u2013\u2014\uff5e\u301c至到]|\.{2,3}|\b(?:to|thru|through|bis)\b)"
+"""What stands between the first and the last of several parts."""
 _MONTH = "jan|feb|m[aä]r|mrz|apr|ma[iy]|jun|jul|aug|sep|o[ck]t|nov|de[cz]"
 _DATE = re.compile(
     rf"\d{{1,2}}[-./ ]{{1,2}}(?i:{_MONTH})[a-zä]*\.?(?:[- ]\d+)?|"
@@ -19,10 +22,7 @@ _DATE = re.compile(
     r"\d{1,2}([-./])\d{1,2}\1\d{4}|\d(?:[.,]\d+)?E\+\d\d"
 )
 _REMARK = re.compile("//|;|~~|--")
-_SEVERAL = re.compile(
-    r"[^\W_]\s*[,;\uff0c\uff1b\u3001]\s*[^\W_]|\d\s*&\s*[A-Za-z]|"
-    r"(?<!\w)([A-Za-z]+)(\d+)\s*(?:[-~\u2013\u2014\uff5e\u301c至到]|\.{2,3}|\b(?:to|thru|through|bis)\b)\s*\1(?!\2$)\d+"
-)
+_SEVERAL = re.compile(rf"[^\W_]\s*{COMMA}\s*[^\W_]|\d\s*&\s*[A-Za-z]|(?<!\w)([A-Za-z]+)(\d+)\s*{TO}\s*\1(?!\2$)\d+")
 _USUAL = re.compile(r"[A-Za-z]{1,4}[1-9]\d{0,3}")
 
 

@@ -24,6 +24,8 @@ _XLSX, _ODS = b"[Content_Types].xml", b"opendocument.spreadsheet"
 """What spreadsheets have in their list of files, and in their first file, which is not packed."""
 _NEEDED = re.compile(r"(?!.*(?:worksheets/_rels|chartsheets|drawings|charts|docProps)/).*\.(?:xml|rels)")
 _BOUND = re.compile(rb"<((?:\w+:)?(?:pivotCaches|definedNames))\b.*?</\1>", re.DOTALL)
+_STRICT = re.compile(rb"http://purl\.oclc\.org/ooxml/(\w+)")
+"""The namespaces of a strict XLSX, of which openpyxl knows the usual ones alone."""
 _STYLE = re.compile(rb'\s(?:s|style)="\d+"')
 _EMPTY_CELL = re.compile(rb"<(?:\w+:)?c\b(?=[^<>]*\sr=)[^<>]*/>")
 
@@ -83,7 +85,7 @@ def _load(raw: bytes, *, styled: bool = True) -> Workbook:
         if sum(part.file_size for part in parts) > _MOST_UNPACKED:
             raise ValueError("it unpacks to more than 1 GiB")
         for part in parts:
-            xml = _filled(old.read(part))
+            xml = _filled(_STRICT.sub(rb"http://schemas.openxmlformats.org/\1/2006", old.read(part)))
             new.writestr(part.filename, xml if styled or b"sheetData>" not in xml else _STYLE.sub(b"", xml))
     return openpyxl.load_workbook(needed, data_only=True, keep_links=False)
 

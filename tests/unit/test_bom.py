@@ -21,6 +21,8 @@ from coe.placement import BomJoin, Placement, Side, join, parse_bom, parse_place
         ("C1 C2;C3", ["C1", "C2", "C3"]),
         ("R1..R3, U7", ["R1", "R2", "R3", "U7"]),
         ("R8-10", ["R8", "R9", "R10"]),
+        ("R08-R10", ["R08", "R09", "R10"]),
+        ("S&H1, R1&R2", ["S&H1", "R1", "R2"]),
         ("R1~R3", ["R1", "R2", "R3"]),
         ("U1:4", ["U1:4"]),  # a gate
         ("R5-C9", ["R5-C9"]),  # no range
@@ -226,6 +228,7 @@ def test_designators_with_a_word_for_parts_that_are_not_fitted_are_refused(cell:
         ("20,R1 R2\n10,R3\n", ""),  # of ten boards
         ("1,C1/C2\n2,R1/R2\n1,R5\n", ""),
         (",R1 R2 (3)\n1,R5\n", "1 of 2 quantities"),
+        ("1,R1\n2,R2 R3\n3,Total\n", ""),
     ],
 )
 def test_quantities_that_are_not_the_number_of_designators_are_told(rows: str, told: str) -> None:
