@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from coe.cad.cad_tables import expect_unstruck, further_lines, lines_of
 from coe.cad.not_fitted import have_values, is_left_out, unclear
 from coe.cad.openpnp_board import places_of
 from coe.cad.other_cad_files import expect_list
+from coe.cad.placement_angles import PlacementAngles, Turn
 from coe.cad.placement_header import PlacementHeader, find_header
 from coe.cad.placement_numbers import CellNumber, has_decimal_commas, may_be_thousands, may_be_two, number_of
 from coe.cad.placement_rows import PlacementRow, rows, without_header
@@ -28,12 +28,6 @@ from coe.text_table import TextLine
 
 _DEGREES = ("", "deg", "degree", "degrees", "\u00b0", "\u00ba")
 _XML = re.compile(rb"^\s*(?:\xef\xbb\xbf)?\s*<(\?xml|openpnp)")
-_WIDEST = 720.0
-"""Most angles are no wider, unless machines count hundredths of a degree (Fuji, Panasonic), tenths or thousandths."""
-_NEARLY = 0.007
-"""By so much of an eighth turn angles in radians may be rounded, as 1.57."""
-_QUARTERS = {*range(-3, 4)}
-_CLOCKWISE = re.compile(r"(counter\W+|anti\W+)?\bclockwise|\bim uhrzeigersinn", re.IGNORECASE)
 
 
 def parse(
@@ -67,6 +61,7 @@ class _PlacementReader:
         self._dialect = vocabulary.with_form(form)
         self._units = PlacementUnits(path, unit)
         self._sides = PlacementSides(path, self._dialect, form)
+        self._angles = PlacementAngles(path, form)
         self._comma = False
 
     def is_table(self, lines: Sequence[TextLine]) -> bool:
@@ -91,7 +86,7 @@ class _PlacementReader:
             if word := unit_in_name(name):
                 self._units.state(word, f"the column '{name}'", header.number)
         if "rotation" in header.columns:
-            self._expect_degrees(header, [line for line in lines if line.number < header.number])
+            self._angles.expect_counterclockwise(header, [line for line in lines if line.number < header.number])
         parts = list(rows([line for line in lines if line.number not in remarks], header))
         if not parts:
             raise ConfigError(f"{self._path}: there is no part in the placement file; export it again")
@@ -110,72 +105,11 @@ class _PlacementReader:
             if word.casefold() in (*UNIT_WORDS, "cm"):  # else it is one of a symbol
                 self._units.state(word, f"line {row.number}", row.number)
         if "rotation" in header.columns:
-            self._expect_plain_turns(parts, header.names[header.columns["rotation"]])
+            self._angles.expect_degrees(header.names[header.columns["rotation"]], self._turns(parts))
         units, stated_where = self._units.agreed()
         names = {field: header.names[index] for field, index in header.columns.items()}
         placements = tuple(self._placement(row, header, units) for row in parts)
         return PlacementFile(placements, units, stated_where, names, header.unused, not_placed)
-
-    def _expect_degrees(self, header: PlacementHeader, above: Sequence[TextLine]) -> None:
-        """Raise ConfigError for a column of other units, or of angles that grow clockwise where nobody has said so."""
-        name = header.names[header.columns["rotation"]]
-        if re.search(r"[(\[]\s*(rad|0?[.,]0*1|1/10+)", name, re.IGNORECASE):
-            raise self._error(header.number, f"the column '{name}' is not in degrees; export it in degrees")
-        is_clockwise = re.search(r"[(\[]\s*(cw|clockwise)\b", name, re.IGNORECASE)
-        said = (
-            [header.number]
-            if is_clockwise
-            else [line.number for line in above if any(not found[1] for found in _CLOCKWISE.finditer(line.text))]
-        )
-        if said and not self._form.clockwise:
-            raise self._error(
-                said[0],
-                f"the angles of the column '{name}' grow clockwise; say `clockwise: true` under placement_file of the "
-                "recipe (--form, before there is one), or take that word out",
-            )
-
-    def _expect_plain_turns(self, parts: Sequence[PlacementRow], column: str) -> None:
-        """Raise ConfigError for angles that are hundredths or tenths of a degree, or quarter turns, unless said."""
-        numbers = {row.number: self._number(row, "rotation") for row in parts if "rotation" in (row.cells or {})}
-        turns = {number: cell.value for number, cell in numbers.items()}
-        turned = [number for number, turn in turns.items() if turn]
-        wide = [number for number in turned if abs(turns[number]) > _WIDEST]
-        over = [number for number in turned if abs(turns[number]) > 360]
-        says_so = "say `angles: degrees` under placement_file of the recipe (--form, before there is one)"
-        # Some few parts may be turned several times.
-        are_wide = 2 * len(wide) > len(turned)
-        if are_wide or (self._form.angles is None and turned and turned == over):
-            turn = f"the rotation is {turns[over[0]]:g}, as in parts of a degree; export it in degrees"
-            raise self._error(over[0], f"{turn}{'' if are_wide else f', or {says_so}'}{further_lines(over)}")
-        eighths = [turns[number] / math.radians(45) for number in turned]
-        like = [round(one) for one in eighths if round(one) and abs(one - round(one)) < _NEARLY]
-        within = max(map(abs, eighths), default=9) < 8 + _NEARLY  # some may be odd, as 30 degrees
-        if self._form.angles is None and within and 2 * len(like) > len(eighths) and any(one % 2 == 0 for one in like):
-            raise self._error(
-                turned[0],
-                f"the rotation is {turns[turned[0]]:g}, as in radians; export it in degrees, or {says_so}"
-                f"{further_lines(turned)}",
-            )
-        far = [number for number, turn in turns.items() if abs(turn) > max(_QUARTERS)]
-        if self._form.angles == "quarters" and far:
-            raise self._error(
-                far[0],
-                f"the rotation is {turns[far[0]]:g}: no quarter turn; take `angles: quarters` out{further_lines(far)}",
-            )
-        # KiCad writes 1.00; one part alone may be turned by so few degrees.
-        written = [(row.cells or {}).get("rotation", "") for row in parts]
-        finely = len(turned) == 1 and any(re.search(r"[.,]\d\d", text) for text in written)
-        says_degrees = (
-            finely
-            or re.search(r"deg|[\u00b0\u00ba]", column, re.IGNORECASE)
-            or any(cell.unit for cell in numbers.values())
-        )
-        if not (self._form.angles or says_degrees) and turned and set(turns.values()) <= _QUARTERS:
-            raise self._error(
-                turned[0],
-                "no rotation is more than 3, as in quarter turns; export them in degrees, or say `angles: quarters` "
-                "(or `angles: degrees`, if they are) under placement_file of the recipe (--form, before there is one)",
-            )
 
     def _fitted(self, parts: list[PlacementRow]) -> tuple[list[PlacementRow], tuple[str, ...]]:
         """Return the parts without those that a column of the file leaves out, and the designators of these."""
@@ -193,7 +127,7 @@ class _PlacementReader:
         for place in places:
             cells = place.row.cells or {}
             self._units.state(place.unit, f"placement '{cells['refdes']}'", place.row.number)
-        self._expect_plain_turns([place.row for place in places if place.is_placed], "degrees")
+        self._angles.expect_degrees("degrees", self._turns(place.row for place in places if place.is_placed))
         units, stated = self._units.agreed()
         columns = {field: field for field in places[0].row.cells or ()}
         header = PlacementHeader(0, ",", tuple(columns), (), {field: index for index, field in enumerate(columns)})
@@ -302,6 +236,9 @@ class _PlacementReader:
                 row.number, f"{cells['refdes']}: {field} is '{cells[field]}', which is not a number; write it as 12.5"
             )
         return number
+
+    def _turns(self, parts: Iterable[PlacementRow]) -> dict[int, Turn]:
+        return {row.number: Turn((row.cells or {})["rotation"], *self._number(row, "rotation")) for row in parts}
 
     def _error(self, number: int, message: str) -> ConfigError:
         return ConfigError(f"{self._path}:{number}: {message}")
