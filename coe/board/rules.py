@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from importlib import resources
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TypeVar
 
-from coe import config, strict_yaml
-from coe.board import calibration_file
+from coe import strict_yaml
+from coe.board import calibration_file, rules_path
 from coe.board.board_spec import BoardSpec, ComponentSpec, ExpertSpec, StepSpec, label_fault, references_fault
 from coe.board.graph import ExpertCircle, ExpertGraph, circle_through
 from coe.board.router import Router
 from coe.board.steps import GIVEN, Component, Outcome, Step
 from coe.core import NOTHING, Expert, Verdict, added
 from coe.errors import RulesError, did_you_mean, join_errors
-from coe.spelling import composed
 from coe.strict_model import no_value, of_yaml
 from coe.strict_yaml import KeyPath, YamlDocument
 
@@ -70,7 +67,7 @@ class Rules:
 
 def load(board: str | Path) -> Rules:
     """Find and read a board file, by name ("A", "demo") or path; raises RulesError with file, line and suggestion."""
-    path = find(board)
+    path = rules_path.find(board)
     raw = strict_yaml.content(path)
     return of_bytes(path, raw, calibration_file.content(path))
 
@@ -86,36 +83,6 @@ def of_bytes(path: Path, raw: bytes, calibration: bytes | None = None) -> Rules:
         return _RulesReader(document, calibration).rules()
     except RecursionError:
         raise document.error((), "experts follow each other through hundreds of steps; no board needs that") from None
-
-
-def find(board: str | Path) -> Path:
-    """Return the path of a board file.
-
-    A name is looked for as `<name>.yaml` and `board_<name>.yaml` in `routing_rules` of the working directory, in the
-    folder that $COE_RULES names, and in the installed package, in this order. Raises RulesError.
-    """
-    path = Path(board)
-    if path.suffix in (".yaml", ".yml"):
-        if not os.path.isfile(path):  # unlike `stat`, it does not raise for a name that is too long
-            raise RulesError(f"{path}: no such board file")
-        return path
-    known: list[str] = []
-    for folder in _folders():
-        for name in (f"{board}.yaml", f"board_{board}.yaml"):
-            for path in sorted(folder.glob("*.yaml")) if folder.is_dir() else []:
-                if composed(path.name).lower() == composed(name).lower():
-                    return path
-        boards = (path for path in folder.glob("*.yaml") if not calibration_file.is_calibration(path))
-        known += [path.stem.removeprefix("board_") for path in boards]
-    where = ", ".join(str(folder) for folder in _folders())
-    raise RulesError(f"no board file for '{board}' in {where}{did_you_mean(str(board), known)}")
-
-
-def _folders() -> list[Path]:
-    folders = [Path(config.RULES_FOLDER)]
-    if variable := os.environ.get(config.RULES_VARIABLE):
-        folders.append(Path(variable))
-    return [*folders, Path(str(resources.files("routing_rules")))]
 
 
 class _RulesReader:

@@ -1,0 +1,42 @@
+"""Where board files lie: beside the work, in a folder that a variable names, or in the installed package."""
+
+from __future__ import annotations
+
+import os
+from importlib import resources
+from pathlib import Path
+
+from coe import config
+from coe.board import calibration_file
+from coe.errors import RulesError, did_you_mean
+from coe.spelling import composed
+
+
+def find(board: str | Path) -> Path:
+    """Return the path of a board file.
+
+    A name is looked for as `<name>.yaml` and `board_<name>.yaml` in `routing_rules` of the working directory, in the
+    folder that $COE_RULES names, and in the installed package, in this order. Raises RulesError.
+    """
+    path = Path(board)
+    if path.suffix in (".yaml", ".yml"):
+        if not os.path.isfile(path):  # unlike `stat`, it does not raise for a name that is too long
+            raise RulesError(f"{path}: no such board file")
+        return path
+    known: list[str] = []
+    for folder in _folders():
+        for name in (f"{board}.yaml", f"board_{board}.yaml"):
+            for path in sorted(folder.glob("*.yaml")) if folder.is_dir() else []:
+                if composed(path.name).lower() == composed(name).lower():
+                    return path
+        boards = (path for path in folder.glob("*.yaml") if not calibration_file.is_calibration(path))
+        known += [path.stem.removeprefix("board_") for path in boards]
+    where = ", ".join(str(folder) for folder in _folders())
+    raise RulesError(f"no board file for '{board}' in {where}{did_you_mean(str(board), known)}")
+
+
+def _folders() -> list[Path]:
+    folders = [Path(config.RULES_FOLDER)]
+    if variable := os.environ.get(config.RULES_VARIABLE):
+        folders.append(Path(variable))
+    return [*folders, Path(str(resources.files("routing_rules")))]
