@@ -34,6 +34,10 @@ class StoreError(CoeError):
     """The weights or the manifest of an expert are missing, damaged, or do not fit each other."""
 
 
+class NoInt8(StoreError):
+    """A file can never be in `int8`, whatever pictures there are."""
+
+
 class KindFailed(CoeError):
     """The code of a kind of expert failed; experts of other kinds go on."""
 

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, compose, helper, inliner, numpy_helper, version_converter
 
-from coe.errors import StoreError, first_line
+from coe.errors import NoInt8, first_line
 from coe.preprocessing import Colour
 from experts.onnx_external import tensors_of
 
@@ -27,7 +27,7 @@ def taking_pixels(
     """Return a model file as one that takes `images`, (n, 3, size, size) uint8 RGB, and gives `output` alone.
 
     The file's own input has its axes in the order `order`. One of floats is normalised as `normalization`, mean and
-    standard deviation of 0 to 1, says. Raises StoreError for a model that cannot be quantised.
+    standard deviation of 0 to 1, says. Raises NoInt8 for a model that cannot be quantised.
     """
     model = _ready(inliner.inline_local_functions(onnx.load_model(path)))
     graph = model.graph
@@ -59,20 +59,20 @@ def taking_pixels(
 
 
 def _ready(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model with `_INSIDE` before its names, in a form that can be quantised; raises StoreError."""
+    """Return a model with `_INSIDE` before its names, in a form that can be quantised; raises NoInt8."""
     operators = {node.op_type for node in model.graph.node}
     if _QUANTISED & operators or any(name.startswith("QLinear") for name in operators):
-        raise StoreError("its file is quantised already, and runs as it is")
+        raise NoInt8("its file is quantised already, and runs as it is")
     if any(tensor.data_type in (TensorProto.FLOAT16, TensorProto.BFLOAT16) for tensor in tensors_of(model)):
-        raise StoreError("it computes in 16 bits; export it in float32 and import that, if it is to have int8")
+        raise NoInt8("it computes in 16 bits; export it in float32 and import that, if it is to have int8")
     if branches := sorted({"If", "Loop", "Scan"} & operators):
-        raise StoreError(f"what it computes depends on its numbers ({', '.join(branches)}); export it without")
+        raise NoInt8(f"what it computes depends on its numbers ({', '.join(branches)}); export it without")
     opset = next((one.version for one in model.opset_import if one.domain in ("", "ai.onnx")), 0)
     if opset < _PER_CHANNEL:
         try:
             model = version_converter.convert_version(model, _NEWER)
         except Exception as error:  # the library raises what it likes
-            raise StoreError(
+            raise NoInt8(
                 f"its opset {opset} cannot be brought to {_NEWER} ({first_line(error):.200}); export it with that"
             ) from error
     model.ir_version = max(model.ir_version, 8)

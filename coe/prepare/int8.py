@@ -23,7 +23,7 @@ import torch
 
 from coe import surroundings
 from coe.core import Expert
-from coe.errors import StoreError, first_line
+from coe.errors import NoInt8, StoreError, first_line
 from coe.prepare import box_sides, first_layer
 from coe.runtime.onnx_network import OUTPUTS, OnnxNetwork, flat, nesting
 from coe.store import kinds
@@ -42,10 +42,6 @@ LEAST = 8
 """Fewer pictures say too little about the ranges of numbers."""
 _PROVED = 3
 """How many inputs the exported model is proved with: another number than it was traced with."""
-
-
-class NoInt8(StoreError):
-    """A file that can never be in `int8`, whatever pictures there are."""
 
 
 def export(
@@ -88,10 +84,7 @@ def export(
 
 def of_file(kind: FileKind, expert: Expert, path: Path, pictures: Sequence[kinds.Image]) -> onnx.ModelProto:
     """Return the model of an expert whose runtime opens the file at `path`; the rest is as for `export`."""
-    try:
-        model = kind.network(path, expert)
-    except StoreError as error:
-        raise NoInt8(str(error)) from error
+    model = kind.network(path, expert)
     if model is None:
         raise StoreError(f"kind '{kind.name}' runs its file as it is")
     batch = _batch(pictures)

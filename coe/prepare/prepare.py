@@ -8,11 +8,10 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
-from coe.errors import ConfigError, StoreError
+from coe.errors import ConfigError, NoInt8, StoreError
 from coe.prepare.calibration_images import SampleImages, sample_images
 from coe.prepare.difference import Parent
 from coe.prepare.fold import fold
-from coe.prepare.int8 import NoInt8
 from coe.prepare.int8_trial import SEARCH_S, FileTrial, ModelTrial
 from coe.prepare.layer_search import Layers
 from coe.prepare.variant_trial import ExpertTrial

@@ -215,6 +215,14 @@ def test_a_file_of_which_there_is_no_int8_says_why_and_runs_as_it_is(
         assert not any("fp32 alone" in sentence for sentence in said)
 
 
+def test_what_another_import_mends_is_not_noted_of_the_file(tmp_path: Path, pictures: list[Path]) -> None:
+    store = Store(tmp_path / "store")
+    file = File().save(tmp_path / "m.onnx")
+    store.put(EXPERT.weights, kind="onnx", labels=LABELS, input_size=SIZE, file=file)
+    assert "import it again" in (outcome := prepared(store, pictures)).failed["int8"]
+    assert not outcome.manifest.no_int8
+
+
 def test_a_file_without_layers_has_nothing_to_gain(tmp_path: Path, pictures: list[Path]) -> None:
     store = stored(tmp_path, mean_alone(tmp_path / "m.onnx"))
     store.put(
