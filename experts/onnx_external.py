@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from coe import regular
-from coe.errors import StoreError, first_line
+from coe.errors import StoreError, first_line, list_few
 
 MOST_BYTES = (1 << 31) - 1
 """A model is a message of protobuf, which holds no more."""
@@ -145,4 +145,4 @@ def _of_nodes(nodes: Any) -> Iterator[Any]:
 
 
 def _quoted(names: list[str]) -> str:
-    return ", ".join(f"'{name:.100}'" for name in names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return list_few(f"'{name:.100}'" for name in names)

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from coe.board.photo_labels import Answers
 from coe.core import Expert
-from coe.errors import ConfigError
+from coe.errors import ConfigError, list_few
 from coe.rates import tolerance_factor
 from coe.store.kinds import Progress, Trained, TrainingPlan
 from experts import series, two_groups
@@ -238,9 +238,8 @@ def _remarks(taken: TakenPictures, expert: Expert, distances: Numbers, features:
     remarks = list(taken.identical())
     strange = [p.path for p, far in zip(learned, _strange(np.log(distances.clip(1e-6))), strict=True) if far]
     if strange:
-        names = ", ".join(taken.name(path) for path in strange[:_SHOWN])
-        more = f" and {len(strange) - _SHOWN} more" if len(strange) > _SHOWN else ""
-        remarks.append(f"{names}{more}: unlike all other pictures; is this the same part, with the same camera?")
+        names = list_few(map(taken.name, strange), _SHOWN)
+        remarks.append(f"{names}: unlike all other pictures; is this the same part, with the same camera?")
     good = Answers.of_labels(expert).good
     for label in expert.labels:
         places = [place for place, one in enumerate(learned) if one.label == label]

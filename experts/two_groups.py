@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from coe.errors import list_few
 from coe.pictures.found_image import natural
 
 _FEW = 3
@@ -32,10 +33,9 @@ def remarks(names: Sequence[str], looks: NDArray[np.floating], two_ways: str) ->
     group = smaller(looks)
     if not group:
         return []
-    named = ", ".join(sorted((names[place] for place in group), key=natural)[:_SHOWN])
-    more = f" and {len(group) - _SHOWN} more" if len(group) > _SHOWN else ""
+    named = list_few(sorted((names[place] for place in group), key=natural), _SHOWN)
     return [
-        f"{named}{more} look like each other and unlike the other {len(names) - len(group)} good pictures: if they "
+        f"{named} look like each other and unlike the other {len(names) - len(group)} good pictures: if they "
         "show another part, take them out, for it counts as good now; if good parts look in two ways, as those of two "
         f"suppliers do, {two_ways}"
     ]

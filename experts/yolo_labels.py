@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from coe.errors import ConfigError
+from coe.errors import ConfigError, list_few
 from experts.taken import DataPart, TrainingPicture
 
 _SHOWN = 10
@@ -31,21 +31,18 @@ def check(pictures: Sequence[TrainingPicture], labels: int, source: Path) -> tup
             missing.append(_named(picture.path))
     if wrong:
         raise ConfigError(
-            f"data set '{source}': {len(wrong)} files of labels are wrong: {_few(wrong)}; each line is the number of a "
-            f"label, 0 to {labels - 1}, then centre and size of a box, or the corners of a polygon, as shares of the "
-            "picture"
+            f"data set '{source}': {len(wrong)} files of labels are wrong: {list_few(wrong, _SHOWN, '; ')}; each line "
+            f"is the number of a label, 0 to {labels - 1}, then centre and size of a box, or the corners of a polygon, "
+            "as shares of the picture"
         )
     if not learns:
         raise ConfigError(
             f"data set '{source}': nothing is marked in the images to learn from; labels of the last are looked for in "
             f"'{file}'"
         )
-    return (f"without a file of labels, and so without an object: {len(missing)}, {_few(missing)}",) if missing else ()
+    bare = f"without a file of labels, and so without an object: {len(missing)}, {list_few(missing, _SHOWN, '; ')}"
+    return (bare,) if missing else ()
 
 
 def _named(file: Path) -> str:
     return f"{file.parent.name}/{file.name}"  # each part may have a file of one name
-
-
-def _few(names: Sequence[str]) -> str:
-    return "; ".join(names[:_SHOWN]) + (" ..." if len(names) > _SHOWN else "")

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from coe.core import Expert
-from coe.errors import StoreError
+from coe.errors import StoreError, list_few
 from coe.store.kinds import Foreign, Layer, ModuleKind
 from coe.store.skeletons import bare_skeleton
 
@@ -42,7 +42,6 @@ _APART = ("backbone.", "head.")
 """MMPretrain keeps the last layer beside the network that it belongs to, as backbone.conv1 and head.fc."""
 _NEARLY = 0.9
 """A network that lacks fewer of its tensors is meant."""
-_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +72,7 @@ def unwrapped(
             return Unwrapped(foreign.state, foreign.layers)
         inner = unwrapped(replace(foreign, state=plain), wanted, where, drop_rest=drop_rest)
         words = sorted({word for name in foreign.state for word in _INSIDE.findall(name)})
-        return replace(inner, remarks=(*inner.remarks, f"took {_few(words)} out of the names"))
+        return replace(inner, remarks=(*inner.remarks, f"took {list_few(words)} out of the names"))
     part = _chosen([part for part in found if part.fits] or found, foreign.state, where)
     others = [other.prefix for other in found if other is not part]
     explained = {name for one in found for name in one.names.values()}
@@ -82,17 +81,17 @@ def unwrapped(
     unknown = [n for n in surplus if not drop_rest and not _is_beside(n, foreign.state[n], part.prefix)]
     if unknown and part.prefix:
         raise StoreError(
-            f"{where}: beside the network under '{part.prefix}' it holds tensors of other layers ({_few(unknown)}), "
-            "without which the network would judge otherwise; save the weights of that part alone, or export the whole "
-            "network as ONNX"
+            f"{where}: beside the network under '{part.prefix}' it holds tensors of other layers "
+            f"({list_few(unknown)}), without which the network would judge otherwise; save the weights of that part "
+            "alone, or export the whole network as ONNX"
         )
     taken |= {name: foreign.state[name] for name in unknown}  # the kind refuses them, or knows them by these names
     left_out = [name for name in surplus if name not in unknown]
-    remarks = [*part.remarks, *([f"left out: {_few(left_out)}"] if left_out else [])]
+    remarks = [*part.remarks, *([f"left out: {list_few(left_out)}"] if left_out else [])]
     if not drop_rest and (around := _around(foreign.layers, part.prefix)):
         raise StoreError(
-            f"{where}: other layers stand around the network under '{part.prefix}' ({_few(around)}), and what it sees "
-            "or says goes through them; export the whole as ONNX and import that with --kind onnx"
+            f"{where}: other layers stand around the network under '{part.prefix}' ({list_few(around)}), and what it "
+            "sees or says goes through them; export the whole as ONNX and import that with --kind onnx"
         )
     if part.prefix:
         also = f"; it also holds a network under {_quoted(others)}" if others else ""
@@ -120,14 +119,16 @@ def backbone(foreign: Foreign, kind: ModuleKind, expert: Expert, where: str) -> 
     counters = {name: tensor for name, tensor in wanted.items() if name.endswith(_COUNTER)}
     state = counters | {name: taken.state[name] for name in wanted if name in taken.state}
     if missing := [name for name in wanted if name not in state]:
-        raise StoreError(f"{where}: {kind.name} needs {_few(missing)}, which the file lacks; is it of another kind?")
+        raise StoreError(
+            f"{where}: {kind.name} needs {list_few(missing)}, which the file lacks; is it of another kind?"
+        )
     odd = [
         f"'{name}' is {tuple(state[name].shape)}, not {tuple(tensor.shape)}"
         for name, tensor in wanted.items()
         if state[name].shape != tensor.shape
     ]
     if odd:
-        raise StoreError(f"{where}: {_few(odd, '; ')}; is it of another kind than {kind.name}?")
+        raise StoreError(f"{where}: {list_few(odd, between='; ')}; is it of another kind than {kind.name}?")
     exact = {name: state[name].detach().to(tensor.dtype).contiguous() for name, tensor in wanted.items()}
     return Unwrapped(exact, taken.layers, taken.remarks)
 
@@ -140,9 +141,9 @@ def _expect_no_torn_network(
         missing = [name for name in needed if f"{prefix}{name}" not in state]
         beside = [name for name in state if not name.startswith(prefix)]
         if len(missing) < (1 - _NEARLY) * len(needed):
-            others = f", and holds {_few(beside)} beside it" if beside else ""
+            others = f", and holds {list_few(beside)} beside it" if beside else ""
             raise StoreError(
-                f"{where}: the network under '{prefix}' lacks {_few(missing)}{others}; put its last layer into the "
+                f"{where}: the network under '{prefix}' lacks {list_few(missing)}{others}; put its last layer into the "
                 "network where it was made (`network.fc = head`) and save that, or export the whole as ONNX and import "
                 "that with --kind onnx"
             )
@@ -191,8 +192,8 @@ def check_layers(layers: Mapping[str, Layer], module: torch.nn.Module, where: st
                 faults.append(f"'{name}' has {setting} = {layer.settings[setting]!r:.40}, not {value!r:.40}")
     if faults:
         raise StoreError(
-            f"{where}: its network computes something else: {_few(faults, '; ')}; export it as ONNX and import that "
-            "with --kind onnx"
+            f"{where}: its network computes something else: {list_few(faults, between='; ')}; export it as ONNX and "
+            "import that with --kind onnx"
         )
 
 
@@ -281,10 +282,5 @@ def _plain(value: Any) -> Any:
     return values[0] if values and all(one == values[0] for one in values) else values
 
 
-def _few(words: Sequence[str], between: str = ", ") -> str:
-    more = f" and {len(words) - _SHOWN} more" if len(words) > _SHOWN else ""
-    return between.join(words[:_SHOWN]) + more
-
-
 def _quoted(prefixes: Sequence[str]) -> str:
-    return _few([f"'{prefix}'" if prefix else "no prefix" for prefix in prefixes])
+    return list_few([f"'{prefix}'" if prefix else "no prefix" for prefix in prefixes])
