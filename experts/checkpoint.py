@@ -17,7 +17,13 @@ from coe.store import torch_file
 from coe.store.kinds import Foreign, Layer
 from experts.script_facts import another_network
 from experts.stand_ins import Arguments, NetworkPart, stand_ins
-from experts.stated_facts import mean_alone, stated_labels, stated_normalization, takes_blue_first
+from experts.stated_facts import (
+    mean_alone,
+    stated_labels,
+    stated_normalization,
+    stated_normalizations,
+    takes_blue_first,
+)
 from experts.stated_steps import stated_sight
 from experts.ultralytics_facts import labels_of
 
@@ -27,7 +33,7 @@ _DEEPEST = 8
 """Weights lie no deeper in nested dicts. A limit is needed, because a dict may also hold itself."""
 _ARGUMENTS = ("train_args", "args", "hyper_parameters", "pretrained_cfg")
 """Keys of the arguments of a training; the last is timm's in config.json."""
-_OWN = ("unsaid", "bgr", "sight", "side", "other")
+_OWN = ("mean", "std", "unsaid", "bgr", "sight", "side", "other")
 """Words among the arguments for what was made of the file's words."""
 _YOLOV5 = {"Bottleneck", "C3", "DFL", "SPPF", "Concat", "Conv", "Detect", "DetectionModel"}
 """The classes of ultralytics in a checkpoint of a YOLOv5."""
@@ -154,18 +160,21 @@ def arguments_of(content: Any) -> dict[str, Any]:
         for name, value in arguments.items()
         if isinstance(name, str) and name not in _OWN and _is_plain(value)
     }
-    if (seen := stated_normalization(content)) is not None:
-        named |= dict(zip(("mean", "std"), seen, strict=True)) | {"bgr": takes_blue_first(content)}
+    pairs = stated_normalizations(content)
+    if len(pairs) == 1:
+        named |= dict(zip(("mean", "std"), pairs[0], strict=True)) | {"bgr": takes_blue_first(content)}
+    elif pairs:
+        unsaid["mean"] = "the file names several means and deviations; say with --normalize which count"
     elif mean_alone({**content, **arguments}, deep=False):
         unsaid["mean"] = "the file names a mean, and no deviation beside it; say with --normalize what it takes"
     elif sight.size and "mean" not in sight.fields:
-        unsaid.setdefault(
-            "mean",
-            "its steps bring pictures to size, and it names no normalisation, or several; "
-            "say with --normalize what it takes, as 0..1 or imagenet",
+        unsaid["mean"] = (
+            "its steps bring pictures to size, and it names no normalisation; say with --normalize what it takes, as "
+            "0..1 or imagenet"
         )
     named |= {"unsaid": unsaid} if unsaid else {}
-    return plain | named | ({"other": other} if (other := another_network(content)) else {})
+    named |= {"other": other} if (other := another_network(content)) else {}
+    return plain | named
 
 
 def _parts(network: NetworkPart) -> Iterator[tuple[str, NetworkPart]]:

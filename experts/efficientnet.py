@@ -20,6 +20,7 @@ _FIRST = "_conv_stem.weight"
 class EfficientNet(ResNet):
     """EfficientNet-Lite0 as timm builds it. It sees what a ResNet sees, in values from -1 to 1."""
 
+    activation = "relu6"
     least_of_label = 40
     early_layers = ("conv_stem", "bn1", *(f"blocks.{stage}." for stage in range(5)))
     preprocessing = ARCHITECTURES["efficientnet-lite0"].preprocessing

@@ -31,6 +31,7 @@ class ResNet(ModuleKind):
 
     task = "classify"
     learns_turned = True
+    activation = "relu"
     preprocessing = Preprocessing(pad=PADDING, mean=MEAN, std=DEVIATION)
 
     def __init__(self, depth: int, augment: Augment | None = None) -> None:
@@ -62,7 +63,9 @@ class ResNet(ModuleKind):
         from experts import resnet_reading
 
         foreign = super().read(path) if path.suffix == ".safetensors" else None
-        return foreign if foreign and foreign.labels is not None else resnet_reading.read(self, path, foreign)
+        if foreign and foreign.labels is not None:
+            return foreign
+        return resnet_reading.read(self, self.activation, path, foreign)
 
     def convert(self, state: dict[str, torch.Tensor], expert: Expert) -> dict[str, torch.Tensor]:
         """Map a torchvision state dict, with or without the `module.` of a parallel training, to our names.

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from pydantic import ValidationError
 
-from coe.errors import StoreError, first_line
+from coe.errors import StoreError, first_line, list_few
 from coe.preprocessing import Preprocessing
 from coe.store.kinds import Foreign, ModuleKind
 from experts import script_facts
@@ -28,17 +28,19 @@ _HUGGING_FACE = {
 """Hugging Face's names of a ResNet's layers; torchvision counts stages and layers of a block from 1."""
 
 
-def read(kind: ModuleKind, path: Path, foreign: Foreign | None) -> Foreign:
+def read(kind: ModuleKind, activation: str, path: Path, foreign: Foreign | None) -> Foreign:
     """Return what a file holds, and what it, its training and the files beside it say of its pictures.
 
-    `foreign` is its content, None for a file that torch saved. Raises StoreError, also for another network's weights.
+    `activation` is the kind's, and `foreign` the content, None for a file that torch saved. Raises StoreError, also for
+    another network's weights.
     """
     usual = kind.preprocessing or Preprocessing()
     foreign = with_beside(path, foreign or read_checkpoint(path))
-    if (other := foreign.arguments.get("other")) is not None:
+    others = [f"{name} = {value}" for name, value in foreign.arguments.get("other", {}).items() if value != activation]
+    if others:
         raise StoreError(
-            f"{path}: its network {other}, and {kind.name} computes something else with its tensors; export "
-            "it as ONNX and import that with --kind onnx"
+            f"{path}: its network has {list_few(others)}, and {kind.name} computes something else with its tensors; "
+            "export it as ONNX and import that with --kind onnx"
         )
     foreign = without_normalisation(replace(foreign, state=_renamed(foreign.state)))
     said = script_facts.said(foreign.arguments)

@@ -148,16 +148,20 @@ def takes_blue_first(content: Any) -> bool:
 
 
 def stated_normalization(content: Any) -> tuple[Colour, Colour] | None:
-    """Return the mean and the standard deviation that stand side by side in nested dicts, as shares of 255.
+    """Return the only pair of `stated_normalizations`; None if there are none or several."""
+    found = stated_normalizations(content)
+    return found[0] if len(found) == 1 else None
 
-    None if they do not, or if several pairs do.
-    """
-    found = {(mean, std) for mean, std in _pairs(content) if std is not None and min(std) > _LEAST_DEVIATION}
-    if len(found) != 1:
-        return None
-    mean, std = found.pop()
-    scale = 255.0 if max(*mean, *std) > _BRIGHTEST else 1.0
-    return _scaled(mean, scale), _scaled(std, scale)
+
+def stated_normalizations(content: Any) -> list[tuple[Colour, Colour]]:
+    """Return each mean with the standard deviation beside it in nested dicts, as shares of 255; equal pairs once."""
+    found: dict[tuple[float, ...], tuple[Colour, Colour]] = {}
+    for mean, std in _pairs(content):
+        if std is not None and min(std) > _LEAST_DEVIATION:
+            scale = 255.0 if max(*mean, *std) > _BRIGHTEST else 1.0
+            pair = _scaled(mean, scale), _scaled(std, scale)
+            found.setdefault(tuple(round(one, 4) for values in pair for one in values), pair)
+    return [*found.values()]
 
 
 def levels(content: Any) -> Iterator[Mapping[Any, Any]]:

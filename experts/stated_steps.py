@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from experts.stated_facts import TYPE, colour, levels_by_path, stated_normalization
+from experts.stated_facts import TYPE, colour, levels_by_path
 
 _CLASSES = (TYPE, "_target_", "__class_fullname__")
 """The keys of a step for its class."""
-_JUDGING = re.compile(r"test|val|eval|infer|predict", re.IGNORECASE)
+_JUDGING = re.compile(r"((?<![a-z])|(?=[A-Z]))(?i:test|val|eval|infer|predict)")
+"""Where steps of judging stand, as under `val_transforms` or `transformTest`, not under `latest`."""
 _RANDOM_PLACE = re.compile(r"Random\w*Crop\w*")
 """Steps of a training alone, after which nothing is said of judging."""
 _DONE = re.compile(r"Resize(Edge)?d?|(Smallest|Longest)MaxSize|CenterCropd?|ImageClassification")
@@ -21,7 +22,7 @@ _CHANGES_NOTHING = re.compile(
     r"\w*|RGB|FromFloat|ConvertImageDtype|Normalize\w*|ScaleIntensityRange|\w*BoundingBox\w*|\w*FormatBundle|Transpose"
     r"|WrapFieldsToLists|AsChannelFirst|AddChannel|CastToType|Identity|NoOp|Compose|Sequential)(d|D|Dict)?"
 )
-"""Steps that change the form of pixels alone, or that `stated_normalization` reads."""
+"""Steps that change the form of pixels alone, or that `stated_normalizations` reads."""
 _BY_CHANCE = re.compile(
     r"Rand\w*|\w*(Jitter|Dropout|MixUp|Mixup)|(Auto|Trivial)Augment\w*|AugMix|Cut(Mix|out)|(One|Some)Of"
 )
@@ -34,20 +35,15 @@ _SQUARE_FROM = 384
 
 
 @dataclass(frozen=True, slots=True)
-class _Sight:
-    """How pictures come to size: the input size in pixels, and fields of `Preprocessing`."""
-
-    size: int
-    fields: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
 class StatedSight:
-    """Fields of the preprocessing, the input size in pixels (None if unsaid), and questions as in `Foreign.unsaid`."""
+    """How pictures come to size: the input size in pixels (None if unsaid), and fields of `Preprocessing`.
 
-    fields: Mapping[str, Any]
-    size: int | None
-    unsaid: Mapping[str, str]
+    `unsaid` are questions as in `Foreign.unsaid`.
+    """
+
+    size: int | None = None
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    unsaid: Mapping[str, str] = field(default_factory=dict)
 
 
 def stated_sight(content: Any) -> StatedSight:
@@ -56,9 +52,8 @@ def stated_sight(content: Any) -> StatedSight:
     The steps with which a training judges count before others. Where these differ, or change pixels in a way that is
     not done here, the user is asked; nothing is said by others that differ.
     """
-    found: dict[bool, list[_Sight]] = {}
+    found: dict[bool, list[StatedSight]] = {}
     others: dict[bool, dict[str, None]] = {}
-    normalizations = set()
     for path, level in levels_by_path(content):
         steps = [step for value in level.values() if (step := _settings(value)) is not None]
         judges = _JUDGING.search(path) is not None
@@ -67,21 +62,16 @@ def stated_sight(content: Any) -> StatedSight:
                 found.setdefault(judges, []).append(sight)
         if all(type(key) is int for key in level) and (named := _undone(steps, judges=judges)) is not None:
             others.setdefault(judges, {}).update(dict.fromkeys(named))
-            normalizations |= {stated_normalization(level)} if judges else set()
-    equals = found.get(True) or found.get(False) or []
-    differ, unsaid = equals.count(equals[0]) != len(equals) if equals else False, dict[str, str]()
+    sights, undone = found.get(True, found.get(False, [])), others.get(True, others.get(False, {}))
+    differ, unsaid = any(sight != sights[0] for sight in sights), dict[str, str]()
     if differ and True in found:
         unsaid["resize"] = "its test steps bring pictures to size in several ways; say with --resize which counts"
-    if len(normalizations - {None}) > 1:
-        unsaid["mean"] = "its test steps normalise pictures in several ways; say with --normalize which counts"
-    if undone := others.get(True, others.get(False, {})):
+    if undone:
         unsaid["steps"] = (
             f"its pictures go through {', '.join(undone)}, which is not done here; export it as ONNX with that inside, "
             "or give --force if they come so"
         )
-    return (
-        StatedSight({}, None, unsaid) if differ or not equals else StatedSight(equals[0].fields, equals[0].size, unsaid)
-    )
+    return replace(StatedSight() if differ or not sights else sights[0], unsaid=unsaid)
 
 
 def _undone(steps: Sequence[Mapping[str, Any]], *, judges: bool) -> list[str] | None:
@@ -122,7 +112,7 @@ def _settings(value: Any) -> Mapping[str, Any] | None:
     return {**level, TYPE: named} if level and named else None
 
 
-def _of_steps(steps: Sequence[Mapping[str, Any]]) -> _Sight | None:
+def _of_steps(steps: Sequence[Mapping[str, Any]]) -> StatedSight | None:
     """Return what steps make of a picture; None if they do not bring it to a square of one size."""
     edge = cut = how = None
     fields: dict[str, Any] = {}
@@ -143,12 +133,12 @@ def _of_steps(steps: Sequence[Mapping[str, Any]]) -> _Sight | None:
     return _sight(how, edge, cut, fields)
 
 
-def _sight(how: str | None, edge: int | None, cut: int | None, fields: Mapping[str, Any]) -> _Sight | None:
+def _sight(how: str | None, edge: int | None, cut: int | None, fields: Mapping[str, Any]) -> StatedSight | None:
     """Return pictures scaled to an edge in pixels and cut to another; None if they are no squares of one size."""
     size = cut or (edge if how != "center-crop" else None)
     if how is None or not edge or not size or edge < size or (how == "letterbox" and edge != size):
         return None
-    return _Sight(
+    return StatedSight(
         size, {"resize": how, "shortest_edge": edge if edge != size or how == "center-crop" else None, **fields}
     )
 
@@ -170,7 +160,7 @@ def _scaled_to(step: Mapping[str, Any], name: str) -> tuple[str | None, int | No
     return (None, None) if step.get("keep_ratio") else ("stretch", _side(size))
 
 
-def _of_processor(level: Mapping[Any, Any]) -> _Sight | None:
+def _of_processor(level: Mapping[Any, Any]) -> StatedSight | None:
     """Return what a preprocessor_config.json of Hugging Face says."""
     if not level.get("do_resize"):
         return None

@@ -14,6 +14,7 @@ import sys
 import types
 import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from coe.store import kinds
 from coe.store.kinds import Foreign
 from coe.store.store import Store
 from experts.checkpoint import read_checkpoint
+from experts.efficientnet import efficientnet_lite0
 from experts.resnet import resnet18
 from experts.stated_steps import stated_sight
 
@@ -340,6 +342,11 @@ SEEN: dict[str, Callable[[State], Any]] = {
     "configuration": lambda s: {"state_dict": s, "meta": {"cfg": openmmlab("127.5, 127.5, 127.5", "63.75, " * 3)}},
     "transforms": lambda s: {"state_dict": s, "transform": {"val": EVALUATED}},
     "one number for all channels": lambda s: {"state_dict": s, "hyper_parameters": {"mean": 0.5, "std": 0.25, "lr": 1}},
+    "in two scales": lambda s: {
+        "state_dict": s,
+        "args": {"mean": [127.5] * 3, "std": [63.75] * 3},
+        "data": dict(zip(("mean", "std"), HALF, strict=True)),
+    },
     "one number in a list": lambda s: {"state_dict": s, "transform": transforms.Normalize([0.5], [0.25])},
     "a normalisation inside": lambda s: (
         under("model.", s)
@@ -424,12 +431,13 @@ ASKED: dict[str, tuple[Any, dict[str, tuple[str, ...]]]] = {
     ),
     "no means": ({"val": [*SCALED, transforms.ToTensor()]}, {"mean": ("--normalize",)}),
     "all at once": (
-        {"val": [*SCALED, transforms.RandomInvert(), transforms.Grayscale()], "test": [*SQUARE, CLAHE]},
+        {"transformVal": [*SCALED, transforms.RandomInvert(), transforms.Grayscale()], "test": [*SQUARE, CLAHE]},
         {"resize": (), "steps": ("Grayscale, CLAHE",)},
     ),
     "by chance": ({"t": [*SCALED, CLAHE, transforms.ColorJitter(1), transforms.RandomCrop(40)]}, {}),
     "with a probability": ({"val": [AREA, CLAHE | {"p": 0.5}]}, {}),
     "of a training": ({"train": [*SCALED, transforms.Grayscale()], "val": JUDGED}, {}),
+    "of a word with that of a test": ({"latest": [*SCALED, transforms.Grayscale()], "val": JUDGED}, {}),
     "no steps": ({"val": [{"_target_": "Accuracy"}, {"_target_": "Loss"}], "t": {"a": JUDGED, "loss": CLAHE}}, {}),
     "a letterbox": ({"val": [LONGEST, PADDED]}, {}),
     "another border": ({"val": [LONGEST, PADDED | {"border_mode": 4}]}, {"steps": ("PadIfNeeded",)}),
@@ -526,8 +534,10 @@ def test_a_configuration_says_the_order_of_colours(tmp_path: Path, state: State,
     assert seen.channels == ("rgb" if to_rgb else "bgr")
 
 
-def test_a_mean_without_a_deviation_is_asked_for_where_it_can_be_one_of_pixels(tmp_path: Path, state: State) -> None:
+def test_means_that_leave_open_what_counts_are_asked_about(tmp_path: Path, state: State) -> None:
+    args = {"mean": [127.5] * 3, "std": [63.75] * 3}
     for content, asked in (
+        ({"state_dict": state, "args": args, "data": {"mean": HALF[1], "std": HALF[0]}}, ["mean"]),
         ({"state_dict": state, "mean": HALF[0]}, ["mean"]),
         ({"state_dict": state, "hyper_parameters": {"pixel_mean": [127.5] * 3}}, ["mean"]),
         ({"state_dict": state, "args": {"mean": None, "std": None}}, []),
@@ -647,6 +657,8 @@ def test_a_network_with_the_same_tensors_that_computes_something_else_is_refused
         ({"meta": {"cfg": "model = dict(backbone=dict(depth=50, style='caffe'))"}}, True),
         ({"meta": {"cfg": "model = dict(head=dict(type='MultiLabelLinearClsHead'))"}}, True),
         ({"args": argparse.Namespace(gp=None, model_kwargs={"drop_path_rate": 0.1, "act_layer": "relu"})}, False),
+        ({"args": {"act_layer": "<class 'torch.nn.modules.activation.ReLU'>"}}, False),
+        ({"hyper_parameters": {"act_layer": "nn.ReLU(inplace=True)"}}, False),
         ({"args": {"replace_stride_with_dilation": (False, False, False), "aa_layer": ""}}, False),
         ({"hyper_parameters": {"global_pool": "avg", "teacher": "resnetaa101", "output_stride": 32}}, False),
         ({"meta": {"cfg": "model = dict(backbone=dict(depth=50, style='pytorch'))"}}, False),
@@ -661,6 +673,15 @@ def test_settings_of_a_network_that_computes_something_else(
         return
     with pytest.raises(StoreError, match="something else"):
         resnet18.read(tmp_path / "x.pt")
+
+
+def test_each_kind_knows_its_own_activation(tmp_path: Path) -> None:
+    tensors = efficientnet_lite0.skeleton(EXPERT).state_dict()
+    other = pytest.raises(StoreError, match="act_layer = silu")
+    for activation, expected in (("ReLU6", nullcontext()), ("silu", other)):
+        torch.save({"state_dict": tensors, "args": {"act_layer": activation}}, tmp_path / "x.pt")
+        with expected:
+            efficientnet_lite0.read(tmp_path / "x.pt")
 
 
 def test_a_whole_network_of_another_library_says_the_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
