@@ -148,8 +148,7 @@ def _looks(
     groups = images.split(_BATCH)
     seen = torch.cat([features(kind.maps(network, group), group.shape[-1] // CELL) for group in groups])
     coloured = torch.cat([colours(group) for group in groups]) if plan.references else None
-    seen_whole = whole(seen, network.wholes.shape[1]).double().numpy()
-    numbers = series.parts_of(seen_whole)
+    numbers = series.parts_of(whole(seen, network.wholes.shape[1]).double().numpy())
     parts = Parts(list(inputs), images, seen, torch.arange(len(images)), coloured)
     if numbers is not None:
         parts = replace(parts, numbers=torch.from_numpy(numbers))
@@ -158,7 +157,7 @@ def _looks(
         parts = replace(parts, apart=apart(parts), leeway=leeway)
     spreads = _SPREADS if parts.colours is not None else _SPREADS[1:]
     # A whole series may look unlike the others and be left out, so series are told first.
-    remarks = series.remarks(seen_whole, "a limit from so few parts calls others that are good")
+    remarks = series.remarks(numbers, "a limit from so few parts calls others that are good")
     kept = _usual(parts, _FARTHER * spreads)
     odd = [name for place, name in enumerate(parts.names) if place not in kept]
     strange = dict.fromkeys(odd, "it looks unlike the other good parts")

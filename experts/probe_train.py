@@ -247,7 +247,7 @@ def _remarks(taken: TakenPictures, expert: Expert, distances: Numbers, features:
         if label in good:
             names = [taken.name(learned[place].path) for place in places]
             remarks += two_groups.remarks(names, looks, "nothing is wrong")
-        remarks += series.remarks(looks, _OF_FEW, f" of '{label}'")
+        remarks += series.remarks(series.parts_of(looks), _OF_FEW, f" of '{label}'")
         if (count := len(places)) < _FEW:
             remarks.append(
                 f"only {count} pictures of '{label}': what it looks like otherwise is not known; give {_FEW}"

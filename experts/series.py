@@ -19,15 +19,15 @@ sees them, 320 draws of 10 to 30 pictures of screws, nuts, cookies and figures h
 """
 
 
-def remarks(looks: NDArray[np.floating], so: str, of: str = "") -> list[str]:
-    """Return a remark on pictures, by how they look as wholes (n, d), that are series of few parts; or none.
+def remarks(parts: NDArray[np.intp] | None, so: str, of: str = "") -> list[str]:
+    """Return a remark on pictures that are series of few parts, by what `parts_of` says of them; or none.
 
     `so` says what follows, and `of` whose pictures they are.
     """
-    if (parts := parts_of(looks)) is None:
+    if parts is None:
         return []
     return [
-        f"{len(looks)} pictures{of} look like series of about {len(np.unique(parts))} parts, alike within each: {so}; "
+        f"{len(parts)} pictures{of} look like series of about {len(np.unique(parts))} parts, alike within each: {so}; "
         "give pictures of different parts"
     ]
 

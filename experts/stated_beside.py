@@ -50,7 +50,7 @@ def with_beside(path: Path, foreign: Foreign) -> Foreign:
     for file in (files := files_beside(path)):
         content = _content(file)
         if content is None:
-            remarks.append(f"{file.name} beside it cannot be read, and says nothing")
+            remarks.append(f"{file.name} beside it does not count, because it is no text in UTF-8 or no JSON")
         elif _SETTINGS.fullmatch(file.name) and isinstance(content, dict):
             said |= content
         else:

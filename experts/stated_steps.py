@@ -69,7 +69,7 @@ def stated_sight(content: Any) -> StatedSight:
     if undone:
         unsaid["steps"] = (
             f"its pictures go through {', '.join(undone)}, which is not done here; export it as ONNX with that inside, "
-            "or give --force if they come so"
+            "or give --force if your pictures are like that already"
         )
     return replace(StatedSight() if differ or not sights else sights[0], unsaid=unsaid)
 

@@ -16,11 +16,11 @@ def looks(parts: int, each: int, within: float) -> np.ndarray:
 
 @pytest.mark.parametrize(("parts", "each"), [(4, 5), (7, 3), (10, 2)])
 def test_a_series_counts_as_one_part(parts: int, each: int) -> None:
-    numbers = parts_of(seen := looks(parts, each, 0.1))
+    numbers = parts_of(looks(parts, each, 0.1))
     assert numbers is not None
     assert [len(set(numbers[first : first + each])) for first in range(0, parts * each, each)] == [1] * parts
     assert len(set(numbers)) == parts
-    assert f"about {parts} parts" in remarks(seen, "so")[0]
+    assert f"about {parts} parts" in remarks(numbers, "so")[0]
 
 
 ALIKE_AND_OTHERS = np.concatenate([looks(1, 8, 0.1), looks(10, 1, 0.1)])
@@ -30,7 +30,7 @@ ALIKE_AND_OTHERS = np.concatenate([looks(1, 8, 0.1), looks(10, 1, 0.1)])
     "seen", [looks(20, 1, 0.1), looks(2, 10, 0.1), looks(4, 5, 1.0), np.ones((20, 40)), ALIKE_AND_OTHERS]
 )
 def test_different_parts_groups_and_copies_are_no_series(seen: np.ndarray) -> None:
-    assert remarks(seen, "so") == []
+    assert remarks(parts_of(seen), "so") == []
 
 
 def test_the_good_pictures_that_deviate_most_are_named_first_the_farthest() -> None:
