@@ -97,8 +97,8 @@ def agree(expert: Expert, foreign: Foreign, kind: Kind, said: Wishes) -> Agreed:
         names = ", ".join(said.preprocessing)
         raise ConfigError(f"kind '{expert.kind}' prepares pictures in its own way; leave the options out ({names})")
     unsaid = {name: why for name, why in foreign.unsaid.items() if name not in said.preprocessing}
-    if said.force:  # it answers what no option does
-        against += [unsaid.pop(name) for name in [*unsaid] if name not in Preprocessing.model_fields]
+    if said.force:  # it answers what no option does, so that the way out is not told again
+        against += [unsaid.pop(name).partition(";")[0] for name in [*unsaid] if name not in Preprocessing.model_fields]
     if unsaid:
         raise ConfigError(f"what it sees of a picture is unclear: {'; '.join(unsaid.values())}")
     if seen is not None:

@@ -464,12 +464,12 @@ def test_steps_that_are_not_done_here_or_differ_are_asked_about(tmp_path: Path, 
 
 
 def test_steps_that_are_not_done_here_need_force_and_the_rest_its_options() -> None:
-    foreign = Foreign({}, ("ok", "bad"), input_size=32, unsaid={"resize": "edge?", "steps": "grey?"})
+    foreign = Foreign({}, ("ok", "bad"), input_size=32, unsaid={"resize": "edge?", "steps": "grey?; force?"})
     kind = kinds.resolve("resnet18")
     for force, said, open_ones in (
-        (False, {}, "edge?; grey?"),
+        (False, {}, "edge?; grey?; force?"),
         (True, {}, "edge?"),
-        (False, {"resize": "stretch"}, "grey?"),
+        (False, {"resize": "stretch"}, "grey?; force?"),
     ):
         with pytest.raises(ConfigError, match=re.escape(f": {open_ones}") + "$"):
             agree(EXPERT, foreign, kind, Wishes(said, force=force))
