@@ -9,15 +9,15 @@ import csv
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
+from typing import TypeAlias
 
 from coe import text_table
 from coe.cad import safe_xml
 from coe.cad.cad_tables import expect_unstruck, further_lines, lines_of
 from coe.cad.not_fitted import FITTED, LEFT_OUT, have_values, is_left_out, says_so, unclear
 from coe.cad.other_cad_files import expect_list
-from coe.cad.placement_header import PlacementHeader, find_header, lines_below
+from coe.cad.placement_header import PlacementHeader, find_headers, lines_below
 from coe.cad.refdes import COMMA, TO, fault_of, is_date
 from coe.cad.spaced_row import unquoted
 from coe.cad.vocabulary import COLUMNS as VOCABULARY
@@ -71,6 +71,8 @@ _QUANTITY = re.compile(r"\s*(?P<n>\d+)(?:[.,]0+)?(?![\d.,])")
 _MOST_TOLD = 3
 _AND = {"and", "und", "et"}
 _MOST_IN_RANGE = 1000
+_Row: TypeAlias = tuple[int, dict[str, str], list[str]]
+"""The line of a row, its cells by field, and all its cells."""
 
 
 def parse(path: Path, raw: bytes) -> dict[str, BomPart]:
@@ -98,19 +100,15 @@ def is_bom(lines: Sequence[text_table.TextLine]) -> bool:
 def _header(lines: Sequence[text_table.TextLine]) -> PlacementHeader | None:
     """Return the first line with names between separators, or without one the first with names between spaces."""
     spaced: PlacementHeader | None = None
-    for line, field in product(lines, COLUMNS):
-        header = None if field in ("refdes", "quantity") else find_header([line], COLUMNS, ("refdes", field))
-        if header is not None and header.separator is not None:
+    for header in find_headers(lines, COLUMNS, ("refdes",), COLUMNS.keys() - {"refdes", "quantity"}):
+        if header.separator is not None:
             return header
-        if spaced is None and header is not None and header.is_fixed_width:
+        if spaced is None and header.is_fixed_width:
             spaced = header
     return spaced
 
 
-def _rows(
-    path: Path, lines: Sequence[text_table.TextLine], header: PlacementHeader
-) -> Iterator[tuple[int, dict[str, str], list[str]]]:
-    """Yield for each row its line, its cells by field, and all its cells."""
+def _rows(path: Path, lines: Sequence[text_table.TextLine], header: PlacementHeader) -> Iterator[_Row]:
     if header.separator is None:
         for line in lines:
             if any(line.text[start - 1 : start].strip() for start in header.starts if start):
@@ -135,7 +133,7 @@ def _rows(
         yield number, {field: cells[index] for field, index in header.columns.items() if index < len(cells)}, cells
 
 
-def _of_netlist(path: Path, raw: bytes) -> Iterator[tuple[int, dict[str, str], list[str]]]:
+def _of_netlist(path: Path, raw: bytes) -> Iterator[_Row]:
     """Yield the components of the XML from which KiCad makes BOMs; a property, and a field, may leave one out."""
     for number, part in enumerate(safe_xml.parse(path, raw, "a BOM").iter("comp"), 1):
         said = [element.get("value", "") for element in part.iter("property") if element.get("name") != "dnp"]
@@ -147,9 +145,9 @@ def _of_netlist(path: Path, raw: bytes) -> Iterator[tuple[int, dict[str, str], l
         yield number, cells, said
 
 
-def _joined(rows: Iterable[tuple[int, dict[str, str], list[str]]]) -> Iterator[tuple[int, dict[str, str], list[str]]]:
+def _joined(rows: Iterable[_Row]) -> Iterator[_Row]:
     """Yield rows with those of which each goes on with the designators of the one before, as OrCAD wraps them."""
-    former: tuple[int, dict[str, str], list[str]] | None = None
+    former: _Row | None = None
     for number, cells, row in rows:
         listed = cells.get("refdes", "")
         if former and listed and former[1].get("refdes", "").endswith(",") and [*filter(None, row)] == [listed]:
@@ -159,7 +157,7 @@ def _joined(rows: Iterable[tuple[int, dict[str, str], list[str]]]) -> Iterator[t
         yield former
 
 
-def _parts(path: Path, rows: Iterable[tuple[int, dict[str, str], list[str]]]) -> dict[str, BomPart]:
+def _parts(path: Path, rows: Iterable[_Row]) -> dict[str, BomPart]:
     parts: dict[str, BomPart] = {}
     heading = ""
     doubtful: dict[int, str] = {}
@@ -200,7 +198,7 @@ def _parts(path: Path, rows: Iterable[tuple[int, dict[str, str], list[str]]]) ->
     return parts
 
 
-def _wrong_quantities(rows: Iterable[tuple[int, dict[str, str], list[str]]], parts: Mapping[str, BomPart]) -> list[str]:
+def _wrong_quantities(rows: Iterable[_Row], parts: Mapping[str, BomPart]) -> list[str]:
     """Return a note on quantities that are not the number of designators; none where all are those of several boards.
 
     `parts` are those of `rows`; those that are not fitted may have any quantity, and a line as "Total" has none.

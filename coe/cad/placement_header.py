@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from coe.cad.vocabulary import plain
@@ -44,30 +44,45 @@ class PlacementHeader:
 
 
 def find_header(
-    lines: Sequence[TextLine], names: Mapping[str, Sequence[str]], needs: Collection[str]
+    lines: Iterable[TextLine], names: Mapping[str, Sequence[str]], needs: Collection[str]
 ) -> PlacementHeader | None:
     """Return the first line that has a column for each field of `needs`; None if no line has."""
+    return next(find_headers(lines, names, needs), None)
+
+
+def find_headers(
+    lines: Iterable[TextLine], names: Mapping[str, Sequence[str]], needs: Collection[str], one_of: Collection[str] = ()
+) -> Iterator[PlacementHeader]:
+    """Yield the lines that have a column for each field of `needs`, and for a field of `one_of`, if any is given."""
     known_of = {field: [plain(name) for name in of_field] for field, of_field in names.items()}
     known = {name for of_field in known_of.values() for name in of_field} | FURTHER_NUMBERS
     for line in lines:
         for separator, joinable in (*((separator, known) for separator in SEPARATORS), (None, ())):
             words = _words(line, separator, joinable)
-            columns: dict[str, int] = {}
             bare = [plain(word) for word, _ in words]
-            # The names of both axes stand in one order: x of the middle and y of the first pin are no place.
-            pairs = zip(known_of.get("x", ()), known_of.get("y", ()), strict=False)
-            pair = next((pair for pair in pairs if {*pair} <= {*bare}), ())
-            for field, of_field in {**known_of, **dict(zip("xy", ([name] for name in pair), strict=False))}.items():
-                if chosen := next((name for name in of_field if name in bare), None):
-                    columns[field] = bare.index(chosen)
-                    bare[columns[field]] = ""
-            if set(needs) <= columns.keys():
+            if sum(word in known for word in bare) < len(needs):
+                continue  # as most lines; to look for each name would take long
+            columns = _columns(bare, known_of)
+            if {*needs} <= columns.keys() and (not one_of or {*one_of} & columns.keys()):
                 width = len(words)
                 while words and not words[-1][0]:
                     words.pop()
                 cells, starts = zip(*words, strict=True)
-                return PlacementHeader(line.number, separator, cells, starts, columns, width)
-    return None
+                yield PlacementHeader(line.number, separator, cells, starts, columns, width)
+                break
+
+
+def _columns(bare: list[str], known_of: Mapping[str, Sequence[str]]) -> dict[str, int]:
+    """Return the column of each field of which a name is there; none is that of two fields."""
+    columns: dict[str, int] = {}
+    # The names of both axes stand in one order: x of the middle and y of the first pin are no place.
+    pairs = zip(known_of.get("x", ()), known_of.get("y", ()), strict=False)
+    pair = next((pair for pair in pairs if {*pair} <= {*bare}), ())
+    for field, of_field in {**known_of, **dict(zip("xy", ([name] for name in pair), strict=False))}.items():
+        if chosen := next((name for name in of_field if name in bare), None):
+            columns[field] = bare.index(chosen)
+            bare[columns[field]] = ""
+    return columns
 
 
 def lines_below(lines: Sequence[TextLine], header: PlacementHeader) -> list[TextLine]:
