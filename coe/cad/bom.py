@@ -85,7 +85,7 @@ def parse(path: Path, raw: bytes) -> dict[str, BomPart]:
     if header is None:
         names = ", ".join(COLUMNS["refdes"][:4])
         raise ConfigError(f"{path}: no line is the header of a BOM, with designators ({names}) and values or packages")
-    rows = [*_joined(_rows(path, lines_below(lines, header), header))]
+    rows = _joined(_rows(path, lines_below(lines, header), header))
     parts = Bom(_parts(path, rows))
     expect_unstruck(path, lines, {part.line for part in parts.values() if part.is_fitted})
     parts.notes = (*table.notes, *_wrong_quantities(rows, parts))
@@ -145,16 +145,17 @@ def _of_netlist(path: Path, raw: bytes) -> Iterator[_Row]:
         yield number, cells, said
 
 
-def _joined(rows: Iterable[_Row]) -> Iterator[_Row]:
-    """Yield rows with those of which each goes on with the designators of the one before, as OrCAD wraps them."""
-    former: _Row | None = None
+def _joined(rows: Iterable[_Row]) -> list[_Row]:
+    """Return rows, each with the designators of those that only go on with its list, as OrCAD wraps it."""
+    joined: list[_Row] = []
     for number, cells, row in rows:
         listed = cells.get("refdes", "")
-        if former and listed and former[1].get("refdes", "").endswith(",") and [*filter(None, row)] == [listed]:
-            former = (number, {**former[1], "refdes": listed}, former[2])
+        before = joined[-1][1] if joined else {}
+        if listed and before.get("refdes", "").endswith(",") and [*filter(None, row)] == [listed]:
+            before["refdes"] += listed
         else:
-            former = (number, cells, row)
-        yield former
+            joined.append((number, cells, row))
+    return joined
 
 
 def _parts(path: Path, rows: Iterable[_Row]) -> dict[str, BomPart]:

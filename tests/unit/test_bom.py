@@ -229,6 +229,7 @@ def test_designators_with_a_word_for_parts_that_are_not_fitted_are_refused(cell:
         ("1,C1/C2\n2,R1/R2\n1,R5\n", ""),
         (",R1 R2 (3)\n1,R5\n", "1 of 2 quantities"),
         ("1,R1\n2,R2 R3\n3,Total\n", ""),
+        ('1,R4\n3,"R1,R2,"\n,R3,', ""),  # as OrCAD wraps them
     ],
 )
 def test_quantities_that_are_not_the_number_of_designators_are_told(rows: str, told: str) -> None:
