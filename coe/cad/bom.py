@@ -18,7 +18,7 @@ from coe.cad.cad_tables import expect_unstruck, further_lines, lines_of
 from coe.cad.not_fitted import FITTED, LEFT_OUT, have_values, is_left_out, says_so, unclear
 from coe.cad.other_cad_files import expect_list
 from coe.cad.placement_header import PlacementHeader, find_headers, lines_below
-from coe.cad.refdes import COMMA, TO, fault_of, is_date
+from coe.cad.refdes import COMMA, TO, USUAL, fault_of, is_date
 from coe.cad.spaced_row import unquoted
 from coe.cad.vocabulary import COLUMNS as VOCABULARY
 from coe.errors import ConfigError, list_few
@@ -50,7 +50,9 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "package": (*VOCABULARY["package"][:-2], "case package"),
     "left_out": LEFT_OUT,
     "config": ("config",),
-    "quantity": ("quantity", "qty", "anzahl", "menge", "quantité", "qté", "cantidad", "数量", "количество", "кол во"),
+    "quantity": (
+        *("quantity", "qty", "qnty", "anzahl", "menge", "quantité", "qté", "cantidad", "数量", "количество", "кол во"),
+    ),
     "fitted": FITTED,
 }
 _XML = re.compile(rb"^\s*(?:\xef\xbb\xbf)?\s*<(?:\?xml|export)")
@@ -121,14 +123,17 @@ def _rows(path: Path, lines: Sequence[text_table.TextLine], header: PlacementHea
         return
     # Cells may have line breaks, and so the lines are read as one text.
     reader = csv.reader((line.text + "\n" for line in lines), delimiter=header.separator, skipinitialspace=True)
-    for row in reader:
-        number = lines[min(reader.line_num, len(lines)) - 1].number
-        # Behind tabs, what stands beside the names of the header is a note: no list of designators has a tab.
-        if any(row[header.width if header.separator == "\t" else len(header.names) :]):
-            raise ConfigError(
-                f"{path}:{number}: this line has more cells than the header; put a list of designators, and any other "
-                "cell with a separator, in quotes"
-            )
+    table = [(lines[min(reader.line_num, len(lines)) - 1].number, row) for row in reader]
+    # Behind tabs, what stands beside the names of the header is a note: no list of designators has a tab.
+    width = header.width if header.separator == "\t" else len(header.names)
+    widest = min((len(row) for _, row in table if len(row) >= header.width), default=header.width)
+    behind = header.columns["refdes"] + 1
+    if wrong := [at for at, row in table if any(row[width:]) or (row[widest:] and USUAL.fullmatch(row[behind]))]:
+        raise ConfigError(
+            f"{path}:{wrong[0]}: this line has more cells than the header; put a list of designators, and any other "
+            f"cell with a separator, in quotes{further_lines(wrong)}"
+        )
+    for number, row in table:
         cells = [" ".join(cell.split()) for cell in row]
         yield number, {field: cells[index] for field, index in header.columns.items() if index < len(cells)}, cells
 

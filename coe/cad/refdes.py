@@ -23,7 +23,7 @@ _DATE = re.compile(
 )
 _REMARK = re.compile("//|;|~~|--")
 _SEVERAL = re.compile(rf"[^\W_]\s*{COMMA}\s*[^\W_]|\d\s*&\s*[A-Za-z]|(?<!\w)([A-Za-z]+)(\d+)\s*{TO}\s*\1(?!\2$)\d+")
-_USUAL = re.compile(r"[A-Za-z]{1,4}[1-9]\d{0,3}")
+USUAL = re.compile(r"[A-Za-z]{1,4}[1-9]\d{0,3}")
 
 
 def is_date(refdes: str) -> bool:
@@ -62,12 +62,12 @@ def expect_designators(path: Path, parts: Sequence[PlacementRow], header: Placem
         raise ConfigError(f"{path}:{rows[0].number}: '{name}' {fault}{lines}")
     if is_said or "des" in plain(header.names[taken]):
         return
-    if 2 * sum(_USUAL.fullmatch(refdes) is not None for refdes in designators) >= len(designators):
+    if 2 * sum(USUAL.fullmatch(refdes) is not None for refdes in designators) >= len(designators):
         return
     for index in {*range(len(header.names))} - {taken, header.columns.get("package"), header.columns.get("value")}:
         cells = [row.all_cells[index] if index < len(row.all_cells) else "" for row in parts]
         within = all(cell in refdes for cell, refdes in zip(cells, designators, strict=True))  # as R1 in Board_1-R1
-        if all(map(_USUAL.fullmatch, cells)) and len({*cells}) == len(cells) > 1 and not within:
+        if all(map(USUAL.fullmatch, cells)) and len({*cells}) == len(cells) > 1 and not within:
             raise ConfigError(
                 f"{path}:{header.number}: the designators may be in the column '{header.names[index]}' rather than in "
                 f"'{header.names[taken]}'; say which, `columns: {{refdes: ...}}`, under placement_file of the recipe "

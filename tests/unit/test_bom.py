@@ -155,6 +155,7 @@ def test_words_between_designators_are_read_in_capitals() -> None:
         "Designator,Value\nR1,1k\nR1,2k\n",
         "Value,Designator,Footprint\n10k,R1,R2,R_0402\n",  # R2 would be a package, and R2 itself unknown
         "Designator,Value,DNP\nR1,R2,10k,x\n",  # the mark of parts that are not fitted would be lost
+        "Designator,Value,LCSC\nR1-R3,R7,10k,\nC1,1u,\n",
         "Qty Value     Package   Parts \n2   10k of 1.00 % R_0402    R1\n",  # which cell has which word?
         "<export><components></components></export>",
         "Designator,Value\nR1,1k\n10-Mar,2k\n",
@@ -169,6 +170,7 @@ def test_words_between_designators_are_read_in_capitals() -> None:
         "no parts",
         "twice",
         "no quotes",
+        "no quotes, and nothing at the end",
         "a mark that moved",
         "askew",
         "xml",
@@ -228,7 +230,7 @@ def test_designators_with_a_word_for_parts_that_are_not_fitted_are_refused(cell:
         ("20,R1 R2\n10,R3\n", ""),  # of ten boards
         ("1,C1/C2\n2,R1/R2\n1,R5\n", ""),
         (",R1 R2 (3)\n1,R5\n", "1 of 2 quantities"),
-        ("1,R1\n2,R2 R3\n3,Total\n", ""),
+        ("1,R1\n2,R2 R3\n3,Total\n,,,", ""),
         ('1,R4\n3,"R1,R2,"\n,R3,', ""),  # as OrCAD wraps them
     ],
 )
