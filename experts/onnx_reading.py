@@ -40,19 +40,20 @@ def read(
     """
     stated = ultralytics_facts.stated(metadata, str(path))
     graph = onnx_stated.graph_of(path)
-    is_stated = (known := stated.seen(is_classifier)) is not None
-    seen = known or onnx_stated.usual(graph, is_classifier, places)
-    if takes_bytes:
-        seen = seen.model_copy(update=dict(zip(("mean", "std"), NORMALIZATIONS["0..255"], strict=True)))
-    said, unsaid = WHOLLY if is_stated else frozenset[str](), dict[str, str]()
+    known = stated.seen(is_classifier)
+    seen, said, unsaid = known or onnx_stated.usual(graph, is_classifier, places), WHOLLY, dict[str, str]()
     foreign = with_beside(path, Foreign({}, stated.labels or labels_in_text(metadata, str(path))))
     beside = script_facts.said(foreign.arguments)
-    if not is_stated and not takes_bytes:
+    if known is None:
         pixels = onnx_stated.stated_pixels(graph, metadata, places)
         fields = {**beside.preprocessing, **pixels.fields}
         seen, said = seen.model_copy(update=fields), frozenset(fields)
         asked = {**foreign.arguments.get("unsaid", {}), **pixels.unsaid}
         unsaid = {name: why for name, why in asked.items() if name not in fields}
+    if takes_bytes:
+        mean, std = NORMALIZATIONS["0..255"]
+        seen = seen.model_copy(update={"mean": mean, "std": std})
+        unsaid.pop("mean", None)
     return replace(
         foreign,
         input_size=size or stated.input_size or beside.input_size,

@@ -426,9 +426,13 @@ def test_labels_in_the_metadata_of_any_exporter_count(tmp_path, key, text):
     assert kind.read(with_metadata(classifier(tmp_path / "c.onnx"), **{key: text})).labels == COLOUR.labels
 
 
-def test_what_hugging_face_writes_beside_a_model_counts(tmp_path):
+@pytest.mark.parametrize(
+    ("entry", "normalization"),
+    [(TensorProto.FLOAT, ((0.5,) * 3, (0.25,) * 3)), (TensorProto.UINT8, NORMALIZATIONS["0..255"])],
+)
+def test_what_hugging_face_writes_beside_a_model_counts(tmp_path, entry, normalization):
     (folder := tmp_path / "onnx").mkdir()
-    classifier(folder / "model.onnx", size="side")
+    classifier(folder / "model.onnx", size="side", kind_of=entry)
     said = {"do_resize": True, "size": {"height": 48, "width": 48}, "image_mean": [0.5] * 3, "image_std": [0.25] * 3}
     said |= {"do_center_crop": True, "crop_size": 32}
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(said))
@@ -436,7 +440,7 @@ def test_what_hugging_face_writes_beside_a_model_counts(tmp_path):
     read = kind.read(folder / "model.onnx")
     assert (read.labels, read.input_size) == (COLOUR.labels, 32)
     seen = read.preprocessing
-    assert (seen.resize, seen.shortest_edge, *seen.normalization) == ("stretch", 48, (0.5,) * 3, (0.25,) * 3)
+    assert (seen.resize, seen.shortest_edge, seen.normalization) == ("stretch", 48, normalization)
 
 
 def test_a_classifier_of_the_yolov5_repository_sees_what_it_was_trained_on(tmp_path):
