@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from coe.preprocessing import NORMALIZATIONS, Preprocessing
 from experts import onnx_checks, onnx_grey, onnx_yolox
-from experts.stated_facts import blue_first, names_mean_alone, normalization_in_text
+from experts.stated_facts import BRIGHTEST, blue_first, names_mean_alone, normalization_in_text
 from experts.ultralytics_facts import LETTERBOX
 
 KERAS = Preprocessing(resize="stretch", interpolation="bilinear")
@@ -38,8 +38,6 @@ _READ_ALONE = {"Shape", "Size"}
 """Operators that read no number."""
 _MOST_PASSED = 12
 _WHITE = 255
-_BRIGHTEST = 2.0
-"""What subtracts more, or divides by more, takes pixels from 0 to 255."""
 _LEAST_MEAN = 0.05
 """What subtracts less normalises nothing."""
 _FAINTEST = 0.1
@@ -183,7 +181,7 @@ def _line_of(operator: str, others: list[NDArray[Any] | None]) -> _Beginning | N
     elif operator == "Conv" and (slope := _slope_of(numbers[0])) is not None:
         shift = numbers[1] if len(numbers) > 1 else np.zeros(3)
         mean, deviation = -np.linalg.inv(slope) @ shift, 1 / np.abs(slope).max(axis=0)
-        is_wide = deviation.min() > 1 / _FAINTEST or np.abs(mean).min() > _BRIGHTEST
+        is_wide = deviation.min() > 1 / _FAINTEST or np.abs(mean).min() > BRIGHTEST
         may_be = True
     else:
         return None
@@ -226,7 +224,7 @@ def _range_of(operator: str, others: list[NDArray[Any] | None]) -> str | None:
         return None
     largest = float(np.abs(first).max())
     if operator in ("Sub", "Add", "Div"):
-        return "0..255" if largest > _BRIGHTEST else "0..1"
+        return "0..255" if largest > BRIGHTEST else "0..1"
     if operator == "Mul" and largest:
         return "0..255" if largest < _FAINTEST else "0..1"
     return None
@@ -238,13 +236,13 @@ def _range_of_steps(step: NDArray[Any] | None = None, zero: NDArray[Any] | None 
         return None
     if int(zero.flat[0]) != np.iinfo(zero.dtype).min:
         return None
-    return "0..255" if float(step.flat[0]) * 255 > _BRIGHTEST else "0..1"
+    return "0..255" if float(step.flat[0]) * 255 > BRIGHTEST else "0..1"
 
 
 def _is_bgr(values: NDArray[Any] | None) -> bool:
     if values is None or values.size != 3:
         return False
-    red, green, blue = np.abs(values.reshape(3).astype(np.float64)) / (255 if np.abs(values).max() > _BRIGHTEST else 1)
+    red, green, blue = np.abs(values.reshape(3).astype(np.float64)) / (255 if np.abs(values).max() > BRIGHTEST else 1)
     return blue_first((float(red), float(green), float(blue)))
 
 

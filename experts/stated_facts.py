@@ -46,8 +46,8 @@ _MOST_STEPS = 100
 """Longer lists hold no transforms of pictures."""
 _LEAST_DEVIATION = 1e-3
 """A smaller one is none of pixels."""
-_BRIGHTEST = 2.0
-"""A larger mean is one of pixels from 0 to 255."""
+BRIGHTEST = 2.0
+"""What subtracts more, or divides by more, takes pixels from 0 to 255."""
 _NEARLY = 0.015
 """By so much the means that people use for ImageNet's pictures differ."""
 
@@ -158,7 +158,7 @@ def stated_normalizations(content: Any) -> list[tuple[Colour, Colour]]:
     found: dict[tuple[float, ...], tuple[Colour, Colour]] = {}
     for mean, std in _pairs(content):
         if std is not None and min(std) > _LEAST_DEVIATION:
-            scale = 255.0 if max(*mean, *std) > _BRIGHTEST else 1.0
+            scale = 255.0 if max(*mean, *std) > BRIGHTEST else 1.0
             pair = _scaled(mean, scale), _scaled(std, scale)
             found.setdefault(tuple(round(one, 4) for values in pair for one in values), pair)
     return [*found.values()]
