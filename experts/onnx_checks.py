@@ -88,10 +88,15 @@ def check_logits(path: Path, output: str, values: NDArray[Any]) -> None:
         )
 
 
-def _makers(path: Path) -> dict[str, Any]:
-    import onnx
+def graph_of(path: Path) -> Any:
+    """Return the graph of a model that was opened before, its functions inlined; other files are not read."""
+    import onnx.inliner
 
-    return {name: node for node in onnx.load_model(path, load_external_data=False).graph.node for name in node.output}
+    return onnx.inliner.inline_local_functions(onnx.load_model(path, load_external_data=False)).graph
+
+
+def _makers(path: Path) -> dict[str, Any]:
+    return {name: node for node in graph_of(path).node for name in node.output}
 
 
 def _maker(makers: Mapping[str, Any], output: str, beside: Collection[str] = ()) -> Any:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from coe.preprocessing import NORMALIZATIONS, WHOLLY
 from coe.store.kinds import Foreign
-from experts import onnx_external, onnx_grey, onnx_stated, onnx_zipped, script_facts, ultralytics_facts
+from experts import onnx_checks, onnx_external, onnx_grey, onnx_stated, onnx_zipped, script_facts, ultralytics_facts
 from experts.stated_beside import copied, with_beside
 from experts.stated_facts import labels_in_text
 
@@ -39,7 +39,7 @@ def read(
     `places` are those of the axes of its input, of `size` pixels (None if that is open), which `takes_bytes` or floats.
     """
     stated = ultralytics_facts.stated(metadata, str(path))
-    graph = onnx_stated.graph_of(path)
+    graph = onnx_checks.graph_of(path)
     known = stated.seen(is_classifier)
     seen, said, unsaid = known or onnx_stated.usual(graph, is_classifier, places), WHOLLY, dict[str, str]()
     foreign = with_beside(path, Foreign({}, stated.labels or labels_in_text(metadata, str(path))))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -115,13 +114,6 @@ def remarks(graph: Any, seen: Preprocessing, said: Collection[str], metadata: Ma
 
 def _takes_grey(graph: Any) -> bool:
     return any(node.name == onnx_grey.NAME for node in graph.node)
-
-
-def graph_of(path: Path) -> Any:
-    """Return the graph of a model that was opened before, its functions inlined; other files are not read."""
-    import onnx.inliner
-
-    return onnx.inliner.inline_local_functions(onnx.load_model(path, load_external_data=False)).graph
 
 
 @dataclass(frozen=True, slots=True)

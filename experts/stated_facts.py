@@ -23,7 +23,8 @@ _LABELS = re.compile(
 )
 """The keys under which labels stand, with their numbers or in their order."""
 _OPENVINO = "model_info "
-_OPENVINO_KEYS = {"mean_values": "mean", "scale_values": "std"}
+_OPENVINO_KEYS = {"mean_values": ("mean", 0.0), "scale_values": ("std", 1 / 255)}
+"""OpenVINO's keys with ours, and the value that changes nothing."""
 _MEAN = re.compile(
     r"((img|image|pixel|norm|normali[sz]e|normali[sz]ation|input|dataset|transforms?)_)?means?(_values?)?",
     re.IGNORECASE,
@@ -94,12 +95,12 @@ def _entries(metadata: Mapping[str, str]) -> dict[str, Any]:
         value = _read(text if name == key else ",".join(re.findall(r"[^,\s]+", text)))
         if name != key and name in _OPENVINO_KEYS:
             pixels = colour(value, is_spread=True)
-            name, value = _OPENVINO_KEYS[name], pixels and _scaled(pixels, 255.0)
+            name, value = _OPENVINO_KEYS[name][0], pixels and _scaled(pixels, 255.0)
         found[name] = value
     # There, what lacks of the two changes nothing.
-    if any(key.removeprefix(_OPENVINO) in _OPENVINO_KEYS for key in metadata if key.startswith(_OPENVINO)):
-        for key, unchanged in (("mean", 0.0), ("std", 1 / 255)):
-            if not metadata.get(_OPENVINO + next(name for name, field in _OPENVINO_KEYS.items() if field == key)):
+    if any(_OPENVINO + name in metadata for name in _OPENVINO_KEYS):
+        for name, (key, unchanged) in _OPENVINO_KEYS.items():
+            if not metadata.get(_OPENVINO + name):
                 found[key] = [unchanged] * 3
     return found
 

@@ -260,6 +260,7 @@ def test_logits_that_hardly_differ_between_pictures_without_a_part_are_no_percen
 MOVED = helper.make_node("Sub", ["means", "half"], ["moved"])
 NO_LOGITS = {
     "a tangent": [helper.make_node("Tanh", ["moved"], ["y"])],
+    "a tangent in a function": [helper.make_node("End", ["moved"], ["y"], domain="own")],
     "a clip": [helper.make_node("Clip", ["moved", "minus", "one"], ["y"])],
     "a distance": [helper.make_node("Abs", ["moved"], ["a"]), helper.make_node("Sqrt", ["a"], ["y"])],
     "a sum that is negated": [
@@ -290,6 +291,9 @@ def test_numbers_that_cannot_be_logits_are_explained_by_the_user(tmp_path: Path,
     file = classifier(tmp_path / "c.onnx", *nodes, outputs=outputs, **numbers)
     model = onnx.load(str(file))
     model.graph.initializer.append(numpy_helper.from_array(np.int64([2]), "last"))
+    inner = [helper.make_node("Tanh", ["a"], ["b"])]
+    model.functions.append(helper.make_function("own", "End", ["a"], ["b"], inner, [*model.opset_import]))
+    model.opset_import.append(helper.make_opsetid("own", 1))
     onnx.save(model, str(file))
     for asked, status in (((), 2 if name in NO_LOGITS else 0), (("--activation", "softmax"), 0)):
         said = take(call, file, "--labels", "a,b,c", "--input", SIZE, *asked)
