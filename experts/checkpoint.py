@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from coe.errors import StoreError
+from coe.errors import StoreError, list_few
 from coe.store import torch_file
 from coe.store.kinds import Foreign, Layer
 from experts.script_facts import another_network
@@ -228,7 +228,7 @@ def _another_yolo(named: frozenset[str]) -> str | None:
     foreign = {name.rpartition(".")[2] for name in named if re.match(r"ultralytics\.nn\.", name)} - _YOLOV5
     if not foreign:
         return None
-    few = ", ".join(sorted(foreign)[:3])
+    few = list_few(sorted(foreign), 3)
     command = "yolo export model=FILE format=onnx"
     return f"it is an ultralytics network other than a YOLOv5 detector ({few})" + _TO_ONNX.format(command=command)
 
@@ -239,6 +239,6 @@ def _why(named: frozenset[str]) -> str:
     if not unknown:
         return "it is not a file of weights that can be opened safely; save the `state_dict()` alone with torch.save"
     return (
-        f"it holds more than weights ({', '.join(unknown[:3])}); save the network's `state_dict()` alone with "
+        f"it holds more than weights ({list_few(unknown, 3)}); save the network's `state_dict()` alone with "
         "torch.save, or export it as ONNX or safetensors, and import that"
     )

@@ -50,7 +50,9 @@ def with_beside(path: Path, foreign: Foreign) -> Foreign:
     for file in (files := files_beside(path)):
         content = _content(file)
         if content is None:
-            remarks.append(f"{file.name} beside it does not count, because it is no text in UTF-8 or no JSON")
+            remarks.append(
+                f"{file.name} beside it does not count: it is no text in UTF-8, no JSON, or larger than 1 MB"
+            )
         elif _SETTINGS.fullmatch(file.name) and isinstance(content, dict):
             said |= content
         else:

@@ -7,6 +7,8 @@ import zipfile
 from collections.abc import Collection
 from pathlib import Path
 
+from coe.errors import list_few
+
 LOOKED_AT = 512
 """So many first bytes are enough."""
 _TO_ONNX = "python -m tf2onnx.convert ... --output model.onnx --inputs-as-nchw NAME"
@@ -53,7 +55,7 @@ def _archive(path: Path) -> str | None:
         return "NumPy arrays; save the network's `state_dict()` with torch.save, or as safetensors"
     if not names or any(name.endswith(_WEIGHTS) for name in names):
         return _UNPACK if names else None
-    return f"an archive of {', '.join(names[:3])}; export the network as ONNX where it was made, and import that"
+    return f"an archive of {list_few(names, 3)}; export the network as ONNX where it was made, and import that"
 
 
 def other_folder(names: Collection[str]) -> str | None:
