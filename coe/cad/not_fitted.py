@@ -35,9 +35,9 @@ _SAID = re.compile(
     r"不(?:[贴焊装]|安装|插件|上件)[装片接件]?|空[贴焊]|未(?:[贴焊]|安装|実装|实装)|実装しない|実装なし|미실장",
     re.IGNORECASE,
 )
-_SAID_ALONE = re.compile(rf"{_SAID.pattern}|omit(?:ted)?|dna|n/[fm]|n\.\s?b\.|not used|no place", re.IGNORECASE)
+_SAID_ALONE = re.compile(rf"{_SAID.pattern}|omit(?:ted)?|dna|n[./]\s?[bfm]\.?|not used|no place", re.IGNORECASE)
 _MARK = re.compile(
-    r"(?:N\.?/?C\.?|NP|NA|nc|np)(?:\s*[(/\uff08].*|\s+\d.*)?|\d\S*(?:\s*[(/\uff08]\s*|\s+)(?:NC|nc)[)\uff09]?"
+    r"(?:(?i:n\.?/?[cp]\.?)|NA)(?:\s*[(/\uff08].*|\s+\d.*)?|\d\S*(?:\s*[(/\uff08]\s*|\s+)(?i:nc)[)\uff09]?"
 )
 """What as a value may say that a part is not there, as NC, NP, or NA(10k) of Olimex; 10uF NP is no such word."""
 _VALUED = re.compile(r"(?:.*[/_-])?(?:R|R[NAPV]|C|L|FB|D|LED|Q|T|U|IC|F|Z|ZD|VR|TVS|Y)\d", re.IGNORECASE)

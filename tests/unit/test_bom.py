@@ -245,6 +245,7 @@ def test_quantities_that_are_not_the_number_of_designators_are_told(rows: str, t
         "0,R9,1k,",
         "1,R9,1k,omit",
         "1,R9,1k,entfällt",
+        "1,R9,1k,n.m.",
         "1,R9,1k,non montato",
         "1,R9,1k,空贴",
         "1,R9,1k,不焊接",
@@ -263,7 +264,7 @@ def test_legends_and_names_like_dates_are_read() -> None:
     assert [*parse_bom(Path("b.csv"), f"Designator,Value,DNP\n{text}".encode())] == ["Con-12", "MARK-01", "UNIT1-T2"]
 
 
-@pytest.mark.parametrize("value", ["NC", "N.C.", "NP", "NA(10k)", "10k/NC", "10k(NC)", "NC 10k"])
+@pytest.mark.parametrize("value", ["NC", "N.C.", "n.c.", "NP", "NA(10k)", "10k/NC", "10k(NC)", "NC 10k"])
 def test_a_value_that_may_leave_a_part_out_is_asked_about_among_values(value: str) -> None:
     bom = f"Designator,Value,DNP\nR1,1k,\nR2,2k,\nR3,{value},"
     with pytest.raises(ConfigError, match=r"^b\.csv:4: .*column DNP"):
