@@ -25,12 +25,11 @@ def find(board: str | Path) -> Path:
         return path
     known: list[str] = []
     for folder in _folders():
-        for name in (f"{board}.yaml", f"board_{board}.yaml"):
-            for path in sorted(folder.glob("*.yaml")) if folder.is_dir() else []:
-                if composed(path.name).lower() == composed(name).lower():
-                    return path
-        boards = (path for path in folder.glob("*.yaml") if not calibration_file.is_calibration(path))
-        known += [path.stem.removeprefix("board_") for path in boards]
+        there = sorted(folder.glob("*.yaml"))
+        wanted = [composed(name).lower() for name in (f"{board}.yaml", f"board_{board}.yaml")]
+        if found := [path for name in wanted for path in there if composed(path.name).lower() == name]:
+            return found[0]
+        known += [path.stem.removeprefix("board_") for path in there if not calibration_file.is_calibration(path)]
     where = ", ".join(str(folder) for folder in _folders())
     raise RulesError(f"no board file for '{board}' in {where}{did_you_mean(str(board), known)}")
 
