@@ -28,6 +28,8 @@ _POOLINGS = ("gp", "global_pool")
 _OTHERWISE = {("style", "caffe"), ("problem_type", "multi_label_classification")}
 """Settings by which a network computes something else than a ResNet with the same tensors."""
 _ANTIALIASED = {"bilinear": "bilinear-antialias", "bicubic": "bicubic-antialias"}
+_CROPS = {"center": "center-crop", "squash": "stretch"}
+"""timm's words for `Preprocessing.resize`; nothing here pads as its `border` does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ def said(arguments: Mapping[str, Any]) -> ScriptFacts:
         return ScriptFacts(fields | arguments["sight"], arguments["side"])
     if not {"val_crop_size", "crop_pct"} & arguments.keys():
         return ScriptFacts(fields)
-    if (method := arguments.get("interpolation")) in _ANTIALIASED:
+    if (method := str(arguments.get("interpolation"))) in _ANTIALIASED:
         fields["interpolation"] = _ANTIALIASED[method]
     if _is_side(size := arguments.get("val_crop_size")) and _is_side(edge := arguments.get("val_resize_size")):
         # torchvision's script evaluates with ImageNet's normalisation; nothing sets another.
@@ -60,8 +62,9 @@ def said(arguments: Mapping[str, Any]) -> ScriptFacts:
     share = arguments.get("crop_pct")
     if not _is_side(size):
         return ScriptFacts(fields)
-    if isinstance(share, float) and 0 < share <= 1:
-        fields |= {"resize": "center-crop", "shortest_edge": math.floor(size / share)}
+    how = _CROPS.get(str(arguments.get("crop_mode") or "center"))
+    if how and isinstance(share, int | float) and 0 < share <= 1:
+        fields |= {"resize": how, "shortest_edge": math.floor(size / share)}
     return ScriptFacts(fields, size)
 
 

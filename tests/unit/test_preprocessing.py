@@ -237,6 +237,10 @@ SCRIPTS = {
             "std": (0.4, 0.4, 0.4),
         },
     ),
+    "timm's other crop": (
+        {"crop_pct": 1, "img_size": 32, "crop_mode": "squash", "interpolation": ["bicubic"]},
+        {"resize": "stretch", "shortest_edge": 32},
+    ),
     "timm's defaults": ({"crop_pct": None, "img_size": None, "mean": None, "std": None, "interpolation": ""}, {}),
     "another": ({"interpolation": "bicubic"}, {}),
 }
