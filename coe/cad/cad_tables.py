@@ -12,7 +12,6 @@ from coe.text_table import TextLine
 
 _ENCODINGS = ("cp1252", "gb18030", "cp1250", "cp1251", "shift_jis", "euc_kr")
 """What programs for Windows write if they write no UTF-8, western first, as a value with a micro sign."""
-_MOST_TOLD = 5
 _ZIP = b"PK\x03\x04"
 
 
@@ -49,4 +48,4 @@ def expect_unstruck(path: Path, lines: Sequence[TextLine], fitted: Collection[in
 
 def further_lines(lines: Sequence[int]) -> str:
     """Return which lines but the first have the same fault, behind its sentence."""
-    return f" (also line {list_few(map(str, lines[1:]), _MOST_TOLD)})" if lines[1:] else ""
+    return f" (also line {list_few(map(str, lines[1:]))})" if lines[1:] else ""

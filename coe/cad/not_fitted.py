@@ -21,9 +21,10 @@ LEFT_OUT = (
 _NO = ("0", "0.0", "n", "no", "false", "nein", "falsch", "non", "faux", "nie", "ne", "нет", "否", "いいえ")
 _YES = (
     *("1", "1.0", "t", "x", "y", "yes", "true", "excluded from bom", "ja", "oui", "si", "sí", "sim", "tak", "да", "是"),
-    *("はい", "excluded from position files", "wahr", "vrai", "skip", "dns", "nm", "nomount", "no mount"),
-    *("*", "✓", "✔", "√"),
+    *("はい", "excluded from position files", "wahr", "vrai", "*", "✓", "✔", "√"),
 )
+_OUT = ("nf", "nm", "np", "skip", "dns", "nomount", "no mount")
+"""What leaves a part out in a column of either kind."""
 _PLACED = (*FITTED, "f", "-", "--", "n/a", "none", "ok", "place", "load", "loaded", "soldered", "execute", "no skip")
 _SAID = re.compile(
     r"\b(dnp|dni|dnf|dnm|nofit|not (?:fitted|mounted|populated|placed|installed|assembled|stuffed|soldered|loaded)|"
@@ -50,8 +51,8 @@ def is_left_out(cells: Mapping[str, str], row: Iterable[str]) -> bool:
     said = (fitted, *(cells.get(field, "") for field in ("left_out", "value", "config")))
     return (
         cells.get("quantity", "").strip() in ("0", "0.0")
-        or cells.get("left_out", "").casefold() in _YES
-        or fitted.casefold() in (*_NO, "nf", "nm", "np", "skip")
+        or cells.get("left_out", "").casefold() in (*_YES, *_OUT)
+        or fitted.casefold() in (*_NO, *_OUT)
         or any(map(says_so, said))
         or any(says_so(cell, alone=True) for cell in row)
     )
@@ -63,7 +64,7 @@ def unclear(cells: Mapping[str, str], row: Iterable[str], *, among_values: bool)
     `among_values` says that a file has values in which NC is a mark, as `have_values` tells.
     """
     word, value = cells.get("left_out", ""), cells.get("value", "")
-    if not (word.casefold() in ("", *_YES, *_NO, *_PLACED) or says_so(word)):
+    if not (word.casefold() in ("", *_YES, *_OUT, *_NO, *_PLACED) or says_so(word)):
         return f"'{word}' in a column such as DNP or Skip says neither yes nor no; write one of these"
     is_asked = among_values and _MARK.fullmatch(value) and _VALUED.match(cells.get("refdes", ""))
     if not is_asked or word or cells.get("fitted") or is_left_out(cells, row):

@@ -24,6 +24,7 @@ _DATE = re.compile(
 _REMARK = re.compile("//|;|~~|--")
 _SEVERAL = re.compile(rf"[^\W_]\s*{COMMA}\s*[^\W_]|\d\s*&\s*[A-Za-z]|(?<!\w)([A-Za-z]+)(\d+)\s*{TO}\s*\1(?!\2$)\d+")
 USUAL = re.compile(r"[A-Za-z]{1,4}[1-9]\d{0,3}")
+"""What most designators look like, and few other cells."""
 
 
 def is_date(refdes: str) -> bool:

@@ -211,7 +211,13 @@ def test_what_a_machine_does_not_place_is_no_part_to_inspect(tmp_path: Path) -> 
         *(("Do Not Fit?", "N", "Y"), ("DNP", "-", "\u2713"), ("NoMount", "", "NoMount"), ("Class", "SMD", "DNP")),
         *(("Value", "10k", "10k (DNI)"), ("Status", "Placed", "Not Placed"), ("DNP", "no", "nm")),
         *(("DNP", "0.0", "1.0"), ("DNP", "Installed", "T"), ("Skip", "Execute", "Skip"), ("Fitted", "x", "unmounted")),
-        *(("Fitted", "F", "NF"), ("Populate", "p", "NP"), ("DNP", "F", "T")),
+        *(
+            ("Fitted", "F", "NF"),
+            ("Populate", "p", "NP"),
+            ("DNP", "F", "T"),
+            ("Populate", "y", "DNS"),
+            ("DNP", "", "NP"),
+        ),
     ],
 )
 def test_a_row_leaves_its_part_out_by_a_column_or_by_a_word(column: str, there: str, absent: str) -> None:
