@@ -79,17 +79,15 @@ def _undone(steps: Sequence[Mapping[str, Any]], *, judges: bool) -> list[str] | 
 
     None if these are no steps of pictures, or none that count: unless it `judges`, a list with chance is a training's.
     """
-    names = [_name(step) for step in steps]
-    if not any(_DONE.fullmatch(name) or _CHANGES_NOTHING.fullmatch(name) for name in names):
+    known = {name for name in map(_name, steps) if _DONE.fullmatch(name) or _CHANGES_NOTHING.fullmatch(name)}
+    if not known or (not judges and any(map(_is_by_chance, steps))):
         return None
-    chances = [_BY_CHANCE.fullmatch(name) or step.get("p", 1) != 1 for name, step in zip(names, steps, strict=True)]
-    if any(chances) and not judges:
-        return None
-    return [
-        name
-        for name, step, chance in zip(names, steps, chances, strict=True)
-        if not (chance or _DONE.fullmatch(name) or _CHANGES_NOTHING.fullmatch(name) or _pads_nothing(step, steps))
-    ]
+    undone = [step for step in steps if not (_is_by_chance(step) or _pads_nothing(step, steps))]
+    return [name for name in map(_name, undone) if name not in known]
+
+
+def _is_by_chance(step: Mapping[str, Any]) -> bool:
+    return _BY_CHANCE.fullmatch(_name(step)) is not None or step.get("p", 1) != 1
 
 
 def _pads_nothing(step: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]) -> bool:
