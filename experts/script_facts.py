@@ -78,7 +78,7 @@ def another_network(content: Any) -> dict[str, str]:
         for name, value in level.items():
             if "teacher" in f"{path}{name}":
                 continue
-            if name in _ACTIVATIONS and value and (named := _CLASS.search(str(value))) is not None:
+            if name in _ACTIVATIONS and isinstance(value, str) and (named := _CLASS.search(value)) is not None:
                 found[name] = named.group(1).lower()
             elif (
                 (isinstance(value, str) and (_SAME_TENSORS.match(value) or (name, value) in _OTHERWISE))

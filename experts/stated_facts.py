@@ -6,7 +6,6 @@ import ast
 import json
 import re
 from collections.abc import Iterator, Mapping
-from math import isfinite
 from typing import Any
 
 import torch
@@ -49,6 +48,8 @@ _LEAST_DEVIATION = 1e-3
 """A smaller one is none of pixels."""
 BRIGHTEST = 2.0
 """What subtracts more, or divides by more, takes pixels from 0 to 255."""
+_ANY_NUMBER = 1e9
+"""No number of pixels is larger, nor infinite."""
 _NEARLY = 0.015
 """By so much the means that people use for ImageNet's pictures differ."""
 
@@ -267,7 +268,7 @@ def colour(value: Any, *, is_spread: bool = False) -> Colour | None:
         each = [*each] * 3
     if len(each) != 3:
         return None
-    if not all(isinstance(one, int | float) and not isinstance(one, bool) and isfinite(one) for one in each):
+    if not all(isinstance(one, int | float) and not isinstance(one, bool) and abs(one) < _ANY_NUMBER for one in each):
         return None
     return float(each[0]), float(each[1]), float(each[2])
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+import torch
 
 from experts.stated_facts import TYPE, colour, levels_by_path
 
@@ -54,7 +56,7 @@ def stated_sight(content: Any) -> StatedSight:
     """
     found: dict[bool, list[StatedSight]] = {}
     others: dict[bool, dict[str, None]] = {}
-    for path, level in levels_by_path(content):
+    for path, level in _plain_levels(content):
         steps = [step for value in level.values() if (step := _settings(value)) is not None]
         judges = _JUDGING.search(path) is not None
         for sight in (_of_steps(steps), _of_processor(level)):
@@ -99,13 +101,18 @@ def _pads_nothing(step: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]) -
     return _name(step) == "Pad" and width is not None and not any(width if isinstance(width, list | tuple) else [width])
 
 
+def _plain_levels(content: Any) -> Iterator[tuple[str, dict[Any, Any]]]:
+    for path, level in levels_by_path(content):
+        yield path, {key: value for key, value in level.items() if not isinstance(value, torch.Tensor)}
+
+
 def _name(step: Mapping[str, Any]) -> str:
     return re.split(r"[./]", step[TYPE])[-1]
 
 
 def _settings(value: Any) -> Mapping[str, Any] | None:
     """Return the settings of a step, its class under `TYPE`; None for anything else."""
-    level = next((level for _, level in levels_by_path(value)), None) if not isinstance(value, list | tuple) else None
+    level = next((level for _, level in _plain_levels(value)), None) if not isinstance(value, list | tuple) else None
     named = next((level[key] for key in _CLASSES if isinstance(level.get(key), str)), None) if level else None
     return {**level, TYPE: named} if level and named else None
 
@@ -165,7 +172,9 @@ def _of_processor(level: Mapping[Any, Any]) -> StatedSight | None:
     size, share = level.get("size"), level.get("crop_pct")
     short = _side(size.get("shortest_edge") if isinstance(size, dict) else None)
     edge = short or _side([*size.values()] if isinstance(size, dict) else size)
-    fields = {"interpolation": name} if (name := _OF_PILLOW.get(level.get("resample", 0))) else {}
+    resample = level.get("resample")
+    name = _OF_PILLOW.get(resample) if isinstance(resample, int) else None
+    fields: dict[str, Any] = {"interpolation": name} if name else {}
     fields |= _values(level)
     if isinstance(share, float) and share > 0 and edge:
         how, before = ("stretch", edge) if edge >= _SQUARE_FROM else ("center-crop", int(edge / share))
@@ -207,6 +216,6 @@ def _interpolation(step: Mapping[str, Any]) -> dict[str, Any]:
 
 def _side(size: Any) -> int | None:
     """Return the side of a square, from a number or from equal ones; None for anything else."""
-    sides = {*size} if isinstance(size, list | tuple) else {size}
-    side = next(iter(sides)) if len(sides) == 1 else None
-    return side if type(side) is int and side > 0 else None
+    sides = size if isinstance(size, list | tuple) else [size]
+    is_square = all(type(side) is int and side == sides[0] > 0 for side in sides)
+    return sides[0] if sides and is_square else None

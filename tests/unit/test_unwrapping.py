@@ -463,6 +463,17 @@ def test_steps_that_are_not_done_here_or_differ_are_asked_about(tmp_path: Path, 
     assert all(word in unsaid[key] for key, words in asked.items() for word in words)
 
 
+def test_steps_with_values_of_another_form_say_nothing(tmp_path: Path, state: State) -> None:
+    for content in (
+        {"cfg": "test_pipeline = [dict(type='Resize', scale=[(40, 40), (48, 48)])]"},
+        {"val": [AREA | {"height": {}, "p": torch.ones(2)}], "act_layer": torch.ones(2)},
+        {"do_resize": True, "size": [[40, 40]], "resample": [2], "mean": [10**400] * 3, "std": [0.5] * 3},
+        {"do_resize": torch.ones(2)},
+    ):
+        torch.save({"state_dict": state, "hyper_parameters": content}, tmp_path / "x.pt")
+        assert not resnet18.read(tmp_path / "x.pt").stated
+
+
 def test_steps_that_are_not_done_here_need_force_and_the_rest_its_options() -> None:
     foreign = Foreign({}, ("ok", "bad"), input_size=32, unsaid={"resize": "edge?", "steps": "grey?; force?"})
     kind = kinds.resolve("resnet18")
