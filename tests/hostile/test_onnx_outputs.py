@@ -421,6 +421,7 @@ def test_all_that_the_file_says_otherwise_is_said_at_once(tmp_path: Path, call: 
         {"names": "__import__('os')"},
         {"names": "{" * 5000},
         {"imgsz": "[32, 64]"},
+        {"imgsz": "[[32], [32]]"},
         {"imgsz": "'large'"},
     ],
 )
