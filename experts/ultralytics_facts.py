@@ -87,6 +87,6 @@ def side_of(sides: Any, where: str) -> int | None:
     if sides is None:
         return None
     both = sides if isinstance(sides, list | tuple) else (sides,)
-    if not both or any(type(side) is not int or side != both[0] for side in both):
+    if not both or type(both[0]) is not int or any(side != both[0] for side in both):
         raise StoreError(f"{where}: was made for images of {sides!r:.40} pixels; export it for a square input")
     return both[0]
