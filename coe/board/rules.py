@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -174,14 +173,12 @@ class _RulesReader:
         return Step(expert.id, min_score or 0.0, outcomes, shares, min_scores)
 
     def _check_labels(self, stated: Iterable[str], labels: Sequence[str], expert: str, place: KeyPath) -> None:
-        if unknown := [label for label in stated if label not in labels]:
-            hints = [did_you_mean(label, labels) for label in unknown[:_TOLD]]
-            raise join_errors(
-                [
-                    self.document.error((*place, label), f"'{label}' is not a label of '{expert}'{hint}")
-                    for label, hint in zip_longest(unknown, hints, fillvalue="")
-                ]
-            )
+        faults = []
+        for number, label in enumerate(one for one in stated if one not in labels):
+            hint = did_you_mean(label, labels) if number < _TOLD else ""
+            faults.append(self.document.error((*place, label), f"'{label}' is not a label of '{expert}'{hint}"))
+        if faults:
+            raise join_errors(faults)
 
     def _outcomes(
         self, expert: Expert, step_then: Mapping[str, Any], step: KeyPath, trail: tuple[str, ...]
