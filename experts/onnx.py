@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -18,7 +19,7 @@ from coe.errors import StoreError, first_line
 from coe.preprocessing import NORMALIZATIONS, Layout, Outputs, Preprocessing
 from coe.runtime.onnx_network import library_version, open_session
 from coe.store.kinds import ExpertInput, FileKind, Foreign, Image
-from experts import onnx_checks, onnx_outputs, ultralytics_facts
+from experts import onnx_checks, onnx_outputs, onnx_scores, ultralytics_facts
 from experts.findings import Cut, classified, detected
 from experts.geometry import fitted_image
 
@@ -99,14 +100,20 @@ class Onnx(FileKind):
                 path, answers[means.name], session.answers(expert.input_size, alone=True)[means.name]
             )
             if asked.activation is None and means.activation != "none":
-                onnx_checks.check_logits(path, means.name, answers[means.name])
+                measured = partial(self._measured, path, expert)
+                onnx_scores.check_logits(path, means.name, answers[means.name], measured)
             unclear = asked.activation is None and means.activation == "none" and answers[means.name].shape[1] == 1
-            if unclear and not onnx_checks.ends_in_shares(path, means.name):
+            if unclear and not onnx_scores.ends_in_shares(path, means.name):
                 raise StoreError(
                     f"{path}: its one output lies between 0 and 1 for the test pictures, but the model does not end "
                     "with a sigmoid; say with --activation what it needs: sigmoid for a logit, none for a probability"
                 )
         return means
+
+    def _measured(self, path: Path, expert: Expert, names: Sequence[str]) -> dict[str, Any]:
+        """Return tensors inside of a model, by name, for the test pictures."""
+        model = onnx_checks.with_outputs(path, names)
+        return self._opened(_Session(path, 1, model), path, expert, settled=True).answers(expert.input_size, names)
 
     def network(self, path: Path, expert: Expert) -> onnx_model.ModelProto:
         """Return the model with its normalisation inside; raises StoreError for one that cannot be quantised."""
@@ -201,12 +208,12 @@ class _Session:
         answer.means = self.means
         return answer
 
-    def answers(self, size: int, *, alone: bool = False) -> dict[str, Any]:
-        """Return all outputs for the test pictures, by name; each picture runs by itself if they run `alone`."""
-        names = [output.name for output in self._outputs]
+    def answers(self, size: int, names: Sequence[str] = (), *, alone: bool = False) -> dict[str, Any]:
+        """Return outputs for the test pictures, by name, all by default; each runs by itself if they run `alone`."""
+        names = names or [output.name for output in self._outputs]
         return dict(zip(names, self._run(onnx_outputs.pictures(size), names, alone=alone), strict=True))
 
-    def _run(self, images: Image, names: list[str], *, alone: bool = False) -> list[Any]:
+    def _run(self, images: Image, names: Sequence[str], *, alone: bool = False) -> list[Any]:
         values = self._values(images)
         step = 1 if alone else self.description.batch or len(values)
         parts = [

@@ -1,8 +1,8 @@
-"""What an ONNX model must be before it becomes an expert, and what its operators tell of its outputs."""
+"""What an ONNX model must be before it becomes an expert, and its operators."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,6 @@ CHANNELS_LAST = (0, 2, 3, 1)
 _BESIDE = 0.25
 """By which share of the whole range a classifier's numbers may depend on the pictures beside a picture."""
 
-_SHARES = {"Sigmoid", "HardSigmoid", "Softmax", "Clip"}
-"""Operators whose results lie between 0 and 1. A Clip is taken for one: nobody clips logits to such a range."""
 PASSED = {
     "Cast",
     "Concat",
@@ -35,12 +33,6 @@ PASSED = {
     "Unsqueeze",
 }
 """Operators that change where numbers stand, or how they are written."""
-_BOUNDED = {"Cos", "Erf", "Sign", "Sin", "Softsign", "Tanh"}
-"""Operators whose results lie between -1 and 1."""
-_LENGTHS = {"Pow", "ReduceL1", "ReduceL2", "ReduceSumSquare", "Sqrt"}
-_SUMS = {"ReduceMean", "ReduceSum"}
-_MOVED = {"Add", "Div", "Mul", "Neg", "Sub"}
-"""Operators behind which a distance is still one, beside a constant."""
 
 
 def check_portable(path: Path) -> None:
@@ -59,62 +51,25 @@ def check_portable(path: Path) -> None:
         )
 
 
-def ends_in_shares(path: Path, output: str) -> bool:
-    """Tell whether the last operator that computes an output makes numbers from 0 to 1. The model was opened before."""
-    node = _maker(_makers(path), output)
-    return node is not None and node.op_type in _SHARES
-
-
-def check_logits(path: Path, output: str, values: NDArray[Any]) -> None:
-    """Raise StoreError if the last operators that compute an output, `values` of which are given, make no logits.
-
-    Only these tell: the logits of some networks are small, or all below 0. The model was opened before.
-    """
-    makers = _makers(path)
-    node, length = _maker(makers, output), _maker(makers, output, _MOVED)
-    fault = ""
-    if node is not None and (node.op_type in _BOUNDED or (node.op_type == "Clip" and np.abs(values).max() <= 1)):
-        fault = f"end with a {node.op_type}, between -1 and 1"
-    elif length is not None and (
-        length.op_type in _LENGTHS
-        or (length.op_type in _SUMS and _is_of_sizes(makers, length))
-        or (length.op_type in ("Add", "Sub") and node.op_type == "Neg" and values.max() <= 0)  # a² - 2ab + b²
-    ):
-        fault = f"are distances, by the {length.op_type} at the end"
-    if fault:
-        raise StoreError(
-            f"{path}: its scores {fault}; export it with probabilities, which sum to 1, or say with --activation "
-            "softmax that they are logits, the largest of which is right"
-        )
-
-
 def graph_of(path: Path) -> Any:
     """Return the graph of a model that was opened before, its functions inlined; other files are not read."""
+    return _inlined(path).graph
+
+
+def with_outputs(path: Path, names: Sequence[str]) -> bytes:
+    """Return a model that was opened before, its functions inlined, that also gives tensors inside of it."""
+    model = _inlined(path)
+    given = {one.name for one in model.graph.output}
+    model.graph.output.extend(
+        type(model.graph.output[0])(name=name) for name in dict.fromkeys(names) if name not in given
+    )
+    return bytes(model.SerializeToString())
+
+
+def _inlined(path: Path) -> Any:
     import onnx.inliner
 
-    return onnx.inliner.inline_local_functions(onnx.load_model(path, load_external_data=False)).graph
-
-
-def _makers(path: Path) -> dict[str, Any]:
-    return {name: node for node in graph_of(path).node for name in node.output}
-
-
-def _maker(makers: Mapping[str, Any], output: str, beside: Collection[str] = ()) -> Any:
-    """Return the operator that computes an output, before those of `PASSED`, and `beside` constants; None for none."""
-    while (node := makers.get(output)) is not None:
-        computed = [name for name in node.input if name in makers and makers[name].op_type != "Constant"]
-        if node.op_type not in PASSED and not (node.op_type in beside and len(computed) == 1):
-            break
-        output = computed[0] if computed else ""
-    return node
-
-
-def _is_of_sizes(makers: Mapping[str, Any], node: Any) -> bool:
-    """Tell whether an operator gets squares, or numbers without their signs."""
-    inner = _maker(makers, node.input[0])
-    return inner is not None and (
-        inner.op_type in ("Abs", "Pow") or (inner.op_type == "Mul" and inner.input[0] == inner.input[1])
-    )
+    return onnx.inliner.inline_local_functions(onnx.load_model(path, load_external_data=False))
 
 
 def check_steady(path: Path, once: NDArray[Any], again: NDArray[Any]) -> None:

@@ -87,6 +87,8 @@ def decide(answers: Mapping[str, Any], count: int, asked: Outputs, stated: Layou
             f"{' or '.join(layout for _, layout in sound)}; name it with --layout"
         )
     name, layout = sound[0]
+    if strict and layout == "scores":
+        _expect_no_fixed_order(tables[name])
     activation = (asked.activation or _activation(tables[name], strict=strict)) if layout == "scores" else None
     if strict and layout == "scores" and asked.activation in (None, "none"):
         _expect_no_percents(tables[name])
@@ -160,6 +162,24 @@ def _expect_no_percents(values: NDArray[Any]) -> None:
         raise StoreError(
             f"its scores sum to {totals.max():.3g} for each picture, as percents do; export it with probabilities, "
             "which sum to 1, or say with --activation softmax that they are logits"
+        )
+
+
+def _expect_no_fixed_order(values: NDArray[Any]) -> None:
+    """Raise StoreError for scores, or the logits of shares, of which one label has the most in each picture.
+
+    So are those of ranks (CORAL): labels differ by constants, and each number says whether the rank is a higher one.
+    """
+    values = np.asarray(values, np.float64)
+    if _are_shares(values) and not look_like_probabilities(values):
+        if not (np.abs(values - 0.5) < 0.5 - _NEARLY).all():
+            return
+        values = np.log(values / (1 - values))
+    apart, varied = np.ptp(values - values[:, :1], axis=0), np.ptp(values[:, 0])
+    if values.shape[1] > 1 and varied > _NEARLY and apart.max() <= _NEARLY * varied:
+        raise StoreError(
+            "its scores differ from label to label by the same numbers whatever it sees, as those of ranks do (ordinal "
+            "regression, CORAL); export it with a probability for each label"
         )
 
 

@@ -258,7 +258,34 @@ def test_logits_that_hardly_differ_between_pictures_without_a_part_are_no_percen
 
 
 MOVED = helper.make_node("Sub", ["means", "half"], ["moved"])
+UNIT = [
+    helper.make_node("Mul", ["means", "signs"], ["wide"]),
+    helper.make_node("ReduceL2", ["wide"], ["length"], axes=[1]),
+    helper.make_node("Div", ["wide", "length"], ["unit"]),
+    helper.make_node("MatMul", ["unit", "turn"], ["cosine"]),
+]
+
+
+def head(*steps: str) -> list[Any]:
+    """Operators from lines such as "Add a b y"."""
+    return [helper.make_node(kind, given, [made]) for kind, *given, made in map(str.split, steps)]
+
+
 NO_LOGITS = {
+    "a softsign in the words of torch": head("Abs moved a", "Add a one b", "Div moved b y"),
+    "a cosine": [*UNIT, *head("Identity cosine y")],
+    "one less a cosine": [*UNIT, *head("Sub one cosine y")],
+    "a large number less many cosines": [*UNIT, *head("Div cosine small far", "Sub one far y")],
+    "evidence": head("Relu moved z", "Add z one y"),
+    "evidence of a softplus in the words of torch": head(
+        "Greater moved one big", "Softplus moved s", "Where big moved s z", "Add z one y"
+    ),
+    "logarithms of sigmoids": head("Sigmoid moved s", "Log s y"),
+    "two probabilities together": head("Softmax moved s", "Softmax means t", "Add s t y"),
+    "two heads": [
+        *head("Mul moved small far", "Slice moved at00 at92 a", "Slice far at02 at93 b"),
+        helper.make_node("Concat", ["a", "b"], ["y"], axis=1),
+    ],
     "a tangent": [helper.make_node("Tanh", ["moved"], ["y"])],
     "a tangent in a function": [helper.make_node("End", ["moved"], ["y"], domain="own")],
     "a clip": [helper.make_node("Clip", ["moved", "minus", "one"], ["y"])],
@@ -269,14 +296,21 @@ NO_LOGITS = {
         helper.make_node("Neg", ["sum"], ["y"]),
     ],
     "a negated distance": [
-        helper.make_node("Unsqueeze", ["moved", "last"], ["each"]),
+        helper.make_node("Unsqueeze", ["moved", "at2"], ["each"]),
         helper.make_node("Mul", ["each", "each"], ["squares"]),
-        helper.make_node("ReduceSum", ["squares", "last"], ["sums"], keepdims=0),
+        helper.make_node("ReduceSum", ["squares", "at2"], ["sums"], keepdims=0),
         helper.make_node("Div", ["sums", "minus"], ["near"]),
         helper.make_node("Add", ["near", "one"], ["y"]),
     ],
 }
 LOGITS = {
+    "a scaled cosine": [*UNIT, *head("Div cosine small y")],
+    "logarithms of probabilities": [helper.make_node("Softmax", ["moved"], ["s"], axis=1), *head("Log s y")],
+    "two networks together": head("Mul moved small far", "Add far moved y"),
+    "a head for each label": [
+        *head("Slice moved at00 at91 a", "Slice moved at01 at92 b", "Slice means at02 at93 c"),
+        helper.make_node("Concat", ["a", "b", "c"], ["y"], axis=1),
+    ],
     "small": [helper.make_node("Mul", ["moved", "small"], ["y"])],
     "below 0": [helper.make_node("Sub", ["moved", "one"], ["y"])],
     "a capped one": [helper.make_node("Tanh", ["moved"], ["t"]), helper.make_node("Div", ["t", "small"], ["y"])],
@@ -286,11 +320,12 @@ LOGITS = {
 
 @pytest.mark.parametrize("name", [*NO_LOGITS, *LOGITS])
 def test_numbers_that_cannot_be_logits_are_explained_by_the_user(tmp_path: Path, call: Call, name: str) -> None:
-    numbers = {"half": 0.5, "minus": -1.0, "one": 1.0, "small": 0.01}
+    numbers = {"half": 0.5, "minus": -1.0, "one": 1.0, "small": 0.01, "signs": [[1.0, -1.0, 0.5]], "turn": np.eye(3)}
     nodes, outputs = [MOVED, *(NO_LOGITS | LOGITS)[name]], {"y": [1, 3]}
     file = classifier(tmp_path / "c.onnx", *nodes, outputs=outputs, **numbers)
     model = onnx.load(str(file))
-    model.graph.initializer.append(numpy_helper.from_array(np.int64([2]), "last"))
+    for place in ([2], [0, 0], [0, 1], [0, 2], [9, 1], [9, 2], [9, 3]):
+        model.graph.initializer.append(numpy_helper.from_array(np.int64(place), "at" + "".join(map(str, place))))
     inner = [helper.make_node("Tanh", ["a"], ["b"])]
     model.functions.append(helper.make_function("own", "End", ["a"], ["b"], inner, [*model.opset_import]))
     model.opset_import.append(helper.make_opsetid("own", 1))
@@ -298,6 +333,21 @@ def test_numbers_that_cannot_be_logits_are_explained_by_the_user(tmp_path: Path,
     for asked, status in (((), 2 if name in NO_LOGITS else 0), (("--activation", "softmax"), 0)):
         said = take(call, file, "--labels", "a,b,c", "--input", SIZE, *asked)
         assert (said.status, "--activation" in said.words) == (status, status == 2), said.err
+
+
+@pytest.mark.parametrize("last", ["Identity", "Sigmoid"])
+@pytest.mark.parametrize("activation", ["softmax", "none"])
+def test_ranks_of_which_the_first_label_always_has_the_most_are_refused(
+    tmp_path: Path, call: Call, last: str, activation: str
+) -> None:
+    nodes = [
+        helper.make_node("ReduceMean", ["means"], ["mean"], axes=[1], keepdims=1),
+        helper.make_node("Add", ["mean", "steps"], ["ranks"]),
+        helper.make_node(last, ["ranks"], ["y"]),
+    ]
+    file = classifier(tmp_path / "c.onnx", *nodes, outputs={"y": [1, 3]}, steps=[[1.0, 0.0, -2.0]])
+    said = take(call, file, "--labels", "a,b,c", "--input", SIZE, "--activation", activation)
+    assert (said.status, "each label" in said.words) == (2, True)
 
 
 def test_scores_between_0_and_1_that_do_not_sum_to_1_are_explained_by_the_user(tmp_path: Path, call: Call) -> None:

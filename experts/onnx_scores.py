@@ -1,0 +1,134 @@
+"""Whether what an ONNX classifier ends with makes logits: told by its last operators, and by what goes into them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from coe.errors import StoreError
+from experts.onnx_checks import PASSED, graph_of
+
+Measured = Callable[[Sequence[str]], Mapping[str, NDArray[Any]]]
+"""Returns the numbers of tensors inside of a model, by name, for the test pictures."""
+
+_SHARES = {"HardSigmoid", "Sigmoid", "Softmax"}
+_BOUNDED = {"Asin", "Atan", "Cos", "Erf", "LpNormalization", "Sign", "Sin", "Softsign", "Tanh"}
+"""Operators whose results lie between two small numbers."""
+_POSITIVE = {"Abs", "Exp", "Relu", "Softplus"}
+_LENGTHS = {"Acos", "Pow", "ReduceL1", "ReduceL2", "ReduceSumSquare", "Sqrt"}
+_SUMS = {"ReduceMean", "ReduceSum"}
+_JOINED = {"Add", "Concat", "Mean", "Sub", "Sum", "Where"}
+"""Operators whose results are logits if all that they join are."""
+_PRODUCTS = {"Gemm", "MatMul", "Mul"}
+_MOVED = {"Add", "Div", "Mul", "Neg", "Sub"}
+"""Operators behind which numbers have the same meaning, beside a constant."""
+_WIDEST = 2.0
+"""Numbers that are bounded, and moved or scaled no further than this, were not made to be logits."""
+_NEARLY = 1e-3
+
+
+def ends_in_shares(path: Path, output: str) -> bool:
+    """Tell whether the last operator that computes an output makes numbers from 0 to 1. The model was opened before.
+
+    A Clip is taken for one: nobody clips logits to such a range.
+    """
+    node = _Ending(graph_of(path)).maker(output)
+    return node is not None and node.op_type in _SHARES | {"Clip"}
+
+
+def check_logits(path: Path, output: str, values: NDArray[Any], measured: Measured) -> None:
+    """Raise StoreError if the last operators that compute an output, `values` of which are given, make no logits.
+
+    Only these tell: the logits of some networks are small, or all below 0. The model was opened before.
+    """
+    if bool((np.abs(np.exp(np.minimum(values, 1)).sum(axis=1) - 1) <= _NEARLY).all()):  # logarithms of probabilities
+        return
+    ending = _Ending(graph_of(path))
+    if fault := ending.fault(output, values, measured):
+        raise StoreError(
+            f"{path}: its scores {fault}; export it with probabilities, which sum to 1, or say with --activation "
+            "softmax that they are logits, the largest of which is right"
+        )
+
+
+class _Ending:
+    """The operators of a graph by what they compute, and the tensors that depend on the picture."""
+
+    def __init__(self, graph: Any) -> None:
+        self._makers = {name: node for node in graph.node for name in node.output}
+        self._constants = {one.name: one for one in graph.initializer}
+        self._seen = {one.name for one in graph.input} - self._constants.keys()
+        for node in graph.node:
+            if not self._seen.isdisjoint(node.input):
+                self._seen.update(node.output)
+
+    def maker(self, output: str, beside: Collection[str] = ()) -> Any:
+        """Return the operator that computes a tensor, before `PASSED`, and `beside` constants; None for none."""
+        while (node := self._makers.get(output)) is not None:
+            computed = self._computed(node)
+            if len(computed) != 1 or node.op_type not in PASSED.union(beside):
+                break
+            output = computed[0]
+        return node
+
+    def fault(self, output: str, values: NDArray[Any], measured: Measured) -> str:
+        """Return in words what makes a tensor no logits; "" if nothing does. `values` are those of the whole model."""
+        node = self.maker(output, _MOVED)
+        if node is None:
+            return ""
+        kind, computed = node.op_type, self._computed(node)
+        is_small = bool(np.abs(values).max() <= _WIDEST)
+        if kind in _LENGTHS or self._is_square(node) or (kind in _SUMS and self._is_of_sizes(node)):
+            return f"are distances, by the {kind} at the end"
+        if kind in _SHARES:
+            return f"are shares that do not sum to 1, by the {kind} at the end"
+        if is_small and (kind in _BOUNDED or (kind == "Div" and len(computed) > 1)):
+            return f"end with a {kind}, between small numbers"
+        if kind == "Clip" and (is_small or values.min() >= 0):
+            return "end with a Clip"
+        if kind in _POSITIVE and values.min() >= 0:
+            return f"are never below 0, by the {kind} at the end"
+        if kind == "Log":
+            return "are logarithms of numbers that do not sum to 1"
+        if len(computed) > 1 and kind in _JOINED:
+            parts = measured(computed).values() if kind == "Concat" else ()
+            if any(part.ndim == values.ndim and 1 < part.shape[1] < values.shape[1] for part in parts):
+                return f"are those of {len(computed)} heads, side by side"
+            return next(filter(None, (self.fault(name, values, measured) for name in computed)), "")
+        inner = self.maker(node.input[0])
+        if kind == "ReduceMean" and inner is not None and inner.op_type == "Concat":  # of several networks
+            return self.fault(node.input[0], values, measured)
+        return f"are cosines, by the {kind} at the end" if self._is_cosine(node, values, measured) else ""
+
+    def _computed(self, node: Any) -> list[str]:
+        return [name for name in node.input if name in self._seen]
+
+    def _is_square(self, node: Any) -> bool:
+        return node.op_type == "Mul" and node.input[0] == node.input[1]
+
+    def _is_of_sizes(self, node: Any) -> bool:
+        """Tell whether an operator gets squares, or numbers without their signs."""
+        inner = self.maker(node.input[0])
+        return inner is not None and (inner.op_type in ("Abs", "Pow") or self._is_square(inner))
+
+    def _is_cosine(self, node: Any, values: NDArray[Any], measured: Measured) -> bool:
+        """Tell whether an operator multiplies rows of length 1, and its products are not made wider afterwards."""
+        product = self.maker(node.input[0]) if node.op_type == "ReduceSum" else node
+        if product is None or product.op_type not in _PRODUCTS:
+            return False
+        pair, end = [*product.input[:2]], node.output[0]
+        found = {name: onnx.numpy_helper.to_array(self._constants[name]) for name in pair if name in self._constants}
+        found |= measured([end, *(name for name in pair if name not in found)])
+        are_units = _are_units(found[pair[0]], -1) and any(_are_units(found[pair[1]], axis) for axis in (-1, -2))
+        products = found[end] - found[end].mean()
+        is_turned = products.size == values.size and float(np.vdot(products, values - values.mean())) < 0
+        return are_units and (is_turned or bool(np.abs(values).max() <= _WIDEST))
+
+
+def _are_units(rows: NDArray[Any], axis: int) -> bool:
+    return rows.ndim > 1 and bool((np.abs(np.linalg.norm(rows, axis=axis) - 1) <= _NEARLY).all())
