@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from coe.inspector.line_options import LineOptions
 
 _PLAIN_EVERY_S = 10.0
+SAME_SIGNAL_S = 0.5
+"""A signal so soon after the first is no second one: `timeout` sends it to a process, and to its group."""
 
 Variants = Callable[[Collection[str]], Collection[str]]
 """Returns the variants in which experts may run on devices of these names."""
@@ -71,6 +73,7 @@ class InspectionRun:
         self._answered = self._errors = 0
         self.stopped = False
         self.interrupted = False
+        self._signalled_s: float | None = None
         self.figures = replace(figures, started=datetime.now().astimezone().isoformat(timespec="seconds"))
 
     def go(self, line_options: LineOptions, variants: Variants) -> None:
@@ -168,8 +171,14 @@ class InspectionRun:
                 self._line.stop()
 
     def _on_signal(self, number: int, frame: object) -> None:
-        if self.interrupted:
+        now = time.monotonic()
+        if self._signalled_s is None:
+            self._signalled_s = now
+            self._end_properly()
+        elif now - self._signalled_s > SAME_SIGNAL_S:
             raise KeyboardInterrupt
+
+    def _end_properly(self) -> None:
         self.interrupted = True
         self._say("stopping after the batch that runs (press Ctrl-C again to stop at once)")
         self._stop()

@@ -281,9 +281,7 @@ class WatchRun(InspectionRun):
             if len(images) == self._source.images_per_file and len({stamps[image] for image in images}) == 1
         }
 
-    def _on_signal(self, number: int, frame: object) -> None:
-        if self._ending:
-            raise KeyboardInterrupt
+    def _end_properly(self) -> None:
         self._ending = True
         self._say("ending after the pictures that are on the line (press Ctrl-C again to stop at once)")
 

@@ -1,7 +1,7 @@
-"""Entry points of the commands. Law: this file imports fast, so that Ctrl-C ends a command properly from the start.
+"""Entry points of the commands. Law: this file imports fast, so that a signal ends a command properly from the start.
 
 A command imports libraries for a second or more before its own code runs. Until then there is no work that could be
-left half done, and an interruption ends the process at once.
+left half done, and an interruption (Ctrl-C, SIGTERM) ends the process at once.
 """
 
 from __future__ import annotations
@@ -45,9 +45,10 @@ MODULES = {
 def _start(command: str) -> None:
     use_one_heap()
     # A shell that puts a command into the background ignores SIGINT; it stays ignored.
-    interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if interruptible:
-        signal.signal(signal.SIGINT, _end_at_once)
+    usual = (signal.default_int_handler, signal.SIG_DFL)
+    interrupting = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) in usual]
+    for number in interrupting:
+        signal.signal(number, _end_at_once)
     try:
         with steady():
             try:
@@ -55,13 +56,13 @@ def _start(command: str) -> None:
             except ImportError as error:
                 sys.stderr.write(f"error: a library that coe needs cannot be imported: {error}{way_out(error)}\n")
                 sys.exit(Exit.USAGE)
-            if interruptible:
-                signal.signal(signal.SIGINT, signal.default_int_handler)
+            for number in interrupting:
+                signal.signal(number, signal.default_int_handler)
             module.main()
     finally:
         # Only the end of the interpreter is left; an interruption there would show a traceback.
-        if interruptible:
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
+        for number in interrupting:
+            signal.signal(number, signal.SIG_DFL)
 
 
 inspect = partial(_start, "inspect")

@@ -151,6 +151,8 @@ class Dispatcher:
         pool = executor.pool
         ahead: set[str] = set()
         for expert in self._prefetch.rank(executor, self._world, now):
+            if expert not in self._world.graph.experts:
+                raise policies.no_such("prefetch", self._prefetch, "expert", expert, self._world.graph.experts)
             if expert in pool:
                 ahead.add(expert)
             elif (source := self._world.source_for(pool, expert)) in idle:

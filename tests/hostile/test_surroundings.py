@@ -452,8 +452,16 @@ def test_a_user_without_a_name_and_a_home_inspects(line: list[str], tmp_path: Pa
 # Ctrl-C
 
 
-@pytest.mark.parametrize("command", ["inspect", "experts", "bench", "profile"])
-def test_ctrl_c_while_libraries_are_imported_is_one_line_and_130(tmp_path: Path, command: str) -> None:
+@pytest.mark.parametrize(
+    ("command", "number"),
+    [
+        *((command, signal.SIGINT) for command in ("inspect", "experts", "bench", "profile")),
+        ("inspect", signal.SIGTERM),
+    ],
+)
+def test_a_signal_while_libraries_are_imported_is_one_line_and_130(
+    tmp_path: Path, command: str, number: signal.Signals
+) -> None:
     slow = tmp_path / "typer"  # as a library that is under import for a long time, and swallows what it can
     slow.mkdir()
     (slow / "__init__.py").write_text(
@@ -475,7 +483,7 @@ def test_ctrl_c_while_libraries_are_imported_is_one_line_and_130(tmp_path: Path,
     )
     while not (tmp_path / "importing").exists() and process.poll() is None:
         time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     said = process.communicate()
     assert (process.returncode, *said) == (130, "", "interrupted\n")
 
@@ -493,7 +501,7 @@ def test_an_interruption_anywhere_in_a_command_is_one_line_and_130(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     def interrupted(*given: object, **named: object) -> None:
-        raise KeyboardInterrupt
+        os.kill(os.getpid(), signal.SIGTERM if name == "experts" else signal.SIGINT)
 
     monkeypatch.setattr(Store, "__init__", interrupted)
     monkeypatch.setattr(rules, "load", interrupted)

@@ -14,8 +14,10 @@ import pytest
 
 from coe.cli import experts_command as experts_cli
 from coe.cli import inspect as inspect_cli
+from coe.cli import inspect_run
 from coe.core import Result
 from coe.results.records import ResultsFile
+from coe.store import kinds, runnable_kinds
 from coe.store.store import Store
 
 
@@ -207,7 +209,9 @@ def _many(folder: Path) -> None:
         (folder / "SN3" / f"R{index}__{'ABC'[index % 3]}.png").write_bytes(pixels)
 
 
-def test_ctrl_c_writes_the_report_and_says_how_to_go_on(folder, tmp_path, inspect, monkeypatch, capsys):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_writes_the_report_and_says_how_to_go_on(folder, tmp_path, inspect, monkeypatch, capsys, number):
+    """It comes twice, as from `timeout`, which sends it to its child and to the group of that."""
     _many(folder)
     write, written = ResultsFile.write, []
 
@@ -215,9 +219,11 @@ def test_ctrl_c_writes_the_report_and_says_how_to_go_on(folder, tmp_path, inspec
         write(self, result, *of)
         written.append(result)
         if len(written) == 5:
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), number)
+            os.kill(os.getpid(), number)
 
     with monkeypatch.context() as patch:
+        patch.setattr(inspect_run, "SAME_SIGNAL_S", 1e9)
         patch.setattr(ResultsFile, "write", write_and_interrupt)
         assert inspect() == 130
     said = capsys.readouterr().err
@@ -237,6 +243,10 @@ def test_experts_are_listed_shown_and_verified(own_tiny, monkeypatch, capsys):
     run(experts_cli.main, monkeypatch, "show", "tiny/joint", "--store", store)
     assert json.loads(capsys.readouterr().out)["kind"] == "narrow_boxes"
     assert run(experts_cli.main, monkeypatch, "verify", "--store", store) == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(kinds, "resolve", lambda name, allowed=(): runnable_kinds.resolve("no.such:KIND"))
+        assert run(experts_cli.main, monkeypatch, "verify", "tiny/joint", "--store", store) == 1
+    assert ("0 sound, 0 damaged, 1 of" in (said := capsys.readouterr()).out, "no.such:KIND" in said.err) == (True, True)
     weights = store / "tiny" / "joint" / "weights.safetensors"
     weights.write_bytes(weights.read_bytes()[:-4])
     assert run(experts_cli.main, monkeypatch, "verify", "--store", store) == 1

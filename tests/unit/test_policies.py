@@ -14,7 +14,7 @@ from coe.scheduler.controller import Controller, Executor
 from coe.scheduler.costs import Cost
 from coe.scheduler.events import Why
 from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec
-from coe.scheduler.policies.base import Eviction, Need, World
+from coe.scheduler.policies.base import Assign, Eviction, Need, Prefetch, World
 from coe.scheduler.policies.coserve import COSERVE
 from coe.scheduler.pool import ModelPool
 from coe.scheduler.strategies import LATE_BINDING, Strategy, strategy
@@ -247,6 +247,29 @@ def test_a_policy_may_be_a_class_of_the_users(rules: Rules) -> None:
         "cpu0 load c",
     ]
     assert line.switches == 1
+
+
+class Elsewhere(Assign):
+    def choose(self, expert: str, world: World, now: float) -> str:
+        return "gpu7"
+
+
+class Beyond(Prefetch):
+    def rank(self, executor: Executor, world: World, now: float) -> Iterator[str]:
+        yield "another"
+
+
+@pytest.mark.parametrize(
+    ("mine", "words"),
+    [({"assign": Elsewhere}, ["Elsewhere", "gpu7", "cpu0"]), ({"prefetch": Beyond}, ["Beyond", "another"])],
+)
+def test_a_policy_that_names_what_there_is_not_is_named(rules: Rules, mine: dict[str, Any], words: list[str]) -> None:
+    costs = {expert: Cost(0.1, 0.2, 1.0, 10, 2) for expert in rules.experts}
+    line = VirtualLine(rules, costs, pools_of(1, 25), strategy=replace(strategy("samba"), name="mine", **mine))
+    line.arrive(0.0, "C")
+    with pytest.raises(ConfigError) as caught:
+        line.run()
+    assert [word for word in words if word not in str(caught.value)] == []
 
 
 @pytest.mark.parametrize(

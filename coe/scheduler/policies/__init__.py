@@ -6,11 +6,12 @@ Each name is an entry point of the group `coe.policies.FAMILY` (docs/strategies.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
 from coe import plugins, values
-from coe.errors import ConfigError
+from coe.errors import ConfigError, did_you_mean
 from coe.scheduler.policies.base import Arrange, Assign, Eviction, Policy, Prefetch, Select
 
 FAMILIES: dict[str, type[Policy]] = {
@@ -45,6 +46,12 @@ def name_of(family: str, policy: str | type[Policy]) -> str:
         return policy
     offered = (name for name in names(family) if _named(family, name) is policy)
     return next(offered, policy.__name__)
+
+
+def no_such(family: str, policy: Policy, what: str, named: object, known: Iterable[str]) -> ConfigError:
+    """Return the error of a policy that names an executor or an expert, `what`, that there is not."""
+    wrong = f"{family} policy '{type(policy).__name__}' names the {what} {values.shown(named)}, which there is not"
+    return ConfigError(wrong + did_you_mean(str(named), known))
 
 
 def make(family: str, policy: str | type[Policy]) -> Any:
