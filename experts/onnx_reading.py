@@ -48,7 +48,7 @@ def read(
         pixels = onnx_stated.stated_pixels(graph, metadata, places)
         fields = {**beside.preprocessing, **pixels.fields}
         seen, said = seen.model_copy(update=fields), frozenset(fields)
-        asked = {**foreign.arguments.get("unsaid", {}), **pixels.unsaid}
+        asked = {**foreign.arguments.get("unsaid", {}), **beside.unsaid, **pixels.unsaid}
         unsaid = {name: why for name, why in asked.items() if name not in fields}
     if takes_bytes:
         mean, std = NORMALIZATIONS["0..255"]

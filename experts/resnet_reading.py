@@ -49,7 +49,8 @@ def read(kind: ModuleKind, activation: str, path: Path, foreign: Foreign | None)
     except ValidationError as error:
         raise StoreError(f"{path}: its arguments of the training make no sense ({first_line(error)})") from error
     stated = frozenset(said.preprocessing)
-    unsaid = {name: why for name, why in foreign.arguments.get("unsaid", {}).items() if name not in stated}
+    asked = {**foreign.arguments.get("unsaid", {}), **said.unsaid}
+    unsaid = {name: why for name, why in asked.items() if name not in stated}
     return replace(foreign, input_size=said.input_size, preprocessing=seen, stated=stated, unsaid=unsaid)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from coe.preprocessing import NORMALIZATIONS
@@ -28,16 +28,20 @@ _POOLINGS = ("gp", "global_pool")
 _OTHERWISE = {("style", "caffe"), ("problem_type", "multi_label_classification")}
 """Settings by which a network computes something else than a ResNet with the same tensors."""
 _ANTIALIASED = {"bilinear": "bilinear-antialias", "bicubic": "bicubic-antialias"}
-_CROPS = {"center": "center-crop", "squash": "stretch"}
-"""timm's words for `Preprocessing.resize`; nothing here pads as its `border` does."""
+_CROPS = {"center": "center-crop", "squash": "stretch", "border": "letterbox"}
+"""timm's words for `Preprocessing.resize`; its `border` pads with the mean."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptFacts:
-    """Fields of the preprocessing, and the input size in pixels; only what the arguments say."""
+    """Fields of the preprocessing, and the input size in pixels; only what the arguments say.
+
+    `unsaid` are questions as in `Foreign.unsaid`.
+    """
 
     preprocessing: Mapping[str, Any]
     input_size: int | None = None
+    unsaid: Mapping[str, str] = field(default_factory=dict)
 
 
 def said(arguments: Mapping[str, Any]) -> ScriptFacts:
@@ -50,22 +54,36 @@ def said(arguments: Mapping[str, Any]) -> ScriptFacts:
         return ScriptFacts(fields | arguments["sight"], arguments["side"])
     if not {"val_crop_size", "crop_pct"} & arguments.keys():
         return ScriptFacts(fields)
-    if (method := str(arguments.get("interpolation"))) in _ANTIALIASED:
+    unsaid: dict[str, str] = {}
+    if (method := str(arguments.get("interpolation") or "")) in _ANTIALIASED:
         fields["interpolation"] = _ANTIALIASED[method]
+    elif method.isalpha():
+        unsaid["interpolation"] = (
+            f"it scales pictures by '{method:.20}'; say with --interpolation what is nearest to it"
+        )
     if _is_side(size := arguments.get("val_crop_size")) and _is_side(edge := arguments.get("val_resize_size")):
         # torchvision's script evaluates with ImageNet's normalisation; nothing sets another.
         mean, std = NORMALIZATIONS["imagenet"]
         fields |= {"resize": "center-crop", "shortest_edge": max(size, edge), "mean": mean, "std": std}
-        return ScriptFacts(fields, size)
+        return ScriptFacts(fields, size, unsaid)
     shape = arguments.get("input_size")
     size = arguments.get("img_size") or (shape[-1] if isinstance(shape, list | tuple) and shape else None)
-    share = arguments.get("crop_pct")
+    share, mode = arguments.get("crop_pct"), str(arguments.get("crop_mode") or "center")
     if not _is_side(size):
         return ScriptFacts(fields)
-    how = _CROPS.get(str(arguments.get("crop_mode") or "center"))
-    if how and isinstance(share, int | float) and 0 < share <= 1:
+    how = _CROPS.get(mode)
+    is_square = not isinstance(shape, list | tuple) or len({*shape[-2:]}) == 1
+    if not is_square or how is None or (how == "letterbox" and share != 1):
+        unsaid["resize"] = (
+            f"its pictures are brought to {shape or size} with crop_mode = {mode:.20} and crop_pct = {share}, which is "
+            "not done here; say with --resize what is nearest to it"
+        )
+    elif how == "letterbox":
+        mean = fields.get("mean", NORMALIZATIONS["imagenet"][0])
+        fields |= {"resize": how, "pad": tuple(round(255 * one) for one in mean)}
+    elif isinstance(share, int | float) and 0 < share <= 1:
         fields |= {"resize": how, "shortest_edge": math.floor(size / share)}
-    return ScriptFacts(fields, size)
+    return ScriptFacts(fields, size if is_square else None, unsaid)
 
 
 def another_network(content: Any) -> dict[str, str]:

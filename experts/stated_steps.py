@@ -29,9 +29,16 @@ _BY_CHANCE = re.compile(
     r"Rand\w*|\w*(Jitter|Dropout|MixUp|Mixup)|(Auto|Trivial)Augment\w*|AugMix|Cut(Mix|out)|(One|Some)Of"
 )
 """Steps that only a training takes. So are those whose probability is less than 1."""
+_SCALES = re.compile(r"Resize(Edge)?|(Smallest|Longest)MaxSize")
+_MAKES_TENSORS = re.compile(r"(PIL)?To(Tensor|Image|PureTensor)|ImageToTensor")
+_OTHER = "other"
+"""The key of an interpolation that is none of `Preprocessing`, among the fields of a step."""
 _INTERPOLATIONS = {"bilinear": "bilinear", "bicubic": "bicubic", "area": "area"}
 _OF_PILLOW = {2: "bilinear-antialias", 3: "bicubic-antialias"}
+_OF_BOTH = ("bilinear", "bicubic")
+"""What Pillow does too, with antialias."""
 _OF_OPENCV = {1: "bilinear", 2: "bicubic", 3: "area"}
+_PROCESSOR = "do_resize and do_center_crop"
 _SQUARE_FROM = 384
 """From so many pixels on, Hugging Face's ConvNeXt cuts nothing off."""
 
@@ -59,13 +66,14 @@ def stated_sight(content: Any) -> StatedSight:
     for path, level in _plain_levels(content):
         steps = [step for value in level.values() if (step := _settings(value)) is not None]
         judges = _JUDGING.search(path) is not None
-        for sight in (_of_steps(steps), _of_processor(level)):
+        for sight in (_of_steps(steps, judges=judges), _of_processor(level)):
             if sight is not None:
                 found.setdefault(judges, []).append(sight)
         if all(type(key) is int for key in level) and (named := _undone(steps, judges=judges)) is not None:
             others.setdefault(judges, {}).update(dict.fromkeys(named))
     sights, undone = found.get(True, found.get(False, [])), others.get(True, others.get(False, {}))
-    differ, unsaid = any(sight != sights[0] for sight in sights), dict[str, str]()
+    differ = any(sight != sights[0] for sight in sights)
+    unsaid = {} if differ or not sights else dict(sights[0].unsaid)
     if differ and True in found:
         unsaid["resize"] = "its test steps bring pictures to size in several ways; say with --resize which counts"
     if undone:
@@ -117,35 +125,60 @@ def _settings(value: Any) -> Mapping[str, Any] | None:
     return {**level, TYPE: named} if level and named else None
 
 
-def _of_steps(steps: Sequence[Mapping[str, Any]]) -> StatedSight | None:
-    """Return what steps make of a picture; None if they do not bring it to a square of one size."""
+def _of_steps(steps: Sequence[Mapping[str, Any]], *, judges: bool) -> StatedSight | None:
+    """Return what steps make of a picture, and what of it nothing here does; None if they say nothing of sizes.
+
+    Unless it `judges`, a list with chance is a training's: it says nothing that nothing here does.
+    """
     edge = cut = how = None
     fields: dict[str, Any] = {}
+    named: list[str] = []
+    is_tensor = False
     for step in steps:
         name = _name(step)
         if _RANDOM_PLACE.fullmatch(name):
             return None
         if name == "ImageClassification":
             how, edge, cut = "center-crop", _side(step.get("resize_size")), _side(step.get("crop_size"))
-            fields = _interpolation(step)
-        elif name in ("Resize", "ResizeEdge", "SmallestMaxSize", "LongestMaxSize"):
-            (how, edge), fields = _scaled_to(step, name), _interpolation(step)
+            fields = _interpolation(step, is_tensor=False)
+        elif _SCALES.fullmatch(name):
+            is_second = bool(named)
+            (how, edge), fields = _scaled_to(step, name), _interpolation(step, is_tensor=is_tensor)
+            how = None if is_second else how  # of a picture that was scaled or cut before
         elif name == "PadIfNeeded" and _pads_nothing(step, steps):
             pad = colour(step.get("fill", step.get("value")) or 0, is_spread=True)
             fields |= {"pad": tuple(map(int, pad))} if pad else {}
         elif name == "CenterCrop":
             cut = _side(step.get("size", step.get("crop_size", (step.get("height"), step.get("width")))))
-    return _sight(how, edge, cut, fields)
-
-
-def _sight(how: str | None, edge: int | None, cut: int | None, fields: Mapping[str, Any]) -> StatedSight | None:
-    """Return pictures scaled to an edge in pixels and cut to another; None if they are no squares of one size."""
-    size = cut or (edge if how != "center-crop" else None)
-    if how is None or not edge or not size or edge < size or (how == "letterbox" and edge != size):
+        else:
+            is_tensor = is_tensor or _MAKES_TENSORS.fullmatch(name) is not None
+            continue
+        named.append(name)
+    if not named:
         return None
-    return StatedSight(
-        size, {"resize": how, "shortest_edge": edge if edge != size or how == "center-crop" else None, **fields}
-    )
+    sight = _sight(how, edge, cut, fields, ", ".join(named))
+    return sight if not sight.unsaid or judges or not any(map(_is_by_chance, steps)) else None
+
+
+def _sight(how: str | None, edge: int | None, cut: int | None, fields: Mapping[str, Any], named: str) -> StatedSight:
+    """Return pictures scaled to an edge in pixels and cut to another, by steps that are `named`.
+
+    What nothing here does is a question: pictures that are no squares of one size, and another interpolation.
+    """
+    size = cut or (edge if how != "center-crop" else None)
+    known, unsaid = dict(fields), dict[str, str]()
+    if (other := known.pop(_OTHER, None)) is not None:
+        unsaid["interpolation"] = (
+            f"it scales pictures by '{other!s:.20}'; say with --interpolation what is nearest to it"
+        )
+    if how is None or not edge or not size or edge < size or (how == "letterbox" and edge != size):
+        unsaid["resize"] = (
+            f"{named} make no squares of one size, or make them in a way that is not done here; say with --resize what "
+            "is nearest to it, as stretch if its pictures are squares already"
+        )
+        return StatedSight(unsaid=unsaid)
+    shorter = edge if edge != size or how == "center-crop" else None
+    return StatedSight(size, {"resize": how, "shortest_edge": shorter, **known}, unsaid)
 
 
 def _scaled_to(step: Mapping[str, Any], name: str) -> tuple[str | None, int | None]:
@@ -173,15 +206,14 @@ def _of_processor(level: Mapping[Any, Any]) -> StatedSight | None:
     short = _side(size.get("shortest_edge") if isinstance(size, dict) else None)
     edge = short or _side([*size.values()] if isinstance(size, dict) else size)
     resample = level.get("resample")
-    name = _OF_PILLOW.get(resample) if isinstance(resample, int) else None
-    fields: dict[str, Any] = {"interpolation": name} if name else {}
+    fields = _named(_OF_PILLOW, resample) if isinstance(resample, int) else {}
     fields |= _values(level)
     if isinstance(share, float) and share > 0 and edge:
         how, before = ("stretch", edge) if edge >= _SQUARE_FROM else ("center-crop", int(edge / share))
-        return _sight(how, before, edge, fields)
+        return _sight(how, before, edge, fields, _PROCESSOR)
     crop = level.get("crop_size")
     cut = _side([*crop.values()] if isinstance(crop, dict) else crop) if level.get("do_center_crop") else None
-    return _sight("center-crop" if short else "stretch", edge, cut, fields)
+    return _sight("center-crop" if short else "stretch", edge, cut, fields, _PROCESSOR)
 
 
 def _values(level: Mapping[Any, Any]) -> dict[str, Any]:
@@ -201,17 +233,30 @@ def _values(level: Mapping[Any, Any]) -> dict[str, Any]:
     }
 
 
-def _interpolation(step: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the interpolation of a step, in the words of `Preprocessing`; nothing for one that it does not have."""
+def _interpolation(step: Mapping[str, Any], *, is_tensor: bool) -> dict[str, Any]:
+    """Return the interpolation of a step, in the words of `Preprocessing`, or under `_OTHER` where it has none.
+
+    torchvision scales a tensor without antialias where it is told so.
+    """
     said, is_torchvision = step.get("interpolation"), "torchvision" in step[TYPE]
+    is_pillow = step.get("backend") == "pillow" or (
+        is_torchvision and not (is_tensor and step.get("antialias", True) in (False, None, "warn"))
+    )
     if isinstance(said, int):
-        name = (_OF_PILLOW if is_torchvision else _OF_OPENCV).get(said)
+        found = _named(_OF_PILLOW if is_torchvision else _OF_OPENCV, said)
+    elif not isinstance(word := getattr(said, "word", said), str | None):
+        return {}
     else:
-        word = getattr(said, "word", said)
-        name = _INTERPOLATIONS.get(word or "bilinear") if isinstance(word, str | None) else None
-        if name and name != "area" and (is_torchvision or step.get("backend") == "pillow"):
-            name += "-antialias"
-    return {"interpolation": name} if name else {}
+        found = _named(_INTERPOLATIONS, word or "bilinear")
+        if is_pillow and found.get("interpolation") in _OF_BOTH:
+            found["interpolation"] += "-antialias"
+    if not is_pillow and is_torchvision and "interpolation" in found:
+        found["interpolation"] = found["interpolation"].removesuffix("-antialias")
+    return found
+
+
+def _named(names: Mapping[Any, str], said: Any) -> dict[str, Any]:
+    return {"interpolation": names[said]} if said in names else {_OTHER: said}
 
 
 def _side(size: Any) -> int | None:

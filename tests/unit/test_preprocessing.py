@@ -241,6 +241,10 @@ SCRIPTS = {
         {"crop_pct": 1, "img_size": 32, "crop_mode": "squash", "interpolation": ["bicubic"]},
         {"resize": "stretch", "shortest_edge": 32},
     ),
+    "timm's border": (
+        {"crop_pct": 1.0, "img_size": 32, "crop_mode": "border", "mean": [0.2, 0.4, 0.6], "std": [0.5] * 3},
+        {"resize": "letterbox", "pad": (51, 102, 153), "mean": (0.2, 0.4, 0.6), "std": (0.5, 0.5, 0.5)},
+    ),
     "timm's defaults": ({"crop_pct": None, "img_size": None, "mean": None, "std": None, "interpolation": ""}, {}),
     "another": ({"interpolation": "bicubic"}, {}),
 }
@@ -260,7 +264,29 @@ def test_the_arguments_of_a_training_script_say_what_its_network_saw(
     assert (stored.preprocessing, stored.input_size) == (kind.preprocessing.model_copy(update=fields), 32)
     if fields:
         assert call(*given, "--store", tmp_path / "s", "--resize", "stretch", command=experts_command).status == 2
-        assert call(*given, "--store", tmp_path / "s", "--pad", "9", command=experts_command).status == 0
+        assert call(*given, "--store", tmp_path / "s", "--pad", "9", command=experts_command).status == 2 * (
+            "pad" in fields
+        )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "answer"),
+    [
+        ({"crop_pct": 0.9, "img_size": 32, "crop_mode": "border"}, ("--resize", "letterbox")),
+        ({"crop_pct": 1.0, "input_size": [3, 32, 64]}, ("--resize", "stretch")),
+        ({"crop_pct": 1.0, "img_size": 32, "interpolation": "lanczos"}, ("--interpolation", "bicubic-antialias")),
+    ],
+)
+def test_what_a_training_script_saw_and_is_not_done_here_is_asked_about(
+    tmp_path: Path, call: Call, arguments: dict[str, Any], answer: tuple[str, str]
+) -> None:
+    kind: Any = kinds.resolve("narrow")
+    state = kind.skeleton(Expert("x", "narrow", ("ok", "bad"), 32, "t/x")).state_dict()
+    torch.save({"model": state, "args": argparse.Namespace(**arguments)}, tmp_path / "x.pth")
+    given = ("import", "t/x", tmp_path / "x.pth", "--kind", "narrow", "--labels", "ok,bad", "--no-prepare")
+    asked = call(*given, "--input", 32, "--store", tmp_path / "s", command=experts_command)
+    assert (asked.status, answer[0] in asked.words) == (2, True)
+    assert call(*given, "--input", 32, "--store", tmp_path / "s", *answer, command=experts_command).status == 0
 
 
 def test_a_file_that_was_exported_here_says_what_it_sees(tmp_path: Path, call: Call) -> None:

@@ -383,6 +383,7 @@ AREA = {"__class_fullname__": "albumentations.Resize", "height": 40, "width": 40
 HYDRA = [{"_target_": "torchvision.transforms.Resize", "size": 48}, {"_target_": "CenterCrop", "size": 40}]
 HUGGING = {"do_resize": True, "size": {"shortest_edge": 40}, "crop_pct": 0.8333, "resample": 2}
 CROP, NOTHING_SAID = ("center-crop", 48, 40, "bilinear-antialias"), ("letterbox", None, None, "area")
+TENSOR = transforms.Resize(48, antialias=False)
 SIGHTS: dict[str, tuple[Any, tuple[object, ...]]] = {
     "torchvision": ({"transform": JUDGED}, CROP),
     "of training and of judging": ({"train": LEARNED, "val": JUDGED}, CROP),
@@ -396,6 +397,8 @@ SIGHTS: dict[str, tuple[Any, tuple[object, ...]]] = {
     "albumentations": ({"val": [AREA]}, ("stretch", None, 40, "area")),
     "Hydra": ({"t": HYDRA}, CROP),
     "Hugging Face": (HUGGING, CROP),
+    "a tensor": ({"t": [transforms.ToTensor(), TENSOR, transforms.CenterCrop(40)]}, (*CROP[:3], "bilinear")),
+    "a picture": ({"t": [TENSOR, transforms.CenterCrop(40), transforms.ToTensor()]}, CROP),
 }
 
 
@@ -428,6 +431,21 @@ ASKED: dict[str, tuple[Any, dict[str, tuple[str, ...]]]] = {
     "other means": (
         {"val": [*SCALED, transforms.Normalize(*HALF)], "test": [*SCALED, transforms.Normalize(HALF[1], HALF[0])]},
         {"mean": ("--normalize",)},
+    ),
+    "no crop": ({"val": EVALUATED}, {"resize": ("Resize", "--resize")}),
+    "no crop of no name": ({"tf": EVALUATED}, {"resize": ("--resize",)}),
+    "no crop of a training": ({"tf": [transforms.Resize(40), transforms.RandomHorizontalFlip()]}, {}),
+    "no square": ({"val": [transforms.Resize((40, 80))]}, {"resize": ("--resize",)}),
+    "scaled twice": ({"val": [*SCALED, transforms.Resize(32)]}, {"resize": ("--resize",)}),
+    "kept in its aspect": ({"test": [{"type": "Resize", "scale": 40, "keep_ratio": True}]}, {"resize": ("Resize",)}),
+    "Hugging Face without a crop": (HUGGING | {"crop_pct": None}, {"resize": ("--resize",)}),
+    "the nearest pixel": (
+        {"val": [transforms.Resize(48, transforms.InterpolationMode.NEAREST), transforms.CenterCrop(40)]},
+        {"interpolation": ("nearest", "--interpolation")},
+    ),
+    "OpenCV's and Pillow's numbers": (
+        {"val": [AREA | {"interpolation": 4}], "p": HUGGING | {"resample": 1}},
+        {"interpolation": ("'4'",)},
     ),
     "no means": ({"val": [*SCALED, transforms.ToTensor()]}, {"mean": ("--normalize",)}),
     "all at once": (
