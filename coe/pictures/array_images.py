@@ -23,6 +23,9 @@ LEAST_ALPHA = 13
 _BAND_PIXELS = 1 << 18
 _ENCODED = ("JPEG", "MPO", "PNG", "BMP", "TIFF")
 """The formats of Pillow whose files `decode` reads itself, with proofs that Pillow lacks."""
+_AS_ARRAYS = ("__dlpack__", "__array__", "__array_interface__")
+RAW_FRAME = "np.frombuffer(frame, np.uint8).reshape(height, width), with 3 behind them for colours"
+"""How the bytes of a camera without a header become an array."""
 _COLOURED = 3
 """An array with this many axes has colours, if its last axis is longer than 1."""
 
@@ -44,15 +47,16 @@ def taken_from(image: object, order: Order | None) -> NDArray[Any] | bytes | Non
 
     Without `order`, the colours of the array are in RGB, as those of a Pillow image. If that was opened and not loaded
     yet, its file counts, so that a damaged picture is found; else its EXIF orientation is applied, as for a file.
-    Anything else with `__dlpack__` or `__array__`, such as a torch tensor, does not say its order: raises ConfigError
-    if it has colours and `order` is None, or if a Pillow image is given as BGR. Raises TypeError if it cannot become an
-    array.
+    Anything else that numpy makes an array of, such as a torch tensor or a memoryview, does not say its order: raises
+    ConfigError if it has colours and `order` is None, or if a Pillow image is given as BGR. Raises TypeError if it
+    cannot become an array.
     """
     if isinstance(image, Image.Image):
         if order == "BGR":
             raise ConfigError("a Pillow image has its colours in the order RGB; leave `order` out")
         return _file_of(image) or _pixels_of(image)
-    if isinstance(image, np.generic) or not (hasattr(image, "__dlpack__") or hasattr(image, "__array__")):
+    is_array = isinstance(image, memoryview) or any(hasattr(image, name) for name in _AS_ARRAYS)
+    if isinstance(image, np.generic) or not is_array:
         return None
     name = f"{type(image).__module__.partition('.')[0]}.{type(image).__name__}"
     try:

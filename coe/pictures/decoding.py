@@ -39,6 +39,7 @@ from coe.pictures.tiff_directory import numbers_in
 from coe.pictures.wide import ALL, Samples, counted_bits, expect_filled, is_filled, narrow
 from coe.timely import in_time
 
+NO_PICTURE = "is not a JPEG, PNG, BMP or TIFF picture, whatever its name says; save it as PNG"
 _UNWRITTEN_SHARE = 32
 """An uncompressed picture is not whole if one in so many bytes is zero at its end."""
 _ORIENTATION, _SHORT, _LONG = 274, 3, 4
@@ -115,7 +116,7 @@ def decode(
 def _from_bytes(data: bytes, bits: int | None, limit_pixels: int, min_side: int, written: bool) -> DecodedImage:
     form = format_of(data[:8])
     if form is None:
-        raise UnsupportedImage("is not a JPEG, PNG, BMP or TIFF picture, whatever its name says; save it as PNG")
+        raise UnsupportedImage(NO_PICTURE)
     with form(data) as picture:
         check_size(*picture.size, limit_pixels, min_side)
         if picture.width * picture.height > (pixels_in(io.BytesIO(data)) or 0):

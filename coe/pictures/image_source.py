@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from coe import config, values
-from coe.errors import ConfigError, ImageError
+from coe.errors import ConfigError, ImageError, UnsupportedImage
 from coe.pictures.array_images import (
+    RAW_FRAME,
     DecodedImage,
     Order,
     SupportsArray,
@@ -22,8 +23,8 @@ from coe.pictures.array_images import (
     from_array,
     taken_from,
 )
-from coe.pictures.decoding import decode
-from coe.pictures.formats import pixels_in
+from coe.pictures.decoding import NO_PICTURE, decode
+from coe.pictures.formats import format_of, pixels_in
 from coe.pictures.picture_file import PictureFile
 from coe.timely import in_time
 
@@ -133,13 +134,14 @@ class ImageSource:
             and image.shape in {(image.size,), (image.size, 1)}
         ):
             image = image.tobytes()
-        elif not isinstance(image, np.ndarray | bytes | bytearray | memoryview):
+        elif not isinstance(image, np.ndarray | bytes | bytearray) and not _is_row(image):
             taken, order = taken_from(image, order), order or "RGB"
             if taken is None:
                 given = "a single number" if isinstance(image, np.generic) else type(image).__name__
+                ways = [f"hand in what its `{name}()` returns" for name in ("read", "get") if hasattr(image, name)]
                 raise TypeError(
                     "an image is an array (H, W, 3) or (H, W), the bytes of a file, a path or a Pillow image, not "
-                    + (f"{given}; hand in what its `read()` returns" if hasattr(image, "read") else given)
+                    f"{given}; {next(iter(ways), 'a frame of bytes is ' + RAW_FRAME)}"
                 )
             image = taken
         if isinstance(image, np.ndarray):
@@ -190,10 +192,17 @@ class ImageSource:
     def decode(self) -> DecodedImage:
         """Return the pixels, (H, W, 3) uint8 RGB, as an array that nobody else sees; raises ImageError."""
         if not isinstance(self.image, np.ndarray):
+            if isinstance(self.image, bytes) and self.image and format_of(self.image[:8]) is None:
+                raise UnsupportedImage(f"{NO_PICTURE}; in Python, a frame of bytes is {RAW_FRAME}")
             return decode(self.image, bits=self.bits)
         pixels = from_array(self.image, self.order, self.bits)
         # An array in RGB comes back as it is; whoever writes into it must not change the picture for the next expert.
         return pixels.copy() if np.shares_memory(pixels, self.image) else pixels
+
+
+def _is_row(image: object) -> bool:
+    """Tell whether a buffer is a row or a column of bytes, as those of a file; others are arrays."""
+    return isinstance(image, memoryview) and max(image.shape, default=0) == image.nbytes
 
 
 @dataclass(frozen=True, slots=True)

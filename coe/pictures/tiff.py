@@ -83,8 +83,8 @@ class _TiffForm:
         bits, formats = directory.numbers(_BITS) or (1,), {*directory.numbers(_FORMAT)} or {1}
         if len(bits) == 1:  # some programs write it once for all samples
             bits *= min(samples, 100)
-        if len(bits) != samples:
-            raise damaged()
+        if len(bits) != samples and directory.number(_COMPRESSION, _RAW) in _PROVEN_COMPRESSIONS:
+            raise damaged()  # raw files of cameras do not say the samples of their previews
         return cls(
             directory.number(_PHOTOMETRIC, None),
             bits,
@@ -149,6 +149,8 @@ class Tiff(TiffImageFile):
             raise unsupported(str(form))
         if directory.number(_SUBFILE, 0) & 1 or directory.number(_OLD_SUBFILE, 1) == 2:
             raise unsupported("a TIFF that begins with a thumbnail")
+        if directory.numbers(_TILE_WIDTH) and not directory.numbers(_TILES[0]) and directory.numbers(_STRIPS[0]):
+            raise unsupported("a TIFF whose tiles stand in the tags of strips")
         if directory.number(_DEPTH, 1) != 1:
             raise unsupported("a TIFF of a volume")
         if form.colours == _PALETTE and max(directory.numbers(_COLOURS), default=0) < 256:

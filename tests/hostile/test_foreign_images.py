@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import re
+from types import SimpleNamespace
 from typing import Any
 
 import cv2
@@ -12,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-from coe.errors import CoeError, ConfigError, ImageError
+from coe.errors import CoeError, ConfigError, ImageError, UnsupportedImage
 from coe.pictures.image_source import ImageSource
 
 RGB = np.random.default_rng(0).integers(0, 256, (20, 30, 3), np.uint8)
@@ -53,6 +55,10 @@ def saved(form: str, **options: Any) -> bytes:
         (torch.from_numpy(BGR), "BGR"),
         (torch.from_numpy(RGB).permute(2, 0, 1).permute(1, 2, 0), "RGB"),
         (Wrapped(BGR), "BGR"),
+        (memoryview(RGB), "RGB"),
+        (memoryview(BGR), "BGR"),
+        (memoryview(ENCODED.reshape(1, -1)), None),
+        (SimpleNamespace(__array_interface__=RGB.__array_interface__), "RGB"),
         (ENCODED, None),
         (ENCODED.reshape(-1, 1), None),
         (ENCODED.tobytes(), None),
@@ -103,6 +109,7 @@ def test_a_damaged_jpeg_that_pillow_has_opened_is_refused() -> None:
     [
         (torch.from_numpy(RGB), None, ConfigError),
         (Wrapped(BGR), None, ConfigError),
+        (memoryview(RGB), None, ConfigError),
         (Image.fromarray(RGB), "BGR", ConfigError),
         (torch.zeros(20, 30, requires_grad=True), "RGB", TypeError),
         (torch.zeros(20, 30, device="meta"), "RGB", TypeError),
@@ -115,6 +122,20 @@ def test_a_damaged_jpeg_that_pillow_has_opened_is_refused() -> None:
 def test_what_cannot_be_known_is_refused_at_the_call(image: Any, order: Any, error: type[Exception]) -> None:
     with pytest.raises(error):
         ImageSource.of(image, order)
+
+
+@pytest.mark.parametrize(
+    ("image", "way"),
+    [(cv2.UMat(np.ascontiguousarray(BGR)), "`get()`"), (io.BytesIO(), "`read()`"), ((b"", RGB.shape), "np.frombuffer")],
+)
+def test_what_is_no_image_has_a_way_to_one(image: Any, way: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(way)):
+        ImageSource.of(image)
+
+
+def test_a_frame_of_bytes_has_a_way_to_an_array() -> None:
+    with pytest.raises(UnsupportedImage, match=r"np\.frombuffer"):
+        ImageSource.of(RGB.tobytes()).decode()
 
 
 @pytest.mark.parametrize("image", [torch.zeros(20, 30, 3), torch.from_numpy(RGB).permute(2, 0, 1), torch.zeros(2, 2)])

@@ -142,6 +142,15 @@ RGBA, WIDE_RGBA = samples(4, "u1"), samples(4, "u2")
 BGRA, WIDE_BGRA = RGBA[..., [2, 1, 0, 3]], WIDE_RGBA[..., [2, 1, 0, 3]]
 
 
+def tagged(data: bytes, others: dict[int, int]) -> bytes:
+    """A little-endian TIFF in which tags have other numbers."""
+    changed = bytearray(data)
+    with tifffile.TiffFile(io.BytesIO(data)) as file:
+        for tag in file.pages[0].tags:
+            struct.pack_into("<H", changed, tag.offset, others.get(tag.code, tag.code))
+    return bytes(changed)
+
+
 REFUSED: dict[str, Callable[[], bytes]] = {
     "planar 16": lambda: planes(3, np.uint16),
     "planar 16, lzw": lambda: planes(3, np.uint16, compression="lzw"),
@@ -182,6 +191,10 @@ REFUSED: dict[str, Callable[[], bytes]] = {
     "CIELab": lambda: tiff(RGB, photometric="cielab"),
     "YCbCr": lambda: tiff(RGB, photometric="ycbcr"),
     "Bayer": lambda: tiff(GREY, photometric="cfa"),
+    "tiles in the tags of strips": lambda: tagged(tiff(RGB, photometric="rgb", tile=(16, 16)), {324: 273, 325: 279}),
+    "a preview of a raw file": lambda: tagged(
+        tiff(RGB, photometric="rgb", compression="jpeg"), {277: 65000, 262: 65001}
+    ),
     "a thumbnail first": lambda: tiff(GREY, photometric="minisblack", subfiletype=1),
     "a volume": lambda: tiff(np.stack([GREY] * 16), photometric="minisblack", volumetric=True, tile=(16, 16, 16)),
     "gif": lambda: pillow("GIF"),
