@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -200,9 +200,9 @@ class ImageSource:
         return pixels.copy() if np.shares_memory(pixels, self.image) else pixels
 
 
-def _is_row(image: object) -> bool:
+def _is_row(image: object) -> TypeGuard[memoryview]:
     """Tell whether a buffer is a row or a column of bytes, as those of a file; others are arrays."""
-    return isinstance(image, memoryview) and max(image.shape, default=0) == image.nbytes
+    return isinstance(image, memoryview) and max(image.shape or (0,)) == image.nbytes
 
 
 @dataclass(frozen=True, slots=True)
