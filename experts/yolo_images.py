@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,6 +21,9 @@ from coe.store.learned import PictureDigests
 from coe.system import usable_cores
 from experts.proof import MANY, halved
 from experts.taken import DataPart, TakenPictures, TrainingPicture, digests_of
+
+_TO_CHOOSE = ("val", "validation", "valid")
+"""The keys of the part to choose by; the last is the name of Roboflow's folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,8 @@ def read(expert: Expert, plan: TrainingPlan) -> YoloImages:
         )
     root = (plan.data.parent / str(raw.get("path") or ".")).resolve()
     training = images_of(root, raw["train"], plan.data)
-    choosing, held_out = (images_of(root, raw[part], plan.data) if raw.get(part) else [] for part in ("val", "test"))
+    beside = next((raw[name] for name in _TO_CHOOSE if raw.get(name)), None), raw.get("test")
+    choosing, held_out = (images_of(root, entry, plan.data) if entry else [] for entry in beside)
     if not held_out:
         held_out, choosing = choosing, []
     if not held_out:
@@ -98,17 +103,29 @@ def images_of(root: Path, entry: Any, source: Path) -> list[Path]:
     """
     images: list[Path] = []
     for part in entry if isinstance(entry, list) else [entry]:
-        place = root / str(part)
-        if not place.exists() and str(part).startswith("../"):  # Roboflow counts from the folder of a part
-            place = root / str(part).removeprefix("../")
+        place = _found(str(part), root, source.parent)
         if place.is_dir():
             images += sorted(photographs.pictures(place, strict=True))
         elif place.is_file():
             try:
-                lines = place.read_text(encoding="utf-8").split("\n")
+                lines = place.read_text(encoding="utf-8-sig").split("\n")
             except (OSError, UnicodeDecodeError) as error:
                 raise ConfigError(f"data set '{source}': '{place}' cannot be read as a list ({error})") from error
-            images += [place.parent / line.strip() for line in lines if line.strip()]
+            images += [_found(line.strip(), place.parent) for line in lines if line.strip()]
         else:
-            raise ConfigError(f"data set '{source}': '{place}' is neither a folder nor a list of images")
+            raise ConfigError(
+                f"data set '{source}': '{place}' is neither a folder nor a list of images; correct the entry, or take "
+                "it out"
+            )
     return images
+
+
+def _found(entry: str, *bases: Path) -> Path:
+    """Return what an entry names in one of some folders; what it names in the first if there is nothing.
+
+    Programs count from other folders, or write where it lay on another machine: then its end counts, two names or more.
+    """
+    names = [name for name in re.split(r"[/\\]", entry) if name not in ("", ".", "..")]
+    ends = [names[start:] for start in range(max(1, len(names) - 1))]
+    places = [base / entry for base in bases] + [base.joinpath(*end) for end in ends for base in bases]
+    return next((place for place in places if place.exists()), places[0])

@@ -5,26 +5,36 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from coe.errors import ConfigError, list_few
 from experts.taken import DataPart, TrainingPicture
 
 _SHOWN = 10
 _WHY = "ignoring corrupt image/label: "
+_OVER = 0.02
+"""Rounding puts boxes less far over the edge of their picture, as a share of its side."""
+_MOSTLY = 0.1
+"""If more boxes reach over an edge, other numbers were written."""
 
 
 def check(pictures: Sequence[TrainingPicture], labels: int, source: Path) -> tuple[str, ...]:
-    """Return sentences about images without a file; raises ConfigError with all files that are wrong.
+    """Return sentences about images without a file and odd boxes; raises ConfigError with all files that are wrong.
 
     Also if no image to learn from has an object. `labels` is the number of labels, and `source` the file of the data
     set. `ultralytics` must be quiet by now.
     """
     from ultralytics.data import utils
 
-    missing, wrong, learns, file = list[str](), list[str](), False, source
+    missing, wrong, over, learns, count, file = list[str](), list[str](), list[str](), False, 0, source
     files = map(Path, utils.img2label_paths([str(one.path) for one in pictures]))
     for picture, file in zip(pictures, files, strict=True):
         _, boxes, *_, message = utils.verify_image_label((str(picture.path), str(file), "", False, labels, 0, 0, False))
         learns |= picture.part is DataPart.TRAINING and boxes is not None and len(boxes) > 0
+        if boxes is not None:
+            over += [f"{_named(file)} ({' '.join(f'{one:.4g}' for one in box)})" for box in _over_edge(boxes)]
+            count += len(boxes)
         if _WHY in message:
             wrong.append(f"{_named(file)} ({message.partition(_WHY)[2]:.120})")
         elif not file.is_file():
@@ -35,13 +45,28 @@ def check(pictures: Sequence[TrainingPicture], labels: int, source: Path) -> tup
             f"is the number of a label, 0 to {labels - 1}, then centre and size of a box, or the corners of a polygon, "
             "as shares of the picture"
         )
+    if len(over) > _MOSTLY * count:
+        raise ConfigError(
+            f"data set '{source}': {len(over)} of {count} boxes have no area, or reach over the edge of their picture: "
+            f"{list_few(over, _SHOWN, '; ')}; each line is the middle and the size of a box, not its corners"
+        )
     if not learns:
         raise ConfigError(
             f"data set '{source}': nothing is marked in the images to learn from; labels of the last are looked for in "
-            f"'{file}'"
+            f"'{file}' (those of a folder 'images' beside it in 'labels', in small letters)"
         )
-    bare = f"without a file of labels, and so without an object: {len(missing)}, {list_few(missing, _SHOWN, '; ')}"
-    return (bare,) if missing else ()
+    told = {
+        "without a file of labels, and so without an object": missing,
+        "boxes without area, or over the edge of their picture": over,
+    }
+    return tuple(f"{what}: {len(where)}, {list_few(where, _SHOWN, '; ')}" for what, where in told.items() if where)
+
+
+def _over_edge(boxes: NDArray[np.float32]) -> list[list[float]]:
+    """Return the boxes, as (centre, size), without area or over the edge of their picture, of (label, centre, size)."""
+    middle, half = boxes[:, 1:3], boxes[:, 3:5] / 2
+    odd = (half <= 0) | (middle - half < -_OVER) | (middle + half > 1 + _OVER)
+    return [[float(one) for one in box] for box in boxes[odd.any(axis=1), 1:]]
 
 
 def _named(file: Path) -> str:

@@ -51,4 +51,6 @@ def names(data: Mapping[str, Any], path: Path) -> tuple[str, ...]:
         labels = [labels[str(number)] for number in range(len(labels))]
     if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
         raise ConfigError(f"data set '{path}': 'names' must be a list of labels, or labels by number")
+    if (count := str(data.get("nc") or len(labels))) != str(len(labels)):
+        raise ConfigError(f"data set '{path}': 'nc' says {count} labels, and 'names' has {len(labels)}")
     return tuple(map(composed, labels))

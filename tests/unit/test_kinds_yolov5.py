@@ -15,7 +15,7 @@ from coe.core import Expert
 from coe.errors import ConfigError, StoreError
 from coe.prepare.unwrapping import check_layers, unwrapped
 from coe.store.kinds import ExpertInput, TrainingPlan, resolve
-from experts import yolo_images
+from experts import yolo_images, yolo_labels
 from experts.checkpoint import read_checkpoint
 from experts.yolov5 import YoloV5
 from experts.yolov5_train import read_data_set, train
@@ -190,6 +190,7 @@ def test_a_data_set_is_words_and_its_download_is_not_followed(tmp_path):
         ("train: images/train\n", "'names'"),
         ("train: images/train\nnames: [joint, other]\n", "same order"),
         ("train: nowhere\nnames: [joint, bridge]\n", "neither a folder nor a list"),
+        ("train: images/train\nnc: 3\nnames: [joint, bridge]\n", "'nc' says 3"),
         ("[1, 2]", "train and names"),
     ],
 )
@@ -233,6 +234,39 @@ def test_folders_as_roboflow_names_them_are_found(tmp_path):
     data = tmp_path / "d" / "data.yaml"
     data.write_text("train: ../images/train\nval: ../images/val\nnc: 2\nnames: [joint, bridge]\n")
     assert [len(images) for _, images in yolo_images.read(JOINT, plan(data, tmp_path / "w")).parts()] == [3, 0, 3]
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("path: ../datasets/d\ntrain: images/train\nvalid: images/val", []),
+        ("path: C:\\Users\\j\\d\ntrain: images\\train\nval: images\\val", []),
+        ("train: /content/d/images/train\nvalidation: /content/d/images/val", []),
+        ("train: list.txt\nval: images/val", ["./images/train/0.png", "\ufeff"]),
+        ("train: list.txt\nval: images/val", ["data/images/train/0.png"]),
+        ("train: list.txt\nval: images/val", ["C:\\d\\images\\train\\0.png\r"]),
+    ],
+)
+def test_images_are_found_where_they_lay_on_another_machine(tmp_path, text, lines):
+    data = data_set(tmp_path / "d", images=3)
+    data.write_text(f"{text}\nnames: [joint, bridge]\n")
+    (tmp_path / "d" / "list.txt").write_text("\n".join(reversed(lines)), encoding="utf-8")
+    read = yolo_images.read(JOINT, plan(data, tmp_path / "w"))
+    assert [len(images) for _, images in read.parts()] == [1 if lines else 3, 0, 3]
+    assert all(path.is_file() for _, images in read.parts() for path in images)
+
+
+@pytest.mark.parametrize("line", ["0 0.1 0.1 0.3 0.3", "0 0.5 0.5 0 0.1"])
+@pytest.mark.parametrize("images", [3, 30])
+def test_corners_in_the_place_of_centre_and_size_are_refused_and_few_odd_boxes_told(tmp_path, images, line):
+    data = data_set(tmp_path / "d", images=images)
+    (tmp_path / "d" / "labels" / "train" / "1.txt").write_text(line)
+    if images == 3:
+        with pytest.raises(ConfigError, match="train/1"):
+            KIND.train(JOINT, plan(data, tmp_path / "w"), lambda *words: None)
+    else:
+        _, taken = read_data_set(plan(data, tmp_path / "w"), JOINT)
+        assert ["train/1" in one for one in yolo_labels.check(taken.pictures, 2, data)] == [True]
 
 
 def test_an_image_that_lost_a_part_is_named_and_not_learned_from(tmp_path):
