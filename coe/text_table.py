@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coe import regular
-from coe.errors import ConfigError
+from coe.errors import ConfigError, list_few
 from coe.spelling import composed
 
 MAX_BYTES = 64 << 20
@@ -128,3 +128,8 @@ def parse(path: Path, raw: bytes, noun: str, fallback: str | None = None) -> lis
             what = noun.removeprefix("the ")
             raise ConfigError(f"{path}:{line.number}: a line of {len(line.text):,} characters; this is no {what}")
     return lines
+
+
+def further_lines(lines: Sequence[int]) -> str:
+    """Return which lines but the first have the same fault, behind its sentence."""
+    return f" (also line {list_few(map(str, lines[1:]))})" if lines[1:] else ""

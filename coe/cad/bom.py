@@ -14,8 +14,8 @@ from typing import TypeAlias
 
 from coe import text_table
 from coe.cad import safe_xml
-from coe.cad.cad_tables import expect_unstruck, further_lines, lines_of
-from coe.cad.not_fitted import FITTED, LEFT_OUT, have_values, is_left_out, says_so, unclear
+from coe.cad.cad_tables import expect_unstruck, lines_of
+from coe.cad.not_fitted import FITTED, LEFT_OUT, FittedRow, fitting_of, says_so
 from coe.cad.other_cad_files import expect_list
 from coe.cad.placement_header import PlacementHeader, find_headers, lines_below
 from coe.cad.refdes import COMMA, TO, USUAL, fault_of, is_date
@@ -23,6 +23,8 @@ from coe.cad.spaced_row import unquoted
 from coe.cad.vocabulary import COLUMNS as VOCABULARY
 from coe.errors import ConfigError, list_few
 from coe.placement.bom_join import Bom, BomPart
+from coe.placement.placement_file import FittedQuestion
+from coe.text_table import further_lines
 
 _ROWS_OR_TYPES = (
     "comp name",
@@ -74,23 +76,23 @@ _MOST_TOLD = 3
 _AND = {"and", "und", "et"}
 _MOST_IN_RANGE = 1000
 _Row: TypeAlias = tuple[int, dict[str, str], list[str]]
-"""The line of a row, its cells by field, and all its cells."""
+"""A `FittedRow` whose designators may go on in the next row."""
 
 
-def parse(path: Path, raw: bytes) -> dict[str, BomPart]:
+def parse(path: Path, raw: bytes) -> Bom:
     """Return what the bytes of a BOM say, as `CadDialect.bom` does."""
     expect_list(path, raw, "the bill of materials")
     if _XML.match(raw):
-        return _parts(path, _of_netlist(path, raw))
+        return _parts(path, [*_of_netlist(path, raw)])
     table = lines_of(path, raw, "the BOM", is_bom)
     lines, header = table.lines, _header(table.lines)
     if header is None:
         names = ", ".join(COLUMNS["refdes"][:4])
         raise ConfigError(f"{path}: no line is the header of a BOM, with designators ({names}) and values or packages")
     rows = _joined(_rows(path, lines_below(lines, header), header))
-    parts = Bom(_parts(path, rows))
+    parts = _parts(path, rows, header)
     expect_unstruck(path, lines, {part.line for part in parts.values() if part.is_fitted})
-    parts.notes = (*table.notes, *_wrong_quantities(rows, parts))
+    parts.notes = (*table.notes, *parts.notes, *_wrong_quantities(rows, parts))
     return parts
 
 
@@ -163,22 +165,20 @@ def _joined(rows: Iterable[_Row]) -> list[_Row]:
     return joined
 
 
-def _parts(path: Path, rows: Iterable[_Row]) -> dict[str, BomPart]:
-    parts: dict[str, BomPart] = {}
+def _parts(path: Path, rows: Sequence[_Row], header: PlacementHeader | None = None) -> Bom:
+    parts = Bom()
     heading = ""
-    doubtful: dict[int, str] = {}
-    rows = [*rows]
-    told = have_values(cells.get("value", "") for _, cells, _ in rows)
+    named_in: dict[int, dict[str, str]] = {}
+    names, columns = ((), {}) if header is None else (header.names, header.columns)
+    fitting = fitting_of([FittedRow(*row) for row in rows], names, columns)
     for number, cells, row in rows:
-        part = BomPart(cells.get("value", ""), cells.get("package", ""), not is_left_out(cells, row), number)
+        part = BomPart(cells.get("value", ""), cells.get("package", ""), number not in fitting.left_out, number)
         listed = cells.get("refdes", "")
         if not any(map(str.isdigit, listed)) and len(filled := [*filter(None, row)]) == 1 and says_so(filled[0]):
             if not re.search(r"=|\bmark", filled[0]):  # else it is a legend
                 heading = f"{number}: '{filled[0]}' heads parts that are not fitted"
             continue
-        named = {listed: ""} if is_date(listed) else designators(listed)
-        if named and (fault := unclear(cells, row, among_values=told)):
-            doubtful[number] = fault
+        named = named_in[number] = {listed: ""} if is_date(listed) else designators(listed)
         if heading and named:
             raise ConfigError(f"{path}:{heading}; say it in a column DNP of each of their lines")
         if says_so(listed) and any(map(str.isdigit, listed)):
@@ -196,11 +196,11 @@ def _parts(path: Path, rows: Iterable[_Row]) -> dict[str, BomPart]:
                 )
             if refdes not in parts or not whole:
                 parts[refdes] = replace(before, whole=whole)
-    if doubtful:
-        first, fault = next(iter(doubtful.items()))
-        raise ConfigError(f"{path}:{first}: {fault}{further_lines([*doubtful])}")
     if not parts:
         raise ConfigError(f"{path}: there is no part under the header of the BOM; export it again")
+    asked = {number: FittedQuestion(path, number, fault) for number, fault in fitting.asked.items()}
+    parts.asked = {refdes: asked[number] for number in asked for refdes in named_in.get(number, ())}
+    parts.notes = fitting.notes
     return parts
 
 

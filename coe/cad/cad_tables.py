@@ -7,8 +7,8 @@ from pathlib import Path
 
 from coe import text_table
 from coe.cad.spreadsheet import Table, read_sheet
-from coe.errors import ConfigError, list_few
-from coe.text_table import TextLine
+from coe.errors import ConfigError
+from coe.text_table import TextLine, further_lines
 
 _ENCODINGS = ("cp1252", "gb18030", "cp1250", "cp1251", "shift_jis", "euc_kr")
 """What programs for Windows write if they write no UTF-8, western first, as a value with a micro sign."""
@@ -44,8 +44,3 @@ def expect_unstruck(path: Path, lines: Sequence[TextLine], fitted: Collection[in
             f"{path}:{struck[0]}: cells of this row are struck out; take the row out, or their text, or say in a "
             f"column DNP that the part is not fitted{further_lines(struck)}"
         )
-
-
-def further_lines(lines: Sequence[int]) -> str:
-    """Return which lines but the first have the same fault, behind its sentence."""
-    return f" (also line {list_few(map(str, lines[1:]))})" if lines[1:] else ""

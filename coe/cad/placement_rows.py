@@ -25,7 +25,7 @@ _NEXT_LINE = "\0"
 class PlacementRow:
     """The cells of one part by field; None: the line cannot be divided into the header's columns.
 
-    `all_cells` are those of all columns, between separators.
+    `all_cells` are those of all columns.
     """
 
     number: int
@@ -59,7 +59,9 @@ def rows(lines: Sequence[TextLine], header: PlacementHeader) -> Iterator[Placeme
         found.append((waiting[0].number, text))
         waiting = []
     if header.separator is None:
-        yield from (PlacementRow(number, spaced(text, header)) for number, text in found)
+        for number, text in found:
+            cells = spaced(text, header)
+            yield PlacementRow(number, _by_field(cells, header), tuple(cells or ()))
         return
     # Empty cells beyond the header are no cells where all rows have them; else a separator in a value moved the others.
     divided = [tuple(_csv(text, header.separator)) for _, text in found]
@@ -105,8 +107,13 @@ def _is_open(text: str, header: PlacementHeader) -> bool:
 
 def _is_row(text: str, header: PlacementHeader) -> bool:
     """Tell whether a line is a row by itself: then a quote in the line before was a sign of its value."""
-    cells = spaced(text, header) if header.separator is None else _separated(text, header, header.width)
+    spaces = header.separator is None
+    cells = _by_field(spaced(text, header), header) if spaces else _separated(text, header, header.width)
     return cells is not None and _has_numbers(cells)
+
+
+def _by_field(cells: Sequence[str] | None, header: PlacementHeader) -> dict[str, str] | None:
+    return None if cells is None else {field: cells[index] for field, index in header.columns.items()}
 
 
 def _has_numbers(cells: Mapping[str, str]) -> bool:

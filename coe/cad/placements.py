@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from coe.cad.cad_tables import expect_unstruck, further_lines, lines_of
-from coe.cad.not_fitted import have_values, is_left_out, unclear
+from coe.cad.cad_tables import expect_unstruck, lines_of
+from coe.cad.not_fitted import FittedRow, fitting_of
 from coe.cad.openpnp_board import places_of
 from coe.cad.other_cad_files import expect_list
 from coe.cad.placement_angles import PlacementAngles, Turn
@@ -23,8 +23,8 @@ from coe.cad.spaced_row import MIRRORED_TURN
 from coe.cad.vocabulary import COLUMNS, MIRRORS, UNIT_WORDS, Vocabulary, plain
 from coe.errors import ConfigError
 from coe.placement.cad_files import DIALECTS
-from coe.placement.placement_file import FARTHEST_MM, FileForm, Placement, PlacementFile, Units
-from coe.text_table import TextLine
+from coe.placement.placement_file import FARTHEST_MM, FileForm, FittedQuestion, Placement, PlacementFile, Units
+from coe.text_table import TextLine, further_lines
 
 _DEGREES = ("", "deg", "degree", "degrees", "\u00b0", "\u00ba")
 _XML = re.compile(rb"^\s*(?:\xef\xbb\xbf)?\s*<(\?xml|openpnp)")
@@ -40,7 +40,8 @@ def parse(
         file = reader.openpnp(raw)
     else:
         table = lines_of(path, raw, "the placement file", reader.is_table)
-        file = replace(reader.file(as_table(table.lines)), notes=table.notes)
+        file = reader.file(as_table(table.lines))
+        file = replace(file, notes=(*table.notes, *file.notes))
     if not file.placements:
         raise ConfigError(
             f"{path}: the file leaves out each of its {len(file.not_placed)} parts; correct what it says of them"
@@ -92,7 +93,11 @@ class _PlacementReader:
             raise ConfigError(f"{self._path}: there is no part in the placement file; export it again")
         self._expect_cells(parts, header)
         expect_designators(self._path, parts, header, is_said="refdes" in self._form.columns)
-        parts, not_placed = self._fitted(parts)
+        fitting = fitting_of(
+            [FittedRow(row.number, row.cells or {}, row.all_cells) for row in parts], header.names, header.columns
+        )
+        names_of = {row.number: (row.cells or {})["refdes"] for row in parts}
+        parts = [row for row in parts if row.number not in fitting.left_out]
         expect_unstruck(self._path, lines, {row.number for row in parts})
         self._comma = self._has_decimal_commas(parts)
         turns = [(row.cells or {}).get("rotation", "") for row in parts]
@@ -109,17 +114,17 @@ class _PlacementReader:
         units, stated_where = self._units.agreed()
         names = {field: header.names[index] for field, index in header.columns.items()}
         placements = tuple(self._placement(row, header, units) for row in parts)
-        return PlacementFile(placements, units, stated_where, names, header.unused, not_placed)
-
-    def _fitted(self, parts: list[PlacementRow]) -> tuple[list[PlacementRow], tuple[str, ...]]:
-        """Return the parts without those that a column of the file leaves out, and the designators of these."""
-        told = have_values((row.cells or {}).get("value", "") for row in parts)
-        faults = {row.number: unclear(row.cells or {}, row.all_cells, among_values=told) for row in parts}
-        if doubtful := [number for number, fault in faults.items() if fault]:
-            raise self._error(doubtful[0], faults[doubtful[0]] + further_lines(doubtful))
-        out = {row.number: row for row in parts if is_left_out(row.cells or {}, row.all_cells)}
-        kept = [row for row in parts if row.number not in out]
-        return kept, tuple((row.cells or {})["refdes"] for row in out.values())
+        return PlacementFile(
+            placements,
+            units,
+            stated_where,
+            names,
+            header.unused,
+            tuple(name for number, name in names_of.items() if number in fitting.left_out),
+            fitting.notes,
+            frozenset(names_of[number] for number in fitting.said),
+            {names_of[number]: FittedQuestion(self._path, number, fault) for number, fault in fitting.asked.items()},
+        )
 
     def openpnp(self, raw: bytes) -> PlacementFile:
         """Read OpenPnP's board.xml."""

@@ -6,11 +6,11 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from coe.cad.cad_tables import further_lines
 from coe.cad.placement_header import PlacementHeader
 from coe.cad.placement_rows import PlacementRow
 from coe.cad.vocabulary import plain
 from coe.errors import ConfigError
+from coe.text_table import further_lines
 
 COMMA = "[,;\uff0c\uff1b\u3001]"
 TO = r"(?:[-~\u2013\u2014\uff5e\u301c至到]|\.{2,3}|\b(?:to|thru|through|bis)\b)"

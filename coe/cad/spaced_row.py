@@ -31,8 +31,8 @@ def unquoted(cell: str) -> str:
     return cell if cell == f'{bare}"' and LIKE_A_NUMBER.fullmatch(cell) else bare
 
 
-def spaced(text: str, header: PlacementHeader) -> dict[str, str] | None:
-    """Divide a line between spaces: by its numbers, by where the names of the header stand, and the rest by order."""
+def spaced(text: str, header: PlacementHeader) -> list[str] | None:
+    """Return the cells of a line: by its numbers, by where the names of the header stand, and the rest by order."""
     tokens = [(match[0], match.start()) for match in re.finditer(r'"[^"]*"|\S+', text)]
     names = [plain(name) for name in header.names]
     fields = {index: field for field, index in header.columns.items()}
@@ -62,7 +62,7 @@ def spaced(text: str, header: PlacementHeader) -> dict[str, str] | None:
             return None
         below = []
     if in_order and not (below and (below != [first] or _is_moved(tokens[:first], header))):
-        return {field: unquoted(tokens[index][0]) for field, index in header.columns.items()}
+        return [unquoted(token) for token, _ in tokens]
     # Without a place below the header, a row of fewer cells tells nowhere which of them lacks.
     found = [at for at in found if min(after, 1) <= len(tokens) - at - size <= (len(tokens) if after else 0)]
     chosen = below or (found if len(tokens) > len(names) or not header.number else [])
@@ -77,7 +77,7 @@ def spaced(text: str, header: PlacementHeader) -> dict[str, str] | None:
         if below and len(right) < after
         else _trailing([token for token, _ in right], after, is_eagle=not header.number)
     )
-    return {field: unquoted(cells[index]) for field, index in header.columns.items()}
+    return [*map(unquoted, cells)]
 
 
 def _is_below_header(

@@ -28,6 +28,11 @@ _STRICT = re.compile(rb"http://purl\.oclc\.org/ooxml/(\w+)")
 """The namespaces of a strict XLSX, of which openpyxl knows the usual ones alone."""
 _STYLE = re.compile(rb'\s(?:s|style)="\d+"')
 _EMPTY_CELL = re.compile(rb"<(?:\w+:)?c\b(?=[^<>]*\sr=)[^<>]*/>")
+_FORMULA = re.compile(
+    rb"<((?:\w+:)?)c\b((?:(?!\st=\"str\")[^<>])*)>\s*<\1f\b[^<>]*(?:/>|>([^<]*)</\1f>)\s*"
+    rb"(?:<\1v\s*/>|<\1v>\s*</\1v>)?\s*</\1c>"
+)
+"""A formula that no program has computed yet: its cell has no value, and no text that is empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +96,11 @@ def _load(raw: bytes, *, styled: bool = True) -> Workbook:
 
 
 def _filled(xml: bytes) -> bytes:
-    """Return the XML of a sheet up to its last value, without empty cells; formats may reach the last of its rows."""
+    """Return the XML of a sheet up to its last value, without empty cells; formats may reach the last of its rows.
+
+    A formula without a value is the text of its cell.
+    """
+    xml = _FORMULA.sub(rb'<\1c\2 t="inlineStr"><\1is><\1t>=\3</\1t></\1is></\1c>', xml)
     end = xml.rfind(b"sheetData>")
     close = xml.rfind(b"</", 0, max(end, 0))
     if close < 0:
@@ -103,23 +112,23 @@ def _filled(xml: bytes) -> bytes:
 
 
 def _lines(sheet: Worksheet) -> list[TextLine]:
-    """Return the rows of a sheet in which a cell has a value, as wide as the sheet."""
-    rows: dict[int, list[str]] = {}
+    """Return the rows of a sheet in which a cell has a value, each with a cell for each column that has one."""
+    rows: dict[int, dict[int, str]] = {}
     struck = set()
-    width = sheet.max_column
     for cell in sheet._cells.values():  # to ask a sheet for its rows would make all cells between them
-        if cell.value is not None:
-            rows.setdefault(cell.row, [""] * width)[cell.column - 1] = " ".join(str(cell.value).split())
+        if cell.value is not None and (text := " ".join(str(cell.value).split())):
+            rows.setdefault(cell.row, {})[cell.column] = text
             struck |= {cell.row} if cell.font is not None and cell.font.strike else set()
-    return [
-        TextLine(number, "\t".join('"' + cell.replace('"', '""') + '"' for cell in row), number in struck)
+    columns = sorted({column for row in rows.values() for column in row})
+    quoted = {
+        number: "\t".join('"' + row.get(column, "").replace('"', '""') + '"' for column in columns)
         for number, row in sorted(rows.items())
-        if any(row)
-    ]
+    }
+    return [TextLine(number, text, number in struck) for number, text in quoted.items()]
 
 
 def _hidden(sheet: Worksheet, lines: Iterable[TextLine]) -> list[str]:
-    """Return notes on a sheet that is hidden, and on its rows and columns that are."""
+    """Return notes on a sheet that is hidden, on its rows and columns that are, and on formulas without a result."""
     from openpyxl.utils import get_column_letter
 
     title = visible(sheet.title)
@@ -130,9 +139,15 @@ def _hidden(sheet: Worksheet, lines: Iterable[TextLine]) -> list[str]:
         for at in range(1, sheet.max_column + 1)
         if any((span.min or 0) <= at <= (span.max or 0) for span in spans)
     ]
-    return [f"the sheet '{title}' is hidden, and was read"] * (sheet.sheet_state != "visible") + [
+    formulas = [cell.coordinate for cell in sheet._cells.values() if re.match("=(?!=)", str(cell.value))]
+    notes = [f"the sheet '{title}' is hidden, and was read"] if sheet.sheet_state != "visible" else []
+    notes += [
         f"hidden {noun} of the sheet '{title}' were read as well ({list_few(names)}); take out what is not meant, as "
         "behind a filter"
         for noun, names in (("rows", rows), ("columns", columns))
         if names
     ]
+    if formulas:
+        few = list_few(formulas)
+        notes.append(f"formulas of the sheet '{title}' have no result yet ({few}); save it in a spreadsheet program")
+    return notes

@@ -23,9 +23,10 @@ from coe.cli.placing import (
     DialectOption,
     UnitsOption,
     YesOption,
+    bom_of,
     bottom_of,
+    fitted,
     read_confirmed,
-    with_bom,
 )
 from coe.errors import ConfigError
 
@@ -128,16 +129,17 @@ def placed(  # noqa: PLR0913
         if in_pixels:
             board_seen.refuse_beside_pixels(units, outline, side, images)
             how = how.model_copy(update={"y": "down", "side": how.side or Side.TOP, "rotation": how.rotation or 0.0})
-        file = read_confirmed(placements, dialect, units, how, yes=yes, in_pixels=in_pixels)
+        said = bom_of(bom, dialect)
+        file = read_confirmed(placements, dialect, units, how, said, yes=yes, in_pixels=in_pixels)
         library = read_library(Path(LIBRARY)) if Path(LIBRARY).is_file() else ()
         edge = None if outline is None else read_outline(outline)
-        fitted = with_bom(file.placements, bom, dialect or "generic")
+        there, not_fitted = fitted(file, placements, said, bom)
         words = ["--placements", str(placements), "--dialect", dialect or "generic", "--units", str(file.units)]
         words += [] if bom is None else ["--bom", str(bom)]
         words += [] if bottom_x is None else ["--bottom-x", bottom_x, "--bottom-angle", str(bottom_angle)]
-        planned = plan(fitted, Side(side), library, edge)
+        planned = replace(plan(there, Side(side), library, edge), not_fitted=tuple(not_fitted))
         seen = board_seen.marks_of(marks or (), planned, bottom)
-        making = _Making(name, to, fitted, planned, bottom, tuple(words), good, how, held or in_pixels, seen)
+        making = _Making(name, to, there, planned, bottom, tuple(words), good, how, held or in_pixels, seen)
         return making.board(images) if not in_pixels or images is None else making.in_pixels(images)
 
     return make

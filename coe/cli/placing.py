@@ -15,13 +15,14 @@ from coe.cli.common import err
 from coe.errors import ConfigError, list_few
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from coe.board.parts_list import PlacedPart
     from coe.board.rules import Rules
     from coe.inspector.line_options import LineOptions
     from coe.pictures.found_image import FoundImage
     from coe.placement.board_layout import Bottom, Layout
+    from coe.placement.bom_join import BomPart
     from coe.placement.placement_file import FileForm, Placement, PlacementFile
 
 _NAMES = "kicad, altium, easyeda, eagle, ... or package.module:NAME"
@@ -129,37 +130,56 @@ def layout_of(
     assert placements is not None
     assert recipe is not None
     checked = read_recipe(recipe)
-    file = read_confirmed(placements, dialect, units, checked.placement_file, yes=yes)
-    return lay_out(checked, with_bom(file.placements, bom, dialect or "generic"), described)
+    said = bom_of(bom, dialect)
+    file = read_confirmed(placements, dialect, units, checked.placement_file, said, yes=yes)
+    return lay_out(checked, fitted(file, placements, said, bom)[0], described)
 
 
-def with_bom(placements: Sequence[Placement], bom: Path | None, dialect: str) -> Sequence[Placement]:
-    """Join placements with a BOM, and say which parts stand in one of the two files alone."""
-    if bom is None:
-        return placements
-    from coe.placement.bom_join import join
+def bom_of(path: Path | None, dialect: str | None) -> Mapping[str, BomPart] | None:
+    """Return a BOM; None without one."""
     from coe.placement.cad_files import read_bom
 
-    joined = join(placements, read_bom(bom, dialect))
-    for note in joined.notes:
-        err.print(f"{bom.name}: {note}")
-    for what, refdes in (
-        ("not fitted", joined.not_fitted),
-        ("only in the placement file", joined.only_placed),
-        (f"only in {bom.name}", joined.only_listed),
-    ):
+    return None if path is None else read_bom(path, dialect or "generic", asks=False)
+
+
+def fitted(
+    file: PlacementFile, of_file: Path, bom: Mapping[str, BomPart] | None, of_bom: Path | None
+) -> tuple[Sequence[Placement], list[str]]:
+    """Return the parts of a placement file that are fitted, with the words of a BOM, and the names of the others.
+
+    Says these names, and which parts stand in one of the two files alone.
+    """
+    told = [(f"not fitted, as {of_file.name} says", file.not_placed)]
+    placements, not_fitted = file.placements, [*file.not_placed]
+    if bom is not None and of_bom is not None:
+        from coe.placement.bom_join import join
+
+        joined = join(placements, bom, said=file.said, not_placed=file.not_placed)
+        for note in joined.notes:
+            err.print(f"{of_bom.name}: {note}")
+        told.append((f"not fitted, as {of_bom.name} says", joined.not_fitted))
+        told += [("only in the placement file", joined.only_placed), (f"only in {of_bom.name}", joined.only_listed)]
+        placements, not_fitted = joined.placements, [*not_fitted, *joined.not_fitted]
+    for what, refdes in told:
         if refdes:
             err.print(f"{what}: {list_few(refdes, 20)}")
-    return joined.placements
+    return placements, not_fitted
 
 
 def read_confirmed(
-    path: Path, dialect: str | None, units: str | None, form: FileForm, *, yes: bool, in_pixels: bool = False
+    path: Path,
+    dialect: str | None,
+    units: str | None,
+    form: FileForm,
+    bom: Mapping[str, BomPart] | None,
+    *,
+    yes: bool,
+    in_pixels: bool = False,
 ) -> PlacementFile:
     """Read a placement file, say its notes, and ask how it reads unless its dialect and unit are given; ConfigError."""
     from coe.placement.cad_files import read_file
 
-    file = read_file(path, dialect or "generic", "mm" if in_pixels else units or "", form)
+    file = read_file(path, dialect or "generic", "mm" if in_pixels else units or "", form, bom)
     for note in file.notes:
         err.print(f"{path.name}: {note}")
     if dialect is None or units is None:
@@ -186,7 +206,6 @@ def _confirm(path: Path, file: PlacementFile, form: FileForm, *, yes: bool, in_p
         f"{unit if in_pixels else file.stated or file.units}, "
         f"x {min(x):g} to {max(x):g} {unit}, y {y[0]:g} to {y[-1]:g} {unit}; {columns}"
         + (f"; not read: {', '.join(file.unused)}" if file.unused else "")
-        + (f"; not placed, as the file says: {', '.join(file.not_placed)}" if file.not_placed else "")
     )
     if yes:
         return

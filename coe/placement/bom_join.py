@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from coe.placement.placement_file import Placement
+from coe.errors import list_few
+from coe.placement.placement_file import FittedQuestion, Placement, expect_answered
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +24,13 @@ class BomPart:
 
 
 class Bom(dict[str, BomPart]):
-    """What a BOM says, by reference designator; `notes` are sentences on how it was read, as on hidden rows."""
+    """What a BOM says, by reference designator; `notes` are sentences on how it was read, as on hidden rows.
+
+    `asked` are parts of which it leaves open whether they are fitted.
+    """
 
     notes: tuple[str, ...] = ()
+    asked: Mapping[str, FittedQuestion] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +48,27 @@ class BomJoin:
     notes: tuple[str, ...] = ()
 
 
-def join(placements: Sequence[Placement], bom: Mapping[str, BomPart]) -> BomJoin:
-    """Return placements with the BOM's words where the placement file has none, without what is not fitted."""
+def join(
+    placements: Sequence[Placement],
+    bom: Mapping[str, BomPart],
+    *,
+    said: Collection[str] = (),
+    not_placed: Collection[str] = (),
+) -> BomJoin:
+    """Return placements with the BOM's words where the placement file has none, without what is not fitted.
+
+    The placement file has `said` which parts are fitted, and leaves out what is `not_placed`. Raises ConfigError for
+    parts of which the BOM leaves that open, and the placement file, too.
+    """
     placed = {place.refdes for place in placements if place.refdes}
-    notes = bom.notes if isinstance(bom, Bom) else ()
-    bom = {part.whole if part.whole in placed else refdes: part for refdes, part in bom.items()}
+    notes, asked = (bom.notes, bom.asked) if isinstance(bom, Bom) else ((), {})
+    known = {*placed, *not_placed}
+    names = {refdes: part.whole if part.whole in known else refdes for refdes, part in bom.items()}
+    expect_answered(asked[refdes] for refdes in asked if names[refdes] in placed and names[refdes] not in said)
+    bom = {names[refdes]: part for refdes, part in bom.items()}
+    against = [refdes for refdes in not_placed if refdes in bom and bom[refdes].is_fitted and refdes not in asked]
+    if against:
+        notes = (*notes, f"{list_few(against)}: listed as fitted, but left out of the placement file: not inspected")
     kept: list[Placement] = []
     not_fitted: list[str] = []
     for place in placements:
@@ -62,6 +83,6 @@ def join(placements: Sequence[Placement], bom: Mapping[str, BomPart]) -> BomJoin
         tuple(kept),
         tuple(not_fitted),
         tuple(place.refdes for place in placements if place.refdes and place.refdes not in bom),
-        tuple(refdes for refdes, part in bom.items() if refdes not in placed and part.is_fitted),
+        tuple(refdes for refdes, part in bom.items() if refdes not in known and part.is_fitted),
         notes,
     )

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from coe import plugins, text_table
 from coe.errors import ConfigError
-from coe.placement.bom_join import BomPart
-from coe.placement.placement_file import FileForm, Placement, PlacementFile, Units
+from coe.placement.bom_join import Bom, BomPart
+from coe.placement.placement_file import FileForm, Placement, PlacementFile, Units, expect_answered
 
 _GROUP = "coe.dialects"
 _AS_IT_IS = FileForm()
@@ -72,9 +72,15 @@ def read_placements(
     return read_file(path, dialect, units, form).placements
 
 
-def read_file(path: Path, dialect: str = "generic", units: str = "", form: FileForm = _AS_IT_IS) -> PlacementFile:
-    """Read a placement file, with what a person should confirm; as `read_placements` else."""
-    return parse_file(path, text_table.content(path, "the placement file"), dialect, units, form)
+def read_file(
+    path: Path,
+    dialect: str = "generic",
+    units: str = "",
+    form: FileForm = _AS_IT_IS,
+    bom: Mapping[str, BomPart] | None = None,
+) -> PlacementFile:
+    """Read a placement file, with what a person should confirm; as `read_placements` else, and see `parse_file`."""
+    return parse_file(path, text_table.content(path, "the placement file"), dialect, units, form, bom)
 
 
 def parse_placements(
@@ -84,22 +90,37 @@ def parse_placements(
     return parse_file(path, raw, dialect, units, form).placements
 
 
-def parse_file(path: Path, raw: bytes, dialect: str, units: str = "", form: FileForm = _AS_IT_IS) -> PlacementFile:
-    """Return a placement file by its bytes; raises ConfigError as `read_placements` does, which names `path`."""
+def parse_file(
+    path: Path,
+    raw: bytes,
+    dialect: str,
+    units: str = "",
+    form: FileForm = _AS_IT_IS,
+    bom: Mapping[str, BomPart] | None = None,
+) -> PlacementFile:
+    """Return a placement file by its bytes; raises ConfigError as `read_placements` does, which names `path`.
+
+    It also does for parts of which the file leaves open whether they are fitted, and a `bom` that is joined later, too.
+    """
     if units and units not in set(Units):
         raise ConfigError(f"'{units}' is not a unit of placement files; give mm, um, mil or inch")
-    return _resolve(dialect).placements(path, raw, dialect, Units(units) if units else None, form)
+    file = _resolve(dialect).placements(path, raw, dialect, Units(units) if units else None, form)
+    answered = {*(bom or ())} - {*(bom.asked if isinstance(bom, Bom) else ())}
+    expect_answered(row for refdes, row in file.asked.items() if refdes not in answered)
+    return file
 
 
-def read_bom(path: Path, dialect: str = "generic") -> dict[str, BomPart]:
+def read_bom(path: Path, dialect: str = "generic", *, asks: bool = True) -> dict[str, BomPart]:
     """Read a BOM, as CSV, text or .xlsx; return what it says, by reference designator.
 
-    Raises ConfigError, with file and line, for a file without a column of designators, and for a part that stands twice
-    with other words.
+    Raises ConfigError, with file and line, for a file without a column of designators, for a part that stands twice
+    with other words, and if it `asks`, for parts of which it leaves open whether they are fitted; else `join` asks.
     """
-    return parse_bom(path, text_table.content(path, "the BOM"), dialect)
+    return parse_bom(path, text_table.content(path, "the BOM"), dialect, asks=asks)
 
 
-def parse_bom(path: Path, raw: bytes, dialect: str = "generic") -> dict[str, BomPart]:
+def parse_bom(path: Path, raw: bytes, dialect: str = "generic", *, asks: bool = True) -> dict[str, BomPart]:
     """Return what the bytes of a BOM say; raises ConfigError as `read_bom` does, which names `path`."""
-    return _resolve(dialect).bom(path, raw)
+    bom = _resolve(dialect).bom(path, raw)
+    expect_answered(bom.asked.values() if asks and isinstance(bom, Bom) else ())
+    return bom

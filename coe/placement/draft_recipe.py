@@ -72,6 +72,7 @@ class BoardPlan:
     """What a placement file tells of one side of a board: parts by component, marks, and its extent in mm.
 
     `panel` is how parts are named if the file is of a whole panel. `in_pixels` means that mm are pixels of a picture.
+    `not_fitted` are parts that files leave out.
     """
 
     side: Side
@@ -84,6 +85,7 @@ class BoardPlan:
     outline_is_known: bool = False
     panel: str | None = None
     in_pixels: bool = False
+    not_fitted: tuple[str, ...] = ()
 
     def seen_marks(self, bottom: Bottom | None) -> tuple[Mark, ...]:
         """Return the marks as the camera sees the side."""

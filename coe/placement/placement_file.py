@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
+from coe.errors import ConfigError
 from coe.strict_model import StrictModel
+from coe.text_table import further_lines
 
 Shift = Annotated[float, Field(ge=-10_000, le=10_000, allow_inf_nan=False)]
 FieldName = Literal["refdes", "x", "y", "rotation", "side", "value", "package", "component", "fitted", "left_out"]
@@ -58,6 +61,22 @@ class Placement:
     is_fiducial: bool = False
 
 
+class FittedQuestion(NamedTuple):
+    """A row of which nobody knows whether its parts are fitted: its file and line, and what is wrong with its words."""
+
+    path: Path
+    line: int
+    fault: str
+
+
+def expect_answered(asked: Iterable[FittedQuestion]) -> None:
+    """Raise ConfigError that names all rows that do not say whether their parts are fitted, if there are any."""
+    rows = [*dict.fromkeys(asked)]
+    if rows:
+        lines = [row.line for row in rows]
+        raise ConfigError(f"{rows[0].path}:{lines[0]}: {rows[0].fault}{further_lines(lines)}")
+
+
 @dataclass(frozen=True, slots=True)
 class PlacementFile:
     """A placement file as it was read: its parts of both sides in its order, and what a person should confirm.
@@ -65,7 +84,8 @@ class PlacementFile:
     `units` is the unit of its coordinates, `stated` the sentence that says where the file states it ("" if it does
     not). `columns` holds the name of each field's column, `unused` those of columns that nothing is read from.
     `not_placed` are the designators of what the file itself leaves out; they are not among the placements.
-    `notes` are sentences, as on hidden rows.
+    `notes` are sentences, as on hidden rows. `said` are parts that it says are fitted, `asked` those of which it leaves
+    that open.
     """
 
     placements: tuple[Placement, ...]
@@ -75,6 +95,8 @@ class PlacementFile:
     unused: tuple[str, ...]
     not_placed: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    said: frozenset[str] = frozenset()
+    asked: Mapping[str, FittedQuestion] = field(default_factory=dict)
 
 
 class FileForm(StrictModel):

@@ -14,6 +14,7 @@ from coe.placement.found_camera import FoundCamera
 from coe.placement.package_sizes import LIBRARY
 from coe.placement.placement_file import FileForm
 from coe.placement.recipe_spec import CameraSpec
+from coe.visible import visible
 
 _MOST_NAMED = 6
 _UM_PER_PIXEL = 20.0
@@ -108,6 +109,8 @@ class RecipeDraft:
         lines += ["placed_as:", *entries] if entries else []
         if plan.left_out:
             lines.append(f"not_inspected: [{', '.join(map(_flow, plan.left_out))}]")
+        if plan.not_fitted:
+            lines.append(f"# Not fitted, as the files say: {', '.join(map(visible, plan.not_fitted))}")
         return "\n".join(lines) + "\n"
 
     def _fiducials(self) -> list[str]:

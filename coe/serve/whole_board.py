@@ -11,9 +11,9 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 from coe import config
 from coe.board.rules import Rules
 from coe.errors import ConfigError
-from coe.placement import Bottom, Layout, blind_to, join, lay_out, parse_placements, parse_recipe, warnings_of
+from coe.placement import Bottom, Layout, blind_to, join, lay_out, parse_recipe, warnings_of
 from coe.placement.board_layout import BottomAngle, BottomX
-from coe.placement.cad_files import parse_bom
+from coe.placement.cad_files import parse_bom, parse_file
 from coe.serve.database.tables import NAME
 from coe.strict_model import Name, StrictModel
 from coe.visible import is_visible
@@ -84,7 +84,6 @@ class WholeBoard(StrictModel):
 def _layout(whole: WholeBoard) -> Layout:
     bottom = None if whole.bottom is None else Bottom(whole.bottom.x, whole.bottom.angle)
     recipe, raw = parse_recipe(RECIPE_FILE, whole.recipe.encode()), whole.placements.encode()
-    placements = parse_placements(Path(whole.file), raw, whole.dialect, whole.units, recipe.placement_file)
-    if whole.bom:
-        placements = join(placements, parse_bom(Path("bom.csv"), whole.bom.encode(), whole.dialect)).placements
-    return lay_out(recipe, placements, bottom)
+    bom = parse_bom(Path("bom.csv"), whole.bom.encode(), whole.dialect, asks=False) if whole.bom else {}
+    file = parse_file(Path(whole.file), raw, whole.dialect, whole.units, recipe.placement_file, bom)
+    return lay_out(recipe, join(file.placements, bom, said=file.said).placements, bottom)

@@ -11,6 +11,7 @@ import pytest
 from coe.cad.bom import designators
 from coe.errors import ConfigError
 from coe.placement import BomJoin, Placement, Side, join, parse_bom, parse_placements, read_bom
+from coe.placement.cad_files import parse_file
 
 
 @pytest.mark.parametrize(
@@ -274,6 +275,42 @@ def test_a_value_that_may_leave_a_part_out_is_asked_about_among_values(value: st
     places = f"Ref,Value,X(mm),Y(mm),Rot,Side\nR1,1k,1,1,0,top\nR2,2k,1,1,0,top\nR3,{value},1,1,0,top\n"
     with pytest.raises(ConfigError, match=r"^p\.csv:4: .*column DNP"):
         parse_placements(Path("p.csv"), places.encode(), "generic", "")
+
+
+PLACES = "Ref,Value,X(mm),Y(mm),Rot,Side,DNP\nR1,1k,1,1,0,top,\nR2,2k,1,1,0,top,\nR3,{},1,1,0,top,{}\n"
+
+
+@pytest.mark.parametrize(
+    ("value", "dnp", "row", "not_fitted"),
+    [
+        ("NC", "", "R3,NC,x", ["R3"]),
+        ("NC", "", "R3,NC,no", []),
+        ("NC", "", "R3,1k,", []),  # a part to buy
+        ("NC", "", "R4,1k,", None),  # which only lacks
+        ("NC", "", "R3,NC,", None),
+        ("1k", "no", "R3,NC,", []),
+        ("1k", "", "R3,NC,", None),
+        ("1k", "", "R9,NC,", []),  # of a part that is not placed
+        ("1k", "x", "R3,NC,", ["R3"]),
+        ("1k", "x", "R3,1k,", ["R3"]),
+    ],
+)
+def test_each_of_two_files_may_say_what_the_other_leaves_open(
+    value: str, dnp: str, row: str, not_fitted: list[str] | None
+) -> None:
+    bom = parse_bom(Path("b.csv"), f"Designator,Value,DNP\nR1,1k,\nR2,2k,\n{row}".encode(), asks=False)
+
+    def fitted() -> BomJoin:
+        file = parse_file(Path("p.csv"), PLACES.format(value, dnp).encode(), "generic", bom=bom)
+        return join(file.placements, bom, said=file.said, not_placed=file.not_placed)
+
+    if not_fitted is None:
+        with pytest.raises(ConfigError, match=r"^[pb]\.csv:4: 'NC'"):
+            fitted()
+        return
+    joined = fitted()
+    assert {"R1", "R2", "R3"} - {place.refdes for place in joined.placements} == {*not_fitted}
+    assert any("R3" in note for note in joined.notes) == (dnp == "x" and row == "R3,1k,"), "the two disagree"
 
 
 def test_nc_is_a_value_of_a_switch_and_a_name_of_a_net() -> None:

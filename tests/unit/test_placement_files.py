@@ -226,6 +226,35 @@ def test_a_row_leaves_its_part_out_by_a_column_or_by_a_word(column: str, there: 
     assert ([place.refdes for place in file.placements], file.not_placed) == (["R1"], ("R9",))
 
 
+@pytest.mark.parametrize(
+    ("words", "asked", "notes"),
+    [
+        (("yes", "maybe", "no"), "3", 0),
+        (("maybe", "later", "yes"), "2: .*also line 3", 0),
+        (("1", "2", "p"), "", 0),  # how many, and as "populate" begins
+        (("SMD", "THT", "DNP"), "", 1),  # how, and not whether
+        (("", "NC", ""), "3", 0),
+    ],
+)
+def test_words_that_do_not_say_whether_a_part_is_there_are_told_at_once(
+    words: tuple[str, ...], asked: str, notes: int
+) -> None:
+    rows = "".join(f"R{at},1,{at},0,top,{word}\n" for at, word in enumerate(words))
+    raw = f"Ref,X(mm),Y(mm),Rot,Side,Fitted\n{rows}".encode()
+    with pytest.raises(ConfigError, match=f":{asked}") if asked else nullcontext():
+        assert len(parse_file(Path("a.csv"), raw, "generic").notes) == notes
+
+
+def test_a_word_in_any_column_between_spaces_leaves_a_part_out_or_is_asked_about() -> None:
+    head = "Designator Comment Layer    Center-X(mm) Center-Y(mm) Rotation Description\n"
+    text = f"{head}R1         10k     TopLayer 1.5          2.5          0        usual\n"
+    other = text.splitlines()[1].replace("R1", "R9").replace("usual", "DNP")
+    file = parse_file(Path("a.txt"), (text + other).encode(), "generic")
+    assert ([place.refdes for place in file.placements], file.not_placed) == (["R1"], ("R9",))
+    with pytest.raises(ConfigError, match="'NC'"):
+        parse_file(Path("a.txt"), text.replace("usual", "NC").encode(), "generic")
+
+
 def test_the_parts_of_a_charmhigh_are_read_among_its_tables_without_those_it_skips() -> None:
     # The cell Skip is a sum of bits; the lowest skips, the others are of vision and vacuum.
     text = (

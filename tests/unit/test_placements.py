@@ -16,6 +16,7 @@ from texts import texts
 from thorough import THOROUGH
 
 from coe import plugins
+from coe.cad import cad_tables
 from coe.errors import ConfigError
 from coe.placement import Placement, Side, read_bom, read_file, read_placements
 from coe.placement.placement_file import FileForm
@@ -365,6 +366,23 @@ def test_a_sheet_that_is_strict_says_it_is_smaller_or_is_formatted_beyond_its_pa
             text = re.sub(rb"http://schemas.openxmlformats.org/(\w+)/2006", rb"http://purl.oclc.org/ooxml/\1", text)
             other.writestr(name, text.replace(b"</sheetData>", b'<row r="9"><c r="ZZ9" s="0"/></row></sheetData>'))
     assert [place.refdes for place in read_file(tmp_path / "b.xlsx").placements] == ["R1"]
+
+
+def test_formulas_without_a_result_are_told_and_a_value_far_off_is_one_column(tmp_path: Path) -> None:
+    head = ["Ref", "X (mm)", "Y (mm)", "Rot", "Side", "Value"]
+    path = written(tmp_path / "a.xlsx", [head, ["R1", 1, 2, 0, "top", '=A2&"k"']])
+    book = openpyxl.load_workbook(path)
+    book.active["XFD1"] = "a note"
+    book.save(path)
+    file = read_file(path)
+    assert (file.placements[0].value, ["(F2)" in note for note in file.notes]) == ('=A2&"k"', [True])
+    assert len(cad_tables.lines_of(path, path.read_bytes(), "", lambda lines: True).lines[0].text) < 100
+    for column, told in (("B", "=1+1"), ("G", "=1+1")):
+        book.active["G1"] = "DNP"
+        book.active[f"{column}2"] = told
+        book.save(path)
+        with pytest.raises(ConfigError, match=r"a\.xlsx:2: .*=1\+1"):
+            read_file(path)
 
 
 def test_a_row_that_is_struck_out_is_asked_about(tmp_path: Path) -> None:

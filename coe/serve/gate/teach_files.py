@@ -119,7 +119,7 @@ def _keep_placements(draft: BoardDraft, content: bytes, name: str, most_pixels: 
 
 
 def _keep_bom(draft: BoardDraft, content: bytes, name: str, most_pixels: int) -> str:
-    parse_bom(Path(name), content)
+    parse_bom(Path(name), content, asks=False)
     return _keep_table(draft, BOM, content, name)
 
 

@@ -158,8 +158,9 @@ class BoardDraft:
         state = state or self.state
         if self.placements is None:
             raise ConfigError("there is no placement file yet; add it among the files")
-        file = read_file(self.placements, state.dialect, state.units, self.form)
-        joined = None if self.bom is None else join(file.placements, read_bom(self.bom, state.dialect))
+        bom = None if self.bom is None else read_bom(self.bom, state.dialect, asks=False)
+        file = read_file(self.placements, state.dialect, state.units, self.form, bom)
+        joined = None if bom is None else join(file.placements, bom, said=file.said, not_placed=file.not_placed)
         of_bom = () if joined is None else (*state.notes.get(BOM, ()), *joined.notes)
         return Read(file, joined, (*state.notes.get(PLACEMENTS, ()), *file.notes, *of_bom))
 
