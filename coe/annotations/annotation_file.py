@@ -12,8 +12,34 @@ from coe.annotations import coco, cvat, label_studio, masks, per_picture
 from coe.annotations.marked import Findings, MarkedSet
 from coe.annotations.picture_index import PictureIndex
 from coe.errors import ConfigError
+from coe.pictures.label_folders import letters
 from coe.spelling import composed
 
+_OTHERS = {
+    "Datumaro": {"categories", "items"},
+    "VIA": {"_via_img_metadata"},
+    "VIA, too": {"filename", "regions"},
+    "Supervisely": {"objects", "size"},
+    "VoTT": {"assets"},
+    "Darwin (V7)": {"item", "annotations"},
+    "Labelbox": {"data_row"},
+    "SageMaker": {"source-ref"},
+    "CreateML": {"image", "annotations"},
+    "BDD": {"name", "labels"},
+    "what a model found (COCO's results)": {"image_id", "score"},
+    "COCO without annotations": {"images", "categories"},
+}
+"""Forms that are not read, by keys that they have on their first level, or in its first entry."""
+_OTHER_ENDINGS = {
+    ".csv": "a table",
+    ".tsv": "a table",
+    ".xlsx": "a table",
+    ".tfrecord": "a TFRecord",
+    ".record": "a TFRecord",
+    ".yaml": "the YAML of a YOLO data set, which `coe-experts train` takes as it is",
+    ".yml": "the YAML of a YOLO data set, which `coe-experts train` takes as it is",
+    ".txt": "texts, as of YOLO or KITTI",
+}
 _KNOWN = "COCO JSON, Label Studio JSON, CVAT XML 1.1, or a folder of masks, of Pascal VOC XML or of LabelMe JSON"
 
 _TASK = {"data", "annotator", "annotation_id"}
@@ -45,9 +71,10 @@ def read(source: Path, images: Path, choices: ReadingChoices, findings: Findings
         )
     if source.is_dir() and not each and not drawn:
         findings.refuse(source)
-        raise ConfigError(
-            f"{source} holds no annotations; give {_KNOWN}. `coe-experts train` takes a YOLO data set as it is"
-        )
+        files = sorted(path for path in source.rglob("*") if path.is_file())
+        named = next(filter(None, map(_other_form, [*others, *files])), "")
+        holds = f"holds {named}, and no annotations that are read" if named else "holds no annotations"
+        raise ConfigError(f"{source} {holds}; give {_KNOWN}. `coe-experts train` takes a YOLO data set by its YAML")
     resolved = {path.resolve() for path in drawn}
     index = PictureIndex(images, findings, clip=choices.clip, masks=resolved)
     for path in filter(lambda path: choices.unmarked_good and index.knows(path.stem), others):
@@ -70,7 +97,8 @@ def read(source: Path, images: Path, choices: ReadingChoices, findings: Findings
     if boxes and max(max(box.right, box.bottom) for box in boxes) <= 1:
         raise ConfigError(f"{source}: no box is larger than a pixel, as if they were shares; export them in pixels")
     if not boxes:
-        raise ConfigError(f"{source}: there is no box in {len(index.pictures)} pictures; nothing to learn")
+        told = "".join(f"; {count} {note}" for note, count in findings.notes.items())
+        raise ConfigError(f"{source}: there is no box in {len(index.pictures)} pictures; nothing to learn{told}")
     return form, MarkedSet(wanted, tuple(index.pictures))
 
 
@@ -91,6 +119,11 @@ def _wanted(labels: tuple[str, ...], index: PictureIndex, findings: Findings) ->
     for label in labels:
         if not label.strip() or labels.count(label) > 1:
             findings.fault("a label is empty or there twice", repr(label))
+        elif others := [other for other in labels if other != label and letters(other) == letters(label)]:
+            findings.fault(
+                "labels differ in case, dashes or spaces alone; make them one, or name those that count with --labels",
+                f"{label} and {others[0]}",
+            )
     return labels
 
 
@@ -108,7 +141,7 @@ def _read_file(source: Path, index: PictureIndex, findings: Findings, annotator:
                 return "CVAT", cvat.read(root, index, findings)
             raise ConfigError(f"{source}: is no CVAT XML of version 1.1; export as 'CVAT for images 1.1'")
         if raw.lstrip(b"\xef\xbb\xbf \r\n\t")[:1] not in b"[{":
-            raise ConfigError(f"{source}: is of no known form; give {_KNOWN}")
+            raise _unknown(source)
         content: Any = json.loads(raw)
         if form := per_picture.form_of(content):
             return form, per_picture.read([(source, content)], index, findings)
@@ -117,5 +150,29 @@ def _read_file(source: Path, index: PictureIndex, findings: Findings, annotator:
         if isinstance(content, list) and any(isinstance(one, dict) and _TASK & one.keys() for one in content):
             return "Label Studio", label_studio.read(content, index, findings, annotator)
     except (ValueError, LookupError, RecursionError, xml.ParseError, AttributeError, TypeError) as error:
+        if _other_form(source):
+            raise _unknown(source) from None
         raise ConfigError(f"{source}: cannot be read as annotations ({error}); export it again") from None
-    raise ConfigError(f"{source}: this JSON is of no known form; give {_KNOWN}")
+    raise _unknown(source)
+
+
+def _unknown(source: Path) -> ConfigError:
+    return ConfigError(f"{source}: is {_other_form(source) or 'of no known form'}; give {_KNOWN}")
+
+
+def _other_form(file: Path) -> str:
+    """Return what a file is that is not read, by its ending or by its keys; "" if nobody knows."""
+    if (named := _OTHER_ENDINGS.get(file.suffix.lower())) is not None:
+        return named
+    try:
+        raw = file.read_bytes() if file.suffix.lower() in (".json", ".ndjson", ".jsonl", ".manifest") else b""
+        try:
+            content = json.loads(raw)
+        except ValueError:  # an object in each line
+            content = json.loads(raw.partition(b"\n")[0])
+    except (OSError, ValueError, RecursionError):
+        return ""
+    levels = [content, *(content[:1] if isinstance(content, list) else [])]
+    levels += [*content.values()][:1] if isinstance(content, dict) else []
+    keys = [level.keys() for level in levels if isinstance(level, dict)]
+    return next((f"a file of {name}" for name, wanted in _OTHERS.items() if any(wanted <= own for own in keys)), "")

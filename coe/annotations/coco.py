@@ -38,6 +38,8 @@ def read(content: dict[str, Any], index: PictureIndex, findings: Findings) -> tu
             findings.fault("an annotation has neither a box nor polygons of numbers", where)
         else:
             boxes[entry["image_id"]].append(box)
+            if "score" in entry:
+                findings.notes["boxes have a score, as those of a model: has a person confirmed them?"] += 1
     for id, image in images.items():
         path = index.find([str(image.get("file_name", ""))], f"image {id}")
         if path is not None and id in crowds:

@@ -91,6 +91,9 @@ def read(contents: Iterable[tuple[Path, Content]], index: PictureIndex, findings
                 findings.fault("a shape has no label; give it one or delete it", where)
             else:
                 boxes.append(box)
+                doubt = one.findtext("difficult", "") if isinstance(one, xml.Element) else one.get("difficult")
+                if str(doubt).strip().casefold() in ("1", "true"):
+                    findings.notes["objects that are marked as difficult were taken as the others"] += 1
         labels.update(box.label for box in boxes)
         flags = {} if isinstance(content, xml.Element) else content.get("flags") or {}
         index.add(picture, size, boxes, [flag for flag, is_set in flags.items() if is_set])

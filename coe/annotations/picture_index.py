@@ -17,7 +17,7 @@ from coe.pictures.finding import EXTENSIONS
 from coe.pictures.label_folders import GOOD, letters
 from coe.spelling import composed
 
-_ORIENTATION, _ON_ITS_SIDE = 0x0112, (5, 6, 7, 8)
+_ORIENTATION, _ON_ITS_SIDE, _TURNED = 0x0112, (5, 6, 7, 8), range(2, 9)
 _UPLOADED = re.compile(r"^[0-9a-f]{8}-(?=.)")
 """What Label Studio puts before the name of an uploaded file."""
 
@@ -48,6 +48,7 @@ class PictureIndex:
             for end in {composed(path.name), composed(path.stem)}:
                 self._by_end[end].append(path)
         self._by_name = {composed(self.name(path)): path for path in self.paths}
+        self._unproven: set[Path] = set()  # pictures that are turned, and whose size does not tell how boxes lie
         self.taken: dict[Path, str] = {}
         self.pictures: list[MarkedPicture] = []
 
@@ -117,8 +118,9 @@ class PictureIndex:
         try:
             with opened(path) as picture:
                 width, height = picture.size
+                turn = picture.getexif().get(_ORIENTATION)
                 # Of a TIFF Pillow gives the size as it is seen.
-                if picture.format != "TIFF" and picture.getexif().get(_ORIENTATION) in _ON_ITS_SIDE:
+                if picture.format != "TIFF" and turn in _ON_ITS_SIDE:
                     width, height = height, width
         except Exception as error:  # Pillow raises errors of many types for damaged files
             self.findings.fault("a picture cannot be read", f"{self.name(path)} ({first_line(error)})")
@@ -129,6 +131,8 @@ class PictureIndex:
                 "a picture is not as large as its annotations say; give the picture they were drawn in", sizes
             )
             return None
+        if turn in _TURNED and (stated is None or width == height or turn not in _ON_ITS_SIDE):
+            self._unproven.add(path)
         return width, height
 
     def add(self, path: Path, size: tuple[int, int], boxes: Iterable[MarkedBox], words: Iterable[str] = ()) -> None:
@@ -141,6 +145,8 @@ class PictureIndex:
         if not boxes and any(letters(word) not in GOOD for word in words):
             self.set_aside(path, "pictures without a box on which somebody said something else were left out")
             return
+        if boxes and path in self._unproven:
+            self.findings.notes["pictures are turned by their EXIF block: do their boxes lie right in the sheet?"] += 1
         kept = fitted(boxes, self.name(path), width, height, self.findings, clip=self._clip)
         self.pictures.append(MarkedPicture(path, width, height, kept))
 

@@ -540,6 +540,50 @@ def test_files_of_other_kinds_are_refused(tmp_path: Path, photos: Path, said: st
             taken(stored(tmp_path / "a", content), photos)
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.csv", "filename,class,xmin\na.png,x,1\n", "table"),
+        ("a.tfrecord", "\x9e\x05\0", "TFRecord"),
+        ("a.json", '{"info": {}, "categories": {}, "items": []}', "Datumaro"),
+        ("a.json", '{"a.png12": {"filename": "a.png", "regions": []}}', "VIA"),
+        ("a.json", '{"size": {}, "objects": []}', "Supervisely"),
+        ("a.ndjson", '{"data_row": {}}\n{"data_row": {}}\n', "Labelbox"),
+        ("a.json", '[{"image_id": 1, "category_id": 1, "bbox": [1, 2, 3, 4], "score": 0.5}]', "a model"),
+        ("folder/ann/a.png.json", '{"size": {}, "objects": []}', "Supervisely"),
+        ("folder/a.txt", "0 0.5 0.5 0.1 0.1", "YOLO"),
+    ],
+)
+def test_forms_that_are_not_read_are_named(tmp_path: Path, photos: Path, name: str, content: str, said: str) -> None:
+    file = tmp_path / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with pytest.raises(ConfigError, match=f"{said}.*COCO JSON"):
+        taken(tmp_path / "folder" if "/" in name else file, photos) if file.write_text(content) else None
+
+
+def test_labels_in_two_spellings_are_a_fault_unless_those_that_count_are_named(tmp_path: Path, photos: Path) -> None:
+    content = coco([{"image_id": 9, "category_id": 3, "bbox": [50, 20, 100, 60]}])
+    content["categories"].append({"id": 90, "name": "Lif-ted"})
+    source = stored(tmp_path / "a.json", content)
+    with pytest.raises(ConfigError, match="Lif-ted and lifted"):
+        taken(source, photos)
+    marked, _ = taken(source, photos, ReadingChoices(labels=("lifted",)))
+    assert marked.labels == ("lifted",)
+
+
+def test_boxes_that_may_lie_otherwise_or_are_in_doubt_are_told(tmp_path: Path, photos: Path) -> None:
+    turned = Image.Exif()
+    turned[274] = 3
+    Image.new("RGB", (200, 100)).save(photos / "turned.jpg", exif=turned)
+    box = "<bndbox><xmin>9</xmin><ymin>9</ymin><xmax>30</xmax><ymax>30</ymax></bndbox>"
+    objects = f"<object><name>lifted</name><difficult>1</difficult>{box}</object>"
+    source = tmp_path / "a.xml"
+    source.write_text(f"<annotation><filename>turned.jpg</filename>{objects}</annotation>")
+    marked, findings = taken(source, photos)
+    assert [len(picture.boxes) for picture in marked.pictures] == [1]
+    assert [any(word in note for note in findings.notes) for word in ("EXIF", "difficult")] == [True, True]
+
+
 def test_the_command_counts_and_draws(
     tmp_path: Path, photos: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
