@@ -95,7 +95,9 @@ class BackboneKind(ModuleKind):
         )
         return found
 
-    def parts_of(self, expert: Expert, plan: TrainingPlan, images: Iterable[Image]) -> Sequence[int]:
+    def parts_of(
+        self, expert: Expert, plan: TrainingPlan, images: Iterable[Image], labels: Sequence[str]
+    ) -> Sequence[int]:
         """Return the number of its part for each input (3, S, S) uint8; see `experts.series`."""
         from experts.classifier_train import computing
 
@@ -105,8 +107,13 @@ class BackboneKind(ModuleKind):
             left = iter(images)
             batches = (torch.from_numpy(np.stack(batch)) for batch in iter(lambda: [*islice(left, _BATCH)], []))
             features = torch.cat([pooled(self.maps(module, batch)) for batch in batches]).double().numpy()
-        parts = series.parts_of(series.looks_of(features))
-        return range(len(features)) if parts is None else parts.tolist()
+        numbers = np.arange(len(features))
+        for label in set(labels):
+            places = np.flatnonzero(np.array(labels) == label)
+            if (parts := series.parts_of(series.looks_of(features[places]))) is not None:
+                for own in (places[parts == part] for part in np.unique(parts)):
+                    numbers[own] = own[0]
+        return list(map(int, numbers))
 
 
 def create(timm_name: str, *, labels: int) -> torch.nn.Module:

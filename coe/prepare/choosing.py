@@ -218,37 +218,34 @@ def folds_of(store: Store, known: Sequence[CandidateKind], plan: TrainingPlan) -
     of_picture: dict[int, list[int]] = {}
     for place, one in enumerate(photographs):
         of_picture.setdefault(digest_of(_decoded(one.path, plan.bits)), []).append(place)
-    of_label: dict[str, list[list[int]]] = {}
-    for places in of_picture.values():
-        of_label.setdefault(photographs[places[0]].label, []).append(places)
-    for label, groups in of_label.items():
-        of_part: dict[int, list[int]] = {}
-        for part, places in zip(
-            _parts(store, known, [photographs[one[0]].path for one in groups]), groups, strict=True
-        ):
-            of_part.setdefault(part, []).extend(places)
-        of_label[label] = [*of_part.values()]
+    copies = [*of_picture.values()]
+    of_part: dict[str, dict[int, list[int]]] = {}
+    numbers = _parts(store, known, [photographs[places[0]] for places in copies])
+    for number, places in zip(numbers, copies, strict=True):
+        of_part.setdefault(photographs[places[0]].label, {}).setdefault(number, []).extend(places)
+    of_label = {label: [*parts.values()] for label, parts in of_part.items()}
     least = min(map(len, of_label.values()))
-    number = max(2, min(_FOLDS if len(photographs) < _MANY else _FOLDS_OF_MANY, least))
-    folds: list[set[int]] = [set() for _ in range(number)]
+    count = max(2, min(_FOLDS if len(photographs) < _MANY else _FOLDS_OF_MANY, least))
+    folds: list[set[int]] = [set() for _ in range(count)]
     turn = 0
     for label in sorted(of_label):
         groups = of_label[label]
         random.Random(plan.seed).shuffle(groups)
         for places in groups:
-            folds[turn % number].update(places)
+            folds[turn % count].update(places)
             turn += 1
     return [frozenset(fold) for fold in folds]
 
 
-def _parts(store: Store, known: Sequence[CandidateKind], paths: Sequence[Path]) -> Sequence[int]:
-    """Return the number of its part for each picture of a label, as the first of the kinds says that can tell."""
-    for one in known:
-        inputs = (_prepared(one.kind, one.expert, path, one.plan.bits).pixels for path in paths)
+def _parts(store: Store, known: Sequence[CandidateKind], photographs: Sequence[LabelledPhotograph]) -> Sequence[int]:
+    """Return the number of its part for each picture, as the first of the kinds says that can tell."""
+    labels = [one.label for one in photographs]
+    for kind in known:
+        inputs = (_prepared(kind.kind, kind.expert, one.path, kind.plan.bits).pixels for one in photographs)
         try:
-            parts = learning.parts_of(store, one.expert, one.kind, one.plan, one.start, inputs)
+            parts = learning.parts_of(store, kind.expert, kind.kind, kind.plan, kind.start, inputs, labels)
         except CoeError:  # the kind says so when it shall learn
             continue
         if parts is not None:
             return parts
-    return range(len(paths))
+    return range(len(photographs))

@@ -40,11 +40,17 @@ def learn(
 
 
 def parts_of(
-    store: Store, expert: Expert, kind: Kind, plan: TrainingPlan, start: str | None, inputs: Iterable[Image]
+    store: Store,
+    expert: Expert,
+    kind: Kind,
+    plan: TrainingPlan,
+    start: str | None,
+    inputs: Iterable[Image],
+    labels: Sequence[str],
 ) -> Sequence[int] | None:
     """Return what `Kind.parts_of` says of inputs; for the others see `learn`. Raises ConfigError, StoreError."""
     with _begun(store, expert, plan, start) as begun:
-        return kind.parts_of(expert, begun, inputs)
+        return kind.parts_of(expert, begun, inputs, labels)
 
 
 @contextmanager

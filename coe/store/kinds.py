@@ -76,8 +76,13 @@ class Kind(RunnableKind):
         """Train an expert of this kind; raises ConfigError if the kind cannot be trained here."""
         raise ConfigError(f"experts of kind '{self.name}' cannot be trained here; train elsewhere and import them")
 
-    def parts_of(self, expert: Expert, plan: TrainingPlan, images: Iterable[Image]) -> Sequence[int] | None:
-        """Return the number of its part for each input of a label, as of a burst; None if the kind cannot tell."""
+    def parts_of(
+        self, expert: Expert, plan: TrainingPlan, images: Iterable[Image], labels: Sequence[str]
+    ) -> Sequence[int] | None:
+        """Return the number of its part for each input, as of a burst; None if the kind cannot tell.
+
+        A part has one of the labels (n,): those of another have other numbers.
+        """
         return None
 
 

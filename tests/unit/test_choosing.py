@@ -97,14 +97,18 @@ def test_each_picture_is_judged_by_an_expert_that_has_learned_neither_it_nor_its
 
 def test_a_series_of_one_part_is_out_as_a_whole(tmp_path: Path) -> None:
     class InPairs(Brightness):
-        def parts_of(self, expert: Expert, plan: TrainingPlan, images: Any) -> list[int]:
+        def parts_of(self, expert: Expert, plan: TrainingPlan, images: Any, labels: Any) -> list[int]:
+            asked.append([*labels])
             return [place // 2 for place, _ in enumerate(images)]
+
+    asked: list[list[str]] = []
 
     found, kind = photographs(tmp_path / "photos", {"good": 8, "bad": 8}), InPairs()
     assert judged(kind, found, Store(tmp_path / "store")).right == (True,) * 16
     out = [[one not in learned for one in (photo.name for photo in found)] for learned in kind.learned]
     assert len(out) == 4
     assert all(fold[::2] == fold[1::2] for fold in out)
+    assert asked == [[photo.label for photo in found]], "once for all labels, for each time loads a network"
 
 
 def test_the_kind_with_the_fewest_escapes_and_false_calls_is_taken_and_among_equals_the_first(tmp_path: Path) -> None:

@@ -305,10 +305,12 @@ def test_it_tells_which_pictures_show_one_part(backbone: Path) -> None:
 
     def parts_of(shots: int) -> list[int]:
         pictures = [loose(shot // shots, shot) for shot in range(12)]
-        return [*patch.parts_of(EXPERT, plan, [patch.preprocess(one, EXPERT).pixels for one in pictures])]
+        inputs = [patch.preprocess(one, EXPERT).pixels for one in pictures]
+        return [*patch.parts_of(EXPERT, plan, [*inputs, *inputs], ["good"] * 12 + ["bad"] * 12)]
 
-    assert len(set(parts_of(1))) == 12
-    assert [len(set(parts_of(3)[first : first + 3])) for first in range(0, 12, 3)] == [1] * 4
+    assert len(set(parts_of(1))) == 24, "the parts of one label are none of another's"
+    assert [len(set(parts_of(3)[first : first + 3])) for first in range(0, 24, 3)] == [1] * 8
+    assert len(set(parts_of(3))) == 8
 
 
 def test_two_looks_without_a_reference_have_limits_of_their_own(learn: Learn, monkeypatch: pytest.MonkeyPatch) -> None:
