@@ -13,6 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from coe.errors import ConfigError
+from coe.pictures import alike
 from coe.pictures.finding import EXTENSIONS, natural
 from coe.pictures.picture_names import goes_with_pictures, is_called_picture
 from coe.store.kinds import Image
@@ -39,12 +40,13 @@ class DataPart(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TrainingPicture:
-    """A picture that was taken, its label ("" without one), and what it is for."""
+    """A picture that was taken, its label ("" without one), what it is for, and how it looks, if that is asked."""
 
     path: Path
     label: str
     part: DataPart
     digests: PictureDigests
+    look: alike.Look | None = None
 
 
 @dataclass(slots=True)
@@ -56,7 +58,8 @@ class TakenPictures:
 
     def add(self, path: Path, pixels: Image, part: DataPart, label: str = "") -> None:
         """Note a picture, (H, W, 3) uint8 RGB; raises ConfigError if its file cannot be read any more."""
-        self.pictures.append(TrainingPicture(path, label, part, digests_of(path, pixels)))
+        digests = digests_of(path, pixels)
+        self.pictures.append(TrainingPicture(path, label, part, digests, alike.look_of(pixels)))
 
     def hold_out(self, paths: Collection[Path]) -> None:
         """Note that pictures which were taken are held out."""
@@ -95,7 +98,10 @@ class TakenPictures:
         return sorted(over, key=natural)
 
     def identical(self) -> Iterable[str]:
-        """Yield sentences about identical pictures: in two parts of the data, under two labels, or given twice."""
+        """Yield sentences about identical pictures: in two parts of the data, under two labels, or given twice.
+
+        Under two labels, a copy that was saved anew or in another size is the same picture.
+        """
         groups: dict[int, list[TrainingPicture]] = {}
         for picture in self.pictures:
             groups.setdefault(picture.digests.pixels, []).append(picture)
@@ -105,9 +111,9 @@ class TakenPictures:
                 f"identical pictures stand in two parts of the data, {self._told(across)}; what is held out and was "
                 "learned as well is left out of the held-out figures: take it out of one of them"
             )
-        if torn := [group for group in several if len({p.label for p in group}) > 1]:
-            yield f"identical pictures stand under two labels, {self._told(torn)}; one of the labels is wrong"
-        if twice := [group for group in several if group not in across and group not in torn]:
+        seen = [(self.name(p.path), p.look, p.label) for p in self.pictures if p.look is not None]
+        yield from alike.remarks(seen)
+        if twice := [group for group in several if group not in across and len({p.label for p in group}) == 1]:
             yield f"identical pictures are given more than once, {self._told(twice)}; each counts as often"
 
     def _told(self, groups: Sequence[Sequence[TrainingPicture]]) -> str:

@@ -17,6 +17,7 @@ from coe.calibrate.verified import VerifiedPicture, digest_of_files
 from coe.core import FULL, NOTHING, Expert, Finding, Verdict
 from coe.errors import ConfigError, ImageError, StoreError
 from coe.inspector import line_references
+from coe.pictures import alike
 from coe.pictures.decoding import decode
 from coe.pictures.image_source import ImageSource, ReferenceSource
 from coe.runtime.cpu import CpuDevice
@@ -180,6 +181,18 @@ class BoardExperts:
                 if of_own and digest_of(decoded(picture, self._board.bits)) in of_own:
                     known.append(picture.name)
         return known
+
+    def under_two_labels(self, pictures: Iterable[VerifiedPicture]) -> list[str]:
+        """Return a remark on pictures that look the same and have different labels, or none; see `alike`.
+
+        With another reference it is another question, so pictures that bring theirs are not compared.
+        """
+        seen = []
+        for picture in pictures:
+            with suppress(ImageError):  # it is named when it is judged
+                if picture.reference is None:
+                    seen.append((picture.name, alike.look_of(decoded(picture, self._board.bits)), picture.label))
+        return alike.remarks(seen)
 
     def learned_from(self, expert: Expert, pictures: Iterable[VerifiedPicture]) -> list[str] | None:
         """Return the names of the pictures that an expert learned from; None if nobody knows which.

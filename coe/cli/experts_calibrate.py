@@ -145,8 +145,10 @@ def _alone(board: Path) -> Iterator[None]:
 def check_pictures(asked: BoardExperts, expert: Expert, pictures: Sequence[VerifiedPicture]) -> None:
     """Raise ConfigError for pictures of labels that an expert cannot give, and for such as it learned from.
 
-    Say if nobody knows what it learned from.
+    Say if nobody knows what it learned from, and which pictures contradict each other.
     """
+    for remark in asked.under_two_labels(pictures):
+        point_out("note", f"{expert.id}: {remark}")
     if not asked.detects(expert) and (nothing := [one.name for one in pictures if one.label == NOTHING]):
         raise ConfigError(f"it is no detector, and {nothing[0]} is labelled '{NOTHING}'")
     if made := asked.in_references(expert, pictures):

@@ -188,6 +188,8 @@ def _chosen(
         raise ConfigError(
             f"{named}{more}: the same picture under two labels; take it out of the folder in which it is wrong"
         )
+    for remark in choosing.remarks_on(found, plan.bits):
+        point_out("note", f"{component}: {remark}")
     side = input_size or choosing.side_of(found, plan.bits)
     candidates = choosing.candidates(shelf, weights, plan, known, side)
     results: list[CrossValidated] = []

@@ -181,6 +181,8 @@ class _Lesson:
         id, asked = self._expert.id, BoardExperts(self._board, self._shelf, self._allowed)
         own = lessons.of_photographs(self._board, self._plan.data, id)
         lessons.expect_agreeing([*own, *marked])
+        for remark in asked.under_two_labels([*own, *marked]):
+            point_out("note", f"{id}: {remark}")
         known = asked.learned_from(self._expert, own)
         new = lessons.divided(marked, self._digests(marked))
         unseen = lessons.without(own, known or ())
@@ -264,6 +266,8 @@ class _Lesson:
                 start,
                 lambda done, total, _: bar.update(task, completed=done, total=total),
             )
+        for remark in trained.remarks:
+            point_out("note", f"{self._expert.id}: {remark}")
         source = f"learned from {len(pictures)} pictures, marked ones among them, seed {plan.seed}"
         frames = {kept.checksum for kept in learned_from.values()}
         if trained.in_frame and len(frames) != 1:

@@ -19,6 +19,7 @@ import torch
 from coe import config
 from coe.core import NOTHING, Expert
 from coe.errors import CoeError, ConfigError, ImageError
+from coe.pictures import alike
 from coe.pictures.decoding import decode
 from coe.pictures.photographs import LabelledPhotograph
 from coe.prepare import agreement, backbones, learning
@@ -189,6 +190,11 @@ def under_two_labels(photographs: Sequence[LabelledPhotograph], bits: int | None
         if other.label != one.label:
             pairs.append((other.name, one.name))
     return pairs
+
+
+def remarks_on(photographs: Sequence[LabelledPhotograph], bits: int | None) -> list[str]:
+    """Return a remark on copies, saved anew or in another size, that stand under different labels; or none."""
+    return alike.remarks([(one.name, alike.look_of(_decoded(one.path, bits)), one.label) for one in photographs])
 
 
 def side_of(photographs: Sequence[LabelledPhotograph], bits: int | None) -> int:

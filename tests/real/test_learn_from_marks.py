@@ -186,18 +186,23 @@ def test_a_word_that_says_nothing_teaches_nothing(
 
 
 def test_a_picture_that_two_people_call_otherwise_teaches_nothing(
-    place: Path, inspected: Path, run: Callable[..., int]
+    place: Path, inspected: Path, run: Callable[..., int], call: Call
 ) -> None:
-    """In two runs of one name, and in a photograph's folder and a run."""
+    """In two runs of one name, and in a photograph's folder and a run; of a copy that was saved anew it is said."""
     at = (place / "lamps.yaml", "--photos", place / "photos", "--epochs", "1", "--no-prepare")
     (again := place / "again" / "run").parent.mkdir()
     shutil.copytree(inspected, again)
     marks.write(inspected, [PictureMark(image="SN1/R0a__L.png", label="good", component="L")])
     marks.write(again, [PictureMark(image="SN1/R0a__L.png", label="dark", component="L")])
     assert run("learn", *at, "--from", inspected, "--from", again) == 2
-    (place / "photos" / "L" / "dark" / "x.png").write_bytes((place / "boards/SN1/R0a__L.png").read_bytes())
+    (copy := place / "photos" / "L" / "dark" / "x.png").write_bytes((place / "boards/SN1/R0a__L.png").read_bytes())
     assert run("learn", *at, "--from", inspected) == 2
     assert Store(place / "store").manifest(ID).version == 1
+    Image.open(copy).save(copy.with_suffix(".bmp"))
+    copy.unlink()
+    said = call("learn", *at, "--from", inspected, "--store", place / "store", command=experts_command)
+    assert said.status != 2
+    assert "L/dark/x.bmp = " in said.words
 
 
 def test_pictures_of_one_name_in_two_runs_are_compared_each_with_itself() -> None:

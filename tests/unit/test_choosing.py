@@ -235,6 +235,11 @@ def test_the_same_picture_under_two_labels_is_refused_and_named(run: Callable[..
     assert said.status == 2
     assert "good/3.png" in said.err
     assert "bad/4.png" in said.err
+    Image.open(wrong := tmp_path / "photos/C1/bad/4.png").save(wrong.with_suffix(".jpg"), quality=95)
+    wrong.unlink()
+    said = run(tmp_path / "b.yaml", "--images", tmp_path / "photos")
+    assert said.status == 0, "a person may mean it"
+    assert "C1/bad/4.jpg = C1/good/" in said.words
 
 
 def test_a_kind_that_calls_good_and_bad_alike_is_unproven(

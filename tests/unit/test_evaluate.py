@@ -58,6 +58,7 @@ def test_rates_are_told_by_expert_and_component_with_their_bounds(evaluate: Any,
     picture(folder / "bright" / "called.png", 20)
     said = evaluate("--report", tmp_path / "page.html")
     assert said.status == 1, said.err
+    assert "lamp/bright/called.png = lamp/dark/20.png" in said.words, "they contradict each other"
     assert "lamp: 9 of 11 as labelled" in said.out
     strict, plain = rows(said.out)
     assert strict == ["lamp", "strict", "9", "of", "11", "1", "of", "4", "75.14%", "2", "of", "7", "65.87%"]

@@ -163,10 +163,15 @@ def test_identical_pictures_are_said(tmp_path: Path) -> None:
     assert "two parts" in across
     assert "0.png = ok/copy.bmp" in across
     assert taken.leaked == {copy}
-    taken.add(save(tmp_path / "bad" / "1.png", noise(3)), noise(3), DataPart.TRAINING, "bad")
+    other = noise(3).repeat(2, axis=0).repeat(2, axis=1) // 4 * 4
+    defect = noise(2)
+    defect[8:14, 8:14] //= 2
+    for name, pixels in (("copy.jpg", other), ("defect.png", defect)):
+        taken.add(save(tmp_path / "bad" / name, pixels), pixels, DataPart.TRAINING, "bad")
     _, torn = taken.identical()
-    assert "two labels" in torn
-    assert len(taken.learned) == 3, "what is held out alone was not learned"
+    assert "ok/3.png = bad/copy.jpg" in torn
+    assert "defect" not in torn
+    assert len(taken.learned) == 5, "what is held out alone was not learned"
     assert not taken.learned.holds(digests(tmp_path / "ok" / "1.png"))
 
 
