@@ -14,7 +14,10 @@ _RAW, _RLE8, _RLE4, _BITFIELDS = 0, 1, 2, 3
 
 
 class Bmp(BmpImageFile):
-    """A BMP as Pillow opens it: size and mode; no pixel is decoded."""
+    """A BMP as Pillow opens it: size and mode; no pixel is decoded.
+
+    `pixels_end` is the place in the file behind the last pixel.
+    """
 
     signatures: ClassVar = (b"BM",)
 
@@ -27,6 +30,9 @@ class Bmp(BmpImageFile):
             raise unsupported(f"a BMP compressed by scheme {compression}")
         super().__init__(io.BytesIO(data))
         self._file_bytes = len(data)
+        self.pixels_end = max(
+            (tile.offset + tile.args[1] * self.height for tile in self.tile if isinstance(tile.args, tuple)), default=0
+        )
         bits = int.from_bytes(data[24:26] if data[14:18] == b"\x0c\0\0\0" else data[28:30], "little")
         modes = {1: ("1", "P"), 4: ("P",), 8: ("L", "P")}.get(bits, (self.mode,))
         if self.mode not in modes or (compression == _BITFIELDS and not any(data[54:66])):
@@ -41,7 +47,6 @@ class Bmp(BmpImageFile):
 
     def load_prepare(self) -> None:
         """Prove that all rows are there: Pillow would not notice that the padding of the last one is missing."""
-        for tile in self.tile:
-            if isinstance(tile.args, tuple) and tile.offset + tile.args[1] * self.height > self._file_bytes:
-                raise truncated()
+        if self.pixels_end > self._file_bytes:
+            raise truncated()
         super().load_prepare()

@@ -235,15 +235,16 @@ def _opaque(picture: Image.Image) -> tuple[Image.Image, int]:
 
 
 def _check_written(picture: ImageFile, data: bytes) -> None:
-    """Refuse an uncompressed picture whose file ends in zeros: programs reserve a file, and then write into it."""
+    """Refuse an uncompressed picture whose pixels end in zeros: programs reserve a file, and then write into it."""
     # Zeros may be white in a TIFF, or the paper of a drawing, as the first colour of a palette or of two. Then all
     # pixels must be zero. Tiles of a TIFF are filled up with zeros: then all of the last tile must be.
     if not isinstance(picture, Bmp | Tiff) or any(tile.codec_name != "raw" for tile in picture.tile):
         return
     paper = picture.mode in ("P", "1") or (isinstance(picture, Tiff) and picture.is_inverted)
     places = [tile.offset for tile in picture.tile] or [0]
-    tail = len(data) - min(places) if paper else len(data) // _UNWRITTEN_SHARE
+    end = min(picture.pixels_end, len(data))  # behind them lies another page, or what fills a block of the disk
+    tail = end - min(places) if paper else end // _UNWRITTEN_SHARE
     if isinstance(picture, Tiff) and picture.is_tiled:
-        tail = max(tail, len(data) - max(places))
-    if data.count(0, len(data) - tail) == tail > 0:
+        tail = max(tail, end - max(places))
+    if data.count(0, end - tail, end) == tail > 0:
         raise unwritten()

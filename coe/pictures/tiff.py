@@ -131,7 +131,7 @@ class Tiff(TiffImageFile):
     """A TIFF as Pillow opens it: size and mode; no pixel is decoded.
 
     `depth` is the bits of a sample, `said` how many of them count by the file; `is_inverted` if 0 is white. `turn` is
-    the orientation, by which its pixels are not turned.
+    the orientation, by which its pixels are not turned. `pixels_end` is the place in the file behind the last pixel.
     """
 
     signatures: ClassVar = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
@@ -155,6 +155,8 @@ class Tiff(TiffImageFile):
             raise unsupported("a TIFF of a volume")
         if form.colours == _PALETTE and max(directory.numbers(_COLOURS), default=0) < 256:
             raise unsupported("a palette TIFF whose colours have 8 bits instead of 16")
+        offsets, sizes = (directory.numbers(tag) for tag in (_TILES if directory.numbers(_TILES[0]) else _STRIPS))
+        self.pixels_end = max(map(sum, zip(offsets, sizes, strict=False)), default=0)
         self._prove = partial(_check_places, directory, form, len(data))
         _silence_libtiff()
         try:

@@ -415,6 +415,15 @@ def test_a_file_that_was_reserved_and_not_written_to_its_end_is_refused(form: st
         decode(data[:there] + bytes(len(data) - there))
 
 
+@pytest.mark.parametrize("form", ["BMP", "TIFF"])
+def test_zeros_behind_the_pixels_say_nothing_of_them(form: str) -> None:
+    """They fill a block of the disk, or are another page."""
+    whole, pages = io.BytesIO(), {"save_all": True, "append_images": [Image.new("RGB", (WIDTH, HEIGHT))]}
+    Image.fromarray(RGB).save(whole, form, **(pages if form == "TIFF" else {}))
+    for data in (whole.getvalue(), whole.getvalue() + bytes(4096)):
+        assert (decode(data) == RGB).all()
+
+
 # The size by the header, by which memory is booked
 
 
