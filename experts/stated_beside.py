@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from coe import regular
 from coe.errors import StoreError
 from coe.store.kinds import Foreign
@@ -17,8 +19,8 @@ from experts.stated_facts import stated_labels
 
 _WEIGHTS = re.compile(r"(pytorch_)?(.+?)(_(quantized|optimized|simplified|fp16|u?int8|q4\w*))?\.", re.IGNORECASE)
 _ENDINGS = (".safetensors", ".pth.tar", ".pth", ".pt", ".ckpt", ".onnx", ".bin")
-_SETTINGS = re.compile(r"(config|preprocessor_config|signature)\.json")
-"""What Hugging Face's programs and timm, and Lobe, write beside a model that they save."""
+_SETTINGS = re.compile(r"(config|preprocessor_config|signature)\.json|(args|hparams)\.ya?ml")
+"""What Hugging Face's programs, timm's, Lightning's and Lobe write beside a model that they save."""
 _LABELS = re.compile(r"(labels?|classes|class_?names|class_indices|class_to_idx|id2label)\.(txt|json)|.+\.names")
 _NUMBERED = re.compile(r"^(\d{1,6})[\s:,;]+(?=\S)")
 """Teachable Machine writes "0 ok", "1 bad"."""
@@ -51,10 +53,10 @@ def with_beside(path: Path, foreign: Foreign) -> Foreign:
         content = _content(file)
         if content is None:
             remarks.append(
-                f"{file.name} beside it does not count: it is no text in UTF-8, no JSON, or larger than 1 MB"
+                f"{file.name} beside it does not count: it is no text in UTF-8, JSON or plain YAML, or larger than 1 MB"
             )
         elif _SETTINGS.fullmatch(file.name) and isinstance(content, dict):
-            said |= content
+            said |= content if file.suffix == ".json" else {"args": content}
         else:
             said[file.name] = {"labels": content}
     names, labels, arguments = ", ".join(file.name for file in files), foreign.labels, arguments_of(said)
@@ -90,7 +92,9 @@ def _content(path: Path) -> Any:
         text = regular.read(path, _MOST_BYTES).decode("utf-8-sig")
         if path.suffix == ".json":
             return json.loads(text)
-    except (OSError, ValueError, RecursionError):
+        if _SETTINGS.fullmatch(path.name):
+            return yaml.safe_load(text)
+    except (OSError, ValueError, RecursionError, yaml.YAMLError):
         return None
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     found = [_NUMBERED.match(line) for line in lines]

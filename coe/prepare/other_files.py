@@ -26,12 +26,17 @@ _MARKS = (
     (0, b"7z\xbc\xaf", _UNPACK),
     (0, b"Rar!", _UNPACK),
 )
+_PART = re.compile(r"-\d{5}-of-(?!00001\b)\d{5}\b")
+"""How Hugging Face's programs name the parts of a network."""
 _WEIGHTS = (".pt", ".pth", ".onnx", ".safetensors", ".ckpt")
 _OF_TORCH = re.compile(r".*(data\.pkl|constants\.pkl|archive_format|models/model\.json|/data/\d+)", re.IGNORECASE)
 
 
 def other_file(path: Path, start: bytes) -> str | None:
-    """Say what a file is, by its first bytes, if no kind can read it, and what to do; None if one may."""
+    """Say what a file is, by its name and first bytes, if no kind can read it, and what to do; None if one may."""
+    if _PART.search(path.name) or path.name.endswith(".index.json"):
+        way = "`save_pretrained(FOLDER, max_shard_size='100GB')`"
+        return f"one of several files of one network; save its weights as one file, {way}"
     if start.lstrip()[:5].lower() in (b"<!doc", b"<html"):
         return "a web page, not weights; download the file itself"
     if start.startswith(b"<?xml") and b"<net " in start:

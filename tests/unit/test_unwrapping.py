@@ -34,6 +34,7 @@ from coe.errors import CoeError, ConfigError, StoreError
 from coe.prepare.facts import Wishes, agree
 from coe.prepare.importing import Brought, bring
 from coe.prepare.unwrapping import unwrapped
+from coe.preprocessing import NORMALIZATIONS
 from coe.store import kinds
 from coe.store.kinds import Foreign
 from coe.store.store import Store
@@ -515,6 +516,23 @@ def test_what_hugging_face_scales_and_shifts_counts() -> None:
     assert (seen["mean"], seen["std"]) == (pytest.approx((0.5,) * 3), pytest.approx((0.5,) * 3))
 
 
+@pytest.mark.parametrize(
+    ("text", "normalization"),
+    [
+        ("mean: [0.5, 0.5, 0.5]\nstd: [0.25, 0.25, 0.25]\ncrop_pct: 0.8\nimg_size: 32\nlr: 0.1\n", HALF),
+        ("opt: !!python/object:argparse.Namespace {mean: 1}\n", NORMALIZATIONS["imagenet"]),
+    ],
+)
+def test_arguments_in_a_file_beside_the_weights_count_if_they_are_plain(
+    tmp_path: Path, state: State, text: str, normalization: object
+) -> None:
+    save_file(state, tmp_path / "model.safetensors")
+    (tmp_path / "args.yaml").write_text(text)
+    read = resnet18.read(tmp_path / "model.safetensors")
+    assert read.preprocessing is not None
+    assert (read.preprocessing.normalization, "args.yaml" in read.remarks[-1]) == (normalization, True)
+
+
 def test_hugging_faces_names_of_a_resnet_are_known(tmp_path: Path) -> None:
     expert = Expert("x", "resnet18", ("ok", "bad"), 32, "t/x")
     wanted = resnet18.skeleton(expert).state_dict()
@@ -597,7 +615,9 @@ def test_a_file_that_is_something_else_says_the_way_out(tmp_path: Path) -> None:
             archive.writestr(inside, "x")
             archive.writestr("model.weights.h5", "x")
     save_file({"a": torch.ones(1)}, tmp_path / "safe.pt")
+    save_file({"a": torch.ones(1)}, tmp_path / "model-00001-of-00002.safetensors")
     for name, way in (
+        ("model-00001-of-00002.safetensors", "one file"),
         ("script.pt", "ONNX"),
         ("lfs.pt", "git lfs pull"),
         ("page.pth", "download"),
