@@ -87,6 +87,8 @@ def decide(answers: Mapping[str, Any], count: int, asked: Outputs, stated: Layou
             f"{' or '.join(layout for _, layout in sound)}; name it with --layout"
         )
     name, layout = sound[0]
+    if layout == "scores" and asked.activation == "softmax" and tables[name].shape[1] == 1:
+        raise StoreError("its one output gets no softmax; say --activation sigmoid for a logit, none for a probability")
     if strict and layout == "scores":
         _expect_no_fixed_order(tables[name])
     activation = (asked.activation or _activation(tables[name], strict=strict)) if layout == "scores" else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,9 @@ _SUMS = {"ReduceMean", "ReduceSum"}
 _JOINED = {"Add", "Concat", "Mean", "Sub", "Sum", "Where"}
 """Operators whose results are logits if all that they join are."""
 _PRODUCTS = {"Gemm", "MatMul", "Mul"}
+_LINEAR = re.compile(r"Conv|Gemm|MatMul|Einsum|BatchNorm|Integer|^(Where|If|Loop|Add|Sub|Sum|Mean|Mul|Concat)$")
+"""Operators with weights, and those that join what such ones compute."""
+_POOLING = re.compile(r"Pool|^Reduce(Max|Mean)$")
 _MOVED = {"Add", "Div", "Mul", "Neg", "Sub"}
 """Operators behind which numbers have the same meaning, beside a constant."""
 _WIDEST = 2.0
@@ -49,6 +53,11 @@ def check_logits(path: Path, output: str, values: NDArray[Any], measured: Measur
     if bool((np.abs(np.exp(np.minimum(values, 1)).sum(axis=1) - 1) <= _NEARLY).all()):  # logarithms of probabilities
         return
     ending = _Ending(graph_of(path))
+    if values.shape[1] == 1 and (fault := ending.fault(output, values, measured) or ending.one_fault(output)):
+        raise StoreError(
+            f"{path}: its one output is no logit: its scores {fault}; export it with the probability of the second "
+            "label, or say with --activation sigmoid that it is one"
+        )
     if fault := ending.fault(output, values, measured):
         raise StoreError(
             f"{path}: its scores {fault}; export it with probabilities, which sum to 1, or say with --activation "
@@ -104,6 +113,17 @@ class _Ending:
         if kind == "ReduceMean" and inner is not None and inner.op_type == "Concat":  # of several networks
             return self.fault(node.input[0], values, measured)
         return f"are cosines, by the {kind} at the end" if self._is_cosine(node, values, measured) else ""
+
+    def one_fault(self, output: str) -> str:
+        """Return in words what makes the only output no logit, but a measure, as of anomalies; "" for a linear layer.
+
+        What is pooled counts, and an operator that nobody here knows may be a linear layer.
+        """
+        node = self.maker(output, _MOVED)
+        while node is not None and _POOLING.search(node.op_type):
+            node = self.maker(node.input[0], _MOVED)
+        known = node is not None and node.domain in ("", "ai.onnx") and not _LINEAR.search(node.op_type)
+        return f"come from a {node.op_type}, not from a layer of weights" if known else ""
 
     def _computed(self, node: Any) -> list[str]:
         return [name for name in node.input if name in self._seen]

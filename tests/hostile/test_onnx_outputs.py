@@ -232,6 +232,29 @@ def test_one_output_is_the_probability_of_the_second_of_two_labels(
     assert judge(file, 0)[:2] == ("ok", pytest.approx(0.731, abs=2e-3))
 
 
+@pytest.mark.parametrize(
+    ("steps", "is_asked"),
+    [
+        (("ReduceSum scores y",), True),  # a measure of anomalies
+        (("Relu scores z", "ReduceMean z y"), True),
+        (("MatMul scores weights y",), False),
+        (("MatMul scores weights z", "Sub one z y"), False),
+        (("MatMul scores weights z", "ReduceMax z y"), False),  # the largest of several places
+    ],
+)
+def test_one_number_that_is_no_logit_is_explained_by_the_user(
+    tmp_path: Path, call: Call, steps: tuple[str, ...], is_asked: bool
+) -> None:
+    nodes = [helper.make_node("Mul", ["means", "wide"], ["scores"]), *head(*steps)]
+    outputs = {"y": [1, 1]}
+    file = classifier(tmp_path / "c.onnx", *nodes, outputs=outputs, wide=9.0, one=1.0, weights=[[-1.0], [0.5], [0.3]])
+    said = take(call, file, "--labels", "ok,defect", "--input", SIZE)
+    assert (said.status, "--activation sigmoid" in said.words) == ((2, True) if is_asked else (0, False)), said.err
+    assert take(call, file, "--labels", "ok,defect", "--input", SIZE, "--activation", "sigmoid").status == 0
+    said = take(call, file, "--labels", "ok,defect", "--input", SIZE, "--activation", "softmax")
+    assert (said.status, "--activation" in said.words) == (2, True)
+
+
 def test_one_label_tells_nothing_apart_when_an_older_expert_is_opened(tmp_path: Path) -> None:
     file = classifier(tmp_path / "c.onnx", helper.make_node("ReduceMean", ["means"], ["y"], axes=[1], keepdims=1),
                       outputs={"y": [1, 1]})  # fmt: skip
