@@ -13,8 +13,10 @@ MAX_IMAGE_PIXELS = 100_000_000
 """A picture with more pixels is refused before it is decoded: it may be a decompression bomb."""
 MEGAPIXELS_VARIABLE = "COE_MAX_MEGAPIXELS"
 """This variable replaces MAX_IMAGE_PIXELS, in millions of pixels."""
-READ_TIMEOUT_S = 10.0
-"""How long a piece of a picture's file is waited for: then its image is an error, because its disk does not answer."""
+READ_TIMEOUT_S = 9.0
+"""How long a piece of a picture's file is waited for: then its image is an error, because its disk does not answer.
+
+A service shows it within 10 s."""
 READ_TIMEOUT_VARIABLE = "COE_READ_TIMEOUT"
 """This variable replaces READ_TIMEOUT_S, as in 5s or 2min."""
 BLACK_ENDS_VARIABLE = "COE_BLACK_ENDS"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import socket
+import ssl
 
 from coe.errors import ConfigError
 from coe.serve.clock import now_us
 from coe.serve.database import keys
 from coe.serve.database.connecting import Database
 from coe.serve.service_config import Listen, ServeConfig
+from coe.serve.tls_files import present
 
 
 def expect_keys(config: ServeConfig, database: Database) -> None:
@@ -21,8 +23,10 @@ def expect_keys(config: ServeConfig, database: Database) -> None:
             )
 
 
-def expect_port(listen: Listen) -> None:
-    """Raise ConfigError if nothing can listen where the config says, as if another program does."""
+def expect_place(listen: Listen) -> None:
+    """Raise ConfigError if nothing can listen as the config says: another program does, or a certificate is wrong."""
+    if listen.certificate is not None and listen.private_key is not None:
+        present(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), listen.certificate, listen.private_key, "listen")
     with socket.socket(socket.AF_INET6 if ":" in listen.host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

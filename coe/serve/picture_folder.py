@@ -92,22 +92,24 @@ class Kept:
 
 
 class Receiving:
-    """A picture that is being received. One thread at a time."""
+    """A picture that is being received. One thread at a time; another may drop it."""
 
     def __init__(self, path: Path, pictures: Pictures) -> None:
         self._path, self._pictures = path, pictures
         self._digest = hashlib.sha256()
         self.size_bytes = 0
         self._file: BinaryIO | None = None
+        self._busy = threading.Lock()
         self.is_kept = False
 
     def write(self, part: bytes) -> None:
         """Append bytes; raises OSError."""
-        if self._file is None:
-            self._file = self._path.open("xb")
-        self._file.write(part)
-        self._digest.update(part)
-        self.size_bytes += len(part)
+        with self._busy:
+            if self._file is None:
+                self._file = self._path.open("xb")
+            self._file.write(part)
+            self._digest.update(part)
+            self.size_bytes += len(part)
 
     @property
     def sha256(self) -> str:
@@ -125,18 +127,20 @@ class Receiving:
         assert self._file is not None, "nothing was written"
         name = self._path.name
         folder = self._pictures.folder_of(name)
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._file.close()
-        self._path.rename(folder / name)
-        system.save_names(folder)
-        self.is_kept = True
+        with self._busy:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+            self._path.rename(folder / name)
+            system.save_names(folder)
+            self.is_kept = True
         return Kept(f"{name[:2]}/{name}", self.sha256, self.size_bytes)
 
     def drop(self) -> None:
         """Forget the picture, unless it was kept."""
-        if self._file is None or self.is_kept:
-            return
-        with suppress(OSError):
-            self._file.close()
-        self._path.unlink(missing_ok=True)
+        with self._busy:
+            if self._file is None or self.is_kept:
+                return
+            with suppress(OSError):
+                self._file.close()
+            self._path.unlink(missing_ok=True)

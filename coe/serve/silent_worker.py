@@ -31,6 +31,8 @@ OVERDUE_S = 1.0
 """A worker that goes on decides a board sooner than so long after its due time."""
 TOGETHER = 20
 """How many boards are decided in one look; whoever looks has more to do."""
+AWAY_S = SILENT_S / 2
+"""While the database answers nobody for so long, nobody can give a sign of life, and the silence does not count."""
 STARTS_FOR = 5
 """A worker that has given no sign since its start, as while libraries are read from a slow disk, has so many times as
 long."""
@@ -44,7 +46,7 @@ class SilentWorker:
         self._pictures = Pictures(config.pictures)
         self._sign: tuple[int, int] | None = None
         self._has_looked = False
-        self._heard_s = clocks.now_s()
+        self._heard_s = self._looked_s = clocks.now_s()
         self._due: Queue | None = None
         # A fault may be open from before this process was started.
         self._is_told = False
@@ -55,9 +57,12 @@ class SilentWorker:
 
         `pid` is that of the worker that was started at `started_s`; None if none runs. Raises DatabaseError.
         """
-        now_s = self._clocks.now_s()
         with self._database.reading() as connection:
             beat = states.heartbeats(connection).get(Process.WORKER)
+        now_s = self._clocks.now_s()
+        if now_s - self._looked_s > AWAY_S:
+            self._heard_s = now_s
+        self._looked_s = now_s
         sign = None if beat is None else (beat.pid, beat.beat_us)
         if sign != self._sign:
             if self._has_looked:
@@ -67,8 +72,8 @@ class SilentWorker:
         silent_s = now_s - self._heard_s
         if silent_s < SILENT_S:
             return ""
-        if not self._takes_writes():  # nobody can give a sign of life now
-            self._heard_s = now_s
+        if not self._takes_writes() or self._clocks.now_s() - now_s > AWAY_S:
+            self._heard_s = self._clocks.now_s()
             return ""
         has_begun = beat is not None and beat.pid == pid
         if has_begun and not self._is_told:

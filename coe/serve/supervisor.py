@@ -29,7 +29,7 @@ from coe.serve.database.database_errors import DatabaseError
 from coe.serve.database.fault_log import NewFault
 from coe.serve.database.migration import expect_newest
 from coe.serve.enums import FaultKind, Intake, Process, Subject
-from coe.serve.exposure import expect_keys, expect_port
+from coe.serve.exposure import expect_keys, expect_place
 from coe.serve.secret_file import make_all
 from coe.serve.service_config import ServeConfig, load
 from coe.serve.silent_worker import SilentWorker
@@ -126,7 +126,7 @@ class Supervisor:
             expect_newest(database)
             _expect_claim(claim)
             expect_keys(self.config, database)
-            expect_port(self.config.listen)
+            expect_place(self.config.listen)
             expect_packages(self.config.sinks)
             _expect_libraries()
             _register_sinks(self.config, database)

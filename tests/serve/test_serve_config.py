@@ -8,6 +8,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from certificates import Authority
+from cryptography.hazmat.primitives import serialization
 
 from coe.errors import ConfigError, RulesError
 from coe.serve import service_config
@@ -15,6 +17,7 @@ from coe.serve.bridge import sink_section
 from coe.serve.bridge.sink_section import expect_packages
 from coe.serve.bridge.sink_settings import Secret
 from coe.serve.bridge.sinks import Package
+from coe.serve.exposure import expect_place
 from coe.serve.gate import pages
 
 
@@ -172,3 +175,17 @@ def test_a_sink_whose_package_is_absent_is_one_sentence(
     monkeypatch.setattr(sink, "needs", Package("no_such_module", "no-such-package", "no-extra"))
     with pytest.raises(ConfigError, match=rf"sinks.{kind} needs no-such-package, .* install coe-vision\[no-extra\]"):
         expect_packages(read.sinks)
+
+
+def test_a_certificate_that_cannot_be_used_is_told_before_anything_starts(tmp_path: Path) -> None:
+    authority = Authority(tmp_path, "plant")
+    (one, key), (_, other) = authority.certificate("one"), authority.certificate("two")
+    locked = tmp_path / "locked.pem"
+    read = serialization.load_pem_private_key(key.read_bytes(), None)
+    secret = serialization.BestAvailableEncryption(b"secret")
+    locked.write_bytes(read.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, secret))
+    nowhere = tmp_path / "no.pem"
+    for files in ((nowhere, key), (key, key), (one, other), (one, locked), (one, tmp_path)):
+        with pytest.raises(ConfigError, match="cannot be used for TLS"):
+            expect_place(service_config.Listen(port=0, certificate=files[0], private_key=files[1]))
+    expect_place(service_config.Listen(port=0, certificate=one, private_key=key))

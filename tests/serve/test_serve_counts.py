@@ -259,8 +259,8 @@ def test_a_database_of_an_older_schema_is_counted_when_it_is_migrated(
 ) -> None:
     with database.writing() as connection:
         a_shift(connection)
-        said = {"serials": {"left": "SN7", "right": "", "third": "SN7"}}
-        new = NewBoard("p", "d", recipe(connection).id, "P1", "", Side.TOP, "", said, "f", NOON, None)
+        said = {"serials": {"left": "SN7  ", "right": "", "third": "SN7"}}
+        new = NewBoard("p", "d", recipe(connection).id, "Pe\u0301 \n", "", Side.TOP, "", said, "f", NOON, None)
         panel = board_rows.accept(connection, new)
         decisions.write(connection, decision(panel))
     migrate(first_database, schema)
@@ -287,5 +287,5 @@ def test_a_database_of_an_older_schema_is_counted_when_it_is_migrated(
             )
             number = len(counts.primary_key)
             assert sorted(row for row in there if any(row[number:])) == sorted(row for row in here if any(row[number:]))
-        assert board_rows.newest_decided(target, "SN7") == panel.id
+        assert [board_rows.newest_decided(target, serial) for serial in ("SN7", "P\u00e9")] == [panel.id] * 2
         assert hourly.decisions(target) == hourly.decided(target)

@@ -235,7 +235,12 @@ def test_a_scan_answers_no_call(served: Served, browser: Any, code: str, gap_ms:
     assert [words_of(served, id) for id in (1, 2)] == [[], []]
 
 
-AS_TYPED = {"Caps Lock": "sn0", "a French keyboard": "SN\u00e0", "a code that names its kind": "]C1SN0"}
+AS_TYPED = {
+    "Caps Lock": "sn0",
+    "a small letter": "Sn0",
+    "a French keyboard": "SN\u00e0",
+    "a code that names its kind": "]C1SN0",
+}
 CODES = {"s": "KeyS", "n": "KeyN", "c": "KeyC", "1": "Digit1", "0": "Digit0", "\u00e0": "Digit0", "]": "BracketRight"}
 SCAN = """([keys, field]) => {
     const at = field ? document.querySelector(field) : document.body;
@@ -347,11 +352,14 @@ def test_a_key_that_was_pressed_before_the_pictures_came_is_no_answer(served: Se
     assert words_of(served, 1) == [Outcome.FALSE_CALL]
 
 
-def test_a_hidden_tab_has_no_stream_of_events_and_a_refresh_keeps_the_focus(served: Served, browser: Any) -> None:
+def test_of_all_tabs_that_are_seen_one_has_a_stream_of_events_and_a_refresh_keeps_the_focus(
+    served: Served, browser: Any
+) -> None:
     with_pictures(served, 2)
-    page = signed_in(served, browser, Role.OPERATOR, "/")
+    context = browser.new_context()
+    page = signed_in(served, context, Role.OPERATOR, "/")
     page.wait_for_selector("#live")
-    page.add_init_script(
+    context.add_init_script(
         "window.streams = []; window.EventSource = class extends EventSource"
         " { constructor(path) { super(path); streams.push(this); } };"
     )
@@ -359,8 +367,15 @@ def test_a_hidden_tab_has_no_stream_of_events_and_a_refresh_keeps_the_focus(serv
     page.wait_for_function("streams.length === 1 && streams[0].readyState === EventSource.OPEN")
     show = "is => { Object.defineProperty(document, 'hidden', { value: !is, configurable: true });"
     show += " document.dispatchEvent(new Event('visibilitychange')); }"
+    other = context.new_page()
+    other.goto(f"{served.address}/")
+    assert served.engineer.post("/api/v1/drain").is_success
+    other.wait_for_selector("#live:has-text('draining')")
+    assert other.evaluate("streams.length") == 0
     page.evaluate(show, False)
     assert page.evaluate("streams.map((one) => one.readyState)") == [2]
+    other.wait_for_function("streams.length === 1 && streams[0].readyState === EventSource.OPEN")
+    other.close()
     page.focus("#live a[href='/boards/1']")
     old = page.query_selector("#live a[href='/boards/1']")
     page.evaluate(show, True)

@@ -18,7 +18,7 @@ from coe.serve.database import call_rows, event_log, fault_log, states
 from coe.serve.database.connecting import Database
 from coe.serve.enums import CallReason, EventKind, FaultKind, Process
 from coe.serve.service_config import ServeConfig
-from coe.serve.silent_worker import SILENT_S, STARTS_FOR, SilentWorker
+from coe.serve.silent_worker import AWAY_S, SILENT_S, STARTS_FOR, SilentWorker
 
 PID = 7
 
@@ -34,9 +34,13 @@ class Watch:
         clocks = Clocks(lambda: now_us() + round(self.passed_s * SECOND_US), lambda: self.passed_s)
         self._silent = SilentWorker(config, database, clocks)
 
-    def at(self, passed_s: float, pid: int | None = PID) -> str:
-        self.passed_s = passed_s
-        return self._silent.look(pid, 0.0)
+    def at(self, passed_s: float, pid: int | None = PID, every_s: float = AWAY_S) -> str:
+        """Look again and again until then, as the supervisor does; return what the last look says."""
+        while True:
+            self.passed_s = min(passed_s, self.passed_s + every_s)
+            why = self._silent.look(pid, 0.0)
+            if why or self.passed_s >= passed_s:
+                return why
 
     def beat(self, pid: int = PID) -> None:
         write(self.database, states.beat, Process.WORKER, pid=pid, now_us=now_us())
@@ -93,13 +97,12 @@ def test_a_worker_that_was_silent_decides_no_board_again_that_it_had_begun(
 ) -> None:
     recipe, device = activated(database, TINY), QuickDevice()
     device.gate.clear()
-    board = accept(config, database, recipe.id, {"R1": LIGHT}, within_s=3600)
+    board = accept(config, database, recipe.id, {"R1": LIGHT}, within_s=60)
     with deciding(config, database, quick_opener(tiny, device)) as station:
         eventually(device.reached.is_set)
         monkeypatch.setattr(states, "heartbeats", lambda connection: {})  # it goes on, and nobody hears it
         watch = Watch(config, database)
-        watch.at(0)
-        watch.at(3700)
+        watch.at(70)
         assert state_of(database, board.id).verdict is Verdict.REVIEW
         device.gate.set()
         eventually(lambda: station.is_idle)
@@ -126,12 +129,19 @@ def test_a_worker_is_not_silent_while_nobody_can_write(config: ServeConfig, data
     assert watch.faults() == []
 
 
+def test_a_worker_is_not_silent_while_the_database_answers_nobody(config: ServeConfig, watch: Watch) -> None:
+    away_s = 10 * config.line.hangs_after_s
+    assert watch.at(away_s, every_s=away_s) == ""
+    assert watch.at(away_s + SILENT_S - 1) == ""
+    assert watch.faults() == []
+
+
 def test_a_fault_of_an_earlier_supervisor_is_cleared_by_the_first_sign(config: ServeConfig, database: Database) -> None:
     with database.writing() as connection:
         new = fault_log.NewFault(Process.SUPERVISOR, FaultKind.PROCESS_SILENT, "before", Process.WORKER)
         fault_log.note(connection, new, 1)
     watch = Watch(config, database)
-    watch.at(0)
-    watch.beat()
     watch.at(1)
+    watch.beat()
+    watch.at(2)
     assert watch.faults() == []

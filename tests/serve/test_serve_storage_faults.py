@@ -8,11 +8,13 @@ import logging
 import shutil
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from serving import Served, locked, problem, put, signed_in
@@ -24,7 +26,7 @@ from coe.serve.database import fault_log, states
 from coe.serve.database.connecting import Database, open_database, sqlite_url
 from coe.serve.database.database_errors import DatabaseError, DatabaseErrorKind
 from coe.serve.enums import FaultKind, LineState, Process, Role, Subject
-from coe.serve.gate import access, gate_state, own_faults
+from coe.serve.gate import gate_state, own_faults, storage
 from coe.serve.gate.own_faults import DataDisk, OwnFaults
 from coe.serve.gate.server import LONGEST_OFF_US, give_sign, open_gate, remove_old
 from coe.serve.picture_folder import Kept, Pictures, Receiving
@@ -167,11 +169,13 @@ def test_a_page_for_which_the_disk_has_no_room_or_fails_says_so(
     def refuse(path: object) -> bytes:
         raise OSError(number, "no room")
 
-    monkeypatch.setattr(access, "read_or_make", refuse)
+    monkeypatch.setattr(gate_state, "read_or_make", refuse)
     status, kind = FAILURES[number]
     page = station.operator.get("/")
     assert (page.status_code, page.headers["content-type"][:9]) == (status, "text/html")
-    answer = station.nobody.post("/api/v1/session", json={"key": "x"}, headers={"Cookie": "coe_session=x"})
+    answer = station.nobody.post(
+        "/api/v1/session", json={"key": "x"}, headers={"Cookie": "coe_session=x", "X-CSRF-Token": "x"}
+    )
     problem(answer, status, kind)
 
 
@@ -218,11 +222,11 @@ def test_a_disk_that_does_not_answer_is_shown_takes_no_picture_and_holds_up_noth
     with monkeypatch.context() as hanging:
         hanging.setattr(Pictures, "prove", lambda self: answers.wait())
         hanging.setattr(Receiving, "keep", hang)
-        hanging.setattr(gate_state, "ANSWERS_S", 0.05)
-        with ThreadPoolExecutor(gate_state.THREADS) as feeders:  # as many as have a thread
+        hanging.setattr(station.gate.files, "answers_s", 0.05)
+        with ThreadPoolExecutor(storage.THREADS) as feeders:  # as many as have a thread
             try:
                 handed = [feeders.submit(put, station.feeder, f"k{number}", "R1") for number in range(8)]
-                eventually(lambda: len(held) == gate_state.THREADS)
+                eventually(lambda: len(held) == storage.THREADS)
                 look(station)
                 assert shown(station) == [("disk failed", "")]
                 assert station.nobody.get("/v2/health/ready").status_code == 503
@@ -239,6 +243,49 @@ def test_a_disk_that_does_not_answer_is_shown_takes_no_picture_and_holds_up_noth
     assert put(station.feeder, "k9", "R1").status_code == 201
 
 
+@pytest.mark.parametrize("reads_hang", [True, False])
+def test_a_database_that_does_not_answer_is_shown_by_every_page_at_once_and_comes_back_by_itself(
+    station: Served, monkeypatch: pytest.MonkeyPatch, reads_hang: bool
+) -> None:
+    answers, reading, writing, held = threading.Event(), Database.reading, Database.writing, list[str]()
+
+    def hang(of: Callable[[Database], Any], database: Database) -> Any:
+        held.append("one")
+        answers.wait()
+        return of(database)
+
+    with closing(signed_in(station, Role.ENGINEER)) as person, monkeypatch.context() as hanging:
+        token = {"X-CSRF-Token": csrf(person.get("/").text)}
+        hanging.setattr(station.gate.queries, "answers_s", 0.05)
+        hanging.setattr(storage, "GLANCE_S", 0.01)
+        hanging.setattr(Database, "writing", lambda self: hang(writing, self))
+        if reads_hang:
+            hanging.setattr(Database, "reading", lambda self: hang(reading, self))
+        with ThreadPoolExecutor(20) as people:
+            try:
+                ask = partial(person.get, "/") if reads_hang else partial(person.post, "/api/v1/drain", headers=token)
+                waiting = [people.submit(ask) for _ in range(20)]  # more than have a thread
+                eventually(lambda: len(held) >= storage.THREADS)
+                look(station)
+                assert {one.result().status_code for one in waiting} == {503}
+                for path in PAGES:
+                    page = person.get(path)
+                    assert (page.status_code, page.headers["content-type"][:9]) == (503, "text/html"), path
+                    assert "does not answer" in page.text
+                    assert page.headers["refresh"] == page.headers["retry-after"]
+                problem(put(station.feeder, "k1", "R1"), 503, "busy")
+                problem(station.admin.get("/metrics"), 503, "busy")
+                problem(station.nobody.get("/v2/health/ready"), 503, "not-ready")
+                for path in ("/v2/health/live", "/login", "/static/style.css"):
+                    assert person.get(path).status_code == 200, path
+            finally:
+                answers.set()
+    monkeypatch.setattr(own_faults, "HOLD_S", 0.0)
+    eventually(lambda: look(station) or station.operator.get("/api/v1/faults").json() == {"faults": []})
+    assert station.operator.get("/").status_code == 200
+    assert put(station.feeder, "k1", "R1").status_code == 201
+
+
 def test_a_disk_that_fills_is_warned_of_before_and_the_faults_clear_themselves(
     station: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,6 +298,7 @@ def test_a_disk_that_fills_is_warned_of_before_and_the_faults_clear_themselves(
     look(station)
     assert shown(station) == [("disk low", "")]
     disk(monkeypatch, LOW)
+    look(station)
     assert metric(station, "coe_disk_free_ratio") == pytest.approx(0.03)
     assert station.nobody.get("/v2/health/ready").status_code == 200
     disk(monkeypatch, FULL)

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, Field, model_validator
 from coe import regular
 from coe.errors import ConfigError
 from coe.serve.bridge.sinks import Origin, SinkSettings
+from coe.serve.tls_files import present
 from coe.strict_model import StrictModel
 
 MAX_SECRET_BYTES = 4096
@@ -81,11 +82,11 @@ class Tls(StrictModel):
         """
         try:
             context = ssl.create_default_context(cafile=self.ca)
-            if self.certificate is not None:
-                context.load_cert_chain(self.certificate, self.private_key)
         except OSError as error:  # SSLError too
-            files = ", ".join(str(file) for file in (self.ca, self.certificate, self.private_key) if file)
-            raise ConfigError(f"{what}: {files or 'the system certificates'} cannot be used for TLS: {error}") from None
+            file = self.ca or "the system certificates"
+            raise ConfigError(f"{what}: {file} cannot be used for TLS: {error}") from None
+        if self.certificate is not None and self.private_key is not None:
+            present(context, self.certificate, self.private_key, what)
         return context
 
 

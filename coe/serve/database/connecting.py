@@ -46,6 +46,13 @@ class Database:
         """Whether it is the embedded database."""
         return self.engine.dialect.name == "sqlite"
 
+    @property
+    def silence(self) -> str:
+        """What is said of it while it does not answer."""
+        if self.is_sqlite:
+            return "the database does not answer; see to the disk of the service's folder"
+        return f"the database at {self.url.host or 'this machine'} does not answer; see to its server and the network"
+
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """Give a connection that sees one state of the database; what it writes is rolled back.
@@ -137,8 +144,20 @@ def _begin(connection: Connection) -> None:
 def _postgresql(url: URL, busy_s: float) -> Engine:
     lock_ms = round(1000 * busy_s)
     options = f"-c lock_timeout={lock_ms} -c timezone=UTC -c synchronous_commit=on"
+    ends = {name: value for name, value in _ENDS.items() if name not in url.query}
     # A server that was restarted is found again at the next transaction.
-    return create_engine(url, connect_args={"options": options}, pool_size=_CONNECTIONS, pool_pre_ping=True)
+    return create_engine(url, connect_args={"options": options, **ends}, pool_size=_CONNECTIONS, pool_pre_ping=True)
+
+
+_ENDS = {
+    "connect_timeout": 5,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
+"""Of a server that is not there any more, the client learns after ten seconds; by itself after a quarter of an hour, or
+never. One that is there and does not answer is waited for."""
 
 
 NETWORK = frozenset(

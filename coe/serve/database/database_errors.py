@@ -34,7 +34,7 @@ class DatabaseError(CoeError):
 
 
 _SENTENCES = {
-    DatabaseErrorKind.BUSY: "the database is locked by another program; end that program, or try again later",
+    DatabaseErrorKind.BUSY: "the database is locked by another program, or its disk hangs; see to them",
     DatabaseErrorKind.FULL: "the disk of the database is full; make room, and the service goes on by itself",
     DatabaseErrorKind.LOST: "the database cannot be reached or read",
 }

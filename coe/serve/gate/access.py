@@ -28,7 +28,6 @@ from coe.serve.gate.json_form import JsonForm
 from coe.serve.gate.operations import ANY, Operation, OperationRouter, Visit
 from coe.serve.gate.problems import Problem, ProblemKind
 from coe.serve.gate.request_data import json_body, read_query
-from coe.serve.secret_file import SESSIONS, read_or_make
 from coe.strict_model import StrictModel
 from coe.visible import visible
 
@@ -50,7 +49,8 @@ def guarded(gate: Gate, operation: Operation) -> Callable[[Request], Awaitable[R
 async def answered(gate: Gate, operation: Operation, request: Request, key: Key | None) -> Response:
     """Return the answer of an operation to the holder of a key; raises Problem."""
     query = None if operation.query is None else read_query(request, operation.query)
-    visit = Visit(gate, request, key, await name_of(gate, request), query)
+    # Nobody waits for the secret who needs no key, as for the style of a page that says what is wrong.
+    visit = Visit(gate, request, key, await name_of(gate, request) if key else "", query)
     if operation.body is not None:
         visit = replace(visit, body=await json_body(visit, operation.body, most_bytes=operation.most_bytes))
     answer = await operation.handler(visit)
@@ -142,7 +142,7 @@ async def csrf_of(gate: Gate, request: Request) -> str:
 
 async def signature(gate: Gate, text: str) -> str:
     """Sign a text, so that the service knows it again later; `text` begins with its purpose."""
-    secret = await gate.run(lambda: read_or_make(gate.config.data / SESSIONS))
+    secret = gate.secret or await gate.run(gate.read_secret)
     return hmac.new(secret, text.encode(), hashlib.sha256).hexdigest()
 
 
@@ -181,7 +181,7 @@ async def sign_in(visit: Visit) -> Response:
     before = await key_of(gate, request)
     key = await _signing_in(gate, form.key.strip(), form.name.strip(), _sender(request), before)
     if before is not None:
-        gate.admissions.end(visit.session, before.name)
+        gate.admissions.end(await name_of(gate, request), before.name)
     cookie, now_us = secrets.token_urlsafe(32), gate.now_us()
     name = await signature(gate, f"session {cookie}")
     lasts_h = _lasts_h(key.role)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,7 +17,7 @@ from coe.serve.clock import now_us
 from coe.serve.component_pictures import Cutter
 from coe.serve.database import fault_log
 from coe.serve.database.connecting import Database
-from coe.serve.database.database_errors import DatabaseError
+from coe.serve.database.database_errors import DatabaseError, DatabaseErrorKind
 from coe.serve.database.fault_log import Fault
 from coe.serve.database.keys import Key
 from coe.serve.enums import FaultKind
@@ -25,15 +25,13 @@ from coe.serve.gate.admissions import Admissions
 from coe.serve.gate.event_feed import Feed
 from coe.serve.gate.own_faults import DataDisk, OwnFaults
 from coe.serve.gate.problems import Problem, ProblemKind, disk_failed
-from coe.serve.picture_folder import Pictures
+from coe.serve.gate.storage import Storage
+from coe.serve.picture_folder import Pictures, Receiving
+from coe.serve.secret_file import SESSIONS, read_or_make
 from coe.serve.service_config import ServeConfig
 from coe.serve.teach.teach_work import Works
 
 _T = TypeVar("_T")
-THREADS = 8
-"""How many requests may use the database at a time, and how many the pictures; the others wait for their turn."""
-ANSWERS_S = 5.0
-"""A folder of pictures that takes longer for an empty file does not answer."""
 WAITING = 1000
 """How many requests may wait for events at a time, unless the server has fewer connections."""
 DRAWN = 2
@@ -80,48 +78,53 @@ class Gate:
     works: Works = field(default_factory=Works)
     """The commands that run for boards which people teach."""
     _drawing: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(DRAWN))
-    _threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(THREADS, "coe-gate"))
-    _picture_threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(THREADS, "coe-pictures"))
-    _look_thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "coe-disk"))
-    _look: Future[DataDisk | OSError] | None = None
-    """A look at the disk that has not come back."""
     faults: OwnFaults = field(init=False)
+    secret: bytes = b""
+    """What signs sessions, as of the last look: pages need no disk for it."""
+    disk: DataDisk | None = None
+    """The file system of the data folder at the last look; None if it did not answer."""
     admissions: Admissions = field(default_factory=Admissions)
     places: WaitingPlaces = field(default_factory=lambda: WaitingPlaces(WAITING))
 
     def __post_init__(self) -> None:
+        silent = partial(DatabaseError, DatabaseErrorKind.LOST, self.database.silence)
+        self.queries = Storage("gate", silent)
+        self.files = Storage("pictures", partial(disk_failed, "does not answer"))
         self.faults = OwnFaults(lambda: self.now_us(), folders=self.config.folders)  # noqa: PLW0108 - a test replaces it
 
     async def run(self, work: Callable[[], _T]) -> _T:
-        """Do work that waits for a disk on a thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        """Do work with the database, or for a person whom it knows, on a thread; raises DatabaseError."""
+        return await self.queries.do(work)
 
     async def keep(self, work: Callable[[], _T]) -> _T:
-        """Do work with stored pictures on a thread that nothing else waits for."""
-        return await asyncio.get_running_loop().run_in_executor(self._picture_threads, work)
+        """Do work with stored pictures on a thread that nothing else waits for; raises Problem."""
+        return await self.files.do(work)
 
-    async def draw(self, work: Callable[[], _T]) -> _T:
-        """Do work that decodes a picture on a thread; each may take hundreds of megabytes, so few do at a time."""
-        self.expect_pictures()
+    async def draw(self, work: Callable[[], _T], *, reads: bool = True) -> _T:
+        """Do work that decodes or draws a picture, of those stored if it `reads`, on a thread.
+
+        Each may take hundreds of megabytes, so few do at a time.
+        """
+        if reads:
+            self.expect_pictures()
         async with self._drawing:
-            return await self.keep(work)
+            return await (self.keep if reads else self.run)(work)
+
+    def read_secret(self) -> bytes:
+        """Return the secret that signs sessions; raises OSError."""
+        return read_or_make(self.config.data / SESSIONS)
 
     def expect_pictures(self) -> None:
         """Raise Problem if the folder of pictures does not answer."""
-        if self._look is not None:
-            raise disk_failed("does not answer")
+        self.files.expect()
 
     async def look(self) -> None:
         """Look whether the disk of the service takes pictures, and how much of it is free; its faults tell of it."""
-        most_s = ANSWERS_S if self._look is None else 0.0
-        look = self._look or self._look_thread.submit(self._prove)
-        await asyncio.wait({asyncio.wrap_future(look)}, timeout=most_s)
-        self._look = None if look.done() else look
-        if self._look is not None:
+        found = await self.files.look(self._prove)
+        self.disk = found if isinstance(found, DataDisk) else None
+        if found is None:
             self.faults.pictures_silent()
-            return
-        found = look.result()
-        if isinstance(found, OSError):
+        elif isinstance(found, OSError):
             self.faults.pictures_failed(found)
         else:
             self.faults.look_at(found, self.config.limits.free_share, self.config.limits.body)
@@ -129,14 +132,20 @@ class Gate:
     def _prove(self) -> DataDisk | OSError:
         """Return the disk, or why it takes no picture: asyncio would log an error that is raised at each look."""
         try:
+            self.secret = self.read_secret()
             self.pictures.prove()
-            return self.disk()
+            return DataDisk.of(self.config.data)
         except OSError as error:
             return error
 
-    async def read(self, query: Callable[[Connection], _T]) -> _T:
-        """Run a query; raises DatabaseError."""
-        return await self.run(partial(self._do, self.database.reading, query))
+    async def drop(self, receiving: Receiving) -> None:
+        """Forget a picture that is not kept; later, if its disk does not answer now. Raises OSError."""
+        with suppress(Problem):
+            await self.files.do(receiving.drop, surely=True)
+
+    async def read(self, query: Callable[[Connection], _T], most_s: float = math.inf) -> _T:
+        """Run a query; raises DatabaseError, also if it takes longer."""
+        return await self.queries.do(partial(self._do, self.database.reading, query), most_s=most_s)
 
     async def write(self, query: Callable[[Connection], _T]) -> _T:
         """Run a query in a transaction that is on the disk when this returns; raises DatabaseError."""
@@ -162,16 +171,25 @@ class Gate:
         if self.faults.overcome(kind, about):
             await self.write_faults()
 
-    async def write_faults(self, also: Callable[[Connection], object] = lambda connection: None) -> None:
-        """Write what the gate remembers, its own faults and its admissions, and `also`, if the database takes it."""
+    async def write_faults(self, beat: Callable[[Connection], object] | None = None) -> None:
+        """Write what the gate remembers, its own faults and its admissions, if the database takes it.
+
+        With its sign of life, `beat`, it looks whether the database answers.
+        """
 
         def write(connection: Connection) -> list[Callable[[], None]]:
-            also(connection)
+            if beat is not None:
+                beat(connection)
             return [self.admissions.write(connection, self.now_us()), self.faults.write(connection)]
 
+        do = partial(self._do, self.database.writing, write)
         with suppress(DatabaseError):
-            for written in await self.write(write):
-                written()
+            written = await (self.run(do) if beat is None else self.queries.look(do))
+            if written is None:
+                self.faults.database_failed(DatabaseError(DatabaseErrorKind.LOST, self.database.silence))
+            for one in written or ():
+                one()
+            self.feed.hurry()
 
     def open_faults(self, connection: Connection) -> list[Fault]:
         """Return the open faults, first those that are not in the database yet."""
@@ -180,13 +198,9 @@ class Gate:
         new = [one for one in self.faults.unwritten() if (one.process, one.kind, one.about) not in known]
         return [*new, *kept]
 
-    def disk(self) -> DataDisk:
-        """Return the file system of the data folder as it is now; raises OSError."""
-        return DataDisk.of(self.config.data)
-
     def close(self) -> None:
         """End its threads and its connections."""
         self.works.close()
-        for threads in (self._threads, self._picture_threads, self._look_thread):
-            threads.shutdown()
+        self.queries.close()
+        self.files.close()
         self.database.close()

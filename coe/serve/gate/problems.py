@@ -139,6 +139,8 @@ def problem_of(error: Exception) -> Problem:
             return error
         case DatabaseError(kind=DatabaseErrorKind.FULL):
             return disk_full(str(error))
+        case DatabaseError(kind=DatabaseErrorKind.LOST):
+            return Problem(ProblemKind.BUSY, str(error), "try again later, and see first whether this request was kept")
         case DatabaseError():
             return Problem(ProblemKind.BUSY, str(error), "try again later; nothing of this request was kept")
         case CallChanged():

@@ -138,7 +138,7 @@ def _line(query: TableQuery, values: Iterable[object]) -> str:
 async def report(visit: Visit) -> Response:
     """The figures and the Pareto of a time, to print."""
     window, content = await visit.gate.read(partial(_content, visit))
-    pdf = await visit.gate.draw(partial(report_pdf.draw, content))
+    pdf = await visit.gate.draw(partial(report_pdf.draw, content), reads=False)
     return Response(pdf, media_type="application/pdf", headers=_named(visit.gate, window, "report", "pdf"))
 
 

@@ -26,6 +26,8 @@ from coe.serve.gate.connections import SURPLUS, Connection
 from coe.serve.gate.event_feed import Feed
 from coe.serve.gate.folder_feeder import feed_folders
 from coe.serve.gate.gate_state import Gate
+from coe.serve.gate.own_faults import DataDisk
+from coe.serve.gate.storage import GLANCE_S
 from coe.serve.picture_folder import PARTS, Pictures
 from coe.serve.retention import remove_strays, sweep
 from coe.serve.service_config import ServeConfig
@@ -136,7 +138,7 @@ def remove_old(gate: Gate, part: int, now_us: int, since_us: int | None) -> int:
         faults = gate.open_faults(connection)
     if any(fault.kind is FaultKind.CLOCK and fault.process is Process.GATE for fault in faults):
         return 0
-    keeping, share = gate.config.retention, lambda: gate.disk().free_share
+    keeping, share = gate.config.retention, lambda: DataDisk.of(gate.config.data).free_share
     # Strays come first: they go although an archive refuses pictures.
     removed = remove_strays(gate.database, gate.pictures, part, now_us)
     return removed + sweep(gate.database, gate.pictures, keeping, now_us, since_us=since_us, free_share=share)
@@ -150,9 +152,12 @@ async def _beat(gate: Gate) -> None:
 
 async def give_sign(gate: Gate) -> None:
     """Look at the disk, and give a sign of life with the gate's own faults, if the database takes it."""
-    await gate.look()
 
     def beat(connection: SqlConnection) -> None:
         states.beat(connection, Process.GATE, pid=os.getpid(), now_us=gate.now_us(), facts={})
 
+    pictures = asyncio.ensure_future(gate.look())
+    # What it finds is written with the sign; a disk that hangs does not hold up the look at the database.
+    await asyncio.wait({pictures}, timeout=GLANCE_S)
     await gate.write_faults(beat)
+    await pictures

@@ -7,7 +7,6 @@ person clears stays in the history.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, TypeVar
@@ -34,6 +33,8 @@ from coe.strict_model import StrictModel
 router = OperationRouter()
 _M = TypeVar("_M", GaugeMetricFamily, CounterMetricFamily)
 
+READY_S = 3.0
+"""The longest time until readiness is told, whatever hangs."""
 MOST = 500
 """The most faults in one answer."""
 _FAULT = JsonForm(
@@ -58,8 +59,9 @@ async def live(visit: Visit) -> Mapping[str, Any]:
 async def ready(visit: Visit) -> Mapping[str, Any]:
     """Line and database answer, and boards are accepted."""
     gate = visit.gate
+    asked = partial(why_not_ready, now_us=gate.now_us())
     # A disk that is known not to answer is not asked.
-    if why := gate.faults.of_storage() or await gate.read(lambda connection: why_not_ready(connection, gate.now_us())):
+    if why := gate.faults.of_storage() or await gate.read(asked, READY_S):
         raise Problem(ProblemKind.NOT_READY, why, "see the faults, or wait")
     return {"ready": True}
 
@@ -161,12 +163,13 @@ def _metrics(connection: Connection, gate: Gate) -> list[Metric]:
     decided, events = hourly.decisions(connection), event_log.newest_id(connection)
     undecided, open_calls = board_rows.count_undecided(connection), call_rows.count_open(connection)
     is_open, line = states.intake(connection) is Intake.OPEN, states.line(connection)
+    disk = {"": gate.disk.free_share} if gate.disk else {}
     return [
         _counter("coe_boards_decided", "Boards by the verdict of their decision.", decided, "verdict"),
         _gauge("coe_boards_undecided", "Boards that wait for their decision.", {"": undecided}),
         _gauge("coe_calls_open", "Calls that nobody has answered.", {"": open_calls}),
         _gauge("coe_faults_open", "Open faults.", {"": len(gate.open_faults(connection))}),
-        _gauge("coe_disk_free_ratio", "Share of the disk of the data folder that is free.", _disk_free(gate)),
+        _gauge("coe_disk_free_ratio", "Share of the disk of the data folder that is free.", disk),
         _counter("coe_events", "Events that were appended.", {"": events}),
         _gauge("coe_intake_open", "1 if boards are accepted.", {"": is_open}),
         _gauge("coe_line_state", "1 for the state of the line.", {line: 1}, "state"),
@@ -174,12 +177,6 @@ def _metrics(connection: Connection, gate: Gate) -> list[Metric]:
         _gauge("coe_outbox_oldest_seconds", "Age of the oldest such event.", oldest, "sink"),
         _gauge("coe_heartbeat_age_seconds", "Time since a process gave a sign of life.", ages, "process"),
     ]
-
-
-def _disk_free(gate: Gate) -> Mapping[str, float]:
-    with suppress(OSError):
-        return {"": gate.disk().free_share}
-    return {}
 
 
 def _metric(kind: type[_M], name: str, meaning: str, numbers: Mapping[Any, float], label: str = "") -> _M:

@@ -62,13 +62,13 @@ async def put_view(visit: Visit) -> Response:
             if len(waiting) >= _TOGETHER:
                 await gate.keep(partial(receiving.write, bytes(waiting)))
                 waiting.clear()
-        return await gate.keep(partial(_finish, gate, receiving, bytes(waiting), key, name, stated))
+        return await _finish(gate, receiving, bytes(waiting), key, name, stated)
 
 
 async def keep_view(gate: Gate, key: str, name: str, content: bytes) -> None:
     """Keep a picture that is in memory as a view; raises Problem."""
     async with _receiving(gate) as receiving:
-        await gate.keep(partial(_finish, gate, receiving, content, key, name, ""))
+        await _finish(gate, receiving, content, key, name, "")
 
 
 @asynccontextmanager
@@ -81,7 +81,7 @@ async def _receiving(gate: Gate) -> AsyncIterator[Receiving]:
             yield receiving
         finally:
             if not receiving.is_kept:
-                await gate.keep(receiving.drop)
+                await gate.drop(receiving)
     except OSError as error:
         gate.faults.pictures_failed(error)
         await gate.write_faults()
@@ -89,8 +89,25 @@ async def _receiving(gate: Gate) -> AsyncIterator[Receiving]:
     await gate.overcome(FaultKind.DISK_FULL)
 
 
-def _finish(gate: Gate, receiving: Receiving, rest: bytes, key: str, name: str, stated: str) -> Response:
-    """Write the last bytes, and keep the picture if it is whole and can be one; raises Problem."""
+async def _finish(gate: Gate, receiving: Receiving, rest: bytes, key: str, name: str, stated: str) -> Response:
+    """Put the picture on the disk if it is whole and can be one, then its row; raises Problem."""
+    new = await gate.keep(partial(_kept, gate, receiving, rest, key, name, stated))
+    try:
+        before, added = await gate.run(partial(_added, gate, new))
+    except (Problem, DatabaseError) as error:
+        # If the database was lost during the commit, the row may be there: the file stays, and a start removes strays.
+        if isinstance(error, Problem) or error.kind is not DatabaseErrorKind.LOST:
+            await gate.keep(partial(gate.pictures.remove, [new.file]))
+        raise
+    failpoints.reached(failpoints.Failpoint.VIEW_COMMITTED)
+    is_again = added is before
+    if before is not None:
+        await gate.keep(partial(gate.pictures.remove, [new.file if is_again else before.file]))
+    return JSONResponse(VIEW(added), int(HTTPStatus.OK if is_again else HTTPStatus.CREATED))
+
+
+def _kept(gate: Gate, receiving: Receiving, rest: bytes, key: str, name: str, stated: str) -> NewView:
+    """Write the last bytes, and keep the picture; raises Problem."""
     receiving.write(rest)
     if stated and stated != receiving.sha256:
         raise Problem(
@@ -101,7 +118,9 @@ def _finish(gate: Gate, receiving: Receiving, rest: bytes, key: str, name: str, 
     with receiving.opened() as file:
         pixels = check_pixels(pixels_in(file), gate.config.limits.pixels)
     failpoints.reached(failpoints.Failpoint.VIEW_RECEIVED)
-    return _keep(gate, receiving, key, name, pixels)
+    kept = receiving.keep()
+    failpoints.reached(failpoints.Failpoint.VIEW_KEPT)
+    return NewView(key, name, kept.file, kept.sha256, kept.size_bytes, pixels, gate.now_us())
 
 
 def check_pixels(pixels: int | None, limit: int) -> int:
@@ -121,29 +140,14 @@ def check_pixels(pixels: int | None, limit: int) -> int:
     return pixels
 
 
-def _keep(gate: Gate, receiving: Receiving, key: str, name: str, pixels: int) -> Response:
-    """Put the picture on the disk, then its row; a picture that is there already is left as it is."""
-    kept = receiving.keep()
-    failpoints.reached(failpoints.Failpoint.VIEW_KEPT)
-    new = NewView(key, name, kept.file, kept.sha256, kept.size_bytes, pixels, gate.now_us())
-    try:
-        with gate.database.writing() as connection:
-            views.hold(connection)
-            # No look before this transaction: a board may be handed in, or the same view be sent, at any time.
-            before = _before(gate, connection, key, name, kept.sha256)
-            added = before if before is not None and before.sha256 == kept.sha256 else views.add(connection, new)
-    except (Problem, DatabaseError) as error:
-        # If the database was lost during the commit, the row may be there: the file stays, and a start removes strays.
-        if isinstance(error, Problem) or error.kind is not DatabaseErrorKind.LOST:
-            gate.pictures.remove([kept.file])
-        raise
-    failpoints.reached(failpoints.Failpoint.VIEW_COMMITTED)
-    if added is before:
-        gate.pictures.remove([kept.file])
-        return _answer(added, HTTPStatus.OK)
-    if before is not None:
-        gate.pictures.remove([before.file])
-    return _answer(added, HTTPStatus.CREATED)
+def _added(gate: Gate, new: NewView) -> tuple[View | None, View]:
+    """Write the row of a picture; return the view of its name before and now: the same if it is the same picture."""
+    with gate.database.writing() as connection:
+        views.hold(connection)
+        # No look before this transaction: a board may be handed in, or the same view be sent, at any time.
+        before = _before(gate, connection, new.board_key, new.name, new.sha256)
+        same = before if before is not None and before.sha256 == new.sha256 else None
+        return before, same or views.add(connection, new)
 
 
 def _before(gate: Gate, connection: Connection, key: str, name: str, sha256: str) -> View | None:
@@ -164,10 +168,6 @@ def _before(gate: Gate, connection: Connection, key: str, name: str, sha256: str
             "hand it in, or raise `limits.views` in the service's config",
         )
     return before
-
-
-def _answer(view: View, status: HTTPStatus) -> Response:
-    return JSONResponse(VIEW(view), int(status))
 
 
 def discard_views(gate: Gate, key: str) -> None:

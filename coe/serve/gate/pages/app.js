@@ -170,7 +170,7 @@ document.querySelectorAll("img[data-outlines]").forEach((image) => {
 const live = document.getElementById("live");
 if (live) {
   const kinds = ["board.accepted", "board.started", "board.endangered", "board.decided", "board.amended", "board.verified", "board.aborted", "board.repaired", "call.verified", "recipe.activated", "recipe.failed", "state.changed", "fault.raised", "fault.cleared"];
-  let waiting = false, again = false, events = null, newest = new Date();
+  let waiting = false, again = false, stop = new AbortController(), newest = new Date();
   const refresh = async () => {
     if (waiting || document.hidden) { again = true; return; }
     waiting = true;
@@ -196,11 +196,21 @@ if (live) {
     live.tabIndex = -1;
     (same || live).focus({ preventScroll: true });
   };
-  // A browser opens six connections to a service, so a tab that nobody sees has no stream.
+  // A browser opens six connections to a service: of all tabs that are seen, one has a stream, and tells the others.
+  const others = new BroadcastChannel("events");
+  others.addEventListener("message", refresh);
+  const lead = (signal) => new Promise((end) => {
+    const events = new EventSource("/api/v1/events");
+    for (const kind of kinds) events.addEventListener(kind, () => { refresh(); others.postMessage(kind); });
+    events.addEventListener("error", () => { if (events.readyState === EventSource.CLOSED) setTimeout(() => signal.aborted || listen(), 5000); });
+    signal.addEventListener("abort", () => { events.close(); end(); });
+  });
   const listen = () => {
-    events?.close();
-    events = document.hidden ? null : new EventSource("/api/v1/events");
-    for (const kind of kinds) events?.addEventListener(kind, refresh);
+    stop.abort();
+    if (document.hidden) return;
+    const { signal } = stop = new AbortController();
+    // Browsers have locks where a page comes by TLS, or from this machine.
+    if (navigator.locks) navigator.locks.request("events", { signal }, () => lead(signal)).catch(() => {}); else lead(signal);
   };
   listen();
   setInterval(() => { if (live.querySelector(".under-way")) refresh(); }, 2000);

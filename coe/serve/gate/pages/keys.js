@@ -58,9 +58,10 @@ async function scanned(texts) {
 }
 
 // Return the page of the board that was scanned, empty if there is none, and null if nobody knows. A scanner that is set
-// so says before a code of which kind it is (AIM).
+// so says before a code of which kind it is (AIM). Who types a serial may write it small.
 async function boardOf(texts) {
-  const serials = new Set(texts.flatMap((text) => [text, text.replace(/^\][A-Za-z][0-9A-Za-z](?=.)/, "")]));
+  const bare = [...texts, ...texts.map((text) => text.replace(/^\][A-Za-z][0-9A-Za-z](?=.)/, ""))];
+  const serials = new Set([...bare, ...bare.map((text) => text.toUpperCase())]);
   for (const asked of [...serials].flatMap((serial) => [{ serial, limit: 2 }, { key: serial }])) {
     const answer = await send("GET", `/api/v1/boards?${new URLSearchParams(asked)}`);
     if (!answer) return null;
