@@ -30,6 +30,9 @@ PICTURES = 6
 """The number of test pictures."""
 _RELATIVE = 2.0
 """Boxes none of which is larger, in pixels, are shares of the picture."""
+_CORNERS = "its boxes are two corners; export it with boxes of centre and size"
+_SOME = 20
+"""Of so many different boxes, some lie farther from the left upper corner than they are large."""
 _NEARLY_ALL = 0.9
 """Of the boxes of a grid so many are counted; some offsets may be as large as pixels."""
 _CHOSEN = 3
@@ -202,20 +205,7 @@ def _fault(values: NDArray[Any], layout: Layout, count: int) -> str:
             return "one number tells nothing apart; give two labels, that of the low numbers first, as ok,defect"
         return ""
     if layout != "end2end":
-        rows = values if layout == "yolov8" else values.transpose(0, 2, 1)
-        labels = rows[:, 5:] if layout == "yolov5" else rows[:, 4:]
-        if not _are_shares(rows[:, 4:]):
-            low, high = float(rows[:, 4:].min()), float(rows[:, 4:].max())
-            return f"its scores go from {low:g} to {high:g}, not from 0 to 1; export it with the sigmoid inside"
-        if _mostly(rows[:, 2:4] < 0):
-            return "its boxes have sizes below 0"
-        if layout == "yolov5" and rows.size and rows[:, 4].any():
-            whole = (labels == np.round(labels)).all(axis=(0, 2)) & labels.any(axis=(0, 2))
-            if whole.any() or not labels.any():
-                return "its scores of labels are whole numbers"
-            if _fall(rows[:, 4]):
-                return "its rows are sorted by their scores, so that they are boxes that were chosen already"
-        return _RAW_BOXES if _are_small(rows[:, :4]) else ""
+        return _grid_fault(values if layout == "yolov8" else values.transpose(0, 2, 1), layout)
     rows = values[values[:, :, 4] != 0]
     if not _are_shares(rows[:, 4]):
         return "its scores do not lie between 0 and 1"
@@ -226,8 +216,33 @@ def _fault(values: NDArray[Any], layout: Layout, count: int) -> str:
     return _RELATIVE_BOXES if _are_relative(rows[:, :4]) else ""
 
 
+def _grid_fault(rows: NDArray[Any], layout: Layout) -> str:
+    """Return why the boxes of a grid, (n, columns, N), cannot be in a layout; "" if they can."""
+    labels = rows[:, 5:] if layout == "yolov5" else rows[:, 4:]
+    if not _are_shares(rows[:, 4:]):
+        low, high = float(rows[:, 4:].min()), float(rows[:, 4:].max())
+        return f"its scores go from {low:g} to {high:g}, not from 0 to 1; export it with the sigmoid inside"
+    if _mostly(rows[:, 2:4] < 0):
+        return "its boxes have sizes below 0"
+    if layout == "yolov5" and rows.size and rows[:, 4].any():
+        whole = (labels == np.round(labels)).all(axis=(0, 2)) & labels.any(axis=(0, 2))
+        if whole.any() or not labels.any():
+            return "its scores of labels are whole numbers"
+        if _fall(rows[:, 4]):
+            return "its rows are sorted by their scores, so that they are boxes that were chosen already"
+    if _are_small(rows[:, :4]):
+        return _RAW_BOXES
+    return _CORNERS if _are_corners(rows[:, :4]) else ""
+
+
 def _are_relative(boxes: NDArray[Any]) -> bool:
     return bool(boxes.any() and (np.abs(boxes) <= _RELATIVE).all())
+
+
+def _are_corners(boxes: NDArray[Any]) -> bool:
+    """Tell whether all boxes of a grid, (n, 4, N), have two corners in order: the size of some would be smaller."""
+    filled = boxes.transpose(0, 2, 1)[boxes.any(axis=1)]
+    return len(np.unique(filled, axis=0)) >= _SOME and bool((filled[:, 2:] >= filled[:, :2]).all())
 
 
 def _are_small(boxes: NDArray[Any]) -> bool:

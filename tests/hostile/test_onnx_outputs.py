@@ -603,6 +603,9 @@ CHOSEN = {
     "sorted rows": listed(*([10, 10, 30, 32, s, 0.95, 0.3] for s in (0.9, 0.8, 0.7, 0.6))),
     "shares, centre and size": listed([0.5, 0.5, 0.2, 0.2, 0.6, 0.3, 0.2], [0.4, 0.2, 0.1, 0.3, 0.8, 0.5, 0.1]),
     "shares, corners": listed([0.1, 0.2, 0.5, 0.6, 0.9, 0], [0.3, 0.3, 0.6, 0.7, 0.8, 1]),
+    "corners of a grid": listed(
+        *([4 * x, 4 * y, 4 * x + 6, 4 * y + 6, 0.9, 0.4, 0.2] for x in range(6) for y in range(6))
+    ),
     "shares, columns of boxes": listed(*(list(row) for row in np.linspace(0.1, 0.9, 54).reshape(6, 9))),
 }
 
