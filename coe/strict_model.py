@@ -7,7 +7,7 @@ keys, with numbers within bounds.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
@@ -79,11 +79,36 @@ def _validated(model: type[M], data: Any, error: Callable[[KeyPath, str], CoeErr
     except ValidationError as faults:
         if faults.error_count() > _MOST_FAULTS:  # to list them all would take seconds
             raise error(path, f"{faults.error_count():,} entries do not fit") from None
-        # A misspelt key explains why another key is missing, so unknown keys come first. What a union expects in the
-        # place of one value are faults of several types.
-        first = min((fault["type"] for fault in faults.errors()), key=lambda type: type != "extra_forbidden")
-        told = [fault for fault in faults.errors() if fault["type"] == first]
+        told = _told(faults.errors(), data)
         raise join_errors([error((*path, *fault["loc"]), _sentence(model, fault, path)) for fault in told]) from None
+
+
+def _told(faults: Sequence[Any], data: Any) -> list[Any]:
+    """Return one fault for each value that does not fit, in the order of the file's places.
+
+    What a union expects in the place of one value are several faults; those within the value say more. A misspelt key
+    explains why another key is missing.
+    """
+    at = [(_place(fault, data), fault) for fault in faults]
+    misspelt = {place[:-1] for place, fault in at if fault["type"] == "extra_forbidden"}
+    told: dict[KeyPath, Any] = {}
+    for place, fault in at:
+        is_explained = fault["type"] == "missing" and place[:-1] in misspelt
+        is_within = any(other[: len(place)] == place and len(other) > len(place) for other, _ in at)
+        if not is_explained and not is_within:
+            told.setdefault(place, fault)
+    return list(told.values())
+
+
+def _place(fault: Any, data: Any) -> KeyPath:
+    """Return the keys and numbers by which a fault's value lies in the data; pydantic adds words for its types."""
+    place: KeyPath = ()
+    for part in fault["loc"]:
+        is_key = isinstance(data, Mapping) and part in data
+        is_item = isinstance(data, list) and isinstance(part, int) and part < len(data)
+        if is_key or is_item:
+            place, data = (*place, part), data[part]
+    return (*place, fault["loc"][-1]) if fault["type"] == "missing" else place
 
 
 def _sentence(model: type[StrictModel], fault: Any, home: KeyPath) -> str:
@@ -113,7 +138,9 @@ def _sentence(model: type[StrictModel], fault: Any, home: KeyPath) -> str:
 def no_value(path: KeyPath) -> str:
     """Return the sentence about a key, or an item of a list, behind which nothing stands."""
     place = ".".join(map(str, path))[:_SHOWN]
-    return f"'{place}' has no value: write it, or leave it out (the words null and ~ need quotes)"
+    if glued := re.search(r"([^.]+):(\S+)$", place):
+        return f"'{glued[0]}' needs a space behind its colon"
+    return f"'{place}' has no value: write it, or leave it out (a list stands in [ ]; the words null and ~ need quotes)"
 
 
 def _keys(annotation: Any, path: KeyPath) -> Iterable[str]:

@@ -7,6 +7,7 @@ models that check the data turn text into numbers.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -17,13 +18,14 @@ from typing import Any
 import yaml
 
 from coe import config
-from coe.errors import RulesError, first_line
+from coe.errors import RulesError, first_line, join_errors, list_few
 from coe.spelling import composed
 
 KeyPath = tuple[str | int, ...]
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_NULL = "tag:yaml.org,2002:null"
+_NULL, _MERGE = "tag:yaml.org,2002:null", "tag:yaml.org,2002:merge"
 _LONGEST_MESSAGE = 1000
+_QUOTES = "put a word with such signs in quotes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +92,7 @@ def _parsed(path: Path, raw: bytes, needs: str, spelling: Callable[[str], str]) 
         raise _error(path, line, "not UTF-8 text; save it as UTF-8") from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        line = mark.line + 1 if mark else 1
-        why = " ".join(filter(None, (error.context, error.problem)))
-        if mark and "".join(text.split("\n")[mark.line :][:1])[mark.column :].startswith("\t"):
-            why = "a tab stands where spaces belong"
+        line, why = _in_plain_words(text, error, mark.line + 1 if mark else 1)
         raise _error(path, line, f"not valid YAML: {why}") from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
@@ -103,7 +102,11 @@ def _parsed(path: Path, raw: bytes, needs: str, spelling: Callable[[str], str]) 
     if not isinstance(root, yaml.MappingNode):
         raise _error(path, _line(root), f"write entries of the form `key: value`; it needs {needs}")
     lines: dict[KeyPath, int] = {}
-    return YamlDocument(path, _plain(path, root, (), lines), lines, hashlib.sha256(raw).hexdigest())
+    faults: list[RulesError] = []
+    data = _plain(path, root, (), lines, faults)
+    if faults:
+        raise join_errors(faults)
+    return YamlDocument(path, data, lines, hashlib.sha256(raw).hexdigest())
 
 
 def digest_of_all(digests: Sequence[str]) -> str:
@@ -119,40 +122,74 @@ def _error(path: Path, line: int, message: str) -> RulesError:
     return RulesError(f"{path.name}:{line}: {plain}")
 
 
+def _in_plain_words(text: str, error: yaml.MarkedYAMLError, at: int) -> tuple[int, str]:
+    """Return the line of a fault, which may stand above the line `at` where the reader noticed it, and what it is."""
+    lines = text.splitlines()
+    why = " ".join(filter(None, (error.context, error.problem)))
+    if indented := [number for number, line in enumerate(lines, 1) if re.match(r" *[^\S ]", line) and line.strip()]:
+        more = f" (also line {list_few(map(str, indented[1:]))})" if indented[1:] else ""
+        return indented[0], f"a tab, or a blank of another kind, stands where spaces belong{more}"
+    begin = error.context_mark.line + 1 if error.context_mark else at
+    if "quoted scalar" in why and "end of stream" in why:
+        return begin, "the quote that opens here is not closed"
+    if re.search(r"expected ',' or", why):
+        return begin, f"the bracket that opens here is not closed, or a comma lacks up to line {at}"
+    if re.search(
+        "mapping values are not allowed|expected (key|<block end>|'-' indicator)|could not find expected ':'", why
+    ):
+        filled = [(number, line) for number, line in enumerate(lines[:at], 1) if line.strip()]
+        for number, line in filled[-2:]:
+            if glued := re.match(r"\s*(?:- )?([\w.+-]+:\S+)$", line):
+                return number, f"'{glued[1]}' needs a space behind its colon"
+        if "expected ':'" in why:
+            return begin, "this line has no `key: value`"
+        return at, "this line is indented otherwise than those it belongs to, or has a colon too many; " + _QUOTES
+    if "cannot start any token" in why:
+        return at, f"a word begins with a sign that YAML keeps for itself, as @ or %; {_QUOTES}"
+    return at, f"{why}; a file has one document" if "single document" in why else why
+
+
 def _refuse_cleverness(path: Path, text: str) -> None:
     """Refuse aliases, tags and deep nesting, which plain words do not need, before anything is built."""
     depth = 0
+    faults = []
     for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.AliasEvent):
-            raise _error(path, _line(event), f"'*{event.anchor}' is an alias; write the entry out")
+            faults.append(_error(path, _line(event), f"'*{event.anchor}' is an alias; write the entry out"))
         if isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent) and event.tag is not None:
-            raise _error(path, _line(event), f"'{event.tag}' is a tag; write plain words, without '!'")
+            faults.append(_error(path, _line(event), f"'{event.tag}' is a tag; write plain words, without '!'"))
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > config.MAX_RULES_DEPTH:
                 raise _error(path, _line(event), f"nested deeper than {config.MAX_RULES_DEPTH} levels")
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
+    if faults:
+        raise join_errors(faults)
 
 
 def _line(marked: yaml.Event | yaml.Node) -> int:
     return marked.start_mark.line + 1 if marked.start_mark else 1
 
 
-def _plain(path: Path, node: yaml.Node, place: KeyPath, lines: dict[KeyPath, int]) -> Any:
+def _plain(path: Path, node: yaml.Node, place: KeyPath, lines: dict[KeyPath, int], faults: list[RulesError]) -> Any:
+    """Return the plain data of a node; note the line of each place, and keys that are none or stand twice."""
     lines[place] = _line(node)
     if isinstance(node, yaml.MappingNode):
         data: dict[str, Any] = {}
         for key, value in node.value:
             line = _line(key)
-            if not isinstance(key, yaml.ScalarNode):
-                raise _error(path, line, "a key must be a single word")
-            if key.value in data:
+            if key.tag == _MERGE:
+                faults.append(_error(path, line, "'<<' merges entries; write them out"))
+            elif not isinstance(key, yaml.ScalarNode):
+                faults.append(_error(path, line, "a key must be a single word"))
+            elif key.value in data:
                 first = lines[(*place, key.value)]
-                raise _error(path, line, f"'{key.value}' stands here twice; the first is on line {first}")
-            data[key.value] = _plain(path, value, (*place, key.value), lines)
-            lines[(*place, key.value)] = line
+                faults.append(_error(path, line, f"'{key.value}' stands here twice; the first is on line {first}"))
+            else:
+                data[key.value] = _plain(path, value, (*place, key.value), lines, faults)
+                lines[(*place, key.value)] = line
         return data
     if isinstance(node, yaml.SequenceNode):
-        return [_plain(path, value, (*place, index), lines) for index, value in enumerate(node.value)]
+        return [_plain(path, value, (*place, index), lines, faults) for index, value in enumerate(node.value)]
     return None if node.tag == _NULL else node.value

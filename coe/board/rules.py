@@ -16,7 +16,7 @@ from coe.board.graph import ExpertCircle, ExpertGraph, circle_through
 from coe.board.router import Router
 from coe.board.steps import GIVEN, Component, Outcome, Step
 from coe.core import NOTHING, Expert, Verdict, added
-from coe.errors import RulesError, did_you_mean, join_errors
+from coe.errors import RulesError, did_you_mean, join_errors, list_few
 from coe.strict_model import no_value, of_yaml
 from coe.strict_yaml import KeyPath, YamlDocument
 
@@ -89,9 +89,9 @@ class _RulesReader:
 
     def __init__(self, document: YamlDocument, calibration: bytes | None) -> None:
         self.document, self.digest = document, document.digest
-        self.spec = of_yaml(document, BoardSpec)
         if blank := document.blank():  # what needs no value would count as left out
             raise join_errors([document.error(place, no_value(place)) for place in blank])
+        self.spec = of_yaml(document, BoardSpec)
         if calibration is not None:
             over = calibration_file.parse(document.path, calibration)
             self.spec = calibration_file.laid_over(self.spec, document.path.name, over)
@@ -190,6 +190,7 @@ class _RulesReader:
             self._check_labels(then, labels, expert.id, (*home, "then"))
             stated |= {label: (value, (*home, "then", label)) for label, value in then.items()}
         outcomes: dict[str, Outcome] = {}
+        uncovered: list[str] = []
         for label in labels:
             if label in stated:
                 outcomes[label] = self._outcome(*stated[label], trail)
@@ -204,9 +205,13 @@ class _RulesReader:
                 every_then += [(spec.inspect, spec.then or {}) for spec in self.spec.components.values()]
                 if circle := circle_through(expert.id, every_then):
                     raise self._circle(expert.id, step, circle)
-                raise self.document.error(step, f"no rule covers label '{label}' of '{expert.id}'; add it to `then`")
+                uncovered.append(f"'{label}'")
+                continue
             if label != NOTHING and outcomes[label] in (Verdict.NG, Verdict.REVIEW):
                 self.against[expert.id].add(label)
+        if uncovered:
+            named = f"label{'s' * (len(uncovered) > 1)} {list_few(uncovered)} of '{expert.id}'"
+            raise self.document.error(step, f"no rule covers {named}; say in `then` what follows")
         return outcomes
 
     def _nothing_said(self, expert: Expert) -> RulesError:

@@ -96,7 +96,7 @@ CHANGES = [
     ("ok: joint", "ok: !!python/object/apply:os.system [id]", 15, "tag:yaml.org,2002:python/object/apply:os.system|!"),
     ("components:\n", "---\ncomponents:\n", 8, "another document"),
     ("    count: 24", "\tcount: 24", 10, "a tab"),
-    ("{ok: 0.9}", "{ok: 0.9", 14, ",' or '}"),
+    ("{ok: 0.9}", "{ok: 0.9", 13, "bracket"),
     ("ok: joint", "[ok]: joint", 15, "key"),
     ("count: 24", "count: \0", 10, "#x0000"),
     ("count: 24", "count: nan", 10, "not 'nan'"),
@@ -151,6 +151,11 @@ ALL_AT_ONCE = [
         {"min_score: 0.80": "min_score:", "    kind: resnet18": "    weights:\n    kind: resnet18"},
         "board.yaml:4: |board.yaml:13: ",
     ),
+    (
+        {"min_score: 0.80": "min_score: 1.5", "count: 24": "count: x", "    input: 96": "    inptu: 96"},
+        "board.yaml:6: 'inptu'|board.yaml:10: |board.yaml:12: ",
+    ),
+    ({"missing: NG": "missing: {inspct: joint}"}, "board.yaml:16: 'inspct'"),
 ]
 
 
