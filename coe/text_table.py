@@ -25,6 +25,7 @@ _MOST_ZEROS = 0.05
 """Some programs leave zeros in a line that is shorter in another language; in no text they are more."""
 _LOST = re.compile(r"\0{64}|\0\s*$")
 """What stands in the place of text that was not written to the disk."""
+_NO_WIDTH = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")
 _MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 
 
@@ -117,7 +118,7 @@ def parse(path: Path, raw: bytes, noun: str, fallback: str | None = None) -> lis
             continue
     else:
         raise ConfigError(f"{noun} {path} is not a text in UTF-8; save it as one")
-    text = composed(text)  # names meet, however their accented letters are written
+    text = without_hidden(composed(text))  # names meet, however their accented letters are written
     if text.count("\0") <= _MOST_ZEROS * len(text) and not _LOST.search(text):
         text = text.replace("\0", " ")
     if "\0" in text:
@@ -128,6 +129,11 @@ def parse(path: Path, raw: bytes, noun: str, fallback: str | None = None) -> lis
             what = noun.removeprefix("the ")
             raise ConfigError(f"{path}:{line.number}: a line of {len(line.text):,} characters; this is no {what}")
     return lines
+
+
+def without_hidden(text: str) -> str:
+    """Return a text without signs of no width, as what is copied from web pages has."""
+    return _NO_WIDTH.sub("", text)
 
 
 def further_lines(lines: Sequence[int]) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from coe import text_table
@@ -10,8 +12,10 @@ from coe.cad.spreadsheet import Table, read_sheet
 from coe.errors import ConfigError
 from coe.text_table import TextLine, further_lines
 
-_ENCODINGS = ("cp1252", "gb18030", "cp1250", "cp1251", "shift_jis", "euc_kr")
-"""What programs for Windows write if they write no UTF-8, western first, as a value with a micro sign."""
+_ENCODINGS = ("cp1252", "gb18030", "cp1250", "cp1251", "cp932", "cp949", "big5", "euc_jp", "koi8_r", "cp866")
+"""What programs write if they write no UTF-8, western first, as a value with a micro sign."""
+_AS_TEXT = re.compile(r'(?<![^,;\t])="([^",;\t]*)"(?=[,;\t]|$)')
+"""="R1", which keeps a spreadsheet from making a number or a date of it."""
 _ZIP = b"PK\x03\x04"
 
 
@@ -25,7 +29,10 @@ def lines_of(path: Path, raw: bytes, noun: str, is_table: Callable[[Sequence[Tex
     readings: list[list[TextLine]] = []
     for encoding in _ENCODINGS:
         try:
-            lines = text_table.parse(path, raw, noun, encoding)
+            lines = [
+                replace(line, text=_AS_TEXT.sub(r'"\1"', line.text)) if '="' in line.text else line
+                for line in text_table.parse(path, raw, noun, encoding)
+            ]
         except ConfigError:
             if encoding == _ENCODINGS[-1] and not readings:
                 raise

@@ -13,8 +13,11 @@ FITTED = (
     *("fitted", "populate", "populated", "placed", "mounted", "mount", "assembly", "assemble", "assembled", "fit"),
     *("install", "installed", "stuff", "stuffed", "exec", "present"),
     *("variation", "bestückt", "bestückung", "bestücken", "monté", "montado", "montato", "zamontowany", "贴装", "実装"),
+    *("是否贴片", "是否贴装", "是否焊接", "是否安装"),
 )
 """The columns that say whether a part is there."""
+_HOW = {"mount", "mounted", "assembly", "assemble", "variation", "exec", "placed", "bestückung", "贴装", "実装"}
+"""Those of them that may say how it is mounted instead, as SMD."""
 LEFT_OUT = (
     *("dnp", "dni", "dnf", "do not populate", "do not place", "do not fit", "no stuff", "not fitted", "not mounted"),
     *("exclude from position files", "nicht bestückt", "未実装", "skip", "dns", "do not stuff", "do not mount"),
@@ -22,14 +25,32 @@ LEFT_OUT = (
     *("no mount", "nomount", "no pop", "nopop", "not placed", "not populated", "auslassen"),
 )
 """The columns that say whether it is not."""
-_NO = ("0", "0.0", "n", "no", "false", "nein", "falsch", "non", "faux", "nie", "ne", "нет", "否", "いいえ")
+_NO = (
+    "0",
+    "0.0",
+    "n",
+    "no",
+    "false",
+    "nein",
+    "falsch",
+    "non",
+    "faux",
+    "nie",
+    "ne",
+    "нет",
+    "否",
+    "いいえ",
+    "无",
+    "無",
+    "☐",
+)
 _YES = (
     *("1", "1.0", "t", "x", "y", "yes", "true", "excluded from bom", "ja", "oui", "si", "sí", "sim", "tak", "да", "是"),
-    *("はい", "excluded from position files", "wahr", "vrai", "*", "✓", "✔", "√"),
+    *("はい", "excluded from position files", "wahr", "vrai", "*", "✓", "✔", "√", "j", "有", "☑"),
 )
 _OUT = ("nf", "nm", "np", "skip", "dns", "nomount", "no mount")
 """What leaves a part out in a column of either kind."""
-_PLACED = (*FITTED, "ok", "place", "load", "loaded", "soldered", "execute", "no skip", "alternate", "alternate part")
+_PLACED = (*FITTED, "ok", "place", "load", "loaded", "soldered", "execute", "no skip")
 _NOTHING = ("", "-", "--", "n/a", "none")
 _SAID = re.compile(
     r"\b(dnp|dni|dnf|dnm|nofit|not (?:fitted|mounted|populated|placed|installed|assembled|stuffed|soldered|loaded)|"
@@ -84,20 +105,24 @@ def fitting_of(
     told = _have_values(row.cells.get("value", "") for row in rows)
     taken = {index for field, index in (columns or {}).items() if field != "package"}  # which may be a description
     open_to_nc = [index for index, name in enumerate(names) if index not in taken and not _OF_NETS.search(name)]
-    said, asked, other = set(), dict[int, str](), dict[str, int]()
-    are_answers = any(_is_word(row.cells.get("fitted", "").casefold()) for row in rows)
+    said, asked, other, blank = set(), dict[int, str](), dict[str, int](), list[int]()
+    words = {_word(row.cells.get("fitted", "")) for row in rows}
+    column = (columns or {}).get("fitted")
+    has_answers = any(map(_is_answer, words))
+    wants_answers = has_answers or (column is not None and names[column].casefold().strip(" ?") not in _HOW)
+    says_no = any(word in (*_NO, *_OUT) or says_so(word) for word in words)
     for number, cells, all_cells in rows:
         fitted, left_out, value = (cells.get(field, "") for field in ("fitted", "left_out", "value"))
         if number in out:
             continue
-        if left_out.casefold() not in (*_NOTHING, *_NO, *_PLACED, "f"):
+        if _word(left_out) not in (*_NOTHING, *_NO, *_PLACED, "f"):
             asked[number] = f"'{left_out}' in a column such as DNP or Skip says neither yes nor no; write one of these"
-        elif fitted.casefold() not in _NOTHING and not _is_word(fitted.casefold()):
-            if are_answers or _MARK.fullmatch(fitted):
+        elif _word(fitted) not in _NOTHING and not _is_answer(_word(fitted)):
+            if wants_answers or _MARK.fullmatch(fitted):
                 asked[number] = f"'{fitted}' in a column such as Fitted says neither yes nor no; write one of these"
             else:
                 other.setdefault(fitted, number)
-        elif fitted or left_out:
+        elif {_word(fitted), _word(left_out)} - {*_NOTHING}:
             said.add(number)
         elif _VALUED.match(cells.get("refdes", "")):
             remarks = (all_cells[index] for index in open_to_nc if index < len(all_cells))
@@ -106,19 +131,31 @@ def fitting_of(
                 asked[number] = (
                     f"'{mark}' may say that a part is not fitted; say yes or no in a column DNP of this line"
                 )
-    few = list_few((f"'{word}'" for word in other), _MOST_TOLD)
-    return Fitting(
-        out, frozenset(said), asked, (f"{few} in a column such as Fitted leave no part out",) if other else ()
-    )
+        if not _word(fitted) and any(map(str.isdigit, cells.get("refdes", ""))):
+            blank.append(number)
+    notes = []
+    if other:
+        few = list_few((f"'{word}'" for word in other), _MOST_TOLD)
+        notes.append(f"words in a column such as Fitted that leave no part out: {few}")
+    if blank and not says_no and has_answers:
+        few = list_few((f"line {number}" for number in blank), _MOST_TOLD)
+        notes.append(f"parts without a word in a column such as Fitted, where others have one, count as fitted: {few}")
+    return Fitting(out, frozenset(said), asked, tuple(notes))
 
 
-def _is_word(fitted: str) -> bool:
+def _word(cell: str) -> str:
+    """Return a word as it is compared: yes and YES* are one."""
+    return cell.casefold().rstrip(".*! ") or cell.casefold()
+
+
+def _is_answer(fitted: str) -> bool:
     """Tell whether a word in a column as Fitted says yes or no: as such, as a number, or by how such a word begins."""
     is_short = any(name.startswith(fitted) for name in _PLACED) and not any(
         name.startswith(fitted) for name in (*_OUT, *LEFT_OUT)
     )
     known = (*_YES, *_NO, *_OUT, *_PLACED)
-    return bool(fitted) and (fitted in known or is_short or bool(re.fullmatch(r"\d+(?:[.,]0+)?", fitted)))
+    is_other = fitted.startswith("altern")  # as a variant of Altium calls a part in the place of another
+    return bool(fitted) and (fitted in known or is_short or is_other or bool(re.fullmatch(r"\d+(?:[.,]0+)?", fitted)))
 
 
 def _is_left_out(cells: Mapping[str, str], row: Iterable[str]) -> bool:
@@ -127,8 +164,8 @@ def _is_left_out(cells: Mapping[str, str], row: Iterable[str]) -> bool:
     said = (fitted, *(cells.get(field, "") for field in ("left_out", "value", "config")))
     return (
         cells.get("quantity", "").strip() in ("0", "0.0")
-        or cells.get("left_out", "").casefold() in (*_YES, *_OUT)
-        or fitted.casefold() in (*_NO, *_OUT)
+        or _word(cells.get("left_out", "")) in (*_YES, *_OUT)
+        or _word(fitted) in (*_NO, *_OUT)
         or any(map(says_so, said))
         or any(says_so(cell, alone=True) for cell in row)
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from coe.cad import safe_xml
 from coe.cad.placement_rows import PlacementRow
-from coe.errors import ConfigError
+from coe.errors import ConfigError, list_few
 from coe.visible import visible
 
 
@@ -28,6 +28,9 @@ class OpenPnpPlace:
 def places_of(path: Path, raw: bytes) -> list[OpenPnpPlace]:
     """Return the placements of a board in the bytes of `path`; raises ConfigError if it cannot be read."""
     root = safe_xml.parse(path, raw, "a board of OpenPnP")
+    if boards := [board.get("file-name", "") for board in root.iter("object") if root.tag == "openpnp-panel"]:
+        names = list_few(map(visible, dict.fromkeys(boards)))
+        raise ConfigError(f"{path}: it is a panel of OpenPnP, whose parts are in {names}; give this file")
     places = [_place(path, number, element) for number, element in enumerate(root.iter("placement"), 1)]
     if not places:
         raise ConfigError(

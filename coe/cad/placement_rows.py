@@ -25,12 +25,13 @@ _NEXT_LINE = "\0"
 class PlacementRow:
     """The cells of one part by field; None: the line cannot be divided into the header's columns.
 
-    `all_cells` are those of all columns.
+    `all_cells` are those of all columns, `text` is the whole line.
     """
 
     number: int
     cells: Mapping[str, str] | None
     all_cells: tuple[str, ...] = ()
+    text: str = ""
 
 
 def without_header(fields: Sequence[str], lines: Sequence[TextLine]) -> PlacementHeader:
@@ -61,13 +62,13 @@ def rows(lines: Sequence[TextLine], header: PlacementHeader) -> Iterator[Placeme
     if header.separator is None:
         for number, text in found:
             cells = spaced(text, header)
-            yield PlacementRow(number, _by_field(cells, header), tuple(cells or ()))
+            yield PlacementRow(number, _by_field(cells, header), tuple(cells or ()), text)
         return
     # Empty cells beyond the header are no cells where all rows have them; else a separator in a value moved the others.
     divided = [tuple(_csv(text, header.separator)) for _, text in found]
     widest = min((len(row) for row in divided if len(row) >= header.width), default=header.width)
     for (number, text), row in zip(found, divided, strict=True):
-        yield PlacementRow(number, _separated(text, header, widest), row)
+        yield PlacementRow(number, _separated(text, header, widest), row, text)
 
 
 def _below(lines: Sequence[TextLine], header: PlacementHeader) -> list[TextLine]:

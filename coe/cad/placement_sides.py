@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from coe.cad.placement_header import PlacementHeader
@@ -12,9 +12,11 @@ from coe.cad.vocabulary import COLUMNS, MIRRORED, MIRRORS, Vocabulary, plain
 from coe.errors import ConfigError
 from coe.placement.placement_file import FileForm, Side
 
-_LIKE_A_SIDE = re.compile("side|layer|mirror|face|bottom", re.IGNORECASE)
+_LIKE_A_SIDE = re.compile(
+    "side|layer|mirror|face|bottom|flip|seite|spiegel|miroir|espej|specch|зеркал|镜", re.IGNORECASE
+)
 _OTHER_WORDS = ("comp", "solder", "alt")
-"""Words for sides which the name of a file may have for another reason, as solder-station.csv."""
+"""Words for sides that names of files, as solder-station.csv, and columns may have for another reason."""
 _MOST_TOLD = 5
 
 
@@ -23,6 +25,7 @@ class PlacementSides:
 
     def __init__(self, path: Path, dialect: Vocabulary, form: FileForm) -> None:
         self._path, self._dialect, self._form = path, dialect, form
+        self._found: int | None = None
         self.has_mirrored = False
         """Whether the rotations say which parts are mirrored, and so lie on the bottom side, as Eagle writes them."""
 
@@ -32,9 +35,29 @@ class PlacementSides:
         is_mirror = index is not None and plain(header.names[index]) in MIRRORED
         return MIRRORS if is_mirror and self._dialect.columns is COLUMNS else self._dialect.sides
 
+    def columns(self, header: PlacementHeader, rows: Sequence[PlacementRow]) -> Mapping[str, int]:
+        """Return the columns of fields; one without a known name is that of sides if it alone has words for them only.
+
+        Example: `Bestückseite` with `oben` and `unten`. The name of the file must not say otherwise.
+        """
+        if "side" in header.columns or self.has_mirrored or self._form.side is not None:
+            return header.columns
+        known = {word: side for word, side in self._dialect.sides.items() if len(word) > 2 and word not in _OTHER_WORDS}
+        found: list[int] = []
+        for index in {*range(len(header.names))} - {*header.columns.values()}:
+            words = {row.all_cells[index].casefold() if index < len(row.all_cells) else "" for row in rows}
+            if words and words <= known.keys() and self._in_name() <= {known[word] for word in words}:
+                found.append(index)
+        if len(found) != 1:
+            return header.columns
+        self._found = found[0]
+        return {**header.columns, "side": found[0]}
+
     def of(self, row: PlacementRow, header: PlacementHeader) -> Side:
         """Return the side of a part; raises ConfigError if neither the file nor its name tells it."""
         sides, cells = self.words(header), row.cells or {}
+        if self._found is not None:
+            return self._dialect.sides[row.all_cells[self._found].casefold()]
         if "side" not in header.columns:
             if self.has_mirrored:
                 return Side.BOTTOM if cells["rotation"].startswith("M") else Side.TOP
@@ -61,11 +84,7 @@ class PlacementSides:
             return self._form.side
         if (ending := self._path.suffix.lower()) in self._dialect.endings:
             return self._dialect.endings[ending]
-        words = {
-            self._dialect.sides[word]
-            for word in re.split(r"[^a-z]+", self._path.stem.casefold())
-            if len(word) > 1 and word in self._dialect.sides and word not in _OTHER_WORDS
-        }
+        words = self._in_name()
         if len(words) == 1:
             return words.pop()
         known = ", ".join(f"{ending} ({side})" for ending, side in self._dialect.endings.items()) or "-top or -bottom"
@@ -74,3 +93,9 @@ class PlacementSides:
             f"{known}, or have -top or -bottom in it; or say `side: top` under placement_file of the recipe (--form, "
             "before there is one)"
         )
+
+    def _in_name(self) -> set[Side]:
+        """Return the sides that words in the name of the file are."""
+        words = re.split(r"[^a-z]+", self._path.stem.casefold())
+        sides = self._dialect.sides
+        return {sides[word] for word in words if len(word) > 1 and word in sides and word not in _OTHER_WORDS}

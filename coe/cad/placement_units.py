@@ -20,7 +20,9 @@ _STATED = re.compile(
     rf"(?:\s+are)?(?:\s+given)?\s+(?:in|в)\s(?=.*\b(?:{_SPELLED})\b))(.*)",  # else it is "in this file"
     re.IGNORECASE,
 )
-_IN_NAME = re.compile(rf"[(\[]\s*([\d./]*\s*[a-zµμм]{{2,}}|[\"\u2033])\.?\s*[)\]]$|{UNIT_BEHIND}$", re.IGNORECASE)
+_IN_NAME = re.compile(
+    rf"[(\[]\s*((?:\d[\d./e^*+×-]*)?\s*[a-zµμм]{{2,}}|[\"\u2033])\.?\s*[)\]]$|{UNIT_BEHIND}$", re.IGNORECASE
+)
 
 
 class PlacementUnits:

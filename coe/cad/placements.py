@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from coe.cad.openpnp_board import places_of
 from coe.cad.other_cad_files import expect_list
 from coe.cad.placement_angles import PlacementAngles, Turn
 from coe.cad.placement_header import PlacementHeader, find_header
+from coe.cad.placement_notes import NotedRows, divided
 from coe.cad.placement_numbers import CellNumber, has_decimal_commas, may_be_thousands, may_be_two, number_of
 from coe.cad.placement_rows import PlacementRow, rows, without_header
 from coe.cad.placement_sides import PlacementSides
@@ -26,6 +27,8 @@ from coe.placement.cad_files import DIALECTS
 from coe.placement.placement_file import FARTHEST_MM, FileForm, FittedQuestion, Placement, PlacementFile, Units
 from coe.text_table import TextLine, further_lines
 
+_NEAREST_MM = 0.2
+"""No two parts lie nearer to each other."""
 _DEGREES = ("", "deg", "degree", "degrees", "\u00b0", "\u00ba")
 _XML = re.compile(rb"^\s*(?:\xef\xbb\xbf)?\s*<(\?xml|openpnp)")
 
@@ -80,15 +83,14 @@ class _PlacementReader:
             raise ConfigError(f"{self._path}: the placement file is empty; export it again")
         header = self._header(lines)
         remarks = unit_remarks(lines)
-        for number, word in remarks.items():
-            self._units.state(word, f"line {number}", number)
-        for axis in ("x", "y"):
-            name = header.names[header.columns[axis]]
-            if word := unit_in_name(name):
-                self._units.state(word, f"the column '{name}'", header.number)
+        found = rows([line for line in lines if line.number not in remarks], header)
+        noted = divided(self._path, list(found), header, self._dialect.sides)
+        parts = noted.parts
+        self._state_units(header, remarks, noted)
         if "rotation" in header.columns:
-            self._angles.expect_counterclockwise(header, [line for line in lines if line.number < header.number])
-        parts = list(rows([line for line in lines if line.number not in remarks], header))
+            remarked = {row.number for row in noted.notes}
+            said = [line for line in lines if line.number < header.number or line.number in remarked]
+            self._angles.expect_counterclockwise(header, said)
         if not parts:
             raise ConfigError(f"{self._path}: there is no part in the placement file; export it again")
         self._expect_cells(parts, header)
@@ -112,19 +114,39 @@ class _PlacementReader:
         if "rotation" in header.columns:
             self._angles.expect_degrees(header.names[header.columns["rotation"]], self._turns(parts))
         units, stated_where = self._units.agreed()
-        names = {field: header.names[index] for field, index in header.columns.items()}
+        columns = self._sides.columns(header, parts)
+        names = {field: header.names[index] for field, index in columns.items()}
         placements = tuple(self._placement(row, header, units) for row in parts)
+        self._expect_apart(placements)
         return PlacementFile(
             placements,
             units,
             stated_where,
             names,
-            header.unused,
+            tuple(name for name in header.unused if name not in names.values()),
             tuple(name for number, name in names_of.items() if number in fitting.left_out),
-            fitting.notes,
+            (*noted.told, *fitting.notes),
             frozenset(names_of[number] for number in fitting.said),
             {names_of[number]: FittedQuestion(self._path, number, fault) for number, fault in fitting.asked.items()},
         )
+
+    def _state_units(self, header: PlacementHeader, remarks: Mapping[int, str], noted: NotedRows) -> None:
+        """Note the units that remarks, rows for them and the names of columns state; raises ConfigError for two."""
+        for number, words in {**{number: (word,) for number, word in remarks.items()}, **noted.units}.items():
+            for word in words:
+                self._units.state(word, f"line {number}", number)
+        for axis in ("x", "y"):
+            name = header.names[header.columns[axis]]
+            if word := unit_in_name(name):
+                self._units.state(word, f"the column '{name}'", header.number)
+
+    def _expect_apart(self, placements: Sequence[Placement]) -> None:
+        """Raise ConfigError for parts that lie nearer to each other than any can, as where mm are read as um."""
+        x, y = ([getattr(place, axis) for place in placements] for axis in ("x_mm", "y_mm"))
+        extent = max(max(x) - min(x), max(y) - min(y)) if placements else 0.0
+        if 0 < extent < _NEAREST_MM or (len(placements) > 1 and not any((*x, *y))):
+            what = f"within {extent:.2g} mm; are the units right?" if extent else "at 0, 0; export their places"
+            raise ConfigError(f"{self._path}: all parts lie {what}")
 
     def openpnp(self, raw: bytes) -> PlacementFile:
         """Read OpenPnP's board.xml."""
@@ -171,7 +193,10 @@ class _PlacementReader:
                 f"{', '.join(DIALECTS)}"
             )
         bare = [plain(name) for name in found.names]
-        if twice := [bare[index] for index in found.columns.values() if bare.count(bare[index]) > 1]:
+        # X (mil) and X (mm) are one place in two units.
+        of_units = [(name, unit_in_name(whole)) for name, whole in zip(bare, found.names, strict=True)]
+        is_twice = [bare.count(name) > 1 and (not unit or of_units.count((name, unit)) > 1) for name, unit in of_units]
+        if twice := [bare[index] for index in found.columns.values() if is_twice[index]]:
             raise self._error(found.number, f"the column '{twice[0]}' is there twice; take one out")
         return found
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from coe.errors import ConfigError, first_line, list_few
-from coe.text_table import TextLine
+from coe.text_table import TextLine, without_hidden
 from coe.visible import visible
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def _lines(sheet: Worksheet) -> list[TextLine]:
     rows: dict[int, dict[int, str]] = {}
     struck = set()
     for cell in sheet._cells.values():  # to ask a sheet for its rows would make all cells between them
-        if cell.value is not None and (text := " ".join(str(cell.value).split())):
+        if cell.value is not None and (text := " ".join(without_hidden(str(cell.value)).split())):
             rows.setdefault(cell.row, {})[cell.column] = text
             struck |= {cell.row} if cell.font is not None and cell.font.strike else set()
     columns = sorted({column for row in rows.values() for column in row})

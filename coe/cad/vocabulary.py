@@ -117,7 +117,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
         ),
         *("位号", "标号", "元件位号", "部品番号", "リファレンス", "позиционное обозначение", "обозначение", "compname"),
         *("oznaczenie", "označení", "referentie", "부품번호", "поз обозначение", "referans", "部品記号", "回路記号"),
-        *("обозн", "元件名称", "配置名", "bezeichnung"),
+        *("обозн", "元件名称", "配置名", "bezeichnung", "位號"),
     ),
     "x": _axis("x"),
     "y": _axis("y"),
@@ -136,7 +136,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
         ),
         *("ángulo", "rotazione", "angolo", "rotação", "ângulo", "旋转", "角度", "旋转角度", "回転", "回転角度", "угол"),
         *("поворот", "obrót", "kąt", "natočení", "otočení", "úhel", "rotatie", "draaiing", "hoek", "회전", "회전각도"),
-        *("phi", "mnt r", "θ", "угол поворота", "açı", "orientierung", "ausrichtung", "r"),
+        *("phi", "mnt r", "θ", "угол поворота", "açı", "orientierung", "ausrichtung", "각도", "旋轉", "旋轉角度", "r"),
     ),
     "side": (
         *("side", "layer", "tb", "top bottom", "board side", "placement side", "pcb side", "placed side", "t b"),
@@ -154,7 +154,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
             "lato",
         ),
         *("层", "面", "板层", "层面", "実装面", "сторона", "слой", "strona", "strana", "zijde", "면", *MIRRORED),
-        *("couche", "warstwa", "vrstva", "katman", "面别", "层别", "bauteilseite"),
+        *("couche", "warstwa", "vrstva", "katman", "面别", "层别", "bauteilseite", "層", "板層"),
     ),
     "value": (
         *("value", "val", "comment", "comp value", "part value", "part number", "device", "wert", "valeur", "valor"),
@@ -204,6 +204,7 @@ _TOP = (
         "sopra",
         "cara superior",
         "顶层",
+        "頂層",
         "顶面",
         "正面",
     ),
@@ -231,6 +232,7 @@ _BOTTOM = (
     *("solder side", "2", "side b", "b side", "unten", "dessous", "inferior", "abajo", "sotto", "cara inferior"),
     *(
         "底层",
+        "底層",
         "底面",
         "反面",
         "背面",

@@ -120,6 +120,30 @@ FILES: dict[str, tuple[str, str]] = {
     ),
     "metric.csv": ("", "Units: Metric\nRef,X,Y,Rot,Side\nR1,12.7,-3.5,90,top\nU2,30,4,315,bottom\n"),
     "rows above.csv": ("", "Einheit;mm\nRef;X;Y;Rot;Side\nR1;12,7;-3,5;90;top\nU2;30,0;4,0;315;bottom\n"),
+    "a column of sides by its words.csv": (
+        "mm",
+        "comp,Ref,X,Y,Rot,Bestückt auf\ncomp,R1,12.7,-3.5,90,oben\ncomp,U2,30,4,315,unten\n",
+    ),
+    "totals and pages.csv": (
+        "mm",
+        "Ref,X,Y,Rot,Side\nR1,12.7,-3.5,90,top\n\nBoard X  Page 2\nRef,X,Y,Rot,Side\nU2,30,4,315,bottom\n"
+        "Total,2,,,\nEND\n",
+    ),
+    "totals and pages between spaces.txt": (
+        "mm",
+        "Ref  X      Y      Rot  Side\nR1   12.7   -3.5   90   top\nU2   30     4      315  bottom\n\nTotal: 2 parts\n",
+    ),
+    "units below.csv": (
+        "",
+        "Ref,X,Y,Rot,Side\n,[mil],[mil],deg,\nR1,500,-137.795,90,top\nU2,1181.102,157.48,315,bottom\n",
+    ),
+    "one place in two units.csv": (
+        "",
+        "Ref,X (mil),Y (mil),X (mm),Y (mm),Rot,Side\nR1,500,-137.795,12.7,-3.5,90,top\n"
+        "U2,1181.102,157.48,30,4,315,bottom\n",
+    ),
+    "as text.csv": ("mm", '="Ref",X,Y,Rot,Side\n="R1",="12.7",-3.5,90,="top"\n="U2",30,4,315,bottom\n'),
+    "hidden signs.csv": ("mm", "\u200bRef,X,Y,Rot,Side\nR1\u200b,12.7,-3.5,90,top\nU2,30,4,315,\ufeffbottom\n"),
     "minus.csv": ("mm", "Designator,Mid X,Mid Y,Layer,Rotation\nR1,12.7,\u22123.5,Top,90°\nU2,30,4,Bottom,\u221245°\n"),
 }
 TWO = {"R1": (12.7, -3.5, 90.0, Side.TOP), "U2": (30.0, 4.0, 315.0, Side.BOTTOM)}
@@ -148,7 +172,11 @@ def test_a_file_is_read_as_its_program_writes_it(name: str, tmp_path: Path) -> N
         ("cp1250", "Označení,X,Y,Natočení,Strana"),
         ("cp1251", "Обозначение,X,Y,Угол,Сторона"),
         ("shift_jis", "部品番号,X座標,Y座標,回転,実装面"),
-        ("euc_kr", "부품번호,X좌표,Y좌표,회전,면"),
+        ("cp949", "부품번호,X좌표,Y좌표,각도,면"),
+        ("big5", "位號,X座標,Y座標,旋轉角度,面"),
+        ("euc_jp", "部品番号,X座標,Y座標,角度,面"),
+        ("koi8-r", "Обозначение,X,Y,Угол,Слой"),
+        ("cp866", "Обозначение,X,Y,Угол,Слой"),
     ],
 )
 def test_what_is_no_utf8_is_read_by_its_columns(encoding: str, header: str, tmp_path: Path) -> None:
@@ -227,20 +255,23 @@ def test_a_row_leaves_its_part_out_by_a_column_or_by_a_word(column: str, there: 
 
 
 @pytest.mark.parametrize(
-    ("words", "asked", "notes"),
+    ("column", "words", "asked", "notes"),
     [
-        (("yes", "maybe", "no"), "3", 0),
-        (("maybe", "later", "yes"), "2: .*also line 3", 0),
-        (("1", "2", "p"), "", 0),  # how many, and as "populate" begins
-        (("SMD", "THT", "DNP"), "", 1),  # how, and not whether
-        (("", "NC", ""), "3", 0),
+        ("Fitted", ("yes", "maybe", "no"), "3", 0),
+        ("Fitted", ("maybe", "", "later"), "2: .*also line 4", 0),
+        ("Fitted", ("1", "2", "p"), "", 0),  # how many, and as "populate" begins
+        ("Fitted", ("Yes.", "", "j"), "", 1),
+        ("Fitted", ("Yes.", "", "n"), "", 0),
+        ("Mount", ("SMD", "THT", "DNP"), "", 1),  # how, and not whether
+        ("Mount", ("SMD", "NC", ""), "3", 0),
+        ("Mount", ("yes", "", "SMD"), "4", 0),
     ],
 )
 def test_words_that_do_not_say_whether_a_part_is_there_are_told_at_once(
-    words: tuple[str, ...], asked: str, notes: int
+    column: str, words: tuple[str, ...], asked: str, notes: int
 ) -> None:
     rows = "".join(f"R{at},1,{at},0,top,{word}\n" for at, word in enumerate(words))
-    raw = f"Ref,X(mm),Y(mm),Rot,Side,Fitted\n{rows}".encode()
+    raw = f"Ref,X(mm),Y(mm),Rot,Side,{column}\n{rows}".encode()
     with pytest.raises(ConfigError, match=f":{asked}") if asked else nullcontext():
         assert len(parse_file(Path("a.csv"), raw, "generic").notes) == notes
 
@@ -253,6 +284,31 @@ def test_a_word_in_any_column_between_spaces_leaves_a_part_out_or_is_asked_about
     assert ([place.refdes for place in file.placements], file.not_placed) == (["R1"], ("R9",))
     with pytest.raises(ConfigError, match="'NC'"):
         parse_file(Path("a.txt"), text.replace("usual", "NC").encode(), "generic")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("Ref,X(mm),Y(mm),Rot\nR1,1,2,0\nBottom side,,,\nR2,3,4,0\n", ":3: 'Bottom side'"),
+        ("Ref,X(mm),Y(mm),Rot,Side\nR1,1,2,0,top\nDo not populate:\nR2,3,4,0,top\n", ":3: 'Do not populate:'"),
+        ("Ref,X(mm),Y(mm),Rot,Side\nR1,1,2,0,top\nR2,,,,\n", ":3: .* no x"),
+        ("Value,Ref,X(mm),Y(mm),Rot,Side\n1k,R1,1,2,0,top\nLED,R2,,,,\n", ":3: .* no x"),
+        ("Ref,X(mm),Y(mm),Rot,Side\nMCU,1,2,0,top\nAMP,,,,\n", ":3: .* no x"),
+        ("Ref  X(mm)  Y(mm)  Rot  Side\nR1   1   2   0  top\nR2 X=1 Y=2\n", ":3: "),
+        ("Ref,X(mm),Y(mm),Rot,Side\nR1,1,2,0,top\nRotation is clockwise\n", "clockwise"),
+        ("Ref,X(um),Y(um),Rot,Side\nR1,12.700,2.000,0,top\nR2,30.000,4.000,0,top\n", "units"),
+        ("Ref,X(mm),Y(mm),Rot,Side\nR1,0,0,0,top\nR2,0.0,0.0,90,top\n", "at 0, 0"),
+        ("Ref,X(1e-4 mm),Y(1e-4 mm),Rot,Side\nR1,10000,20000,0,top\n", "'1e-4 mm'"),
+        ("Ref,X(mm),Y(mm),Rot,Flip\nR1,1,2,0,0\nR2,3,4,0,1\n", "'Flip' may tell"),
+        (
+            '<openpnp-panel><placements/><children><object file-name="b.board.xml"/></children></openpnp-panel>',
+            "b.board",
+        ),
+    ],
+)
+def test_what_may_be_a_part_or_say_something_of_parts_is_not_passed_over(text: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        parse_file(Path("a-top.csv"), text.encode(), "generic")
 
 
 def test_the_parts_of_a_charmhigh_are_read_among_its_tables_without_those_it_skips() -> None:

@@ -313,9 +313,12 @@ def test_x_and_y_are_of_one_point_and_a_side_is_not_read_past(tmp_path: Path) ->
     odd = written(tmp_path / "odd.csv", "Ref,Mid X,Ref X,Ref Y,Rot,Side\nR1,12.7,1,2,90,top\n")
     file = read_file(odd, units="mm")
     assert (file.columns["x"], file.placements[0].x_mm, file.unused) == ("Ref X", 1.0, ("Mid X",))
-    top = written(tmp_path / "board-top.csv", "Ref,X(mm),Y(mm),Rot,Which side\nR1,12.7,-3.5,90,bottom\n")
-    with pytest.raises(ConfigError, match="Which side"):
-        read_file(top)
+    text = "Ref,X(mm),Y(mm),Rot,Which side\nR1,12.7,-3.5,90,bottom\n"
+    file = read_file(written(tmp_path / "board.csv", text))
+    assert (file.columns["side"], file.placements[0].side, file.unused) == ("Which side", BOTTOM, ())
+    for name, said in (("board-top.csv", text), ("b-top.csv", text.replace("bottom", "solder"))):
+        with pytest.raises(ConfigError, match="Which side"):
+            read_file(written(tmp_path / name, said))
 
 
 def test_a_spreadsheet_with_parts_on_several_sheets_is_refused_by_their_names(tmp_path: Path) -> None:
