@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
@@ -33,7 +33,10 @@ _DEEPEST = 8
 """Weights lie no deeper in nested dicts. A limit is needed, because a dict may also hold itself."""
 _ARGUMENTS = ("train_args", "args", "hyper_parameters", "pretrained_cfg")
 """Keys of the arguments of a training; the last is timm's in config.json."""
-_OWN = ("mean", "std", "unsaid", "bgr", "sight", "side", "other")
+_SIZES = re.compile(r"(img|image|im|input)_?(size|sz|shape)|imgsz|resolution", re.IGNORECASE)
+"""Keys of the size of pictures, which may be that before a crop, or of features: they are told."""
+_MOST_PIXELS = 4096
+_OWN = ("mean", "std", "unsaid", "bgr", "sight", "side", "other", "sizes")
 """Words among the arguments for what was made of the file's words."""
 _YOLOV5 = {"Bottleneck", "C3", "DFL", "SPPF", "Concat", "Conv", "Detect", "DetectionModel"}
 """The classes of ultralytics in a checkpoint of a YOLOv5."""
@@ -146,7 +149,8 @@ def arguments_of(content: Any) -> dict[str, Any]:
     """Return the arguments of a training that lie beside its weights, plain ones alone; empty if there are none.
 
     `mean` and `std` may stand anywhere. `bgr` says that a configuration leaves the order of OpenCV's colours. `sight`
-    and `side` are what `stated_sight` says, `other` is what `another_network` says, and `unsaid` is as in `Foreign`.
+    and `side` are what `stated_sight` says, `sizes` what else is named of sizes, in words, `other` is what
+    `another_network` says, and `unsaid` is as in `Foreign`.
     """
     if not isinstance(content, dict):
         return {}
@@ -173,8 +177,20 @@ def arguments_of(content: Any) -> dict[str, Any]:
             "0..1 or imagenet"
         )
     named |= {"unsaid": unsaid} if unsaid else {}
+    named |= {"sizes": sizes} if (sizes := _sizes({**content, **arguments})) and not sight.size else {}
     named |= {"other": other} if (other := another_network(content)) else {}
     return plain | named
+
+
+def _sizes(level: Mapping[Any, Any]) -> str:
+    """Return what a level names as the size of pictures, in words; "" if it names none."""
+    named = {key: value for key, value in level.items() if isinstance(key, str) and _SIZES.fullmatch(key)}
+    return ", ".join(f"{key} = {value}" for key, value in named.items() if _are_pixels(value))
+
+
+def _are_pixels(value: Any) -> bool:
+    each = value if isinstance(value, list | tuple) else [value]
+    return bool(each) and all(type(one) is int and 0 < one <= _MOST_PIXELS for one in each)
 
 
 def _parts(network: NetworkPart) -> Iterator[tuple[str, NetworkPart]]:

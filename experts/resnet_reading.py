@@ -51,7 +51,16 @@ def read(kind: ModuleKind, activation: str, path: Path, foreign: Foreign | None)
     stated = frozenset(said.preprocessing)
     asked = {**foreign.arguments.get("unsaid", {}), **said.unsaid}
     unsaid = {name: why for name, why in asked.items() if name not in stated}
-    return replace(foreign, input_size=said.input_size, preprocessing=seen, stated=stated, unsaid=unsaid)
+    sizes = "" if said.input_size else foreign.arguments.get("sizes", "")
+    told = [f"the file names {sizes}, and not how its pictures came to size"] if sizes else []
+    return replace(
+        foreign,
+        input_size=said.input_size,
+        preprocessing=seen,
+        stated=stated,
+        unsaid=unsaid,
+        remarks=(*foreign.remarks, *told),
+    )
 
 
 def _renamed(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

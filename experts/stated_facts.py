@@ -39,6 +39,8 @@ _LEAST_OF_ALL = 0.1
 _MEASURES = re.compile(r"metric|score|result|histor|loss|acc|f1|fold|per_class|box|target", re.IGNORECASE)
 """Keys of measures, whose mean and deviation are none of pixels."""
 _TEXTS = ("cfg", "config")
+_PRINTED = re.compile(r"^Compose\(\s*$|^Normalize\(mean=", re.MULTILINE)
+"""A text in which torchvision's steps stand, a line for each."""
 TYPE = "type"
 """The key of a level for the class that it is made of, as configurations have it."""
 _DEEPEST = 8
@@ -192,8 +194,36 @@ def _levels(
         for key, value in level.items():
             if whole and _MEASURES.search(str(key)):
                 continue
-            inside = configuration(value) if whole and key in _TEXTS and isinstance(value, str) else value
+            inside = _in_text(key, value) if whole and isinstance(value, str) else value
             yield from _levels(inside, seen, whole=whole, depth=depth + 1, path=f"{path}.{key}")
+
+
+def _in_text(key: Any, text: str) -> Any:
+    """Return what a text holds: a configuration of OpenMMLab, or the steps of torchvision as they print themselves."""
+    if key in _TEXTS:
+        return configuration(text)
+    if not _PRINTED.search(text):
+        return text
+    steps = []
+    for line in text.splitlines():
+        try:
+            call = ast.parse(line.strip(), mode="eval").body
+        except (SyntaxError, ValueError, RecursionError, MemoryError):  # the first line and the last
+            continue
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
+            words = {one.arg: _word(one.value) or _plain_value(one.value) for one in call.keywords}
+            steps.append({TYPE: f"torchvision.{call.func.id}", **words})
+    return steps
+
+
+def _word(node: ast.expr) -> str:
+    """Return a bare word, as of an interpolation; "" for anything else."""
+    match node:
+        case ast.Name():
+            return node.id
+        case ast.Attribute():
+            return node.attr.lower()
+    return ""
 
 
 def configuration(text: str) -> Any:

@@ -173,8 +173,8 @@ def _sight(how: str | None, edge: int | None, cut: int | None, fields: Mapping[s
         )
     if how is None or not edge or not size or edge < size or (how == "letterbox" and edge != size):
         unsaid["resize"] = (
-            f"{named} make no squares of one size, or make them in a way that is not done here; say with --resize what "
-            "is nearest to it, as stretch if its pictures are squares already"
+            f"its steps ({named}) make no squares of one size, or make them in a way that is not done here; say with "
+            "--resize what is nearest to it, as stretch if its pictures are squares already"
         )
         return StatedSight(unsaid=unsaid)
     shorter = edge if edge != size or how == "center-crop" else None

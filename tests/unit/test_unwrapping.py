@@ -384,6 +384,7 @@ AREA = {"__class_fullname__": "albumentations.Resize", "height": 40, "width": 40
 HYDRA = [{"_target_": "torchvision.transforms.Resize", "size": 48}, {"_target_": "CenterCrop", "size": 40}]
 HUGGING = {"do_resize": True, "size": {"shortest_edge": 40}, "crop_pct": 0.8333, "resample": 2}
 CROP, NOTHING_SAID = ("center-crop", 48, 40, "bilinear-antialias"), ("letterbox", None, None, "area")
+PRINTED = "Compose(\n  ToImage()\n  Resize(size=[40, 40], interpolation=InterpolationMode.BICUBIC, antialias=False)\n)"
 TENSOR = transforms.Resize(48, antialias=False)
 SIGHTS: dict[str, tuple[Any, tuple[object, ...]]] = {
     "torchvision": ({"transform": JUDGED}, CROP),
@@ -398,6 +399,8 @@ SIGHTS: dict[str, tuple[Any, tuple[object, ...]]] = {
     "albumentations": ({"val": [AREA]}, ("stretch", None, 40, "area")),
     "Hydra": ({"t": HYDRA}, CROP),
     "Hugging Face": (HUGGING, CROP),
+    "printed": ({"val_transform": str(JUDGED)}, CROP),
+    "printed words": ({"t": PRINTED}, ("stretch", None, 40, "bicubic")),
     "a tensor": ({"t": [transforms.ToTensor(), TENSOR, transforms.CenterCrop(40)]}, (*CROP[:3], "bilinear")),
     "a picture": ({"t": [TENSOR, transforms.CenterCrop(40), transforms.ToTensor()]}, CROP),
 }
@@ -592,6 +595,23 @@ def test_means_that_leave_open_what_counts_are_asked_about(tmp_path: Path, state
     ):
         torch.save(content, tmp_path / "x.pt")
         assert [*resnet18.read(tmp_path / "x.pt").unsaid] == asked
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ({"img_size": 256, "input_size": 25088}, "img_size = 256,"),
+        ({"args": {"image_size": [3, 64, 64], "resolution": 9.5}}, "image_size = [3, 64, 64],"),
+        ({"img_size": 256, "val": JUDGED}, ""),
+        ({"img_size": "large"}, ""),
+    ],
+)
+def test_a_size_that_may_be_that_before_a_crop_is_told(
+    tmp_path: Path, state: State, content: dict[str, Any], told: str
+) -> None:
+    torch.save({"state_dict": state, **content}, tmp_path / "x.pt")
+    remarks = resnet18.read(tmp_path / "x.pt").remarks
+    assert [told in one for one in remarks] == ([True] if told else [])
 
 
 def test_labels_that_are_only_numbers_take_names(tmp_path: Path, state: State) -> None:
