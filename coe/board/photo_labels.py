@@ -17,9 +17,10 @@ from coe.core import NOTHING, Expert, Verdict
 from coe.errors import ConfigError, did_you_mean, list_few
 from coe.pictures import photographs, split_making
 from coe.pictures.formats import EXTENSIONS
-from coe.pictures.label_folders import BAD, GOOD, letters
+from coe.pictures.found_image import Components
+from coe.pictures.label_folders import BAD, GOOD, is_undecided, letters
 from coe.pictures.photo_split import Purpose
-from coe.pictures.photographs import LAYOUT, LabelledPhotograph, Photograph, is_undecided
+from coe.pictures.photographs import LAYOUT, LabelledPhotograph, Photograph
 from coe.spelling import composed
 
 _PARTS = ("train", "val", "test")
@@ -70,21 +71,30 @@ def served(components: Mapping[str, Component], expert: str) -> dict[str, Compon
     }
 
 
+def names_faults(component: Component, experts: Mapping[str, Expert]) -> bool:
+    """Tell whether folders of a component have names of faults: its one expert knows nothing but good and not."""
+    steps = _steps_of(component)
+    return len(steps) == 1 and all(Answers.of_steps(own, experts[id]).knows_good_alone for id, own in steps.items())
+
+
+def known_to(board: Rules) -> Components:
+    """Return the components of a board, and what folders in theirs may be called."""
+    faults = [name for name, one in board.components.items() if names_faults(one, board.experts)]
+    return Components(board.components, labels_of(board.components.values()), faults)
+
+
 def of_component(component: Component, experts: Mapping[str, Expert], word: str) -> dict[str, str]:
     """Return the true label for each expert of a component of which the name of a folder says something.
 
     Raises ConfigError for a name that is no label, and for a word for good or bad that may mean several labels.
     """
-    steps: dict[str, list[Step]] = {}
-    for step in component.root.walk():
-        steps.setdefault(step.expert, []).append(step)
+    steps = _steps_of(component)
     word = composed(word)
     if saying := [id for id in steps if word in experts[id].labels]:
         return _with_those_before(steps, dict.fromkeys(saying, word))
     answers = {id: Answers.of_steps(own, experts[id]) for id, own in steps.items()}
-    alone = next(iter(answers.values()))
-    if len(steps) == 1 and alone.knows_good_alone and letters(word) not in GOOD and not is_undecided(word):
-        return dict.fromkeys(steps, alone.bad[0])
+    if names_faults(component, experts) and letters(word) not in GOOD and not is_undecided(word):
+        return {id: own.bad[0] for id, own in answers.items()}
     if letters(word) not in GOOD | BAD:
         known = {label for id in steps for label in experts[id].labels}
         raise ConfigError(f"'{component.name}': '{word}' is no label{did_you_mean(word, {*known, 'good', 'bad'})}")
@@ -96,6 +106,13 @@ def of_component(component: Component, experts: Mapping[str, Expert], word: str)
         return _with_those_before(steps, dict.fromkeys(against, together.of_word(word)))
     except ConfigError as error:
         raise ConfigError(f"'{component.name}': {error}") from error
+
+
+def _steps_of(component: Component) -> dict[str, list[Step]]:
+    steps: dict[str, list[Step]] = {}
+    for step in component.root.walk():
+        steps.setdefault(step.expert, []).append(step)
+    return steps
 
 
 def is_good(board: Rules, component: str, label: str) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from coe.board import photo_labels
 from coe.board.rules import Rules
 from coe.cli.inspect_source import EachFile, Source, WholeBoards
 from coe.core import Failure, FailureKind, Result
@@ -16,7 +17,6 @@ from coe.errors import ConfigError, ImageError
 from coe.pictures import finding
 from coe.pictures.finding import FoundImage, Skipped, natural, serial_in
 from coe.pictures.folder import EntryKind, FolderEntry
-from coe.pictures.found_image import Components
 from coe.pictures.watched_folder import WatchedFolder
 from coe.placement.board_layout import Layout
 from coe.placement.board_pictures import serial_of
@@ -48,7 +48,7 @@ class ArrivingSource:
         if layout is not None:
             layout.check(board.components, board.board)
         self.watched, self._board, self._layout, self._bits = watched, board, layout, bits
-        self._known = Components(board.components)
+        self._known = photo_labels.known_to(board)
         self._sources: dict[str, Source] = {}
         self._of_image: dict[str, str] = {}
         self._serials: dict[str, str] = {}

@@ -21,6 +21,7 @@ from coe.calibrate import calibration_text
 from coe.cli.common import Exit, complain, err, out, point_out, wide
 from coe.cli.console import table_of
 from coe.cli.options import AllowKindOption, StoreOption
+from coe.config import counted
 from coe.core import NOTHING, Expert
 from coe.errors import CoeError, ConfigError, list_few
 from coe.files import FolderLock, NoLocks, NotWritten, write_atomically
@@ -257,8 +258,8 @@ def put(board: Rules, outcomes: Sequence[ExpertCalibration], *, write: bool) -> 
     path = calibration_file.path_for(board.path)
     if write:
         write_atomically(path.resolve(), [new])  # a link stays a link
-        noun = "expert" if len(changed) == 1 else "experts"
-        out.print(f"{path}: {len(changed)} {noun} calibrated")
+        found = [outcome for outcome in outcomes if outcome.written is not None]
+        out.print(f"{path}: {counted(len(changed), 'expert')} calibrated, {counted(len(found), 'threshold')} written")
         return
     lines = (old or b"").decode().splitlines(), new.splitlines()
     for line in difflib.unified_diff(*lines, path.name, path.name, lineterm="", n=1):

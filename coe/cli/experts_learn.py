@@ -25,6 +25,7 @@ from coe.cli.experts_evaluate import tell
 from coe.cli.experts_new import measures_text
 from coe.cli.options import AllowKindOption, StoreOption
 from coe.cli.tool_options import SeedOption
+from coe.config import counted
 from coe.core import Expert
 from coe.errors import ConfigError, ImageError
 from coe.pictures import split_making
@@ -61,12 +62,14 @@ def mark(
     requests = {result.request.image: result.request for result in records.read(run / records.RESULTS)}
     if image not in requests:
         raise ConfigError(f"{run} has no result of '{image}'; name an image as {records.RESULTS} does")
+    if not requests[image].component:
+        raise ConfigError(f"{run}: nobody knows which component '{image}' shows, so no expert can learn from it")
     by = ""
     with suppress(OSError, KeyError, ImportError):
         by = getpass.getuser()
     at = datetime.now(UTC).isoformat(timespec="seconds")
     marks.add(run, PictureMark(image=image, label=label, component=requests[image].component, by=by, at=at))
-    out.print(f"{run / marks.MARKS}: {len(marks.read(run))} pictures are marked")
+    out.print(f"{run / marks.MARKS}: {counted(len(marks.read(run)), 'marked picture')}")
 
 
 def learn(  # noqa: PLR0913

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
 from rich.table import Table
 
 from coe import config
-from coe.board import rules
+from coe.board import photo_labels, rules
 from coe.board.rules import Rules
 from coe.cli.common import Exit, complain, err, out, point_out, wide
 from coe.cli.console import Progress, table_of, words
@@ -153,7 +153,7 @@ class _SampleImages:
         self._folder = folder
         if folder is None:
             return
-        items, _ = finding.find(folder, board.components if board else ())
+        items, _ = finding.find(folder, photo_labels.known_to(board) if board else ())
         self._all = [item.path for item in items]
         for expert in board.experts.values() if board else ():
             routed = [item.path for item in items if board and expert.id in board.router.order(item.component)]

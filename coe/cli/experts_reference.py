@@ -12,7 +12,6 @@ import typer
 
 from coe.board import photo_labels, rules
 from coe.board.rules import Rules
-from coe.board.steps import labels_of
 from coe.cli.common import Exit, complain, err, out, wide
 from coe.cli.console import styled, table_of
 from coe.cli.options import StoreOption
@@ -70,7 +69,7 @@ def reference(
     """
     loaded = rules.load(board)
     wanted = _wanted(loaded, alternate)
-    items, _ = finding.find(images_at, loaded.components, labels_of(loaded.components.values()))
+    items, _ = finding.find(images_at, photo_labels.known_to(loaded))
     by_id: dict[str, list[FoundImage]] = {}
     good: list[FoundImage] = []
     trouble = False

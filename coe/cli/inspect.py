@@ -29,6 +29,7 @@ from coe.cli.placing import (
     warnings_of,
 )
 from coe.cli.watching import Watching, watching_of
+from coe.config import counted
 from coe.core import Verdict
 from coe.errors import ConfigError, StoreError
 from coe.inspector.line_arguments import LineArguments
@@ -215,7 +216,8 @@ def _tell(layout: Layout | None, skipped: Sequence[Skipped]) -> None:
     for note in [] if layout is None else notes(layout):
         err.print(note)
     if skipped:
-        err.print(f"skipped: {len(skipped)} files that are not images, such as {skipped[0].path.name}")
+        others = counted(len(skipped), "file that is no image", "files that are no images")
+        err.print(f"skipped: {others}, such as {skipped[0].path.name}")
 
 
 def _references(

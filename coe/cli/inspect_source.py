@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from coe.board import photo_labels
 from coe.board.completeness import check_references
 from coe.board.rules import Rules
-from coe.board.steps import labels_of
 from coe.core import Failure, FailureKind, Result
 from coe.errors import ConfigError
 from coe.pictures import finding
@@ -191,7 +191,7 @@ def source_of(images_at: Path, board: Rules, layout: Layout | None, bits: int | 
     `bits` says how many low bits of their 16-bit samples count.
     """
     if layout is None:
-        items, skipped = finding.find(images_at, board.components, labels_of(board.components.values()))
+        items, skipped = finding.find(images_at, photo_labels.known_to(board))
         check_references(items, board.components.values())
         return EachFile(items, skipped, bits)
     layout.check(board.components, board.board)

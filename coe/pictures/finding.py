@@ -22,7 +22,7 @@ from coe.pictures.folder import EntryKind, FolderEntry, walk, why_no_file
 from coe.pictures.formats import EXTENSIONS
 from coe.pictures.found_image import Components, FoundImage, Skipped, natural, printable
 from coe.pictures.image_table import read_table
-from coe.pictures.label_folders import says_label, words
+from coe.pictures.label_folders import words
 from coe.pictures.picture_names import (
     RAW_BESIDE,
     bare,
@@ -46,12 +46,10 @@ LAYOUTS = (
 )
 
 
-def find(
-    source: Path, components: Collection[str], labels: Collection[str] = ()
-) -> tuple[list[FoundImage], list[Skipped]]:
+def find(source: Path, components: Components | Collection[str]) -> tuple[list[FoundImage], list[Skipped]]:
     """Return the images in a folder, a table or a single file, in natural order (R2 before R10).
 
-    `labels` may name folders in those of components, as may words for good and bad, and dates.
+    The labels of `components` may name folders in theirs, as may words for good and bad, and dates.
 
     If a folder holds a table `images.csv`, only the images in the table are inspected, each as the component that the
     table states, whatever the names of folders and files are. Otherwise every file is an image that lies where an image
@@ -59,7 +57,7 @@ def find(
     are in NFC or NFD. Raises ConfigError if `source` does not exist, cannot be read or holds no image, and if the table
     is no file, has no usable header or names an image twice.
     """
-    known = Components(components, labels)
+    known = components if isinstance(components, Components) else Components(components)
     skipped: list[Skipped] = []
     try:
         if source.is_dir():
@@ -215,7 +213,7 @@ def _place(path: Path, inside: PurePosixPath, folder: Path, known: Components) -
     of_label = [composed(part) for part in inside.parts[:-1]]
     if len(of_label) > 1 and of_label[0] in known:
         own = of_label.pop(0)
-    if own in known and of_label and all(says_label(part, known.labels) and part not in known for part in of_label):
+    if own in known and known.say_label(own, of_label):
         label = "/".join(words(of_label, known.labels))
         return replace(_place(path, PurePosixPath(own, inside.name), folder, known), name=name, label=label)
     if len(inside.parts) > 2:

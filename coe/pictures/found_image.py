@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +12,7 @@ from pathlib import Path
 from coe.core import Failure
 from coe.errors import did_you_mean
 from coe.pictures.arriving import FileStamp
+from coe.pictures.label_folders import is_undecided, says_label, words
 from coe.pictures.picture_file import PictureFile
 
 
@@ -69,16 +70,26 @@ class Skipped:
 class Components:
     """The board's components, and the labels of its experts, which name folders in those of components.
 
-    Each unknown word is compared with them once, not once for each image.
+    In the folders of components of `faults`, whatever is not undecided names what is wrong with a part. Each unknown
+    word is compared with them once, not once for each image.
     """
 
-    def __init__(self, components: Collection[str], labels: Collection[str] = ()) -> None:
-        self._components, self.labels = frozenset(components), frozenset(labels)
+    def __init__(self, components: Collection[str], labels: Collection[str] = (), faults: Collection[str] = ()) -> None:
+        self._components, self.labels, self._faults = frozenset(components), frozenset(labels), frozenset(faults)
         self._hints: dict[str, str] = {}
         self._folded = {component.casefold(): component for component in sorted(components, reverse=True)}
 
     def __contains__(self, word: str) -> bool:
         return word in self._components
+
+    def say_label(self, component: str, folders: Sequence[str]) -> bool:
+        """Tell whether folders, one in the other in that of a component, have names of labels, and none its own."""
+        if not folders or any(name in self for name in folders):
+            return False
+        if all(says_label(name, self.labels) for name in folders):
+            return True
+        own = words(folders, self.labels)  # without dates
+        return component in self._faults and len(own) == 1 and not is_undecided(own[0])
 
     def spelt(self, text: str) -> str | None:
         """Return the component that a part of a file name names, ignoring upper and lower case; None if none."""

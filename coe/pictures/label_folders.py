@@ -29,6 +29,32 @@ BAD = frozenset(
     }
 )
 """Usual names of folders with bad parts, by their `letters`."""
+_UNDECIDED = frozenset(
+    {
+        *(
+            "unsorted",
+            "unsortiert",
+            "unlabeled",
+            "unlabelled",
+            "unknown",
+            "unbekannt",
+            "undecided",
+            "unclear",
+            "unklar",
+        ),
+        *("unchecked", "unverified", "tosort", "todo", "sortme", "new", "neu", "inbox", "incoming", "raw", "all"),
+        *("alle", "images", "photos", "pictures", "bilder", "fotos", "tmp", "temp", "review", "maybe", "train"),
+        *("val", "valid", "validation", "test", "testing"),
+    }
+)
+"""Names of folders of which nobody knows whether their parts are good, by their `letters`."""
+_FILLERS = frozenset(
+    {"parts", "part", "teile", "new", "neu", "old", "alt", "copy", "kopie", "more", "photos", "images"}
+)
+_SPEAKING = GOOD - {NOTHING, "io"}
+_DENYING = frozenset({"not", "no", "non", "none", "nicht", "kein", "keine", "nie", "ne", "не", "pas", "bad", "ng"})
+"""Words of a name which may mean the opposite of a word for good in it."""
+
 _DATE = re.compile(r"\d{6,}")
 
 
@@ -45,3 +71,18 @@ def words(folders: Collection[str], labels: Collection[str]) -> tuple[str, ...]:
 def says_label(name: str, labels: Collection[str]) -> bool:
     """Tell whether the name of a folder is a label, or a word for good or bad, or a date."""
     return name in labels or letters(name) in GOOD | BAD or _DATE.fullmatch(letters(name)) is not None
+
+
+def is_undecided(name: str) -> bool:
+    """Tell whether the name of a folder, which is no label, leaves open whether its parts are good.
+
+    Such are unsorted, good2, and ok_front, as the other words may say what is wrong.
+    """
+    if letters(name) in GOOD | BAD:
+        return False
+    everything = set(re.findall(r"[^\W\d_]+", name.casefold()))
+    joined = re.sub("(parts|images|photos|pictures|teile|图片|画像)$", "", letters(name))
+    if joined in _SPEAKING or ("/" not in name and everything & _SPEAKING and not everything & _DENYING):
+        return True
+    said = [word for word in re.findall(r"[^\W\d_]+", name.casefold()) if word not in _FILLERS]
+    return letters(name) in _UNDECIDED or not said or "".join(said) in GOOD | _UNDECIDED

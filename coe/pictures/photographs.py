@@ -18,38 +18,13 @@ from coe.errors import ConfigError
 from coe.pictures.folder import EntryKind, walk
 from coe.pictures.formats import EXTENSIONS
 from coe.pictures.found_image import natural
-from coe.pictures.label_folders import BAD, GOOD, letters, words
+from coe.pictures.label_folders import BAD, GOOD, is_undecided, letters, words
 from coe.pictures.picture_names import goes_with_pictures, is_called_picture, other_format, raw_beside, unfinished
 from coe.spelling import by_spelling, composed
 
 LAYOUT = "<component>/<label>/<picture>, where a label may be good or bad"
-_UNDECIDED = frozenset(
-    {
-        *(
-            "unsorted",
-            "unsortiert",
-            "unlabeled",
-            "unlabelled",
-            "unknown",
-            "unbekannt",
-            "undecided",
-            "unclear",
-            "unklar",
-        ),
-        *("unchecked", "unverified", "tosort", "todo", "sortme", "new", "neu", "inbox", "incoming", "raw", "all"),
-        *("alle", "images", "photos", "pictures", "bilder", "fotos", "tmp", "temp", "review", "maybe", "train"),
-        *("val", "valid", "validation", "test", "testing"),
-    }
-)
-"""Names of folders of which nobody knows whether their parts are good, by their `letters`."""
 _MASKS = "groundtruth"
 """The name of folders in which masks lie beside pictures, by its `letters`."""
-_FILLERS = frozenset(
-    {"parts", "part", "teile", "new", "neu", "old", "alt", "copy", "kopie", "more", "photos", "images"}
-)
-_SPEAKING = GOOD - {NOTHING, "io"}
-_DENYING = frozenset({"not", "no", "non", "none", "nicht", "kein", "keine", "nie", "ne", "не", "pas", "bad", "ng"})
-"""Words of a name which may mean the opposite of a word for good in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,21 +54,6 @@ class LabelledPhotograph:
     label: str
     good: bool
     part: str = ""
-
-
-def is_undecided(name: str) -> bool:
-    """Tell whether the name of a folder, which is no label, leaves open whether its parts are good.
-
-    Such are unsorted, good2, and ok_front, as the other words may say what is wrong.
-    """
-    if letters(name) in GOOD | BAD:
-        return False
-    everything = set(re.findall(r"[^\W\d_]+", name.casefold()))
-    joined = re.sub("(parts|images|photos|pictures|teile|图片|画像)$", "", letters(name))
-    if joined in _SPEAKING or ("/" not in name and everything & _SPEAKING and not everything & _DENYING):
-        return True
-    said = [word for word in re.findall(r"[^\W\d_]+", name.casefold()) if word not in _FILLERS]
-    return letters(name) in _UNDECIDED or not said or "".join(said) in GOOD | _UNDECIDED
 
 
 def expect_decided(root: Path, found: Iterable[Photograph]) -> None:

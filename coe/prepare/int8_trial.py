@@ -104,7 +104,6 @@ class ModelTrial(ABC):
         model, weights = divided(fused(latest[1]))
         actual = findings(self.kind, expert, self.samples.prepared, OnnxNetwork(model, 0, name, weights).run)
         labels = len(self.expert.labels)
-        # A blob names its kind as the manifest does, which may be a dotted path.
         blob = lay_out_model(model, weights, kind=self.expert.kind, labels=labels, identity=self.identity)
         calibration = Calibration(
             pictures=len(pictures),

@@ -177,6 +177,7 @@ def _heads(wanted: Mapping[str, Any]) -> tuple[str, ...]:
 def check_layers(layers: Mapping[str, Layer], module: torch.nn.Module, where: str) -> None:
     """Compare the layers of a whole network with a skeleton's; raises StoreError if it computes something else."""
     faults: list[str] = []
+    *_, head = ("", *(name for name, own in module.named_modules() if isinstance(own, torch.nn.Linear)))
     for name, own in module.named_modules():
         if (layer := layers.get(name)) is None or not name:
             continue
@@ -189,6 +190,11 @@ def check_layers(layers: Mapping[str, Layer], module: torch.nn.Module, where: st
             if isinstance(value, int | float | str | list | tuple | None) and _plain(value) != _plain(
                 layer.settings[setting]
             ):
+                if name == head and setting == "out_features" and not faults:
+                    outputs = f"{layer.settings[setting]!r:.40} outputs, and {value} labels are given"
+                    raise StoreError(
+                        f"{where}: its last layer has {outputs}; give --labels in the order of the outputs"
+                    )
                 faults.append(f"'{name}' has {setting} = {layer.settings[setting]!r:.40}, not {value!r:.40}")
     if faults:
         raise StoreError(

@@ -46,7 +46,7 @@ class ExpertTrial(ModelTrial):
     def measured(self, variant: Variant) -> MeasuredBlob:
         """Lay out a variant and run the samples through its bytes; raises StoreError."""
         labels = len(self.expert.labels)
-        blob = lay_out(self.folded, variant, kind=self.kind.name, labels=labels, identity=self.identity)
+        blob = lay_out(self.folded, variant, kind=self.expert.kind, labels=labels, identity=self.identity)
         module = network(self.kind, self.expert, tensors(blob), self.folded.pairs, FLOATS.get(variant))
         try:
             actual = self._findings(module, variant)
@@ -73,7 +73,7 @@ class ExpertTrial(ModelTrial):
             blob = lay_out(
                 part.folded,
                 "delta",
-                kind=self.kind.name,
+                kind=self.expert.kind,
                 labels=len(self.expert.labels),
                 identity=self.identity,
                 body=parent.digest,
@@ -90,7 +90,7 @@ class ExpertTrial(ModelTrial):
                 f"it is too far from '{parent.id}': a change of rank {rank} leaves {part.cut:.0%} of a layer out; "
                 "leave this variant out, or name the expert that it was fine-tuned from"
             )
-        blocks = lay_out(self.folded, "q8", kind=self.kind.name, labels=len(self.expert.labels))
+        blocks = lay_out(self.folded, "q8", kind=self.expert.kind, labels=len(self.expert.labels))
         if blob.header.data_bytes > LARGEST * blocks.header.data_bytes:
             raise StoreError(
                 f"its difference to '{parent.id}' takes {blob.header.data_bytes:,} bytes, nearly as many as `q8` "

@@ -72,7 +72,7 @@ class WindowSearch:
         manifest = store.manifest(weights)
         self._kind, self._text = kind, text
         self._expert = replace(manifest.expert(), reads=Reading(allowed=(text,)))
-        self._device = CpuDevice(Snapshot(store, {weights: manifest}), {kind.name: kind}, threads=0)
+        self._device = CpuDevice(Snapshot(store, {weights: manifest}), {manifest.kind: kind}, threads=0)
         self._device.load("search", self._expert)
 
     def read(self, image: Image, windows: Sequence[Window]) -> list[Finding]:

@@ -141,7 +141,7 @@ def _measured(
     agreement = None if target.is_the_engines else _agreement(subject, trial, ready)
     limit.tick(1.0)
     return KindProfile(
-        kind=kind.name,
+        kind=subject.expert.kind,
         input_size=subject.expert.input_size,
         device=target.device,
         threads=target.threads,
@@ -190,7 +190,7 @@ def with_weights(expert: Expert, kind: Kind, store: Store, folder: Path, say: Ca
     say(f"'{expert.weights}' is not in the store; {kind.name} is measured with random weights")
     state = random_weights(kind, expert, 0)
     random_store = Store(folder / "store")
-    random_store.put(expert.weights, kind=kind.name, labels=expert.labels, input_size=expert.input_size, state=state)
+    random_store.put(expert.weights, kind=expert.kind, labels=expert.labels, input_size=expert.input_size, state=state)
     return random_store
 
 
@@ -201,7 +201,7 @@ def _trial(subject: MeasuredExpert, folder: Path) -> Iterator[Trial]:
     device = line_devices.make(
         {target.device: 1},
         subject.store,
-        {kind.name: kind},
+        {expert.kind: kind},
         {target.device: target.threads},
         gpu=line_devices.GpuSettings(subject.device_bytes),
     )[target.device]

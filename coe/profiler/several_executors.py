@@ -60,7 +60,7 @@ def joint_speed(subject: MeasuredExpert, executors: int, *, images: int = 2) -> 
         device = line_devices.make(
             {target.device: number},
             subject.store,
-            {kind.name: kind},
+            {expert.kind: kind},
             {target.device: target.threads},
             gpu=line_devices.GpuSettings(subject.device_bytes, 0),
         )[target.device]

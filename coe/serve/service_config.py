@@ -289,6 +289,8 @@ def _restored(data: dict[str, Any]) -> ServeConfig:
 
 def load(path: Path) -> ServeConfig:
     """Read a config file; raises RulesError with file, line and suggestion."""
+    if path.is_dir():
+        raise ConfigError(f"{path} is a folder; give the config file in it, as {path / 'serve.yaml'}")
     document = strict_yaml.read(path, "config file", "station")
     read = of_yaml(document, model_of(document.data, document.error))
     home = path.absolute().parent

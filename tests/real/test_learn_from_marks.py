@@ -218,11 +218,14 @@ def test_pictures_of_one_name_in_two_runs_are_compared_each_with_itself() -> Non
     assert (compared.pictures, compared.only_after, compared.only_before) == (2, 1, 1)
 
 
-def test_nothing_marked_is_said_and_so_is_an_image_without_a_result(
-    place: Path, inspected: Path, run: Callable[..., int], call: Call
+def test_nothing_marked_is_said_and_so_is_an_image_without_a_result_or_a_component(
+    place: Path, inspected: Path, run: Callable[..., int], call: Call, tmp_path: Path
 ) -> None:
     assert run("learn", place / "lamps.yaml", "--from", inspected, "--photos", place / "photos") == 2
     assert call("mark", inspected, "SN1/none.png", "good", command=experts_command).status == 2
+    result = json.loads((inspected / "results.jsonl").read_text().splitlines()[0]) | {"component": ""}
+    (tmp_path / "results.jsonl").write_text(json.dumps(result) + "\n")
+    assert call("mark", tmp_path, result["image"], "good", command=experts_command).status == 2
 
 
 def test_the_last_word_counts_and_an_empty_one_takes_it_back(tmp_path: Path) -> None:

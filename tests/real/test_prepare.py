@@ -98,6 +98,13 @@ def test_a_prepared_expert_is_sound_and_tells_how_far_it_agrees(prepared, expert
     sound(prepared, expert)
 
 
+def test_a_kind_is_called_as_the_manifest_calls_it_and_not_as_its_class_does(tmp_path):
+    store = Store(tmp_path / "store")
+    store.put("line/own", kind="narrow:Narrow", labels=CLASSIFIER.labels, input_size=64, state=weights(CLASSIFIER))
+    assert Preparer(store, ALL, allow_kinds=["narrow"]).prepare("line/own").made == ALL
+    store.check("line/own")
+
+
 @pytest.mark.slow
 def test_a_detector_of_full_width_is_sound_too(store):
     store.put(YOLO.weights, kind=YOLO.kind, labels=YOLO.labels, input_size=YOLO.input_size, state=weights(YOLO))

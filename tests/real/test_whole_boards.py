@@ -58,7 +58,7 @@ def test_each_component_of_each_board_has_one_result_and_that_of_its_crop(tiny, 
     common = ("--board", board, "--store", store, "--memory", "100MB", "--threads", 1, "--profile", "none")
     said = call(*common, "--images", boards, *placed, "--out", tmp_path / "run", command=inspect)
     assert said.status == 3, said.err
-    assert "skipped: 1 files that are not images, such as notes.txt" in said.words
+    assert "skipped: 1 file that is no image, such as notes.txt" in said.words
     results = {result.request.image: result for result in read(tmp_path / "run" / "results.jsonl")}
     assert list(results) == [f"{name}/{p.refdes}" for name in ("S1.png", "S2.png", "S3.png", "S4.webp", "S10.png")
                              for p in PARTS]  # fmt: skip

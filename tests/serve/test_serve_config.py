@@ -37,6 +37,11 @@ def test_paths_count_from_the_file_and_the_rest_has_defaults(tmp_path: Path) -> 
     assert read.line.options("a").memory == 25_000_000
 
 
+def test_a_folder_in_the_place_of_the_file_is_told_the_file_in_it(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"serve\.yaml"):
+        service_config.load(tmp_path)
+
+
 def test_the_line_takes_the_options_of_lines(tmp_path: Path) -> None:
     text = "line: {strategy: coserve, loaded: 2.5, search_kernels: false, profile: none, allow_kinds: [a], threads: 3}"
     options = service_config.load(written(tmp_path, f"station: aoi-1\n{text}\n")).line.options("b")

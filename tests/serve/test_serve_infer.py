@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import struct
 from collections.abc import Iterator
@@ -79,6 +80,13 @@ def test_pixels_as_numbers_and_answers_as_bytes(decided: Served) -> None:
     assert answer.content[length:] == struct.pack("<I", 2) + b"OK"
 
 
+def test_a_picture_in_json_is_base64(decided: Served) -> None:
+    image = {"name": "image", "shape": [1], "datatype": "BYTES", "data": [base64.b64encode(LIGHT).decode()]}
+    inputs = [image, {"name": "component", "shape": [1], "datatype": "BYTES", "data": ["C"]}]
+    answer = decided.feeder.post(PATH, json={"inputs": inputs})
+    assert (answer.status_code, answer.json()["outputs"][0]["data"]) == (200, ["OK"]), answer.text
+
+
 def test_what_cannot_be_used_is_refused_in_the_protocols_own_field(served: Served) -> None:
     odd = {"name": "x", "shape": [1], "datatype": "BYTES", "data": ["a"]}
     inputs = [
@@ -88,6 +96,7 @@ def test_what_cannot_be_used_is_refused_in_the_protocols_own_field(served: Serve
     refused: list[tuple[str, dict[str, Any], int, str]] = [
         (PATH, {"inputs": []}, 422, "inputs"),
         (PATH, {"inputs": [odd]}, 422, "no input 'image'"),
+        (PATH, {"inputs": [{**odd, "name": "image", "data": ["r12.png"]}, inputs[1]]}, 422, "base64"),
         (PATH, {"outputs": [{"name": "verdikt"}]}, 422, "there is no output 'verdikt'"),
         (PATH, {"parameters": {"priority": 1}}, 422, "'priority' is not a key"),
         ("/v2/models/none/infer", {}, 404, "no such active recipe as 'none'"),
@@ -104,6 +113,7 @@ def test_a_component_that_the_recipe_lacks_and_a_body_that_is_no_picture_are_ref
     body, headers = with_bytes(b"no picture")
     assert served.feeder.post(PATH, content=body, headers=headers).status_code == 415
     assert served.nobody.post(PATH, content=body, headers=headers).status_code == 401
+    assert served.nobody.get("/v2").json()["error"]
     assert served.operator.post(PATH, content=body, headers=headers).status_code == 403
 
 

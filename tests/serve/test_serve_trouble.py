@@ -94,16 +94,20 @@ def test_a_locked_database_loses_nothing_repeats_no_message_and_everybody_goes_o
 def full(database: Database) -> Iterator[None]:
     """Let the database's file have no further page: SQLite itself then finds the disk full."""
 
-    def limit(connection: sqlite3.Connection, record: object) -> None:
+    def limit(connection: sqlite3.Connection, *_: object) -> None:
         connection.execute("PRAGMA max_page_count = 1")  # SQLite takes the present size in its place
 
-    event.listen(database.engine, "connect", limit)
-    database.engine.dispose()
+    def lift(connection: sqlite3.Connection | None, *_: object) -> None:
+        if connection is not None:
+            connection.execute("PRAGMA max_page_count = 4294967294")
+
+    # Connections that others hold are not disposed of: nobody would close them.
+    event.listen(database.engine, "checkout", limit)
+    event.listen(database.engine, "checkin", lift)
     try:
         yield
     finally:
-        event.remove(database.engine, "connect", limit)
-        database.engine.dispose()
+        event.remove(database.engine, "checkout", limit)
 
 
 def test_a_decision_for_which_the_disk_has_no_room_is_written_once_there_is_room(

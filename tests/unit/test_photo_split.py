@@ -17,6 +17,7 @@ from coe.calibrate import verified
 from coe.cli import experts_command
 from coe.errors import ConfigError
 from coe.pictures import finding, photo_split
+from coe.pictures.found_image import Components
 from coe.pictures.photo_split import SPLIT, Purpose, Split
 
 
@@ -133,7 +134,7 @@ def test_a_picture_that_is_good_and_is_not_is_told(photos: Path, call: Call) -> 
 
 
 def test_a_run_over_pictures_that_experts_learned_from_warns(photos: Path, call: Call) -> None:
-    found, _ = finding.find(photos, ["D1"], ["cracked", "missing"])
+    found, _ = finding.find(photos, Components(["D1"], ["cracked", "missing"]))
     assert photo_split.learned_among(photos, found) == ()
     call("split", photos, command=experts_command)
     (warning,) = photo_split.learned_among(photos, found)

@@ -9,7 +9,6 @@ import pytest
 from coe.board import photo_labels
 from coe.board.rules import Rules
 from coe.board.rules import of_bytes as rules_of
-from coe.board.steps import labels_of
 from coe.calibrate import verified
 from coe.cli import board_photographed
 from coe.core import Expert
@@ -86,8 +85,9 @@ def test_what_is_good_is_what_the_rules_say(tmp_path: Path, board: Rules) -> Non
 
 def test_all_commands_see_the_same_photographs(tmp_path: Path, board: Rules) -> None:
     make(tmp_path, "R0402/good/1.png", "R0402/bridge/2.png", "U3/3.png", "U3/nio/4.png", "U3/gut/20261125/5.png")
-    labels = labels_of(board.components.values())
-    items, skipped = finding.find(tmp_path, board.components, labels)
+    make(tmp_path, "U3/scratched/6.png", "U3/scratched/20261125/7.png")
+    known = photo_labels.known_to(board)
+    items, skipped = finding.find(tmp_path, known)
     assert skipped == []
     assert [(one.name, one.component, one.label, one.error) for one in items] == [
         ("R0402/bridge/2.png", "R0402", "bridge", None),
@@ -95,14 +95,24 @@ def test_all_commands_see_the_same_photographs(tmp_path: Path, board: Rules) -> 
         ("U3/3.png", "U3", "", None),
         ("U3/gut/20261125/5.png", "U3", "gut", None),
         ("U3/nio/4.png", "U3", "nio", None),
+        ("U3/scratched/6.png", "U3", "scratched", None),
+        ("U3/scratched/20261125/7.png", "U3", "scratched", None),
     ]
     references = [one.name for one in items if photo_labels.is_good(board, one.component, one.label)]
     assert references == ["R0402/good/1.png", "U3/3.png", "U3/gut/20261125/5.png"]
-    alone, _ = finding.find(tmp_path / "R0402", board.components, labels)
+    alone, _ = finding.find(tmp_path / "R0402", known)
     assert [(one.name, one.component, one.label, one.error) for one in alone] == [
         ("bridge/2.png", "R0402", "bridge", None),
         ("good/1.png", "R0402", "good", None),
     ]
+
+
+@pytest.mark.parametrize(
+    "name", ["U3/unsorted/1.png", "U3/scratched/deep/1.png", "R0402/scratched/1.png", "U3/R0402/1.png"]
+)
+def test_a_folder_that_leaves_it_open_is_no_label_of_an_inspection(tmp_path: Path, board: Rules, name: str) -> None:
+    make(tmp_path, name)
+    assert [one.component for one in finding.find(tmp_path, photo_labels.known_to(board))[0]] == [""]
 
 
 @pytest.mark.parametrize(

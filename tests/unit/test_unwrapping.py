@@ -274,6 +274,11 @@ def test_a_whole_network_that_computes_something_else_is_refused(tmp_path: Path,
         brought(tmp_path / "x.pt", changed(OTHER_NETWORKS[name]))
 
 
+def test_a_whole_network_for_more_labels_than_are_given_is_told_so(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="5 outputs"):
+        brought(tmp_path / "x.pt", changed(lambda m: setattr(m, "fc", nn.Linear(m.fc.in_features, 5))))
+
+
 def test_labels_by_text_stand_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     module: Any = network()
     module.names = {str(number): f"c{number}" for number in range(11)}

@@ -5,6 +5,8 @@ It takes the way of every other board. The answer is the board's decision; nothi
 
 from __future__ import annotations
 
+import base64
+import binascii
 import io
 import json
 import secrets
@@ -162,7 +164,7 @@ def _recipe(visit: Visit, connection: Connection) -> Recipe:
 
 
 def _picture(parsed: Parsed, most_pixels: int) -> bytes:
-    """Return the picture as a file: BYTES is a file already, UINT8 are pixels, (height, width, 3) RGB."""
+    """Return the picture as a file: BYTES is a file, in JSON as base64, UINT8 are pixels, (height, width, 3) RGB."""
     tensor = parsed.tensor("image")
     if tensor is None:
         raise ConfigError("there is no input 'image'; send a picture as BYTES, or pixels as UINT8")
@@ -170,7 +172,12 @@ def _picture(parsed: Parsed, most_pixels: int) -> bytes:
     if isinstance(values, list):
         if len(values) != 1:
             raise ConfigError("input 'image' must hold one picture")
-        return values[0]
+        if tensor.data is None:
+            return values[0]
+        try:
+            return base64.b64decode(values[0], validate=True)
+        except binascii.Error:
+            raise ConfigError("input 'image' is no base64; JSON holds a picture so, binary data as it is") from None
     if len(tensor.shape) != 3 or tensor.shape[2] != 3 or not values:
         raise ConfigError(f"input 'image' has the shape {list(tensor.shape)}; send (height, width, 3)")
     height, width = tensor.shape[:2]
