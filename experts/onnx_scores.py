@@ -15,7 +15,7 @@ from coe.errors import StoreError
 from experts.onnx_checks import PASSED, graph_of
 
 Measured = Callable[[Sequence[str]], Mapping[str, NDArray[Any]]]
-"""Returns the numbers of tensors inside of a model, by name, for the test pictures."""
+"""Returns the numbers of tensors inside of a model, by name, for the test pictures; none if that cannot be run."""
 
 _SHARES = {"HardSigmoid", "Sigmoid", "Softmax"}
 _BOUNDED = {"Asin", "Atan", "Cos", "Erf", "LpNormalization", "Sign", "Sin", "Softsign", "Tanh"}
@@ -26,6 +26,8 @@ _SUMS = {"ReduceMean", "ReduceSum"}
 _JOINED = {"Add", "Concat", "Mean", "Sub", "Sum", "Where"}
 """Operators whose results are logits if all that they join are."""
 _PRODUCTS = {"Gemm", "MatMul", "Mul"}
+_SCALING = {"Div", "Expand", "LpNormalization", "Mul"}
+"""Operators that may make rows of length 1."""
 _LINEAR = re.compile(r"Conv|Gemm|MatMul|Einsum|BatchNorm|Integer|^(Where|If|Loop|Add|Sub|Sum|Mean|Mul|Concat)$")
 """Operators with weights, and those that join what such ones compute."""
 _POOLING = re.compile(r"Pool|^Reduce(Max|Mean)$")
@@ -109,8 +111,7 @@ class _Ending:
             if any(part.ndim == values.ndim and 1 < part.shape[1] < values.shape[1] for part in parts):
                 return f"are those of {len(computed)} heads, side by side"
             return next(filter(None, (self.fault(name, values, measured) for name in computed)), "")
-        inner = self.maker(node.input[0])
-        if kind == "ReduceMean" and inner is not None and inner.op_type == "Concat":  # of several networks
+        if kind == "ReduceMean" and self._kind_of(node.input[0]) == "Concat":  # of several networks
             return self.fault(node.input[0], values, measured)
         return f"are cosines, by the {kind} at the end" if self._is_cosine(node, values, measured) else ""
 
@@ -120,13 +121,18 @@ class _Ending:
         What is pooled counts, and an operator that nobody here knows may be a linear layer.
         """
         node = self.maker(output, _MOVED)
-        while node is not None and _POOLING.search(node.op_type):
+        while node is not None and _POOLING.search(node.op_type) and node.input:
             node = self.maker(node.input[0], _MOVED)
         known = node is not None and node.domain in ("", "ai.onnx") and not _LINEAR.search(node.op_type)
         return f"come from a {node.op_type}, not from a layer of weights" if known else ""
 
     def _computed(self, node: Any) -> list[str]:
         return [name for name in node.input if name in self._seen]
+
+    def _kind_of(self, name: str) -> str:
+        """Return the operator that computes a tensor, before `PASSED`; "" for none."""
+        node = self.maker(name)
+        return "" if node is None else str(node.op_type)
 
     def _is_square(self, node: Any) -> bool:
         return node.op_type == "Mul" and node.input[0] == node.input[1]
@@ -142,8 +148,12 @@ class _Ending:
         if product is None or product.op_type not in _PRODUCTS:
             return False
         pair, end = [*product.input[:2]], node.output[0]
+        if _SCALING.isdisjoint(map(self._kind_of, pair)):  # so that most models need not run once more
+            return False
         found = {name: onnx.numpy_helper.to_array(self._constants[name]) for name in pair if name in self._constants}
         found |= measured([end, *(name for name in pair if name not in found)])
+        if not {*pair, end} <= found.keys():
+            return False
         are_units = _are_units(found[pair[0]], -1) and any(_are_units(found[pair[1]], axis) for axis in (-1, -2))
         products = found[end] - found[end].mean()
         is_turned = products.size == values.size and float(np.vdot(products, values - values.mean())) < 0
