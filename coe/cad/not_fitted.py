@@ -129,7 +129,8 @@ def fitting_of(
             marks = [value] if told and _MARK.fullmatch(value) else []
             if mark := next(filter(None, (*marks, *(cell for cell in remarks if _NC.fullmatch(cell)))), ""):
                 asked[number] = (
-                    f"'{mark}' may say that a part is not fitted; say yes or no in a column DNP of this line"
+                    f"'{mark}' may say that a part is not fitted; write DNP in its place, or say yes or no in a "
+                    "column DNP of this file, or of the BOM or placement file beside it"
                 )
         if not _word(fitted) and any(map(str.isdigit, cells.get("refdes", ""))):
             blank.append(number)

@@ -19,6 +19,8 @@ _MOST_JOINED = 20
 """So many lines may one row take up, by line breaks in its cells."""
 _LONGEST_JOINED = 1 << 16
 _NEXT_LINE = "\0"
+WITHOUT_HEADER = ("refdes", "x", "y", "rotation", "value", "package")
+"""The columns of a list that has no header, as mountsmd.ulp of Eagle writes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,13 @@ def without_header(fields: Sequence[str], lines: Sequence[TextLine]) -> Placemen
         if all(_is_row(line.text, header) for line in lines if not line.is_remark):
             return header
     return PlacementHeader(0, None, tuple(fields), (), columns)
+
+
+def read_without_header(lines: Sequence[TextLine]) -> Mapping[str, str]:
+    """Return the first row of a file whose lines all read without a header; empty if they do not."""
+    found = [row.cells or {} for row in rows(lines, without_header(WITHOUT_HEADER, lines))]
+    fits = all(cells and _has_numbers(cells) for cells in found)
+    return found[0] if fits and any(re.match("[A-Za-z]", cells["refdes"]) for cells in found) else {}
 
 
 def rows(lines: Sequence[TextLine], header: PlacementHeader) -> Iterator[PlacementRow]:

@@ -15,7 +15,7 @@ from coe.cad.placement_angles import PlacementAngles, Turn
 from coe.cad.placement_header import PlacementHeader, find_header
 from coe.cad.placement_notes import NotedRows, divided
 from coe.cad.placement_numbers import CellNumber, has_decimal_commas, may_be_thousands, may_be_two, number_of
-from coe.cad.placement_rows import PlacementRow, rows, without_header
+from coe.cad.placement_rows import WITHOUT_HEADER, PlacementRow, read_without_header, rows, without_header
 from coe.cad.placement_sides import PlacementSides
 from coe.cad.placement_units import PlacementUnits, unit_in_name, unit_remarks
 from coe.cad.program_forms import as_table
@@ -175,7 +175,7 @@ class _PlacementReader:
             self._needs,
         )
         if found is None and (not dialect.header or self._path.suffix.lower() in dialect.endings):
-            found = without_header(("refdes", "x", "y", "rotation", "value", "package"), lines)
+            found = without_header(WITHOUT_HEADER, lines)
         if found is None:
             needs = [field for field in self._needs if field != "rotation"]
             if dialect.header and (near := find_header(lines, dialect.columns, needs)) is not None:
@@ -183,6 +183,12 @@ class _PlacementReader:
                     near.number,
                     "no column tells the rotation of a part; name it Rotation, or say `rotation: 0`, if no part is "
                     "turned, under placement_file of the recipe (--form, before there is one)",
+                )
+            if cells := read_without_header(lines):
+                read = ", ".join(f"{field} {cells[field]}" for field in WITHOUT_HEADER if field in cells)
+                raise ConfigError(
+                    f"{self._path}: no line is a header; if its columns are those of mountsmd.ulp, so that a part is "
+                    f"{read}, give the dialect eagle (--dialect eagle)"
                 )
             names = ", ".join(dialect.columns[field][0] for field in dialect.needs if dialect.columns[field])
             wanted = f"columns {names}" if names else "refdes x y angle value package"
