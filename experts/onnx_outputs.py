@@ -26,6 +26,7 @@ _STEP = 1 / 256
 _WHOLES = (100.0, 255.0)
 """What percents, and numbers of 8 bits, sum to; rounding may make it more or less by `_SPREAD` of it."""
 _SPREAD = 0.03
+_SHOWN = 5
 PICTURES = 6
 """The number of test pictures."""
 _RELATIVE = 2.0
@@ -93,6 +94,7 @@ def decide(answers: Mapping[str, Any], count: int, asked: Outputs, stated: Layou
     if layout == "scores" and asked.activation == "softmax" and tables[name].shape[1] == 1:
         raise StoreError("its one output gets no softmax; say --activation sigmoid for a logit, none for a probability")
     if strict and layout == "scores":
+        _expect_sight(tables[name])
         _expect_no_fixed_order(tables[name])
     activation = (asked.activation or _activation(tables[name], strict=strict)) if layout == "scores" else None
     if strict and layout == "scores" and asked.activation in (None, "none"):
@@ -167,6 +169,17 @@ def _expect_no_percents(values: NDArray[Any]) -> None:
         raise StoreError(
             f"its scores sum to {totals.max():.3g} for each picture, as percents do; export it with probabilities, "
             "which sum to 1, or say with --activation softmax that they are logits"
+        )
+
+
+def _expect_sight(values: NDArray[Any]) -> None:
+    """Raise StoreError for the same numbers for all test pictures, unless each is 0 or 1 of a sure answer."""
+    is_sure = np.isin(values, (0, 1)).all() and (values.shape[1] == 1 or (values.sum(axis=1) == 1).all())
+    if not np.ptp(values, axis=0).any() and not is_sure:
+        answer = ", ".join(f"{one:.3g}" for one in values[0][:_SHOWN])
+        raise StoreError(
+            f"it answers {answer} whatever it sees; was its softmax taken over the pictures of a batch (dim=0), or a "
+            "constant exported? Export it again"
         )
 
 

@@ -373,6 +373,28 @@ def test_ranks_of_which_the_first_label_always_has_the_most_are_refused(
     assert (said.status, "each label" in said.words) == (2, True)
 
 
+@pytest.mark.parametrize(
+    ("last", "is_refused"),
+    [
+        (helper.make_node("Softmax", ["wide"], ["y"], axis=0), True),  # over the pictures of a batch of one
+        (helper.make_node("Mul", ["means", "none"], ["y"]), True),
+        (helper.make_node("Softmax", ["sure"], ["y"], axis=1), False),  # 1, 0, 0
+    ],
+)
+def test_an_answer_that_is_the_same_whatever_a_model_sees_is_refused(
+    tmp_path: Path, call: Call, last: Any, is_refused: bool
+) -> None:
+    nodes = [
+        helper.make_node("Mul", ["means", "nine"], ["wide"]),
+        helper.make_node("Add", ["wide", "far"], ["sure"]),
+        last,
+    ]
+    numbers = {"nine": 9.0, "none": 0.0, "far": [[999.0, 0.0, 0.0]]}
+    file = classifier(tmp_path / "c.onnx", *nodes, outputs={"y": [1, 3]}, **numbers)
+    said = take(call, file, "--labels", "a,b,c", "--input", SIZE, "--activation", "none")
+    assert (said.status, "whatever it sees" in said.words) == ((2, True) if is_refused else (0, False)), said.err
+
+
 def test_scores_between_0_and_1_that_do_not_sum_to_1_are_explained_by_the_user(tmp_path: Path, call: Call) -> None:
     file = classifier(tmp_path / "c.onnx", helper.make_node("Sigmoid", ["means"], ["y"]), outputs={"y": [1, 3]})
     said = take(call, file, "--labels", "a,b,c", "--input", SIZE)
@@ -573,7 +595,8 @@ def test_a_model_that_takes_bytes_gets_no_other_normalisation(tmp_path: Path, ca
 
 
 def test_outputs_that_are_no_tables_of_numbers_do_not_count() -> None:
-    tables = {"words": np.array([["a", "b"]]), "list": [1, 2], "scores": np.full((6, 2), 0.5, np.float32)}
+    share = np.linspace(0, 1, 6, dtype=np.float32)
+    tables = {"words": np.array([["a", "b"]]), "list": [1, 2], "scores": np.stack((share, 1 - share), axis=1)}
     assert decide(tables, 2, Outputs(), None, strict=True).name == "scores"
 
 
