@@ -112,7 +112,12 @@ class WatchedFolder:
                 size = os.fstat(number).st_size
                 rest = size % _PIECE_BYTES
                 tail = rest if _LEAST_BYTES <= rest < _TAIL_BYTES else _TAIL_BYTES
-                return regular.read_at(number, 8, 0), regular.read_at(number, tail, max(0, size - tail))
+                start, end = regular.read_at(number, 8, 0), regular.read_at(number, tail, max(0, size - tail))
+                form = format_of(start)
+                if not end.strip(b"\0") and form in (Bmp, Tiff):
+                    os.lseek(number, 0, os.SEEK_SET)
+                    end = _end_of_pixels(form, b"".join(regular.chunks(number)), tail)
+                return start, end
 
         try:
             start, end = in_time(ends)
@@ -179,3 +184,13 @@ def _free(path: Path) -> Path:
     while (other := path.with_name(f"{path.stem}~{number}{path.suffix}")).exists():
         number += 1
     return other
+
+
+def _end_of_pixels(form: type[Bmp] | type[Tiff], data: bytes, tail: int) -> bytes:
+    """Return the last bytes of the pixels in a file, behind which its block may be filled; b"" if nobody can tell."""
+    try:
+        with form(data) as picture:
+            end = min(picture.pixels_end, len(data))
+    except Exception:  # for bytes that are not written yet, Pillow raises nearly anything
+        return b""
+    return data[max(0, end - tail) : end]

@@ -109,11 +109,13 @@ def test_a_picture_without_an_end_mark_that_ends_in_zeros_is_not_judged(
     whole = picture(BRIGHT, ending=".bmp", side=200)
     (into / "SN1" / "R1__L.bmp").write_bytes(whole[:-90] + bytes(90))  # far less than what a run alone refuses
     (into / "SN1" / "R2__L.bmp").write_bytes(whole)
+    (into / "SN1" / "R3__L.bmp").write_bytes(whole + bytes(512))  # a block that was filled up
     assert watch() == 3
-    assert verdicts(tmp_path / "out") == {"SN1/R1__L.bmp": None, "SN1/R2__L.bmp": "OK"}
+    judged = {"SN1/R2__L.bmp": "OK", "SN1/R3__L.bmp": "OK"}
+    assert verdicts(tmp_path / "out") == {"SN1/R1__L.bmp": None, **judged}
     (into / "SN1" / "R1__L.bmp").write_bytes(whole)
     assert watch() == 0
-    assert verdicts(tmp_path / "out") == {"SN1/R1__L.bmp": "OK", "SN1/R2__L.bmp": "OK"}
+    assert verdicts(tmp_path / "out") == {"SN1/R1__L.bmp": "OK", **judged}
 
 
 def test_a_watch_goes_on_where_it_was_and_judges_what_was_taken_again(watch, into, tmp_path) -> None:
