@@ -96,6 +96,10 @@ def _undone(steps: Sequence[Mapping[str, Any]], *, judges: bool) -> list[str] | 
     return [name for name in map(_name, undone) if name not in known]
 
 
+def _makes_tensor(step: Mapping[str, Any]) -> bool:
+    return _MAKES_TENSORS.fullmatch(_name(step)) is not None
+
+
 def _is_by_chance(step: Mapping[str, Any]) -> bool:
     return _BY_CHANCE.fullmatch(_name(step)) is not None or step.get("p", 1) != 1
 
@@ -133,8 +137,7 @@ def _of_steps(steps: Sequence[Mapping[str, Any]], *, judges: bool) -> StatedSigh
     edge = cut = how = None
     fields: dict[str, Any] = {}
     named: list[str] = []
-    is_tensor = False
-    for step in steps:
+    for number, step in enumerate(steps):
         name = _name(step)
         if _RANDOM_PLACE.fullmatch(name):
             return None
@@ -143,6 +146,8 @@ def _of_steps(steps: Sequence[Mapping[str, Any]], *, judges: bool) -> StatedSigh
             fields = _interpolation(step, is_tensor=False)
         elif _SCALES.fullmatch(name):
             is_second = bool(named)
+            before, after = (any(map(_makes_tensor, part)) for part in (steps[:number], steps[number + 1 :]))
+            is_tensor = before or (step.get("antialias") is False and not after)
             (how, edge), fields = _scaled_to(step, name), _interpolation(step, is_tensor=is_tensor)
             how = None if is_second else how  # of a picture that was scaled or cut before
         elif name == "PadIfNeeded" and _pads_nothing(step, steps):
@@ -151,7 +156,6 @@ def _of_steps(steps: Sequence[Mapping[str, Any]], *, judges: bool) -> StatedSigh
         elif name == "CenterCrop":
             cut = _side(step.get("size", step.get("crop_size", (step.get("height"), step.get("width")))))
         else:
-            is_tensor = is_tensor or _MAKES_TENSORS.fullmatch(name) is not None
             continue
         named.append(name)
     if not named:

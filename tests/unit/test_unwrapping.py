@@ -390,7 +390,7 @@ HYDRA = [{"_target_": "torchvision.transforms.Resize", "size": 48}, {"_target_":
 HUGGING = {"do_resize": True, "size": {"shortest_edge": 40}, "crop_pct": 0.8333, "resample": 2}
 CROP, NOTHING_SAID = ("center-crop", 48, 40, "bilinear-antialias"), ("letterbox", None, None, "area")
 PRINTED = "Compose(\n  ToImage()\n  Resize(size=[40, 40], interpolation=InterpolationMode.BICUBIC, antialias=False)\n)"
-TENSOR = transforms.Resize(48, antialias=False)
+TENSOR, FLOATS = transforms.Resize(48, antialias=False), transforms.ConvertImageDtype(torch.float)
 SIGHTS: dict[str, tuple[Any, tuple[object, ...]]] = {
     "torchvision": ({"transform": JUDGED}, CROP),
     "of training and of judging": ({"train": LEARNED, "val": JUDGED}, CROP),
@@ -407,6 +407,7 @@ SIGHTS: dict[str, tuple[Any, tuple[object, ...]]] = {
     "printed": ({"val_transform": str(JUDGED)}, CROP),
     "printed words": ({"t": PRINTED}, ("stretch", None, 40, "bicubic")),
     "a tensor": ({"t": [transforms.ToTensor(), TENSOR, transforms.CenterCrop(40)]}, (*CROP[:3], "bilinear")),
+    "a tensor from the start": ({"t": [TENSOR, transforms.CenterCrop(40), FLOATS]}, (*CROP[:3], "bilinear")),
     "a picture": ({"t": [TENSOR, transforms.CenterCrop(40), transforms.ToTensor()]}, CROP),
 }
 
