@@ -26,7 +26,8 @@ _STEP = 1 / 256
 _WHOLES = (100.0, 255.0)
 """What percents, and numbers of 8 bits, sum to; rounding may make it more or less by `_SPREAD` of it."""
 _SPREAD = 0.03
-_SHOWN = 5
+_SURE = 0.1
+"""The only score of a sure answer is nearer to 0 or 1."""
 PICTURES = 6
 """The number of test pictures."""
 _RELATIVE = 2.0
@@ -173,13 +174,15 @@ def _expect_no_percents(values: NDArray[Any]) -> None:
 
 
 def _expect_sight(values: NDArray[Any]) -> None:
-    """Raise StoreError for the same numbers for all test pictures, unless each is 0 or 1 of a sure answer."""
-    is_sure = np.isin(values, (0, 1)).all() and (values.shape[1] == 1 or (values.sum(axis=1) == 1).all())
-    if not np.ptp(values, axis=0).any() and not is_sure:
-        answer = ", ".join(f"{one:.3g}" for one in values[0][:_SHOWN])
+    """Raise StoreError for one number for all labels and test pictures, unless it is that of a sure answer.
+
+    Eight bits may make the answers to several pictures equal, but not those of several labels.
+    """
+    answer = float(values.flat[0])
+    if not np.ptp(values) and (values.shape[1] > 1 or _SURE < answer < 1 - _SURE):
         raise StoreError(
-            f"it answers {answer} whatever it sees; was its softmax taken over the pictures of a batch (dim=0), or a "
-            "constant exported? Export it again"
+            f"it answers {answer:.3g} whatever it sees; was its softmax taken over the pictures of a batch (dim=0), or "
+            "a constant exported? Export it again"
         )
 
 
