@@ -51,6 +51,8 @@ def has_decimal_commas(numbers: Sequence[str]) -> bool:
 def may_be_thousands(numbers: Sequence[str]) -> str | None:
     """Return a number that may be meant either way, if all that have a comma may; None if one tells it."""
     commas = [number for number in numbers if "," in number]
+    if any(re.match(r"[+-]?(?:0|\d{4,}),", number) for number in commas):
+        return None  # thousands stand by three
     both = commas and all(re.search(r",\d{3}(?!\s*mm)\D*$", number) for number in commas)
     return commas[0] if both else None
 

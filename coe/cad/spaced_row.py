@@ -6,7 +6,7 @@ Where they leave a choice, the places of the names in the header tell them; wher
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from coe.cad.placement_header import FURTHER_NUMBERS, PlacementHeader
 from coe.cad.placement_numbers import SPACED_THOUSANDS
@@ -61,8 +61,13 @@ def spaced(text: str, header: PlacementHeader) -> list[str] | None:
         if in_order and below not in ([], [first]):
             return None
         below = []
+    last = first + size
+    one_word = {index for index, is_number in enumerate(numeric) if is_number} | {header.columns.get("side", -1)}
     if in_order and not (below and (below != [first] or _is_moved(tokens[:first], header))):
-        return [unquoted(token) for token, _ in tokens]
+        placed = _by_places(tokens[last:], header, after, last, one_word) if below else None
+        return [
+            *map(unquoted, [*(token for token, _ in tokens[:last]), *(placed or (token for token, _ in tokens[last:]))])
+        ]
     # Without a place below the header, a row of fewer cells tells nowhere which of them lacks.
     found = [at for at in found if min(after, 1) <= len(tokens) - at - size <= (len(tokens) if after else 0)]
     chosen = below or (found if len(tokens) > len(names) or not header.number else [])
@@ -72,12 +77,18 @@ def spaced(text: str, header: PlacementHeader) -> list[str] | None:
     at = chosen[0]
     cells = [*_texts(tokens[:at], header, first), *(token for token, _ in tokens[at : at + size])]
     right = tokens[at + size :]
-    cells += (
-        _texts(right, header, after, first + size)
-        if below and len(right) < after
-        else _trailing([token for token, _ in right], after, is_eagle=not header.number)
+    texts = [index for index in range(after) if last + index not in one_word]
+    placed = _by_places(right, header, after, last, one_word) if below else None
+    if placed is None and below and len(right) < after:
+        placed = _texts(right, header, after, last)
+    before = [index for index in range(1, first) if index not in one_word]
+    is_open = (not below and at != first and len(before) > 1) or (
+        placed is None and len(right) > after and len(texts) > 1
     )
-    return [*map(unquoted, cells)]
+    if is_open and header.number:  # spaces of two texts
+        return None
+    surplus = texts[0] if len(texts) == 1 or (texts and not header.number) else after - 1
+    return [*map(unquoted, [*cells, *(placed or _trailing(right, after, surplus, is_eagle=not header.number))])]
 
 
 def _is_below_header(
@@ -113,11 +124,33 @@ def _texts(tokens: Sequence[tuple[str, int]], header: PlacementHeader, count: in
     return cells
 
 
-def _trailing(tokens: Sequence[str], count: int, *, is_eagle: bool) -> list[str]:
-    """Return the `count` cells behind the numbers; the surplus is of the last cell, or with Eagle of the value."""
-    if len(tokens) > count > 0:
-        if is_eagle:
-            return [" ".join(tokens[: len(tokens) - count + 1]), *tokens[len(tokens) - count + 1 :]]
-        return [*tokens[: count - 1], " ".join(tokens[count - 1 :])]
-    lacking = [""] * (count - len(tokens))
-    return [*lacking, *tokens] if is_eagle else [*tokens, *lacking]
+def _by_places(
+    tokens: Sequence[tuple[str, int]], header: PlacementHeader, count: int, begin: int, one_word: Collection[int]
+) -> list[str] | None:
+    """Return the cells behind the numbers by where names stand; None if a text begins elsewhere than below its name.
+
+    So it is if a column of `one_word`, a number or a side, has none.
+
+    One blank alone before it parts two texts, or is of one, unless the second begins right below its name.
+    """
+    starts = header.starts[begin : begin + count]
+    columns = [max((at for at, name in enumerate(starts) if name <= start + 1), default=0) for _, start in tokens]
+    for number, ((_, start), column) in enumerate(zip(tokens, columns, strict=True)):
+        is_first = number == 0 or columns[number - 1] != column
+        before, at = tokens[number - 1]
+        is_near = number > 0 and at + len(before) + 1 == start
+        if is_first and abs(start - starts[column]) > (0 if is_near else _MOST_ASKEW):
+            return None
+    cells = _texts(tokens, header, count, begin)
+    has_words = all(cell and " " not in cell for at, cell in enumerate(cells, begin) if at in one_word)
+    return cells if has_words else None
+
+
+def _trailing(tokens: Sequence[tuple[str, int]], count: int, surplus: int, *, is_eagle: bool) -> list[str]:
+    """Return the `count` cells behind the numbers; more tokens than cells are of the cell `surplus`."""
+    words = [token for token, _ in tokens]
+    more = len(words) - count
+    if more > 0 < count:
+        return [*words[:surplus], " ".join(words[surplus : surplus + more + 1]), *words[surplus + more + 1 :]]
+    lacking = [""] * -more
+    return [*lacking, *words] if is_eagle else [*words, *lacking]

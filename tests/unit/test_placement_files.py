@@ -312,6 +312,32 @@ def test_what_may_be_a_part_or_say_something_of_parts_is_not_passed_over(text: s
         parse_file(Path("a-top.csv"), text.encode(), "generic")
 
 
+BLANKS = """\
+Ref   X       Y      Rot    Side    Value      Package
+R1    12.7    -3.5   90     top     10k 1%     R 0402
+R2    12.7    -3.5   90     bottom  LM358      TO-92 (bent)
+R3    12.7    -3.5   270.0  top                R 0402
+R4    12.7    -3.5   90     top     MAX232 (TI) SO 8
+"""
+
+
+def test_texts_with_blanks_behind_the_numbers_are_told_apart_by_their_places() -> None:
+    rows = BLANKS.splitlines(keepends=True)
+    read = parse_placements(Path("a.txt"), "".join(rows[:4]).encode(), "generic", "mm")
+    texts = [(place.value, place.package) for place in read]
+    assert texts == [("10k 1%", "R 0402"), ("LM358", "TO-92 (bent)"), ("", "R 0402")]
+    one_blank = "Ref X Y Rot Side Value Package\nR1 1 2 0 top 10k R0402\nR2 1 3 0 top 10k 1% R0402\n"
+    before = "Ref Value Package X Y Rot Side\nR1 10k R0402 1 2 0 top\nR2 10k 1% R0402 1 3 0 top\n"
+    for text, line in ((rows[0] + rows[4], 2), (one_blank, 3), (before, 3)):
+        with pytest.raises(ConfigError, match=f"a.txt:{line}: "):
+            parse_placements(Path("a.txt"), text.encode(), "generic", "mm")
+
+
+def test_four_digits_before_a_comma_are_no_thousands() -> None:
+    raw = b"Ref;X;Y;Rot;Side\nR1;5052,953;137,795;90;top\nR2;137,795;137,795;0;top\n"
+    assert [round(one.x_mm, 1) for one in parse_placements(Path("a.csv"), raw, "generic", "mil")] == [128.3, 3.5]
+
+
 def test_the_parts_of_a_charmhigh_are_read_among_its_tables_without_those_it_skips() -> None:
     # The cell Skip is a sum of bits; the lowest skips, the others are of vision and vacuum.
     text = (
