@@ -1,11 +1,14 @@
 """`python -m coe.serve.child gate CONFIG`: a process of the service, started by the supervisor.
 
-It ends in order when its standard input ends, because then the supervisor is gone.
+With `-` behind it, the config comes on standard input, as the supervisor has read it: one that is edited meanwhile is
+that of the next start, and all processes of a service have the same. The process ends in order when its standard input
+ends, because then the supervisor is gone.
 """
 
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -46,9 +49,12 @@ def end_with_parent() -> None:
 
 def main() -> None:
     """Run the process that the arguments name."""
-    threading.Thread(target=end_with_parent, daemon=True).start()
     try:
-        run(Process(sys.argv[1]), load(Path(sys.argv[2])))
+        config = (
+            load(Path(sys.argv[2])) if len(sys.argv) == 3 else pickle.load(sys.stdin.buffer)
+        )  # of our own supervisor
+        threading.Thread(target=end_with_parent, daemon=True).start()
+        run(Process(sys.argv[1]), config)
     except CoeError as error:
         sys.stderr.write(f"{sys.argv[1]}: {error}\n")
         sys.exit(2)

@@ -7,6 +7,7 @@ is alive. A process whose supervisor is gone ends by itself (`coe.serve.child`).
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import socket
 import subprocess
@@ -60,7 +61,7 @@ Command = Callable[[Process, Path], Sequence[str]]
 
 def command_of(process: Process, config: Path) -> Sequence[str]:
     """Return the command of a process."""
-    return [sys.executable, "-m", "coe.serve.child", process.word, str(config)]
+    return [sys.executable, "-m", "coe.serve.child", process.word, str(config), "-"]
 
 
 class SystemdNotice(StrEnum):
@@ -203,6 +204,10 @@ class Supervisor:
                 # Ctrl-C is for the supervisor, which ends its processes in order.
                 process_group=0,
             )
+            assert child.running.stdin is not None
+            os.write(child.running.stdin.fileno(), pickle.dumps(self.config))
+        except BrokenPipeError:  # it has ended already
+            pass
         except OSError as error:  # the machine has no memory or no process left for now: the others go on
             self._start_later(child, now_s, f"the {child.process.word} could not be started: {error}")
 

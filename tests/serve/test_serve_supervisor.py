@@ -123,6 +123,18 @@ def test_a_process_that_dies_is_started_again_later_and_later_and_the_others_go_
     assert read(database, fault_log.newest)[0].times >= 3
 
 
+def test_a_config_that_is_edited_while_the_service_runs_is_that_of_its_next_start(
+    service: Path, database: Database
+) -> None:
+    def until(running: Supervisor) -> bool:
+        service.write_text("station: [", encoding="utf-8")
+        return Process.GATE in read(database, states.heartbeats)
+
+    gate = supervisor.command_of(Process.GATE, service)
+    supervised(service, {Process.GATE: gate, Process.WORKER: SLEEPS}, until)
+    assert fault_kinds(database) == []
+
+
 def test_a_process_that_cannot_be_started_is_tried_again_and_the_others_go_on(
     service: Path, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
