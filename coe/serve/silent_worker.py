@@ -7,8 +7,6 @@ goes on meanwhile decides none of them again.
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 from sqlalchemy import update
 
 from coe.serve.clock import CLOCKS, Clocks
@@ -32,7 +30,7 @@ OVERDUE_S = 1.0
 TOGETHER = 20
 """How many boards are decided in one look; whoever looks has more to do."""
 AWAY_S = SILENT_S / 2
-"""While the database answers nobody for so long, nobody can give a sign of life, and the silence does not count."""
+"""What takes so long waited for the database, and so does the worker: the silence before it does not count."""
 STARTS_FOR = 5
 """A worker that has given no sign since its start, as while libraries are read from a slow disk, has so many times as
 long."""
@@ -55,8 +53,16 @@ class SilentWorker:
     def look(self, pid: int | None, started_s: float) -> str:
         """Decide what is due if the worker is silent; return why it must be killed, empty if it need not.
 
-        `pid` is that of the worker that was started at `started_s`; None if none runs. Raises DatabaseError.
+        `pid` is that of the worker that was started at `started_s`; None if none runs. While the database answers
+        nobody, nobody can give a sign of life.
         """
+        try:
+            return self._look(pid, started_s)
+        except DatabaseError:
+            self._heard_s = self._clocks.now_s()
+            return ""
+
+    def _look(self, pid: int | None, started_s: float) -> str:
         with self._database.reading() as connection:
             beat = states.heartbeats(connection).get(Process.WORKER)
         now_s = self._clocks.now_s()
@@ -72,7 +78,8 @@ class SilentWorker:
         silent_s = now_s - self._heard_s
         if silent_s < SILENT_S:
             return ""
-        if not self._takes_writes() or self._clocks.now_s() - now_s > AWAY_S:
+        self._try_to_write()
+        if self._clocks.now_s() - now_s > AWAY_S:
             self._heard_s = self._clocks.now_s()
             return ""
         has_begun = beat is not None and beat.pid == pid
@@ -99,13 +106,11 @@ class SilentWorker:
                 )
             self._is_told = self._may_be_told = False
 
-    def _takes_writes(self) -> bool:
-        """Whether the worker could write its sign of life; changes nothing."""
-        with suppress(DatabaseError), self._database.writing() as connection:
+    def _try_to_write(self) -> None:
+        """Write as the worker would write its sign of life; changes nothing."""
+        with self._database.writing() as connection:
             same = heartbeat.c.process == Process.WORKER
             connection.execute(update(heartbeat).where(same).values(pid=heartbeat.c.pid))
-            return True
-        return False
 
     def _tell(self, silent_s: float) -> None:
         message = f"the worker has given no sign of life for {silent_s:.0f} s; due boards are REVIEW without it"

@@ -165,11 +165,10 @@ class Supervisor:
     def _watch(self, silent: SilentWorker) -> None:
         """Kill a worker that stands still; it is started again as one that died."""
         worker = self.children[Process.WORKER]
-        with suppress(DatabaseError):  # whoever cannot be watched now is watched later
-            pid = worker.running.pid if worker.running else None
-            worker.killed_why = silent.look(pid, worker.started_s) or worker.killed_why
-            if worker.running is not None and worker.killed_why:
-                worker.running.kill()
+        pid = worker.running.pid if worker.running else None
+        worker.killed_why = silent.look(pid, worker.started_s) or worker.killed_why
+        if worker.running is not None and worker.killed_why:
+            worker.running.kill()
 
     def _keep_claim(self, claim: Claim, now_s: float) -> None:
         """Raise ConfigError if another service has taken the database, as while its server was restarted."""

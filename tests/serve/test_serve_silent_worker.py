@@ -16,6 +16,7 @@ from coe.core import Verdict
 from coe.serve.clock import SECOND_US, Clocks, now_us
 from coe.serve.database import call_rows, event_log, fault_log, states
 from coe.serve.database.connecting import Database
+from coe.serve.database.database_errors import DatabaseError, DatabaseErrorKind
 from coe.serve.enums import CallReason, EventKind, FaultKind, Process
 from coe.serve.service_config import ServeConfig
 from coe.serve.silent_worker import AWAY_S, SILENT_S, STARTS_FOR, SilentWorker
@@ -129,7 +130,15 @@ def test_a_worker_is_not_silent_while_nobody_can_write(config: ServeConfig, data
     assert watch.faults() == []
 
 
-def test_a_worker_is_not_silent_while_the_database_answers_nobody(config: ServeConfig, watch: Watch) -> None:
+def test_a_worker_is_not_silent_while_the_database_answers_nobody(
+    config: ServeConfig, watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise DatabaseError(DatabaseErrorKind.LOST, "no answer")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(fault_log, "note", fail)  # of parts of a disk that fails
+        assert watch.at(2 * SILENT_S) == ""
     away_s = 10 * config.line.hangs_after_s
     assert watch.at(away_s, every_s=away_s) == ""
     assert watch.at(away_s + SILENT_S - 1) == ""
