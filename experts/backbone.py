@@ -24,8 +24,7 @@ from coe.errors import ConfigError
 from coe.preprocessing import NORMALIZATIONS, Preprocessing
 from coe.store.kinds import BACKBONE, Image, ModuleKind, TrainingPlan
 from coe.surroundings import quiet_timm
-from experts import series
-from experts.one_thread import hasten
+from experts import fused_maps, series
 from experts.resnet import PADDING, normalised
 
 _BATCH = 8
@@ -68,6 +67,7 @@ class BackboneKind(ModuleKind):
     """
 
     backbone: str = "efficientnet-lite0"
+    one_at_a_time = True
     stages: tuple[int, ...]
 
     @property
@@ -80,7 +80,6 @@ class BackboneKind(ModuleKind):
         network: Any = create(self.architecture.timm_name, labels=0)
         network.prune_intermediate_layers(list(self.stages), prune_norm=True, prune_head=True)
         layers: torch.nn.Module = network.eval().requires_grad_(False)
-        hasten(layers)
         return layers
 
     def maps(self, module: torch.nn.Module, images: torch.Tensor) -> list[torch.Tensor]:
@@ -90,6 +89,8 @@ class BackboneKind(ModuleKind):
         """
         usual = NORMALIZATIONS[self.architecture.normalization]
         seen = normalised(images, module, usual).contiguous(memory_format=torch.channels_last)
+        if fused_maps.can_fuse(module.backbone, seen):  # type: ignore[arg-type]
+            return fused_maps.maps(module.backbone, seen, self.stages)
         found: list[torch.Tensor] = module.backbone.forward_intermediates(  # type: ignore[operator, union-attr]
             seen, indices=list(self.stages), intermediates_only=True, stop_early=True
         )

@@ -33,16 +33,23 @@ class ProbePatchNetwork(ProbeNetwork):
     def deviations(self, seen: torch.Tensor) -> torch.Tensor:
         """Return how far pictures with patches (n, G, G, channels) lie off, (n, 1) in usual deviations."""
         rows = self.bank.float() * self.step.float()
-        # Which patches are asked again depends on numbers, for which a GPU would wait.
-        one_pass = seen.device.type != "cpu" or torch.jit.is_tracing()
-        squares = squares_to(seen, rows).amin(dim=2) if one_pass else worst_squares(seen, rows)
+        # Which patches are asked again depends on numbers, for which a GPU would wait, and which no export can hold.
+        if torch.jit.is_tracing():
+            squares = torch.stack([squares_to(seen, some).amin(dim=2) for some in rows.split(_FIRST)]).amin(dim=0)
+        else:
+            squares = worst_squares(seen, rows) if seen.device.type == "cpu" else squares_to(seen, rows).amin(dim=2)
         centre, deviation = self.usual.float()
         return in_deviations(far_off(squares), centre, deviation)[:, None]
 
 
 def squares_to(seen: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    """Return squared distances (n, G G, m) from patches (n, G, G, channels) of length 1 to rows (m, channels)."""
-    return (1 + rows.square().sum(dim=1) - 2 * seen.flatten(1, 2) @ rows.T).clamp_min(0)
+    """Return squared distances (n, G G, m) from patches (n, G, G, channels) of length 1 to rows (m, channels).
+
+    Rounding may make them a little less than 0.
+    """
+    # One product of matrices: each further operator goes through a million numbers.
+    found = torch.addmm(1 + rows.square().sum(dim=1), seen.flatten(0, 2), (-2 * rows).T)
+    return found.view(-1, int(seen.shape[1]) * int(seen.shape[2]), len(rows))
 
 
 def worst_squares(seen: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:

@@ -164,7 +164,10 @@ class Quantiser:
                 weight_type=quantization.QuantType.QInt8,
                 nodes_to_exclude=[*self._outside, *in_float],
                 calibration_cache_path=ranges,
-                extra_options={"TensorQuantOverrides": self._on_pixels.steps() if self._on_pixels else {}},
+                extra_options={
+                    "TensorQuantOverrides": self._on_pixels.steps() if self._on_pixels else {},
+                    "OpTypesToExcludeOutputQuantization": ["Gemm"],
+                },
             )
             self._ranges = ranges.read_bytes()
             model = onnx.load(small)

@@ -9,12 +9,11 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
 import torch
 
 from coe import surroundings
@@ -36,7 +35,13 @@ class OnnxNetwork:
     """An open model, which computes with `threads` threads. Raises StoreError if onnxruntime cannot open it."""
 
     def __init__(
-        self, model: bytes, threads: int, name: str, weights: Mapping[str, torch.Tensor] = _NO_WEIGHTS
+        self,
+        model: bytes,
+        threads: int,
+        name: str,
+        weights: Mapping[str, torch.Tensor] = _NO_WEIGHTS,
+        *,
+        one_at_a_time: bool = False,
     ) -> None:
         try:
             self._session = open_session(model, threads, weights)
@@ -47,19 +52,15 @@ class OnnxNetwork:
                 "onnxruntime, or prepare the expert again (coe-experts prepare --force)"
             ) from error
         self._input = self._session.get_inputs()[0]
+        self._one_at_a_time = one_at_a_time or self._input.shape[0] == 1
 
     def run(self, images: Image) -> Any:
         """Run a batch, (n, 3, S, S) uint8 RGB; return tensors nested as those of the kind's `forward`."""
-        outputs = self._alone(images) if self._input.shape[0] == 1 < len(images) else self._run(images)
-        return nested(self._nesting, map(torch.from_numpy, outputs))
+        batches = [image[None] for image in images] if self._one_at_a_time else [images]
+        return concatenated([self._run(batch) for batch in batches])
 
-    def _run(self, images: Image) -> list[Any]:
-        answers: list[Any] = self._session.run(None, {self._input.name: images})
-        return answers
-
-    def _alone(self, images: Image) -> list[Any]:
-        """Run images one by one, in a model that takes no more at a time."""
-        return [np.concatenate(parts) for parts in zip(*(self._run(image[None]) for image in images), strict=True)]
+    def _run(self, images: Image) -> Any:
+        return nested(self._nesting, map(torch.from_numpy, self._session.run(None, {self._input.name: images})))
 
 
 def open_session(model: bytes, threads: int, weights: Mapping[str, torch.Tensor] = _NO_WEIGHTS) -> Any:
@@ -136,3 +137,10 @@ def flat(outputs: Any) -> list[torch.Tensor]:
         case dict():
             return [tensor for part in outputs.values() for tensor in flat(part)]
     return [tensor for part in outputs for tensor in flat(part)]
+
+
+def concatenated(batches: Sequence[Any]) -> Any:
+    """Return the outputs of several batches as those of one."""
+    if len(batches) == 1:
+        return batches[0]
+    return nested(nesting(batches[0]), map(torch.cat, zip(*map(flat, batches), strict=True)))

@@ -27,7 +27,7 @@ def session_of(kind: RunnableKind, file: Weights, threads: int, buffers: Buffers
     blob = file.read(buffers)
     try:
         model = blob.tensors.pop(MODEL).numpy().tobytes()
-        return OnnxNetwork(model, threads, file.name, blob.tensors)
+        return OnnxNetwork(model, threads, file.name, blob.tensors, one_at_a_time=kind.one_at_a_time)
     finally:
         blob.release()
 

@@ -57,11 +57,14 @@ class RunnableKind(ABC):
     of this kind holds; `max_batch` bounds a batch even if memory allows more. Experts of `is_reader` kinds read as
     `Expert.reads` says.
     `preprocessing` is what experts see whose manifests do not say it; None: the kind prepares images in its own way.
+    In `int8` the images of a batch run `one_at_a_time` where small weights make large maps: the system clears memory
+    for the maps of several images anew in each batch.
     """
 
     name: str
     task: Literal["classify", "detect"]
     max_batch: int = 32
+    one_at_a_time: bool = False
     is_reader: bool = False
     preprocessing: Preprocessing | None = None
 

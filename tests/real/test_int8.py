@@ -399,7 +399,10 @@ def test_a_session_does_not_keep_the_bytes_of_its_model() -> None:
     before = sys.getrefcount(model)
     network = OnnxNetwork(model, 1, "m")
     assert sys.getrefcount(model) == before
-    assert network.run(np.stack(images(CLASSIFIER, 2))).shape == (2, 3)
+    batch = np.stack(images(CLASSIFIER, 2))
+    alone = OnnxNetwork(model, 1, "m", one_at_a_time=True).run(batch)
+    assert alone.shape == (2, 3)
+    torch.testing.assert_close(alone, network.run(batch))
 
 
 def test_a_model_newer_than_the_library_says_what_to_do() -> None:

@@ -15,6 +15,7 @@ from torch.nn import functional
 from coe.core import Expert, Finding
 from coe.errors import ConfigError
 from coe.prepare import int8
+from coe.prepare.fold import fold, network
 from coe.store.kinds import Trained, TrainingPlan
 from experts import probe_patch_train
 from experts.probe_patch import probe_patch
@@ -106,11 +107,16 @@ def test_what_cannot_be_learned_is_refused_in_a_sentence(backbone: Path, tmp_pat
         probe_patch.skeleton(replace(EXPERT, input_size=100))
 
 
-def test_it_can_be_exported_for_int8(trained: Trained) -> None:
-    module = probe_patch.skeleton(EXPERT)
-    module.load_state_dict(trained.state)
-    pictures = [probe_patch.preprocess(draw(seed), EXPERT).pixels for draw, seed in ((good, 40), (blotted, 140))]
-    int8.export(probe_patch, EXPERT, module, pictures)  # which proves that the model says what torch says
+def test_it_can_be_exported_for_int8_and_its_distances_stay_float(trained: Trained) -> None:
+    folded = fold(probe_patch, EXPERT, trained.state)
+    module = network(probe_patch, EXPERT, folded.state, folded.pairs)
+    draws = [(good, 40), (blotted, 140), (good, 41), (blotted, 141)] + [(good, seed) for seed in range(42, 46)]
+    pictures = [probe_patch.preprocess(draw(seed), EXPERT).pixels for draw, seed in draws]
+    model = int8.export(probe_patch, EXPERT, module, pictures)  # which proves that the model says what torch says
+    graph = int8.Quantiser(model, pictures).quantised().graph
+    products = {name for node in graph.node if node.op_type == "Gemm" for name in node.output}
+    assert products
+    assert not [n for n in graph.node if n.op_type == "QuantizeLinear" and products & set(n.input)]
 
 
 def test_the_worst_patches_lie_as_far_off_as_when_all_are_compared_with_all() -> None:
