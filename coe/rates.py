@@ -53,6 +53,21 @@ def prediction_factor(count: int, share: float, more: int = 0) -> float:
     return float(t.isf(share, count - 1 + more)) * math.sqrt(1 + 1 / count)
 
 
+def extreme_factor(count: int, share: float, more: int = 0) -> float:
+    """Return the factor of `prediction_factor` for values of which each is an extreme of many (Gumbel's distribution).
+
+    Their upper tail is longer than that of normal values. The chance is the mean of many samples, always the same.
+    """
+    import numpy as np  # slow to import, as all of these
+    from scipy.optimize import brentq
+    from scipy.stats import gumbel_r
+
+    values = gumbel_r.ppf(np.random.default_rng(0).random((20_000, count)))
+    variance = (more * gumbel_r.var() + (count - 1) * values.var(axis=1, ddof=1)) / (count - 1 + more)
+    centre, deviation = values.mean(axis=1), np.sqrt(variance)
+    return float(brentq(lambda factor: gumbel_r.sf(centre + factor * deviation).mean() - share, -10, 1e9))
+
+
 def trials_needed(rate: float, confidence: float = CONFIDENCE) -> int:
     """Return the least number of trials that prove a rate above 0 without any event."""
     return max(1, math.ceil(math.log(1 - confidence) / math.log1p(-rate))) if rate < 1 else 1

@@ -196,7 +196,9 @@ def together(expert: Expert, wanted: float, looks: Sequence[Look], unfit: Mappin
                 f"{ADVISED} or more"
             )
         remarks += look.remarks
-    called = Rate(sum(look.called.events for look in looks), kept)
+    # What was left out as unlike is called, so that if it is good, the expert calls its like as well.
+    strange = sum(len(look.strange) for look in looks)
+    called = Rate(sum(look.called.events for look in looks) + strange, kept + strange)
     metrics = {
         "good_parts": float(kept),
         "wanted_false_calls": wanted,

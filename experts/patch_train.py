@@ -18,7 +18,7 @@ from coe.comparing import left_out
 from coe.comparing.alternates import best_of
 from coe.core import Expert
 from coe.errors import ConfigError
-from coe.rates import Rate, prediction_factor, tolerance_factor
+from coe.rates import Rate, extreme_factor, prediction_factor, tolerance_factor
 from coe.store.kind_data import BACKBONE
 from coe.store.kinds import Comparing, ExpertInput, Image, Progress, Trained, TrainingPlan
 from experts import good_parts, good_train, series, two_groups
@@ -48,8 +48,10 @@ MOST = WHOLES
 """The most pictures that are learned from: a bank has no room for what more of them show."""
 _SPREADS = np.array([0.27, 0.1])
 """How much the logarithms of the largest deviations of good parts usually spread: of colours, and of patches."""
-_WORTH = 10
-"""How many further good parts this is worth, of parts that are aligned."""
+_WORTH, _WORTH_ALONE = 10, 5
+"""How many further good parts this is worth, of parts that are aligned, and of others, which differ more in it."""
+_LEAST_LIMIT = 0.1
+"""If half of the good parts may be called, the limit is their mean; `_as_whole` divides by it."""
 _STRANGE = 0.01
 """A part is left out that an expert which may call such a share of good parts calls: what is left out, no row shows."""
 _FARTHER = 2.5
@@ -144,7 +146,7 @@ def _looks(
     kind: BackboneKind, network: PatchNetwork, plan: TrainingPlan, reference: str, inputs: dict[str, Image]
 ) -> list[good_train.Look]:
     """Learn how the good parts of one reference look, or without one, in each of two ways if they look so."""
-    images = torch.from_numpy(np.stack(list(inputs.values())))
+    images, wanted = torch.from_numpy(np.stack(list(inputs.values()))), good_train.wanted_of(plan)
     groups = images.split(_BATCH)
     seen = torch.cat([features(kind.maps(network, group), group.shape[-1] // CELL) for group in groups])
     coloured = torch.cat([colours(group) for group in groups]) if plan.references else None
@@ -153,8 +155,7 @@ def _looks(
     if numbers is not None:
         parts = replace(parts, numbers=torch.from_numpy(numbers))
     if coloured is not None:
-        leeway = leeway_of(coloured, good_train.wanted_of(plan))
-        parts = replace(parts, apart=apart(parts), leeway=leeway)
+        parts = replace(parts, apart=apart(parts), leeway=leeway_of(coloured, wanted))
     spreads = _SPREADS if parts.colours is not None else _SPREADS[1:]
     # A whole series may look unlike the others and be left out, so series are told first.
     remarks = series.remarks(numbers, "a limit from so few parts calls others that are good")
@@ -162,6 +163,8 @@ def _looks(
     odd = [name for place, name in enumerate(parts.names) if place not in kept]
     strange = dict.fromkeys(odd, "it looks unlike the other good parts")
     parts = parts.of(kept)
+    if parts.colours is not None:  # what is left out varies in other colours than good parts do
+        parts = replace(parts, apart=apart(parts), leeway=leeway_of(parts.colours, wanted))
     seen_whole = whole(parts.seen, network.wholes.shape[1]).double().numpy()
     group = two_groups.smaller(seen_whole)
     others = [place for place in range(len(kept)) if place not in group]
@@ -184,10 +187,12 @@ def _look(network: PatchNetwork, plan: TrainingPlan, reference: str, parts: Part
     if len(parts.numbers.unique()) < series.LEAST_PARTS:
         parts = replace(parts, numbers=torch.arange(count))
     largest, squares = cross_validated(parts)
-    worth = _WORTH if parts.colours is not None else 0
+    worth = _WORTH if parts.colours is not None else _WORTH_ALONE
     scale = Scale.of(largest, spreads, worth)
-    # Of two deviations each may call half of what is wanted.
-    limit = prediction_factor(len(parts.numbers.unique()), good_train.wanted_of(plan) / len(spreads), worth)
+    # Of two deviations each may call half of what is wanted. What parts that are not aligned deviate by is skewed as
+    # the extreme of many places is; that of aligned ones, which is measured by what is usual at each place, is not.
+    factor = prediction_factor if parts.colours is not None else extreme_factor
+    limit = max(factor(len(parts.numbers.unique()), good_train.wanted_of(plan) / len(spreads), worth), _LEAST_LIMIT)
     _fill(network, parts)
     if parts.colours is not None:
         network.log_usual.copy_(usual_at(squares, USUAL).log())

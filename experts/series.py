@@ -11,12 +11,20 @@ LEAST_PARTS = 4
 """Fewer groups are those of two or three parts that look otherwise; see `experts.two_groups`."""
 _MOST_PARTS = 2 / 3
 """The share of the pictures from which on hardly any are alike."""
-_GAP = 0.5
-"""By how much, as a logarithm, pictures of one part lie nearer to each other than those of several.
+_WIDTH = 0.5
+"""The silhouette width from which on groups are more than chance ("a reasonable structure"; Rousseeuw, 1987).
 
-Of 600 draws of 20 pictures of different screws and nuts none had more than 0.28; series of five had 0.9. As a probe
-sees them, 320 draws of 10 to 30 pictures of screws, nuts, cookies and figures had 0.24 at most, and series of five 1.0.
+Of 1,500 draws of 10 to 40 different screws, cookies, figures, hazelnuts or tiles none was taken for series, of 300 of
+solar cells 4. Series of four to eight parts, turned by a degree and moved by a hundredth, are nearly all found (by a
+gap between the distances half were), but none of figures, which differ by little more than that.
 """
+_NULLS = 19
+"""... if none of so many samples of normal values with the same covariance has groups as clear (Liu et al., 2008).
+
+Pictures that differ in one thing alone, as in light, fall into groups by chance.
+"""
+_TRIED = 8
+"""So many numbers of parts are tried: those before which distances grow most."""
 
 
 def remarks(parts: NDArray[np.intp] | None, so: str, of: str = "") -> list[str]:
@@ -35,23 +43,52 @@ def remarks(parts: NDArray[np.intp] | None, so: str, of: str = "") -> list[str]:
 def parts_of(looks: NDArray[np.floating]) -> NDArray[np.intp] | None:
     """Return the number of its part for each picture (n, d), the same for a series; None if there are no series.
 
-    There are if the distances within and between them are far apart. One alone is none: a group that varies less.
+    There are if pictures of a part lie much nearer to each other than to those of the next part, by their silhouettes.
+    One series alone is none: a group that varies less.
     """
-    from scipy.cluster.hierarchy import fcluster, linkage  # slow to import
-    from scipy.spatial.distance import pdist
-
     different, numbers = np.unique(looks, axis=0, return_inverse=True)
-    count = len(different)
-    if count < 2 * LEAST_PARTS:
+    if len(different) < 2 * LEAST_PARTS:
         return None
-    tree = linkage(pdist(different), "average")
-    gaps = {count - place: gap for place, gap in enumerate(np.diff(np.log(tree[:, 2])), 1)}
-    usable = {parts: gap for parts, gap in gaps.items() if LEAST_PARTS <= parts <= _MOST_PARTS * count}
-    best = max(usable, key=lambda parts: usable[parts], default=0)
-    if not best or usable[best] < _GAP:
+    width, parts = _clearest(different)
+    if width < _WIDTH or (np.bincount(parts[numbers.ravel()]) > 1).sum() < 2:
         return None
-    parts = np.asarray(fcluster(tree, best, "maxclust"), np.intp)
-    return parts[numbers.ravel()] if (np.bincount(parts) > 1).sum() > 1 else None
+    chance = np.random.default_rng(0)
+    spread = (different - different.mean(axis=0)) / np.sqrt(len(different) - 1)
+    if any(_clearest(chance.normal(size=(len(spread), len(spread))) @ spread)[0] >= width for _ in range(_NULLS)):
+        return None
+    return parts[numbers.ravel()]
+
+
+def _clearest(looks: NDArray[np.floating]) -> tuple[float, NDArray[np.intp]]:
+    """Return the silhouette width of the clearest division of pictures (n, d) into parts, and their numbers (n,)."""
+    from scipy.cluster.hierarchy import fcluster, linkage  # slow to import
+    from scipy.spatial.distance import pdist, squareform
+
+    count, apart = len(looks), pdist(looks)
+    tree, square = linkage(apart, "average"), squareform(apart)
+    growth = np.diff(np.log(np.maximum(tree[:, 2], 1e-12)))
+    usable = [parts for parts in range(LEAST_PARTS, count) if parts <= _MOST_PARTS * count]
+    tried = sorted(usable, key=lambda parts: -growth[count - parts - 1])[:_TRIED]
+    divisions = [np.asarray(fcluster(tree, parts, "maxclust"), np.intp) for parts in tried]
+    widths = [_width(square, parts) for parts in divisions]
+    best = int(np.argmax(widths))
+    return widths[best], divisions[best]
+
+
+def _width(apart: NDArray[np.floating], parts: NDArray[np.intp]) -> float:
+    """Return the mean silhouette of pictures that lie `apart` (n, n), of parts of these numbers (n,), from 1 on.
+
+    Or that of the parts, if it is less: many shots of one would hide that the others are no series.
+    """
+    order = np.argsort(parts, kind="stable")
+    sizes = np.bincount(parts)[1:]
+    sums = np.add.reduceat(apart[:, order], np.cumsum(sizes) - sizes, axis=1)
+    own = parts[:, None] == np.arange(1, len(sizes) + 1)
+    within = sums[own] / np.maximum(sizes[parts - 1] - 1, 1)
+    nearest = np.where(own, np.inf, sums / sizes).min(axis=1)
+    silhouettes = (nearest - within) / np.maximum(np.maximum(nearest, within), 1e-12)
+    silhouettes = np.where(sizes[parts - 1] > 1, silhouettes, 0.0)
+    return float(min(silhouettes.mean(), (silhouettes / sizes[parts - 1]).sum() / len(sizes)))
 
 
 def looks_of(features: NDArray[np.floating]) -> NDArray[np.floating]:

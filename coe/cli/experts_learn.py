@@ -242,10 +242,13 @@ class _Lesson:
         from coe.calibrate import lessons
 
         kind, weights = self._kind, self._expert.weights
+        assert isinstance(kind, ModuleKind), "checked when the lesson was made"
         in_use = self._shelf.manifest(weights)
         # In how many looks good parts come is learned anew.
         expert = replace(in_use.fit(self._expert), alternates=1)
         start = backbones.start_of(self._shelf, kind, tuple(self._allowed)) or (None if kind.good_only else weights)
+        # Layers that were frozen stay so: few pictures would spoil them, and experts may share them.
+        freeze = learning.frozen_of(self._shelf, weights, kind, start) if start and not kind.backbone else ()
         learned_from = {}
         if kind.good_only:
             needed = not isinstance(kind, Comparing) or kind.needs_reference
@@ -258,6 +261,7 @@ class _Lesson:
             references={component: kept.reference for component, kept in learned_from.items()},
             false_calls=in_use.metrics.get("wanted_false_calls"),
             turned=bool(in_use.metrics.get("turned")),
+            freeze=freeze,
         )
         with Progress(words("learning", "bold"), BarColumn(), MofNCompleteColumn(), console=err) as bar:
             task = bar.add_task("", total=plan.epochs)

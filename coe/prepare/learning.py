@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import torch
+
 from coe.core import Expert
 from coe.plugins import running
 from coe.prepare import accept
@@ -15,6 +17,7 @@ from coe.store import bodies
 from coe.store.kinds import Image, Kind, ModuleKind, Progress, Trained, TrainingPlan
 from coe.store.learned import LearnedPictures
 from coe.store.manifest import Manifest
+from coe.store.skeletons import bare_skeleton
 from coe.store.store import Store
 
 
@@ -59,6 +62,21 @@ def _begun(store: Store, expert: Expert, plan: TrainingPlan, start: str | None) 
         init = bodies.whole_file(store, start, Path(work)) if start else None
         with running("kind", expert.kind, "trained"):
             yield replace(plan, work=Path(work), init=init)
+
+
+def frozen_of(store: Store, weights: str, kind: ModuleKind, start: str) -> tuple[str, ...]:
+    """Return the names of the parameters that the training of an expert left as they were: those of its body.
+
+    With another `start`, a network without its head, those that are as there. Raises StoreError.
+    """
+    manifest = store.manifest(weights)
+    body = frozenset(bodies.names(store, manifest))
+    tensors, first = store.load(weights), store.load(start)
+    skeleton = bare_skeleton(kind, Expert("any", manifest.kind, manifest.labels, manifest.input_size, weights))
+    names = [name for name, _ in skeleton.named_parameters()]
+    if start == weights:
+        return tuple(name for name in names if name in body)
+    return tuple(name for name in names if name in first and torch.equal(tensors[name], first[name]))
 
 
 def put(

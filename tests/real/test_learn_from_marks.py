@@ -101,6 +101,19 @@ def test_an_expert_learns_from_marks_and_the_former_can_be_gone_back_to(
     assert store.manifest(ID).source == "naive"
 
 
+def test_layers_that_were_frozen_stay_so(place: Path, inspected: Path, run: Callable[..., int]) -> None:
+    store = Store(place / "store")
+    before = store.load(ID)
+    body = {name: tensor for name, tensor in before.items() if not name.startswith("fc.")}
+    store.put("backbones/narrow", kind="narrow", labels=[], input_size=32, state=body, source="elsewhere")
+    marks.write(inspected, [PictureMark(image=f"SN1/R{n}b__L.png", label="dark", component="L") for n in range(4)])
+    at = (place / "lamps.yaml", "--from", inspected, "--photos", place / "photos", "--epochs", "1", "--no-prepare")
+    assert run("learn", *at, "--take") == 0
+    after = store.load(ID)
+    assert all(torch.equal(after[name], before[name]) for name in body)
+    assert not torch.equal(after["fc.weight"], before["fc.weight"])
+
+
 GOOD_ALONE = """
 board: line7
 experts:

@@ -168,6 +168,7 @@ def other(seed: int) -> Pixels:
 def test_pictures_of_another_part_do_not_hide_each_other(learn: Learn) -> None:
     trained = learn([*(part(seed) for seed in range(10)), *(other(seed) for seed in range(3))])
     assert trained.metrics["left_out"] == 3
+    assert trained.metrics["called"] >= 3, "if they are good, their like is called"
     assert all(any(f"{number}.png" in remark for remark in trained.remarks) for number in (10, 11, 12))
 
 

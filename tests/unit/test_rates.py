@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coe.rates import Rate, prediction_factor, tolerance_factor, trials_needed
+from coe.rates import Rate, extreme_factor, prediction_factor, tolerance_factor, trials_needed
 
 
 @pytest.mark.parametrize(
@@ -55,6 +55,12 @@ def test_tolerance_factors_of_the_tables(count: int, share: float, factor: float
 @pytest.mark.parametrize(("count", "share", "factor"), [(3, 0.05, 3.372), (10, 0.05, 1.923), (20, 0.05, 1.772)])
 def test_prediction_factors_are_quantiles_of_t_widened_by_the_mean(count: int, share: float, factor: float) -> None:
     assert prediction_factor(count, share) == pytest.approx(factor, abs=6e-4)
+
+
+@pytest.mark.parametrize(("count", "more", "factor"), [(10, 0, 2.393), (20, 0, 2.131), (20, 5, 2.053), (400, 0, 1.866)])
+def test_extremes_need_a_larger_factor(count: int, more: int, factor: float) -> None:
+    # From 200,000 and 60,000 samples of further values; the last from the quantile, (0.5772 + log(-log 0.95)) / 1.2825.
+    assert extreme_factor(count, 0.05, more) == pytest.approx(factor, abs=0.02)
 
 
 def test_a_deviation_that_is_known_from_more_values_needs_a_smaller_factor() -> None:

@@ -8,15 +8,18 @@ import pytest
 from experts.series import farthest, parts_of, remarks
 
 
-def looks(parts: int, each: int, within: float) -> np.ndarray:
+def looks(parts: int, each: int, within: float, ways: int = 40) -> np.ndarray:
+    """Return looks of parts that differ in so many ways, and their shots in all."""
     chance = np.random.default_rng(0)
-    middles = chance.normal(size=(parts, 40))
+    middles = np.pad(chance.normal(size=(parts, ways)), ((0, 0), (0, 40 - ways)))
     return (middles[:, None] + within * chance.normal(size=(parts, each, 40))).reshape(-1, 40)
 
 
-@pytest.mark.parametrize(("parts", "each"), [(4, 5), (7, 3), (10, 2)])
-def test_a_series_counts_as_one_part(parts: int, each: int) -> None:
-    numbers = parts_of(looks(parts, each, 0.1))
+@pytest.mark.parametrize(
+    ("parts", "each", "within", "ways"), [(4, 5, 0.1, 40), (7, 3, 0.1, 40), (10, 2, 0.1, 40), (6, 4, 0.08, 4)]
+)
+def test_a_series_counts_as_one_part(parts: int, each: int, within: float, ways: int) -> None:
+    numbers = parts_of(looks(parts, each, within, ways))
     assert numbers is not None
     assert [len(set(numbers[first : first + each])) for first in range(0, parts * each, each)] == [1] * parts
     assert len(set(numbers)) == parts
@@ -27,7 +30,8 @@ ALIKE_AND_OTHERS = np.concatenate([looks(1, 8, 0.1), looks(10, 1, 0.1)])
 
 
 @pytest.mark.parametrize(
-    "seen", [looks(20, 1, 0.1), looks(2, 10, 0.1), looks(4, 5, 1.0), np.ones((20, 40)), ALIKE_AND_OTHERS]
+    "seen",
+    [looks(20, 1, 0.1), looks(2, 10, 0.1), looks(4, 5, 1.0), np.ones((20, 40)), ALIKE_AND_OTHERS, looks(20, 1, 0, 1)],
 )
 def test_different_parts_groups_and_copies_are_no_series(seen: np.ndarray) -> None:
     assert remarks(parts_of(seen), "so") == []
