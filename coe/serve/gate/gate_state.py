@@ -120,11 +120,9 @@ class Gate:
 
     async def look(self) -> None:
         """Look whether the disk of the service takes pictures, and how much of it is free; its faults tell of it."""
-        found = await self.files.look(self._prove)
+        found = await self.files.look(self._prove) or TimeoutError("its disk or server does not answer; see to it")
         self.disk = found if isinstance(found, DataDisk) else None
-        if found is None:
-            self.faults.pictures_silent()
-        elif isinstance(found, OSError):
+        if isinstance(found, OSError):
             self.faults.pictures_failed(found)
         else:
             self.faults.look_at(found, self.config.limits.free_share, self.config.limits.body)

@@ -104,10 +104,6 @@ class OwnFaults:
         kind = FaultKind.DISK_FULL if files.is_full(error) else FaultKind.DISK_FAILED
         self.note(kind, f"a picture could not be written: {error.strerror or error}")
 
-    def pictures_silent(self) -> None:
-        """Note that the folder of pictures does not answer."""
-        self._see(_FAILED, "the folder of pictures does not answer; see to its disk or server")
-
     def overcome(self, kind: FaultKind, about: str = "") -> bool:
         """Clear a fault, because the same work has now succeeded; return whether there is something to write."""
         key = (kind, about)
