@@ -177,6 +177,8 @@ def read(
     found = photographs.find(root, names, labels, strict=False)
     if any(photograph.component for photograph in found) and composed(root.resolve().name) not in names:
         found = _of_components(root, found, board)
+    if board is not None and found and not any(one.component in own or not one.component for one in found):
+        raise ConfigError(f"'{root}' shows no {' or '.join(own) or 'component'}, which expert '{expert.id}' inspects")
     learned = split_making.of_purpose(root, found, Purpose.LEARN)
     return _Meaning(expert, board, own, good_only=good_only).of_all(root, learned)
 

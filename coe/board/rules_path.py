@@ -21,7 +21,8 @@ def find(board: str | Path) -> Path:
     path = Path(board)
     if path.suffix in (".yaml", ".yml"):
         if not os.path.isfile(path):  # unlike `stat`, it does not raise for a name that is too long
-            raise RulesError(f"{path}: no such board file")
+            there = [folder / path.name for folder in _folders() if os.path.isfile(folder / path.name)]
+            raise RulesError(f"{path}: no such board file{f'; did you mean {there[0]}?' if there else ''}")
         return path
     known: list[str] = []
     for folder in _folders():

@@ -208,7 +208,7 @@ def _show(stored: Profile, board: BoardProfile, place: Path, plot: Path | None) 
     out.print(styled((f"board {board.board}", "bold"), f" under {under}: {executors}"))
     spaces = ", ".join(f"{format_bytes(size)} ({device})" for device, size in chosen.workspace_bytes.items())
     left = f"each pool leaves {spaces} to batches; " if spaces else ""
-    out.print(f"{left}about {chosen.loaded_experts} experts stay loaded")
+    out.print(f"{left}the rest has room for about {chosen.loaded_experts} experts of mean size")
     for reason in chosen.reasons:
         out.print(f"- {reason}")
     out.print(_usage(board))

@@ -59,9 +59,16 @@ class LabelledPhotograph:
 def expect_decided(root: Path, found: Iterable[Photograph]) -> None:
     """Raise ConfigError with the folders that lie where those of labels do, and are undecided, or called nearly alike.
 
+    Folders of labels in the place of those of components are refused.
     So is `none`: before a board says what a detector answers, it may as well mean that the part is missing.
     """
     found = list(found)
+    said = sorted({one.component for one in found if letters(one.component) in GOOD | BAD})
+    if said and not any(one.label for one in found):
+        raise ConfigError(
+            f"{root}: '{said[0]}' says good or bad, where the name of a component is expected; put these folders into "
+            f"one that is called as the component is, as {root / 'R0402' / said[0]}"
+        )
     called: dict[tuple[str, str], str] = {}
     for one in found:
         former = called.setdefault((one.component, _spelling(one.label)), one.label)

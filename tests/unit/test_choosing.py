@@ -211,6 +211,7 @@ def test_a_board_file_that_is_there_stays_and_the_lines_to_put_in_are_printed(
         ((), "holds no pictures"),
         (("C1/good",), "none of the kinds can learn from 2 good"),
         (("C1/good", "C1/none"), "C1/none: is that good or bad?"),
+        (("good", "missing"), "the name of a component is expected"),
     ],
 )
 def test_pictures_that_do_not_make_sense_are_refused(

@@ -135,6 +135,13 @@ def test_what_is_unclear_is_told_at_once(tmp_path: Path, board: Rules, names: li
         [photo_labels.read(tmp_path, expert, board) for expert in board.experts.values()]
 
 
+def test_photographs_of_other_components_alone_are_refused(tmp_path: Path, board: Rules) -> None:
+    make(tmp_path, "R0402/good/1.png")
+    for root in (tmp_path, tmp_path / "R0402"):
+        with pytest.raises(ConfigError, match="shows no U3"):
+            learned(root, board, board.experts["strange"], good_only=True)
+
+
 def test_a_folder_of_a_users_own_may_be_called_ground_truth(tmp_path: Path, board: Rules) -> None:
     make(tmp_path, "R0402/ground truth/1.png", "R0402/good/2.png")
     found = photographs.find(tmp_path, board.components, (), strict=True)

@@ -55,6 +55,12 @@ def test_a_path_that_is_no_file_is_said_so(path: str) -> None:
         rules.load(path)
 
 
+def test_a_file_that_lies_where_names_are_looked_for_is_told(places: Path) -> None:
+    write(places / "site" / "line7.yaml", "l")
+    with pytest.raises(RulesError, match=r"did you mean .*site/line7\.yaml"):
+        rules.load("line7.yaml")
+
+
 def test_a_name_that_is_not_found_names_the_folders_and_what_there_is(places: Path) -> None:
     write(places / "site" / "board_mainboard.yaml", "m")
     with pytest.raises(RulesError) as caught:
