@@ -467,6 +467,22 @@ def test_experts_come_and_go_and_leave_no_memory(pictures: list[Path], tmp_path:
     assert resident[2] - resident[0] < 4 * store.manifest("line/body").variants["int8"].bytes
 
 
+def test_a_session_leaves_its_memory_to_the_next_and_a_device_that_closes_none(
+    prepared: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MALLOC_ARENA_MAX", "1")  # as commands have it
+    device, process = CpuDevice(prepared, {"narrow": kinds.resolve("narrow")}, 1), psutil.Process()
+    for number in range(12):
+        device.load(f"{number}", CLASSIFIER)
+    for number in range(12):
+        device.evict(f"{number}", CLASSIFIER)
+    give_memory_back()
+    kept = process.memory_full_info().uss
+    device.close()
+    # Of twelve sessions at least two: half of the file is the model, and the books and other threads hide some.
+    assert kept - process.memory_full_info().uss > 2 * prepared.manifest("line/joint").variants["int8"].bytes
+
+
 def test_a_blob_takes_no_memory_beside_what_a_session_left(prepared: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """A session that leaves keeps its place warm for the next session; a blob lies elsewhere."""
     done: list[str] = []
