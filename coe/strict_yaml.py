@@ -126,10 +126,11 @@ def _in_plain_words(text: str, error: yaml.MarkedYAMLError, at: int) -> tuple[in
     """Return the line of a fault, which may stand above the line `at` where the reader noticed it, and what it is."""
     lines = text.splitlines()
     why = " ".join(filter(None, (error.context, error.problem)))
-    if indented := [number for number, line in enumerate(lines, 1) if re.match(r" *[^\S ]", line) and line.strip()]:
+    begin = error.context_mark.line + 1 if error.context_mark else at
+    indented = [number for number, line in enumerate(lines, 1) if re.match(r" *[^\S ]", line) and line.strip()]
+    if {begin, at} & {*indented}:  # a tab does no harm within brackets or a text
         more = f" (also line {list_few(map(str, indented[1:]))})" if indented[1:] else ""
         return indented[0], f"a tab, or a blank of another kind, stands where spaces belong{more}"
-    begin = error.context_mark.line + 1 if error.context_mark else at
     if "quoted scalar" in why and "end of stream" in why:
         return begin, "the quote that opens here is not closed"
     if re.search(r"expected ',' or", why):
@@ -139,7 +140,7 @@ def _in_plain_words(text: str, error: yaml.MarkedYAMLError, at: int) -> tuple[in
     ):
         filled = [(number, line) for number, line in enumerate(lines[:at], 1) if line.strip()]
         for number, line in filled[-2:]:
-            if glued := re.match(r"\s*(?:- )?([\w.+-]+:\S+)$", line):
+            if glued := re.match(r"\s*(?:- )?([^\W\d][\w.+-]*:(?!//|\\)\S+)$", line):
                 return number, f"'{glued[1]}' needs a space behind its colon"
         if "expected ':'" in why:
             return begin, "this line has no `key: value`"

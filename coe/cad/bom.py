@@ -52,9 +52,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "package": (*VOCABULARY["package"][:-2], "case package"),
     "left_out": LEFT_OUT,
     "config": ("config",),
-    "quantity": (
-        *("quantity", "qty", "qnty", "anzahl", "menge", "quantité", "qté", "cantidad", "数量", "количество", "кол во"),
-    ),
+    "quantity": VOCABULARY["quantity"],
     "fitted": FITTED,
 }
 _XML = re.compile(rb"^\s*(?:\xef\xbb\xbf)?\s*<(?:\?xml|export)")

@@ -51,7 +51,7 @@ _YES = (
 _OUT = ("nf", "nm", "np", "skip", "dns", "nomount", "no mount")
 """What leaves a part out in a column of either kind."""
 _PLACED = (*FITTED, "ok", "place", "load", "loaded", "soldered", "execute", "no skip")
-_NOTHING = ("", "-", "--", "n/a", "none")
+_NOTHING = ("", "-", "--", "~", "n/a", "none")
 _SAID = re.compile(
     r"\b(dnp|dni|dnf|dnm|nofit|not (?:fitted|mounted|populated|placed|installed|assembled|stuffed|soldered|loaded)|"
     r"do not (?:populate|place|fit|mount|assemble|install|solder|load|stuff)|no[ -]?stuff|no[ -]?pop|"
@@ -72,6 +72,8 @@ _VALUED = re.compile(r"(?:.*[/_-])?(?:R|R[NAPV]|C|L|FB|D|LED|Q|T|U|IC|F|Z|ZD|VR|
 _NC = re.compile(r"n[./]?c\.?", re.IGNORECASE)
 _OF_NETS = re.compile(r"net|pin|pad|signal|type|part|mpn|package|footprint", re.IGNORECASE)
 """Columns in which NC may be a name, or a code."""
+_NONE = re.compile(r"\s*0+(?:[.,]0+)?(?![\d.,])")
+"""A quantity, as 0 pcs."""
 _MOST_TOLD = 3
 
 
@@ -108,9 +110,9 @@ def fitting_of(
     said, asked, other, blank = set(), dict[int, str](), dict[str, int](), list[int]()
     words = {_word(row.cells.get("fitted", "")) for row in rows}
     column = (columns or {}).get("fitted")
-    has_answers = any(map(_is_answer, words))
-    wants_answers = has_answers or (column is not None and names[column].casefold().strip(" ?") not in _HOW)
-    says_no = any(word in (*_NO, *_OUT) or says_so(word) for word in words)
+    says_no = {word for word in words if word in (*_NO, *_OUT) or says_so(word)}
+    says_yes = any(map(_is_answer, words - says_no))
+    wants_answers = says_yes or (column is not None and names[column].casefold().strip(" ?") not in _HOW)
     for number, cells, all_cells in rows:
         fitted, left_out, value = (cells.get(field, "") for field in ("fitted", "left_out", "value"))
         if number in out:
@@ -138,7 +140,7 @@ def fitting_of(
     if other:
         few = list_few((f"'{word}'" for word in other), _MOST_TOLD)
         notes.append(f"words in a column such as Fitted that leave no part out: {few}")
-    if blank and not says_no and has_answers:
+    if blank and says_yes and not says_no:
         few = list_few((f"line {number}" for number in blank), _MOST_TOLD)
         notes.append(f"parts without a word in a column such as Fitted, where others have one, count as fitted: {few}")
     return Fitting(out, frozenset(said), asked, tuple(notes))
@@ -164,7 +166,7 @@ def _is_left_out(cells: Mapping[str, str], row: Iterable[str]) -> bool:
     fitted = cells.get("fitted", "")
     said = (fitted, *(cells.get(field, "") for field in ("left_out", "value", "config")))
     return (
-        cells.get("quantity", "").strip() in ("0", "0.0")
+        _NONE.match(cells.get("quantity", "")) is not None
         or _word(cells.get("left_out", "")) in (*_YES, *_OUT)
         or _word(fitted) in (*_NO, *_OUT)
         or any(map(says_so, said))

@@ -7,13 +7,13 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from coe.cad.vocabulary import plain
+from coe.cad.vocabulary import one_word
 from coe.text_table import TextLine
 
 SEPARATORS = (",", ";", "\t", "!", "|", None)
 """What may stand between cells; None means spaces."""
-FURTHER_NUMBERS = frozenset({"ref x", "ref y", "pad x", "pad y", "height"})
-"""Columns that hold numbers, and that nobody needs."""
+FURTHER_NUMBERS = frozenset({"refx", "refy", "padx", "pady", "height"})
+"""Columns that hold numbers, and that nobody needs, as `one_word` has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +54,12 @@ def find_headers(
     lines: Iterable[TextLine], names: Mapping[str, Sequence[str]], needs: Collection[str], one_of: Collection[str] = ()
 ) -> Iterator[PlacementHeader]:
     """Yield the lines that have a column for each field of `needs`, and for a field of `one_of`, if any is given."""
-    known_of = {field: [_bare(name) for name in of_field] for field, of_field in names.items()}
-    known = {name for of_field in known_of.values() for name in of_field} | {*map(_bare, FURTHER_NUMBERS)}
+    known_of = {field: [one_word(name) for name in of_field] for field, of_field in names.items()}
+    known = {name for of_field in known_of.values() for name in of_field} | FURTHER_NUMBERS
     for line in lines:
         for separator, joinable in (*((separator, known) for separator in SEPARATORS), (None, ())):
             words = _words(line, separator, joinable)
-            bare = [_bare(word) for word, _ in words]
+            bare = [one_word(word) for word, _ in words]
             if sum(word in known for word in bare) < len(needs):
                 continue  # as most lines; to look for each name would take long
             columns = _columns(bare, known_of)
@@ -70,11 +70,6 @@ def find_headers(
                 cells, starts = zip(*words, strict=True)
                 yield PlacementHeader(line.number, separator, cells, starts, columns, width)
                 break
-
-
-def _bare(name: str) -> str:
-    """Return the name of a column as one word: Mount Side and MountSide are one name."""
-    return plain(name).replace(" ", "")
 
 
 def _columns(bare: list[str], known_of: Mapping[str, Sequence[str]]) -> dict[str, int]:
@@ -111,7 +106,7 @@ def _words(line: TextLine, separator: str | None, known: Collection[str]) -> lis
             (
                 n
                 for n in (3, 2)
-                if _bare(name := " ".join(word for word, _ in words[:n])) in known and name in line.text
+                if one_word(name := " ".join(word for word, _ in words[:n])) in known and name in line.text
             ),
             1,
         )

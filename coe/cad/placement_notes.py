@@ -35,7 +35,7 @@ class NotedRows:
 
 
 def divided(path: Path, rows: Sequence[PlacementRow], header: PlacementHeader, sides: Collection[str]) -> NotedRows:
-    """Divide the rows of a file; a note has no place, and no designator. `sides` are words for sides.
+    """Divide the rows of a file; a note has no place, and no designator. `sides` are words for sides not told yet.
 
     Raises ConfigError for a note that may be a heading, of parts of one side or of parts that are not fitted.
     """
@@ -44,7 +44,10 @@ def divided(path: Path, rows: Sequence[PlacementRow], header: PlacementHeader, s
     have_numbers = all(re.search(r"\d", name) for name in names if name)
     may_have_notes = header.number and names and have_numbers
     notes = [row for row in rows if may_have_notes and row.number not in units and _is_note(row)]
+    last = max((row.number for row in rows if _has_place(row)), default=0)
     for row in notes:
+        if row.number > last:
+            break  # it heads nothing
         words = {*re.findall(r"[^\W\d_]{3,}", row.text.casefold())}
         if "side" not in header.columns and words & {*sides}:
             what = "may say the side of parts; say it in a column Side"

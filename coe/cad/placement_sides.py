@@ -8,7 +8,7 @@ from pathlib import Path
 
 from coe.cad.placement_header import PlacementHeader
 from coe.cad.placement_rows import PlacementRow
-from coe.cad.vocabulary import COLUMNS, MIRRORED, MIRRORS, Vocabulary, plain
+from coe.cad.vocabulary import COLUMNS, MIRRORED, MIRRORS, Vocabulary, one_word, plain
 from coe.errors import ConfigError
 from coe.placement.placement_file import FileForm, Side
 
@@ -17,6 +17,8 @@ _LIKE_A_SIDE = re.compile(
 )
 _OTHER_WORDS = ("comp", "solder", "alt")
 """Words for sides that names of files, as solder-station.csv, and columns may have for another reason."""
+_OF_FEEDERS = ("front", "back")
+"""Words for sides that columns may have of the feeders of a machine."""
 _MOST_TOLD = 5
 
 
@@ -32,7 +34,7 @@ class PlacementSides:
     def words(self, header: PlacementHeader) -> Mapping[str, Side]:
         """Return the words for the sides in the column of a header: those of a mirror, if it says that alone."""
         index = header.columns.get("side")
-        is_mirror = index is not None and plain(header.names[index]) in MIRRORED
+        is_mirror = index is not None and one_word(header.names[index]) in MIRRORED
         return MIRRORS if is_mirror and self._dialect.columns is COLUMNS else self._dialect.sides
 
     def columns(self, header: PlacementHeader, rows: Sequence[PlacementRow]) -> Mapping[str, int]:
@@ -42,11 +44,12 @@ class PlacementSides:
         """
         if "side" in header.columns or self.has_mirrored or self._form.side is not None:
             return header.columns
-        known = {word: side for word, side in self._dialect.sides.items() if len(word) > 2 and word not in _OTHER_WORDS}
+        others = (*_OTHER_WORDS, *_OF_FEEDERS)
+        known = {word: side for word, side in self._dialect.sides.items() if len(word) > 2 and word not in others}
         found: list[int] = []
         for index in {*range(len(header.names))} - {*header.columns.values()}:
             words = {row.all_cells[index].casefold() if index < len(row.all_cells) else "" for row in rows}
-            if words and words <= known.keys() and self._in_name() <= {known[word] for word in words}:
+            if words and words <= known.keys() and self._told() <= {known[word] for word in words}:
                 found.append(index)
         if len(found) != 1:
             return header.columns
@@ -80,13 +83,9 @@ class PlacementSides:
             raise ConfigError(
                 f"{self._path}:{header.number}: the column '{other}' may tell the sides; call it Side, or take it out"
             )
-        if self._form.side is not None:
-            return self._form.side
-        if (ending := self._path.suffix.lower()) in self._dialect.endings:
-            return self._dialect.endings[ending]
-        words = self._in_name()
-        if len(words) == 1:
-            return words.pop()
+        told = self._told()
+        if len(told) == 1:
+            return told.pop()
         known = ", ".join(f"{ending} ({side})" for ending, side in self._dialect.endings.items()) or "-top or -bottom"
         raise ConfigError(
             f"{self._path}: no column tells the side of a part, and so the name of the file must: let it end with "
@@ -94,8 +93,17 @@ class PlacementSides:
             "before there is one)"
         )
 
-    def _in_name(self) -> set[Side]:
-        """Return the sides that words in the name of the file are."""
+    def other_words(self) -> set[str]:
+        """Return the words for sides that neither a person nor the name of the file has told."""
+        told = self._told()
+        return {word for word, side in self._dialect.sides.items() if told != {side}}
+
+    def _told(self) -> set[Side]:
+        """Return the side that a person said, or those that the ending or words in the name of the file are."""
+        if self._form.side is not None:
+            return {self._form.side}
+        if (ending := self._path.suffix.lower()) in self._dialect.endings:
+            return {self._dialect.endings[ending]}
         words = re.split(r"[^a-z]+", self._path.stem.casefold())
         sides = self._dialect.sides
         return {sides[word] for word in words if len(word) > 1 and word in sides and word not in _OTHER_WORDS}

@@ -21,7 +21,7 @@ from coe.cad.placement_units import PlacementUnits, unit_in_name, unit_remarks
 from coe.cad.program_forms import as_table
 from coe.cad.refdes import expect_designators
 from coe.cad.spaced_row import MIRRORED_TURN
-from coe.cad.vocabulary import COLUMNS, MIRRORS, UNIT_WORDS, Vocabulary, plain
+from coe.cad.vocabulary import COLUMNS, MIRRORS, UNIT_WORDS, Vocabulary, one_word
 from coe.errors import ConfigError
 from coe.placement.cad_files import DIALECTS
 from coe.placement.placement_file import FARTHEST_MM, FileForm, FittedQuestion, Placement, PlacementFile, Units
@@ -84,7 +84,7 @@ class _PlacementReader:
         header = self._header(lines)
         remarks = unit_remarks(lines)
         found = rows([line for line in lines if line.number not in remarks], header)
-        noted = divided(self._path, list(found), header, self._dialect.sides)
+        noted = divided(self._path, list(found), header, self._sides.other_words())
         parts = noted.parts
         self._state_units(header, remarks, noted)
         if "rotation" in header.columns:
@@ -198,7 +198,7 @@ class _PlacementReader:
                 "recipe (--form, before there is one), or give the dialect that the file has: "
                 f"{', '.join(DIALECTS)}"
             )
-        bare = [plain(name) for name in found.names]
+        bare = [one_word(name) for name in found.names]
         # X (mil) and X (mm) are one place in two units.
         of_units = [(name, unit_in_name(whole)) for name, whole in zip(bare, found.names, strict=True)]
         is_twice = [bare.count(name) > 1 and (not unit or of_units.count((name, unit)) > 1) for name, unit in of_units]

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 
 from coe.cad.placement_header import FURTHER_NUMBERS, PlacementHeader
 from coe.cad.placement_numbers import SPACED_THOUSANDS
-from coe.cad.vocabulary import plain
+from coe.cad.vocabulary import one_word
 
 NUMBERS = ("x", "y", "rotation")
 LIKE_A_NUMBER = re.compile(
@@ -34,7 +34,7 @@ def unquoted(cell: str) -> str:
 def spaced(text: str, header: PlacementHeader) -> list[str] | None:
     """Return the cells of a line: by its numbers, by where the names of the header stand, and the rest by order."""
     tokens = [(match[0], match.start()) for match in re.finditer(r'"[^"]*"|\S+', text)]
-    names = [plain(name) for name in header.names]
+    names = [one_word(name) for name in header.names]
     fields = {index: field for field, index in header.columns.items()}
     numeric = [fields.get(index) in NUMBERS or name in FURTHER_NUMBERS for index, name in enumerate(names)]
     first = numeric.index(True)
@@ -62,9 +62,9 @@ def spaced(text: str, header: PlacementHeader) -> list[str] | None:
             return None
         below = []
     last = first + size
-    one_word = {index for index, is_number in enumerate(numeric) if is_number} | {header.columns.get("side", -1)}
+    single = {index for index, is_number in enumerate(numeric) if is_number} | {header.columns.get("side", -1)}
     if in_order and not (below and (below != [first] or _is_moved(tokens[:first], header))):
-        placed = _by_places(tokens[last:], header, after, last, one_word) if below else None
+        placed = _by_places(tokens[last:], header, after, last, single) if below else None
         return [
             *map(unquoted, [*(token for token, _ in tokens[:last]), *(placed or (token for token, _ in tokens[last:]))])
         ]
@@ -77,11 +77,11 @@ def spaced(text: str, header: PlacementHeader) -> list[str] | None:
     at = chosen[0]
     cells = [*_texts(tokens[:at], header, first), *(token for token, _ in tokens[at : at + size])]
     right = tokens[at + size :]
-    texts = [index for index in range(after) if last + index not in one_word]
-    placed = _by_places(right, header, after, last, one_word) if below else None
+    texts = [index for index in range(after) if last + index not in single]
+    placed = _by_places(right, header, after, last, single) if below else None
     if placed is None and below and len(right) < after:
         placed = _texts(right, header, after, last)
-    before = [index for index in range(1, first) if index not in one_word]
+    before = [index for index in range(1, first) if index not in single]
     is_open = (not below and at != first and len(before) > 1) or (
         placed is None and len(right) > after and len(texts) > 1
     )
@@ -125,11 +125,11 @@ def _texts(tokens: Sequence[tuple[str, int]], header: PlacementHeader, count: in
 
 
 def _by_places(
-    tokens: Sequence[tuple[str, int]], header: PlacementHeader, count: int, begin: int, one_word: Collection[int]
+    tokens: Sequence[tuple[str, int]], header: PlacementHeader, count: int, begin: int, single: Collection[int]
 ) -> list[str] | None:
     """Return the cells behind the numbers by where names stand; None if a text begins elsewhere than below its name.
 
-    So it is if a column of `one_word`, a number or a side, has none.
+    So it is if a column of `single`, a number or a side, has none.
 
     One blank alone before it parts two texts, or is of one, unless the second begins right below its name.
     """
@@ -142,7 +142,7 @@ def _by_places(
         if is_first and abs(start - starts[column]) > (0 if is_near else _MOST_ASKEW):
             return None
     cells = _texts(tokens, header, count, begin)
-    has_words = all(cell and " " not in cell for at, cell in enumerate(cells, begin) if at in one_word)
+    has_words = all(cell and " " not in cell for at, cell in enumerate(cells, begin) if at in single)
     return cells if has_words else None
 
 

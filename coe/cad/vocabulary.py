@@ -60,6 +60,11 @@ def plain(name: str) -> str:
     return " ".join(re.split(r"[\s_./:*#?-]+", bare)).strip()
 
 
+def one_word(name: str) -> str:
+    """Return the name of a column as one word: Mount Side and MountSide are one name."""
+    return plain(name).replace(" ", "")
+
+
 def _axis(letter: str) -> tuple[str, ...]:
     return tuple(form.replace("@", letter) for form in _AXES)
 
@@ -96,7 +101,7 @@ _AXES = (
     *("współrzędna @", "pozice @", "souřadnice @", "positie @", "@좌표", "поз @", "delt@", "ref @"),
 )
 """The names of a coordinate's column, with @ for x or y."""
-MIRRORED = ("mirror", "mirrored", "sym mirror", "symbol mirror")
+MIRRORED = ("mirror", "mirrored", "symmirror", "symbolmirror")
 """The columns that say of a part whether it lies on the bottom side."""
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "refdes": (
@@ -186,6 +191,9 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "left_out": LEFT_OUT,
     "kind": ("type",),
     "unit": ("unit", "units", "einheit", "unité", "unidad", "单位", "単位"),
+    "quantity": (
+        *("quantity", "qty", "qnty", "anzahl", "menge", "quantité", "qté", "cantidad", "数量", "количество", "кол во"),
+    ),
 }
 MIRRORS = {
     **dict.fromkeys(("", "no", "n", "false", "0", "top"), Side.TOP),

@@ -244,8 +244,9 @@ def test_what_a_machine_does_not_place_is_no_part_to_inspect(tmp_path: Path) -> 
             ("Populate", "p", "NP"),
             ("DNP", "F", "T"),
             ("Populate", "y", "DNS"),
-            ("DNP", "", "NP"),
+            ("DNP", "~", "NP"),
         ),
+        *(("Qty", "1", "0 pcs"), ("Mounted", "SMD", "NP")),
     ],
 )
 def test_a_row_leaves_its_part_out_by_a_column_or_by_a_word(column: str, there: str, absent: str) -> None:
@@ -263,6 +264,7 @@ def test_a_row_leaves_its_part_out_by_a_column_or_by_a_word(column: str, there: 
         ("Fitted", ("Yes.", "", "j"), "", 1),
         ("Fitted", ("Yes.", "", "n"), "", 0),
         ("Mount", ("SMD", "THT", "DNP"), "", 1),  # how, and not whether
+        ("Mount", ("SMD", "no", ""), "", 1),
         ("Mount", ("SMD", "NC", ""), "3", 0),
         ("Mount", ("yes", "", "SMD"), "4", 0),
     ],
@@ -290,6 +292,7 @@ def test_a_word_in_any_column_between_spaces_leaves_a_part_out_or_is_asked_about
     ("text", "told"),
     [
         ("Ref,X(mm),Y(mm),Rot\nR1,1,2,0\nBottom side,,,\nR2,3,4,0\n", ":3: 'Bottom side'"),
+        ("Ref,X(mm),Y(mm),Rot,MountSide,Mount Side\nR1,1,2,0,top,bottom\n", "mountside.*twice"),
         ("Ref,X(mm),Y(mm),Rot,Side\nR1,1,2,0,top\nDo not populate:\nR2,3,4,0,top\n", ":3: 'Do not populate:'"),
         ("Ref,X(mm),Y(mm),Rot,Side\nR1,1,2,0,top\nR2,,,,\n", ":3: .* no x"),
         ("Value,Ref,X(mm),Y(mm),Rot,Side\n1k,R1,1,2,0,top\nLED,R2,,,,\n", ":3: .* no x"),
@@ -310,6 +313,25 @@ def test_a_word_in_any_column_between_spaces_leaves_a_part_out_or_is_asked_about
 def test_what_may_be_a_part_or_say_something_of_parts_is_not_passed_over(text: str, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         parse_file(Path("a-top.csv"), text.encode(), "generic")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Ref,X(mm),Y(mm),Rot\nR1,1,2,0\nBoard top  Page 2,,,\nR2,3,4,0\nTop: 2, bottom: 0\n",
+        "Ref,X(mm),Y(mm),Rot\nR1,1,2,0\nR2,3,4,0\nDNP: 0\n",
+        "Ref,X(mm),Y(mm),Rot,Feeder\nR1,1,2,0,front\nR2,3,4,0,back\n",
+        "Ref RefX RefY Rot X(mm) Y(mm)\nR1  7    7    0   1     2\nR2  7    7    0   3     4\n",
+    ],
+)
+def test_a_word_that_heads_no_part_or_is_of_something_else_says_nothing_of_parts(text: str) -> None:
+    read = parse_placements(Path("a-top.csv"), text.encode(), "generic")
+    assert [(one.refdes, one.x_mm, one.side) for one in read] == [("R1", 1.0, Side.TOP), ("R2", 3.0, Side.TOP)]
+
+
+def test_sym_mirror_in_one_word_says_the_side() -> None:
+    raw = b"RefDes,SymX,SymY,SymRotate,SymMirror\nR1,1,2,0,1\nR2,3,4,0,1\n"
+    assert {one.side for one in parse_placements(Path("a.csv"), raw, "generic", "mm")} == {Side.BOTTOM}
 
 
 BLANKS = """\

@@ -121,6 +121,8 @@ BYTES = {
     [
         ("a:\n  b: 1\n \u00a0c: 2\n", ":3: .*blank"),
         ("a:\n  b:1\n  c: 2\n", ":2: .*'b:1'"),
+        ("a:\n  - http://b\n  c: 2\n", ":3: .*indented"),
+        ("a: {\n\tb: 1}\nc: @d\n", ":3: .*quotes"),
         ("a:\n  b: 1\n c: 2\n", ":3: .*indented"),
         ("a:\n  b: {c: 1\n  d: 2\n", ":2: .*bracket"),
         ('a:\n  b: "c\nd: 2\n', ":2: .*quote"),
