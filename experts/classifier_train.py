@@ -44,7 +44,7 @@ def train(kind: ModuleKind, expert: Expert, plan: TrainingPlan, progress: Progre
 
 
 def _train(kind: ModuleKind, expert: Expert, plan: TrainingPlan, progress: Progress, augment: Augment) -> Trained:
-    taken = TakenPictures(plan.data)
+    taken = TakenPictures(plan.data, plan.bits)
     parts = read(kind, expert, plan, taken)
     training, chooses = parts.training, len(parts.choosing.labels) > 0
     watched = parts.choosing if chooses else parts.held_out

@@ -94,7 +94,7 @@ def train(
         assert isinstance(module, ProbeNetwork)
         load_backbone(module, kind, expert, plan.init)
         module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        taken = TakenPictures(plan.data)
+        taken = TakenPictures(plan.data, plan.bits)
         parts = read(kind, expert, replace(plan, held_out=0.0), taken)
         _refuse_same(taken, expert)
         _refuse_alike(taken, expert)

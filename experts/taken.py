@@ -14,6 +14,7 @@ from pathlib import Path
 
 from coe.errors import ConfigError
 from coe.pictures import alike
+from coe.pictures.decoding import decode
 from coe.pictures.finding import EXTENSIONS, natural
 from coe.pictures.picture_names import goes_with_pictures, is_called_picture
 from coe.store.kinds import Image
@@ -51,9 +52,10 @@ class TrainingPicture:
 
 @dataclass(slots=True)
 class TakenPictures:
-    """The pictures that a training took from a data set at `root`."""
+    """The pictures that a training took from a data set at `root`; `bits` as for `decode`."""
 
     root: Path
+    bits: int | None = None
     pictures: list[TrainingPicture] = field(default_factory=list)
 
     def add(self, path: Path, pixels: Image, part: DataPart, label: str = "") -> None:
@@ -111,8 +113,11 @@ class TakenPictures:
                 f"identical pictures stand in two parts of the data, {self._told(across)}; what is held out and was "
                 "learned as well is left out of the held-out figures: take it out of one of them"
             )
-        seen = [(self.name(p.path), p.look, p.label) for p in self.pictures if p.look is not None]
-        yield from alike.remarks(seen)
+        seen = [(p, p.look) for p in self.pictures if p.look is not None]
+        yield from alike.remarks(
+            [(self.name(p.path), look, p.label) for p, look in seen],
+            lambda place: decode(seen[place][0].path, bits=self.bits),
+        )
         if twice := [group for group in several if group not in across and len({p.label for p in group}) == 1]:
             yield f"identical pictures are given more than once, {self._told(twice)}; each counts as often"
 

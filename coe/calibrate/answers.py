@@ -187,12 +187,13 @@ class BoardExperts:
 
         With another reference it is another question, so pictures that bring theirs are not compared.
         """
-        seen = []
+        bits, kept, seen = self._board.bits, list[VerifiedPicture](), []
         for picture in pictures:
             with suppress(ImageError):  # it is named when it is judged
                 if picture.reference is None:
-                    seen.append((picture.name, alike.look_of(decoded(picture, self._board.bits)), picture.label))
-        return alike.remarks(seen)
+                    seen.append((picture.name, alike.look_of(decoded(picture, bits)), picture.label))
+                    kept.append(picture)
+        return alike.remarks(seen, lambda place: decoded(kept[place], bits))
 
     def learned_from(self, expert: Expert, pictures: Iterable[VerifiedPicture]) -> list[str] | None:
         """Return the names of the pictures that an expert learned from; None if nobody knows which.

@@ -194,7 +194,8 @@ def under_two_labels(photographs: Sequence[LabelledPhotograph], bits: int | None
 
 def remarks_on(photographs: Sequence[LabelledPhotograph], bits: int | None) -> list[str]:
     """Return a remark on copies, saved anew or in another size, that stand under different labels; or none."""
-    return alike.remarks([(one.name, alike.look_of(_decoded(one.path, bits)), one.label) for one in photographs])
+    seen = [(one.name, alike.look_of(_decoded(one.path, bits)), one.label) for one in photographs]
+    return alike.remarks(seen, lambda place: _decoded(photographs[place].path, bits))
 
 
 def side_of(photographs: Sequence[LabelledPhotograph], bits: int | None) -> int:
