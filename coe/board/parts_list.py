@@ -1,6 +1,7 @@
 """Parts lists: which component stands at which reference designator, in the order in which the camera reaches them.
 
 A pick-and-place file will do: a text file with a header line and columns between commas, semicolons, tabs or spaces.
+What it says is not fitted is no part.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from pathlib import Path
 
 from coe import text_table
 from coe.errors import ConfigError, did_you_mean
+from coe.not_fitted import FITTED, LEFT_OUT, FittedRow, fitting_of
+from coe.text_table import further_lines
 
 REFDES = ("refdes", "designator", "ref", "reference")
 """Names of the column of reference designators, in upper or lower case; the first that the header has counts."""
@@ -26,7 +29,14 @@ class PlacedPart:
     refdes: str
 
 
-def read(path: Path) -> tuple[PlacedPart, ...]:
+class ListedParts(tuple[PlacedPart, ...]):
+    """The parts of a list; `not_fitted` are designators that it leaves out, `notes` sentences on words that do not."""
+
+    not_fitted: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def read(path: Path) -> ListedParts:
     """Read a parts list; raises ConfigError that names the file, and the line where there is one.
 
     Lines before the header, empty lines, and lines that begin with '#' are passed over. The header may begin with '#'
@@ -34,21 +44,29 @@ def read(path: Path) -> tuple[PlacedPart, ...]:
     """
     lines = text_table.lines(path, "the parts list")
     remarks_last = sorted(lines, key=lambda line: line.is_remark)
-    header = text_table.find_header(remarks_last, {"refdes": REFDES, "component": COMPONENT}, ("refdes", "component"))
+    names = {"refdes": REFDES, "component": COMPONENT, "fitted": FITTED, "left_out": LEFT_OUT}
+    header = text_table.find_header(remarks_last, names, ("refdes", "component"))
     if header is None:
         raise ConfigError(
             f"{path}: no line names a column of reference designators ({', '.join(REFDES)}) and a column of components "
             f"({', '.join(COMPONENT)}); add such a line above the parts"
         )
-    refdes, component = header.columns["refdes"], header.columns["component"]
-    parts: dict[str, PlacedPart] = {}
+    rows = []
     for line in lines:
-        if line.number <= header.line.number or line.is_remark:
+        if line.number > header.line.number and not line.is_remark:
+            row = line.cells(header.separator)
+            cells = {field: row[index] for field, index in header.columns.items() if index < len(row)}
+            rows.append(FittedRow(line.number, {**cells, "value": cells.get("component", "")}, row))
+    fitting = fitting_of(rows, header.words, header.columns)
+    if asked := [*fitting.asked]:
+        raise ConfigError(f"{path}:{asked[0]}: {fitting.asked[asked[0]]}{further_lines(asked)}")
+    parts: dict[str, PlacedPart] = {}
+    for number, said, _ in rows:
+        if number in fitting.left_out:
             continue
-        number, cells = line.number, line.cells(header.separator)
-        if len(cells) <= max(refdes, component) or not (cells[refdes] and cells[component]):
+        part = PlacedPart(said.get("component", ""), said.get("refdes", ""))
+        if not (part.component and part.refdes):
             raise ConfigError(f"{path}:{number}: this line lacks a reference designator or a component; complete it")
-        part = PlacedPart(cells[component], cells[refdes])
         if "," in part.refdes:
             raise ConfigError(f"{path}:{number}: '{part.refdes}' names several parts; give each part a line")
         if part.refdes in parts:
@@ -56,7 +74,10 @@ def read(path: Path) -> tuple[PlacedPart, ...]:
         parts[part.refdes] = part
     if not parts:
         raise ConfigError(f"{path}: there is no part under the header; add a line for each part")
-    return tuple(parts.values())
+    listed = ListedParts(parts.values())
+    listed.not_fitted = tuple(said.get("refdes", "") for number, said, _ in rows if number in fitting.left_out)
+    listed.notes = fitting.notes
+    return listed
 
 
 def check(parts: Sequence[PlacedPart], components: Mapping[str, object], board: str) -> None:

@@ -15,13 +15,13 @@ from typing import TypeAlias
 from coe import text_table
 from coe.cad import safe_xml
 from coe.cad.cad_tables import expect_unstruck, lines_of
-from coe.cad.not_fitted import FITTED, LEFT_OUT, FittedRow, fitting_of, says_so
 from coe.cad.other_cad_files import expect_list
 from coe.cad.placement_header import PlacementHeader, find_headers, lines_below
 from coe.cad.refdes import COMMA, TO, USUAL, fault_of, is_date
 from coe.cad.spaced_row import unquoted
 from coe.cad.vocabulary import COLUMNS as VOCABULARY
 from coe.errors import ConfigError, list_few
+from coe.not_fitted import FITTED, LEFT_OUT, FittedRow, fitting_of, says_so
 from coe.placement.bom_join import Bom, BomPart
 from coe.placement.placement_file import FittedQuestion
 from coe.text_table import further_lines

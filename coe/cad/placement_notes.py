@@ -7,13 +7,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from coe.cad.not_fitted import says_so
 from coe.cad.placement_header import PlacementHeader
 from coe.cad.placement_rows import PlacementRow
 from coe.cad.refdes import USUAL
 from coe.cad.spaced_row import LIKE_A_NUMBER
 from coe.cad.vocabulary import UNIT_WORDS
 from coe.errors import ConfigError, list_few
+from coe.not_fitted import says_so
 from coe.visible import visible
 
 _MOST_TOLD, _MOST_SIGNS = 3, 40

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from coe.cad.cad_tables import expect_unstruck, lines_of
-from coe.cad.not_fitted import FittedRow, fitting_of
 from coe.cad.openpnp_board import places_of
 from coe.cad.other_cad_files import expect_list
 from coe.cad.placement_angles import PlacementAngles, Turn
@@ -23,6 +22,7 @@ from coe.cad.refdes import expect_designators
 from coe.cad.spaced_row import MIRRORED_TURN
 from coe.cad.vocabulary import COLUMNS, MIRRORS, UNIT_WORDS, Vocabulary, one_word
 from coe.errors import ConfigError
+from coe.not_fitted import FittedRow, fitting_of
 from coe.placement.cad_files import DIALECTS
 from coe.placement.placement_file import FARTHEST_MM, FileForm, FittedQuestion, Placement, PlacementFile, Units
 from coe.text_table import TextLine, further_lines

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from coe.cad.not_fitted import FITTED, LEFT_OUT
+from coe.not_fitted import FITTED, LEFT_OUT
 from coe.placement.placement_file import FileForm, Side, Units
 
 

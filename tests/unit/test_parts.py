@@ -24,11 +24,14 @@ TWO = (PlacedPart("R0402", "R1"), PlacedPart("U-QFP32", "U1"))
         "# ref and type of each part\nref,type\nR1,R0402\nU1,U-QFP32\n",
         "Value\tREFERENCE\r\nR0402\tR1\r\nU-QFP32\tU1\r\n",
         "\ufeffpart number, refdes\nR0402, R1\nU-QFP32, U1",
+        "refdes,component,DNP\nR1,R0402,\nR9,,yes\nU1,U-QFP32,\n",
+        "refdes,component,Fitted\nR1,R0402,1\nR9,C1,0\nU1,U-QFP32,yes\n",
     ],
 )
 def test_a_list_has_a_header_and_a_line_for_each_part(tmp_path: Path, text: str) -> None:
     (tmp_path / "parts.csv").write_text(text, encoding="utf-8", newline="")
-    assert parts_list.read(tmp_path / "parts.csv") == TWO
+    listed = parts_list.read(tmp_path / "parts.csv")
+    assert (listed, listed.not_fitted) == (TWO, ("R9",) if "R9" in text else ())
 
 
 @pytest.mark.parametrize(
@@ -42,6 +45,7 @@ def test_a_list_has_a_header_and_a_line_for_each_part(tmp_path: Path, text: str)
         ('refdes,component\n"R1, R2",R0402\n', "parts.csv:2: 'R1, R2' names several parts; give each part a line"),
         ("refdes,component\nR1," + 70_000 * "x", "parts.csv:2: a line of 70,003 characters; this is no parts list"),
         ("refdes,component\nR1,R0402\nR1,C1\n", "parts.csv:3: 'R1' stands in an earlier line already"),
+        ("refdes,component,Fitted\nR1,R0402,yes\nR2,C1,maybe\nR3,C1,?\n", "parts.csv:3: 'maybe'.*also line 4"),
     ],
 )
 def test_a_list_that_cannot_be_used_is_one_sentence(tmp_path: Path, text: str, complaint: str) -> None:
