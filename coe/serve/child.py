@@ -50,9 +50,8 @@ def end_with_parent() -> None:
 def main() -> None:
     """Run the process that the arguments name."""
     try:
-        config = (
-            load(Path(sys.argv[2])) if len(sys.argv) == 3 else pickle.load(sys.stdin.buffer)
-        )  # of our own supervisor
+        is_of_supervisor = sys.argv[-1] == "-"
+        config = pickle.load(sys.stdin.buffer) if is_of_supervisor else load(Path(sys.argv[2]))
         threading.Thread(target=end_with_parent, daemon=True).start()
         run(Process(sys.argv[1]), config)
     except CoeError as error:

@@ -6,8 +6,10 @@ import asyncio
 import hashlib
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -28,10 +30,14 @@ from coe.serve import failpoints, service_config
 from coe.serve.clock import now_us
 from coe.serve.database import board_rows, fault_log, states, views
 from coe.serve.database.board_rows import Board
+from coe.serve.database.database_errors import DatabaseError, DatabaseErrorKind
 from coe.serve.enums import FaultKind, Intake, Subject
 from coe.serve.failpoints import Failpoint
 from coe.serve.folder_section import FolderSection
+from coe.serve.gate import folder_feeder, taken_pictures
+from coe.serve.gate.board_routes import Handed, hand_in
 from coe.serve.gate.folder_feeder import AGAIN_S, GIVE_UP_S, NOTES, FolderFeeder
+from coe.serve.gate.upload_routes import discard_views
 
 PARTS = {"R1": "A", "R2": "B"}
 
@@ -354,6 +360,30 @@ def test_each_board_is_handed_in_once_whenever_the_gate_is_killed(
     assert all(shown(counted, board).keys() == PARTS.keys() for board in boards)
     assert counted.left == ["R1__A.png"]
     assert not list((counted.served.gate.config.data / "folders").rglob("*.json"))
+
+
+def test_a_board_that_is_accepted_after_its_request_was_given_up_is_handed_in_once(
+    counted: Camera, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handed: list[Callable[[], Coroutine[None, None, Handed]]] = []
+
+    async def give_up(*asked: Any) -> None:
+        handed.append(partial(hand_in, *asked))
+        raise DatabaseError(DatabaseErrorKind.LOST, "it does not answer")
+
+    def discard(*asked: Any) -> bool:
+        asyncio.run(handed[0]())  # it goes on at this moment
+        return discard_views(*asked)
+
+    monkeypatch.setattr(folder_feeder, "hand_in", give_up)
+    monkeypatch.setattr(taken_pictures, "discard_views", discard)
+    for number, (refdes, component) in enumerate(PARTS.items()):
+        counted.write(f"SN1/{refdes}__{component}.png", png(number))
+    (board,) = counted.look(6)
+    monkeypatch.undo()
+    assert counted.look(int(AGAIN_S) + 6) == [board]
+    assert shown(counted, board).keys() == PARTS.keys()
+    assert counted.left == []
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"SN1/R1__A.png": [1]}', '{"SN1/R1__A.png": ["a", "b"]}'])

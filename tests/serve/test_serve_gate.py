@@ -5,16 +5,20 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import httpx
+import pytest
 from serve_rows import NOON, decision, late, ng, read, the, write
 from serving import Served, hand_in, png, problem, put
 from tiny_line import TINY
 
 from coe.serve.clock import SECOND_US, now_us
 from coe.serve.database import audit, board_rows, decisions, event_log, fault_log, recipe_versions, states, views
+from coe.serve.database.connecting import Database
 from coe.serve.database.event_log import NewEvent
 from coe.serve.database.fault_log import NewFault
 from coe.serve.enums import ActivationState, BoardState, EventKind, FaultKind, Intake, LineState, Process, Subject
@@ -303,6 +307,28 @@ def test_a_gate_that_ends_lets_its_clients_go(served: Served) -> None:
     served.server.should_exit = True
     client.join(10)
     assert not client.is_alive()
+
+
+def test_a_request_that_lasts_longer_than_the_gate_is_told_that_it_ends(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, goes_on, writing = threading.Event(), threading.Event(), Database.writing
+
+    def hang(database: Database) -> Any:
+        begun.set()
+        goes_on.wait()
+        return writing(database)
+
+    monkeypatch.setattr(Database, "writing", hang)
+    served.server.config.timeout_graceful_shutdown = 1
+    with ThreadPoolExecutor() as clients:
+        try:
+            asked = clients.submit(served.engineer.post, "/api/v1/drain")
+            assert begun.wait(10)
+            served.server.should_exit = True
+            problem(asked.result(), 503, "draining")
+        finally:
+            goes_on.set()
 
 
 def test_a_key_and_a_view_may_have_slashes(served: Served) -> None:

@@ -81,7 +81,7 @@ def test_pixels_as_numbers_and_answers_as_bytes(decided: Served) -> None:
 
 
 def test_a_picture_in_json_is_base64(decided: Served) -> None:
-    image = {"name": "image", "shape": [1], "datatype": "BYTES", "data": [base64.b64encode(LIGHT).decode()]}
+    image = {"name": "image", "shape": [1], "datatype": "BYTES", "data": [base64.encodebytes(LIGHT).decode()]}
     inputs = [image, {"name": "component", "shape": [1], "datatype": "BYTES", "data": ["C"]}]
     answer = decided.feeder.post(PATH, json={"inputs": inputs})
     assert (answer.status_code, answer.json()["outputs"][0]["data"]) == (200, ["OK"]), answer.text

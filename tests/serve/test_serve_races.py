@@ -24,6 +24,7 @@ from coe.serve.database.views import NewView, View
 from coe.serve.enums import BoardState, CallKind, Outcome
 from coe.serve.failpoints import Failpoint
 from coe.serve.gate import recipe_routes, server
+from coe.serve.gate.problems import disk_failed
 from coe.serve.picture_folder import Pictures
 from coe.serve.retention import sweep
 from coe.serve.service_config import Retention
@@ -192,9 +193,16 @@ def test_no_picture_is_kept_before_the_name_of_its_folder_is_on_the_disk(
     assert saved == [pictures.folder, *[pictures.folder / "ab"] * 2]
 
 
-@pytest.mark.parametrize("error", [PermissionError(13, "Permission denied"), ValueError("a bug")])
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (PermissionError(13, "Permission denied"), ["retention"]),
+        (ValueError("a bug"), ["retention"]),
+        (disk_failed("does not answer"), []),  # it has a fault of its own, which ends with it
+    ],
+)
 def test_pictures_that_cannot_be_removed_are_told_until_they_can(
-    served: Served, monkeypatch: pytest.MonkeyPatch, error: Exception
+    served: Served, monkeypatch: pytest.MonkeyPatch, error: Exception, told: list[str]
 ) -> None:
     tries: list[list[str]] = []
 
@@ -214,4 +222,4 @@ def test_pictures_that_cannot_be_removed_are_told_until_they_can(
     monkeypatch.setattr(server, "TIDY_S", 0.01)
     monkeypatch.setattr(server, "sweep", removes)
     asyncio.run(tidy())
-    assert tries[:4] == [[], ["retention"], ["retention"], []]
+    assert tries[:4] == [[], told, told, []]

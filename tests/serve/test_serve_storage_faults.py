@@ -8,6 +8,7 @@ import logging
 import shutil
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -231,6 +232,8 @@ def test_a_disk_that_does_not_answer_is_shown_takes_no_picture_and_holds_up_noth
                 assert shown(station) == [("disk failed", "")]
                 assert station.nobody.get("/v2/health/ready").status_code == 503
                 problem(put(station.feeder, "k9", "R1"), 503, "disk-failed")
+                problem(station.engineer.get("/teach/x/work"), 503, "disk-failed")
+                assert station.engineer.get("/teach").status_code == 503
                 look(station)  # it waits no second time
                 hanging.setattr(Database, "reading", lambda self: answers.wait() and reading(self))
                 assert station.nobody.get("/v2/health/ready").status_code == 503
@@ -284,6 +287,22 @@ def test_a_database_that_does_not_answer_is_shown_by_every_page_at_once_and_come
     eventually(lambda: look(station) or station.operator.get("/api/v1/faults").json() == {"faults": []})
     assert station.operator.get("/").status_code == 200
     assert put(station.feeder, "k1", "R1").status_code == 201
+
+
+def test_long_work_is_waited_for_while_there_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage, "GLANCE_S", 0.01)
+
+    def refuse() -> None:
+        raise DatabaseError(DatabaseErrorKind.FULL, "no room")
+
+    async def report() -> str:
+        with closing(storage.Storage("test", TimeoutError)) as database:
+            database.answers_s = 0.05
+            with pytest.raises(DatabaseError):
+                await database.look(refuse)
+            return await database.do(lambda: time.sleep(0.2) or "report")
+
+    assert asyncio.run(report()) == "report"
 
 
 def test_a_disk_that_fills_is_warned_of_before_and_the_faults_clear_themselves(

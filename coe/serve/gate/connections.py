@@ -33,16 +33,26 @@ class SafeHeaders:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on."""
+        """Pass a request on; one that is cancelled, as when the gate ends, gets an answer before."""
+        has_begun = scope["type"] != "http"
 
         async def send_with_headers(message: Message) -> None:
+            nonlocal has_begun
             if message["type"] == "http.response.start":
+                has_begun = True
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
             await send(message)
 
-        await self._app(scope, receive, send_with_headers)
+        try:
+            await self._app(scope, receive, send_with_headers)
+        except asyncio.CancelledError:
+            if not has_begun:
+                way_out = "try again later, and see first whether this request was kept"
+                problem = Problem(ProblemKind.DRAINING, "the service ends", way_out, {"Connection": "close"})
+                await problem.response(Request(scope))(scope, receive, send_with_headers)
+            raise
 
 
 HEAD_S = 10.0

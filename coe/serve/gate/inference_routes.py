@@ -175,7 +175,7 @@ def _picture(parsed: Parsed, most_pixels: int) -> bytes:
         if tensor.data is None:
             return values[0]
         try:
-            return base64.b64decode(values[0], validate=True)
+            return base64.b64decode(b"".join(values[0].split()), validate=True)  # in lines, as many programs write it
         except binascii.Error:
             raise ConfigError("input 'image' is no base64; JSON holds a picture so, binary data as it is") from None
     if len(tensor.shape) != 3 or tensor.shape[2] != 3 or not values:

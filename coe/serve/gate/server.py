@@ -27,6 +27,7 @@ from coe.serve.gate.event_feed import Feed
 from coe.serve.gate.folder_feeder import feed_folders
 from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.own_faults import DataDisk
+from coe.serve.gate.problems import Problem
 from coe.serve.gate.storage import GLANCE_S
 from coe.serve.picture_folder import PARTS, Pictures
 from coe.serve.retention import remove_strays, sweep
@@ -124,7 +125,7 @@ async def _tidy(gate: Gate) -> None:
             swept_us = now_us
             if removed:
                 await gate.overcome(FaultKind.RETENTION)
-        except DatabaseError:  # the next time will do, and the line tells of it
+        except (DatabaseError, Problem):  # it does not answer: the next time will do, and other faults tell of it
             pass
         except Exception as error:  # whatever it is: without this task the disk would fill, and nobody would notice
             message = f"old pictures cannot be removed: {sentence_of(error)}; the disk will fill"

@@ -36,7 +36,7 @@ class Storage:
         """A look that has not come back."""
         self._look_s = 0.0
         self._failed = False
-        """Whether the last look met an error."""
+        """Whether the last look was refused, and not for want of room."""
         self.is_silent = False
         """Whether the last look got no answer, or learned after a while that there is nobody to give one."""
 
@@ -48,7 +48,7 @@ class Storage:
     async def do(self, work: Callable[[], _T], *, most_s: float = math.inf, surely: bool = False) -> _T:
         """Do work on a thread; raises its error as soon as it does not answer, or when the work takes longer.
 
-        Where the last look failed, no work may take longer than a look: one may be refused where another hangs.
+        Where the last look was refused, no work may take longer than a look: one is refused where another hangs.
 
         Work that was begun goes on then, and ends when there is an answer; what is done `surely` begins even then.
         """
@@ -74,8 +74,9 @@ class Storage:
             self._look, self.is_silent = look, True
             return None
         error, self._look = look.exception(), None
-        is_lost = isinstance(error, DatabaseError) and error.kind is DatabaseErrorKind.LOST
-        self._failed, self.is_silent = error is not None, is_lost and time.monotonic() - self._look_s > GLANCE_S
+        kind = error.kind if isinstance(error, DatabaseError) else None
+        self._failed = kind in (DatabaseErrorKind.BUSY, DatabaseErrorKind.LOST)
+        self.is_silent = kind is DatabaseErrorKind.LOST and time.monotonic() - self._look_s > GLANCE_S
         return look.result()
 
     def close(self) -> None:

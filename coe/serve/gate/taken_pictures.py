@@ -15,7 +15,6 @@ from coe.errors import ConfigError, ImageError, LateImage, sentence_of
 from coe.files import write_atomically
 from coe.pictures.arriving import FileStamp
 from coe.pictures.watched_folder import Listing, WatchedFolder
-from coe.serve.database import board_rows
 from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.upload_routes import discard_views
 from coe.timely import in_time
@@ -49,14 +48,12 @@ class TakenPictures:
             self._noted = {path.stem: _read(path) for path in self._folder.glob("*.json")}
             self._recalled = True
         for key, pictures in list(self._noted.items()):
-            with self._gate.database.reading() as connection:
-                is_accepted = board_rows.of_key(connection, key) is not None
-            if is_accepted:
-                self._accepted[key] = pictures
-            else:
-                discard_views(self._gate, key)
+            # In one step: what was given up while the database did not answer may go on at this moment.
+            if discard_views(self._gate, key):
                 self._path(key).unlink(missing_ok=True)
-            del self._noted[key]
+            else:
+                self._accepted[key] = pictures
+            self._noted.pop(key, None)
 
     def holds(self, name: str, stamp: FileStamp) -> bool:
         """Return whether a picture, as it lies there, is one of these."""

@@ -43,7 +43,11 @@ def draft_of(visit: Visit) -> BoardDraft:
 
 
 def draft_named(visit: Visit, name: str) -> BoardDraft:
-    """Return the draft of a name, which need not be there; raises ConfigError for a name that none can have."""
+    """Return the draft of a name, which need not be there.
+
+    Raises ConfigError for a name that none can have, and Problem if its disk does not answer.
+    """
+    visit.gate.expect_pictures()
     return BoardDraft(visit.gate.config.data / FOLDER, name)
 
 
@@ -56,7 +60,7 @@ async def idle(visit: Visit, work: Callable[[BoardDraft], _T], *, decodes: bool 
             works.expect_idle(draft)
             return work(draft)
 
-    return await (visit.gate.draw if decodes else visit.gate.run)(change)
+    return await (visit.gate.draw if decodes else visit.gate.keep)(change)
 
 
 class FileQuery(StrictModel):

@@ -135,6 +135,6 @@ def _text(raw: bytes, name: str) -> str:
 @router.add("GET", "/teach/{draft}/whole/{file}", ENGINEER, answers={200: "the bytes of the picture"})
 async def whole_picture(visit: Visit) -> Response:
     """A picture of a whole board as it came, for the overlay of the recipe."""
-    draft = await visit.gate.run(partial(draft_of, visit))
-    content = await visit.gate.run(lambda: picture_of(visit, draft).read_bytes())
+    draft = await visit.gate.keep(partial(draft_of, visit))
+    content = await visit.gate.keep(lambda: picture_of(visit, draft).read_bytes())
     return Response(content, media_type="application/octet-stream", headers={"Content-Disposition": "attachment"})

@@ -52,7 +52,7 @@ async def begin(visit: Visit) -> Mapping[str, Any]:
         draft.folder.mkdir(parents=True)
         return draft
 
-    draft = await visit.gate.run(make)
+    draft = await visit.gate.keep(make)
     await _note(visit, draft, "begin board")
     return {"draft": draft.name}
 
@@ -108,15 +108,15 @@ def _search(visit: Visit, points: Mapping[str, tuple[float, float]], draft: Boar
 @router.add("GET", "/teach/{draft}/map/{file}", ENGINEER)
 async def get_map(visit: Visit) -> Mapping[str, Any]:
     """How the board lies in a picture, with the corners of all parts."""
-    draft = await visit.gate.run(partial(draft_of, visit))
+    draft = await visit.gate.keep(partial(draft_of, visit))
     return await visit.gate.draw(lambda: board_map.shown(draft, picture_of(visit, draft)))
 
 
 @router.add("POST", "/teach/{draft}/map", ENGINEER, body=PointsRequest)
 async def try_map(visit: Visit) -> Mapping[str, Any]:
     """The map through points that a person shows; nothing is kept."""
-    draft = await visit.gate.run(partial(draft_of, visit))
-    return {"matrix": await visit.gate.run(lambda: board_map.through(draft, visit.body.form.points))}
+    draft = await visit.gate.keep(partial(draft_of, visit))
+    return {"matrix": await visit.gate.keep(lambda: board_map.through(draft, visit.body.form.points))}
 
 
 @router.add("POST", "/teach/{draft}/fits", ENGINEER, answers={204: "kept"})
@@ -186,10 +186,10 @@ async def undo(visit: Visit) -> Mapping[str, Any]:
 @router.add("GET", "/teach/{draft}/work", ENGINEER)
 async def get_work(visit: Visit) -> Mapping[str, Any]:
     """What runs for this board, or ran last, and the end of what it says."""
-    draft = await visit.gate.run(partial(draft_of, visit))
-    found = await visit.gate.run(partial(visit.gate.works.of, draft))
+    draft = await visit.gate.keep(partial(draft_of, visit))
+    found = await visit.gate.keep(partial(visit.gate.works.of, draft))
     work = existing(found, "work for this board", "begin a step")
-    log = await visit.gate.run(partial(teach_work.log_of, draft))
+    log = await visit.gate.keep(partial(teach_work.log_of, draft))
     facts = {name: getattr(work, name) for name in ("what", "state", "at", "doing")}
     return {**facts, "of": len(work.commands), "log": log}
 
@@ -197,14 +197,14 @@ async def get_work(visit: Visit) -> Mapping[str, Any]:
 @router.add("DELETE", "/teach/{draft}/work", ENGINEER, answers={204: "stopped"})
 async def stop_work(visit: Visit) -> None:
     """End what runs for this board."""
-    draft = await visit.gate.run(partial(draft_of, visit))
-    await visit.gate.run(partial(visit.gate.works.stop, draft))
+    draft = await visit.gate.keep(partial(draft_of, visit))
+    await visit.gate.keep(partial(visit.gate.works.stop, draft))
 
 
 @router.add("GET", "/teach/{draft}/picture/{file}", ENGINEER, answers={200: "image"})
 async def picture(visit: Visit) -> Response:
     """A picture of a whole board, made smaller for the page."""
-    draft = await visit.gate.run(partial(draft_of, visit))
+    draft = await visit.gate.keep(partial(draft_of, visit))
     return await visit.gate.draw(lambda: _drawn(picture_of(visit, draft), _SIDE))
 
 
@@ -219,7 +219,7 @@ async def photo(visit: Visit) -> Response:
             raise not_found("such photograph", "load the page again")
         return place
 
-    found = await visit.gate.run(find)
+    found = await visit.gate.keep(find)
     return await visit.gate.draw(lambda: _drawn(found, _CROP_SIDE))
 
 

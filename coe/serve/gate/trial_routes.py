@@ -152,7 +152,7 @@ async def carry_out(gate: Gate) -> None:
             has_ended = process is None or not process.is_alive()  # what it told before is read below
             try:
                 if told is not None:
-                    news = await gate.run(partial(_newest, told)) or news
+                    news = await asyncio.to_thread(_newest, told) or news
                 if news is not None:
                     await gate.write(partial(trial_rows.write, id=running_id, news=news, now_us=gate.now_us()))
                     news = None
@@ -167,7 +167,7 @@ async def carry_out(gate: Gate) -> None:
                     process = context.Process(
                         target=trial_process.main, args=(gate.config, running_id, telling), daemon=True
                     )
-                    await gate.run(process.start)
+                    await asyncio.to_thread(process.start)
                     telling.close()
                     _give_way(process, inspects=bool(wanted.asked.get("inspect")))
             except (DatabaseError, OSError):  # the next time will do, or say that the process did not start

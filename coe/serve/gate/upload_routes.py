@@ -170,12 +170,13 @@ def _before(gate: Gate, connection: Connection, key: str, name: str, sha256: str
     return before
 
 
-def discard_views(gate: Gate, key: str) -> None:
-    """Remove the pictures of a board that is not accepted; raises DatabaseError, and OSError."""
+def discard_views(gate: Gate, key: str) -> bool:
+    """Remove the pictures of a board unless it is accepted; return whether it is not. Raises DatabaseError, OSError."""
     with gate.database.writing() as connection:
         views.hold(connection)
         if board_rows.of_key(connection, key) is not None:
-            return
+            return False
         gone = views.of_board(connection, key)
         views.removed(connection, [view.id for view in gone], gate.now_us())
     gate.pictures.remove(view.file for view in gone)
+    return True
