@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
 from coe import config
 from coe.cli.common import err, point_out
 from coe.cli.console import Progress, styled, words
+from coe.cli.signals import EndingSignals
 from coe.core import FailureKind, Request, Result, Verdict
 from coe.errors import LineClosed, shortened
 from coe.pictures.arriving import FileStamp
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from coe.inspector.line_options import LineOptions
 
 _PLAIN_EVERY_S = 10.0
-SAME_SIGNAL_S = 0.5
-"""A signal so soon after the first is no second one: `timeout` sends it to a process, and to its group."""
 
 Variants = Callable[[Collection[str]], Collection[str]]
 """Returns the variants in which experts may run on devices of these names."""
@@ -73,7 +72,7 @@ class InspectionRun:
         self._answered = self._errors = 0
         self.stopped = False
         self.interrupted = False
-        self._signalled_s: float | None = None
+        self._signals = EndingSignals()
         self.figures = replace(figures, started=datetime.now().astimezone().isoformat(timespec="seconds"))
 
     def go(self, line_options: LineOptions, variants: Variants) -> None:
@@ -171,11 +170,10 @@ class InspectionRun:
                 self._line.stop()
 
     def _on_signal(self, number: int, frame: object) -> None:
-        now = time.monotonic()
-        if self._signalled_s is None:
-            self._signalled_s = now
+        which = self._signals.take()
+        if which == 1:
             self._end_properly()
-        elif now - self._signalled_s > SAME_SIGNAL_S:
+        elif which > 1:
             raise KeyboardInterrupt
 
     def _end_properly(self) -> None:

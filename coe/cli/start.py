@@ -16,6 +16,7 @@ from enum import IntEnum
 from functools import partial
 from importlib import import_module
 
+from coe.cli.signals import EndingSignals
 from coe.cli.streams import steady
 
 _M_ARENA_MAX = -8  # malloc.h of glibc
@@ -56,8 +57,9 @@ def _start(command: str) -> None:
             except ImportError as error:
                 sys.stderr.write(f"error: a library that coe needs cannot be imported: {error}{way_out(error)}\n")
                 sys.exit(Exit.USAGE)
+            signals = EndingSignals()
             for number in interrupting:
-                signal.signal(number, signal.default_int_handler)
+                signal.signal(number, partial(_interrupt, signals))
             module.main()
     finally:
         # Only the end of the interpreter is left; an interruption there would show a traceback.
@@ -97,6 +99,12 @@ def way_out(error: ImportError) -> str:
         wanted = []
     extra = wanted[0].split('"')[-2] if wanted else ""
     return f"; get it with: pip install 'coe-vision[{extra}]'" if extra else ""
+
+
+def _interrupt(signals: EndingSignals, number: int, frame: object) -> None:
+    """End as Ctrl-C does, once for signals that are the same: another would break off how the first one ends it."""
+    if signals.take():
+        raise KeyboardInterrupt
 
 
 def _end_at_once(number: int, frame: object) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from coe.cli import experts_command as experts_cli
 from coe.cli import inspect as inspect_cli
-from coe.cli import inspect_run
+from coe.cli import signals
 from coe.core import Result
 from coe.results.records import ResultsFile
 from coe.store import kinds, runnable_kinds
@@ -223,7 +223,7 @@ def test_a_signal_writes_the_report_and_says_how_to_go_on(folder, tmp_path, insp
             os.kill(os.getpid(), number)
 
     with monkeypatch.context() as patch:
-        patch.setattr(inspect_run, "SAME_SIGNAL_S", 1e9)
+        patch.setattr(signals, "SAME_SIGNAL_S", 1e9)
         patch.setattr(ResultsFile, "write", write_and_interrupt)
         assert inspect() == 130
     said = capsys.readouterr().err
