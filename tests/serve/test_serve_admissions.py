@@ -7,6 +7,7 @@ from collections import Counter
 from contextlib import closing
 
 import pytest
+from serve_rows import read, write
 from serving import WITH_HEADER, Served, client_of, locked, signed_in
 from test_serve_storage_faults import csrf, station
 
@@ -15,7 +16,7 @@ from coe.serve.database import audit, keys
 from coe.serve.database.connecting import Database
 from coe.serve.enums import Role
 from coe.serve.gate.access import COOKIE
-from coe.serve.gate.admissions import EVERY_S, MOST_SENDERS, Admissions
+from coe.serve.gate.admissions import EVERY_S, MOST_SENDERS, Admissions, HeldSession
 from coe.serve.gate.server import give_sign
 
 __all__ = ["station"]
@@ -43,6 +44,16 @@ def test_people_sign_in_and_out_while_nothing_can_be_written_and_it_is_written_l
         assert deeds(station.database) == [("ann", "sign in")]
     asyncio.run(give_sign(station.gate))
     assert deeds(station.database) == [("ann", "sign in"), ("bob", "sign in"), ("ann", "sign out")]
+
+
+def test_a_session_whose_write_was_given_up_and_went_on_is_written_once(database: Database) -> None:
+    write(database, keys.add, "ann", Role.OPERATOR, key := keys.generate(), now_us=1)
+    ann, door = read(database, keys.holder, key, 2), Admissions()
+    door.begin(HeldSession("a", ann, "10.0.0.1", 2, 100))
+    write(database, door.write, 3)
+    for at_us in (4, 5):
+        write(database, door.write, at_us)()
+    assert deeds(database) == [("ann", "sign in")]
 
 
 def test_wrong_keys_are_in_the_audit_and_cannot_fill_the_disk(sqlite_database: Database) -> None:

@@ -193,6 +193,25 @@ def test_no_picture_is_kept_before_the_name_of_its_folder_is_on_the_disk(
     assert saved == [pictures.folder, *[pictures.folder / "ab"] * 2]
 
 
+def test_a_bug_in_a_sign_of_life_ends_none_of_those_after_it(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    tries: list[object] = []
+
+    async def fail(gate: object) -> None:
+        tries.append(gate)
+        raise ValueError("a bug")
+
+    async def beat() -> None:
+        beating = asyncio.create_task(server._beat(served.gate))
+        while len(tries) < 2:
+            assert not beating.done()
+            await asyncio.sleep(0.01)
+        beating.cancel()
+
+    monkeypatch.setattr(server, "BEAT_S", 0.01)
+    monkeypatch.setattr(server, "give_sign", fail)
+    asyncio.run(beat())
+
+
 @pytest.mark.parametrize(
     ("error", "told"),
     [

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from sqlalchemy import BigInteger, ColumnElement, Connection, bindparam, delete, insert, or_, select, update
 
 from coe.errors import ConfigError
-from coe.serve.database.row_types import found, record, records
+from coe.serve.database.row_types import found, in_turn, record, records
 from coe.serve.database.tables import NAME, api_key, session
 from coe.serve.enums import Process, Role
 from coe.visible import is_visible
@@ -66,10 +66,14 @@ def holder(connection: Connection, key: str, now_us: int) -> Key | None:
     return found(Key, connection.execute(_HOLDER, {"of_hash": hash_of(key), "at_us": now_us}))
 
 
-def begin_session(connection: Connection, key: Key, name: str, *, now_us: int, ends_us: int) -> None:
-    """Add a session in which a key was given; those that are over go."""
+def begin_session(connection: Connection, key: Key, name: str, *, now_us: int, ends_us: int) -> bool:
+    """Add a session in which a key was given, and return whether it is new; those that are over go."""
+    in_turn(connection, session)
     connection.execute(delete(session).where(session.c.ends_us <= now_us))
-    connection.execute(insert(session).values(name=name, key_id=key.id, ends_us=ends_us))
+    is_new = connection.scalar(select(session.c.name).where(session.c.name == name)) is None
+    if is_new:
+        connection.execute(insert(session).values(name=name, key_id=key.id, ends_us=ends_us))
+    return is_new
 
 
 def of_session(connection: Connection, name: str, now_us: int, longest_us: Callable[[Role], int]) -> Key | None:

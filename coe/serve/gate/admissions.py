@@ -104,8 +104,9 @@ class Admissions:
             held, ended = list(self._held.values()), dict(self._ended)
             wrong = Counter(self._wrong if now_s >= self._next_s else {})
         for one in held:
-            keys.begin_session(connection, one.key, one.name, now_us=one.began_us, ends_us=one.ends_us)
-            audit.append(connection, one.key.name, "sign in", one.sender, now_us=one.began_us)
+            # A write that was given up, or another at the same moment, may have added it.
+            if keys.begin_session(connection, one.key, one.name, now_us=one.began_us, ends_us=one.ends_us):
+                audit.append(connection, one.key.name, "sign in", one.sender, now_us=one.began_us)
         for name, by in ended.items():
             keys.end_session(connection, name)
             call_rows.free(connection, name)

@@ -180,14 +180,15 @@ class Gate:
                 beat(connection)
             return [self.admissions.write(connection, self.now_us()), self.faults.write(connection)]
 
-        do = partial(self._do, self.database.writing, write)
-        with suppress(DatabaseError):
-            written = await (self.run(do) if beat is None else self.queries.look(do))
-            if written is None:
-                self.faults.database_failed(DatabaseError(DatabaseErrorKind.LOST, self.database.silence))
-            for one in written or ():
-                one()
+        def do() -> bool:
+            for written in self._do(self.database.writing, write):
+                written()
             self.feed.hurry()
+            return True
+
+        with suppress(DatabaseError):
+            if not await (self.run(do) if beat is None else self.queries.look(do)):
+                self.faults.database_failed(DatabaseError(DatabaseErrorKind.LOST, self.database.silence))
 
     def open_faults(self, connection: Connection) -> list[Fault]:
         """Return the open faults, first those that are not in the database yet."""

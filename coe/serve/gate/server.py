@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import os
 from functools import partial
 from typing import Any
@@ -33,6 +34,7 @@ from coe.serve.picture_folder import PARTS, Pictures
 from coe.serve.retention import remove_strays, sweep
 from coe.serve.service_config import ServeConfig
 
+_log = logging.getLogger(__name__)
 BEAT_S, TIDY_S = 2.0, 600.0
 CONNECTIONS = 2000
 LONGEST_OFF_US = 4 * DAY_US
@@ -147,7 +149,10 @@ def remove_old(gate: Gate, part: int, now_us: int, since_us: int | None) -> int:
 
 async def _beat(gate: Gate) -> None:
     while True:
-        await give_sign(gate)
+        try:
+            await give_sign(gate)
+        except Exception:  # whatever it is: without this task no fault would be seen, nor that one is over
+            _log.exception("no sign of life")
         await asyncio.sleep(BEAT_S)
 
 
