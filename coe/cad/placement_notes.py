@@ -73,12 +73,17 @@ def _has_place(row: PlacementRow) -> bool:
 
 
 def _is_note(row: PlacementRow) -> bool:
-    """Tell whether a row has fewer numbers than a place, and no word with a digit where its designator would be."""
+    """Tell whether a row has fewer numbers than a place, and no word with a digit where its designator would be.
+
+    One that has an angle and a side is of a part whose place lacks.
+    """
+    cells = row.cells or {}
     filled = [*filter(None, row.all_cells)] or row.text.split()
     numbers = sum(LIKE_A_NUMBER.fullmatch(cell) is not None for cell in filled)
-    firsts = (filled[0], (row.cells or {}).get("refdes", "")) if filled else ()
+    firsts = (filled[0], cells.get("refdes", "")) if filled else ()
     may_be_named = any(re.fullmatch(r"\S*\d\S*", first) for first in firsts) or any(map(USUAL.fullmatch, filled))
-    return not _has_place(row) and numbers < 2 and not may_be_named
+    is_placed = cells.get("side") and LIKE_A_NUMBER.fullmatch(cells.get("rotation", ""))
+    return not (_has_place(row) or numbers > 1 or may_be_named or is_placed)
 
 
 def _short(row: PlacementRow) -> str:

@@ -297,6 +297,7 @@ def test_a_word_in_any_column_between_spaces_leaves_a_part_out_or_is_asked_about
         ("Ref,X(mm),Y(mm),Rot,Side\nR1,1,2,0,top\nR2,,,,\n", ":3: .* no x"),
         ("Value,Ref,X(mm),Y(mm),Rot,Side\n1k,R1,1,2,0,top\nLED,R2,,,,\n", ":3: .* no x"),
         ("Ref,X(mm),Y(mm),Rot,Side\nMCU,1,2,0,top\nAMP,,,,\n", ":3: .* no x"),
+        ("Ref,X(mm),Y(mm),Rot,Side\nR1,1,2,0,top\nMCU,n/a,n/a,0,top\n", ":3: .*'n/a'"),
         ("Ref  X(mm)  Y(mm)  Rot  Side\nR1   1   2   0  top\nR2 X=1 Y=2\n", ":3: "),
         ("Ref,X(mm),Y(mm),Rot,Side\nR1,1,2,0,top\nRotation is clockwise\n", "clockwise"),
         ("Ref,X(um),Y(um),Rot,Side\nR1,12.700,2.000,0,top\nR2,30.000,4.000,0,top\n", "units"),
