@@ -37,6 +37,7 @@ from coe.serve.folder_section import FolderSection
 from coe.serve.gate import folder_feeder, taken_pictures
 from coe.serve.gate.board_routes import Handed, hand_in
 from coe.serve.gate.folder_feeder import AGAIN_S, GIVE_UP_S, NOTES, FolderFeeder
+from coe.serve.gate.problems import Problem
 from coe.serve.gate.upload_routes import discard_views
 
 PARTS = {"R1": "A", "R2": "B"}
@@ -360,6 +361,17 @@ def test_each_board_is_handed_in_once_whenever_the_gate_is_killed(
     assert all(shown(counted, board).keys() == PARTS.keys() for board in boards)
     assert counted.left == ["R1__A.png"]
     assert not list((counted.served.gate.config.data / "folders").rglob("*.json"))
+
+
+def test_notes_on_a_disk_that_does_not_answer_wait_for_it_and_hold_up_no_other(counted: Camera) -> None:
+    for number, (refdes, component) in enumerate(PARTS.items()):
+        counted.write(f"SN1/{refdes}__{component}.png", png(number))
+    files = counted.served.gate.files
+    files.is_silent = True
+    with pytest.raises(Problem):
+        counted.look()
+    files.is_silent = False
+    assert [board.serial for board in counted.look(6)] == ["SN1"]
 
 
 def test_a_board_that_is_accepted_after_its_request_was_given_up_is_handed_in_once(

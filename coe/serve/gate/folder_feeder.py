@@ -100,7 +100,7 @@ class FolderFeeder:
 
     async def _turn(self) -> None:
         gate, now = self._gate, self._now_s()
-        await gate.run(self._taken.settle)
+        await gate.keep(self._taken.settle)
         asked = await self._recipe()
         # While a read does not come back, the next one would not either.
         is_away = self._late is not None and not self._late.is_back()
@@ -129,7 +129,7 @@ class FolderFeeder:
                 self._arrivals.put_back(name)
         for group in list(self._ready(asked, now)):
             await self._hand_in(asked, group)
-        await gate.run(self._taken.settle)
+        await gate.keep(self._taken.settle)
         await asyncio.to_thread(self._put_away)
 
     def close(self) -> None:
@@ -246,10 +246,10 @@ class FolderFeeder:
         try:
             data, by_view = asked.request(group, {name: item for name in names if (item := self._items[name])})
             body = JsonBody(data, of_json(data, BoardRequest))
-            await gate.run(partial(self._taken.note, key, stamps))
+            await gate.keep(partial(self._taken.note, key, stamps))
             for view, name in by_view.items():
                 read = partial(self._files[name].read, gate.config.limits.body)
-                await keep_view(gate, key, view, await gate.run(partial(in_time, read)))
+                await keep_view(gate, key, view, await gate.keep(partial(in_time, read)))
             await hand_in(gate, f"folder {self._name}", key, body)
         except (Problem, CoeError, OSError) as error:
             board.again_s = self._now_s() + AGAIN_S

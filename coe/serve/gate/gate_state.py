@@ -93,11 +93,11 @@ class Gate:
         self.faults = OwnFaults(lambda: self.now_us(), folders=self.config.folders)  # noqa: PLW0108 - a test replaces it
 
     async def run(self, work: Callable[[], _T]) -> _T:
-        """Do work with the database, or for a person whom it knows, on a thread; raises DatabaseError."""
+        """Do work with the database, or that computes, on a thread; raises DatabaseError."""
         return await self.queries.do(work)
 
     async def keep(self, work: Callable[[], _T]) -> _T:
-        """Do work with stored pictures on a thread that nothing else waits for; raises Problem."""
+        """Do work with files of the service on a thread that nothing else waits for; raises Problem."""
         return await self.files.do(work)
 
     async def draw(self, work: Callable[[], _T], *, reads: bool = True) -> _T:
@@ -106,17 +106,13 @@ class Gate:
         Each may take hundreds of megabytes, so few do at a time.
         """
         if reads:
-            self.expect_pictures()
+            self.files.expect()
         async with self._drawing:
             return await (self.keep if reads else self.run)(work)
 
     def read_secret(self) -> bytes:
         """Return the secret that signs sessions; raises OSError."""
         return read_or_make(self.config.data / SESSIONS)
-
-    def expect_pictures(self) -> None:
-        """Raise Problem if the folder of pictures does not answer."""
-        self.files.expect()
 
     async def look(self) -> None:
         """Look whether the disk of the service takes pictures, and how much of it is free; its faults tell of it."""

@@ -118,7 +118,7 @@ async def infer(visit: Visit) -> Response:
         handed = await hand_in(gate, visit.caller, key, JsonBody(data, of_json(data, BoardRequest)))
     except (Problem, CoeError):
         with suppress(DatabaseError, OSError):  # else it goes with the pictures that nobody hands in
-            await gate.keep(partial(discard_views, gate, key))
+            await gate.run(partial(discard_views, gate, key))
         raise
     decided = await until_decided(gate, handed.board.id, LONGEST_WAIT_S)
     if decided.verdict is None and decided.state is not BoardState.ABORTED:  # nobody waits for it any more

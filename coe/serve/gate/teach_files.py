@@ -47,7 +47,7 @@ def draft_named(visit: Visit, name: str) -> BoardDraft:
 
     Raises ConfigError for a name that none can have, and Problem if its disk does not answer.
     """
-    visit.gate.expect_pictures()
+    visit.gate.files.expect()
     return BoardDraft(visit.gate.config.data / FOLDER, name)
 
 

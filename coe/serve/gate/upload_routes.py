@@ -74,7 +74,7 @@ async def keep_view(gate: Gate, key: str, name: str, content: bytes) -> None:
 @asynccontextmanager
 async def _receiving(gate: Gate) -> AsyncIterator[Receiving]:
     """Give a picture to be received, and forget it unless it was kept; raises OSError and Problem."""
-    gate.expect_pictures()
+    gate.files.expect()
     receiving = gate.pictures.receive()
     try:
         try:

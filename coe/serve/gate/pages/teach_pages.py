@@ -31,7 +31,7 @@ _FEW, _MANY = 6, 20
 @router.page("/teach", "teach_list.j2", ENGINEER)
 def teach(visit: Visit, connection: Connection) -> Shown:
     """All boards that are being taught."""
-    visit.gate.expect_pictures()
+    visit.gate.files.expect()
     root = visit.gate.config.data / FOLDER
     return {"drafts": [(draft, current(draft)) for draft in drafts(root)], "folder": str(root)}
 
