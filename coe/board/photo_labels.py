@@ -153,7 +153,13 @@ def _leading(step: Step, truths: Collection[str]) -> Iterator[str]:
 
 
 def read(
-    root: Path, expert: Expert, board: Rules | None = None, *, good_only: bool = False, components: Collection[str] = ()
+    root: Path,
+    expert: Expert,
+    board: Rules | None = None,
+    *,
+    good_only: bool = False,
+    components: Collection[str] = (),
+    may_lack: bool = False,
 ) -> tuple[LabelledPhotograph, ...]:
     """Return the photographs of a folder that say something of an expert, with its true labels, in natural order.
 
@@ -162,7 +168,7 @@ def read(
     `root`, are good, and its labels are all against a part; folders `train`, `val` and `test` are for the others.
 
     Of photographs with a split, those to learn from are returned. Raises ConfigError with all folders whose meaning is
-    not clear, and OSError.
+    not clear, and if no component of the expert is shown, unless it `may_lack`; OSError.
     """
     if not root.is_dir():
         raise ConfigError(f"'{root}' is not a folder; expected {LAYOUT}, or a folder of pictures for each label")
@@ -177,7 +183,8 @@ def read(
     found = photographs.find(root, names, labels, strict=False)
     if any(photograph.component for photograph in found) and composed(root.resolve().name) not in names:
         found = _of_components(root, found, board)
-    if board is not None and found and not any(one.component in own or not one.component for one in found):
+    is_of_others = found and not any(one.component in own or not one.component for one in found)
+    if board is not None and is_of_others and not may_lack:
         raise ConfigError(f"'{root}' shows no {' or '.join(own) or 'component'}, which expert '{expert.id}' inspects")
     learned = split_making.of_purpose(root, found, Purpose.LEARN)
     return _Meaning(expert, board, own, good_only=good_only).of_all(root, learned)
@@ -203,7 +210,7 @@ def _parts(
         raise ConfigError(f"'{root}' holds {loose[0]} beside the folders of labels; put each picture into one of them")
     for part in _PARTS:
         if (root / part).is_dir():
-            for one in read(root / part, expert, board, components=components):
+            for one in read(root / part, expert, board, components=components, may_lack=part != "train"):
                 yield replace(one, name=f"{part}/{one.name}", part=part)
 
 

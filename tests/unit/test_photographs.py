@@ -140,6 +140,10 @@ def test_photographs_of_other_components_alone_are_refused(tmp_path: Path, board
     for root in (tmp_path, tmp_path / "R0402"):
         with pytest.raises(ConfigError, match="shows no U3"):
             learned(root, board, board.experts["strange"], good_only=True)
+    make(tmp_path, "a/train/D1/ok/1.png", "a/val/V1/10K/2.png", "b/train/V1/10K/2.png")
+    assert learned(tmp_path / "a", board, board.experts["chip"]) == {"train/D1/ok/1.png": "ok"}
+    with pytest.raises(ConfigError, match="shows no R0402 or D1"):
+        learned(tmp_path / "b", board, board.experts["chip"])
 
 
 def test_a_folder_of_a_users_own_may_be_called_ground_truth(tmp_path: Path, board: Rules) -> None:
