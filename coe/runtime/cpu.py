@@ -20,7 +20,6 @@ from coe.runtime.device import Device
 from coe.runtime.processor import bound_threads, on_fresh_thread
 from coe.runtime.reading import Needs, Weights, weights
 from coe.runtime.runner import findings_of
-from coe.runtime.session_memory import give_session_memory_back
 from coe.runtime.sessions import opening_bytes, runs_as_session, session_of
 from coe.runtime.slot import NetworkKey, SlotShelf
 from coe.runtime.trial import HERE, MeasuredOnce, Trial, identity, opened, quick_cost, whole_pages
@@ -120,7 +119,7 @@ class CpuDevice(Device):
         file = weights(self.store, expert)
         if runs_as_session(kind := self.kinds[expert.kind], expert):
             self._buffers.make_room(file.bytes)
-            self._resident[pool, expert.id] = session_of(kind, file, self.threads, self._opened_from, shares=True)
+            self._resident[pool, expert.id] = session_of(kind, file, self.threads, self._opened_from)
             self._tighten_heap()  # opening needs several times the bytes of the model for a moment
             return
         if self._heap_is_loose:
@@ -135,7 +134,6 @@ class CpuDevice(Device):
         self._resident[pool, expert.id] = _LoadedBlob(blob, self._slots.key(expert, blob.structure))
 
     def _tighten_heap(self) -> None:
-        give_session_memory_back()
         give_memory_back()
         self._heap_is_loose = False
 
@@ -176,11 +174,6 @@ class CpuDevice(Device):
     def trim(self) -> None:
         """Free the buffers that wait for the next load."""
         self._buffers.make_room(self._buffers.idle_bytes)
-
-    def close(self) -> None:
-        """Drop all experts: what sessions leave goes back to the system."""
-        self._resident.clear()
-        self._tighten_heap()
 
     def run(self, executor: str, pool: str, expert: Expert, images: Sequence[ExpertInput]) -> list[Finding]:
         """Run a batch and return one finding for each image; raises CoeError if the expert's answer makes no sense."""

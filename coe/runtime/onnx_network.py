@@ -18,7 +18,6 @@ import torch
 
 from coe import surroundings
 from coe.errors import StoreError, first_line
-from coe.runtime.session_memory import share_memory
 from coe.store.runnable_kinds import Image
 
 OUTPUTS = "coe.outputs"
@@ -43,10 +42,9 @@ class OnnxNetwork:
         weights: Mapping[str, torch.Tensor] = _NO_WEIGHTS,
         *,
         one_at_a_time: bool = False,
-        shares: bool = False,
     ) -> None:
         try:
-            self._session = open_session(model, threads, weights, shares=shares)
+            self._session = open_session(model, threads, weights)
             self._nesting = json.loads(self._session.get_modelmeta().custom_metadata_map[OUTPUTS])
         except Exception as error:  # onnxruntime's classes of errors have no other common parent
             raise StoreError(
@@ -65,12 +63,8 @@ class OnnxNetwork:
         return nested(self._nesting, map(torch.from_numpy, self._session.run(None, {self._input.name: images})))
 
 
-def open_session(
-    model: bytes, threads: int, weights: Mapping[str, torch.Tensor] = _NO_WEIGHTS, *, shares: bool = False
-) -> Any:
+def open_session(model: bytes, threads: int, weights: Mapping[str, torch.Tensor] = _NO_WEIGHTS) -> Any:
     """Open a model in memory as an `onnxruntime.InferenceSession`; raises what onnxruntime raises.
-
-    With `shares` it takes its memory from what earlier sessions left (`coe.runtime.session_memory`).
 
     All weights must lie in the model, or be given by name: onnxruntime would look for others in the working directory,
     unproved. It packs most of those that are given into memory of its own; the session holds the others as they are.
@@ -91,8 +85,6 @@ def open_session(
     # What a batch needs is free after it, so it counts as activations, and leaves with the expert.
     options.enable_cpu_mem_arena = False
     options.enable_mem_pattern = False
-    if shares:
-        share_memory(options)
     # A third of the time to open a small detector goes into looking for what is left to rewrite.
     if READY.encode() in model[-_SAID_LAST:]:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL

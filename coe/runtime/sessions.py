@@ -17,18 +17,17 @@ def runs_as_session(kind: RunnableKind, expert: Expert) -> bool:
     return isinstance(kind, SessionKind) or expert.variant == "int8"
 
 
-def session_of(kind: RunnableKind, file: Weights, threads: int, buffers: Buffers, *, shares: bool = False) -> Session:
+def session_of(kind: RunnableKind, file: Weights, threads: int, buffers: Buffers) -> Session:
     """Open a session from the very bytes that were proved: the file may change between the check and the open.
 
-    With `shares` an `int8` takes the memory that earlier ones left; what it takes cannot be measured then. Raises
-    StoreError.
+    Raises StoreError.
     """
     if isinstance(kind, SessionKind) and file.prepared is None:
         return kind.open_bytes(proved(file), file.path, file.manifest.fit(file.expert), threads)
     blob = file.read(buffers)
     try:
         model = blob.tensors.pop(MODEL).numpy().tobytes()
-        return OnnxNetwork(model, threads, file.name, blob.tensors, one_at_a_time=kind.one_at_a_time, shares=shares)
+        return OnnxNetwork(model, threads, file.name, blob.tensors, one_at_a_time=kind.one_at_a_time)
     finally:
         blob.release()
 

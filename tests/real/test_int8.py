@@ -467,20 +467,18 @@ def test_experts_come_and_go_and_leave_no_memory(pictures: list[Path], tmp_path:
     assert resident[2] - resident[0] < 4 * store.manifest("line/body").variants["int8"].bytes
 
 
-def test_a_session_leaves_its_memory_to_the_next_and_a_device_that_closes_none(
-    prepared: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_batch_holds_goes_when_it_ends(prepared: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MALLOC_ARENA_MAX", "1")  # as commands have it
-    device, process = CpuDevice(prepared, {"narrow": kinds.resolve("narrow")}, 1), psutil.Process()
-    for number in range(12):
-        device.load(f"{number}", CLASSIFIER)
-    for number in range(12):
-        device.evict(f"{number}", CLASSIFIER)
-    give_memory_back()
-    kept = process.memory_full_info().uss
-    device.close()
-    # Of twelve sessions at least two: half of the file is the model, and the books and other threads hide some.
-    assert kept - process.memory_full_info().uss > 2 * prepared.manifest("line/joint").variants["int8"].bytes
+    kind, process = kinds.resolve("narrow"), psutil.Process()
+    device = CpuDevice(prepared, {"narrow": kind}, 1)
+    device.load("pool", CLASSIFIER)
+    batch = [kind.preprocess(np.zeros((50, 50, 3), np.uint8), CLASSIFIER)] * 256
+    held = []
+    for some in (batch[:1], batch):
+        device.run("e", "pool", CLASSIFIER, some)
+        give_memory_back()
+        held.append(process.memory_full_info().uss)
+    assert held[1] - held[0] < 2 * len(batch) * batch[0].pixels.nbytes
 
 
 def test_a_blob_takes_no_memory_beside_what_a_session_left(prepared: Store, monkeypatch: pytest.MonkeyPatch) -> None:
