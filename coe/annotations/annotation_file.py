@@ -12,23 +12,23 @@ from coe.annotations import coco, cvat, label_studio, masks, per_picture
 from coe.annotations.marked import Findings, MarkedSet
 from coe.annotations.picture_index import PictureIndex
 from coe.errors import ConfigError
-from coe.pictures.label_folders import letters
+from coe.pictures.label_folders import spelling
 from coe.spelling import composed
 
-_OTHERS = {
-    "Datumaro": {"categories", "items"},
-    "VIA": {"_via_img_metadata"},
-    "VIA, too": {"filename", "regions"},
-    "Supervisely": {"objects", "size"},
-    "VoTT": {"assets"},
-    "Darwin (V7)": {"item", "annotations"},
-    "Labelbox": {"data_row"},
-    "SageMaker": {"source-ref"},
-    "CreateML": {"image", "annotations"},
-    "BDD": {"name", "labels"},
-    "what a model found (COCO's results)": {"image_id", "score"},
-    "COCO without annotations": {"images", "categories"},
-}
+_OTHERS = (
+    ("Datumaro", {"categories", "items"}),
+    ("VIA", {"_via_img_metadata"}),
+    ("VIA", {"filename", "regions"}),
+    ("Supervisely", {"objects", "size"}),
+    ("VoTT", {"assets"}),
+    ("Darwin (V7)", {"item", "annotations"}),
+    ("Labelbox", {"data_row"}),
+    ("SageMaker", {"source-ref"}),
+    ("CreateML", {"image", "annotations"}),
+    ("BDD", {"name", "labels"}),
+    ("what a model found (COCO's results)", {"image_id", "score"}),
+    ("COCO without annotations", {"images", "categories"}),
+)
 """Forms that are not read, by keys that they have on their first level, or in its first entry."""
 _OTHER_ENDINGS = {
     ".csv": "a table",
@@ -119,7 +119,7 @@ def _wanted(labels: tuple[str, ...], index: PictureIndex, findings: Findings) ->
     for label in labels:
         if not label.strip() or labels.count(label) > 1:
             findings.fault("a label is empty or there twice", repr(label))
-        elif others := [other for other in labels if other != label and letters(other) == letters(label)]:
+        elif others := [other for other in labels if other != label and spelling(other) == spelling(label)]:
             findings.fault(
                 "labels differ in case, dashes or spaces alone; make them one, or name those that count with --labels",
                 f"{label} and {others[0]}",
@@ -175,4 +175,4 @@ def _other_form(file: Path) -> str:
     levels = [content, *(content[:1] if isinstance(content, list) else [])]
     levels += [*content.values()][:1] if isinstance(content, dict) else []
     keys = [level.keys() for level in levels if isinstance(level, dict)]
-    return next((f"a file of {name}" for name, wanted in _OTHERS.items() if any(wanted <= own for own in keys)), "")
+    return next((f"a file of {name}" for name, wanted in _OTHERS if any(wanted <= own for own in keys)), "")

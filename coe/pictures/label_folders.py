@@ -63,6 +63,14 @@ def letters(name: str) -> str:
     return re.sub(r"[-_. ]", "", name.casefold())
 
 
+def spelling(label: str) -> str:
+    """Return a label without case, and with one sign between its words.
+
+    Numbers and single characters stay, as 4.7 and 47, -90 and 90, a and A.
+    """
+    return re.sub("[-_ ]+", "_", label.casefold()) if re.match(r"[^\W\d_].", label) else label
+
+
 def words(folders: Collection[str], labels: Collection[str]) -> tuple[str, ...]:
     """Return the names of folders without dates, unless a date is one of the labels."""
     return tuple(name for name in folders if name in labels or not _DATE.fullmatch(letters(name)))

@@ -8,7 +8,6 @@ each picture is for (`coe.pictures.photo_split`).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -18,7 +17,7 @@ from coe.errors import ConfigError
 from coe.pictures.folder import EntryKind, walk
 from coe.pictures.formats import EXTENSIONS
 from coe.pictures.found_image import natural
-from coe.pictures.label_folders import BAD, GOOD, is_undecided, letters, words
+from coe.pictures.label_folders import BAD, GOOD, is_undecided, letters, spelling, words
 from coe.pictures.picture_names import goes_with_pictures, is_called_picture, other_format, raw_beside, unfinished
 from coe.spelling import by_spelling, composed
 
@@ -71,7 +70,7 @@ def expect_decided(root: Path, found: Iterable[Photograph]) -> None:
         )
     called: dict[tuple[str, str], str] = {}
     for one in found:
-        former = called.setdefault((one.component, _spelling(one.label)), one.label)
+        former = called.setdefault((one.component, spelling(one.label)), one.label)
         if former != one.label and letters(former) not in GOOD | BAD:
             raise ConfigError(
                 f"{root}: '{former}' and '{one.label}' of {one.component or 'one component'} are one label in two "
@@ -83,11 +82,6 @@ def expect_decided(root: Path, found: Iterable[Photograph]) -> None:
             f"{root}: {', '.join(undecided)}: is that good or bad? Sort these pictures into folders of labels, rename "
             "a folder after what is wrong with its parts, or take them out"
         )
-
-
-def _spelling(label: str) -> str:
-    """Return a label without case, and with one sign between its words; numbers stay, as 4.7 and 47, -90 and 90."""
-    return re.sub("[-_ ]+", "_", label.casefold()) if re.match(r"[^\W\d_]", label) else label
 
 
 def find(root: Path, components: Collection[str], labels: Collection[str], *, strict: bool) -> list[Photograph]:

@@ -563,9 +563,13 @@ def test_forms_that_are_not_read_are_named(tmp_path: Path, photos: Path, name: s
 
 def test_labels_in_two_spellings_are_a_fault_unless_those_that_count_are_named(tmp_path: Path, photos: Path) -> None:
     content = coco([{"image_id": 9, "category_id": 3, "bbox": [50, 20, 100, 60]}])
-    content["categories"].append({"id": 90, "name": "Lif-ted"})
+    content["categories"] += [{"id": 80 + place, "name": name} for place, name in enumerate("aA.-")]  # of a reader
+    content["categories"] += [{"id": 85, "name": "1.1"}, {"id": 86, "name": "11"}]
     source = stored(tmp_path / "a.json", content)
-    with pytest.raises(ConfigError, match="Lif-ted and lifted"):
+    assert {*"aA.-", "1.1", "11"} <= {*taken(source, photos)[0].labels}
+    content["categories"].append({"id": 90, "name": "Lifted"})
+    source = stored(tmp_path / "a.json", content)
+    with pytest.raises(ConfigError, match="Lifted and lifted"):
         taken(source, photos)
     marked, _ = taken(source, photos, ReadingChoices(labels=("lifted",)))
     assert marked.labels == ("lifted",)
