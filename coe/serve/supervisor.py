@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -99,6 +100,8 @@ class Supervisor:
         self._notified_s = 0.0
         self._claimed_s = 0.0
         self._was_ready = False
+        self._has_told = False
+        """Whether the processes are told to end, or were."""
 
     @property
     def children(self) -> Mapping[Process, Child]:
@@ -107,7 +110,17 @@ class Supervisor:
 
     def end(self) -> None:
         """End the service in order; may be called by a signal handler."""
-        self._is_ending = True
+        if not self._is_ending:
+            self._is_ending = True
+            late = threading.Timer(GRACE_S, self._end_anyway)
+            late.daemon = True
+            late.start()
+
+    def _end_anyway(self) -> None:
+        """End the processes if the main thread does not come to it, because its database does not answer."""
+        if not self._has_told:
+            _end(self._children, self.config.drain_s)
+            os._exit(1)
 
     def run(self) -> None:
         """Run until `end`. Raises ConfigError, before any process is started, for a service that cannot run."""
@@ -229,6 +242,7 @@ class Supervisor:
         with suppress(DatabaseError), database.writing() as connection:
             if states.intake(connection) is Intake.OPEN:
                 states.change(connection, Subject.INTAKE, Intake.DRAINING, by=Process.SUPERVISOR, now_us=now_us())
+        self._has_told = True
         children = self.children
         _end([children[Process.WORKER]], self.config.drain_s + GRACE_S)
         _end([child for child in self._children if child.process is not Process.WORKER], GRACE_S)

@@ -123,6 +123,28 @@ def test_a_process_that_dies_is_started_again_later_and_later_and_the_others_go_
     assert read(database, fault_log.newest)[0].times >= 3
 
 
+def test_a_service_ends_though_its_database_does_not_answer(service: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, answers, left = threading.Event(), threading.Event(), list[object]()
+
+    def hang(*_: object) -> str:
+        asked.set()
+        answers.wait()
+        return ""
+
+    def until(running: Supervisor) -> bool:
+        def leave(status: int) -> None:
+            left.extend([status, *(child.running for child in running.children.values())])
+            answers.set()
+
+        monkeypatch.setattr(os, "_exit", leave)
+        return asked.is_set()
+
+    monkeypatch.setattr(supervisor, "GRACE_S", 0.1)
+    monkeypatch.setattr(silent_worker.SilentWorker, "look", hang)
+    supervised(service, {Process.GATE: SLEEPS, Process.WORKER: SLEEPS}, until)
+    assert left == [1, None, None]
+
+
 def test_a_config_that_is_edited_while_the_service_runs_is_that_of_its_next_start(
     service: Path, database: Database
 ) -> None:
