@@ -127,7 +127,8 @@ def _in_plain_words(text: str, error: yaml.MarkedYAMLError, at: int) -> tuple[in
     lines = text.splitlines()
     why = " ".join(filter(None, (error.context, error.problem)))
     begin = error.context_mark.line + 1 if error.context_mark else at
-    indented = [number for number, line in enumerate(lines, 1) if re.match(r" *[^\S ]", line) and line.strip()]
+    blanks = [number for number, line in enumerate(lines, 1) if re.match(r" *(?:[-?] *)*[^\S ]", line)]
+    indented = [number for number in blanks if number == at or lines[number - 1].strip()]
     if {begin, at} & {*indented}:  # a tab does no harm within brackets or a text
         more = f" (also line {list_few(map(str, indented[1:]))})" if indented[1:] else ""
         return indented[0], f"a tab, or a blank of another kind, stands where spaces belong{more}"
@@ -140,7 +141,7 @@ def _in_plain_words(text: str, error: yaml.MarkedYAMLError, at: int) -> tuple[in
     ):
         filled = [(number, line) for number, line in enumerate(lines[:at], 1) if line.strip()]
         for number, line in filled[-2:]:
-            if glued := re.match(r"\s*(?:- )?([^\W\d][\w.+-]*:(?!//|\\)\S+)$", line):
+            if glued := re.match(r"\s*(?:- )?([^\W\d][\w.+-]*:(?!//|\\)(?:\S+|[^\S ].*))$", line):
                 return number, f"'{glued[1]}' needs a space behind its colon"
         if "expected ':'" in why:
             return begin, "this line has no `key: value`"

@@ -120,7 +120,10 @@ BYTES = {
     ("text", "told"),
     [
         ("a:\n  b: 1\n \u00a0c: 2\n", ":3: .*blank"),
+        ("a:\n  -\tb: 1\n", ":2: .*tab"),
+        ("a:\n    b: 1\n\t\n    c: 2\n", ":3: .*tab"),
         ("a:\n  b:1\n  c: 2\n", ":2: .*'b:1'"),
+        ("a:\u00a01\nb: 2\n", ":1: .*colon"),
         ("a:\n  - http://b\n  c: 2\n", ":3: .*indented"),
         ("a: {\n\tb: 1}\nc: @d\n", ":3: .*quotes"),
         ("a:\n  b: 1\n c: 2\n", ":3: .*indented"),
