@@ -49,7 +49,17 @@ def parse(
         raise ConfigError(
             f"{path}: the file leaves out each of its {len(file.not_placed)} parts; correct what it says of them"
         )
+    _expect_apart(path, file.placements, form)
     return file
+
+
+def _expect_apart(path: Path, placements: Sequence[Placement], form: FileForm) -> None:
+    """Raise ConfigError for parts that lie nearer to each other than any can, as where mm are read as um."""
+    places = {(place.x_mm, place.y_mm) for place in placements}
+    extent = max(max(along) - min(along) for along in zip(*places, strict=True))
+    if 0 < extent < _NEAREST_MM or (len(placements) > 1 and places == {form.offset}):
+        what = f"within {extent:.2g} mm; are the units right?" if extent else "at 0, 0; export their places"
+        raise ConfigError(f"{path}: all parts lie {what}")
 
 
 def is_list(lines: Sequence[TextLine]) -> bool:
@@ -117,7 +127,6 @@ class _PlacementReader:
         columns = self._sides.columns(header, parts)
         names = {field: header.names[index] for field, index in columns.items()}
         placements = tuple(self._placement(row, header, units) for row in parts)
-        self._expect_apart(placements)
         return PlacementFile(
             placements,
             units,
@@ -139,14 +148,6 @@ class _PlacementReader:
             name = header.names[header.columns[axis]]
             if word := unit_in_name(name):
                 self._units.state(word, f"the column '{name}'", header.number)
-
-    def _expect_apart(self, placements: Sequence[Placement]) -> None:
-        """Raise ConfigError for parts that lie nearer to each other than any can, as where mm are read as um."""
-        x, y = ([getattr(place, axis) for place in placements] for axis in ("x_mm", "y_mm"))
-        extent = max(max(x) - min(x), max(y) - min(y)) if placements else 0.0
-        if 0 < extent < _NEAREST_MM or (len(placements) > 1 and not any((*x, *y))):
-            what = f"within {extent:.2g} mm; are the units right?" if extent else "at 0, 0; export their places"
-            raise ConfigError(f"{self._path}: all parts lie {what}")
 
     def openpnp(self, raw: bytes) -> PlacementFile:
         """Read OpenPnP's board.xml."""

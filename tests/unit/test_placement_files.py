@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -305,6 +306,7 @@ def test_a_word_in_any_column_between_spaces_leaves_a_part_out_or_is_asked_about
         ("Ref,X(1e-4 mm),Y(1e-4 mm),Rot,Side\nR1,10000,20000,0,top\n", "'1e-4 mm'"),
         ("R1\t12.70\t-3.50\t90.00\t10k 1%\tR0402\n301\t1\t2\t0\tTP\tPAD\n", "refdes R1, x 12.70.*dialect eagle"),
         ("Ref,X(mm),Y(mm),Rot,Flip\nR1,1,2,0,0\nR2,3,4,0,1\n", "'Flip' may tell"),
+        (re.sub(r'( [xy])="\d"', r'\1="0"', BOARD_XML), "at 0, 0"),
         (
             '<openpnp-panel><placements/><children><object file-name="b.board.xml"/></children></openpnp-panel>',
             "b.board",
