@@ -24,7 +24,8 @@ from coe.errors import ConfigError
 from coe.preprocessing import NORMALIZATIONS, Preprocessing
 from coe.store.kinds import BACKBONE, Image, ModuleKind, TrainingPlan
 from coe.surroundings import quiet_timm
-from experts import fused_maps, series
+from experts import series
+from experts.one_thread import hasten
 from experts.resnet import PADDING, normalised
 
 _BATCH = 8
@@ -80,6 +81,7 @@ class BackboneKind(ModuleKind):
         network: Any = create(self.architecture.timm_name, labels=0)
         network.prune_intermediate_layers(list(self.stages), prune_norm=True, prune_head=True)
         layers: torch.nn.Module = network.eval().requires_grad_(False)
+        hasten(layers)
         return layers
 
     def maps(self, module: torch.nn.Module, images: torch.Tensor) -> list[torch.Tensor]:
@@ -89,8 +91,6 @@ class BackboneKind(ModuleKind):
         """
         usual = NORMALIZATIONS[self.architecture.normalization]
         seen = normalised(images, module, usual).contiguous(memory_format=torch.channels_last)
-        if fused_maps.can_fuse(module.backbone, seen):  # type: ignore[arg-type]
-            return fused_maps.maps(module.backbone, seen, self.stages)
         found: list[torch.Tensor] = module.backbone.forward_intermediates(  # type: ignore[operator, union-attr]
             seen, indices=list(self.stages), intermediates_only=True, stop_early=True
         )
