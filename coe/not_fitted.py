@@ -12,11 +12,15 @@ from coe.errors import list_few
 FITTED = (
     *("fitted", "populate", "populated", "placed", "mounted", "mount", "assembly", "assemble", "assembled", "fit"),
     *("install", "installed", "stuff", "stuffed", "exec", "present"),
+    *("place", "loaded", "soldered"),
     *("variation", "bestückt", "bestückung", "bestücken", "monté", "montado", "montato", "zamontowany", "贴装", "実装"),
     *("是否贴片", "是否贴装", "是否焊接", "是否安装"),
 )
 """The columns that say whether a part is there."""
-_HOW = {"mount", "mounted", "assembly", "assemble", "variation", "exec", "placed", "bestückung", "贴装", "実装"}
+_HOW = {
+    *("mount", "mounted", "assembly", "assemble", "variation", "exec", "place", "placed"),
+    *("bestückung", "贴装", "実装"),
+}
 """Those of them that may say how it is mounted instead, as SMD."""
 LEFT_OUT = (
     *("dnp", "dni", "dnf", "do not populate", "do not place", "do not fit", "no stuff", "not fitted", "not mounted"),
@@ -50,7 +54,7 @@ _YES = (
 )
 _OUT = ("nf", "nm", "np", "skip", "dns", "nomount", "no mount")
 """What leaves a part out in a column of either kind."""
-_PLACED = (*FITTED, "ok", "place", "load", "loaded", "soldered", "execute", "no skip")
+_PLACED = (*FITTED, "ok", "load", "execute", "no skip")
 _NOTHING = ("", "-", "--", "~", "n/a", "none")
 _SAID = re.compile(
     r"\b(dnp|dni|dnf|dnm|nofit|not (?:fitted|mounted|populated|placed|installed|assembled|stuffed|soldered|loaded)|"

@@ -247,7 +247,7 @@ def test_what_a_machine_does_not_place_is_no_part_to_inspect(tmp_path: Path) -> 
             ("Populate", "y", "DNS"),
             ("DNP", "~", "NP"),
         ),
-        *(("Qty", "1", "0 pcs"), ("Mounted", "SMD", "NP")),
+        *(("Qty", "1", "0 pcs"), ("Mounted", "SMD", "NP"), ("Place", "yes", "no")),
     ],
 )
 def test_a_row_leaves_its_part_out_by_a_column_or_by_a_word(column: str, there: str, absent: str) -> None:
@@ -266,6 +266,7 @@ def test_a_row_leaves_its_part_out_by_a_column_or_by_a_word(column: str, there: 
         ("Fitted", ("Yes.", "", "n"), "", 0),
         ("Mount", ("SMD", "THT", "DNP"), "", 1),  # how, and not whether
         ("Mount", ("SMD", "no", ""), "", 1),
+        ("Place", ("A3", "", ""), "", 1),
         ("Mount", ("SMD", "NC", ""), "3", 0),
         ("Mount", ("yes", "", "SMD"), "4", 0),
     ],
