@@ -6,6 +6,7 @@ is alive. A process whose supervisor is gone ends by itself (`coe.serve.child`).
 
 from __future__ import annotations
 
+import math
 import os
 import pickle
 import signal
@@ -44,9 +45,9 @@ HEALTHY_S = 60.0
 """A process that has lived for this time begins again with the least pause."""
 LOOK_S = 0.1
 NOTIFY_S = 1.0
-CLAIM_S = 60.0
-"""How long another service may hold the database until this service ends: the server may take so long to notice that
-the session of a claim is gone."""
+CLAIM_S = 30.0
+"""How long another service may seem to hold the database until this service ends: the server may take so long to notice
+that the session of a claim is gone, as of this one after the network was cut."""
 CLAIM_AT_START_S = 3.0
 """A service that ended a moment ago may hold it still."""
 GRACE_S = 10.0
@@ -98,7 +99,7 @@ class Supervisor:
         self._is_ending = False
         self._faults: list[NewFault] = []
         self._notified_s = 0.0
-        self._claimed_s = 0.0
+        self._refused_s = math.inf
         self._was_ready = False
         self._has_told = False
         """Whether the processes are told to end, or were."""
@@ -169,7 +170,7 @@ class Supervisor:
         self._write_faults(database)
         if now_s - self._notified_s >= NOTIFY_S:
             self._notified_s = now_s
-            self._keep_claim(claim, now_s)
+            self._keep_claim(claim)
             self._watch(silent)
             if _answers(database):
                 notify(SystemdNotice.ALIVE if self._was_ready else SystemdNotice.READY)
@@ -183,13 +184,16 @@ class Supervisor:
         if worker.running is not None and worker.killed_why:
             worker.running.kill()
 
-    def _keep_claim(self, claim: Claim, now_s: float) -> None:
+    def _keep_claim(self, claim: Claim, clock: Callable[[], float] = time.monotonic) -> None:
         """Raise ConfigError if another service has taken the database, as while its server was restarted."""
-        with suppress(DatabaseError):
-            if claim.hold():
-                self._claimed_s = now_s
-            elif now_s - self._claimed_s > CLAIM_S:
-                raise ConfigError(_CLAIMED)
+        try:
+            is_held = claim.hold()
+        except DatabaseError:  # nobody says that another has it
+            is_held = True
+        now_s = clock()
+        self._refused_s = math.inf if is_held else min(self._refused_s, now_s)
+        if now_s - self._refused_s > CLAIM_S:
+            raise ConfigError(_CLAIMED)
 
     def _care_for(self, child: Child, now_s: float) -> None:
         """Start a process whose time has come; note one that has died."""

@@ -12,6 +12,7 @@ from sqlalchemy import text
 from coe.errors import ConfigError
 from coe.serve import supervisor
 from coe.serve.database.connecting import Claim, Database, open_database
+from coe.serve.database.database_errors import DatabaseError, DatabaseErrorKind
 from coe.serve.supervisor import Supervisor
 
 
@@ -64,15 +65,25 @@ def test_a_claim_that_the_server_has_forgotten_is_taken_again_unless_another_ser
     later.release()
 
 
-def test_a_service_that_lost_its_claim_ends(sqlite_database: Database, tmp_path: Path) -> None:
-    class Lost(Claim):
-        def hold(self) -> bool:
-            return False
-
+def test_a_service_that_lost_its_claim_ends(
+    sqlite_database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = tmp_path / "serve.yaml"
     config.write_text("station: test\n", encoding="utf-8")
-    running = Supervisor(config)
-    running._keep_claim(Claim(sqlite_database), 100.0)
-    running._keep_claim(Lost(sqlite_database), 159.0)
+    running, claim = Supervisor(config), Claim(sqlite_database)
+
+    def keep(at_s: float, answer: bool | DatabaseError) -> None:
+        def hold(self: Claim) -> bool:
+            if isinstance(answer, DatabaseError):
+                raise answer
+            return answer
+
+        monkeypatch.setattr(Claim, "hold", hold)
+        running._keep_claim(claim, lambda: at_s)
+
+    keep(100, True)
+    keep(300, DatabaseError(DatabaseErrorKind.LOST, "it was away"))
+    keep(301, False)  # it may not have noticed yet that the session of before is gone
+    keep(330, False)
     with pytest.raises(ConfigError, match="another service"):
-        running._keep_claim(Lost(sqlite_database), 161.0)
+        keep(332, False)
