@@ -12,9 +12,8 @@ from coe.errors import list_few
 FITTED = (
     *("fitted", "populate", "populated", "placed", "mounted", "mount", "assembly", "assemble", "assembled", "fit"),
     *("install", "installed", "stuff", "stuffed", "exec", "present"),
-    *("place", "loaded", "soldered"),
     *("variation", "bestückt", "bestückung", "bestücken", "monté", "montado", "montato", "zamontowany", "贴装", "実装"),
-    *("是否贴片", "是否贴装", "是否焊接", "是否安装"),
+    *("是否贴片", "是否贴装", "是否焊接", "是否安装", "place", "loaded", "soldered"),
 )
 """The columns that say whether a part is there."""
 _HOW = {
