@@ -48,7 +48,7 @@ def divided(path: Path, rows: Sequence[PlacementRow], header: PlacementHeader, s
     for row in notes:
         if row.number > last:
             break  # it heads nothing
-        words = {*re.findall(r"[^\W\d_]{3,}", row.text.casefold())}
+        words = {*re.findall(r"[^\W\d_]{3,}", row.text.casefold()), _short(row).casefold()}
         if "side" not in header.columns and words & {*sides}:
             what = "may say the side of parts; say it in a column Side"
         elif says_so(row.text) and "=" not in row.text:

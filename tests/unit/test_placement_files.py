@@ -294,6 +294,7 @@ def test_a_word_in_any_column_between_spaces_leaves_a_part_out_or_is_asked_about
     ("text", "told"),
     [
         ("Ref,X(mm),Y(mm),Rot\nR1,1,2,0\nBottom side,,,\nR2,3,4,0\n", ":3: 'Bottom side'"),
+        ("Ref,X(mm),Y(mm),Rot\nR1,1,2,0\nB.Cu,,,\nR2,3,4,0\n", ":3: 'B.Cu'"),
         ("Ref,X(mm),Y(mm),Rot,MountSide,Mount Side\nR1,1,2,0,top,bottom\n", "mountside.*twice"),
         ("Ref,X(mm),Y(mm),Rot,Side\nR1,1,2,0,top\nDo not populate:\nR2,3,4,0,top\n", ":3: 'Do not populate:'"),
         ("Ref,X(mm),Y(mm),Rot,Side\nR1,1,2,0,top\nR2,,,,\n", ":3: .* no x"),
