@@ -364,7 +364,7 @@ def test_of_all_tabs_that_are_seen_one_has_a_stream_of_events_and_a_refresh_keep
         " { constructor(path) { super(path); streams.push(this); } };"
     )
     page.reload()
-    page.wait_for_function("streams.length === 1 && streams[0].readyState === EventSource.OPEN")
+    page.wait_for_function("() => streams.length === 1 && streams[0].readyState === EventSource.OPEN")
     show = "is => { Object.defineProperty(document, 'hidden', { value: !is, configurable: true });"
     show += " document.dispatchEvent(new Event('visibilitychange')); }"
     other = context.new_page()
@@ -374,14 +374,14 @@ def test_of_all_tabs_that_are_seen_one_has_a_stream_of_events_and_a_refresh_keep
     assert other.evaluate("streams.length") == 0
     page.evaluate(show, False)
     assert page.evaluate("streams.map((one) => one.readyState)") == [2]
-    other.wait_for_function("streams.length === 1 && streams[0].readyState === EventSource.OPEN")
+    other.wait_for_function("() => streams.length === 1 && streams[0].readyState === EventSource.OPEN")
     other.close()
     page.focus("#live a[href='/boards/1']")
     old = page.query_selector("#live a[href='/boards/1']")
     page.evaluate(show, True)
     page.wait_for_function("(old) => !old.isConnected", arg=old)
     assert page.evaluate("document.activeElement.getAttribute('href')") == "/boards/1"
-    page.wait_for_function("streams.length === 2 && streams[1].readyState === EventSource.OPEN")
+    page.wait_for_function("() => streams.length === 2 && streams[1].readyState === EventSource.OPEN")
 
 
 def test_a_page_without_news_says_since_when(served: Served, browser: Any) -> None:
