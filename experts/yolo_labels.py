@@ -16,7 +16,7 @@ _WHY = "ignoring corrupt image/label: "
 _OVER = 0.02
 """Rounding puts boxes less far over the edge of their picture, as a share of its side."""
 _MOSTLY = 0.1
-"""If more boxes reach over an edge, other numbers were written."""
+"""If more boxes reach over an edge, other numbers were written, unless they are cut."""
 
 
 def check(pictures: Sequence[TrainingPicture], labels: int, source: Path) -> tuple[str, ...]:
@@ -27,14 +27,15 @@ def check(pictures: Sequence[TrainingPicture], labels: int, source: Path) -> tup
     """
     from ultralytics.data import utils
 
-    missing, wrong, over, learns, count, file = list[str](), list[str](), list[str](), False, 0, source
+    missing, wrong, over, learns, file = list[str](), list[str](), list[str](), False, source
+    marked = [np.zeros((0, 5), np.float32)]
     files = map(Path, utils.img2label_paths([str(one.path) for one in pictures]))
     for picture, file in zip(pictures, files, strict=True):
         _, boxes, *_, message = utils.verify_image_label((str(picture.path), str(file), "", False, labels, 0, 0, False))
         learns |= picture.part is DataPart.TRAINING and boxes is not None and len(boxes) > 0
         if boxes is not None:
             over += [f"{_named(file)} ({' '.join(f'{one:.4g}' for one in box)})" for box in _over_edge(boxes)]
-            count += len(boxes)
+            marked.append(boxes)
         if _WHY in message:
             wrong.append(f"{_named(file)} ({message.partition(_WHY)[2]:.120})")
         elif not file.is_file():
@@ -45,10 +46,11 @@ def check(pictures: Sequence[TrainingPicture], labels: int, source: Path) -> tup
             f"is the number of a label, 0 to {labels - 1}, then centre and size of a box, or the corners of a polygon, "
             "as shares of the picture"
         )
-    if len(over) > _MOSTLY * count:
+    each = np.concatenate(marked)
+    if len(over) > _MOSTLY * len(each) and not _are_cut(each):
         raise ConfigError(
-            f"data set '{source}': {len(over)} of {count} boxes have no area, or reach over the edge of their picture: "
-            f"{list_few(over, _SHOWN, '; ')}; each line is the middle and the size of a box, not its corners"
+            f"data set '{source}': {len(over)} of {len(each)} boxes have no area, or reach over the edge of their "
+            f"picture: {list_few(over, _SHOWN, '; ')}; each line is the middle and the size of a box, not its corners"
         )
     if not learns:
         raise ConfigError(
@@ -67,6 +69,17 @@ def _over_edge(boxes: NDArray[np.float32]) -> list[list[float]]:
     middle, half = boxes[:, 1:3], boxes[:, 3:5] / 2
     odd = (half <= 0) | (middle - half < -_OVER) | (middle + half > 1 + _OVER)
     return [[float(one) for one in box] for box in boxes[odd.any(axis=1), 1:]]
+
+
+def _are_cut(boxes: NDArray[np.float32]) -> bool:
+    """Tell whether boxes (label, centre, size) are those of objects that the edges of tiles cut.
+
+    They reach over opposite edges. Two corners in their place do so too, but no size is less than its middle then; and
+    a left upper corner with a size never reaches over the right or lower edge.
+    """
+    middle, size = boxes[:, 1:3], boxes[:, 3:5]
+    beyond = (middle - size / 2 < -_OVER).any(), (middle + size / 2 > 1 + _OVER).any()
+    return all(beyond) and bool((size < middle).any() and (size > 0).all())
 
 
 def _named(file: Path) -> str:

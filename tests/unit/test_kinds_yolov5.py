@@ -256,12 +256,12 @@ def test_images_are_found_where_they_lay_on_another_machine(tmp_path, text, line
     assert all(path.is_file() for _, images in read.parts() for path in images)
 
 
-@pytest.mark.parametrize("line", ["0 0.1 0.1 0.3 0.3", "0 0.5 0.5 0 0.1"])
+@pytest.mark.parametrize("line", ["0 0.1 0.1 0.3 0.3", "0 0.5 0.5 0 0.1", "0 0.02 0.5 0.2 0.2\n0 0.98 0.5 0.2 0.2"])
 @pytest.mark.parametrize("images", [3, 30])
 def test_corners_in_the_place_of_centre_and_size_are_refused_and_few_odd_boxes_told(tmp_path, images, line):
     data = data_set(tmp_path / "d", images=images)
     (tmp_path / "d" / "labels" / "train" / "1.txt").write_text(line)
-    if images == 3:
+    if images == 3 and "\n" not in line:  # more lines are of objects that the edges of a tile cut
         with pytest.raises(ConfigError, match="train/1"):
             KIND.train(JOINT, plan(data, tmp_path / "w"), lambda *words: None)
     else:
