@@ -260,7 +260,8 @@ def _interpolation(step: Mapping[str, Any], *, is_tensor: bool) -> dict[str, Any
 
 
 def _named(names: Mapping[Any, str], said: Any) -> dict[str, Any]:
-    return {"interpolation": names[said]} if said in names else {_OTHER: said}
+    # 0 is the nearest pixel, of Pillow (as in Hugging Face's EfficientNet) and of OpenCV.
+    return {"interpolation": names[said]} if said in names else {_OTHER: said or "nearest"}
 
 
 def _side(size: Any) -> int | None:

@@ -453,6 +453,7 @@ ASKED: dict[str, tuple[Any, dict[str, tuple[str, ...]]]] = {
         {"val": [transforms.Resize(48, transforms.InterpolationMode.NEAREST), transforms.CenterCrop(40)]},
         {"interpolation": ("nearest", "--interpolation")},
     ),
+    "Pillow's nearest": (HUGGING | {"resample": 0}, {"interpolation": ("'nearest'",)}),
     "OpenCV's and Pillow's numbers": (
         {"val": [AREA | {"interpolation": 4}], "p": HUGGING | {"resample": 1}},
         {"interpolation": ("'4'",)},
