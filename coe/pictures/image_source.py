@@ -139,6 +139,8 @@ class ImageSource:
             if taken is None:
                 given = "a single number" if isinstance(image, np.generic) else type(image).__name__
                 ways = [f"hand in what its `{name}()` returns" for name in ("read", "get") if hasattr(image, name)]
+                if image is None:
+                    ways = ["`cv2.imread` returns it for a file that it cannot read; hand in the path"]
                 raise TypeError(
                     "an image is an array (H, W, 3) or (H, W), the bytes of a file, a path or a Pillow image, not "
                     f"{given}; {next(iter(ways), 'a frame of bytes is ' + RAW_FRAME)}"

@@ -126,7 +126,12 @@ def test_what_cannot_be_known_is_refused_at_the_call(image: Any, order: Any, err
 
 @pytest.mark.parametrize(
     ("image", "way"),
-    [(cv2.UMat(np.ascontiguousarray(BGR)), "`get()`"), (io.BytesIO(), "`read()`"), ((b"", RGB.shape), "np.frombuffer")],
+    [
+        (cv2.UMat(np.ascontiguousarray(BGR)), "`get()`"),
+        (io.BytesIO(), "`read()`"),
+        ((b"", RGB.shape), "np.frombuffer"),
+        (None, "imread"),
+    ],
 )
 def test_what_is_no_image_has_a_way_to_one(image: Any, way: str) -> None:
     with pytest.raises(TypeError, match=re.escape(way)):
