@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from coe.board import photo_labels
+from coe.board import labelled_photographs
 from coe.core import Expert
 from coe.errors import ConfigError, ImageError
 from coe.pictures.decoding import decode
@@ -24,7 +24,7 @@ def pictures(expert: Expert, plan: TrainingPlan) -> list[tuple[str, Path]]:
         raise ConfigError(f"{plan.data}: '{name}' is a label against a part; give a folder with good parts alone")
     found = plan.photographs
     if found is None:
-        found = photo_labels.read(plan.data, expert, good_only=True, components=plan.references)
+        found = labelled_photographs.read(plan.data, expert, good_only=True, components=plan.references)
     first = next(iter(plan.references), "")
     of_component = [(one.component or first, one.path) for one in found if one.good]
     order = list(plan.references) or [first]

@@ -1,4 +1,4 @@
-"""Reading labelled photographs into memory: `coe.board.photo_labels` says which, and with which labels.
+"""Reading labelled photographs into memory: `coe.board.labelled_photographs` says which, and with which labels.
 
 With `data/test/<label>/*` as well, `val` chooses the best epoch, and `test` measures the outcome.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from coe.board import photo_labels
+from coe.board import labelled_photographs
 from coe.core import Expert
 from coe.errors import ConfigError, ImageError
 from coe.pictures.decoding import decode
@@ -66,7 +66,7 @@ def _parts(expert: Expert, plan: TrainingPlan) -> dict[DataPart, dict[str, list[
             f"expert '{expert.id}' has only one label ({', '.join(expert.labels)}) and would give it to every image; "
             "a classifier needs two or more"
         )
-    found = photo_labels.read(plan.data, expert) if plan.photographs is None else plan.photographs
+    found = labelled_photographs.read(plan.data, expert) if plan.photographs is None else plan.photographs
     parts = {one.part for one in found}
     listed = {part: _listed(plan.data / part, [one for one in found if one.part == part], expert) for part in parts}
     if "test" in listed:

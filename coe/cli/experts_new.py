@@ -12,7 +12,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
 
 from coe import config
-from coe.board import photo_labels, rules
+from coe.board import labelled_photographs, rules
 from coe.cli import experts_prepare, experts_reference, experts_share
 from coe.cli.common import err, out, point_out
 from coe.cli.console import Progress, words
@@ -176,7 +176,7 @@ def _labelled(expert: Expert, board: str | None, kind: Kind, data: Path) -> tupl
     if board is None or not data.is_dir() or not (kind.good_only or kind.task == "classify"):
         return None
     try:
-        return photo_labels.read(data, expert, rules.load(board), good_only=kind.good_only)
+        return labelled_photographs.read(data, expert, rules.load(board), good_only=kind.good_only)
     except OSError as error:
         raise ConfigError(f"'{error.filename or data}' cannot be read: {error.strerror or error}") from error
 

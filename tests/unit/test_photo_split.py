@@ -10,7 +10,7 @@ from PIL import Image
 from test_photographs import BOARD
 from tiny_line import Call
 
-from coe.board import photo_labels
+from coe.board import labelled_photographs
 from coe.board.rules import Rules
 from coe.board.rules import of_bytes as rules_of
 from coe.calibrate import verified
@@ -89,16 +89,16 @@ def test_commands_obey_it(photos: Path, call: Call, board: Rules) -> None:
     def of(purpose: str) -> set[str]:
         return {name for name, one in said.items() if one == purpose}
 
-    learned = photo_labels.read(photos, board.experts["chip"], board)
+    learned = labelled_photographs.read(photos, board.experts["chip"], board)
     assert {one.name for one in learned} == of("learn")
-    alone = photo_labels.read(photos / "D1", board.experts["chip"], board)
+    alone = labelled_photographs.read(photos / "D1", board.experts["chip"], board)
     assert {f"D1/{one.name}" for one in alone} == of("learn")
     for purpose in (Purpose.VERIFY, Purpose.TEST):
         found = verified.find(photos, board.experts, board.components, purpose=purpose)
         assert {one.name for one in found} == of(purpose)
     save(photos / "D1" / "good" / "new.png", 99)
     with pytest.raises(ConfigError, match=r"D1/good/new\.png"):
-        photo_labels.read(photos, board.experts["chip"], board)
+        labelled_photographs.read(photos, board.experts["chip"], board)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_options_that_leave_nothing_are_refused(photos: Path, call: Call, option
 def test_a_split_that_makes_no_sense_is_refused(photos: Path, board: Rules, row: str) -> None:
     (photos / SPLIT).write_text(f"path,group,for\n{row}\n", encoding="utf-8")
     with pytest.raises(ConfigError, match=SPLIT):
-        photo_labels.read(photos, board.experts["chip"], board)
+        labelled_photographs.read(photos, board.experts["chip"], board)
 
 
 def test_the_folder_around_it_has_the_split(photos: Path, call: Call) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from coe.board import photo_labels
+from coe.board import labelled_photographs, photo_labels
 from coe.board.rules import Rules
 from coe.board.rules import of_bytes as rules_of
 from coe.calibrate import verified
@@ -48,7 +48,7 @@ def truths(root: Path, board: Rules) -> list[tuple[str, str, str]]:
 
 def learned(root: Path, board: Rules | None, expert: Expert, **more: bool) -> dict[str, str]:
     """Return the labels of the good and bad pictures from which an expert learns, by name."""
-    found = photo_labels.read(root, expert, board, **more)  # type: ignore[arg-type]
+    found = labelled_photographs.read(root, expert, board, **more)  # type: ignore[arg-type]
     return {one.name: one.label or ("good" if one.good else "bad") for one in found}
 
 
@@ -132,7 +132,7 @@ def test_what_is_unclear_is_told_at_once(tmp_path: Path, board: Rules, names: li
         verified.find(tmp_path, board.experts, board.components)
     assert all(word in str(refused.value) for word in told)
     with pytest.raises(ConfigError):
-        [photo_labels.read(tmp_path, expert, board) for expert in board.experts.values()]
+        [labelled_photographs.read(tmp_path, expert, board) for expert in board.experts.values()]
 
 
 def test_photographs_of_other_components_alone_are_refused(tmp_path: Path, board: Rules) -> None:
@@ -180,7 +180,7 @@ def test_layouts_without_components_stay_as_they_were(tmp_path: Path, board: Rul
         assert learned(labels, rules, sorting.experts["e"]) == {"ok/1.png": "ok", "R0402/2.png": "R0402"}
     expert = sorting.experts["e"]
     split = make(tmp_path / "split", "train/ok/1.png", "train/R0402/2.png", "val/ok/3.png")
-    assert [one.part for one in photo_labels.read(split, expert)] == ["train", "train", "val"]
+    assert [one.part for one in labelled_photographs.read(split, expert)] == ["train", "train", "val"]
     of_experts = make(tmp_path / "experts", "chip/ok/1.png", "strange/none/2.png")
     assert truths(of_experts, board) == [("chip/ok/1.png", "chip", "ok"), ("strange/none/2.png", "strange", "none")]
     words = make(tmp_path / "words", "good/1.png", "cracked/2.png", "missing/3.png")
