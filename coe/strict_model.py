@@ -84,7 +84,7 @@ def _validated(model: type[M], data: Any, error: Callable[[KeyPath, str], CoeErr
 
 
 def _told(faults: Sequence[Any], data: Any) -> list[Any]:
-    """Return one fault for each value that does not fit, in the order of the file's places.
+    """Return one fault for each value that does not fit.
 
     What a union expects in the place of one value are several faults; those within the value say more. A misspelt key
     explains why another key is missing.

@@ -2,13 +2,45 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from itertools import pairwise
-from zoneinfo import ZoneInfo
+from typing import Annotated, Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
+from pydantic import AfterValidator, BeforeValidator
+
+from coe.errors import did_you_mean
 from coe.serve.clock import SECOND_US
+
+
+def _zone(name: str) -> str:
+    try:
+        return str(ZoneInfo(name))
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        known = sorted(available_timezones())
+        lacks = "" if known else "; this machine has no time zones: install its package tzdata"
+        raise ValueError(f"there is no time zone '{name}'{did_you_mean(name, known)}{lacks}") from None
+
+
+def _clock_time(given: Any) -> Any:
+    """Return a time of day; YAML reads 14:00 without quotes as a number of minutes."""
+    if isinstance(given, time):  # of a config that came from another process
+        return given
+    if isinstance(given, int) and not isinstance(given, bool) and 0 <= given < 24 * 60:
+        given = f"{given // 60:02}:{given % 60:02}"
+    try:
+        if not re.fullmatch(r"[0-2][0-9]:[0-5][0-9]", given):
+            raise ValueError
+        return time.fromisoformat(given)
+    except (TypeError, ValueError):
+        raise ValueError(f'{given!r} is not a time of day; write it as "06:00"') from None
+
+
+ZoneName = Annotated[str, AfterValidator(_zone)]
+ShiftStart = Annotated[time, BeforeValidator(_clock_time)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,17 +6,15 @@ Paths in the file count from the file's folder. `docs/serve.md` lists the keys, 
 from __future__ import annotations
 
 import ipaddress
-import re
 from collections.abc import Mapping
 from datetime import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self, Unpack
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from pydantic import AfterValidator, BeforeValidator, Field, create_model, field_validator, model_validator
 
 from coe import config, strict_yaml, values
-from coe.errors import ConfigError, did_you_mean
+from coe.errors import ConfigError
 from coe.inspector.asked_boards import Boards
 from coe.inspector.line_arguments import LineArguments
 from coe.inspector.line_options import OPTIONS, LineOptions, options_of, taken
@@ -24,7 +22,7 @@ from coe.inspector.option import Door
 from coe.serve.bridge import sink_section
 from coe.serve.bridge.sink_section import MakeError, Sinks
 from coe.serve.folder_section import Folders
-from coe.serve.local_time import LocalTime
+from coe.serve.local_time import LocalTime, ShiftStart, ZoneName
 from coe.serve.stop_rules import StopRule
 from coe.strict_model import Name, StrictModel, of_yaml, paths_from
 
@@ -195,32 +193,6 @@ class TrialSection(StrictModel):
     memory: Size = 2**30
 
 
-def _zone(name: str) -> str:
-    try:
-        return str(ZoneInfo(name))
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        known = sorted(available_timezones())
-        lacks = "" if known else "; this machine has no time zones: install its package tzdata"
-        raise ValueError(f"there is no time zone '{name}'{did_you_mean(name, known)}{lacks}") from None
-
-
-def _clock_time(given: Any) -> Any:
-    """Return a time of day; YAML reads 14:00 without quotes as a number of minutes."""
-    if isinstance(given, time):  # of a config that came from another process
-        return given
-    if isinstance(given, int) and not isinstance(given, bool) and 0 <= given < 24 * 60:
-        given = f"{given // 60:02}:{given % 60:02}"
-    try:
-        if not re.fullmatch(r"[0-2][0-9]:[0-5][0-9]", given):
-            raise ValueError
-        return time.fromisoformat(given)
-    except (TypeError, ValueError):
-        raise ValueError(f'{given!r} is not a time of day; write it as "06:00"') from None
-
-
-ShiftStart = Annotated[time, BeforeValidator(_clock_time)]
-
-
 class ServeConfig(StrictModel):
     """A service. `station` names it in messages; `data` is the folder of its database and pictures."""
 
@@ -237,7 +209,7 @@ class ServeConfig(StrictModel):
     folders: Folders = Field(default_factory=dict)
     stop_rules: dict[Name, StopRule] = Field(default_factory=dict)
     sinks: Sinks = Sinks()
-    zone: Annotated[str, AfterValidator(_zone)] = "UTC"
+    zone: ZoneName = "UTC"
     """The time zone of the place, which pages and reports show."""
     shifts: dict[Name, ShiftStart] = Field(default_factory=dict)
     """When each shift begins there."""

@@ -10,7 +10,6 @@ import math
 import os
 import pickle
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -18,7 +17,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -36,6 +34,7 @@ from coe.serve.exposure import expect_keys, expect_place
 from coe.serve.secret_file import make_all
 from coe.serve.service_config import ServeConfig, load
 from coe.serve.silent_worker import SilentWorker
+from coe.serve.systemd import SystemdNotice, notify
 
 PROCESSES = (Process.GATE, Process.WORKER)
 """The processes in the order in which they start; the bridge comes after them if there is anybody to be told."""
@@ -52,8 +51,6 @@ CLAIM_AT_START_S = 3.0
 """A service that ended a moment ago may hold it still."""
 GRACE_S = 10.0
 """How long a process that was told to end may take beyond the time for begun boards, until it is killed."""
-SYSTEMD_SOCKET = "NOTIFY_SOCKET"
-"""The variable with the address at which systemd listens, if it asked for it."""
 
 _CLAIMED = "database: another service works with it; end that service, or give each service a database of its own"
 
@@ -64,15 +61,6 @@ Command = Callable[[Process, Path], Sequence[str]]
 def command_of(process: Process, config: Path) -> Sequence[str]:
     """Return the command of a process."""
     return [sys.executable, "-m", "coe.serve.child", process.word, str(config), "-"]
-
-
-class SystemdNotice(StrEnum):
-    """The notices that systemd understands."""
-
-    READY = "READY=1"
-    ALIVE = "WATCHDOG=1"
-    """Worker and database have answered; without it for a while systemd restarts the service."""
-    STOPPING = "STOPPING=1"
 
 
 @dataclass(slots=True, eq=False)
@@ -221,9 +209,8 @@ class Supervisor:
                 process_group=0,
             )
             assert child.running.stdin is not None
-            os.write(child.running.stdin.fileno(), pickle.dumps(self.config))
-        except BrokenPipeError:  # it has ended already
-            pass
+            with suppress(BrokenPipeError):  # it has ended already
+                os.write(child.running.stdin.fileno(), pickle.dumps(self.config))
         except OSError as error:  # the machine has no memory or no process left for now: the others go on
             self._start_later(child, now_s, f"the {child.process.word} could not be started: {error}")
 
@@ -247,8 +234,7 @@ class Supervisor:
             if states.intake(connection) is Intake.OPEN:
                 states.change(connection, Subject.INTAKE, Intake.DRAINING, by=Process.SUPERVISOR, now_us=now_us())
         self._has_told = True
-        children = self.children
-        _end([children[Process.WORKER]], self.config.drain_s + GRACE_S)
+        _end([self.children[Process.WORKER]], self.config.drain_s + GRACE_S)
         _end([child for child in self._children if child.process is not Process.WORKER], GRACE_S)
 
 
@@ -311,17 +297,4 @@ def _answers(database: Database) -> bool:
     """Return whether worker and database answer."""
     with suppress(DatabaseError), database.reading() as connection:
         return states.living_worker(connection, now_us()) is not None
-    return False
-
-
-def notify(notice: SystemdNotice) -> bool:
-    """Tell systemd, in a datagram on this machine; False if it did not ask, or does not listen."""
-    address = os.environ.get(SYSTEMD_SOCKET, "")
-    if not address:
-        return False
-    if address.startswith("@"):
-        address = "\0" + address[1:]
-    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
-        sender.sendto(notice.encode(), address)
-        return True
     return False

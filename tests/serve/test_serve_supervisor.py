@@ -49,7 +49,8 @@ from coe.serve.enums import FaultKind, Intake, Outcome, Process, Role, Subject
 from coe.serve.picture_folder import PARTS, Pictures
 from coe.serve.retention import remove_strays, sweep
 from coe.serve.service_config import Retention, ServeConfig
-from coe.serve.supervisor import Supervisor, SystemdNotice
+from coe.serve.supervisor import Supervisor
+from coe.serve.systemd import SYSTEMD_SOCKET, SystemdNotice, notify
 
 SLEEPS = [sys.executable, "-S", "-c", "import sys; sys.stdin.read()"]
 DIES = [sys.executable, "-S", "-c", "raise SystemExit(3)"]
@@ -309,7 +310,7 @@ def test_systemd_is_told_only_when_line_and_database_have_answered(
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(str(tmp_path / "n"))
         systemd.setblocking(False)
-        monkeypatch.setenv(supervisor.SYSTEMD_SOCKET, str(tmp_path / "n"))
+        monkeypatch.setenv(SYSTEMD_SOCKET, str(tmp_path / "n"))
         told: list[bytes] = []
         begun = time.monotonic()
 
@@ -324,8 +325,8 @@ def test_systemd_is_told_only_when_line_and_database_have_answered(
         supervised(service, {Process.GATE: SLEEPS, Process.WORKER: SLEEPS}, until)
         assert systemd.recv(100) in (SystemdNotice.ALIVE.encode(), SystemdNotice.STOPPING.encode())
     assert told[:3] == [SystemdNotice.READY.encode(), SystemdNotice.ALIVE.encode(), SystemdNotice.ALIVE.encode()]
-    monkeypatch.delenv(supervisor.SYSTEMD_SOCKET)
-    assert not supervisor.notify(SystemdNotice.ALIVE)
+    monkeypatch.delenv(SYSTEMD_SOCKET)
+    assert not notify(SystemdNotice.ALIVE)
 
 
 @pytest.mark.parametrize("library", ["starlette", "uvicorn", "prometheus_client"])

@@ -33,7 +33,7 @@ from coe.serve.worker.locating import Locating
 from coe.serve.worker.product import Adjust, OpenLine, Product, Products, line_opener
 from coe.serve.worker.recipe_change import Changeover
 from coe.serve.worker.verdicts import UNSEEN_BY_LINE, BoardRun, amendment_of, decision_of, is_lost_image
-from coe.serve.worker.waiting_boards import Queue, Queued
+from coe.serve.worker.waiting_boards import Queue, Queued, must_wait
 from coe.serve.worker.write_report import WorkerReport
 
 LOOK_S = 0.25
@@ -44,8 +44,6 @@ RETRY_S = 0.2
 """How long the loop waits before it asks a database again that did not answer."""
 MAX_ATTEMPTS = 5
 """After so many attempts that ended with the worker, a board is decided without findings."""
-ALONE_FROM = 2
-"""From this number of such attempts on, a board is inspected alone, so that it takes no other board down."""
 
 
 class Station:
@@ -264,7 +262,8 @@ class Station:
         if reason is not None:
             self._decide_unseen(board, Failure(FailureKind.LINE, reason))
             return True
-        is_ready = not self._must_wait(board) and self._locating.look_at(board, self._items)
+        under_way = [run.board for run in self._runs.values()]
+        is_ready = not must_wait(board, under_way) and self._locating.look_at(board, self._items)
         if not is_ready or self._changeover.is_holding_up or not self._feeder.is_idle:
             return False
         product = self._changeover.product_for(board.recipe_id)
@@ -272,11 +271,6 @@ class Station:
             return False
         self._begin(product, queued)
         return True
-
-    def _must_wait(self, board: Board) -> bool:
-        """Whether a board may not be inspected beside those that are under way."""
-        others = [run.board for run in self._runs.values()]
-        return bool(others) and any(one.attempts >= ALONE_FROM for one in (board, *others))
 
     def _begin(self, product: Product, queued: Queued) -> None:
         board, moment_us = queued.board, self._clocks.now_us()

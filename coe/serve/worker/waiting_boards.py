@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import Connection
@@ -16,6 +16,8 @@ from coe.serve.clock import SECOND_US
 from coe.serve.database import board_rows
 from coe.serve.database.board_rows import Board
 
+ALONE_FROM = 2
+"""After so many attempts that ended with the worker, a board is inspected alone, so that it takes no other down."""
 _TOGETHER = 500
 
 
@@ -74,6 +76,11 @@ class Queue:
         self._waiting = dict(sorted((again | self._waiting).items()))
         for queued in boards_again:
             heapq.heappush(self._dues, (queued.due_s, queued.board.id))
+
+
+def must_wait(board: Board, under_way: Sequence[Board]) -> bool:
+    """Whether a board may not be inspected beside those that are under way."""
+    return bool(under_way) and any(one.attempts >= ALONE_FROM for one in (board, *under_way))
 
 
 def due_s(board: Board, now_us: int, now_s: float) -> float:
