@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from pydantic import ValidationError
-from sqlalchemy import Connection, select, union
+from sqlalchemy import Connection, func, select, union
 
 from coe.core import NOTHING, Verdict
 from coe.errors import CoeError
@@ -56,11 +56,12 @@ class SuspectedPictures:
     """The parts that the reports of escapes may mean, whenever they came, and whichever of a serial's boards."""
 
     def __init__(self, connection: Connection) -> None:
-        said = escape.c.refdes
+        # Reports are never changed: those of an older version have the blanks around their serials still.
+        said, serial = escape.c.refdes, func.trim(escape.c.serial, " \t\r\n")
         known = union(
             select(escape.c.board_id, said).where(escape.c.board_id.is_not(None)),
-            select(board.c.id, said).join(escape, (escape.c.serial == board.c.serial) & (board.c.serial != "")),
-            select(unit_serial.c.board_id, said).join(escape, escape.c.serial == unit_serial.c.serial),
+            select(board.c.id, said).join(escape, (serial == board.c.serial) & (board.c.serial != "")),
+            select(unit_serial.c.board_id, said).join(escape, serial == unit_serial.c.serial),
         )
         self._found = defaultdict[int, set[str]](set)
         for id, refdes in connection.execute(known):

@@ -30,6 +30,7 @@ from coe.serve.database.migration import migrate
 from coe.serve.database.tables import board, board_count, call, call_count, verification
 from coe.serve.database.verifications import NewVerification
 from coe.serve.enums import BoardState, CallKind, Dimension, Outcome
+from coe.serve.exportable import SuspectedPictures
 
 MINUTE_US = HOUR_US // 60
 ALWAYS = Window(0, 2 * NOON)
@@ -261,6 +262,7 @@ def test_a_database_of_an_older_schema_is_counted_when_it_is_migrated(
         a_shift(connection)
         said = {"serials": {"left": "SN7  ", "right": "", "third": "SN7"}}
         new = NewBoard("p", "d", recipe(connection).id, "Pe\u0301 \n", "", Side.TOP, "", said, "f", NOON, None)
+        escape_rows.report(connection, NewEscape("SN7  ", NOON, "ann", "R1"))
         panel = board_rows.accept(connection, new)
         decisions.write(connection, decision(panel))
     migrate(first_database, schema)
@@ -288,4 +290,5 @@ def test_a_database_of_an_older_schema_is_counted_when_it_is_migrated(
             number = len(counts.primary_key)
             assert sorted(row for row in there if any(row[number:])) == sorted(row for row in here if any(row[number:]))
         assert [board_rows.newest_decided(target, serial) for serial in ("SN7", "P\u00e9")] == [panel.id] * 2
+        assert SuspectedPictures(target).names(panel.id, "R1")
         assert hourly.decisions(target) == hourly.decided(target)
