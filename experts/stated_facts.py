@@ -63,7 +63,7 @@ def stated_labels(content: Any, where: str) -> tuple[str, ...] | None:
     """
     found = [
         labels
-        for _, level in _levels(content, set(), whole=False)
+        for _, level in levels_by_path(content, whole=False)
         for key, value in level.items()
         if isinstance(key, str) and _LABELS.fullmatch(key) and (labels := _labels(value))
     ]
@@ -146,7 +146,9 @@ def _fits(form: re.Pattern[str], name: Any) -> bool:
 def takes_blue_first(content: Any) -> bool:
     """Tell whether a configuration of OpenMMLab's programs says that the colours of OpenCV stay as they are."""
     said = [
-        level["to_rgb"] for level in levels(content) if "to_rgb" in level and any(_fits(_MEAN, key) for key in level)
+        level["to_rgb"]
+        for _, level in levels_by_path(content)
+        if "to_rgb" in level and any(_fits(_MEAN, key) for key in level)
     ]
     return bool(said) and not any(said)
 
@@ -168,23 +170,14 @@ def stated_normalizations(content: Any) -> list[tuple[Colour, Colour]]:
     return [*found.values()]
 
 
-def levels(content: Any) -> Iterator[Mapping[Any, Any]]:
-    """Yield nested dicts and lists, those in texts of configurations too, as dicts; measures are left out."""
-    return (level for _, level in levels_by_path(content))
-
-
-def levels_by_path(content: Any) -> Iterator[tuple[str, Mapping[Any, Any]]]:
-    """Yield what `levels` yields, each with the keys that lead to it."""
-    return _levels(content, set(), whole=True)
-
-
-def _levels(
-    content: Any, seen: set[int], *, whole: bool, depth: int = 0, path: str = ""
+def levels_by_path(
+    content: Any, *, whole: bool = True, seen: set[int] | None = None, depth: int = 0, path: str = ""
 ) -> Iterator[tuple[str, Mapping[Any, Any]]]:
-    """Yield nested dicts, and the arguments of scripts as dicts, each once: a dict may also hold itself.
+    """Yield nested dicts, and the arguments of scripts as dicts, each once, with the keys that lead to it.
 
-    The `whole` also has lists, as the transforms of pictures stand there, and configurations, but no measures.
+    The `whole` also has lists, as the transforms of pictures stand there, and configurations in texts, but no measures.
     """
+    seen = set[int]() if seen is None else seen  # a dict may also hold itself
     level = {TYPE: content.named, **vars(content)} if isinstance(content, Arguments) else content
     if whole and isinstance(level, list | tuple) and len(level) <= _MOST_STEPS:
         level = dict(enumerate(level))
@@ -195,7 +188,7 @@ def _levels(
             if whole and _MEASURES.search(str(key)):
                 continue
             inside = _in_text(key, value) if whole and isinstance(value, str) else value
-            yield from _levels(inside, seen, whole=whole, depth=depth + 1, path=f"{path}.{key}")
+            yield from levels_by_path(inside, whole=whole, seen=seen, depth=depth + 1, path=f"{path}.{key}")
 
 
 def _in_text(key: Any, text: str) -> Any:
