@@ -96,8 +96,8 @@ def another_network(content: Any) -> dict[str, str]:
         for name, value in level.items():
             if "teacher" in f"{path}{name}":
                 continue
-            if name in _ACTIVATIONS and isinstance(value, str) and (named := _CLASS.search(value)) is not None:
-                found[name] = named.group(1).lower()
+            if name in _ACTIVATIONS and isinstance(value, str) and not _USUAL.fullmatch(value):
+                found[name] = named[1].lower() if (named := _CLASS.search(value)) else value
             elif (
                 (isinstance(value, str) and (_SAME_TENSORS.match(value) or (name, value) in _OTHERWISE))
                 or (name in _SETTINGS and not _USUAL.fullmatch(str(value)))

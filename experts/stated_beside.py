@@ -27,6 +27,22 @@ _NUMBERED = re.compile(r"^(\d{1,6})[\s:,;]+(?=\S)")
 _MOST_BYTES = 1 << 20
 
 
+class _PlainLoader(yaml.SafeLoader):
+    """Reads plain data: of an object of Python, as Lightning writes tuples, what it holds, or its name."""
+
+
+def _plain(loader: yaml.SafeLoader, name: str, node: yaml.Node) -> Any:
+    match node:
+        case yaml.MappingNode():
+            return loader.construct_mapping(node, deep=True)
+        case yaml.SequenceNode():
+            return loader.construct_sequence(node, deep=True)
+    return node.value or name
+
+
+_PlainLoader.add_multi_constructor("tag:yaml.org,2002:python/", _plain)
+
+
 def files_beside(path: Path) -> list[Path]:
     """Return the files that say something of a file of weights; none where they may belong to another one.
 
@@ -53,9 +69,9 @@ def with_beside(path: Path, foreign: Foreign) -> Foreign:
         content = _content(file)
         if content is None:
             remarks.append(
-                f"{file.name} beside it does not count: it is no text in UTF-8, JSON or plain YAML, or larger than 1 MB"
+                f"{file.name} beside it does not count: it holds no settings or labels in UTF-8, or is larger than 1 MB"
             )
-        elif _SETTINGS.fullmatch(file.name) and isinstance(content, dict):
+        elif _SETTINGS.fullmatch(file.name):
             said |= content if file.suffix == ".json" else {"args": content}
         else:
             said[file.name] = {"labels": content}
@@ -90,10 +106,11 @@ def _content(path: Path) -> Any:
     """Return what a file holds, the lines of a text; None if it cannot be read."""
     try:
         text = regular.read(path, _MOST_BYTES).decode("utf-8-sig")
+        if _SETTINGS.fullmatch(path.name):
+            settings = json.loads(text) if path.suffix == ".json" else yaml.load(text, _PlainLoader) or {}
+            return settings if isinstance(settings, dict) else None
         if path.suffix == ".json":
             return json.loads(text)
-        if _SETTINGS.fullmatch(path.name):
-            return yaml.safe_load(text)
     except (OSError, ValueError, RecursionError, yaml.YAMLError):
         return None
     lines = [line.strip() for line in text.splitlines() if line.strip()]

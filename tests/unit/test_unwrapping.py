@@ -527,20 +527,29 @@ def test_what_hugging_face_scales_and_shifts_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "normalization"),
+    ("text", "normalization", "is_told"),
     [
-        ("mean: [0.5, 0.5, 0.5]\nstd: [0.25, 0.25, 0.25]\ncrop_pct: 0.8\nimg_size: 32\nlr: 0.1\n", HALF),
-        ("opt: !!python/object:argparse.Namespace {mean: 1}\n", NORMALIZATIONS["imagenet"]),
+        ("mean: [0.5, 0.5, 0.5]\nstd: [0.25, 0.25, 0.25]\ncrop_pct: 0.8\nimg_size: 32\nlr: 0.1\n", HALF, True),
+        (
+            "mean: !!python/tuple [0.5, 0.5, 0.5]\nstd: !!python/tuple [0.25, 0.25, 0.25]\n"
+            "act_layer: !!python/name:torch.nn.ReLU ''\nopt: !!python/object:no.Such {lr: 1}\n",
+            HALF,
+            True,
+        ),
+        ("- ok\n- bad\n", NORMALIZATIONS["imagenet"], True),
+        ("mean: [0.5\n", NORMALIZATIONS["imagenet"], True),
+        ("", NORMALIZATIONS["imagenet"], False),
     ],
 )
-def test_arguments_in_a_file_beside_the_weights_count_if_they_are_plain(
-    tmp_path: Path, state: State, text: str, normalization: object
+def test_arguments_in_a_file_beside_the_weights_count_as_plain_data(
+    tmp_path: Path, state: State, text: str, normalization: object, is_told: bool
 ) -> None:
     save_file(state, tmp_path / "model.safetensors")
     (tmp_path / "args.yaml").write_text(text)
     read = resnet18.read(tmp_path / "model.safetensors")
     assert read.preprocessing is not None
-    assert (read.preprocessing.normalization, "args.yaml" in read.remarks[-1]) == (normalization, True)
+    assert (read.preprocessing.normalization, "args.yaml" in "".join(read.remarks)) == (normalization, is_told)
+    assert read.labels is None
 
 
 def test_hugging_faces_names_of_a_resnet_are_known(tmp_path: Path) -> None:
@@ -733,6 +742,7 @@ def test_a_network_with_the_same_tensors_that_computes_something_else_is_refused
         ({"meta": {"cfg": "model = dict(backbone=dict(depth=50, style='caffe'))"}}, True),
         ({"meta": {"cfg": "model = dict(head=dict(type='MultiLabelLinearClsHead'))"}}, True),
         ({"args": argparse.Namespace(gp=None, model_kwargs={"drop_path_rate": 0.1, "act_layer": "relu"})}, False),
+        ({"args": {"act_layer": "None", "model_kwargs": {"act_layer": "torch.nn.ReLU"}}}, False),
         ({"args": {"act_layer": "<class 'torch.nn.modules.activation.ReLU'>"}}, False),
         ({"hyper_parameters": {"act_layer": "nn.ReLU(inplace=True)"}}, False),
         ({"args": {"replace_stride_with_dilation": (False, False, False), "aa_layer": ""}}, False),
