@@ -63,7 +63,7 @@ def extreme_factor(count: int, share: float, more: int = 0) -> float:
     from scipy.stats import gumbel_r
 
     values = gumbel_r.ppf(np.random.default_rng(0).random((20_000, count)))
-    variance = (more * gumbel_r.var() + (count - 1) * values.var(axis=1, ddof=1)) / (count - 1 + more)
+    variance = (more * gumbel_r.var() + count * values.var(axis=1)) / (count - 1 + more)
     centre, deviation = values.mean(axis=1), np.sqrt(variance)
     return float(brentq(lambda factor: gumbel_r.sf(centre + factor * deviation).mean() - share, -10, 1e9))
 

@@ -63,6 +63,10 @@ def test_extremes_need_a_larger_factor(count: int, more: int, factor: float) -> 
     assert extreme_factor(count, 0.05, more) == pytest.approx(factor, abs=0.02)
 
 
+def test_one_value_has_a_factor_where_its_deviation_is_known_from_others() -> None:
+    assert extreme_factor(1, 0.05, 5) > extreme_factor(2, 0.05, 5)
+
+
 def test_a_deviation_that_is_known_from_more_values_needs_a_smaller_factor() -> None:
     assert prediction_factor(10, 0.05, 10) == pytest.approx(1.729 * 1.1**0.5, abs=6e-4)
 
