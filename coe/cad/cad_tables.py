@@ -14,8 +14,8 @@ from coe.text_table import TextLine, further_lines
 
 _ENCODINGS = ("cp1252", "gb18030", "cp1250", "cp1251", "cp932", "cp949", "big5", "euc_jp", "koi8_r", "cp866")
 """What programs write if they write no UTF-8, western first, as a value with a micro sign."""
-_AS_TEXT = re.compile(r'(?<![^,;\t])="([^",;\t]*)"(?=[,;\t]|$)')
-"""="R1", which keeps a spreadsheet from making a number or a date of it."""
+_AS_TEXT = re.compile(r'(?<![^,;\t])(?:="([^",;\t]*)"|"=""([^"]*)""")(?=[,;\t]|$)')
+"""="R1", with or without quotes around it, which keeps a spreadsheet from making a number or a date of it."""
 _ZIP = b"PK\x03\x04"
 
 
@@ -30,7 +30,7 @@ def lines_of(path: Path, raw: bytes, noun: str, is_table: Callable[[Sequence[Tex
     for encoding in _ENCODINGS:
         try:
             lines = [
-                replace(line, text=_AS_TEXT.sub(r'"\1"', line.text)) if '="' in line.text else line
+                replace(line, text=_AS_TEXT.sub(r'"\1\2"', line.text)) if '="' in line.text else line
                 for line in text_table.parse(path, raw, noun, encoding)
             ]
         except ConfigError:

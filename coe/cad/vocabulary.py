@@ -108,6 +108,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
         *("refdes", "ref", "designator", "ref des", "reference designator", "reference", "ref designator", "part id"),
         *("placement id", "comp name", "explain", "ref nr", "bestückposition"),
         *("references", "designators", "component designator", "component name", "part name", "name", "id", "part"),
+        *("reference designators", "ref designators"),
         *(
             "referenz",
             "bezeichner",

@@ -65,7 +65,7 @@ def test_lists_of_designators(text: str, found: list[str]) -> None:
         "R9\t1k DNP\tR_0402\n",
         "Individual\n\n#,Ref,Value,Footprint,Class\n,R1,10k,R_0402,SMD\n,U2,24C64,SOIC-8,SMD\n,R9,1k,R_0402,DNP\n\n"
         "Collated\n\n#,Ref,Value,Footprint,Class\n1,R1 R2,10k,R_0402,SMD\n2,U2,24C64,SOIC-8,SMD\n3,R9,1k,R_0402,DNP\n",
-        'Designator,Value,Footprint\n"R1,\nR2",10k,R_0402\nU2,24C64,SOIC-8\nR9,do not populate,R_0402\n',
+        'Reference Designators,Value,Footprint\n"R1,\nR2",10k,R_0402\nU2,24C64,SOIC-8\nR9,do not populate,R_0402\n',
         "Item,Reference,Part,Footprint,Option\n1,R1 R2,10k,R_0402,\n2,U2,24C64,SOIC-8,\n3,R9,1k,R_0402,DNP\n",
         "位号,型号,封装,备注\nR1 R2,10k,R_0402,\nU2,24C64,SOIC-8,\nR9,1k,R_0402,不贴\n",
         "Partlist exported from parts and value at noon\n\nQty Value     Package   Parts \n"

@@ -143,7 +143,7 @@ FILES: dict[str, tuple[str, str]] = {
         "Ref,X (mil),Y (mil),X (mm),Y (mm),Rot,Side\nR1,500,-137.795,12.7,-3.5,90,top\n"
         "U2,1181.102,157.48,30,4,315,bottom\n",
     ),
-    "as text.csv": ("mm", '="Ref",X,Y,Rot,Side\n="R1",="12.7",-3.5,90,="top"\n="U2",30,4,315,bottom\n'),
+    "as text.csv": ("mm", '="Ref",X,Y,Rot,Side\n="R1",="12.7",-3.5,90,="top"\n"=""U2""",30,4,315,bottom\n'),
     "hidden signs.csv": ("mm", "\u200bRef,X,Y,Rot,Side\nR1\u200b,12.7,-3.5,90,top\nU2,30,4,315,\ufeffbottom\n"),
     "minus.csv": ("mm", "Designator,Mid X,Mid Y,Layer,Rotation\nR1,12.7,\u22123.5,Top,90°\nU2,30,4,Bottom,\u221245°\n"),
 }
