@@ -26,6 +26,26 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _NULL, _MERGE = "tag:yaml.org,2002:null", "tag:yaml.org,2002:merge"
 _LONGEST_MESSAGE = 1000
 _QUOTES = "put a word with such signs in quotes"
+_STRUCTURE = (
+    "mapping values are not allowed|expected (key|<block end>|<document start>|'-' indicator)|"
+    "could not find expected ':'"
+)
+_PLAIN_WORDS = (
+    ("quoted scalar.*end of stream", True, "the quote that opens here is not closed"),
+    ("expected ',' or", True, "the bracket that opens here is not closed, or a comma lacks up to line {at}"),
+    ("could not find expected ':'", True, "this line has no `key: value`"),
+    ("<document start>", False, "what stands above this line is no entry of the form `key: value`"),
+    ("unknown escape|hexdec", False, "a backslash in double quotes begins a code; put such a text in single quotes"),
+    ("found unexpected ':'", False, "a colon needs a space behind it"),
+    ("cannot start any token", False, f"a word begins with a sign that YAML keeps for itself, as @ or %; {_QUOTES}"),
+    (
+        _STRUCTURE,
+        False,
+        f"this line is indented otherwise than those it belongs to, or has a colon too many; {_QUOTES}",
+    ),
+    ("single document", False, "another document begins here; a file has one"),
+)
+"""What the reader's words mean, and whether the fault is where the reader began, not where it noticed it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,23 +152,15 @@ def _in_plain_words(text: str, error: yaml.MarkedYAMLError, at: int) -> tuple[in
     if {begin, at} & {*indented}:  # a tab does no harm within brackets or a text
         more = f" (also line {list_few(map(str, indented[1:]))})" if indented[1:] else ""
         return indented[0], f"a tab, or a blank of another kind, stands where spaces belong{more}"
-    if "quoted scalar" in why and "end of stream" in why:
-        return begin, "the quote that opens here is not closed"
-    if re.search(r"expected ',' or", why):
-        return begin, f"the bracket that opens here is not closed, or a comma lacks up to line {at}"
-    if re.search(
-        "mapping values are not allowed|expected (key|<block end>|'-' indicator)|could not find expected ':'", why
-    ):
-        filled = [(number, line) for number, line in enumerate(lines[:at], 1) if line.strip()]
+    if re.search(_STRUCTURE, why):
+        filled = [(number, line) for number, line in enumerate(lines[:at], 1) if re.match(r"\s*[^\s#]", line)]
         for number, line in filled[-2:]:
             if glued := re.match(r"\s*(?:- )?([^\W\d][\w.+-]*:(?!//|\\)(?:\S+|[^\S ].*))$", line):
                 return number, f"'{glued[1]}' needs a space behind its colon"
-        if "expected ':'" in why:
-            return begin, "this line has no `key: value`"
-        return at, "this line is indented otherwise than those it belongs to, or has a colon too many; " + _QUOTES
-    if "cannot start any token" in why:
-        return at, f"a word begins with a sign that YAML keeps for itself, as @ or %; {_QUOTES}"
-    return at, f"{why}; a file has one document" if "single document" in why else why
+    for words, is_at_begin, sentence in _PLAIN_WORDS:
+        if re.search(words, why):
+            return begin if is_at_begin else at, sentence.format(at=at)
+    return at, why
 
 
 def _refuse_cleverness(path: Path, text: str) -> None:
