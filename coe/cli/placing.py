@@ -149,7 +149,7 @@ def fitted(
 
     Says these names, and which parts stand in one of the two files alone.
     """
-    told = {f"not fitted, as {of_file.name} says": file.not_placed}
+    told: list[tuple[str, Sequence[str]]] = [(f"not fitted, as {of_file.name} says", file.not_placed)]
     placements, not_fitted = file.placements, [*file.not_placed]
     if bom is not None and of_bom is not None:
         from coe.placement.bom_join import join
@@ -157,15 +157,18 @@ def fitted(
         joined = join(placements, bom, said=file.said, not_placed=file.not_placed)
         for note in joined.notes:
             err.print(f"{of_bom.name}: {note}")
-        told[f"not fitted, as {of_bom.name} says"] = joined.not_fitted
-        told |= {"only in the placement file": joined.only_placed, f"only in {of_bom.name}": joined.only_listed}
+        told += [
+            (f"not fitted, as {of_bom.name} says", joined.not_fitted),
+            ("only in the placement file", joined.only_placed),
+            (f"only in {of_bom.name}", joined.only_listed),
+        ]
         placements, not_fitted = joined.placements, [*not_fitted, *joined.not_fitted]
     _say(told)
     return placements, not_fitted
 
 
-def _say(told: Mapping[str, Sequence[str]]) -> None:
-    for what, refdes in told.items():
+def _say(told: Sequence[tuple[str, Sequence[str]]]) -> None:
+    for what, refdes in told:
         if refdes:
             err.print(f"{what}: {list_few(refdes, 20)}")
 
@@ -272,7 +275,7 @@ def expected_of(board: Rules, layout: Layout | None, parts: Path | None, expect:
     listed = parts_lists.read(parts)
     for note in listed.notes:
         err.print(f"{parts.name}: {note}")
-    _say({f"not fitted, as {parts.name} says": listed.not_fitted})
+    _say([(f"not fitted, as {parts.name} says", listed.not_fitted)])
     expected = Expected.of_parts(listed)
     parts_lists.check(expected.parts, board.components, board.board)
     return expected

@@ -80,13 +80,15 @@ def test_what_it_writes_can_be_read(call: Call, folder: Path) -> None:
     assert [site.refdes for site in layout.sites] == ["R1", "R2", "C1", "U1"]
 
 
-def test_what_is_not_fitted_is_no_part_of_the_board_and_named(call: Call, folder: Path) -> None:
+@pytest.mark.parametrize("bom", ["bom.csv", "bill/pnp.csv"])
+def test_what_is_not_fitted_is_no_part_of_the_board_and_named(call: Call, folder: Path, bom: str) -> None:
     (folder / "pnp.csv").write_text(ROWS.replace("R1,10k", "R1,DNP").replace("R2,10k", "R2,NC"), encoding="utf-8")
     assert new(call) == 2
-    (folder / "bom.csv").write_text("Designator,Value,DNP\nR1,10k,\nR2,10k,x\n", encoding="utf-8")
-    words = ("--placements", "pnp.csv", "--units", "mm", "--dialect", "kicad", "--bom", "bom.csv")
+    (folder / bom).parent.mkdir(exist_ok=True)
+    (folder / bom).write_text("Designator,Value,DNP\nR1,10k,\nR2,10k,x\n", encoding="utf-8")
+    words = ("--placements", "pnp.csv", "--units", "mm", "--dialect", "kicad", "--bom", bom)
     said = call("new", "line7", *words, command=board_command)
-    assert (said.status, "pnp.csv says: R1" in said.err, "bom.csv says: R2" in said.err) == (0, True, True)
+    assert (said.status, "pnp.csv says: R1" in said.err, f"{Path(bom).name} says: R2" in said.err) == (0, True, True)
     assert {*rules.load("line7").components} == {"C0603-100n", "SOIC-8-LM358"}
     assert "R1, R2" in (folder / "line7" / "recipe.yaml").read_text(encoding="utf-8").splitlines()[-1]
 
