@@ -234,6 +234,8 @@ def test_a_disk_that_does_not_answer_is_shown_takes_no_picture_and_holds_up_noth
                 problem(put(station.feeder, "k9", "R1"), 503, "disk-failed")
                 problem(station.engineer.get("/teach/x/work"), 503, "disk-failed")
                 assert station.engineer.get("/teach").status_code == 503
+                hanging.setattr(station.gate, "secret", b"")
+                problem(station.nobody.get("/api/v1/faults", headers={"Cookie": "coe_session=x"}), 503, "disk-failed")
                 look(station)  # it waits no second time
                 hanging.setattr(Database, "reading", lambda self: answers.wait() and reading(self))
                 assert station.nobody.get("/v2/health/ready").status_code == 503

@@ -142,7 +142,7 @@ async def csrf_of(gate: Gate, request: Request) -> str:
 
 async def signature(gate: Gate, text: str) -> str:
     """Sign a text, so that the service knows it again later; `text` begins with its purpose."""
-    secret = gate.secret or await gate.run(gate.read_secret)
+    secret = gate.secret or await gate.keep(gate.read_secret)
     return hmac.new(secret, text.encode(), hashlib.sha256).hexdigest()
 
 
