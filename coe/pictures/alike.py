@@ -51,15 +51,17 @@ def _nearest_pairs(looks: Sequence[Look], labels: Sequence[str]) -> list[tuple[i
     if not looks:
         return []
     seen, named, half = np.stack(looks).astype(np.int16), np.asarray(labels), SIDE // 2
-    coarse = seen.reshape(len(seen), 2, half, 2, half, 3).mean(axis=(2, 4))
+    coarse = seen.reshape(len(seen), half, 2, half, 2, 3).sum(axis=(2, 4), dtype=np.int16)
     nearest: dict[int, int] = {}
-    for place, look in enumerate(seen):
-        others = np.flatnonzero(named != named[place])
-        near = others[_differ(coarse[others], coarse[place]).max(axis=1, initial=0) <= _LEVELS]  # few are
-        apart = _differ(seen[near], look)
-        near, apart = (some[apart.max(axis=1, initial=0) <= _LEVELS] for some in (near, apart))
-        if len(near):
-            nearest[place] = int(near[apart.sum(axis=1).argmin()])
+    for label in dict.fromkeys(labels):
+        others = np.flatnonzero(named != label)
+        coarse_others = coarse[others]
+        for place in np.flatnonzero(named == label).tolist():
+            near = others[_differ(coarse_others, coarse[place]).max(axis=1, initial=0) <= 4 * _LEVELS]  # few are
+            apart = _differ(seen[near], seen[place])
+            near, apart = (some[apart.max(axis=1, initial=0) <= _LEVELS] for some in (near, apart))
+            if len(near):
+                nearest[place] = int(near[apart.sum(axis=1).argmin()])
     return [(one, other) for one, other in nearest.items() if one < other and nearest[other] == one]
 
 
