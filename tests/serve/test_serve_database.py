@@ -609,7 +609,7 @@ def test_a_database_of_a_newer_version_is_refused(sqlite_database: Database) -> 
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
     with pytest.raises(ConfigError, match="newer version"):
         migrate(sqlite_database)
-    with pytest.raises(ConfigError, match="coe-serve migrate"):
+    with pytest.raises(ConfigError, match=r"^the database sqlite.*coe-serve migrate"):
         expect_newest(sqlite_database)
 
 

@@ -83,8 +83,8 @@ class Database:
         """Close all connections."""
         self.engine.dispose()
 
-    def __repr__(self) -> str:
-        return f"<Database {self.url.render_as_string(hide_password=True)}>"
+    def __str__(self) -> str:
+        return f"the database {self.url.render_as_string(hide_password=True)}"
 
 
 def open_database(url: str, *, busy_s: float = BUSY_S) -> Database:

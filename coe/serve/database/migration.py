@@ -44,7 +44,7 @@ def migrate(database: Database, to: str = "head") -> bool:
     before = revision_of(database)
     if before is not None and before not in _known():
         raise ConfigError(
-            f"{database!r} was written by a newer version of coe-serve (schema {before}); install that version, or "
+            f"{database} was written by a newer version of coe-serve (schema {before}); install that version, or "
             "restore a backup from before the upgrade"
         )
     if before == (newest() if to == "head" else to):
@@ -84,7 +84,7 @@ def expect_newest(database: Database) -> None:
     revision = revision_of(database)
     if revision != newest():
         has = f"schema {revision}" if revision else "no tables"
-        raise ConfigError(f"{database!r} has {has}, and this version needs schema {newest()}; run `coe-serve migrate`")
+        raise ConfigError(f"{database} has {has}, and this version needs schema {newest()}; run `coe-serve migrate`")
 
 
 def _known() -> set[str]:
