@@ -13,7 +13,7 @@ import torch
 
 from coe.comparing.alternates import best_of
 from coe.core import Expert
-from coe.errors import ConfigError
+from coe.errors import ConfigError, list_few
 from coe.rates import tolerance_factor
 from coe.store.kinds import Image, ModuleKind, Progress, Trained, TrainingPlan
 from experts import good_parts, pair_data
@@ -131,7 +131,7 @@ def typical(parts: Sequence[GoodPart]) -> list[GoodPart]:
         most = _usual(alike if len(alike) >= _FEW else parts)
         strange = [part for part in alike if part.largest > most]
         if len(alike) >= _FEW and len(strange) > _MOST_STRANGE * len(alike):
-            names = ", ".join(part.name for part in strange[:5])
+            names = list_few(part.name for part in strange)
             place = f" of {component}" if component else ""
             raise ConfigError(
                 f"{len(strange)} of {len(alike)} parts{place} differ far more than the others ({names}); are they "

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
-from coe.errors import ConfigError
+from coe.errors import ConfigError, list_few
 from coe.pictures import alike
 from coe.pictures.decoding import decode
 from coe.pictures.finding import EXTENSIONS, natural
@@ -83,9 +83,9 @@ class TakenPictures:
         folders = Counter(self.name(picture.path.parent) for picture in self.pictures)
         taken = ", ".join(f"{count} from {folder}" for folder, count in sorted(folders.items()))
         over = self._passed_over()
-        names = ", ".join(over[:_SHOWN])
+        names = list_few(over, _SHOWN)
         passed = f"; passed over {len(over)} files that are no pictures by their names: {names}" if over else ""
-        return f"took {len(self.pictures)} pictures: {taken}{passed}{' ...' if len(over) > _SHOWN else ''}"
+        return f"took {len(self.pictures)} pictures: {taken}{passed}"
 
     def _passed_over(self) -> list[str]:
         """Return the files beside the pictures, notes aside, that have no ending of a picture that is read."""

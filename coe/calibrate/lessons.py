@@ -56,8 +56,7 @@ def of_marks(board: Rules, marks: Iterable[PictureMark], folder: Path) -> list[V
             for expert, label in truths.items()
         ]
     if faults:
-        few = list(faults)[:5]
-        raise ConfigError(f"{folder}: {'; '.join(few)}{f'; and {len(faults) - 5} more' if len(faults) > 5 else ''}")
+        raise ConfigError(f"{folder}: {list_few(faults, between='; ')}")
     return found
 
 

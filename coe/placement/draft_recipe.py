@@ -14,7 +14,7 @@ from math import dist
 from pathlib import Path
 
 from coe import strict_yaml
-from coe.errors import ConfigError
+from coe.errors import ConfigError, list_few
 from coe.placement.board_layout import Bottom
 from coe.placement.package_sizes import NamedSize, size_of
 from coe.placement.panel_split import NUMBER, ORIG
@@ -138,7 +138,7 @@ def plan(
     outside = [p.refdes for p in placed if not (left <= p.x_mm <= right and bottom <= p.y_mm <= top)]
     if outside:
         raise ConfigError(
-            f"{len(outside)} of {len(placed)} parts ({', '.join(outside[:5])}{', ...' if outside[5:] else ''}) lie "
+            f"{len(outside)} of {len(placed)} parts ({list_few(outside)}) lie "
             f"outside of the outline, x {left:g} to {right:g} mm and y {bottom:g} to {top:g} mm: export both files "
             "with one origin, or shift the places with `offset` of --form"
         )

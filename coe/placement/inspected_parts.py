@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from coe.errors import ConfigError, did_you_mean
+from coe.errors import ConfigError, did_you_mean, list_few
 from coe.placement.board_recipe import BoardRecipe
 from coe.placement.panel_split import split
 from coe.placement.placement_file import Placement
@@ -24,7 +24,7 @@ def inspected_units(
     lines = {place.line for board in boards.values() for place in board}
     if homeless := [place.refdes for place in places if place.line not in lines]:
         raise ConfigError(
-            f"{recipe.path.name}: {', '.join(homeless[:5])} {'is' if len(homeless) == 1 else 'are'} of no board of the "
+            f"{recipe.path.name}: {list_few(homeless)} {'is' if len(homeless) == 1 else 'are'} of no board of the "
             f"panel, whose parts are named '{recipe.panel.refdes}'; leave them out under not_inspected"
         )
     whole = UnitSpec(at=(0.0, 0.0))  # the file has places on the panel
@@ -67,7 +67,7 @@ def _inspected(recipe: BoardRecipe, places: Sequence[Placement]) -> list[tuple[P
     inspected = [(place, component) for place, component in found if component is not None]
     if nameless := [place.line for place, _ in inspected if not place.refdes]:
         raise ConfigError(
-            f"lines {', '.join(map(str, nameless[:5]))} of the placement file: a part that {recipe.path.name} inspects "
+            f"lines {list_few(map(str, nameless))} of the placement file: a part that {recipe.path.name} inspects "
             "has no reference designator; complete it, or take it out"
         )
     lines: dict[str, list[int]] = {}

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import dist
 
-from coe.errors import ConfigError
+from coe.errors import ConfigError, list_few
 from coe.placement.placement_file import Placement
 
 ORIG, NUMBER = "{orig}", "{n}"
@@ -31,7 +31,7 @@ def split(placements: Sequence[Placement], pattern: str) -> dict[str, list[Place
     (first, parts), *others = ((name, {place.refdes for place in board}) for name, board in boards.items())
     for name, its in others:
         if differing := sorted(its ^ parts):
-            raise ConfigError(f"boards '{first}' and '{name}' of the panel differ in {', '.join(differing[:5])}")
+            raise ConfigError(f"boards '{first}' and '{name}' of the panel differ in {list_few(differing)}")
     return boards
 
 
