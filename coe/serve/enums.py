@@ -230,6 +230,8 @@ class FaultKind(StrEnum):
     """The file of an accepted view is missing or damaged."""
     FOLDER = "folder"
     """Something of a folder that fills cannot be handed in, or the folder does not answer."""
+    CERTIFICATE = "certificate"
+    """A certificate of ours is over, or will be soon."""
     RETENTION = "retention"
     """Pictures whose time is over cannot be removed."""
     CLOCK = "clock"

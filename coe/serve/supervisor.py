@@ -281,7 +281,8 @@ def _register_sinks(config: ServeConfig, database: Database) -> None:
     """Make the sinks of the config those that are told of what happens from now on, before anything can happen."""
     with database.writing() as connection:
         outbox.register_sinks(connection, config.sinks.names, now_us())
-        for kind, names in ((FaultKind.SINK, config.sinks.names), (FaultKind.FOLDER, list(config.folders))):
+        gone = {FaultKind.SINK: config.sinks.names, FaultKind.FOLDER: list(config.folders), FaultKind.CERTIFICATE: []}
+        for kind, names in gone.items():
             fault_log.clear_gone(connection, kind, names, by=Process.SUPERVISOR, now_us=now_us())
 
 

@@ -18,11 +18,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from serving import Served, locked, problem, put, signed_in
+from certificates import Authority
+from serving import Served, config_of, locked, problem, put, signed_in
 from waiting import eventually
 
 from coe.serve.archive import ArchiveFailed
-from coe.serve.clock import DAY_US, now_us
+from coe.serve.clock import DAY_US, HOUR_US, now_us
 from coe.serve.database import fault_log, states
 from coe.serve.database.connecting import Database, open_database, sqlite_url
 from coe.serve.database.database_errors import DatabaseError, DatabaseErrorKind
@@ -31,6 +32,7 @@ from coe.serve.gate import gate_state, own_faults, storage
 from coe.serve.gate.own_faults import DataDisk, OwnFaults
 from coe.serve.gate.server import LONGEST_OFF_US, give_sign, open_gate, remove_old
 from coe.serve.picture_folder import Kept, Pictures, Receiving
+from coe.serve.tls_files import own_certificates
 
 PAGES = ("/", "/verify", "/statistics", "/recipes", "/experts", "/faults")
 GIB = 1 << 30
@@ -335,6 +337,25 @@ def test_a_disk_that_fills_is_warned_of_before_and_the_faults_clear_themselves(
         (FaultKind.DISK_FULL, "gate"),
         (FaultKind.DISK_LOW, "gate"),
     ]
+
+
+def test_a_certificate_is_warned_of_before_its_end_and_again_each_day(
+    station: Served, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file, key = Authority(tmp_path, "plant").certificate("ours")  # of two days, the first of which is over
+    listen = {"certificate": file, "private_key": key}
+    config = config_of(tmp_path, listen=listen, sinks={"mqtt": {"cell": {"host": "broker", "tls": listen}}})
+    station.gate.certificates = list(own_certificates(config.model_dump()))
+    begun_us = now_us()
+    for hours, told in {0: 0, 13: 1, 14: 1, 25: 2, 90: 2}.items():
+        with monkeypatch.context() as later:
+            later.setattr(station.gate, "now_us", lambda hours=hours: begun_us + hours * HOUR_US)
+            look(station)
+        with station.database.reading() as connection:
+            found = {fault.about: fault.times for fault in fault_log.open_faults(connection)}
+        assert found == ({"listen": told, "sinks.mqtt.cell.tls": told} if told else {})
+    assert str(file) in station.operator.get("/api/v1/faults").text
+    assert station.nobody.get("/v2/health/ready").status_code == 200
 
 
 def test_a_database_that_met_a_full_disk_stays_a_fault_until_there_is_room_and_a_while_has_passed() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -30,6 +30,7 @@ from coe.serve.picture_folder import Pictures, Receiving
 from coe.serve.secret_file import SESSIONS, read_or_make
 from coe.serve.service_config import ServeConfig
 from coe.serve.teach.teach_work import Works
+from coe.serve.tls_files import OwnCertificate
 
 _T = TypeVar("_T")
 WAITING = 1000
@@ -81,6 +82,7 @@ class Gate:
     faults: OwnFaults = field(init=False)
     secret: bytes = b""
     """What signs sessions, as of the last look: pages need no disk for it."""
+    certificates: Sequence[OwnCertificate] = ()
     disk: DataDisk | None = None
     """The file system of the data folder at the last look; None if it did not answer."""
     admissions: Admissions = field(default_factory=Admissions)

@@ -17,7 +17,6 @@ from pathlib import Path
 from sqlalchemy import Connection
 
 from coe import files
-from coe.config import format_bytes
 from coe.serve.database import fault_log
 from coe.serve.database.connecting import MAX_WAL_BYTES
 from coe.serve.database.database_errors import DatabaseError, DatabaseErrorKind
@@ -121,17 +120,21 @@ class OwnFaults:
         """Take in a disk that answers: warn before it is full, and see when there is room again."""
         self._pass(_FAILED)
         if disk.free < NO_ROOM_BYTES:
-            self._see(_FULL[1], "the disk of the service's folder is full; make room")
+            self.remind(*_FULL[1], "the disk of the service's folder is full; make room")
         elif disk.free > MAX_WAL_BYTES + largest_body:
             self._pass(*_FULL)
         if disk.free_share < least_share:
-            self._see(
-                _LOW,
-                f"{100 * disk.free_share:.1f} % of the disk of the service's folder is free "
-                f"({format_bytes(disk.free)}), less than `limits.free_share`; make room before it is full",
-            )
+            free = f"{100 * disk.free_share:.0f} % of the disk of the service's folder is free"
+            self.remind(*_LOW, f"{free}, less than `limits.free_share`; make room before it is full")
         elif disk.free_share >= ROOM_AGAIN * least_share:
             self.overcome(*_LOW)
+
+    def remind(self, kind: FaultKind, about: str, message: str) -> None:
+        """Note a fault that goes on, again whenever there is more to say of it."""
+        with self._lock:
+            noted = self._open.get((kind, about))
+        if noted is None or noted.fault.message != message:
+            self.note(kind, message, about)
 
     def write(self, connection: Connection) -> Callable[[], None]:
         """Write what is new into the fault log; call what this returns once the transaction is on the disk."""
@@ -164,13 +167,6 @@ class OwnFaults:
         with self._lock:
             keys = (_NO_DATABASE, *_FULL, _FAILED)
             return next((self._open[key].fault.message for key in keys if key in self._open), "")
-
-    def _see(self, key: _Key, message: str) -> None:
-        """Note a fault that a look finds, once until it is over."""
-        with self._lock:
-            is_open = key in self._open
-        if not is_open:
-            self.note(key[0], message, key[1])
 
     def _pass(self, *keys: _Key) -> None:
         """Clear faults that were not met for a while."""

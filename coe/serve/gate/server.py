@@ -33,6 +33,7 @@ from coe.serve.gate.storage import GLANCE_S
 from coe.serve.picture_folder import PARTS, Pictures
 from coe.serve.retention import remove_strays, sweep
 from coe.serve.service_config import ServeConfig
+from coe.serve.tls_files import own_certificates
 
 _log = logging.getLogger(__name__)
 BEAT_S, TIDY_S = 2.0, 600.0
@@ -65,6 +66,7 @@ def open_gate(config: ServeConfig) -> Gate:
     pictures = Pictures(config.pictures)
     pictures.prepare()
     gate = Gate(config, database, pictures, Feed(database))
+    gate.certificates = list(own_certificates(config.model_dump()))
     with database.reading() as connection:
         before = states.heartbeats(connection).get(Process.GATE)
     if before is not None and (off_us := gate.now_us() - before.beat_us) > LONGEST_OFF_US:
@@ -162,6 +164,9 @@ async def give_sign(gate: Gate) -> None:
     def beat(connection: SqlConnection) -> None:
         states.beat(connection, Process.GATE, pid=os.getpid(), now_us=gate.now_us(), facts={})
 
+    for certificate in gate.certificates:
+        if message := certificate.warning(gate.now_us()):
+            gate.faults.remind(FaultKind.CERTIFICATE, certificate.key, message)
     pictures = asyncio.ensure_future(gate.look())
     # What it finds is written with the sign; a disk that hangs does not hold up the look at the database.
     await asyncio.wait({pictures}, timeout=GLANCE_S)
