@@ -5,54 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
+
+import yaml
 
 from coe.errors import list_few
 
-FITTED = (
-    *("fitted", "populate", "populated", "placed", "mounted", "mount", "assembly", "assemble", "assembled", "fit"),
-    *("install", "installed", "stuff", "stuffed", "exec", "present"),
-    *("variation", "bestückt", "bestückung", "bestücken", "monté", "montado", "montato", "zamontowany", "贴装", "実装"),
-    *("是否贴片", "是否贴装", "是否焊接", "是否安装", "place", "loaded", "soldered"),
-)
-"""The columns that say whether a part is there."""
-_HOW = {
-    *("mount", "mounted", "assembly", "assemble", "variation", "exec", "place", "placed"),
-    *("bestückung", "贴装", "実装"),
+_WORDS: dict[str, tuple[str, ...]] = {
+    name: tuple(words)
+    for name, words in yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")).items()
 }
-"""Those of them that may say how it is mounted instead, as SMD."""
-LEFT_OUT = (
-    *("dnp", "dni", "dnf", "do not populate", "do not place", "do not fit", "no stuff", "not fitted", "not mounted"),
-    *("exclude from position files", "nicht bestückt", "未実装", "skip", "dns", "do not stuff", "do not mount"),
-    *("不贴", "不贴片", "不贴装", "不焊", "不焊接", "不装", "空贴"),
-    *("no mount", "nomount", "no pop", "nopop", "not placed", "not populated", "auslassen"),
-)
-"""The columns that say whether it is not."""
-_NO = (
-    "0",
-    "0.0",
-    "n",
-    "no",
-    "false",
-    "nein",
-    "falsch",
-    "non",
-    "faux",
-    "nie",
-    "ne",
-    "нет",
-    "否",
-    "いいえ",
-    "无",
-    "無",
-    "☐",
-)
-_YES = (
-    *("1", "1.0", "t", "x", "y", "yes", "true", "excluded from bom", "ja", "oui", "si", "sí", "sim", "tak", "да", "是"),
-    *("はい", "excluded from position files", "wahr", "vrai", "*", "✓", "✔", "√", "j", "有", "☑"),
-)
-_OUT = ("nf", "nm", "np", "skip", "dns", "nomount", "no mount")
-"""What leaves a part out in a column of either kind."""
+FITTED, LEFT_OUT = _WORDS["fitted"], _WORDS["left_out"]
+"""The columns that say whether a part is there, and those that say whether it is not."""
+_HOW, _NO, _YES, _OUT = (_WORDS[name] for name in ("how", "no", "yes", "out"))
 _PLACED = (*FITTED, "ok", "load", "execute", "no skip")
 _NOTHING = ("", "-", "--", "~", "n/a", "none")
 _SAID = re.compile(
