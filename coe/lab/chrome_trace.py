@@ -21,7 +21,6 @@ from coe.scheduler.events import (
     Command,
     Event,
     Evict,
-    Filled,
     Finished,
     Load,
     Loaded,
@@ -30,7 +29,6 @@ from coe.scheduler.events import (
     Reply,
     Run,
     RunFailed,
-    Why,
 )
 from coe.scheduler.executor import Executor
 from coe.scheduler.pool import ModelPool
@@ -86,8 +84,7 @@ class ChromeTrace:
 
     A batch is a slice on its executor, from `Run` for as long as it took. A load is a slice on its pool, from `Load`
     to `Loaded`. It begins no sooner than the pool's load before it ends, even where the two overlap, one on the disk
-    and one on the lane; `waited_ms` is the time before that. `span` tells the work of disk and lanes; for a driver
-    that does not call it, lanes are drawn from the times in `Loaded`, and the disk from those in `Filled`. The counter
+    and one on the lane; `waited_ms` is the time before that. `span` tells the work of disk and lanes. The counter
     "waiting" holds the requests that have arrived and have no reply yet. Of several changes within a microsecond,
     counters show the last.
     """
@@ -101,8 +98,6 @@ class ChromeTrace:
         self._executors = {id: self._track(e.device, f"executor {id}") for id, e in executors.items()}
         self._loads = {id: self._track(pool.device, f"pool {id}") for id, pool in pools.items()}
         self._events: list[_TraceEvent] = []
-        self._lane_events: list[_TraceEvent] = []
-        self._has_spans = False
         self._running: dict[str, deque[tuple[int, Run]]] = {id: deque() for id in executors}
         self._loading: dict[tuple[str, str], tuple[int, Load]] = {}
         self._counters: dict[tuple[int, str], _TraceEvent] = {}
@@ -120,11 +115,6 @@ class ChromeTrace:
                 self._ended(event.executor, at, 0.0, failed=event.reason)
             case Loaded():
                 self._came(event.pool, event.expert, at)
-                lane = self._track(self._pools[event.pool].device, "load lane")
-                self._moved(lane, event.expert, at, event.took_s, {"pool": event.pool})
-            case Filled():
-                # The lane goes on meanwhile.
-                self._moved(self._track(None, "disk"), event.expert, at, event.took_s, {"why": Why.FILL.value})
             case LoadFailed():
                 self._came(event.pool, event.expert, at, failed=event.reason)
         for command in commands:
@@ -148,7 +138,6 @@ class ChromeTrace:
 
     def span(self, device: str | None, what: str, begin_s: float, end_s: float) -> None:
         """Take in that a device's copy lane (None: the disk) begins work that will end at `end_s`."""
-        self._has_spans = True
         if device in self._pids:
             track = self._track(device, "disk" if device is None else "copy lane")
         else:
@@ -172,14 +161,9 @@ class ChromeTrace:
         """Yield the names of processes and threads, then all events, by time."""
         for device, pid in self._pids.items():
             yield from _named("process", pid, 0, LINE if device is None else f"device {device}", pid)
-        events = self._events + ([] if self._has_spans else self._lane_events)
-        used = {event.tid for event in events} | {
-            track.tid for track in (*self._executors.values(), *self._loads.values())
-        }
         for track in sorted(self._tracks.values(), key=lambda track: (track.pid, track.tid)):
-            if track.tid in used:
-                yield from _named("thread", track.pid, track.tid, track.name, track.tid)
-        for event in sorted(events + self._not_ended(), key=lambda event: event.at_us):
+            yield from _named("thread", track.pid, track.tid, track.name, track.tid)
+        for event in sorted(self._events + self._not_ended(), key=lambda event: event.at_us):
             yield event.to_json()
 
     def _not_ended(self) -> list[_TraceEvent]:
@@ -212,10 +196,6 @@ class ChromeTrace:
             track = self._loads[pool]
             args = _load_args(load) | {"waited_ms": max(0, track.end_us - issued_us) / 1000} | more
             self._events.append(track.slice("load", expert, issued_us, at_us, args))
-
-    def _moved(self, lane: _Track, expert: str, at_us: int, took_s: float, args: dict[str, Any]) -> None:
-        if took_s > 0:
-            self._lane_events.append(lane.slice("lane", expert, at_us - _us(took_s), at_us, args))
 
     def _count(self, pid: int, name: str, unit: str, value: float, at_us: int) -> None:
         last = self._counters.get((pid, name))

@@ -230,17 +230,6 @@ def test_names_of_earlier_versions_are_understood(call, small: Path, tmp_path: P
     assert [row["strategy"] for row in json.loads(said.out)] == ["samba", "coserve-paper-default"]
 
 
-def test_rows_are_drawn_where_they_are_asked_for(call, tmp_path):
-    options = ("--task", "A1", "--images", "200", "--strategy", "samba,line")
-    status, _, err = call("sim", *options, "--plot", tmp_path / "out")
-    assert status == 0
-    names = ["throughput.png", "switches.png"]
-    assert [line for line in err.splitlines() if "drew" in line] == [
-        f"drew {tmp_path / 'out' / name}" for name in names
-    ]
-    assert all((tmp_path / "out" / name).read_bytes().startswith(b"\x89PNG") for name in names)
-
-
 def test_seeds_of_a_board_differ_and_repeat(call) -> None:
     drawn = ("sim", "--board", "A", "--images", "60", "--strategy", "coserve,samba", "--device", "uma-m2")
     box = ("--seeds", "3", "--seed", "4", "--json", "-")
@@ -255,7 +244,6 @@ def test_seeds_of_a_board_differ_and_repeat(call) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ("--seeds", "2", "--plot", "out"),
         ("--seeds", "2", "--trace", "a.json"),
         ("--seeds", "2", "--save-task", "a.jsonl"),
         ("--seeds", "2", "--boxes", "2"),

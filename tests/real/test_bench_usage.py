@@ -33,7 +33,6 @@ WRONG = {
     "run --board demo --work .": "--work has no effect",
     "run --profile p.json": "--profile has no effect",
     "run --strategy late-binding-paper-default --executors cpu=2": "--executors has no effect",
-    "run --rate 250 --backlog": "exclude each other",
     "run --host-only --strategy samba-eager": "'samba-eager'",
     "run --host-only --executors cuda=1": "--executors cpu=1",
     "run --host-only --predict": "--predict has no effect",
@@ -52,7 +51,6 @@ WRONG = {
     "sim --placement hash": "--expert-placement is for several boxes",
     "sim --boxes 2 --boards A --order boards": "--order is for tasks",
     "sim --boxes 2 --cold": "--cold is for one box",
-    "sim --boxes 2 --plot out": "--plot is for one box",
     "sim --boxes 1 --mishap lost": "at least 2 boxes",
     "scale --experts 200 --requests 500 --boxes 8": "add --every",
     "scale --every 1 --boxes 8 --strategy coserve": "leave out --strategy",
@@ -109,7 +107,6 @@ WRONG = {
     "sim --trace nowhere/run.json": "no folder nowhere",
     "sim --trace .": "--trace: . is a folder",
     "sim --save-task nowhere/x.jsonl": "nowhere/x.jsonl",
-    "sim --plot small.jsonl": "--plot: small.jsonl",
 }
 
 

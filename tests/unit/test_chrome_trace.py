@@ -15,7 +15,7 @@ from coe.core import Batch, Finding, Request, Stage
 from coe.errors import ConfigError
 from coe.lab.chrome_trace import ChromeTrace
 from coe.scheduler.costs import Cost
-from coe.scheduler.events import Arrived, Command, Event, Filled, Finished, Load, Loaded, Run, Why
+from coe.scheduler.events import Arrived, Command, Event, Load, Loaded, Run, Why
 from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec
 from coe.sim.simulator import Simulator
 from coe.testing import Troubles, VirtualLine, pools_of, rules_from
@@ -121,7 +121,6 @@ def test_a_run_gives_an_exact_timetable(tmp_path: Path) -> None:
     assert slices(events) == {
         "executor cpu0": [(2.0, 2.3, "a"), (2.3, 2.7, "a"), (3.7, 4.0, "b")],
         "pool cpu0": [(0.0, 1.0, "a"), (2.7, 3.7, "b")],
-        "load lane": [(0.0, 1.0, "a"), (2.7, 3.7, "b")],
     }
     assert args(events, "batch") == [
         {"images": 1, "requests": [0]},
@@ -169,7 +168,7 @@ def test_loads_that_wait_for_the_one_before_them_stand_one_after_another(tmp_pat
     assert [each["waited_ms"] for each in args(events, "load")] == [0.0, 500.0, 0.0]
 
 
-def test_spans_of_disk_and_lanes_take_the_place_of_what_loads_tell(tmp_path: Path) -> None:
+def test_disk_and_lanes_are_shown_by_their_spans(tmp_path: Path) -> None:
     line = TracedLine(pools_of(1, 24 * MIB, 4 * MIB), cost(copy_s=0.25))
     controller = line.controller
     trace = ChromeTrace(controller.executors, controller.pools)
@@ -207,39 +206,6 @@ def test_failures_end_what_they_failed_and_say_why(tmp_path: Path) -> None:
     assert [each.get("failed") for each in args(events, "load")][:2] == [None, "the disk said no"]
     assert [each.get("failed") for each in args(events, "batch")] == ["the model said no"]
     assert counter(events, "waiting")[-1] == (3.3, 0)
-
-
-def test_an_engine_hears_late_what_ended_earlier(tmp_path: Path) -> None:
-    """In the engine events wait for the thread that decides: took_s says more than the time of the event."""
-    line = line_of(34)
-    trace = line.trace
-    loads: list[Command] = [Load("cpu0", name, Why.INITIAL) for name in "ab"]
-    trace.observe(None, loads, 0.0)
-    line.controller.start(0.0)
-    trace.observe(Loaded("cpu0", "a", 0.9), [], 1.1)
-    trace.observe(Loaded("cpu0", "b", 0.9), [], 1.9)
-    trace.observe(Arrived(Request(0, "A")), [Run("cpu0", Batch("a", (Stage(0, "a"),)))], 2.0)
-    trace.observe(Finished("cpu0", (), took_s=0.5), [], 2.6)
-    events = written(trace, tmp_path)
-    assert_sound(events)
-    # The second load is said to begin at 1.0, when the lane was taken: it begins where the first one ends.
-    assert slices(events) == {
-        "pool cpu0": [(0.0, 1.1, "a"), (1.1, 1.9, "b")],
-        "load lane": [(0.2, 1.1, "a"), (1.1, 1.9, "b")],
-        # Given out at 2.0; it may have waited for its images before it began.
-        "executor cpu0": [(2.1, 2.6, "a")],
-    }
-
-
-def test_a_copy_that_comes_during_a_fill_does_not_shorten_it(tmp_path: Path) -> None:
-    """The disk reader fills host memory while the copy lane goes on."""
-    trace = line_of(34).trace
-    trace.observe(None, [Load("cpu0", "a", Why.DEMAND)], 1.0)
-    trace.observe(Loaded("cpu0", "a", 0.2), [], 1.4)
-    trace.observe(Filled("cpu", "b", 1.0), [], 2.0)
-    events = written(trace, tmp_path)
-    assert_sound(events)
-    assert slices(events) == {"pool cpu0": [(1.0, 1.4, "a")], "load lane": [(1.2, 1.4, "a")], "disk": [(1.0, 2.0, "b")]}
 
 
 def test_what_has_not_ended_is_marked_and_writing_closes_nothing(tmp_path: Path) -> None:

@@ -108,20 +108,13 @@ def run(  # noqa: PLR0913
     rate: Annotated[
         float | None,
         typer.Option(
-            "--rate", help="Images a second, each at its time, even if the line falls behind.", metavar="RATE"
+            "--rate",
+            metavar="RATE",
+            help="Images a second, each at its time, even if the line falls behind. Default: all images at once.",
         ),
     ] = None,
-    backlog: Annotated[bool, typer.Option("--backlog", help="All images at once (the default).")] = False,
     settling: SettlingOption = 0,
     within: WithinOption = None,
-    beside: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            max=config.MAX_THREADS,
-            help="Keep so many other processes busy during all runs, each on one core.",
-        ),
-    ] = 0,
     form: Annotated[
         PictureForm | None,
         typer.Option(
@@ -161,7 +154,6 @@ def run(  # noqa: PLR0913
     from coe.inspector.line_options import LineOptions
     from coe.lab import measured_run as engine
     from coe.lab import prediction
-    from coe.lab.busy import busy_processes
     from coe.lab.workloads import synthetic
     from coe.serve.benchmark.remembered_device import RememberedOutputs
 
@@ -173,7 +165,8 @@ def run(  # noqa: PLR0913
     check_json(json_to)
     check_source(context, board, images_at, names)
     precisions = _precisions(precision, asked.label_floor, names)
-    _check_rate(rate, backlog)
+    if rate is not None and not 0 < rate < float("inf"):
+        raise ConfigError(f"--rate {rate:g} is not a number of images a second; write it as 250")
     if settling >= requests:
         raise ConfigError(
             f"--settling {settling} leaves out all {requests} images; leave out fewer, or give more --requests"
@@ -193,11 +186,10 @@ def run(  # noqa: PLR0913
     line_options = LineOptions.of(path, **line).but(store=shelf, memory=budget, profile=None).but(**inbox)
     remembered = RememberedOutputs() if host_only else None
     ways = [(name, p) for p in precisions for name in names if p == FULL or not name.endswith(EAGER)]
-    with busy_processes(beside):
-        # Decided once for all runs: they are compared with equal threads.
-        line_options = line_options.but(free_cores=free_cores())
-        comparison = BenchRuns(line_options, pictures, task, order, configured, rate, allowed, remembered, settling)
-        compared = _compare(comparison, ways, repeat, with_prediction=with_prediction)
+    # Decided once for all runs: they are compared with equal threads.
+    line_options = line_options.but(free_cores=free_cores())
+    comparison = BenchRuns(line_options, pictures, task, order, configured, rate, allowed, remembered, settling)
+    compared = _compare(comparison, ways, repeat, with_prediction=with_prediction)
     bench_out.show(compared.rows, json_to)
     if save_task is not None:
         trace_file.write(save_task, prediction.workload_of(compared.last))
@@ -247,10 +239,3 @@ def _precisions(text: str, floor: float, names: Sequence[str]) -> list[str]:
     if (eager := [name for name in names if name.endswith(EAGER)]) and FULL not in precisions:
         raise ConfigError(f"'{eager[0]}' runs in {FULL} alone; add it: --precision {','.join([FULL, *precisions])}")
     return precisions
-
-
-def _check_rate(rate: float | None, backlog: bool) -> None:
-    if rate is not None and backlog:
-        raise ConfigError("--rate and --backlog exclude each other; give one of them")
-    if rate is not None and not 0 < rate < float("inf"):
-        raise ConfigError(f"--rate {rate:g} is not a number of images a second; write it as 250")

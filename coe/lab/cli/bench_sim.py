@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
@@ -127,9 +125,6 @@ def sim(  # noqa: PLR0913
     ] = 0,
     seeds: SeedsOption = 1,
     json_to: JsonOption = None,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Draw throughput and switches, as pictures in a folder.")
-    ] = None,
     trace: Annotated[
         Path | None,
         typer.Option(
@@ -174,14 +169,13 @@ def sim(  # noqa: PLR0913
                 "--within": within is not None,
                 "--warm": warm,
                 "--cold": cold,
-                "--plot": plot is not None,
                 "--trace": trace is not None,
                 "--save-task": save_task is not None,
                 "--seeds": seeds != 1,
             },
             "is for one box, and --boxes names several",
         )
-    given = {"--plot": plot, "--trace": trace, "--save-task": save_task}
+    given = {"--trace": trace, "--save-task": save_task}
     bench_boxes.refuse_others({name: path is not None and seeds > 1 for name, path in given.items()}, "is of one seed")
     others = {"--task": task != "A1", "--boards": boards is not None}
     why = "is not for --board, whose images are drawn by its counts"
@@ -205,7 +199,7 @@ def sim(  # noqa: PLR0913
     machines = [machine_named(name, share, drawn_of) for name in presets for share in shares]
     allowed = bench_out.heeded(Times(seconds(max_wait), seconds(within)), [each.strategy for each in contenders])
     check_json(json_to)
-    _check(plot, trace, save_task, workloads)
+    _check(trace, save_task, workloads)
     _check_boxes(machines, workloads, contenders, world)
     if several is not None:
         bench_boxes.run(several, workloads, machines, contenders, seed=seed, times=allowed, json_to=json_to)
@@ -222,25 +216,15 @@ def sim(  # noqa: PLR0913
                 rows.append(replace(world, seed=one).run(machine, workload, each, mode, trace=place, times=allowed))
                 bar.advance(progress)
             rows_of_seeds.append(rows)
-    if plot is not None:
-        from coe.lab.bars import draw
-
-        for path in draw(rows, plot, command=" ".join(["coe-bench", *(shlex.quote(word) for word in sys.argv[1:])])):
-            err.print(f"drew {path}")
     bench_out.show_seeds(rows_of_seeds, seed, json_to)
     for sentence in dict.fromkeys(world.sentences):
         err.print(sentence)
 
 
-def _check(plot: Path | None, trace: Path | None, save_task: Path | None, workloads: Sequence[Workload]) -> None:
+def _check(trace: Path | None, save_task: Path | None, workloads: Sequence[Workload]) -> None:
     """Check before a long run that its files can be written after it; raises ConfigError."""
     from coe.lab.workloads import trace_file
 
-    if plot is not None:
-        try:
-            plot.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(f"--plot: {plot} cannot be a folder for pictures: {error.strerror or error}") from None
     if trace is not None and (reason := why_not(trace)):
         raise ConfigError(f"--trace: {trace} {reason}; name a file")
     if save_task is not None:
