@@ -13,6 +13,7 @@ from coe.errors import ConfigError
 from coe.files import writing
 from coe.serve.database import views
 from coe.serve.database.connecting import open_database, sqlite_url
+from coe.serve.database.migration import revision_of
 from coe.serve.service_config import DATABASE, PICTURES, ServeConfig
 from coe.serve.teach.teach_draft import FOLDER
 
@@ -33,10 +34,11 @@ def back_up(config: ServeConfig, folder: Path) -> Backup:
     a database that is not embedded, and for a folder that is there already.
     """
     database = open_database(config.database_url)
-    is_sqlite, source = database.is_sqlite, database.url.database
-    database.close()
-    if not is_sqlite or source is None:
+    source = database.url.database
+    if not database.is_sqlite or source is None:
         raise ConfigError("a PostgreSQL database is backed up with pg_dump; copy the folder of pictures after it")
+    revision_of(database)  # it answers
+    database.close()
     if folder.exists():
         raise ConfigError(f"{folder} is there already; give a folder that does not exist")
     unfinished = folder.with_name(f".{folder.name}.tmp")

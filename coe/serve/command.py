@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coe import config
-from coe.cli.common import Exit, application, complain, err, out, run
+from coe.cli.common import Exit, application, complain, out, run
 from coe.cli.options import AllowKindOption, StoreOption
 from coe.errors import ConfigError
 from coe.serve.enums import Role
@@ -33,11 +33,7 @@ def run_service(config_path: ConfigArgument) -> None:
     """
     from coe.serve.supervisor import Supervisor
 
-    supervisor = Supervisor(config_path)
-    listen = supervisor.config.listen
-    scheme = "https" if listen.has_tls else "http"
-    err.print(f"{supervisor.config.station}: {scheme}://{listen.host}:{listen.port}, data in {supervisor.config.data}")
-    supervisor.run()
+    Supervisor(config_path).run()
 
 
 @app.command()
@@ -79,7 +75,7 @@ def migrate(config_path: ConfigArgument) -> None:
     """
     from coe.serve.database import migration
 
-    with _database(config_path) as database:
+    with _database(config_path, expects_newest=False) as database:
         changed = migration.migrate(database)
     out.print("the database was brought to the newest schema" if changed else "the database has the newest schema")
 
@@ -228,13 +224,16 @@ def revoke_key(
 
 
 @contextmanager
-def _database(config_path: Path) -> Iterator[Database]:
+def _database(config_path: Path, *, expects_newest: bool = True) -> Iterator[Database]:
     """Open the database of a service; raises ConfigError."""
     from coe.serve.database.connecting import open_database
+    from coe.serve.database.migration import expect_newest
     from coe.serve.service_config import load
 
     database = open_database(load(config_path).database_url)
     try:
+        if expects_newest:
+            expect_newest(database)
         yield database
     finally:
         database.close()

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 from serve_rows import NOON, decision, late, ng, read, the, write
-from serving import Served, hand_in, png, problem, put
+from serving import Served, config_of, hand_in, png, problem, put, serving
 from tiny_line import TINY
 
 from coe.serve.clock import SECOND_US, now_us
@@ -30,6 +30,13 @@ def the_board(served: Served, key: str = "k1") -> board_rows.Board:
     board = read(served.database, board_rows.of_key, key)
     assert board is not None
     return board
+
+
+def test_the_address_is_told_once_it_answers(
+    sqlite_database: Database, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with serving(config_of(tmp_path), sqlite_database) as served:
+        assert f"test: {served.address}, data in {tmp_path}\n" in capfd.readouterr().err
 
 
 def test_a_board_is_accepted_once_its_pictures_and_its_row_are_on_the_disk(served: Served) -> None:

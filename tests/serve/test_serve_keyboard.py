@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from serve_rows import NOON, decided, decision, ng, read, the, write
 from serving import Served, hand_in
+from sqlalchemy import update
 from test_serve_cfx import answer
 from tiny_line import TINY
 from waiting import eventually
@@ -17,6 +18,7 @@ from whole_boards import BOARD, WHOLE, found, png, with_call
 
 from coe.serve.clock import now_us
 from coe.serve.database import board_rows, call_rows, decisions, keys, recipe_versions, repairs, verifications
+from coe.serve.database.tables import api_key, call
 from coe.serve.enums import Outcome, RepairOutcome, Role
 from coe.serve.service_config import VerifySection
 
@@ -209,6 +211,44 @@ def test_each_of_the_last_answers_can_be_taken_back(served: Served, browser: Any
     page.click("[data-act=sign-out]")
     page.wait_for_url("**/login")
     assert [words_of(served, id) for id in (1, 2, 3)] == [[Outcome.FALSE_CALL], [], [Outcome.FALSE_CALL]]
+
+
+def test_what_was_typed_outlives_the_session_an_undo_and_a_scan(served: Served, browser: Any) -> None:
+    page = verifying(served, browser, 1, answers_hold_s=30)
+    page.keyboard.press("n")
+    page.wait_for_selector("#new-label:focus")
+    page.fill("#new-label", "lifted")
+    page.fill("#note", "pin 3")
+    for key in ["S", "N", "0", "Tab"]:
+        page.keyboard.press(key)
+    page.wait_for_url("**/boards/1")
+    page.goto(f"{served.address}/verify")
+    wait_drawn(page, "R0")
+    page.keyboard.press("2")
+    page.wait_for_selector("#held li")
+    assert page.inner_text("nav [aria-current]").split() == ["Verify", "V"]
+    page.keyboard.press("Backspace")
+    wait_drawn(page, "R0")
+    assert (page.input_value("#new-label"), page.input_value("#note")) == ("lifted", "pin 3")
+    page.context.clear_cookies()
+    page.keyboard.press("2")
+    page.wait_for_url("**/login?next=%2Fverify")
+    with served.database.writing() as connection:
+        connection.execute(update(call).values(claimed_until_us=0))
+        held = keys.generate()
+        connection.execute(update(api_key).where(api_key.c.name == "a new operator").values(hash=keys.hash_of(held)))
+    page.fill("#key", held)
+    page.keyboard.press("Enter")
+    wait_drawn(page, "R0")
+    page.wait_for_selector("#note:visible")
+    assert (page.input_value("#new-label"), page.input_value("#note")) == ("lifted", "pin 3")
+    page.keyboard.press("2")
+    page.wait_for_selector("#held li")
+    page.click("[data-act=sign-out]")
+    page.wait_for_url("**/login")
+    [word] = read(served.database, verifications.of_call, 1)
+    assert (word.label, word.note) == ("lifted", "pin 3")
+    assert page.evaluate("sessionStorage.typed") == "{}"
 
 
 @pytest.mark.parametrize(

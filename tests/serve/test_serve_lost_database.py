@@ -27,7 +27,7 @@ def test_a_damaged_file_is_a_database_that_cannot_be_read(sqlite_database: Datab
 
 
 def test_connections_that_all_wait_for_a_database_are_an_error() -> None:
-    with pytest.raises(DatabaseError, match="all connections are in use") as error, translated():
+    with pytest.raises(DatabaseError, match="all connections are in use") as error, translated("it"):
         raise NoConnection("QueuePool limit of size 16 overflow 10 reached")
     assert error.value.kind is DatabaseErrorKind.LOST
 

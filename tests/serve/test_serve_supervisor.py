@@ -23,7 +23,7 @@ from waiting import eventually
 from coe.board import calibration_file
 from coe.cli.start import way_out
 from coe.core import Verdict
-from coe.errors import ConfigError
+from coe.errors import CoeError, ConfigError
 from coe.serve import backup, service_config, silent_worker, supervisor
 from coe.serve import command as serve
 from coe.serve.bridge import sink_section
@@ -426,6 +426,27 @@ def filled(service: Path, database: Database) -> ServeConfig:
     recipe = activated(database, TINY)
     accept(settings, database, recipe.id, {"R1": LIGHT, "R2": DARK})
     return settings
+
+
+COMMANDS = {
+    serve.migrate: (),
+    serve.list_keys: (),
+    serve.verify_audit: (),
+    serve.add_key: ("k", Role.ADMIN, None),
+    serve.revoke_key: ("k",),
+    serve.backup: (Path("copy"),),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_database_that_is_not_there_or_none_is_named(service: Path, command: Callable[..., None]) -> None:
+    data = service.parent / "data"
+    (data / "serve.db").write_text("This is no database, however long one reads in it.")
+    with pytest.raises(CoeError, match=str(data / "serve.db")):
+        command(service, *COMMANDS[command])
+    shutil.rmtree(data)
+    with pytest.raises(ConfigError, match=f"{data} is not there"):
+        command(service, *COMMANDS[command])
 
 
 def test_a_backup_can_take_the_place_of_the_data(filled: ServeConfig, database: Database, tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ class Database:
 
         Raises DatabaseError.
         """
-        with translated(), self.engine.connect() as connection:
+        with translated(self), self.engine.connect() as connection:
             yield connection
 
     @contextmanager
@@ -68,7 +68,7 @@ class Database:
 
         Raises DatabaseError. The block holds SQLite's only lock for writing: nothing in it may wait for anything.
         """
-        with translated(), self.engine.connect() as connection:
+        with translated(self), self.engine.connect() as connection:
             writer = connection.execution_options(**{WRITES: True})
             with writer.begin():
                 yield writer
@@ -76,7 +76,7 @@ class Database:
     def shorten_log(self) -> None:
         """Copy the log into the database and cut it; for SQLite, now and then. Raises DatabaseError."""
         if self.is_sqlite:
-            with translated(), self.engine.connect() as connection:
+            with translated(self), self.engine.connect() as connection:
                 connection.connection.driver_connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # type: ignore[union-attr]
 
     def close(self) -> None:
@@ -116,6 +116,10 @@ def _sqlite(url: URL, busy_s: float) -> Engine:
     if not url.database or url.database == ":memory:":
         raise ConfigError("database: a database in memory is lost with its process; give sqlite:///FILE")
     refuse_network(Path(url.database))
+    if not (folder := Path(url.database).parent).is_dir():
+        raise ConfigError(
+            f"database: the folder {folder} is not there; give another `data`, or make it or mount its disk"
+        )
     # Without an isolation level Python begins no transactions by itself.
     engine = create_engine(url, connect_args={"timeout": busy_s, "isolation_level": None}, pool_size=_CONNECTIONS)
     event.listen(engine, "connect", _set_up_sqlite)
@@ -226,12 +230,12 @@ class Claim:
             return self._holds_file()
         if self._session is not None:
             try:
-                with translated():
+                with translated(self._database):
                     self._session.execute(select(1))
                 return True
             except DatabaseError:
                 self.release()
-        with translated():
+        with translated(self._database):
             session = self._database.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
             self._session = session
             session.execute(text(_DETECTION))
@@ -256,7 +260,7 @@ class Claim:
             self._file = None
         session, self._session = self._session, None
         if session is not None:
-            with suppress(DatabaseError), translated():
+            with suppress(DatabaseError), translated(self._database):
                 # The pool would keep the session, and its lock with it.
                 session.invalidate()
                 session.close()

@@ -36,7 +36,6 @@ class DatabaseError(CoeError):
 _SENTENCES = {
     DatabaseErrorKind.BUSY: "the database is locked by another program, or its disk hangs; see to them",
     DatabaseErrorKind.FULL: "the disk of the database is full; make room, and the service goes on by itself",
-    DatabaseErrorKind.LOST: "the database cannot be reached or read",
 }
 _SQLITE = {
     sqlite3.SQLITE_BUSY: DatabaseErrorKind.BUSY,
@@ -53,8 +52,8 @@ _POSTGRESQL = {
 
 
 @contextmanager
-def translated() -> Iterator[None]:
-    """Raise DatabaseError instead of a driver's error if the database cannot be used now.
+def translated(database: object) -> Iterator[None]:
+    """Raise DatabaseError instead of a driver's error if a database cannot be used now.
 
     Errors of a statement itself, such as a row that already exists (IntegrityError), stay as they are.
     """
@@ -63,17 +62,17 @@ def translated() -> Iterator[None]:
     except IntegrityError:
         raise
     except NoConnection as error:  # all connections wait for a database that does not answer
-        raise DatabaseError(
-            DatabaseErrorKind.LOST, f"{_SENTENCES[DatabaseErrorKind.LOST]}: all connections are in use"
-        ) from error
+        raise _error(database, DatabaseErrorKind.LOST, "all connections are in use") from error
     except DBAPIError as error:
         # A statement's errors are of a class below the driver's DatabaseError; SQLite raises that for a damaged file.
         is_of_database = isinstance(error, OperationalError) or type(error) is exc.DatabaseError
         if not is_of_database and not error.connection_invalidated:
             raise
-        kind = _kind(error.orig)
-        about = f": {error.orig}" if kind is DatabaseErrorKind.LOST else ""
-        raise DatabaseError(kind, f"{_SENTENCES[kind]}{about}") from error
+        raise _error(database, _kind(error.orig), error.orig) from error
+
+
+def _error(database: object, kind: DatabaseErrorKind, why: object) -> DatabaseError:
+    return DatabaseError(kind, _SENTENCES.get(kind) or f"{database} cannot be reached or read: {why}")
 
 
 def _kind(error: BaseException | None) -> DatabaseErrorKind:

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import logging
 import os
+import sys
 from functools import partial
 from typing import Any
 
@@ -52,6 +53,14 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, gate: Gate) -> None:
         super().__init__(config)
         self._gate = gate
+
+    async def startup(self, sockets: Any = None) -> None:
+        await super().startup(sockets)
+        config = self._gate.config
+        scheme, host = "https" if config.listen.has_tls else "http", config.listen.host
+        place = f"[{host}]" if ":" in host else host
+        port = self.servers[0].sockets[0].getsockname()[1]
+        sys.stderr.write(f"{config.station}: {scheme}://{place}:{port}, data in {config.data}\n")
 
     async def shutdown(self, sockets: Any = None) -> None:
         await self._gate.feed.close()

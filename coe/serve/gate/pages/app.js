@@ -38,6 +38,16 @@ async function send(...request) {
   return problem.status >= 500 ? undefined : null;
 }
 
+// What a person types stays in this tab until it is sent, because the session may end before that.
+const drafts = JSON.parse(sessionStorage.getItem("typed") ?? "{}"), person = document.querySelector(".person")?.textContent;
+const saveTyped = () => sessionStorage.setItem("typed", JSON.stringify(drafts));
+function keepTyped(about, ...fields) {
+  const texts = drafts[person + about] ??= {};
+  for (const field of fields) { field.value = texts[field.name] ?? ""; field.oninput = () => { texts[field.name] = field.value; saveTyped(); }; }
+}
+function forgetTyped(about) { delete drafts[person + about]; saveTyped(); }
+document.querySelectorAll("form[method=dialog]").forEach((form) => form.elements.note && keepTyped(form.id, form.elements.note));
+
 // What a page still has to send before its person signs out.
 let beforeLeaving = async () => {};
 
@@ -64,7 +74,7 @@ async function press(button) {
     print();
   } else if (!button.dataset.ask || confirm(button.dataset.ask)) {
     const { outcome, match } = button.dataset, word = outcome && { outcome, note: button.form.elements.note.value };
-    if (await send("POST", button.dataset.post, word, match ? { "If-Match": `"${match}"` } : {})) { sessionStorage.setItem("focus", button.dataset.post); await reload(); }
+    if (await send("POST", button.dataset.post, word, match ? { "If-Match": `"${match}"` } : {})) { forgetTyped(button.form?.id); sessionStorage.setItem("focus", button.dataset.post); await reload(); }
   }
 }
 

@@ -107,7 +107,7 @@ function typed(event, pressed) {
   const form = pressed.key === "Enter" && field.form;
   if (form) event.preventDefault();
   inField = [];
-  const empty = () => { field.value = before; };
+  const empty = () => { field.value = before; field.dispatchEvent(new Event("input")); };
   once(field, async () => {
     if (field.id === "scan") { empty(); await scanned(readings(keys)); return; }
     const path = await boardOf(readings(keys));

@@ -3,7 +3,7 @@
 // board is answered at once, and then that page comes back.
 "use strict";
 
-const at = (id) => document.getElementById(id);
+const at = (id) => document.getElementById(id), more = document.querySelector("details.more");
 const claimS = Number(at("verify").dataset.claimS), chosen = Number(at("verify").dataset.call);
 const holdS = chosen ? 0 : Number(at("verify").dataset.holdS);
 const LOOK_MS = 300;  // what comes sooner after a call is shown was meant for the one before it, as a second tap
@@ -37,7 +37,8 @@ function show(next, why = "") {
   at("serial").textContent = next.serial;
   at("picture").alt = `${next.refdes} on this board`;
   at("view").alt = `the whole board with the outline of ${next.refdes}`;
-  at("new-label").value = at("note").value = "";
+  keepTyped(next.call, at("new-label"), at("note"));
+  if (at("new-label").value || at("note").value) more.open = true;
   const boxes = next.findings.length ? next.findings[next.findings.length - 1].boxes : [];
   showWhole(false);
   at("whole-button").hidden = !next.picture?.in_view;
@@ -128,7 +129,10 @@ async function next(after = 0) {
   if (!answer) { show(null, "The next call did not come. It is asked for again."); return; }
   tag = answer.headers.get("ETag") ?? "";
   show(answer.status === 204 ? null : await answer.json());
-  at("left").textContent = Number(answer.headers.get("X-Open-Calls")) - held.length;
+  const left = Number(answer.headers.get("X-Open-Calls")) - held.length;
+  at("left").textContent = left;
+  at("elsewhere").textContent = left ? `Somebody looks at the open ${left === 1 ? "call" : `${left} calls`}.` : "";
+  document.querySelector("nav [aria-current] .count")?.replaceChildren(left || "");
 }
 
 async function choose() {
@@ -144,7 +148,7 @@ async function choose() {
   if (!before) return;
   at("before-said").textContent = `${SAID[before.outcome]}${before.label ? ` (${before.label})` : ""}`;
   at("before-by").textContent = before.by;
-  document.querySelector("details.more").open = true;
+  more.open = true;
 }
 
 // `atMs` is when the person pressed the key or the button: what came later was not seen.
@@ -220,6 +224,7 @@ async function commit(item) {
   item.isSending = false;
   item.isAgain = sent === undefined;
   if (item.isAgain) { item.untilMs = performance.now() + RETRY_S * 1000; return; }
+  if (sent) forgetTyped(item.call.call);
   release(item);
   if (chosen) { if (sent) leave(item.call); else await next(); return; }
   if (!sent) return;
@@ -272,7 +277,7 @@ onPress(at("undo"), again);
 at("whole-button").addEventListener("click", () => showWhole(at("whole").hidden));
 onKey((key, atMs) => {
   const button = document.querySelector(`[data-press="${CSS.escape(key)}"]`);
-  if (key === "n") { at("new-label").closest("details").open = true; at("new-label").focus(); }
+  if (key === "n") { more.open = true; at("new-label").focus(); }
   else if (!button || button.hidden) return false;
   else if (button.dataset.outcome) answer(button.dataset.outcome, atMs);
   else button.click();
