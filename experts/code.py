@@ -50,11 +50,9 @@ class CodeReader(FileKind):
     def postprocess(
         self, outputs: Sequence[tuple[Code, ...]], prepared: Sequence[ExpertInput], expert: Expert
     ) -> list[Finding]:
-        """Compare the codes of each picture with what is allowed."""
         return [_finding(codes, image, expert) for codes, image in zip(outputs, prepared, strict=True)]
 
     def misfit(self, expert: Expert) -> str:
-        """Say what is wrong with an expert of the rules."""
         return misfit(expert)
 
     def read(self, path: Path) -> Foreign:
@@ -63,11 +61,9 @@ class CodeReader(FileKind):
         return Foreign({}, labels=LABELS)
 
     def open(self, path: Path, expert: Expert, threads: int) -> _Reader:
-        """Open a file of formats; raises StoreError if it names none."""
         return self.open_bytes(regular.read(path, _MOST_BYTES), path, expert, threads)
 
     def open_bytes(self, weights: bytes, path: Path, expert: Expert, threads: int) -> _Reader:
-        """Open a file of formats that was read already; raises StoreError if it names none."""
         return _Reader(_formats(weights, path))
 
 

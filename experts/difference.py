@@ -30,7 +30,6 @@ class DifferenceKind(PairKind):
         self.most = most
 
     def compare(self, image: Image, reference: Reference, expert: Expert) -> PairInput:
-        """Align, compare, and scale to fit."""
         pair = compared(image, reference)
         return letterboxed(image, pair, pair.stack, (0, 0, 0), expert)
 
@@ -64,7 +63,6 @@ class DifferenceKind(PairKind):
         return torch.from_numpy(np.hstack((boxes, table[:, 4:]))).float()
 
     def train(self, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
-        """Set the limit above the differences of good parts; see `experts.difference_calibrate`."""
         from experts import difference_calibrate
 
         return difference_calibrate.calibrate(self, expert, plan, progress)

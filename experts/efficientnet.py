@@ -38,7 +38,6 @@ class EfficientNet(ResNet):
         self.name = "efficientnet-lite0"
 
     def skeleton(self, expert: Expert) -> torch.nn.Module:
-        """Build the network for `len(expert.labels)` labels, without weights, ready to infer."""
         return create(ARCHITECTURES[self.name].timm_name, labels=len(expert.labels))
 
     def read(self, path: Path) -> Foreign:

@@ -128,7 +128,6 @@ class GoldenKind(PairKind):
         return candidates[torch.from_numpy(stays)]
 
     def train(self, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
-        """Train on a data set of pairs; see `experts.pair_data` and `experts.golden_train`."""
         from experts import golden_train
 
         return golden_train.train(self, expert, plan, progress)

@@ -79,7 +79,6 @@ class GoldenNetwork(nn.Module):
             nn.init.constant_(last.bias, start)  # boxes that overlap the true boxes from the first step on
 
     def forward(self, crops: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return logits and boxes."""
         fine = self.fine(crops - 0.5)
         middle = self.middle(fine)
         middle = self.to_middle(torch.cat((middle, _larger(self.coarse(middle))), dim=1))

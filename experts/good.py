@@ -38,7 +38,6 @@ class Good(PairKind):
         self.most = most
 
     def compare(self, image: Image, reference: Reference, expert: Expert) -> PairInput:
-        """Align, and scale to fit."""
         pair = compared(image, reference)
         prepared = letterboxed(image, pair, pair.alignment and pair.alignment.image, PADDING, expert)
         return replace(prepared, place=reference.place)
@@ -66,7 +65,6 @@ class Good(PairKind):
         return torch.from_numpy(np.hstack((boxes, rows[:, 4:]))).float()
 
     def postprocess(self, outputs: torch.Tensor, prepared: Sequence[ExpertInput], expert: Expert) -> list[Finding]:
-        """Turn scores into boxes in pixels of the pictures, and heat maps."""
         findings = super().postprocess(outputs, prepared, expert)
         for place, (output, pair) in enumerate(zip(outputs, prepared, strict=True)):
             assert isinstance(pair, PairInput)
@@ -89,7 +87,6 @@ class Good(PairKind):
         return np.array(rows, np.float64)
 
     def train(self, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
-        """Learn from a folder of good parts; see `experts.good_train`."""
         from experts import good_train
 
         return good_train.train(self, expert, plan, progress)

@@ -112,7 +112,6 @@ class Marking(ModuleKind):
         return [_finding([text_of(line) for line in lines], expert) for lines in outputs.float().cpu().numpy()]
 
     def misfit(self, expert: Expert) -> str:
-        """Say what is wrong with an expert of the rules."""
         if expert.input_size not in WAYS:
             return f"kind 'marking' takes an input of {', '.join(map(str, WAYS))} pixels, not {expert.input_size}"
         if fault := misfit(expert):

@@ -32,7 +32,6 @@ class Stem(nn.Module):
         self.last = nn.Conv2d(48, _CHANNELS, 1)
 
     def forward(self, pixels: torch.Tensor) -> torch.Tensor:
-        """Return the features."""
         start = functional.pad(functional.relu(self.first(pixels)), (0, 1, 0, 1))
         convolved = functional.pad(functional.relu(self.narrow(start)), (0, 1, 0, 1))
         both = (functional.max_pool2d(start, 2, 1), functional.relu(self.wide(convolved)))
@@ -48,7 +47,6 @@ class Excitation(nn.Module):
         self.up = nn.Conv2d(channels // 4, channels, 1)
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
-        """Return the features, weighed."""
         whole = functional.relu(self.down(features.mean((2, 3), keepdim=True)))
         return features * functional.hardsigmoid(self.up(whole))
 
@@ -65,7 +63,6 @@ class Block(nn.Module):
         self.adds = to is None
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
-        """Return further features."""
         features = self.excite(self.depth(features))
         further: torch.Tensor = self.down(functional.gelu(self.up(features)))
         return features + further if self.adds else further
@@ -80,7 +77,6 @@ class Normed(nn.Module):
         self.norm = nn.BatchNorm2d(_WIDTH)
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
-        """Return further features."""
         return functional.silu(self.norm(self.conv(features)))
 
 
@@ -97,7 +93,6 @@ class Mixer(nn.Module):
         self.down = nn.Linear(2 * _WIDTH, _WIDTH)
 
     def forward(self, columns: torch.Tensor) -> torch.Tensor:
-        """Return columns (n, columns, width)."""
         count, length, width = columns.shape
         parts = self.queries(self.before(columns)).reshape(count, length, 3, _HEADS, width // _HEADS)
         query, key, value = parts.permute(2, 0, 3, 1, 4)
@@ -129,7 +124,6 @@ class MarkingNetwork(nn.Module):
         self.head = nn.Linear(_WIDTH, 1 + len(CHARACTERS))
 
     def forward(self, lines: torch.Tensor) -> torch.Tensor:
-        """Return the logits."""
         features = functional.avg_pool2d(self.blocks(self.stem(lines)), (3, 2))
         narrow = self.narrow(features)
         columns = (narrow + self.near(narrow)).flatten(2).transpose(1, 2)

@@ -67,7 +67,6 @@ class Onnx(FileKind):
         self.most = most
 
     def preprocess(self, image: Image, expert: Expert) -> ExpertInput:
-        """Scale to fit, centre, and pad with grey, unless the expert's manifest says otherwise."""
         return fitted_image(image, expert.input_size, expert.preprocessing or self.preprocessing)
 
     def read(self, path: Path) -> Foreign:
@@ -133,7 +132,6 @@ class Onnx(FileKind):
         return self._opened(_Session(path, threads), path, expert)
 
     def open_bytes(self, weights: bytes, path: Path, expert: Expert, threads: int) -> _Session:
-        """Open a model from bytes that were read already; raises as `open` does."""
         return self._opened(_Session(path, threads, weights), path, expert)
 
     def _opened(self, session: _Session, path: Path, expert: Expert, *, settled: bool = False) -> _Session:

@@ -87,7 +87,6 @@ class PairKind(ModuleKind, Comparing):
         return findings
 
     def convert(self, state: dict[str, torch.Tensor], expert: Expert) -> dict[str, torch.Tensor]:
-        """Check that a state dict fits this network; raises StoreError."""
         return fitted(state, self, expert)
 
 

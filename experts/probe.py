@@ -78,7 +78,6 @@ class Probe(BackboneKind):
         return [replace(one, doubt=UNLIKE, margin=0.0) if off else one for one, off in zip(found, far, strict=True)]
 
     def train(self, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
-        """Learn from a labelled folder; see `experts.probe_train`."""
         from experts import probe_train
 
         look = partial(probe_train.seen_alone, self.features)

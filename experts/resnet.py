@@ -43,19 +43,16 @@ class ResNet(ModuleKind):
         return fitted_image(image, expert.input_size, expert.preprocessing or self.preprocessing)
 
     def skeleton(self, expert: Expert) -> torch.nn.Module:
-        """Build the network for `len(expert.labels)` labels, without weights, ready to infer."""
         from torchvision import models
 
         module: torch.nn.Module = getattr(models, self.name)(weights=None, num_classes=len(expert.labels))
         return module.eval()
 
     def forward(self, module: torch.nn.Module, images: torch.Tensor) -> torch.Tensor:
-        """Return the logits, (n, labels), of images (n, 3, S, S) uint8 RGB."""
         logits: torch.Tensor = module(normalised(images, module, (MEAN, DEVIATION)))
         return logits
 
     def postprocess(self, outputs: torch.Tensor, prepared: Sequence[ExpertInput], expert: Expert) -> list[Finding]:
-        """Turn logits into findings: the likeliest label and its probability."""
         return classified(outputs.float().softmax(dim=1), expert)
 
     def read(self, path: Path) -> Foreign:
@@ -75,7 +72,6 @@ class ResNet(ModuleKind):
         return fitted({name.removeprefix("module."): value for name, value in state.items()}, self, expert)
 
     def train(self, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
-        """Train on a labelled folder; return the best epoch by held-out accuracy."""
         from experts import classifier_train
 
         return classifier_train.train(self, expert, plan, progress, self.augment)

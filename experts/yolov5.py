@@ -53,11 +53,9 @@ class YoloV5(ModuleKind):
         self.augment = LABEL_PRESERVING if augment is None else augment
 
     def preprocess(self, image: Image, expert: Expert) -> ExpertInput:
-        """Scale to fit, centre, and pad with grey, unless the expert's manifest says otherwise."""
         return fitted_image(image, expert.input_size, expert.preprocessing or self.preprocessing)
 
     def skeleton(self, expert: Expert) -> torch.nn.Module:
-        """Build the network for `len(expert.labels)` labels, without weights, ready to infer."""
         quiet_ultralytics.prepare()
         from ultralytics.nn.tasks import DetectionModel
 
@@ -73,7 +71,6 @@ class YoloV5(ModuleKind):
         return torch.cat((decoded[:, :4], unhidden(raw["scores"]).sigmoid()), dim=1)
 
     def postprocess(self, outputs: torch.Tensor, prepared: Sequence[ExpertInput], expert: Expert) -> list[Finding]:
-        """Turn candidates into boxes in pixels of the original images."""
         cut = Cut(self.threshold, self.overlap, self.most)
         return detected(outputs.float().cpu().numpy(), prepared, expert, cut)
 
@@ -97,7 +94,6 @@ class YoloV5(ModuleKind):
         return fitted({name.removeprefix("module."): value for name, value in state.items()}, self, expert)
 
     def train(self, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
-        """Train on a YOLO data set; return the epoch of the best held-out mAP."""
         from experts import yolov5_train
 
         return yolov5_train.train(expert, plan, progress, self.augment)
