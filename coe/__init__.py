@@ -40,28 +40,17 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 if (_limit := os.environ.get("OMP_THREAD_LIMIT", "")).isdecimal() and 0 < int(_limit) < (os.cpu_count() or 1):
     os.environ.setdefault("OMP_NUM_THREADS", _limit)
 
-_HOMES = {
-    "BoardsClash": "coe.errors",
-    "Box": "coe.core",
-    "CoeError": "coe.errors",
-    "ConfigError": "coe.errors",
-    "Expected": "coe.board.completeness",
-    "Failure": "coe.core",
-    "FailureKind": "coe.core",
-    "Finding": "coe.core",
-    "ImageError": "coe.errors",
-    "Inspector": "coe.inspector.inspector",
-    "LineClosed": "coe.errors",
-    "LineFull": "coe.errors",
-    "Picture": "coe.inspector.inspector",
-    "Request": "coe.core",
-    "Result": "coe.core",
-    "RulesError": "coe.errors",
-    "StoreError": "coe.errors",
-    "Verdict": "coe.core",
-    "WouldWaitForItself": "coe.errors",
-    "draw": "coe.results.drawing",
+_NAMES = {
+    "coe.board.completeness": ("Expected",),
+    "coe.core": ("Box", "Failure", "FailureKind", "Finding", "Request", "Result", "Verdict"),
+    "coe.errors": (
+        *("BoardsClash", "CoeError", "ConfigError", "ImageError", "LineClosed", "LineFull", "RulesError", "StoreError"),
+        "WouldWaitForItself",
+    ),
+    "coe.inspector.inspector": ("Inspector", "Picture"),
+    "coe.results.drawing": ("draw",),
 }
+_HOMES = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = [
     "BoardsClash",
     "Box",

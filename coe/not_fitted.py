@@ -5,17 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
-import yaml
-
 from coe.errors import list_few
+from coe.strict_yaml import word_lists
 
-_WORDS: dict[str, tuple[str, ...]] = {
-    name: tuple(words)
-    for name, words in yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")).items()
-}
+_WORDS: dict[str, tuple[str, ...]] = {name: tuple(words) for name, words in word_lists(__file__).items()}
 FITTED, LEFT_OUT = _WORDS["fitted"], _WORDS["left_out"]
 """The columns that say whether a part is there, and those that say whether it is not."""
 _HOW, _NO, _YES, _OUT = (_WORDS[name] for name in ("how", "no", "yes", "out"))

@@ -77,6 +77,11 @@ class YamlDocument:
         return self.lines.get(at, 1)
 
 
+def word_lists(module: str) -> Any:
+    """Return the lists of words in the data file that lies beside a module, whose `__file__` is given."""
+    return yaml.load(Path(module).with_suffix(".yaml").read_text(encoding="utf-8"), Loader=_Loader)
+
+
 def read(path: Path, noun: str = "board file", needs: str = "board, experts and components") -> YamlDocument:
     """Read a file as it is written; raises RulesError with file and line if it is not the YAML of plain words.
 

@@ -10,12 +10,10 @@ import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from pathlib import Path
-
-import yaml
 
 from coe.not_fitted import FITTED, LEFT_OUT
 from coe.placement.placement_file import FileForm, Side, Units
+from coe.strict_yaml import word_lists
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +64,7 @@ def one_word(name: str) -> str:
     return plain(name).replace(" ", "")
 
 
-_WORDS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+_WORDS = word_lists(__file__)
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     **{field: tuple(name.replace("@", field) for name in names) for field, names in _WORDS["columns"].items()},
     "fitted": FITTED,

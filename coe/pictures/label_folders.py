@@ -6,55 +6,13 @@ import re
 from collections.abc import Collection
 
 from coe.core import NOTHING
+from coe.strict_yaml import word_lists
 
-GOOD = frozenset(
-    {
-        *(NOTHING, "good", "goodparts", "gut", "gutteile", "io", "ok", "okay", "pass", "passed", "normal", "nodefect"),
-        *("nodefects", "defectfree", "nondefective", "withoutdefect", "noerror", "noerrors", "nofault", "undamaged"),
-        *("intact", "healthy", "accept", "accepted", "acceptable", "approved", "correct", "conform", "konform"),
-        *("fehlerfrei", "inordnung", "bon", "bons", "bonne", "bonnes", "conforme", "conformes", "buono", "buoni"),
-        *("bueno", "buenos", "bom", "correcto", "correctos", "aprobado", "aprovado", "dobry", "dobre", "dobré"),
-        *("хорошие", "хорошо", "годен", "годные", "годное", "исправные", "норма", "양품", "정상", "양호", "합격"),
-        *("良品", "良", "合格", "合格品", "正常", "正常品", "好", "好品", "ok品", "ok件"),
-    }
-)
-"""Usual names of folders with good parts, by their `letters`."""
-BAD = frozenset(
-    {
-        *("bad", "badparts", "defect", "defects", "defective", "fail", "failed", "faulty", "ng", "nio", "notok", "nok"),
-        *("notgood", "nogood", "reject", "rejected", "rejects", "schlecht", "schlechtteile", "ausschuss"),
-        *("nichtio", "nichtok", "nichtgut", "nichtinordnung", "fehlerhaft", "mauvais", "nonconforme", "defectueux"),
-        *("difettoso", "difettosi", "malo", "malos", "defectuoso", "wadliwy", "vadný", "брак", "негоден", "дефект"),
-        *("불량", "불량품", "불합격", "不良", "不良品", "不合格", "不合格品", "不良件", "ng品", "ng件"),
-    }
-)
-"""Usual names of folders with bad parts, by their `letters`."""
-_UNDECIDED = frozenset(
-    {
-        *(
-            "unsorted",
-            "unsortiert",
-            "unlabeled",
-            "unlabelled",
-            "unknown",
-            "unbekannt",
-            "undecided",
-            "unclear",
-            "unklar",
-        ),
-        *("unchecked", "unverified", "tosort", "todo", "sortme", "new", "neu", "inbox", "incoming", "raw", "all"),
-        *("alle", "images", "photos", "pictures", "bilder", "fotos", "tmp", "temp", "review", "maybe", "train"),
-        *("val", "valid", "validation", "test", "testing"),
-    }
-)
-"""Names of folders of which nobody knows whether their parts are good, by their `letters`."""
-_FILLERS = frozenset(
-    {"parts", "part", "teile", "new", "neu", "old", "alt", "copy", "kopie", "more", "photos", "images"}
-)
+_WORDS = {name: frozenset(words) for name, words in word_lists(__file__).items()}
+GOOD, BAD = _WORDS["good"] | {NOTHING}, _WORDS["bad"]
+"""Usual names of folders with good parts, and with bad ones, by their `letters`."""
+_UNDECIDED, _FILLERS, _DENYING = (_WORDS[name] for name in ("undecided", "fillers", "denying"))
 _SPEAKING = GOOD - {NOTHING, "io"}
-_DENYING = frozenset({"not", "no", "non", "none", "nicht", "kein", "keine", "nie", "ne", "не", "pas", "bad", "ng"})
-"""Words of a name which may mean the opposite of a word for good in it."""
-
 _DATE = re.compile(r"\d{6,}")
 
 
