@@ -1,4 +1,4 @@
-"""A draft of a board file, from the experts that there are. It lets nothing pass until a person fills it in."""
+"""Board files of the experts there are: a draft, which lets nothing pass until a person fills it in, or chosen ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _COMPONENT = """\
 """
 
 
-def text_of(board: str, experts: Iterable[Expert]) -> str:
+def draft_of(board: str, experts: Iterable[Expert]) -> str:
     """Return the text of a board file with one component for each expert; raises RulesError for names that it refuses.
 
     An expert's id is its name in the file, and its labels all mean REVIEW, as does a detector that sees nothing.
@@ -54,3 +54,26 @@ def flow(value: object) -> str:
     """Return a value as YAML in one line."""
     said: str = yaml.safe_dump(value, default_flow_style=True, width=1 << 30, allow_unicode=True, sort_keys=False)
     return said.removesuffix("\n").removesuffix("\n...")
+
+
+def lines_of(experts: Iterable[Expert], *, detectors: Iterable[str]) -> str:
+    """Return the entries `experts` and `components`: labels to `reject` are NG, others OK.
+
+    A detector, by its id, passes a part in which it sees nothing. Each expert inspects the component of its name.
+    """
+    experts, passing = list(experts), set(detectors)
+    text = "experts:\n"
+    for one in experts:
+        then = f", then: {{{NOTHING}: OK}}" if one.id in passing else ""
+        text += (
+            f"  {flow(one.id)}: {{kind: {flow(one.kind)}, labels: {flow(list(one.labels))}, input: {one.input_size}, "
+            f"reject: {flow(sorted(one.reject))}{then}}}\n"
+        )
+    return text + "components:\n" + "".join(f"  {flow(one.id)}: {{inspect: {flow(one.id)}}}\n" for one in experts)
+
+
+def board_text(board: str, lines: str) -> str:
+    """Return a board file of these lines; raises RulesError for names that it refuses."""
+    text = f"board: {flow(board)}\n{lines}"
+    rules.of_bytes(Path(f"{board}.yaml"), text.encode())
+    return text

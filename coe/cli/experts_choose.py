@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coe import config
-from coe.board import chosen_lines, rules
+from coe.board import drafting, rules
 from coe.board.board_spec import label_fault
 from coe.cli import experts_prepare, experts_share
 from coe.cli.common import Exit, complain, err, out, point_out, wide
@@ -102,12 +102,12 @@ def choose(  # noqa: PLR0913
     for expert, _ in () if no_prepare else chosen:
         pictures = [one.path for one in parts[expert.id]]
         experts_prepare.prepare_new(store, expert.weights, pictures, "the labelled pictures of its training", bits=bits)
-    lines = chosen_lines.lines_of(
+    lines = drafting.lines_of(
         (expert for expert, _ in chosen), detectors=[expert.id for expert, kind in chosen if kind.task == "detect"]
     )
     if there is None:
         with writing(path), replacing(path) as file:
-            file.write(chosen_lines.text_of(name, lines).encode())
+            file.write(drafting.board_text(name, lines).encode())
         out.print(f"written: {path}")
     else:
         out.print(f"{there} is there already; put these lines in:")
@@ -120,7 +120,7 @@ def _check_names(board: str, components: Iterable[str]) -> None:
     if fault := name_fault(components := list(components)):
         raise ConfigError(f"folders of components: {fault}")
     experts = [Expert(name, "any", ("bad",), 64, f"{board}/{name}", frozenset({"bad"})) for name in components]
-    chosen_lines.text_of(board, chosen_lines.lines_of(experts, detectors=components))
+    drafting.board_text(board, drafting.lines_of(experts, detectors=components))
 
 
 def _board_of(path: Path, board: str) -> tuple[Path | None, str, int | None]:

@@ -245,7 +245,7 @@ def _draft(shelf: Store, board: str, names: list[str], path: Path | None) -> boo
         return True
     try:
         experts = [replace(shelf.manifest(f"{board}/{name}").expert(), id=name) for name in names]
-        write_atomically(target, [drafts.text_of(board, experts)])
+        write_atomically(target, [drafts.draft_of(board, experts)])
     except (ConfigError, StoreError) as error:
         complain(f"no draft of the board file: {error}")
         return False

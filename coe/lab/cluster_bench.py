@@ -18,11 +18,10 @@ from coe.cluster.decisions.routing import BoxView, Prices, ReplicaRouting, Routi
 from coe.cluster.decisions.stage_rules import StageRules, stage_rules
 from coe.core import Result, Verdict
 from coe.lab.bounds.bound import Bound, bound
+from coe.lab.cluster_baselines import CountLru, by_hash, homes_by, in_turn
 from coe.lab.cluster_simulator import BoxWatcher, ClusterSimulator, MakeBox, SimulatedNetwork
-from coe.lab.count_lru import CountLru
 from coe.lab.fleet import Fleet
 from coe.lab.machine import SimulatedMachine
-from coe.lab.other_homes import by_hash, homes_by, in_turn
 from coe.lab.simulated import Contender
 from coe.lab.workloads.workload import Workload
 from coe.results.metrics import Metrics, Recorder, Watcher

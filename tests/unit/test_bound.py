@@ -11,8 +11,7 @@ from scenario.lines import cost as cost_of
 from coe.board.rules import Rules
 from coe.core import Finding, Request
 from coe.errors import ConfigError
-from coe.lab.bounds.bound import Bound, bound
-from coe.lab.bounds.share import least_share
+from coe.lab.bounds.bound import Bound, bound, least_share
 from coe.lab.workloads.workload import Workload
 from coe.scheduler.costs import Cost, CostTable
 from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec

@@ -17,7 +17,7 @@ EXPERTS = [
 
 
 def test_every_label_of_a_draft_means_review(tmp_path: Path) -> None:
-    (path := tmp_path / "b.yaml").write_text(text := drafting.text_of("b", EXPERTS), encoding="utf-8")
+    (path := tmp_path / "b.yaml").write_text(text := drafting.draft_of("b", EXPERTS), encoding="utf-8")
     board = rules.load(path)
     board.check_detectors(board.experts)
     assert text.count("TODO") > 4
@@ -31,4 +31,4 @@ def test_every_label_of_a_draft_means_review(tmp_path: Path) -> None:
 
 def test_names_that_no_board_file_has_are_refused() -> None:
     with pytest.raises(RulesError):
-        drafting.text_of("b", [Expert("OK", "resnet18", ("ok",), 64, "b/OK")])
+        drafting.draft_of("b", [Expert("OK", "resnet18", ("ok",), 64, "b/OK")])

@@ -15,7 +15,7 @@ from thorough import THOROUGH
 from coe.cluster.decisions.expert_placement import BoxBudget, ExpertNeeds, ExpertPlacement, Traffic
 from coe.cluster.decisions.place_experts import objective, place_experts
 from coe.errors import ConfigError
-from coe.lab.other_homes import by_hash, homes_by, in_turn
+from coe.lab.cluster_baselines import by_hash, homes_by, in_turn
 
 TRAFFIC = Traffic(move_s=0.001, images=2000)
 

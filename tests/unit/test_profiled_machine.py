@@ -12,7 +12,7 @@ from coe.board import rules
 from coe.board.rules import Rules
 from coe.errors import ConfigError
 from coe.inspector.profile import Fingerprint, KindProfile, Profile
-from coe.lab import seeded_rows
+from coe.lab import rows as table_rows
 from coe.lab.contenders import contender
 from coe.lab.profiled_machine import ProfiledMachine, machine_named
 from coe.lab.rows import Heading, Latencies, Row, row
@@ -118,13 +118,13 @@ def row_of(images_per_s: float, switches: int, bound: int | None) -> Row:
 
 def test_seeds_have_mean_least_and_most_and_json_has_each_run() -> None:
     seeds = [[row_of(10.0, 5, 3)], [row_of(14.0, 5, None)], [row_of(12.0, 5, 3)]]
-    (one,) = seeded_rows.grouped(seeds)
+    (one,) = table_rows.grouped(seeds)
     assert one.spread(lambda run: run.images_per_s) == (12.0, 10.0, 14.0)
     assert one.spread(lambda run: run.lower_bound_switches) is None  # a run lacks it
-    cells = {str(column.header): list(column.cells) for column in seeded_rows.to_table([one]).columns}
+    cells = {str(column.header): list(column.cells) for column in table_rows.seeds_table([one]).columns}
     assert cells["images/s"] == ["12.00 (10.00 to 14.00)"]
     assert cells["switches"] == ["5"]
     assert cells["seeds"] == ["3"]
     assert "at least" not in cells
-    read = json.loads(seeded_rows.seeds_json(seeds, 7))
+    read = json.loads(table_rows.seeds_json(seeds, 7))
     assert [(each["seed"], each["images_per_s"]) for each in read] == [(7, 10.0), (8, 14.0), (9, 12.0)]
