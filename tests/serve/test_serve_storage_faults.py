@@ -293,20 +293,28 @@ def test_a_database_that_does_not_answer_is_shown_by_every_page_at_once_and_come
     assert put(station.feeder, "k1", "R1").status_code == 201
 
 
-def test_long_work_is_waited_for_while_there_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("kind", "told"), [(DatabaseErrorKind.FULL, "report"), (DatabaseErrorKind.BUSY, "locked")], ids=["full", "busy"]
+)
+def test_long_work_is_waited_for_while_there_is_no_room_and_not_while_the_database_is_locked(
+    monkeypatch: pytest.MonkeyPatch, kind: DatabaseErrorKind, told: str
+) -> None:
     monkeypatch.setattr(storage, "GLANCE_S", 0.01)
 
     def refuse() -> None:
-        raise DatabaseError(DatabaseErrorKind.FULL, "no room")
+        raise DatabaseError(kind, "locked")
 
     async def report() -> str:
         with closing(storage.Storage("test", TimeoutError)) as database:
             database.answers_s = 0.05
             with pytest.raises(DatabaseError):
                 await database.look(refuse)
-            return await database.do(lambda: time.sleep(0.2) or "report")
+            try:
+                return await database.do(lambda: time.sleep(0.2) or "report")
+            except DatabaseError as error:
+                return str(error)
 
-    assert asyncio.run(report()) == "report"
+    assert asyncio.run(report()) == told
 
 
 def test_a_disk_that_fills_is_warned_of_before_and_the_faults_clear_themselves(

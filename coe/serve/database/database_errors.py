@@ -34,7 +34,8 @@ class DatabaseError(CoeError):
 
 
 _SENTENCES = {
-    DatabaseErrorKind.BUSY: "the database is locked by another program, or its disk hangs; see to them",
+    DatabaseErrorKind.BUSY: "the database is locked by another program, or its disk hangs; see to them; the service "
+    "goes on by itself",
     DatabaseErrorKind.FULL: "the disk of the database is full; make room, and the service goes on by itself",
 }
 _SQLITE = {

@@ -35,8 +35,8 @@ class Storage:
         self._look: Future[Any] | None = None
         """A look that has not come back."""
         self._look_s = 0.0
-        self._failed = False
-        """Whether the last look was refused, and not for want of room."""
+        self._refusal: BaseException | None = None
+        """Why the last look was refused; None if it was not, or for want of room."""
         self.is_silent = False
         """Whether the last look got no answer, or learned after a while that there is nobody to give one."""
 
@@ -57,11 +57,11 @@ class Storage:
         begun_s, future = time.monotonic(), _awaited(self._threads.submit(work))
         while not (await asyncio.wait({future}, timeout=min(GLANCE_S, most_s)))[0]:
             waited_s = time.monotonic() - begun_s
-            is_late = waited_s >= (min(most_s, self.answers_s) if self._failed else most_s)
+            is_late = waited_s >= (min(most_s, self.answers_s) if self._refusal else most_s)
             if (self.is_silent or is_late) and not future.done():
                 if not surely:
                     future.cancel()
-                raise self._silent()
+                raise (None if self.is_silent else self._refusal) or self._silent()
         return future.result()
 
     async def look(self, work: Callable[[], _T]) -> _T | None:
@@ -75,7 +75,7 @@ class Storage:
             return None
         error, self._look = look.exception(), None
         kind = error.kind if isinstance(error, DatabaseError) else None
-        self._failed = kind in (DatabaseErrorKind.BUSY, DatabaseErrorKind.LOST)
+        self._refusal = error if kind in (DatabaseErrorKind.BUSY, DatabaseErrorKind.LOST) else None
         self.is_silent = kind is DatabaseErrorKind.LOST and time.monotonic() - self._look_s > GLANCE_S
         return look.result()
 
