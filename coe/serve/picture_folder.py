@@ -31,6 +31,7 @@ class Pictures:
         self._incoming = folder / INCOMING
         self._made: set[Path] = set()
         self._making = threading.Lock()
+        self._is_prepared = False
 
     def prepare(self) -> None:
         """Make the folder, write its name to the disk, and remove what was left half received; raises OSError."""
@@ -39,9 +40,15 @@ class Pictures:
             system.save_names(folder)
         for left in self._incoming.iterdir():
             left.unlink()
+        self._is_prepared = True
 
     def prove(self) -> None:
-        """Write a file where pictures come in, and remove it; raises OSError if none can be received now."""
+        """Prepare the folder at first, write a file where pictures come in, and remove it.
+
+        Raises OSError if no picture can be received now.
+        """
+        if not self._is_prepared:
+            self.prepare()
         path = self._incoming / "proof"
         path.write_bytes(b".")
         path.unlink()

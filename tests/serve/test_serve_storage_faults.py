@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 from certificates import Authority
-from serving import Served, config_of, locked, problem, put, signed_in
+from serving import Served, config_of, locked, problem, put, serving, signed_in
 from waiting import eventually
 
 from coe.serve.archive import ArchiveFailed
@@ -173,6 +173,7 @@ def test_a_page_for_which_the_disk_has_no_room_or_fails_says_so(
         raise OSError(number, "no room")
 
     monkeypatch.setattr(gate_state, "read_or_make", refuse)
+    monkeypatch.setattr(station.gate, "secret", b"")
     status, kind = FAILURES[number]
     page = station.operator.get("/")
     assert (page.status_code, page.headers["content-type"][:9]) == (status, "text/html")
@@ -248,6 +249,32 @@ def test_a_disk_that_does_not_answer_is_shown_takes_no_picture_and_holds_up_noth
     look(station)
     assert shown(station) == []
     assert put(station.feeder, "k9", "R1").status_code == 201
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, None], ids=["refuses", "hangs"])
+def test_a_start_onto_a_disk_that_fails_shows_its_fault_and_goes_on_once_it_is_back(
+    sqlite_database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int | None
+) -> None:
+    answers, prepare = threading.Event(), Pictures.prepare
+
+    def fail(pictures: Pictures) -> None:
+        if number is not None and not answers.is_set():
+            raise OSError(number, "no")
+        answers.wait()
+        prepare(pictures)
+
+    monkeypatch.setattr(Pictures, "prepare", fail)
+    monkeypatch.setattr(storage, "ANSWERS_S", 0.05)
+    try:
+        with serving(config_of(tmp_path), sqlite_database) as served:
+            with closing(signed_in(served)) as person:
+                assert "disk failed" in person.get("/faults").text
+            assert served.nobody.get("/v2/health/ready").status_code == 503
+            problem(put(served.feeder, "k1", "R1"), 503, "disk-failed")
+            answers.set()
+            eventually(lambda: look(served) or put(served.feeder, "k1", "R1").status_code == 201)
+    finally:
+        answers.set()
 
 
 @pytest.mark.parametrize("reads_hang", [True, False])

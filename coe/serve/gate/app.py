@@ -92,6 +92,7 @@ def application(gate: Gate) -> ASGIApp:
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        await gate.look()  # pictures come in after it, or are refused
         await gate.feed.begin()
         feed = asyncio.create_task(gate.feed.run())
         yield

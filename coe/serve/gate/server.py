@@ -68,13 +68,11 @@ class _Server(uvicorn.Server):
 
 
 def open_gate(config: ServeConfig) -> Gate:
-    """Open the database and the folder of pictures; raises ConfigError for what cannot be served."""
+    """Open the database; raises ConfigError for what cannot be served."""
     database = open_database(config.database_url)
     expect_newest(database)
     expect_keys(config, database)
-    pictures = Pictures(config.pictures)
-    pictures.prepare()
-    gate = Gate(config, database, pictures, Feed(database))
+    gate = Gate(config, database, Pictures(config.pictures), Feed(database))
     gate.certificates = list(own_certificates(config.model_dump()))
     with database.reading() as connection:
         before = states.heartbeats(connection).get(Process.GATE)
