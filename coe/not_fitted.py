@@ -11,10 +11,11 @@ from coe.errors import list_few
 from coe.strict_yaml import word_lists
 
 _WORDS: dict[str, tuple[str, ...]] = {name: tuple(words) for name, words in word_lists(__file__).items()}
-FITTED, LEFT_OUT = _WORDS["fitted"], _WORDS["left_out"]
+FITTED = (*_WORDS["fitted"], *(f"{verb} {name}" for verb in ("is", "to be") for name in _WORDS["fitted"]))
+LEFT_OUT = (*_WORDS["left_out"], *(f"is {name}" for name in _WORDS["left_out"]))
 """The columns that say whether a part is there, and those that say whether it is not."""
 _HOW, _NO, _YES, _OUT = (_WORDS[name] for name in ("how", "no", "yes", "out"))
-_PLACED = (*FITTED, "ok", "load", "execute", "no skip")
+_PLACED = (*_WORDS["fitted"], "ok", "load", "execute", "no skip")
 _NOTHING = ("", "-", "--", "~", "n/a", "none")
 _SAID = re.compile(
     r"\b(dnp|dni|dnf|dnm|nofit|not (?:fitted|mounted|populated|placed|installed|assembled|stuffed|soldered|loaded)|"
@@ -118,7 +119,7 @@ def _word(cell: str) -> str:
 def _is_answer(fitted: str) -> bool:
     """Tell whether a word in a column as Fitted says yes or no: as such, as a number, or by how such a word begins."""
     is_short = any(name.startswith(fitted) for name in _PLACED) and not any(
-        name.startswith(fitted) for name in (*_OUT, *LEFT_OUT)
+        name.startswith(fitted) for name in (*_OUT, *_WORDS["left_out"])
     )
     known = (*_YES, *_NO, *_OUT, *_PLACED)
     is_other = fitted.startswith("altern")  # as a variant of Altium calls a part in the place of another

@@ -26,7 +26,11 @@ _MOST_ZEROS = 0.05
 _LOST = re.compile(r"\0{64}|\0\s*$")
 """What stands in the place of text that was not written to the disk."""
 _NO_WIDTH = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")
-_MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
+_MARKS = (
+    *((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32")),
+    *((codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16")),
+)
+"""The marks at the beginning of a file: that of UTF-32 begins as that of UTF-16 does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +110,10 @@ def _unmarked(raw: bytes) -> list[str]:
 def parse(path: Path, raw: bytes, noun: str, fallback: str | None = None) -> list[TextLine]:
     """Return the lines, of a file's bytes, that are not empty; raises ConfigError, which calls the file `noun`.
 
-    A file that begins with a byte order mark is in UTF-8 or UTF-16, as the mark says, or without one in UTF-16 as its
+    A file that begins with a byte order mark is in UTF-8, -16 or -32, as the mark says, or without one in UTF-16 as its
     zeros say; other files are in UTF-8, or in the encoding `fallback` if one is given.
     """
-    marked = [encoding for mark, encoding in _MARKS if raw.startswith(mark)] or _unmarked(raw)
+    marked = [encoding for mark, encoding in _MARKS if raw.startswith(mark)][:1] or _unmarked(raw)
     for encoding in marked or ["utf-8", fallback or "utf-8"]:
         try:
             text = raw.decode(encoding)

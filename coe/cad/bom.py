@@ -17,14 +17,16 @@ from coe.cad import safe_xml
 from coe.cad.cad_tables import expect_unstruck, lines_of
 from coe.cad.other_cad_files import expect_list
 from coe.cad.placement_header import PlacementHeader, find_headers, lines_below
-from coe.cad.refdes import COMMA, TO, USUAL, fault_of, is_date
+from coe.cad.refdes import COUNT, USUAL, designators, fault_of, is_date
 from coe.cad.spaced_row import unquoted
 from coe.cad.vocabulary import COLUMNS as VOCABULARY
+from coe.cad.vocabulary import one_word
 from coe.errors import ConfigError, list_few
 from coe.not_fitted import FITTED, LEFT_OUT, FittedRow, fitting_of, says_so
 from coe.placement.bom_join import Bom, BomPart
 from coe.placement.placement_file import FittedQuestion
 from coe.text_table import further_lines
+from coe.visible import visible
 
 _ROWS_OR_TYPES = (
     "comp name",
@@ -38,17 +40,26 @@ _ROWS_OR_TYPES = (
     "bauteil",
 )
 """Columns of placement files that in a BOM are a number of the line, or a kind of part."""
+_BY_MAKERS = (
+    *("manufacture part number seeed sku", "mpn", "manufacturer mpn"),
+    *(
+        f"{maker} {what}"
+        for maker in ("manufacturer", "manufacture", "mfr", "mfg")
+        for what in ("part number", "part no", "part", "pn", "p n")
+    ),
+    "description",
+)
+_LAST_VALUES = {one_word(name) for name in _BY_MAKERS}
+"""What is the value of a part where nothing else is."""
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "refdes": (
         *("designator", "designators", "reference", "references", "refdes", "ref", "refs", "parts", "part reference"),
-        *("reference s", "ref s", "top designator", "bezeichnung", "part designator", "bauteile"),
+        *("reference s", "ref s", "top designator", "bezeichnung", "part designator", "bauteile", "board reference"),
+        *("schematic reference", "customer reference"),
         *(name for name in VOCABULARY["refdes"] if name not in _ROWS_OR_TYPES),
         "part",
     ),
-    "value": (
-        *("value", "val", "comment", "designation", "name", *VOCABULARY["value"], "part"),
-        "manufacture part number seeed sku",
-    ),
+    "value": (*("value", "val", "comment", "designation", "name", *VOCABULARY["value"], "part", *_BY_MAKERS),),
     "package": (*VOCABULARY["package"][:-2], "case package"),
     "left_out": LEFT_OUT,
     "config": ("config",),
@@ -56,23 +67,8 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "fitted": FITTED,
 }
 _XML = re.compile(rb"^\s*(?:\xef\xbb\xbf)?\s*<(?:\?xml|export)")
-_RANGE = re.compile(rf"(?<![A-Za-z_])([A-Za-z_]++)(\d++)\s*{TO}\s*([A-Za-z_]*)(\d+)", re.IGNORECASE)
-_BETWEEN = re.compile(rf"(?:\s|{COMMA}|(?<!\b[A-Za-z])&)+")
-"""S&H1 is one part, and R1&R2 are two."""
-_JOINED = re.compile(r"([A-Za-z_]+)\d+(?:[/+]\1\d+)+", re.IGNORECASE)
-"""R1/R2 are two parts if no part has this name; 1/R1 and A1/R1 are a part of a board of a panel."""
-_AND_NUMBER = rf"\s*(?:{COMMA}|&)\s*(?=\d)"
-_SHORT = re.compile(rf"\b([A-Za-z_]+)\d+(?:{_AND_NUMBER}\d+(?![\w/.]))+")
-"""C1,2,3 are three parts, and C1-3,5-7 are six."""
-_COUNT = re.compile(
-    r"(?P<space>\s*)[(\[\uff08]\s*[x×]?\s*(?P<n>\d+)\s*(?:[x×个只]|pcs?\.?|pieces?|st(?:k|ück)?\.?|ea)?\s*[)\]\uff09]\s*$",
-    re.IGNORECASE,
-)
-"""R1,R2 (2) are two parts."""
 _QUANTITY = re.compile(r"\s*(?P<n>\d+)(?:[.,]0+)?(?![\d.,])")
-_MOST_TOLD = 3
-_AND = {"and", "und", "et"}
-_MOST_IN_RANGE = 1000
+_MOST_TOLD, _MOST_SIGNS = 3, 40
 _Row: TypeAlias = tuple[int, dict[str, str], list[str]]
 """A `FittedRow` whose designators may go on in the next row."""
 
@@ -100,35 +96,42 @@ def is_bom(lines: Sequence[text_table.TextLine]) -> bool:
 
 
 def _header(lines: Sequence[text_table.TextLine]) -> PlacementHeader | None:
-    """Return the first line with names between separators, or without one the first with names between spaces."""
-    spaced: PlacementHeader | None = None
+    """Return the first line with names between separators, or without one the first with names between spaces.
+
+    A line that names nothing but a number of the maker, or a description, may be a remark: others are taken first.
+    """
+    best: dict[tuple[bool, bool], PlacementHeader] = {}
     for header in find_headers(lines, COLUMNS, ("refdes",), COLUMNS.keys() - {"refdes", "quantity"}):
-        if header.separator is not None:
-            return header
-        if spaced is None and header.is_fixed_width:
-            spaced = header
-    return spaced
+        is_sure = bool(header.columns.keys() - {"refdes", "quantity", "value"})
+        is_sure |= one_word(header.names[header.columns.get("value", -1)]) not in _LAST_VALUES
+        if header.separator is not None or header.is_fixed_width:
+            best.setdefault((header.separator is None, not is_sure), header)
+        if (False, False) in best:
+            break
+    return best[min(best)] if best else None
 
 
 def _rows(path: Path, lines: Sequence[text_table.TextLine], header: PlacementHeader) -> Iterator[_Row]:
     if header.separator is None:
         for line in lines:
-            if any(line.text[start - 1 : start].strip() for start in header.starts if start):
+            if (row := _spaced_row(line.text, header)) is None:
                 raise ConfigError(f"{path}:{line.number}: no cell begins below each name of the header; save it as CSV")
-            ends = (*header.starts[1:], None)
-            row = [
-                unquoted(line.text[start:end].strip()) for start, end in zip((0, *header.starts[1:]), ends, strict=True)
-            ]
             yield line.number, {field: row[index] for field, index in header.columns.items()}, row
         return
     # Cells may have line breaks, and so the lines are read as one text.
     reader = csv.reader((line.text + "\n" for line in lines), delimiter=header.separator, skipinitialspace=True)
     table = [(lines[min(reader.line_num, len(lines)) - 1].number, row) for row in reader]
-    # Behind tabs, what stands beside the names of the header is a note: no list of designators has a tab.
-    width = header.width if header.separator == "\t" else len(header.names)
+    # What stands beside the names of the header is a note behind tabs, as no list of designators has one, and where
+    # all rows have as many cells as the header: a separator in a cell would have moved the others.
+    named, behind = len(header.names), header.columns["refdes"] + 1
+    has_notes = header.separator == "\t" or all(len(row) == header.width for _, row in table)
     widest = min((len(row) for _, row in table if len(row) >= header.width), default=header.width)
-    behind = header.columns["refdes"] + 1
-    if wrong := [at for at, row in table if any(row[width:]) or (row[widest:] and USUAL.fullmatch(row[behind]))]:
+    if wrong := [
+        at
+        for at, row in table
+        if any(row[header.width if has_notes else named :])
+        or (USUAL.fullmatch("".join(row[behind : behind + 1])) and (row[widest:] or _may_have_moved(row, header)))
+    ]:
         raise ConfigError(
             f"{path}:{wrong[0]}: this line has more cells than the header; put a list of designators, and any other "
             f"cell with a separator, in quotes{further_lines(wrong)}"
@@ -136,6 +139,24 @@ def _rows(path: Path, lines: Sequence[text_table.TextLine], header: PlacementHea
     for number, row in table:
         cells = [" ".join(cell.split()) for cell in row]
         yield number, {field: cells[index] for field, index in header.columns.items() if index < len(cells)}, cells
+
+
+def _spaced_row(text: str, header: PlacementHeader) -> list[str] | None:
+    """Return the cells of a line between spaces, below the names or with two blanks between them; None if unclear."""
+    far_apart = re.split(r"\t|\s\s+", text.strip())
+    ends = (*header.starts[1:], None)
+    below = [text[start:end].strip() for start, end in zip((0, *header.starts[1:]), ends, strict=True)]
+    is_cut = any(text[start - 1 : start].strip() for start in header.starts if start)
+    if len(far_apart) == len(below) and (is_cut or far_apart == below):
+        return [*map(unquoted, far_apart)]
+    behind = ends[header.columns["refdes"]]
+    goes_on = behind and text[behind - 2 : behind].strip() and USUAL.match(text, behind)
+    return None if is_cut or goes_on or len(far_apart) == len(below) else [*map(unquoted, below)]
+
+
+def _may_have_moved(row: Sequence[str], header: PlacementHeader) -> bool:
+    """Tell whether a row has cells beside the names of the header, as one that a separator in a cell has moved."""
+    return header.separator == "," and any(row[len(header.names) :])
 
 
 def _of_netlist(path: Path, raw: bytes) -> Iterator[_Row]:
@@ -166,15 +187,18 @@ def _joined(rows: Iterable[_Row]) -> list[_Row]:
 def _parts(path: Path, rows: Sequence[_Row], header: PlacementHeader | None = None) -> Bom:
     parts = Bom()
     heading = ""
+    passed: list[str] = []
     named_in: dict[int, dict[str, str]] = {}
     names, columns = ((), {}) if header is None else (header.names, header.columns)
     fitting = fitting_of([FittedRow(*row) for row in rows], names, columns)
     for number, cells, row in rows:
         part = BomPart(cells.get("value", ""), cells.get("package", ""), number not in fitting.left_out, number)
         listed = cells.get("refdes", "")
-        if not any(map(str.isdigit, listed)) and len(filled := [*filter(None, row)]) == 1 and says_so(filled[0]):
-            if not re.search(r"=|\bmark", filled[0]):  # else it is a legend
-                heading = f"{number}: '{filled[0]}' heads parts that are not fitted"
+        if _is_note(row, listed):
+            text = " ".join(filter(None, row))
+            if says_so(text) and not re.search(r"=|:\s*\d+$|\bmark", text):  # else it is a legend, or a total
+                heading = f"{number}: '{text}' heads parts that are not fitted"
+            passed.append(f"line {number}: '{visible(text[:_MOST_SIGNS])}'")
             continue
         named = named_in[number] = {listed: ""} if is_date(listed) else designators(listed)
         if heading and named:
@@ -198,8 +222,17 @@ def _parts(path: Path, rows: Sequence[_Row], header: PlacementHeader | None = No
         raise ConfigError(f"{path}: there is no part under the header of the BOM; export it again")
     asked = {number: FittedQuestion(path, number, fault) for number, fault in fitting.asked.items()}
     parts.asked = {refdes: asked[number] for number in asked for refdes in named_in.get(number, ())}
-    parts.notes = fitting.notes
+    few = list_few(passed, _MOST_TOLD, "; ")
+    parts.notes = (*([f"passed over, as they name no part: {few}"] if passed else ()), *fitting.notes)
     return parts
+
+
+def _is_note(row: Sequence[str], listed: str) -> bool:
+    """Tell whether a row is a heading, or a line as "Date: 2024-01-31", and lists no parts."""
+    filled, is_named = [*filter(re.compile(r"[^\W_]").search, row)], any(map(str.isdigit, listed))
+    is_heading = len(filled) == 1 and (" " in filled[0] or says_so(filled[0])) and not is_named
+    has_label = bool(filled) and filled[0].endswith((":", "\uff1a"))
+    return is_heading or (has_label and not any(map(USUAL.match, designators(listed))))
 
 
 def _wrong_quantities(rows: Iterable[_Row], parts: Mapping[str, BomPart]) -> list[str]:
@@ -208,8 +241,7 @@ def _wrong_quantities(rows: Iterable[_Row], parts: Mapping[str, BomPart]) -> lis
     `parts` are those of `rows`; those that are not fitted may have any quantity, and a line as "Total" has none.
     """
     found = {
-        at: _QUANTITY.match(cells.get("quantity", "")) or _COUNT.search(cells.get("refdes", ""))
-        for at, cells, _ in rows
+        at: _QUANTITY.match(cells.get("quantity", "")) or COUNT.search(cells.get("refdes", "")) for at, cells, _ in rows
     }
     stated = {at: int(quantity["n"]) for at, quantity in found.items() if quantity}
     named: dict[int, dict[str, str]] = {}
@@ -222,36 +254,3 @@ def _wrong_quantities(rows: Iterable[_Row], parts: Mapping[str, BomPart]) -> lis
         return []
     few = list_few((f"line {at}: {stated[at]}, and {len(named[at])} named" for at in wrong), _MOST_TOLD, "; ")
     return [f"{len(wrong)} of {len(named)} quantities are not the number of designators ({few}); the designators count"]
-
-
-def designators(text: str) -> dict[str, str]:
-    """Return the reference designators of a cell, each with the word that may be one name instead, or "".
-
-    A number in brackets behind them is how many they are; without a space before it may be of a name.
-    Example: `designators("R1-R2, C7/C8 (4)")` is `{"R1": "", "R2": "", "C7": "C7/C8", "C8": "C7/C8"}`.
-    """
-    text = " ".join(text.split())
-    count = _COUNT.search(text)
-    counted = {} if count is None else _names_in(text[: count.start()])
-    is_count = count is not None and counted and (count["space"] or int(count["n"]) == len(counted))
-    return counted if is_count else _names_in(text)
-
-
-def _names_in(text: str) -> dict[str, str]:
-    found: dict[str, str] = {}
-
-    def range_of(match: re.Match[str]) -> str:
-        prefix, first, other, last = match.groups()
-        low, high = int(first), int(last)
-        if other not in ("", prefix) or not 0 < high - low < _MOST_IN_RANGE:
-            return match[0]
-        return " ".join(f"{prefix}{number:0{len(first)}}" for number in range(low, high + 1))
-
-    text = _RANGE.sub(range_of, text)
-    text = _SHORT.sub(lambda match: re.sub(_AND_NUMBER, f",{match[1]}", match[0]), text)
-    for word in _BETWEEN.split(_RANGE.sub(range_of, text)):
-        if re.search(r"[^\W_]", word) and word.casefold() not in _AND:
-            is_joined = _JOINED.fullmatch(word) is not None
-            for name in re.split("[/+]", word) if is_joined else [word]:
-                found.setdefault(name, word if is_joined else "")
-    return found

@@ -16,6 +16,8 @@ _ENCODINGS = ("cp1252", "gb18030", "cp1250", "cp1251", "cp932", "cp949", "big5",
 """What programs write if they write no UTF-8, western first, as a value with a micro sign."""
 _AS_TEXT = re.compile(r'(?<![^,;\t])(?:="([^",;\t]*)"|"=""([^"]*)""")(?=[,;\t]|$)')
 """="R1", with or without quotes around it, which keeps a spreadsheet from making a number or a date of it."""
+_WRAPPED = re.compile(r'"((?:[^"]|"")*[,;\t](?:[^"]|"")*)"[,;\t]*')
+"""A row that has become one cell, as in a spreadsheet program that expects another separator."""
 _ZIP = b"PK\x03\x04"
 
 
@@ -31,7 +33,7 @@ def lines_of(path: Path, raw: bytes, noun: str, is_table: Callable[[Sequence[Tex
         try:
             lines = [
                 replace(line, text=_AS_TEXT.sub(r'"\1\2"', line.text)) if '="' in line.text else line
-                for line in text_table.parse(path, raw, noun, encoding)
+                for line in _unwrapped(text_table.parse(path, raw, noun, encoding))
             ]
         except ConfigError:
             if encoding == _ENCODINGS[-1] and not readings:
@@ -42,6 +44,17 @@ def lines_of(path: Path, raw: bytes, noun: str, is_table: Callable[[Sequence[Tex
                 return Table(lines)
             readings.append(lines)
     return Table(readings[0])
+
+
+def _unwrapped(lines: list[TextLine]) -> list[TextLine]:
+    """Return lines with the cells of a row where most rows have become one cell."""
+    cells = [_WRAPPED.fullmatch(line.text) for line in lines]
+    if 2 * sum(map(bool, cells)) <= len(lines):
+        return lines
+    return [
+        replace(line, text=cell[1].replace('""', '"')) if cell else line
+        for line, cell in zip(lines, cells, strict=True)
+    ]
 
 
 def expect_unstruck(path: Path, lines: Sequence[TextLine], fitted: Collection[int]) -> None:

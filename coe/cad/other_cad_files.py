@@ -19,6 +19,7 @@ _MARKS = {
     rb"^CMP \d+ [-\d.]+ [-\d.]+ ": "a part of an ODB++ folder",
     rb"\A\s*(G04|%[A-Z]{2}|G75\*)": "a Gerber file",
     rb"\A\s*\((kicad_pcb|module|footprint|kicad_sch)\b": "a file of KiCad",
+    rb"^\$(BeginDESCRIPTION|MODULE)\b": "a report of KiCad",
     rb"<IPC-2581\b": "an IPC-2581 file",
     rb"<eagle\b": "a file of Eagle",
     rb"\A\s*\{\s*\"": "a JSON file",

@@ -12,6 +12,10 @@ from coe.text_table import TextLine
 
 SEPARATORS = (",", ";", "\t", "!", "|", None)
 """What may stand between cells; None means spaces."""
+_MOST_JOINED = 8
+"""So many lines may one row of names take up, by line breaks in them."""
+_OPEN = re.compile(r'(?:^|[,;\t|])\s*"(?:[^"]|"")*$')
+"""The end of a line whose last cell in quotes goes on in the next line."""
 FURTHER_NUMBERS = frozenset({"refx", "refy", "padx", "pady", "height"})
 """Columns that hold numbers, and that nobody needs, as `one_word` has them."""
 
@@ -56,20 +60,59 @@ def find_headers(
     """Yield the lines that have a column for each field of `needs`, and for a field of `one_of`, if any is given."""
     known_of = {field: [one_word(name) for name in of_field] for field, of_field in names.items()}
     known = {name for of_field in known_of.values() for name in of_field} | FURTHER_NUMBERS
-    for line in lines:
-        for separator, joinable in (*((separator, known) for separator in SEPARATORS), (None, ())):
-            words = _words(line, separator, joinable)
-            bare = [one_word(word) for word, _ in words]
-            if sum(word in known for word in bare) < len(needs):
-                continue  # as most lines; to look for each name would take long
-            columns = _columns(bare, known_of)
-            if {*needs} <= columns.keys() and (not one_of or {*one_of} & columns.keys()):
-                width = len(words)
-                while words and not words[-1][0]:
-                    words.pop()
-                cells, starts = zip(*words, strict=True)
-                yield PlacementHeader(line.number, separator, cells, starts, columns, width)
-                break
+    last = -1
+    for number, separator, words in _readings(lines, known):
+        bare = [one_word(word) for word, _ in words]
+        if number == last or sum(word in known for word in bare) < len(needs):
+            continue  # as most lines; to look for each name would take long
+        columns = _columns(bare, known_of)
+        if {*needs} <= columns.keys() and (not one_of or {*one_of} & columns.keys()):
+            width = len(words)
+            while words and not words[-1][0]:
+                words.pop()
+            cells, starts = zip(*words, strict=True)
+            yield PlacementHeader(number, separator, cells, starts, columns, width)
+            last = number
+
+
+def _readings(
+    lines: Iterable[TextLine], known: Collection[str]
+) -> Iterator[tuple[int, str | None, list[tuple[str, int]]]]:
+    """Yield the number of each line and its words with their places, as each separator divides it.
+
+    A line that names columns is then read below the line before it, which may name groups of them. One that ends
+    within a cell in quotes is first read with the lines in which that cell goes on; its number is that of the last.
+    """
+    numbered = list(lines)
+    ways = (*((separator, known) for separator in SEPARATORS), (None, ()))
+    for at, line in enumerate(numbered):
+        whole = line
+        following = iter(numbered[at + 1 : at + _MOST_JOINED])
+        while _OPEN.search(whole.text) and (further := next(following, None)):
+            whole = TextLine(further.number, f"{whole.text} {further.text}")
+        for one in dict.fromkeys((whole, line)):
+            for separator, joinable in ways:
+                words = _words(one, separator, joinable)
+                yield one.number, separator, words
+                if at and separator is not None and any(one_word(word) in known for word, _ in words):
+                    yield one.number, separator, _below_groups(_words(numbered[at - 1], separator, ()), words)
+
+
+def _below_groups(groups: Sequence[tuple[str, int]], words: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Return the names of a header of two rows, below the name of each group or column; none if they are no such rows.
+
+    A name is that of the group where the row below has none, and stands behind it where that row has a name twice.
+    """
+    lower = [word for word, _ in words]
+    if len(groups) != len(lower) or any(re.search(r"\d", name) for name in lower):
+        return []
+    names, group = [], ""
+    for (above, _), below in zip(groups, lower, strict=True):
+        group = above or group
+        unit = re.search(r"[(\[][^)\]]*[)\]]$", above)
+        name = below if lower.count(below) == 1 or not below else f"{group} {below}"
+        names.append((f"{name} {unit[0]}" if name and unit else name or above, 0))
+    return names
 
 
 def _columns(bare: list[str], known_of: Mapping[str, Sequence[str]]) -> dict[str, int]:

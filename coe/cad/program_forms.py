@@ -14,16 +14,31 @@ _PAIR = re.compile(r"\((-?[\d.]+) (-?[\d.]+)\)(\s*)")
 _ALLEGRO_UNIT = re.compile(r"\s*UUNITS\s*=", re.IGNORECASE)
 _ALLEGRO_ROW = re.compile(r"(\S+)\s+([-+]?[\d.]+)\s+([-+]?[\d.]+)\s+([-+]?[\d.]+)(?:\s+(m)(?=\s|$))?(?:\s+(\S.*))?")
 _CHARMHIGH = re.compile(r"Table,No\.,ID,PHead,STNo\.,DeltX,DeltY,Angle,Height,Skip,Speed,Explain,")
+_XYRS = re.compile(
+    r"\S+(?:\t *-?[\d.]+ *){3}\t *(?:[12]|top|bottom) *\t *\d? *(?:\t *[\d.]+ *){2}(?:\t.*)?", re.IGNORECASE
+)
+"""A row of MacroFab's XYRS, which needs no names: behind the side are the kind (SMD or not) and the size."""
+_XYRS_NAMES = ("Designator", "X", "Y", "Rotation", "Side", "Type", "X-Size", "Y-Size", "Value", "Footprint", "Populate")
+_EXTRACTED = re.compile("A!.*!REFDES!|A!REFDES!", re.IGNORECASE)
+"""The names in what Allegro extracts (Fabmaster): rows begin with S, and a line about the file with J."""
+_UNIT_OF_J = re.compile(r"J!.*!((?:milli|centi)meters|microns|mils|inches)!.*", re.IGNORECASE)
 _ALLEGRO_NAMES = "refdes!symbol_x!symbol_y!rotation!mirror!symbol_name"
 
 
 def as_table(lines: Sequence[TextLine]) -> Sequence[TextLine]:
     """Return the lines of a placement file with one cell for each field, below the columns' names."""
+    if not lines:
+        return lines
     if (at := next((at for at, line in enumerate(lines) if _CHARMHIGH.match(line.text)), None)) is not None:
         table = [*takewhile(lambda line: line.text.startswith("EComponent"), lines[at + 1 :])]
         return [lines[at], *map(_of_charmhigh, table)]
     if any(_ALLEGRO_UNIT.match(line.text) for line in lines) and not any("!" in line.text for line in lines):
         return [TextLine(0, _ALLEGRO_NAMES), *map(_of_allegro, lines)]
+    if _EXTRACTED.match(lines[0].text):
+        return [replace(line, text=_UNIT_OF_J.sub(r"Units: \1", line.text)) for line in lines]
+    if all(_XYRS.fullmatch(line.text) or (line.is_remark and "rot" not in line.text.casefold()) for line in lines):
+        more = max(line.text.count("\t") for line in lines) + 1 - len(_XYRS_NAMES)
+        return [TextLine(0, "\t".join([*_XYRS_NAMES, *["MPN"] * more])), *lines]
     named = next((line for line in lines if _PAIR_NAME.search(line.text)), None)
     return lines if named is None else [_of_eagle(line, named.number) for line in lines]
 

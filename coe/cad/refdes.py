@@ -12,8 +12,8 @@ from coe.cad.vocabulary import plain
 from coe.errors import ConfigError
 from coe.text_table import further_lines
 
-COMMA = "[,;\uff0c\uff1b\u3001]"
-TO = r"(?:[-~\u2013\u2014\uff5e\u301c至到]|\.{2,3}|\b(?:to|thru|through|bis)\b)"
+_COMMA = "[,;\uff0c\uff1b\u3001]"
+_TO = r"(?:[-~\u2013\u2014\uff5e\u301c至到]|\.{2,3}|\b(?:to|thru|through|bis)\b)"
 """What stands between the first and the last of several parts."""
 _MONTH = "jan|feb|m[aä]r|mrz|apr|ma[iy]|jun|jul|aug|sep|o[ck]t|nov|de[cz]"
 _DATE = re.compile(
@@ -22,7 +22,22 @@ _DATE = re.compile(
     r"\d{1,2}([-./])\d{1,2}\1\d{4}|\d(?:[.,]\d+)?E\+\d\d"
 )
 _REMARK = re.compile("//|;|~~|--")
-_SEVERAL = re.compile(rf"[^\W_]\s*{COMMA}\s*[^\W_]|\d\s*&\s*[A-Za-z]|(?<!\w)([A-Za-z]+)(\d+)\s*{TO}\s*\1(?!\2$)\d+")
+_SEVERAL = re.compile(rf"[^\W_]\s*{_COMMA}\s*[^\W_]|\d\s*&\s*[A-Za-z]|(?<!\w)([A-Za-z]+)(\d+)\s*{_TO}\s*\1(?!\2$)\d+")
+_RANGE = re.compile(rf"(?<![A-Za-z_])([A-Za-z_]++)(\d++)\s*{_TO}\s*([A-Za-z_]*)(\d+)", re.IGNORECASE)
+_BETWEEN = re.compile(rf"(?:\s|{_COMMA}|(?<!\b[A-Za-z])&)+")
+"""S&H1 is one part, and R1&R2 are two."""
+_JOINED = re.compile(r"([A-Za-z_]+)\d+(?:[/+]\1\d+)+", re.IGNORECASE)
+"""R1/R2 are two parts if no part has this name; 1/R1 and A1/R1 are a part of a board of a panel."""
+_AND_NUMBER = rf"\s*(?:{_COMMA}|&)\s*(?=\d)"
+_SHORT = re.compile(rf"\b([A-Za-z_]+)\d+(?:{_AND_NUMBER}\d+(?![\w/.]))+")
+"""C1,2,3 are three parts, and C1-3,5-7 are six."""
+COUNT = re.compile(
+    r"(?P<space>\s*)[(\[\uff08]\s*[x×]?\s*(?P<n>\d+)\s*(?:[x×个只]|pcs?\.?|pieces?|st(?:k|ück)?\.?|ea)?\s*[)\]\uff09]\s*$",
+    re.IGNORECASE,
+)
+"""R1,R2 (2) are two parts."""
+_AND = {"and", "und", "et"}
+_MOST_IN_RANGE = 1000
 USUAL = re.compile(r"[A-Za-z]{1,4}[1-9]\d{0,3}")
 """What most designators look like, and few other cells."""
 
@@ -74,3 +89,36 @@ def expect_designators(path: Path, parts: Sequence[PlacementRow], header: Placem
                 f"'{header.names[taken]}'; say which, `columns: {{refdes: ...}}`, under placement_file of the recipe "
                 "(--form, before there is one)"
             )
+
+
+def designators(text: str) -> dict[str, str]:
+    """Return the reference designators of a cell, each with the word that may be one name instead, or "".
+
+    A number in brackets behind them is how many they are; without a space before it may be of a name.
+    Example: `designators("R1-R2, C7/C8 (4)")` is `{"R1": "", "R2": "", "C7": "C7/C8", "C8": "C7/C8"}`.
+    """
+    text = " ".join(text.split())
+    count = COUNT.search(text)
+    counted = {} if count is None else _names_in(text[: count.start()])
+    is_count = count is not None and counted and (count["space"] or int(count["n"]) == len(counted))
+    return counted if is_count else _names_in(text)
+
+
+def _names_in(text: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+
+    def range_of(match: re.Match[str]) -> str:
+        prefix, first, other, last = match.groups()
+        low, high = int(first), int(last)
+        if other not in ("", prefix) or not 0 < high - low < _MOST_IN_RANGE:
+            return match[0]
+        return " ".join(f"{prefix}{number:0{len(first)}}" for number in range(low, high + 1))
+
+    text = _RANGE.sub(range_of, text)
+    text = _SHORT.sub(lambda match: re.sub(_AND_NUMBER, f",{match[1]}", match[0]), text)
+    for word in _BETWEEN.split(_RANGE.sub(range_of, text)):
+        if re.search(r"[^\W_]", word) and word.casefold() not in _AND:
+            is_joined = _JOINED.fullmatch(word) is not None
+            for name in re.split("[/+]", word) if is_joined else [word]:
+                found.setdefault(name, word if is_joined else "")
+    return found

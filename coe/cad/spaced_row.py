@@ -43,17 +43,18 @@ def spaced(text: str, header: PlacementHeader) -> list[str] | None:
     turn = header.columns.get("rotation")
     like = [bool(LIKE_A_NUMBER.fullmatch(token)) for token, _ in tokens]
     like_turn = [bool(LIKE_A_NUMBER.fullmatch(MIRRORED_TURN.sub("", token))) for token, _ in tokens]
-    # A designator has no spaces, and so numbers that follow it can only begin at one place.
-    starts = range(first, first + 1) if first < 2 else range(1, len(tokens) - size + 1)
+    # A designator has no spaces, and so numbers that follow it can only begin at one place, unless it lacks.
+    starts = range(first, first + 1) if first < 2 else range(not text[:1].isspace(), len(tokens))
     found = [
         at
         for at in starts
-        if len(tokens) >= size
+        if at + size <= len(tokens)
         and all(
             like_of[at + index] for index in range(size) for like_of in [like_turn if first + index == turn else like]
         )
     ]
     below = [at for at in found if _is_below_header(tokens, at, first, size, header)]
+    found = [at for at in found if at or at in below]
     in_order = len(tokens) == len(names) and all(
         (like_turn if at == turn else like)[at] for at, is_number in enumerate(numeric) if is_number
     )
@@ -100,7 +101,7 @@ def _is_below_header(
     spans = zip(tokens[at : at + size], header.starts[first:], header.names[first:], strict=False)
     below = all(start < begin + len(name) and begin < start + len(token) for (token, start), begin, name in spans)
     places = [start - begin for begin in header.starts[1:first] for _, start in tokens[1:at]]
-    return below and (first < 2 or at == 1 or any(abs(place) <= _MOST_ASKEW for place in places))
+    return below and (first < 2 or at < 2 or any(abs(place) <= _MOST_ASKEW for place in places))
 
 
 def _is_moved(texts: Sequence[tuple[str, int]], header: PlacementHeader) -> bool:

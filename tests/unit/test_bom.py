@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from coe.cad.bom import designators
+from coe.cad.refdes import designators
 from coe.errors import ConfigError
 from coe.placement import BomJoin, Placement, Side, join, parse_bom, parse_placements, read_bom
 from coe.placement.cad_files import parse_file
@@ -74,6 +74,14 @@ def test_lists_of_designators(text: str, found: list[str]) -> None:
         "Item\tQuantity\tReference\tPart\tFootprint\n___\n\n1\t2\tR1,\t10k\tR_0402\n\t\tR2\t\t\n"
         "2\t1\tU2\t24C64\tSOIC-8\n3\t1\tR9\t1k\tdo not install\n",
         "Bezeichner;Wert;Gehäuse;Bestückt\nR1,R2;10k;R_0402;ja\nU2;24C64;SOIC-8;ja\nR9;1k;R_0402;nein\n",
+        '"Reference\nDesignator","Part\nValue",Package\n"R1,R2",10k,R_0402\nU2,24C64,SOIC-8\nR9,DNP,R_0402\n',
+        'Comment,Designator,Package\n"10k,""R1,R2"",R_0402"\n"24C64,U2,SOIC-8"\n"DNP,R9,R_0402"\n',
+        "Location,MPN,Package,Is Fitted\nR1 R2,10k,R_0402,yes\nU2,24C64,SOIC-8,yes\nR9,1k,R_0402,no\n",
+        '#,Board Reference,Value,Package,,\n1,"R1,R2",10k,R_0402,,a note\n2,U2,24C64,SOIC-8,,\n3,R9,DNP,R_0402,,\n',
+        "Component,References,Value,Package\nResistor:,R1 R2,10k,R_0402\n2,U2,24C64,SOIC-8\n3,R9,DNP,R_0402\n"
+        ",,,\nComponent Count:,102,,\nBoM Date:,1/13/2020,,\nBuilt by a friend,,,\n",
+        "Reference   Qty  Value   Package\nR1 R2       2    10k     R_0402\nU2          1    24C64   SOIC-8\n"
+        "R9,R9,R9,R9,R9  1  1k DNP  R_0402\n",
         '<?xml version="1.0"?><export><components>'
         '<comp ref="R1"><value>10k</value><footprint>R:R_0402</footprint></comp>'
         '<comp ref="R2"><value>10k</value><footprint>R:R_0402</footprint></comp>'
@@ -93,6 +101,12 @@ def test_lists_of_designators(text: str, found: list[str]) -> None:
         "notes without a name",
         "orcad",
         "german",
+        "names of two lines",
+        "rows in one cell",
+        "location",
+        "notes in an even table",
+        "labels",
+        "a list that is wider than its column",
         "kicad xml",
     ],
 )
@@ -157,6 +171,8 @@ def test_words_between_designators_are_read_in_capitals() -> None:
         "Value,Designator,Footprint\n10k,R1,R2,R_0402\n",  # R2 would be a package, and R2 itself unknown
         "Designator,Value,DNP\nR1,R2,10k,x\n",  # the mark of parts that are not fitted would be lost
         "Designator,Value,LCSC\nR1-R3,R7,10k,\nC1,1u,\n",
+        "Designator,Value,,\nR1,R7,10k,\nC1,1u,,\n",
+        "Reference       Qty  Value\nR3 R5 R7 R9 R11 R12   6    10k\nC1              1    1u\n",
         "Qty Value     Package   Parts \n2   10k of 1.00 % R_0402    R1\n",  # which cell has which word?
         "<export><components></components></export>",
         "Designator,Value\nR1,1k\n10-Mar,2k\n",
@@ -172,6 +188,8 @@ def test_words_between_designators_are_read_in_capitals() -> None:
         "twice",
         "no quotes",
         "no quotes, and nothing at the end",
+        "no quotes, and no name at the end",
+        "a list cut by the next column",
         "a mark that moved",
         "askew",
         "xml",

@@ -144,6 +144,34 @@ FILES: dict[str, tuple[str, str]] = {
         "U2,1181.102,157.48,30,4,315,bottom\n",
     ),
     "as text.csv": ("mm", '="Ref",X,Y,Rot,Side\n="R1",="12.7",-3.5,90,="top"\n"=""U2""",30,4,315,bottom\n'),
+    "names in two rows.csv": (
+        "",
+        "Designator,Location (mm),,Angle,Pad 1,,Side\n,X,Y,,X,Y,\nR1,12.7,-3.5,90,1,1,top\nU2,30,4,315,2,2,bottom\n",
+    ),
+    "names of groups.csv": (
+        "mm",
+        ",Center,,Pin 1,,Angle,Side\nRef,X,Y,X,Y,,\nR1,12.7,-3.5,1,1,90,top\nU2,30,4,2,2,315,bottom\n",
+    ),
+    "names of two lines.csv": (
+        "mm",
+        '"Reference\nDesignator",X,Y,"Rot.\n(deg)",Side\nR1,12.7,-3.5,90,top\nU2,30,4,315,bottom\n',
+    ),
+    "rows in one cell.csv": (
+        "mm",
+        'Ref,X,Y,Rot,Side,Val\n"R1,12.7,-3.5,90,top,""10k, 1%""";;\n"U2,30,4,315,bottom,E";;\n',
+    ),
+    "macrofab.xyrs": (
+        "mil",
+        "R1\t500.0\t-137.795\t90\t1\t1\t61\t25\t10k\tR\t1\tRC0402\nU2\t1181.102\t157.48\t315\t2\t1\t60\t30\tE\tSO8\t1\n",
+    ),
+    "fabmaster.txt": (
+        "",
+        "A!REFDES!COMP_VALUE!SYM_NAME!SYM_X!SYM_Y!SYM_ROTATE!SYM_MIRROR!\n"
+        "J!a.brd!Mon Jan 1 10:00:00 2024!0.00!0.00!100.00!80.00!0.01!millimeters!B!2!UP TO DATE!\n"
+        "S!R1!10k!R0402!12.70!-3.50!90.000!NO!\nS!U2!E!SO8!30.00!4.00!315.000!YES!\n",
+    ),
+    "hanwha.csv": ("mm", "No,Ref ID,X,Y,R,Part,Side\n1,R1,12.7,-3.5,90,P1,T\n2,U2,30,4,315,P2,B\n"),
+    "location.csv": ("mm", "Location,Part Number,X,Y,Angle,Side\nR1,AB1,12.7,-3.5,90,T\nU2,AB2,30,4,315,B\n"),
     "hidden signs.csv": ("mm", "\u200bRef,X,Y,Rot,Side\nR1\u200b,12.7,-3.5,90,top\nU2,30,4,315,\ufeffbottom\n"),
     "minus.csv": ("mm", "Designator,Mid X,Mid Y,Layer,Rotation\nR1,12.7,\u22123.5,Top,90°\nU2,30,4,Bottom,\u221245°\n"),
 }
@@ -178,6 +206,7 @@ def test_a_file_is_read_as_its_program_writes_it(name: str, tmp_path: Path) -> N
         ("euc_jp", "部品番号,X座標,Y座標,角度,面"),
         ("koi8-r", "Обозначение,X,Y,Угол,Слой"),
         ("cp866", "Обозначение,X,Y,Угол,Слой"),
+        ("utf-32", "Ref,X,Y,Rot,Side"),
     ],
 )
 def test_what_is_no_utf8_is_read_by_its_columns(encoding: str, header: str, tmp_path: Path) -> None:
@@ -247,7 +276,7 @@ def test_what_a_machine_does_not_place_is_no_part_to_inspect(tmp_path: Path) -> 
             ("Populate", "y", "DNS"),
             ("DNP", "~", "NP"),
         ),
-        *(("Qty", "1", "0 pcs"), ("Mounted", "SMD", "NP"), ("Place", "yes", "no")),
+        *(("Qty", "1", "0 pcs"), ("Mounted", "SMD", "NP"), ("Place", "yes", "no"), ("Is Fitted", "yes", "no")),
     ],
 )
 def test_a_row_leaves_its_part_out_by_a_column_or_by_a_word(column: str, there: str, absent: str) -> None:
@@ -358,6 +387,14 @@ def test_texts_with_blanks_behind_the_numbers_are_told_apart_by_their_places() -
     for text, line in ((rows[0] + rows[4], 2), (one_blank, 3), (before, 3)):
         with pytest.raises(ConfigError, match=f"a.txt:{line}: "):
             parse_placements(Path("a.txt"), text.encode(), "generic", "mm")
+
+
+def test_a_place_between_spaces_may_have_no_name() -> None:
+    text = "# Ref     Val       PosX(mm)  PosY      Rot  Side\n                    1.0       2.0       0.0  top\n"
+    places = parse_placements(
+        Path("a.pos"), f"{text}R1        10k       3.0       4.0       0.0  top\n".encode(), "kicad"
+    )
+    assert [(place.refdes, place.x_mm, place.value) for place in places] == [("", 1.0, ""), ("R1", 3.0, "10k")]
 
 
 def test_four_digits_before_a_comma_are_no_thousands() -> None:
@@ -548,6 +585,7 @@ def test_a_column_of_several_units_is_refused(unit: str) -> None:
 
 
 OTHER_FILES = {
+    "a report": b"## Unit = mm, Angle = deg.\n\n$BeginDESCRIPTION\n$EndDESCRIPTION\n\n$MODULE R1\nposition 1 2\n",
     "GenCAD": b"$HEADER\nGENCAD 1.4\n",
     "IPC-2581": b'<?xml version="1.0"?>\n<IPC-2581 revision="B"/>',
     "IPC-D-356": b"C  board\nP  UNITS CUST 0\n",
