@@ -29,7 +29,9 @@ Speed = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _MOST_FAULTS, _SHOWN = 1000, 200
 _EXPECTED = {"list_type": "a list, as [this, that]", "bool_parsing": "yes or no", "string_type": "a word"}
 _EXPECTED |= {"tuple_type": _EXPECTED["list_type"], "float_parsing": "a number, as 0.8", "float_type": "a number"}
-_EXPECTED |= {"int_parsing": "a whole number", "int_type": "a whole number"}
+_EXPECTED |= {"int_parsing": "a whole number", "int_type": "a whole number", "finite_number": "a finite number"}
+_EXPECTED |= {"greater_than_equal": "{ge:.15g} or more", "less_than_equal": "{le:.15g} or less"}
+_EXPECTED |= {"greater_than": "more than {gt:.15g}", "less_than": "less than {lt:.15g}"}
 """By pydantic's types of faults: the value that belongs there."""
 
 
@@ -128,11 +130,16 @@ def _sentence(model: type[StrictModel], fault: Any, home: KeyPath) -> str:
             return f"{where.removesuffix('.[key]')}: {name_fault([fault['input']])}"
         case "too_short":
             return f"'{where}' needs {fault['ctx']['min_length']} or more entries"
-        case type if type in _EXPECTED:
-            return f"{where}: write {_EXPECTED[type]}, not {fault['input']!r:.100}"
+    return f"{where}: {value_fault(fault)}"
+
+
+def value_fault(fault: Any) -> str:
+    """Return what a fault of pydantic says of a value, which the sentence names."""
+    if fault["type"] in _EXPECTED:
+        return f"write {_EXPECTED[fault['type']].format(**fault.get('ctx', {}))}, not {fault['input']!r:.100}"
     message = fault["msg"].removeprefix("Value error, ")
     given = "" if fault["type"] == "value_error" else f", not {fault['input']!r:.100}"
-    return f"{where}: {message[:1].lower()}{message[1:]}{given}"
+    return f"{message[:1].lower()}{message[1:]}{given}"
 
 
 def no_value(path: KeyPath) -> str:

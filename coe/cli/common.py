@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from pydantic import ValidationError
 
 from coe import config
 from coe.cli.console import Console, styled
@@ -18,6 +19,7 @@ from coe.cli.start import Exit, way_out
 from coe.cli.streams import steady
 from coe.errors import CoeError, ConfigError, StoreError, place_of, shortened
 from coe.files import NotWritten
+from coe.strict_model import value_fault
 from coe.visible import visible
 
 __all__ = ["Exit", "application", "complain", "err", "guarded", "out", "run", "wide"]
@@ -113,6 +115,8 @@ def _invoke(app: typer.Typer) -> int:
     except _WRONG_USAGE as error:
         from typer.rich_utils import rich_format_error
 
+        if isinstance(fault := error.__cause__, ValidationError):
+            error.message = value_fault(fault.errors()[0])
         error.message = visible(error.message)  # the message repeats arguments
         rich_format_error(error)
         return int(error.exit_code)

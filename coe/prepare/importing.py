@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from coe import regular
 from coe.core import Expert
-from coe.errors import ConfigError, StoreError
+from coe.errors import CoeError, ConfigError, StoreError
 from coe.plugins import running
 from coe.prepare import accept, facts, unwrapping
 from coe.prepare.facts import Wishes
 from coe.prepare.other_files import LOOKED_AT, other_file
-from coe.store import torch_file
-from coe.store.kinds import FileKind, Kind, ModuleKind
+from coe.prepare.unwrapping import Unwrapped
+from coe.store import kinds, torch_file
+from coe.store.kinds import FileKind, Foreign, Kind, ModuleKind
 from coe.store.manifest import Manifest
 from coe.store.skeletons import bare_skeleton, optional_of
 from coe.store.store import Store
@@ -61,10 +63,13 @@ def bring(file: Path, expert: Expert, kind: Kind, wishes: Wishes, work: Path) ->
     if isinstance(kind, FileKind):
         with running("kind", expert.kind, f"run with {file}"):
             whole = kind.bundled(file, work)
-            agreed = facts.agree(expert, kind.read(whole), kind, wishes)
-            accept.check_labels(agreed.expert)
-            expert = replace(agreed.expert, outputs=kind.settle(whole, agreed.expert))
-            session = kind.open(whole, expert, 1)
+            try:
+                agreed = facts.agree(expert, kind.read(whole), kind, wishes)
+                accept.check_labels(agreed.expert)
+                expert = replace(agreed.expert, outputs=kind.settle(whole, agreed.expert))
+                session = kind.open(whole, expert, 1)
+            except StoreError as error:  # the user knows nothing of the copy
+                raise StoreError(str(error).replace(str(whole), str(file))) from error
         accept.check_session(kind, expert, session)
         return Brought(expert, agreed.remarks, file=whole)
     if not isinstance(kind, ModuleKind):
@@ -75,12 +80,34 @@ def bring(file: Path, expert: Expert, kind: Kind, wishes: Wishes, work: Path) ->
         agreed = facts.agree(expert, foreign, kind, wishes)
         expert = replace(agreed.expert, alternates=foreign.looks)
         accept.check_labels(expert)
-        skeleton = bare_skeleton(kind, expert, optional=optional_of(foreign.state))
-        taken = unwrapping.unwrapped(foreign, skeleton.state_dict(), str(file))
-        unwrapping.check_layers(taken.layers, skeleton, str(file))
-        state = kind.convert(taken.state, expert)
-    accept.check_module(kind, expert, state)
-    return Brought(expert, (*agreed.remarks, *taken.remarks), state=state)
+        try:
+            taken = _taken(kind, expert, foreign, file)
+        except StoreError as error:
+            if not (other := _kind_that_fits(expert, foreign, file)):
+                raise
+            raise StoreError(f"{file}: fits kind '{other}', not '{expert.kind}'; give --kind {other}") from error
+    accept.check_module(kind, expert, taken.state)
+    return Brought(expert, (*agreed.remarks, *taken.remarks), state=taken.state)
+
+
+def _taken(kind: ModuleKind, expert: Expert, foreign: Foreign, file: Path) -> Unwrapped:
+    """Return the tensors of a foreign file as a kind needs them; raises StoreError if they do not fit."""
+    skeleton = bare_skeleton(kind, expert, optional=optional_of(foreign.state))
+    taken = unwrapping.unwrapped(foreign, skeleton.state_dict(), str(file))
+    unwrapping.check_layers(taken.layers, skeleton, str(file))
+    return replace(taken, state=kind.convert(taken.state, expert))
+
+
+def _kind_that_fits(expert: Expert, foreign: Foreign, file: Path) -> str:
+    """Return the name of the installed kind that a foreign file fits, as of a network of another size; "" for none."""
+    for name in kinds.names():
+        with suppress(CoeError), running("kind", name, f"tried with {file}"):
+            kind = kinds.resolve(name)
+            if isinstance(kind, ModuleKind):
+                other = replace(expert, kind=name)
+                accept.check_module(kind, other, _taken(kind, other, foreign, file).state)
+                return name
+    return ""
 
 
 def bring_backbone(file: Path, expert: Expert, kind: Kind, wishes: Wishes) -> Brought:

@@ -81,6 +81,7 @@ def test_a_number_that_means_nothing_is_refused(
     assert len(said.words) < 700
     if option not in ("--within", "--max-wait", "--memory", "--label-floor"):
         assert option in said.words
+        assert value in said.words or "," in value
 
 
 def test_there_are_enough_cases() -> None:

@@ -690,7 +690,7 @@ def test_a_model_exported_as_for_training_is_refused(tmp_path: Path, call: Call,
     ],
 )
 def test_an_input_of_another_form_says_the_way_out(tmp_path: Path, call: Call, shape: list[int], words: str) -> None:
-    file = classifier(tmp_path / "c.onnx", outputs={"means": [1, 3]})
+    file = classifier(tmp_path / "c.onnx", outputs={"means": [1, 3]}, weight=[1])
     model = onnx.load(str(file))
     for place, size in zip(model.graph.input[0].type.tensor_type.shape.dim, shape, strict=True):
         place.dim_value = size
@@ -700,9 +700,11 @@ def test_an_input_of_another_form_says_the_way_out(tmp_path: Path, call: Call, s
     model.graph.output[0].type.tensor_type.shape.CopyFrom(
         helper.make_tensor_value_info("x", 1, ["a", "b"]).type.tensor_type.shape
     )
-    onnx.save(model, str(file))
-    said = take(call, file, "--labels", "a,b,c", "--input", SIZE)
-    assert (said.status, words in said.words) == (2, True), said.err
+    weights = {"save_as_external_data": True, "size_threshold": 0}
+    for options in {}, weights:  # of weights in another file a copy is made, which no sentence names
+        onnx.save(model, str(file), **options)
+        said = take(call, file, "--labels", "a,b,c", "--input", SIZE)
+        assert (said.status, words in said.words, str(file) in said.err) == (2, True, True), said.err
 
 
 @pytest.mark.parametrize("layout", ["yolov5", "yolov8"])

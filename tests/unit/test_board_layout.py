@@ -124,7 +124,7 @@ def test_mirroring_twice_changes_nothing(x: float, angle: float, way: BottomAngl
             {"components": {"R": {"size": [1, 1], "margn": 1}}},
             "'margn' is not a key of 'components.R'; did you mean 'margin'",
         ),
-        ({"components": {"R": {"size": [1, -1]}}}, "components.R.size.1: input should be greater than 0"),
+        ({"components": {"R": {"size": [1, -1]}}}, "components.R.size.1: write more than 0"),
         ({"outline": {"x": [5, 0], "y": [0, 4]}}, "outline.x: .*from 5 to 0"),
         ({"fiducials": {"diameter": 1, "at": {"F1": [2, 2]}}}, "'fiducials.at' needs 2"),
         ({"fiducials": {"diameter": 1, "at": {"F1": [2, 2], "F2": [99, 2]}}}, "fiducial 'F2' at .* outside of the"),

@@ -15,6 +15,7 @@ import types
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -780,3 +781,10 @@ def test_a_whole_network_of_another_library_says_the_way_out(tmp_path: Path, mon
         torch.save(timm.ResNet(2, 2), tmp_path / "x.pt")
     with pytest.raises(StoreError, match=r"timm.*state_dict"):
         read_checkpoint(tmp_path / "x.pt")
+
+
+def test_a_network_of_another_kind_names_the_kind_that_it_fits(tmp_path: Path, state: State) -> None:
+    path = tmp_path / "x.pt"
+    torch.save(state, path)
+    with pytest.raises(StoreError, match=r"--kind narrow$"):
+        bring(path, replace(EXPERT, kind="resnet18"), kinds.resolve("resnet18"), Wishes(), path.parent)
