@@ -14,7 +14,6 @@ from coe.cli.first_board import FirstBoard, MakeBoard
 from coe.errors import ConfigError, list_few
 from coe.pictures import photographs
 from coe.pictures.label_folders import GOOD, letters
-from coe.spelling import composed
 from coe.strict_model import name_fault
 
 _LEAST = 6
@@ -53,18 +52,10 @@ def look(photos: Path) -> dict[str, Counter[str]]:
 
     Raises ConfigError for pictures that lie elsewhere, and for a component none of whose folders means good.
     """
-    if not photos.is_dir():
-        raise ConfigError(f"{photos} is not a folder; expected {photographs.LAYOUT}")
-    components = {composed(path.name) for path in photos.iterdir() if path.is_dir() and not path.name.startswith(".")}
-    try:
-        found = photographs.find(photos, components, (), strict=True)
-    except OSError as error:
-        raise ConfigError(f"{error.filename or photos} cannot be read: {error.strerror or error}") from error
+    found = photographs.of_components(photos)
     if loose := [one.name for one in found if not one.component or "/" in one.label]:
         raise ConfigError(f"{photos}: {list_few(loose)}: expected {photographs.LAYOUT}")
     photographs.expect_decided(photos, found)
-    if not found:
-        raise ConfigError(f"{photos} holds no pictures; expected {photographs.LAYOUT}")
     shown: dict[str, Counter[str]] = {}
     for one in found:
         shown.setdefault(one.component, Counter())[one.label] += 1

@@ -12,9 +12,10 @@ from typing import Any
 
 import typer
 from pydantic import ValidationError
+from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn
 
 from coe import config
-from coe.cli.console import Console, styled
+from coe.cli.console import Console, Progress, styled, words
 from coe.cli.start import Exit, way_out
 from coe.cli.streams import steady
 from coe.errors import CoeError, ConfigError, StoreError, place_of, shortened
@@ -39,6 +40,12 @@ _WRONG_USAGE: Any = next(parent for parent in typer.BadParameter.__mro__ if pare
 def wide(console: Console) -> Console:
     """Return a console for tables: on a terminal the console itself, elsewhere one with a line for each row."""
     return console if console.is_terminal else Console(stderr=console.stderr, width=_WIDE)
+
+
+def counting(doing: str, *after: ProgressColumn, transient: bool = False) -> Progress:
+    """Return a bar on standard error that says what is done, and how often of how many times."""
+    columns = (words(doing, "bold"), BarColumn(), MofNCompleteColumn(), *after)
+    return Progress(*columns, console=err, transient=transient)
 
 
 def complain(error: BaseException | str) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn
+from rich.progress import BarColumn
 
-from coe.cli.common import err, out, point_out, wide
+from coe.cli.common import counting, err, out, point_out, wide
 from coe.cli.console import Progress, table_of, words
 from coe.cli.tool_options import words_of
 from coe.spelling import composed
@@ -63,8 +63,7 @@ def boxes(
         bar.add_task("", total=None)
         form, marked = annotation_file.read(annotations, images, choices, findings)
     sheet, shown = contact_sheet.draw(marked), len(contact_sheet.chosen(marked))
-    columns = (words("copying", "bold"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=err, transient=True) as bar:
+    with counting("copying", transient=True) as bar:
         task = bar.add_task("", total=len(marked.pictures))
         data = yolo_folder.write(marked, images, to, tick=lambda: bar.advance(task))
     table = table_of("label", "boxes", "pictures", left=["label"])

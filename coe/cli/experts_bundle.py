@@ -10,13 +10,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn
 
 import coe
 from coe import config, system
 from coe.board import calibration_file, rules
-from coe.cli.common import err, out, point_out
-from coe.cli.console import Progress, words
+from coe.cli.common import counting, err, out, point_out
 from coe.cli.options import AllowKindOption, StoreOption
 from coe.cli.tool_options import why_not
 from coe.errors import ConfigError, StoreError, list_few, sentence_of
@@ -85,7 +83,7 @@ def bundle(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         made_by=f"coe {coe.__version__}",
     )
-    with Progress(words("packing", "bold"), BarColumn(), MofNCompleteColumn(), console=err) as bar:
+    with counting("packing") as bar:
         task = bar.add_task("", total=len(names))
         packed = bundle_file.pack(target, contents, names, lambda name: bar.advance(task))
     size = config.format_bytes(packed.total_bytes)
@@ -141,7 +139,7 @@ def _install(
         raise DiskFull(f"{file} needs {need}, and {shelf.root} has {config.format_bytes(free)}; make room")
     try:
         place.mkdir()
-        with Progress(words("proving", "bold"), BarColumn(), MofNCompleteColumn(), console=err) as bar:
+        with counting("proving") as bar:
             task = bar.add_task("", total=len(contents.files) + len(contents.experts))
             bundle_file.unpack(file, contents, place, lambda name: bar.advance(task))
             staged = Store(place / STORE)
@@ -161,7 +159,7 @@ def _install(
             for path in new:
                 _stage(path, targets[path])
             with installing.marked(shelf, contents.board, str(file.resolve())):
-                installing.put_all(shelf, staged, contents.experts, contents.references, lambda id: None)
+                installing.put_all(shelf, staged, contents.experts, contents.references)
                 for path in new:
                     _put(path)
         finally:

@@ -135,13 +135,7 @@ def _board_of(path: Path, board: str) -> tuple[Path | None, str, int | None]:
 
 def _parts_of(root: Path) -> dict[str, list[LabelledPhotograph]]:
     """Return the photographs to learn from by component, with `good`, `bad` or the name of their folder as label."""
-    if not root.is_dir():
-        raise ConfigError(f"'{root}' is not a folder; expected {LAYOUT}")
-    folders = [path.name for path in root.iterdir() if path.is_dir() and not path.name.startswith(".")]
-    try:
-        found = photographs.find(root, folders, (), strict=True)
-    except OSError as error:
-        raise ConfigError(f"{error.filename or root} cannot be read: {error.strerror or error}") from error
+    found = photographs.of_components(root)
     if loose := [one.name for one in found if not one.component]:
         raise ConfigError(f"'{root}' holds {loose[0]} beside the folders of components; expected {LAYOUT}")
     photographs.expect_decided(root, found)

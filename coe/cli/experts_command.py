@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn
 
 from coe import config
 from coe.board import rules
@@ -30,8 +29,8 @@ from coe.cli import (
     experts_versions,
     experts_window,
 )
-from coe.cli.common import Exit, application, complain, err, out, point_out, run, wide
-from coe.cli.console import Progress, styled, table_of, words
+from coe.cli.common import Exit, application, complain, counting, out, point_out, run, wide
+from coe.cli.console import styled, table_of
 from coe.cli.experts_new import measures_text
 from coe.cli.options import AllowKindOption, StoreOption
 from coe.cli.tool_options import SeedOption
@@ -201,8 +200,7 @@ def synth(
     stored = set(shelf.ids())
     originals_of: dict[tuple[str, int, int], list[str]] = {}
     wanted = [expert for expert in rules.load(board).experts.values() if expert.weights not in stored]
-    columns = (words("making", "bold"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=err) as bar:
+    with counting("making") as bar:
         for expert in bar.track(wanted):
             originals = originals_of.setdefault((expert.kind, len(expert.labels), expert.input_size), [])
             if len(originals) < files:

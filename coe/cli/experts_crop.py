@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn
 
 from coe.board import rules
 from coe.board.board_spec import label_fault
-from coe.cli.common import Exit, complain, err, out, wide
-from coe.cli.console import Progress, table_of, words
+from coe.cli.common import Exit, complain, counting, out, wide
+from coe.cli.console import table_of
 from coe.cli.inspect_source import WholeBoards
 from coe.cli.options import takes
 from coe.cli.placing import layout_of
@@ -73,8 +72,7 @@ def crop(
     boards = WholeBoards(layout, images_at, bits)
     cut: Counter[str] = Counter()
     present, lost = 0, Counter[str]()
-    columns = (words("cutting", "bold"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=err) as bar:
+    with counting("cutting") as bar:
         for one in bar.track(boards.feed(boards.items, None), total=len(boards.items)):
             if isinstance(one, Result):
                 why = one.failure.reason if one.failure is not None else one.findings[0].doubt

@@ -13,14 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn
 
 from coe import config
 from coe.board import rules
 from coe.board.rules import Rules
 from coe.cli import experts_prepare, experts_reference, experts_share
-from coe.cli.common import Exit, err, out, point_out
-from coe.cli.console import Progress, words
+from coe.cli.common import Exit, counting, err, out, point_out
 from coe.cli.experts_evaluate import tell
 from coe.cli.experts_new import measures_text
 from coe.cli.options import AllowKindOption, StoreOption
@@ -263,7 +261,7 @@ class _Lesson:
             turned=bool(in_use.metrics.get("turned")),
             freeze=freeze,
         )
-        with Progress(words("learning", "bold"), BarColumn(), MofNCompleteColumn(), console=err) as bar:
+        with counting("learning") as bar:
             task = bar.add_task("", total=plan.epochs)
             trained = learning.learn(
                 self._shelf,

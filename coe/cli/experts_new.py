@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
+from rich.progress import TimeRemainingColumn
 
 from coe import config
 from coe.board import labelled_photographs, rules
 from coe.cli import experts_prepare, experts_reference, experts_share
-from coe.cli.common import err, out, point_out
-from coe.cli.console import Progress, words
+from coe.cli.common import counting, err, out, point_out
+from coe.cli.console import words
 from coe.cli.options import AllowKindOption, StoreOption, finite
 from coe.cli.tool_options import InputOption, SeedOption, words_of
 from coe.core import Expert
@@ -146,8 +146,7 @@ def train(  # noqa: PLR0913
         bits=rules.load(board).bits if bits is None and board is not None else bits,
         turned=turned,
     )
-    columns = (words("training", "bold"), BarColumn(), MofNCompleteColumn(), words("{task.fields[measures]}"))
-    with Progress(*columns, TimeRemainingColumn(), console=err) as bar:
+    with counting("training", words("{task.fields[measures]}"), TimeRemainingColumn()) as bar:
         task = bar.add_task("", total=epochs, measures="")
 
         def progress(done: int, total: int, measures: dict[str, float]) -> None:

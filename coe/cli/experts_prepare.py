@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Annotated, get_args
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
+from rich.progress import TimeRemainingColumn
 from rich.table import Table
 
 from coe import config
 from coe.board import photo_labels, rules
 from coe.board.rules import Rules
-from coe.cli.common import Exit, complain, err, out, point_out, wide
-from coe.cli.console import Progress, table_of, words
+from coe.cli.common import Exit, complain, counting, err, out, point_out, wide
+from coe.cli.console import table_of
 from coe.cli.options import AllowKindOption, StoreOption
 from coe.cli.tool_options import words_of
 from coe.errors import ConfigError, StoreError, did_you_mean, sentence_of
@@ -192,9 +192,8 @@ def work(
     table = table_of(*headings, left=headings[:2])
     failed = 0
     quantised: dict[tuple[str, int], Manifest] = {}
-    columns = (words("preparing", "bold"), words("{task.fields[expert]}"), BarColumn(), MofNCompleteColumn())
     try:
-        with Progress(*columns, TimeRemainingColumn(), console=err, transient=True) as bar:
+        with counting("preparing {task.fields[expert]}", TimeRemainingColumn(), transient=True) as bar:
             task = bar.add_task("", total=len(ids), expert="")
             for id in ids:
                 bar.update(task, expert=id)

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Annotated, get_args
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn
 
 from coe import config
 from coe.board import rules
-from coe.cli.common import Exit, complain, err, out, wide
-from coe.cli.console import Progress, table_of, words
+from coe.cli.common import Exit, complain, counting, out, wide
+from coe.cli.console import table_of
 from coe.cli.options import AllowKindOption, StoreOption
 from coe.errors import ConfigError, StoreError
 from coe.prepare.sharing import Sharing, SharingOutcome, resident, stored
@@ -41,8 +40,7 @@ def share(
     """
     shelf = Store(store)
     ids = experts_of(shelf, board)
-    columns = (words("sharing", "bold"), words("{task.fields[expert]}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=err, transient=True) as bar:
+    with counting("sharing {task.fields[expert]}", transient=True) as bar:
         task = bar.add_task("", total=len(ids), expert="")
 
         def say(expert: str) -> None:

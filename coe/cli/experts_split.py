@@ -43,17 +43,9 @@ def split(
     """
     if verify + test >= 1:
         raise ConfigError(f"--verify {verify:g} and --test {test:g} leave nothing to learn from")
-    if not photos.is_dir():
-        raise ConfigError(f"{photos} is not a folder; expected {photographs.LAYOUT}")
     if (photos / "train").is_dir():
         raise ConfigError(f"{photos} has a folder 'train', which says already what its pictures are for")
-    folders = [path.name for path in photos.iterdir() if path.is_dir()]
-    try:
-        found = photographs.find(photos, folders, (), strict=True)
-    except OSError as error:
-        raise ConfigError(f"{error.filename or photos} cannot be read: {error.strerror or error}") from error
-    if not found:
-        raise ConfigError(f"{photos} holds no pictures; expected {photographs.LAYOUT}")
+    found = photographs.of_components(photos)
     before = Split.beside(photos)
     shares = {Purpose.LEARN: 1 - verify - test, Purpose.VERIFY: verify, Purpose.TEST: test}
     after = split_making.extended(photos, found, shares, pattern=group, seed=seed)

@@ -20,10 +20,9 @@ from coe.errors import ConfigError, StoreError
 from coe.files import alone
 from coe.store import bodies
 from coe.store.manifest import Manifest
-from coe.store.reference_reader import FOLDER, ReferenceManifest
+from coe.store.reference_reader import ReferenceManifest
 from coe.store.references import References, reference_named
 from coe.store.store import Store
-from coe.store.version_history import VersionHistory
 
 IdArgument = Annotated[str, typer.Argument(help="An expert of the store, BOARD/NAME, or references/BOARD/NAME.")]
 
@@ -49,17 +48,25 @@ def history(
     Example: coe-experts history demo/chip-resistor
     """
     shelf = Store(store)
-    shown = _Versions(shelf, id)
+    among, name = _kept(shelf, id)
+    kept = among.history(name)
+    if not kept.versions():
+        among.manifest(name)  # names what is not there
     if keep is not None:
-        shown.thin(keep)
-    table = table_of("version", "made", "checksum", "alone", "from", left=["version", "made", "checksum", "from"])
-    for version in shown.history.versions():
         try:
-            _add(table, shown.earlier(version), "", shown.history.place(version))
+            with alone(kept.folder):
+                kept.thin(keep)
+        except OSError as error:
+            raise StoreError(f"{id}: cannot be written: {error.strerror or error}") from error
+        bodies.sweep(shelf)
+    table = table_of("version", "made", "checksum", "alone", "from", left=["version", "made", "checksum", "from"])
+    for version in kept.versions():
+        try:
+            _add(table, among.earlier(name, version), "", kept.place(version))
         except StoreError as error:
             complain(error)
     try:
-        _add(table, shown.present(), " (in use)", None)
+        _add(table, among.manifest(name), " (in use)", None)
     except StoreError as error:
         complain(error)
     wide(out).print(table)
@@ -79,16 +86,13 @@ def restore(
     match = re.fullmatch(r"(.+)@([0-9]{1,9})", id)
     if match is None:
         raise ConfigError(f"'{id}' names no version; write it like BOARD/NAME@3 (`coe-experts history` shows them)")
-    shelf, name, version = Store(store), match[1], int(match[2])
-    reference = reference_named(name)
-    restored: Manifest | ReferenceManifest
-    if reference is not None:
-        restored = References(shelf).restore(reference, version)
-    else:
-        restored = shelf.restore(name, version)
+    shelf = Store(store)
+    among, name = _kept(shelf, match[1])
+    restored = among.restore(name, version := int(match[2]))
+    if isinstance(restored, Manifest):
         with suppress(StoreError):
             _tell_frame(shelf, restored)
-    out.print(f"{name}: version {version} is in use again, as version {restored.version}")
+    out.print(f"{match[1]}: version {version} is in use again, as version {restored.version}")
 
 
 def _tell_frame(shelf: Store, manifest: Manifest) -> None:
@@ -98,37 +102,10 @@ def _tell_frame(shelf: Store, manifest: Manifest) -> None:
         point_out("note", f"{manifest.id}: {error} (`coe-experts history references/BOARD/NAME` shows versions)", err)
 
 
-class _Versions:
-    """The versions of an expert, or of a reference."""
-
-    def __init__(self, shelf: Store, id: str) -> None:
-        self._shelf, self._id = shelf, id
-        self._reference = reference_named(id)
-        self._references = References(shelf)
-        self.history: VersionHistory = (
-            shelf.history(id) if self._reference is None else self._references.history(self._reference)
-        )
-        if not self.history.versions():
-            self.present()  # names what is not there
-
-    def present(self) -> Manifest | ReferenceManifest:
-        if self._reference is None:
-            return self._shelf.manifest(self._id)
-        return self._references.manifest(self._reference)
-
-    def earlier(self, version: int) -> Manifest | ReferenceManifest:
-        if self._reference is None:
-            return self._shelf.earlier(self._id, version)
-        return self._references.earlier(self._reference, version)
-
-    def thin(self, most: int) -> None:
-        root = Store(self._shelf.root / FOLDER) if self._reference is not None else self._shelf
-        try:
-            with alone(root.folder(self._reference or self._id)):
-                self.history.thin(most)
-        except OSError as error:
-            raise StoreError(f"{self._id}: cannot be written: {error.strerror or error}") from error
-        bodies.sweep(self._shelf)
+def _kept(shelf: Store, id: str) -> tuple[Store | References, str]:
+    """Return what keeps the versions of an expert or a reference, and its id there."""
+    reference = reference_named(id)
+    return (shelf, id) if reference is None else (References(shelf), reference)
 
 
 def _add(table: Table, manifest: Manifest | ReferenceManifest, in_use: str, place: Path | None) -> None:

@@ -8,11 +8,9 @@ from typing import Annotated
 
 import numpy as np
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn
 
 from coe.allowed_text import pattern_fault
-from coe.cli.common import Exit, err, out, point_out
-from coe.cli.console import Progress, words
+from coe.cli.common import Exit, counting, out, point_out
 from coe.cli.options import AllowKindOption, StoreOption
 from coe.errors import ConfigError
 from coe.files import replacing, writing
@@ -54,7 +52,7 @@ def window(
         raise ConfigError(f"{images_at} holds no pictures")
     images = [np.asarray(ImageSource.of(path).decode(), np.uint8) for path in paths[:_MOST_PICTURES]]
     search = WindowSearch(shelf, id, kind, text)
-    with Progress(words("reading", "bold"), BarColumn(), MofNCompleteColumn(), console=err) as bar:
+    with counting("reading") as bar:
         found = search.find(images, bar.track)
     if found is None:
         point_out(

@@ -99,6 +99,23 @@ def find(root: Path, components: Collection[str], labels: Collection[str], *, st
     return sorted(found, key=lambda photograph: natural(photograph.name))
 
 
+def of_components(root: Path) -> list[Photograph]:
+    """Return the pictures of a folder of folders of components, before any rules name these.
+
+    Raises ConfigError if there are none, or if the folder cannot be read.
+    """
+    if not root.is_dir():
+        raise ConfigError(f"'{root}' is not a folder; expected {LAYOUT}")
+    try:
+        folders = {composed(path.name) for path in root.iterdir() if path.is_dir()}
+        found = find(root, folders, (), strict=True)
+    except OSError as error:
+        raise ConfigError(f"{error.filename or root} cannot be read: {error.strerror or error}") from error
+    if not found:
+        raise ConfigError(f"'{root}' holds no pictures; expected {LAYOUT}")
+    return found
+
+
 def _placed(root: Path, path: Path, components: Collection[str], labels: Collection[str]) -> Photograph:
     inside = path.relative_to(root)
     folders = [composed(name) for name in inside.parts[:-1]]

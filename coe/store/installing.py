@@ -6,7 +6,7 @@ that board until the same install has come to its end: a board never runs with s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -50,9 +50,7 @@ def differing(store: Store, staged: Store, experts: tuple[str, ...], references:
     return others
 
 
-def put_all(
-    store: Store, staged: Store, experts: tuple[str, ...], references: tuple[str, ...], step: Callable[[str], None]
-) -> None:
+def put_all(store: Store, staged: Store, experts: tuple[str, ...], references: tuple[str, ...]) -> None:
     """Put references and experts of a proved store into another, each whole; what is there already stays.
 
     Raises StoreError.
@@ -64,7 +62,6 @@ def put_all(
             taken = manifest.width, manifest.height, manifest.images, manifest.left_out, manifest.source
             pictures = References(staged).read(manifest)
             References(store).put(id, NewReference(pictures, *taken, manifest.learned))
-        step(id)
     for id in experts:
         try:
             there = _is_same(store, staged, id)
@@ -72,7 +69,6 @@ def put_all(
             there = False
         if not there:
             store.adopt(staged.manifest(id), staged.folder(id), staged.bodies)
-        step(id)
 
 
 def _is_same(store: Store, staged: Store, id: str) -> bool:

@@ -25,7 +25,7 @@ class VersionHistory:
     """The earlier versions of what lies in a folder; `manifest` is the name of its manifest."""
 
     def __init__(self, folder: Path, manifest: str) -> None:
-        self._folder, self._home, self._manifest = folder, folder / FOLDER, manifest
+        self.folder, self._home, self._manifest = folder, folder / FOLDER, manifest
 
     def versions(self) -> list[int]:
         """Return the numbers of the versions that are kept, ascending; raises OSError."""
@@ -46,14 +46,14 @@ class VersionHistory:
         Of the versions the newest are kept, `most` at most; None means `config.kept_versions`.
         """
         most = config.kept_versions() if most is None else most
-        if most and all(self._folder.joinpath(name).is_file() for name in (*files, self._manifest)):
+        if most and all(self.folder.joinpath(name).is_file() for name in (*files, self._manifest)):
             self._home.mkdir(exist_ok=True)
             unfinished = self._home / f".{version}{TEMPORARY}"
             shutil.rmtree(unfinished, ignore_errors=True)
             unfinished.mkdir()
             try:
                 for name in (*files, self._manifest):
-                    link_or_copy(self._folder / name, unfinished / name)
+                    link_or_copy(self.folder / name, unfinished / name)
                 system.save_names(unfinished)
                 shutil.rmtree(self.place(version), ignore_errors=True)  # of a replacement that did not come to its end
                 unfinished.rename(self.place(version))
