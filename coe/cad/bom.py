@@ -194,7 +194,8 @@ def _parts(path: Path, rows: Sequence[_Row], header: PlacementHeader | None = No
     for number, cells, row in rows:
         part = BomPart(cells.get("value", ""), cells.get("package", ""), number not in fitting.left_out, number)
         listed = cells.get("refdes", "")
-        if _is_note(row, listed):
+        repeats = bool(names) and listed.casefold() == names[columns["refdes"]].casefold()
+        if repeats or _is_note(row, listed):
             text = " ".join(filter(None, row))
             if says_so(text) and not re.search(r"=|:\s*\d+$|\bmark", text):  # else it is a legend, or a total
                 heading = f"{number}: '{text}' heads parts that are not fitted"

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from coe import text_table
-from coe.cad.spreadsheet import Table, read_sheet
+from coe.cad.spreadsheet import OLE, Table, read_sheet
 from coe.errors import ConfigError
 from coe.text_table import TextLine, further_lines
 
@@ -26,7 +26,7 @@ def lines_of(path: Path, raw: bytes, noun: str, is_table: Callable[[Sequence[Tex
 
     What is no UTF-8 is read in the first encoding in which `is_table` knows its columns.
     """
-    if raw.startswith(_ZIP):
+    if raw.startswith((_ZIP, OLE)):
         return read_sheet(path, raw, is_table)
     readings: list[list[TextLine]] = []
     for encoding in _ENCODINGS:

@@ -11,7 +11,6 @@ _LOOKED_AT = 4096
 """So many first bytes are enough."""
 _MARKS = {
     rb"\A\x1f\x8b": "an archive, as of ODB++",
-    rb"\A\xd0\xcf\x11\xe0": "a file of old Excel, or a board of Altium",
     rb"\A%PDF-": "a PDF",
     rb"\A\s*<(!doctype|html)": "a web page",
     rb"\A\s*\$HEADER\b": "a GenCAD file",

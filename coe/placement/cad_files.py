@@ -111,7 +111,7 @@ def parse_file(
 
 
 def read_bom(path: Path, dialect: str = "generic", *, asks: bool = True) -> dict[str, BomPart]:
-    """Read a BOM, as CSV, text or .xlsx; return what it says, by reference designator.
+    """Read a BOM, as CSV, text or a spreadsheet; return what it says, by reference designator.
 
     Raises ConfigError, with file and line, for a file without a column of designators, for a part that stands twice
     with other words, and if it `asks`, for parts of which it leaves open whether they are fitted; else `join` asks.

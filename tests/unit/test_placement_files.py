@@ -594,8 +594,6 @@ OTHER_FILES = {
     "KiCad": b"(kicad_pcb (version 20221018))",
     "Eagle": b'<?xml version="1.0"?><!DOCTYPE eagle SYSTEM "eagle.dtd"><eagle version="9"/>',
     "PDF": b"%PDF-1.4\n",
-    "Excel": b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600),
-    "LibreOffice": b"PK\x03\x04" + bytes(26) + b"mimetypeapplication/vnd.oasis.opendocument.spreadsheetPK\x03\x04",
     "archive": b"PK\x03\x04" + bytes(26) + b"board-top.gbr",
     "web page": b"<!DOCTYPE html><html/>",
     "JSON": b'{"parts": []}',
