@@ -33,6 +33,8 @@ PASSED = {
     "Unsqueeze",
 }
 """Operators that change where numbers stand, or how they are written."""
+NOT_READ = {"Shape", "Size"}
+"""Operators that read no number."""
 
 
 def check_portable(path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from coe.preprocessing import NORMALIZATIONS, WHOLLY
 from coe.store.kinds import Foreign
-from experts import onnx_checks, onnx_external, onnx_grey, onnx_stated, onnx_zipped, script_facts, ultralytics_facts
+from experts import onnx_checks, onnx_external, onnx_grey, onnx_stated, onnx_tables, script_facts, ultralytics_facts
 from experts.stated_beside import copied, with_beside
 from experts.stated_facts import labels_in_text
 
@@ -19,7 +19,7 @@ def bundled(path: Path, work: Path) -> Path:
     Raises StoreError.
     """
     whole = onnx_external.bundled(path, work)
-    whole = onnx_external.changed(whole, work, (onnx_grey.take_colours, onnx_zipped.give_table))
+    whole = onnx_external.changed(whole, work, (onnx_grey.take_colours, onnx_tables.give_table, onnx_tables.give_rows))
     if whole != path:
         copied(path, work)
     return whole

@@ -12,7 +12,7 @@ import onnx
 from numpy.typing import NDArray
 
 from coe.errors import StoreError
-from experts.onnx_checks import PASSED, graph_of
+from experts.onnx_checks import NOT_READ, PASSED, graph_of
 
 Measured = Callable[[Sequence[str]], Mapping[str, NDArray[Any]]]
 """Returns the numbers of tensors inside of a model, by name, for the test pictures; none if that cannot be run."""
@@ -68,14 +68,14 @@ def check_logits(path: Path, output: str, values: NDArray[Any], measured: Measur
 
 
 class _Ending:
-    """The operators of a graph by what they compute, and the tensors that depend on the picture."""
+    """The operators of a graph by what they compute, and the tensors that depend on the pixels of the picture."""
 
     def __init__(self, graph: Any) -> None:
         self._makers = {name: node for node in graph.node for name in node.output}
         self._constants = {one.name: one for one in graph.initializer}
         self._seen = {one.name for one in graph.input} - self._constants.keys()
         for node in graph.node:
-            if not self._seen.isdisjoint(node.input):
+            if not self._seen.isdisjoint(node.input) and node.op_type not in NOT_READ:
                 self._seen.update(node.output)
 
     def maker(self, output: str, beside: Collection[str] = ()) -> Any:

@@ -33,8 +33,6 @@ _PASSED = onnx_checks.PASSED | {"Pad", "Resize", "Split", "Upsample"}
 """Operators that change where numbers stand, and no number."""
 _REORDERING = {"Concat", "Conv", "Gather", "Slice", "Split"}
 """Operators after which channels may stand in another order."""
-_READ_ALONE = {"Shape", "Size"}
-"""Operators that read no number."""
 _MOST_PASSED = 12
 _WHITE = 255
 _LEAST_MEAN = 0.05
@@ -135,7 +133,9 @@ def _by_operators(graph: Any) -> _Beginning:
     span: str | None = None
     ordered = True
     for _ in range(_MOST_PASSED):
-        readers = [node for node in graph.node if names.intersection(node.input) and node.op_type not in _READ_ALONE]
+        readers = [
+            node for node in graph.node if names.intersection(node.input) and node.op_type not in onnx_checks.NOT_READ
+        ]
         if not readers:
             break
         if not all(node.op_type in _PASSED or node.name == onnx_grey.NAME for node in readers):

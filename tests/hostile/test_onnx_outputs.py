@@ -707,6 +707,36 @@ def test_an_input_of_another_form_says_the_way_out(tmp_path: Path, call: Call, s
         assert (said.status, words in said.words, str(file) in said.err) == (2, True, True), said.err
 
 
+@pytest.mark.parametrize(
+    ("nodes", "shape", "labels"),
+    [
+        ([helper.make_node("Unsqueeze", ["means", "two"], ["y"])], [1, 3, 1, 1], "a,b,c"),
+        ([helper.make_node("Unsqueeze", ["means", "one"], ["y"])], ["n", 1, 1, 3], "a,b,c"),
+        ([helper.make_node("Squeeze", ["means"], ["y"])], [3], "a,b,c"),
+        (
+            [
+                helper.make_node("Gemm", ["means", "last"], ["row"]),
+                helper.make_node("Shape", ["row"], ["sizes"]),
+                helper.make_node("Slice", ["sizes", "zero", "end"], ["size"]),
+                helper.make_node("Reshape", ["row", "size"], ["y"]),
+            ],
+            [1],
+            "a,b",
+        ),
+    ],
+)
+def test_scores_beside_axes_of_one_are_rows(
+    tmp_path: Path, call: Call, nodes: list[Any], shape: list[Any], labels: str
+) -> None:
+    file = classifier(tmp_path / "c.onnx", *nodes, outputs={"y": shape}, last=[[0], [0], [9]])
+    model = onnx.load(str(file))
+    numbers = {"two": [2, 3], "one": [1, 2], "zero": [0], "end": [1]}
+    model.graph.initializer.extend(numpy_helper.from_array(np.int64(value), name) for name, value in numbers.items())
+    onnx.save(model, str(file))
+    assert take(call, file, "--labels", labels, "--input", SIZE).status == 0
+    assert judge(file, 255)[0] == labels[-1]  # of white, blue is the farthest from its mean
+
+
 @pytest.mark.parametrize("layout", ["yolov5", "yolov8"])
 def test_offsets_of_a_grid_are_no_boxes(layout: Any) -> None:
     """As YOLOX gives them without --decode_in_inference: some few are as large as small boxes in pixels."""
