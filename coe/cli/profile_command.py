@@ -229,7 +229,7 @@ def _usage(board: BoardProfile) -> Table:
 
 
 def _kinds(kinds: tuple[KindProfile, ...]) -> Table:
-    columns = ("kind", "threads", "way", "K", "B", "off", "max batch", "weights", "an image", "load", "agrees")
+    columns = ("kind", "threads", "way", "K", "B", "off", "max batch", "weights", "an image", "load")
     table = table_of(*columns, left=["kind", "way"])
     for kind in kinds:
         table.add_row(
@@ -243,7 +243,6 @@ def _kinds(kinds: tuple[KindProfile, ...]) -> Table:
             format_bytes(kind.weights_bytes),
             format_bytes(kind.activation_bytes),
             f"{1e3 * kind.load_s:.0f} ms" + ("" if kind.load_cold else " cached"),
-            f"{kind.agreement.labels_equal:.1%}" if kind.agreement else "",
         )
     return table
 

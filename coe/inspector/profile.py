@@ -84,7 +84,8 @@ Precision = Literal["fp32", "bf16", "q8", "int8"]
 class KindProfile(StrictModel):
     """The cost of a kind's experts, measured on one expert at one input size, with `threads` threads per executor.
 
-    `load_cold` says that `load_s` is from the disk itself; else the system kept the file in memory.
+    `load_cold` says that `load_s` is from the disk itself; else the system kept the file in memory. Profiles of earlier
+    versions have an `agreement`, and rows of ways in which no line runs experts.
     """
 
     kind: str

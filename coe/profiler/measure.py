@@ -13,29 +13,20 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import torch
 
 from coe import regular
 from coe.core import FULL, Expert
-from coe.errors import ImageError
+from coe.errors import ConfigError, ImageError
 from coe.inspector import line_devices
 from coe.inspector.profile import BatchTime, KindProfile, Precision
 from coe.pictures.decoding import decode
 from coe.pictures.wide import AS_FILLED
-from coe.prepare.agreement import compare, findings
 from coe.prepare.calibration_images import generated
 from coe.prepare.calibration_images import spread as spread_over
-from coe.profiler import backends
-from coe.profiler.backends import CannotMeasure
 from coe.profiler.batches import TimeLimit, climb, rounds
-from coe.runtime.buffers import Buffers
 from coe.runtime.cost_fit import batch_memory, fit, plateau, spread, typical
-from coe.runtime.reading import weights
-from coe.runtime.slot import Slot
 from coe.runtime.trial import Trial, whole_pages
-from coe.store import bodies
-from coe.store.kinds import ExpertInput, Kind, ModuleKind
-from coe.store.manifest import Agreement
+from coe.store.kinds import Kind, ModuleKind
 from coe.store.random_weights import random_weights
 from coe.store.store import Store
 from coe.store.store_reader import MANIFEST
@@ -46,25 +37,28 @@ _LOADS = _DECODINGS = 3
 _MOST_IMAGES = 16
 
 
+class CannotMeasure(ConfigError):
+    """An expert cannot be measured in this way; the message gives the reason."""
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A device, the threads of an executor, and a way to run experts; the default way is the engine's."""
+    """A device, the threads of an executor, and the variant in which experts run there."""
 
     device: str
     threads: int
-    backend: Literal["torch", "onnxruntime"] = "torch"
     precision: Precision = "fp32"
 
     @property
-    def is_the_engines(self) -> bool:
-        """Tell whether the engine runs experts in this way: in fp32, or in a variant that was prepared."""
-        return (self.backend, self.precision) in (("torch", "fp32"), ("torch", "q8"), ("onnxruntime", "int8"))
+    def backend(self) -> Literal["torch", "onnxruntime"]:
+        """The library in which the engine runs the variant."""
+        return "onnxruntime" if self.precision == "int8" else "torch"
 
     def step(self, kind: str) -> str:
         """Return the name of the step for the progress bar."""
         if self.device == "cuda":
             return f"{kind} on the GPU"
-        way = "" if (self.backend, self.precision) == ("torch", "fp32") else f", {self.backend} {self.precision}"
+        way = "" if self.precision == FULL else f", {self.backend} {self.precision}"
         return f"{kind}, {self.threads} thread(s){way}"
 
 
@@ -98,8 +92,8 @@ def measure(
     images; without any, some are generated. `say` gets facts that a reader of the figures must know, `tick` the part
     that is done (0 to 1); both are called on another thread.
 
-    Raises CannotMeasure for a target that this machine does not allow, StoreError for damaged weights, ConfigError for
-    an unknown device. An interrupt, also an exception from `tick`, passes through between two batches.
+    Raises CannotMeasure for a variant in which the expert is not prepared, StoreError for damaged weights, ConfigError
+    for an unknown device. An interrupt, also an exception from `tick`, passes through between two batches.
     """
     limit = TimeLimit(limit_s, tick)
 
@@ -109,7 +103,7 @@ def measure(
             store = with_weights(subject.expert, subject.kind, subject.store, folder, say)
             stack.callback(_tidy)
             ready = replace(subject, store=store)
-            trial = stack.enter_context(_trial(ready, folder))
+            trial = stack.enter_context(_trial(ready))
             return _measured(ready, trial, sizes, images, limit, say)
 
     # As in coe.runtime.processor: the OpenMP team of the measurement must not slow the engine down later.
@@ -137,8 +131,7 @@ def _measured(
     times = {n: typical(each) for n, each in repeats.items()}
     bound = batch_memory(held, trial.least_image_bytes())
     load_s, cold = _load_s(trial, kind, say)
-    ready = timed_samples(kind, subject.expert, images, say)
-    agreement = None if target.is_the_engines else _agreement(subject, trial, ready)
+    decode_s, preprocess_s = _before_s(kind, subject.expert, images, say)
     limit.tick(1.0)
     return KindProfile(
         kind=subject.expert.kind,
@@ -158,9 +151,8 @@ def _measured(
         load_s=load_s,
         load_cold=cold,
         copy_s=trial.copy_s(),
-        decode_s=ready.decode_s,
-        preprocess_s=ready.preprocess_s,
-        agreement=agreement,
+        decode_s=decode_s,
+        preprocess_s=preprocess_s,
     )
 
 
@@ -195,44 +187,22 @@ def with_weights(expert: Expert, kind: Kind, store: Store, folder: Path, say: Ca
 
 
 @contextmanager
-def _trial(subject: MeasuredExpert, folder: Path) -> Iterator[Trial]:
-    """Give a trial of an expert, as the engine runs it or in another way; an export goes into `folder`."""
-    expert, kind, target = subject.expert, subject.kind, subject.target
+def _trial(subject: MeasuredExpert) -> Iterator[Trial]:
+    """Give a trial of an expert, as the engine runs it."""
+    expert, target = subject.expert, subject.target
     device = line_devices.make(
         {target.device: 1},
         subject.store,
-        {expert.kind: kind},
+        {expert.kind: subject.kind},
         {target.device: target.threads},
         gpu=line_devices.GpuSettings(subject.device_bytes),
     )[target.device]
-    if target.is_the_engines:
-        if target.precision != FULL and target.precision not in subject.store.manifest(expert.weights).variants:
-            raise CannotMeasure(
-                f"'{expert.weights}' is not prepared in {target.precision}, so its kind is not measured in it"
-            )
-        with device.trial(replace(expert, variant=target.precision)) as trial:
-            yield trial
-        return
-    if target.device != "cpu" or (target.backend, target.precision) == ("onnxruntime", "bf16"):
-        raise CannotMeasure(f"{target.backend} in {target.precision} is not measured on '{target.device}'")
-    device.enter("trial")
-    file = bodies.whole_file(subject.store, expert.weights, folder)
-    if target.backend == "onnxruntime":
-        yield backends.onnxruntime(kind, expert, file, target.threads, folder)
-    else:
-        yield backends.bf16(kind, expert, file)
-
-
-def _agreement(subject: MeasuredExpert, trial: Trial, ready: TimedSamples) -> Agreement:
-    """Compare the verdicts of a trial with those of torch in fp32, of the same weights and images."""
-    kind, expert = subject.kind, subject.expert
-    assert isinstance(kind, ModuleKind), "other kinds run in one way"
-    blob = weights(subject.store, expert).read(Buffers())
-    slot = Slot(kind, expert, blob.structure)
-    expected = findings(kind, expert, ready.prepared, lambda pixels: slot.run(blob, torch.from_numpy(pixels)))
-    actual = findings(kind, expert, ready.prepared, trial.answer)
-    slot.unbind()
-    return compare(expected, actual, generated=ready.generated)
+    if target.precision != FULL and target.precision not in subject.store.manifest(expert.weights).variants:
+        raise CannotMeasure(
+            f"'{expert.weights}' is not prepared in {target.precision}, so its kind is not measured in it"
+        )
+    with device.trial(replace(expert, variant=target.precision)) as trial:
+        yield trial
 
 
 def _tidy() -> None:
@@ -240,30 +210,21 @@ def _tidy() -> None:
     give_memory_back()
 
 
-@dataclass(frozen=True, slots=True)
-class TimedSamples:
-    """Images ready for an expert, and how long an image took to decode and to preprocess on one thread, in seconds.
+def _before_s(kind: Kind, expert: Expert, images: Sequence[Path], say: Callable[[str], None]) -> tuple[float, float]:
+    """Return how long an image takes to decode and to preprocess on one thread, in seconds, by at most 16 images.
 
-    `generated` is true if they are not the user's images.
+    They are spread over the given ones; an image that cannot be decoded is left out.
     """
-
-    prepared: tuple[ExpertInput, ...]
-    decode_s: float
-    preprocess_s: float
-    generated: bool = False
-
-
-def timed_samples(kind: Kind, expert: Expert, images: Sequence[Path], say: Callable[[str], None]) -> TimedSamples:
-    """Prepare at most 16 images, spread over the given ones; an image that cannot be decoded is left out."""
     chosen = spread_over(images, _MOST_IMAGES)
-    ready = _prepared(kind, expert, chosen)
-    if chosen and not ready.prepared:
+    took = _took_s(kind, expert, chosen)
+    if chosen and not took:
         say("none of the sample images can be decoded; generated ones are used")
-    return ready if ready.prepared else replace(_prepared(kind, expert, generated()), generated=True)
+    decode_s, preprocess_s = np.mean(took or _took_s(kind, expert, generated()), axis=0)
+    return float(decode_s), float(preprocess_s)
 
 
-def _prepared(kind: Kind, expert: Expert, images: Sequence[Path | bytes]) -> TimedSamples:
-    prepared, decode_s, preprocess_s = [], [], []
+def _took_s(kind: Kind, expert: Expert, images: Sequence[Path | bytes]) -> list[tuple[float, float]]:
+    took = []
     for image in images:
         decodings, preprocessings = [], []
         try:
@@ -271,14 +232,10 @@ def _prepared(kind: Kind, expert: Expert, images: Sequence[Path | bytes]) -> Tim
                 began = time.perf_counter()
                 pixels = decode(image, bits=AS_FILLED)
                 decoded = time.perf_counter()
-                ready = kind.preprocess(pixels, expert)
+                kind.preprocess(pixels, expert)
                 decodings.append(decoded - began)
                 preprocessings.append(time.perf_counter() - decoded)
         except ImageError:
             continue
-        prepared.append(ready)
-        decode_s.append(typical(decodings))
-        preprocess_s.append(typical(preprocessings))
-    if not prepared:
-        return TimedSamples((), 0.0, 0.0)
-    return TimedSamples(tuple(prepared), float(np.mean(decode_s)), float(np.mean(preprocess_s)))
+        took.append((typical(decodings), typical(preprocessings)))
+    return took

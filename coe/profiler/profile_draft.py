@@ -29,12 +29,11 @@ class Draft:
 
     def knows(self, kind: str, target: Target) -> bool:
         """Tell whether a kind was measured on a target."""
-        return any((entry.kind, _target(entry)) == (kind, target) for entry in self.profile.kinds)
+        return self.profile.kind(kind, target.device, target.threads, target.precision) is not None
 
     def add_kind(self, measured: KindProfile) -> None:
         """Add a measured kind; it replaces an earlier measurement on the same target."""
-        key = (measured.kind, _target(measured))
-        others = tuple(kind for kind in self.profile.kinds if (kind.kind, _target(kind)) != key)
+        others = tuple(kind for kind in self.profile.kinds if _key(kind) != _key(measured))
         self._keep(self.profile.model_copy(update={"kinds": (*others, measured)}))
 
     def scaling(self, device: str, threads: int) -> tuple[float, ...]:
@@ -82,5 +81,5 @@ def _now() -> str:
     return datetime.now().astimezone().isoformat(timespec="seconds")
 
 
-def _target(kind: KindProfile) -> Target:
-    return Target(kind.device, kind.threads, kind.backend, kind.precision)
+def _key(kind: KindProfile) -> tuple[str | int, ...]:
+    return kind.kind, kind.device, kind.threads, kind.backend, kind.precision

@@ -12,8 +12,7 @@ from random import Random
 
 from coe.config import format_bytes
 from coe.errors import ConfigError, DeviceFull, DeviceLost
-from coe.inspector.profile import Chosen, Profile
-from coe.profiler.backends import CannotMeasure
+from coe.inspector.profile import Chosen, Precision, Profile
 from coe.profiler.confirm import confirm
 from coe.profiler.measure import MeasuredExpert, Target, measure
 from coe.profiler.profile_draft import Draft
@@ -21,6 +20,7 @@ from coe.profiler.several_executors import joint_speeds
 from coe.profiler.site import ProfiledSite
 from coe.profiler.tune import Search
 from coe.runtime.cuda import torch_driver
+from coe.runtime.processor import has_bf16
 from coe.store.kinds import FileKind
 from coe.store.store import Store
 from coe.system import usable_cores
@@ -42,15 +42,14 @@ _CONFIRMING_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """Seconds for a kind in one way, whether other ways are measured, and the number of images to confirm with."""
+    """Seconds for a kind in fp32, and the number of images to confirm with."""
 
     kind_s: float
-    other_ways: bool
     confirm_images: int
 
 
-THOROUGH = Effort(kind_s=40.0, other_ways=True, confirm_images=200)
-QUICK = Effort(kind_s=6.0, other_ways=False, confirm_images=120)
+THOROUGH = Effort(kind_s=40.0, confirm_images=200)
+QUICK = Effort(kind_s=6.0, confirm_images=120)
 
 
 class ProgressSteps:
@@ -134,15 +133,12 @@ class _Measuring:
         samples, cores, seconds = self.site.samples, threads[0], self.effort.kind_s
         cpus = [Target("cpu", number) for number in threads]
         gpus = [Target("cuda", 1)] if _has_gpu(self.site, self.steps.say) else []
-        others = [Target("cpu", cores, "torch", "bf16"), Target("cpu", cores, "onnxruntime")]
-        others = others if self.effort.other_ways else []
-        variants = [Target("cpu", n, "torch", "q8") for n in threads]
-        variants += [Target("cpu", n, "onnxruntime", "int8") for n in threads]
+        halved: list[Precision] = ["bf16"] if has_bf16() else []
+        variants = [Target("cpu", number, precision) for precision in (*halved, "q8", "int8") for number in threads]
         self.steps.expect(
             [
                 *((target.step(kind), seconds + _AROUND_S) for target in cpus for kind in samples),
                 *((target.step(kind), seconds / 2 + _AROUND_S) for target in gpus for kind in samples),
-                *((target.step(kind), seconds / 2 + _AROUND_S) for kind in samples for target in others),
                 *((target.step(kind), seconds / 4 + _AROUND_S) for kind, target in self._prepared(variants)),
                 (_CHOOSING, _CHOOSING_S),
                 (_CONFIRMING, _CONFIRMING_S),
@@ -153,12 +149,6 @@ class _Measuring:
                 self._kind(kind, target, seconds)
             self.together(target, cores // target.threads)
         site = self._with_gpu(gpus[0]) if gpus else self.site
-        for kind in samples:
-            for target in others:
-                try:
-                    self._kind(kind, target, seconds / 2)
-                except CannotMeasure as error:
-                    self.steps.say(str(error))
         for kind, target in self._prepared(variants):
             self._kind(kind, target, seconds / 4)
             self._say_what_pays(kind, target)
@@ -200,7 +190,7 @@ class _Measuring:
         return replace(self.site, gpu=gpu)
 
     def _kind(self, kind: str, target: Target, limit_s: float) -> None:
-        """Take the next step: measure a kind; raises CannotMeasure, ConfigError."""
+        """Take the next step: measure a kind; raises ConfigError."""
         self.steps.begin(target.step(kind))
         if not self.draft.knows(kind, target):
             images = [Path(each.image) for each in self.site.pictures if isinstance(each.image, str | Path)]

@@ -33,8 +33,7 @@ from coe.prepare.layer_search import Layers
 from coe.prepare.layout import lay_out_model
 from coe.prepare.prepare import Preparer
 from coe.prepare.stored_model import divided, fused
-from coe.profiler.backends import CannotMeasure
-from coe.profiler.measure import MeasuredExpert, Target, measure
+from coe.profiler.measure import CannotMeasure, MeasuredExpert, Target, measure
 from coe.runtime.cpu import CpuDevice
 from coe.runtime.onnx_network import READY, OnnxNetwork, flat, nested, nesting
 from coe.scheduler.costs import Cost
@@ -332,15 +331,15 @@ def test_mixed_takes_it_where_it_was_measured_to_pay(
 def test_a_profile_measures_prepared_variants_as_the_engine_runs_them(prepared: Store) -> None:
     expert, kind = replace(CLASSIFIER, variant="fp32"), kinds.resolve("narrow")
 
-    def profile(backend: Literal["torch", "onnxruntime"], precision: Literal["q8", "int8"]) -> KindProfile:
-        target = Target("cpu", 1, backend, precision)
+    def profile(precision: Literal["q8", "int8"]) -> KindProfile:
+        target = Target("cpu", 1, precision)
         return measure(MeasuredExpert(expert, kind, prepared, target), sizes=(1, 2), limit_s=0.2)
 
-    measured = profile("onnxruntime", "int8")
+    measured = profile("int8")
     assert (measured.backend, measured.precision, len(measured.batches)) == ("onnxruntime", "int8", 2)
     assert measured.weights_bytes >= prepared.manifest("line/joint").variants["int8"].bytes
     with pytest.raises(CannotMeasure, match="q8"):
-        profile("torch", "q8")
+        profile("q8")
 
 
 def test_a_damaged_model_fails_its_expert_alone(prepared: Store, tmp_path: Path) -> None:

@@ -258,7 +258,7 @@ def test_a_profile_measures_it_as_the_engine_runs_it(tmp_path: Path, pictures: l
     store = stored(tmp_path, File(batch=1).save(tmp_path / "m.onnx"))
     prepared(store, pictures)
     expert = store.manifest(EXPERT.weights).expert()
-    subject = MeasuredExpert(expert, kind, store, Target("cpu", 1, "onnxruntime", "int8"))
+    subject = MeasuredExpert(expert, kind, store, Target("cpu", 1, "int8"))
     measured = measure(subject, sizes=(1, 2), limit_s=0.2)
     assert (measured.precision, len(measured.batches)) == ("int8", 2)
 

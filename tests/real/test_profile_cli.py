@@ -21,7 +21,7 @@ from coe.system import usable_cores
 
 @pytest.fixture(autouse=True)
 def quickly(monkeypatch) -> None:
-    monkeypatch.setattr(profiling, "QUICK", profiling.Effort(kind_s=0.1, other_ways=False, confirm_images=8))
+    monkeypatch.setattr(profiling, "QUICK", profiling.Effort(kind_s=0.1, confirm_images=8))
     monkeypatch.setattr(profiling, "SAMPLE_REQUESTS", 60)
     monkeypatch.setattr(profiling, "_CONFIRM_S", 0.0)
     monkeypatch.setattr(confirm, "_LONG_ENOUGH_S", 1e-9)

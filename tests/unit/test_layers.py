@@ -36,7 +36,6 @@ TORCH = {
     "store.torch_file",
     "store.weights_file",
     "profiler.measure",
-    "profiler.backends",
 }
 # These make weights for trials, and import torch inside the functions that do, so that `--help` starts without it.
 LAZY_TORCH = {
