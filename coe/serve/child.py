@@ -33,7 +33,7 @@ def run(process: Process, config: ServeConfig) -> None:
 
         worker.run(config)
     elif process is Process.BRIDGE:
-        from coe.serve.bridge import bridge_process as bridge
+        from coe.serve.bridge import outbox_relay as bridge
 
         bridge.run(config)
     else:

@@ -19,8 +19,8 @@ from coe.inspector.asked_boards import Boards
 from coe.inspector.line_arguments import LineArguments
 from coe.inspector.line_options import OPTIONS, LineOptions, options_of, taken
 from coe.inspector.option import Door
-from coe.serve.bridge import sink_section
-from coe.serve.bridge.sink_section import MakeError, Sinks
+from coe.serve.bridge import sink_settings
+from coe.serve.bridge.sink_settings import MakeError, Sinks
 from coe.serve.folder_section import Folders
 from coe.serve.local_time import LocalTime, ShiftStart, ZoneName
 from coe.serve.stop_rules import StopRule
@@ -251,7 +251,7 @@ def model_of(data: Any, error: MakeError = lambda _, text: ConfigError(text)) ->
     section = data.get("sinks") if isinstance(data, Mapping) else None
     if section is None:  # so that a config without sinks is of a class that other processes find
         return ServeConfig
-    sinks = sink_section.model_of(section, error)
+    sinks = sink_settings.model_of(section, error)
     return create_model("ServeConfig", __base__=ServeConfig, sinks=(sinks, sinks()))
 
 

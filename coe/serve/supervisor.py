@@ -22,7 +22,7 @@ from pathlib import Path
 
 from coe.errors import ConfigError
 from coe.files import FolderLock
-from coe.serve.bridge.sink_section import expect_packages
+from coe.serve.bridge.sink_settings import expect_packages
 from coe.serve.clock import now_us
 from coe.serve.database import fault_log, outbox, states
 from coe.serve.database.connecting import Claim, Database, open_database

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from serve_rows import NOON
 from waiting import eventually
 
-from coe.serve.bridge import bridge_process
+from coe.serve.bridge import outbox_relay
 from coe.serve.bridge.event_format import EventFormat
 from coe.serve.bridge.sinks import Message, Origin, Sink, SinkConnection, SinkFailed, StationStatus
 from coe.serve.database import event_log, fault_log, outbox
@@ -21,7 +21,7 @@ from coe.serve.enums import EventKind
 @contextmanager
 def bridged(database: Database, sinks: Iterable[Sink]) -> Iterator[None]:
     stop, told = threading.Event(), list(sinks)
-    bridge = threading.Thread(target=bridge_process.tell, args=(told, database, stop))
+    bridge = threading.Thread(target=outbox_relay.tell, args=(told, database, stop))
     bridge.start()
     try:
         eventually(lambda: {sink.name for sink in told} == {queue.sink for queue in queues(database)})

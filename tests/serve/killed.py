@@ -25,7 +25,7 @@ from stations import quick_opener
 
 from coe.core import Verdict
 from coe.serve import failpoints
-from coe.serve.bridge import bridge_process
+from coe.serve.bridge import outbox_relay
 from coe.serve.bridge.event_format import EventFormat
 from coe.serve.bridge.sinks import Message, Origin, Sink, SinkConnection
 from coe.serve.clock import Clocks, now_us
@@ -159,7 +159,7 @@ def tell_file(config: ServeConfig, path: Path, nth: int) -> None:
     kill_at(Failpoint.SINK_TOLD if nth else None, nth)
     database, stop = open_database(config.database_url), threading.Event()
     told = threading.Thread(
-        target=bridge_process.tell, args=([Sink("plant", FileSink(path), EventFormat(Origin("a")))], database, stop)
+        target=outbox_relay.tell, args=([Sink("plant", FileSink(path), EventFormat(Origin("a")))], database, stop)
     )
     told.start()
     while nth or waiting(database):

@@ -10,7 +10,7 @@ from bridging import Remembered, append, bridged, queues, told, waiting
 from serve_rows import NOON, decided, ng, read, write
 from waiting import eventually
 
-from coe.serve.bridge import bridge_process, outbox_relay
+from coe.serve.bridge import outbox_relay
 from coe.serve.bridge.cfx import CfxFormat
 from coe.serve.bridge.event_format import EventFormat
 from coe.serve.bridge.sinks import Message, Origin, Sink, SinkRequest
@@ -164,7 +164,7 @@ def test_the_state_of_the_station_is_shown_at_the_start_and_when_it_changes(sqli
 def test_a_message_names_the_recipe_and_the_bridge_gives_signs_of_life(
     sqlite_database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bridge_process, "BEAT_S", 0.02)
+    monkeypatch.setattr(outbox_relay, "BEAT_S", 0.02)
     sink = Remembered()
     with told(sqlite_database, plant=sink):
         write(sqlite_database, decided, "k1", ng())

@@ -13,9 +13,8 @@ from cryptography.hazmat.primitives import serialization
 
 from coe.errors import ConfigError, RulesError
 from coe.serve import service_config
-from coe.serve.bridge import sink_section
-from coe.serve.bridge.sink_section import expect_packages
-from coe.serve.bridge.sink_settings import Secret
+from coe.serve.bridge import sink_settings
+from coe.serve.bridge.sink_settings import Secret, expect_packages
 from coe.serve.bridge.sinks import Package
 from coe.serve.exposure import expect_place
 from coe.serve.gate import pages
@@ -152,7 +151,7 @@ def test_sinks_come_from_entry_points_and_name_the_extras_of_their_packages(tmp_
     project = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]
     sinks = service_config.load(written(tmp_path, ALL_SINKS)).sinks
     assert sinks.names == ["m", "n", "opcua", "q", "w"]
-    assert {kind for kind, _, _ in sinks.listed()} == set(project["entry-points"][sink_section.GROUP])
+    assert {kind for kind, _, _ in sinks.listed()} == set(project["entry-points"][sink_settings.GROUP])
     for _, _, sink in sinks.listed():
         if sink.needs is not None:
             extra = project["optional-dependencies"][sink.needs.extra]

@@ -20,8 +20,7 @@ from serving import config_of
 from waiting import eventually
 
 from coe.serve.bridge.mqtt import MqttConnection, MqttSettings
-from coe.serve.bridge.sink_section import sinks_of
-from coe.serve.bridge.sink_settings import Tls
+from coe.serve.bridge.sink_settings import Tls, sinks_of
 from coe.serve.bridge.sinks import Message, Origin, SinkFailed
 from coe.serve.database import outbox
 from coe.serve.database.connecting import Database
@@ -134,14 +133,14 @@ _DIES = """
 import os, signal, sys
 from pathlib import Path
 from coe.serve import failpoints, service_config
-from coe.serve.bridge import bridge_process
+from coe.serve.bridge import outbox_relay
 passed = []
 def die(point):
     passed.append(point)
     if len(passed) == 3:
         os.kill(os.getpid(), signal.SIGKILL)
 failpoints.hook = die
-bridge_process.run(service_config.load(Path(sys.argv[1])))
+outbox_relay.run(service_config.load(Path(sys.argv[1])))
 """
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,9 @@ def test_state_result_counters_and_the_event(sqlite_database: Database, sink: Op
 
     async def look() -> None:
         async with Client(sink.url) as client:
+            for line in LineState:
+                await asyncio.to_thread(sink.show, replace(WAITING, line=line))
+                assert await (await node(client, "VisionStateMachine", "Line")).read_value() == line.value
             await asyncio.to_thread(sink.show, WAITING)
             assert await (await node(client, "VisionStateMachine", "CurrentState")).read_value() == "Ready"
             event = await hears_one(client, sink, message)

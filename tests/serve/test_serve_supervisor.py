@@ -26,7 +26,7 @@ from coe.core import Verdict
 from coe.errors import CoeError, ConfigError
 from coe.serve import backup, service_config, silent_worker, supervisor
 from coe.serve import command as serve
-from coe.serve.bridge import sink_section
+from coe.serve.bridge import sink_settings
 from coe.serve.clock import DAY_US, HOUR_US, now_us
 from coe.serve.creation import Wanted, create
 from coe.serve.database import (
@@ -235,7 +235,7 @@ def test_the_bridge_runs_where_the_config_has_sinks_which_are_told_from_the_star
     with database.reading() as connection:
         # The end in order is the first thing that happened.
         assert [(queue.sink, queue.waiting) for queue in outbox.queues(connection)] == [("plant", 1)]
-    monkeypatch.setattr(sink_section, "find_spec", lambda module: None)
+    monkeypatch.setattr(sink_settings, "find_spec", lambda module: None)
     with pytest.raises(ConfigError, match=r"sinks\.mqtt needs paho-mqtt"):
         Supervisor(service).run()
 

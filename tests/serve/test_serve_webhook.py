@@ -20,7 +20,7 @@ from serve_rows import NOON, decided, ng, write
 from serving import config_of
 from waiting import eventually
 
-from coe.serve.bridge.sink_section import sinks_of
+from coe.serve.bridge.sink_settings import sinks_of
 from coe.serve.bridge.sinks import Message, Origin, SinkFailed
 from coe.serve.bridge.webhook import WebhookConnection, WebhookSettings, signature
 from coe.serve.database.connecting import Database

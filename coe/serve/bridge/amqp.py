@@ -25,16 +25,13 @@ class AmqpSettings(BrokerSettings):
 
     @property
     def format_name(self) -> str:
-        """The format of its messages."""
         return "cfx"
 
     def request_place(self, station: str) -> tuple[str, str]:
-        """Return the broker, and the address of requests."""
         scheme = "amqp" if self.tls is None else "amqps"
         return (f"{scheme}://{self.address}/", self.requests) if self.requests else ("", "")
 
     def connection(self, origin: Origin) -> SinkConnection:
-        """Make the connection; raises ConfigError for an unreadable password or certificate."""
         from coe.serve.bridge.amqp_connection import AmqpConnection
 
         return AmqpConnection(self, origin, self.node, self.requests, virtual_host=self.virtual_host)

@@ -70,7 +70,6 @@ class AmqpConnection(SinkConnection):
         self._receiver: BlockingReceiver | None = None
 
     def connect(self) -> None:
-        """Connect and open the links; raises SinkFailed."""
         try:
             self._connection = self._opened(ANSWER_S)
             self._sender = self._connection.create_sender(self._node, options=_Durable())
@@ -92,7 +91,6 @@ class AmqpConnection(SinkConnection):
         return BlockingConnection(url, timeout=timeout_s, ssl_domain=self._tls, heartbeat=IDLE_S, **options)
 
     def send(self, message: Message) -> None:
-        """Send a message and wait until the broker has accepted it; raises SinkFailed."""
         assert self._sender is not None
         try:
             delivery = self._sender.send(self._envelope(message))
@@ -103,7 +101,6 @@ class AmqpConnection(SinkConnection):
             raise SinkFailed(f"{self._settings.address} did not accept a message ({delivery.remote_state})")
 
     def look(self) -> Sequence[SinkRequest]:
-        """Keep the connection alive, and return requests that came; raises SinkFailed if it is lost."""
         assert self._connection is not None
         requests: list[SinkRequest] = []
         try:
@@ -137,7 +134,6 @@ class AmqpConnection(SinkConnection):
             _close(own, _REPLY_S)
 
     def close(self) -> None:
-        """Close the connection."""
         connection, self._connection, self._sender, self._receiver = self._connection, None, None, None
         _close(connection, _FAREWELL_S)
 

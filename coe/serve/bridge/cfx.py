@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from coe.serve.bridge import cfx_inspections as inspections
-from coe.serve.bridge import cfx_repairs
 from coe.serve.bridge import cfx_units as units
 from coe.serve.bridge.cfx_endpoint import CfxEndpoint, envelope, time_span
-from coe.serve.bridge.sinks import EventEnvelope, Message, Origin, Sign, StationStatus
+from coe.serve.bridge.sinks import EventEnvelope, Format, Message, Origin, Sign, StationStatus
 from coe.serve.clock import iso
 from coe.serve.database.fault_log import Fault
 from coe.serve.enums import EventKind, FaultKind, LineState, Process, Subject
@@ -46,14 +45,13 @@ _SERVICES = {FaultKind.DATABASE, FaultKind.DISK_FULL, FaultKind.DISK_FAILED, Fau
 _QUALITY = {FaultKind.STOP_RULE, FaultKind.LINE_HELD}
 
 
-class CfxFormat:
+class CfxFormat(Format):
     """Messages of IPC-CFX from the endpoint of the origin's handle."""
 
     def __init__(self, origin: Origin, heartbeat_s: float = 60.0) -> None:
         self._handle, self._endpoint = origin.handle, CfxEndpoint(origin, heartbeat_s)
 
     def messages(self, told: EventEnvelope) -> list[Message]:
-        """Return the messages of an event; none for events that IPC-CFX has no message for."""
         id, at_us = uuid.UUID(told.event.uuid), told.event.happened_us
         return [
             envelope(self._handle, str(uuid.uuid5(id, name)), name, at_us, body) for name, body in self._bodies(told)
@@ -65,7 +63,6 @@ class CfxFormat:
         return self._endpoint.sign(sign, status.at_us, faults)
 
     def answer(self, request: Mapping[str, Any], at_us: int) -> Message | None:
-        """Return the answer to a request of another endpoint; None if it is not for this one."""
         return self._endpoint.answer(request, at_us)
 
     def _bodies(self, told: EventEnvelope) -> list[tuple[str, dict[str, Any]]]:
@@ -84,7 +81,7 @@ class CfxFormat:
             case EventKind.BOARD_VERIFIED:
                 return [(inspections.INSPECTED, inspections.verified(self._transaction(body), told))]
             case EventKind.BOARD_REPAIRED:
-                return [(cfx_repairs.REPAIRED, cfx_repairs.repaired(self._transaction(body), told))]
+                return [(inspections.REPAIRED, inspections.repaired(self._transaction(body), told))]
             case EventKind.BOARD_ABORTED:
                 ended = [(units.DEPARTED, units.departed(told, is_aborted=True))]
                 if told.board is not None and told.board.started_us is not None:

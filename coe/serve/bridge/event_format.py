@@ -5,21 +5,17 @@ docs/integration.md describes the body of each kind of event.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from coe.serve.bridge.sinks import EventEnvelope, Message, Origin, Sign, StationStatus
+from coe.serve.bridge.sinks import EventEnvelope, Format, Message, Origin
 from coe.serve.clock import iso
 
 
-class EventFormat:
+class EventFormat(Format):
     """Messages with the content of an event; they name a recipe by name and version, not by the id of its row."""
 
     def __init__(self, origin: Origin, heartbeat_s: float = 60.0) -> None:
         self._station = origin.station
 
     def messages(self, envelope: EventEnvelope) -> list[Message]:
-        """Return the event as one message."""
         event, recipe = envelope.event, envelope.recipe
         content = {
             "id": event.uuid,
@@ -30,11 +26,3 @@ class EventFormat:
             "body": {**event.body, **({"recipe": recipe.name, "version": recipe.version} if recipe else {})},
         }
         return [Message(event.uuid, event.kind.value, event.happened_us, content)]
-
-    def sign(self, sign: Sign, status: StationStatus) -> Message | None:
-        """Return nothing; a sink that has a place for the station's state shows it there."""
-        return None
-
-    def answer(self, request: Mapping[str, Any], at_us: int) -> Message | None:
-        """Return nothing; questions are those of IPC-CFX, or go to the API."""
-        return None

@@ -64,7 +64,6 @@ class MqttSettings(BrokerSettings, ChoosesFormat):
         return f"{scheme}://{self.address}", f"{self.topic or f'coe/{station}'}/requests"
 
     def connection(self, origin: Origin) -> MqttConnection:
-        """Make the connection; raises ConfigError for an unreadable password or certificate."""
         return MqttConnection(self, origin)
 
 
@@ -85,7 +84,6 @@ class MqttConnection(SinkConnection):
         self._is_lost = False
 
     def connect(self) -> None:
-        """Connect, with the last will; raises SinkFailed."""
         from paho.mqtt.client import Client
         from paho.mqtt.enums import CallbackAPIVersion
 
@@ -118,11 +116,9 @@ class MqttConnection(SinkConnection):
             client.subscribe(self._requests, qos=1)
 
     def send(self, message: Message) -> None:
-        """Publish under the sink's topic and the message's name; raises SinkFailed."""
         self._publish(f"{self._topic}/{message.name.replace('.', '/')}", message.encoded, retain=False)
 
     def show(self, status: StationStatus) -> None:
-        """Retain what the station does now; raises SinkFailed."""
         state = {
             "online": True,
             "line": status.line.value,
@@ -133,7 +129,6 @@ class MqttConnection(SinkConnection):
         self._publish(self._state_topic, _encoded(state), retain=True)
 
     def look(self) -> Sequence[SinkRequest]:
-        """Return the requests that came; raises SinkFailed if the connection is lost."""
         if self._is_lost:
             raise SinkFailed(f"the connection to {self._address} was lost")
         return [self._came.popleft() for _ in range(len(self._came))]

@@ -45,7 +45,6 @@ class OpcUaSettings(SinkSettings):
         return self
 
     def connection(self, origin: Origin) -> SinkConnection:
-        """Make the server; raises ConfigError for a file that is not there."""
         from coe.serve.bridge.opcua_server import OpcUaConnection
 
         for file in (self.nodeset, self.certificate, self.private_key, *self.clients):

@@ -36,6 +36,7 @@ _STATES = {
     LineState.RUNNING: "ContinuousExecution",
     LineState.CHANGING: "Initialized",
     LineState.DRAINED: "Halted",
+    LineState.HELD: "Halted",
     LineState.DOWN: "Error",
 }
 """States of the vision state machine of OPC 40100-1."""
@@ -68,7 +69,6 @@ class _Readers(UserManager):
     """Everybody may read; by default the library makes an administrator of anybody with the name `admin`."""
 
     def get_user(self, iserver: Any, username: Any = None, password: Any = None, certificate: Any = None) -> User:
-        """Return somebody who may read."""
         return User(role=UserRole.User)
 
 
@@ -76,17 +76,17 @@ class ServerSettings(Protocol):
     """What the server needs of its settings (`coe.serve.bridge.opcua.OpcUaSettings`)."""
 
     @property
-    def host(self) -> str: ...  # noqa: D102
+    def host(self) -> str: ...
     @property
-    def port(self) -> int: ...  # noqa: D102
+    def port(self) -> int: ...
     @property
-    def nodeset(self) -> Path | None: ...  # noqa: D102
+    def nodeset(self) -> Path | None: ...
     @property
-    def certificate(self) -> Path | None: ...  # noqa: D102
+    def certificate(self) -> Path | None: ...
     @property
-    def private_key(self) -> Path | None: ...  # noqa: D102
+    def private_key(self) -> Path | None: ...
     @property
-    def clients(self) -> tuple[Path, ...]: ...  # noqa: D102
+    def clients(self) -> tuple[Path, ...]: ...
 
 
 class OpcUaConnection(SinkConnection):
@@ -102,7 +102,6 @@ class OpcUaConnection(SinkConnection):
         self.url = ""
 
     def connect(self) -> None:
-        """Start to listen; raises SinkFailed."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="coe-opcua", daemon=True)
         self._thread.start()
@@ -117,11 +116,9 @@ class OpcUaConnection(SinkConnection):
             self._do(self._show_result(message))
 
     def show(self, status: StationStatus) -> None:
-        """Show what the station does now."""
         self._do(self._show_state(status))
 
     def close(self) -> None:
-        """End the server."""
         loop, server, thread = self._loop, self._server, self._thread
         self._loop = self._server = self._thread = None
         if loop is None or thread is None:

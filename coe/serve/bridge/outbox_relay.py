@@ -1,4 +1,4 @@
-"""One sink and its queue, on a thread. Events go in their order, and leave the outbox once acknowledged.
+"""The bridge as a process: each sink with its queue on a thread. Events go in their order.
 
 A sink that fails is tried again after pauses that grow to a minute; its events wait in the outbox, and no other sink
 waits for it. A crash between the acknowledgement and the outbox repeats a message, with the same id.
@@ -7,23 +7,29 @@ waits for it. A crash between the acknowledgement and the outbox repeats a messa
 from __future__ import annotations
 
 import logging
+import os
+import signal
 import sys
 import threading
 import time
+from contextlib import suppress
 from dataclasses import replace
 
 from sqlalchemy import Connection
 
 from coe.serve import failpoints
+from coe.serve.bridge.sink_settings import sinks_of
 from coe.serve.bridge.sinks import EventEnvelope, Sign, Sink, SinkFailed, StationStatus
 from coe.serve.clock import microseconds, now_us
 from coe.serve.database import board_rows, fault_log, outbox, recipe_versions, states
-from coe.serve.database.connecting import Database
+from coe.serve.database.connecting import Database, open_database
 from coe.serve.database.database_errors import DatabaseError
 from coe.serve.database.event_log import Event
 from coe.serve.database.fault_log import NewFault
+from coe.serve.database.migration import expect_newest
 from coe.serve.database.recipe_versions import KeptRecipes
 from coe.serve.enums import EventKind, FaultKind, Process
+from coe.serve.service_config import ServeConfig
 
 LOOK_S = 0.2
 """How often a relay looks into the outbox."""
@@ -31,6 +37,9 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 """The pause after the first failure of a sink; each later pause is twice as long, up to the longest."""
 TOGETHER = 100
 """How many events are acknowledged in one transaction."""
+BEAT_S = 2.0
+GRACE_S = 3.0
+"""How long a sink may take to finish what it sends when the bridge ends; what was not acknowledged is sent again."""
 _SHOWN = {EventKind.STATE_CHANGED, EventKind.FAULT_RAISED, EventKind.FAULT_CLEARED}
 _ALWAYS = sys.maxsize
 
@@ -212,3 +221,38 @@ def _status(connection: Connection) -> StationStatus:
     return StationStatus(
         states.line(connection), states.intake(connection), fault_log.open_faults(connection), now_us()
     )
+
+
+def run(config: ServeConfig) -> None:
+    """Tell all sinks until SIGTERM or SIGINT; raises ConfigError if it cannot begin."""
+    sinks = list(sinks_of(config.station, config.sinks))
+    database = open_database(config.database_url)
+    expect_newest(database)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        tell(sinks, database, stop)
+    finally:
+        database.close()
+
+
+def tell(sinks: list[Sink], database: Database, stop: threading.Event) -> None:
+    """Make these the sinks, and tell each on a thread of its own until `stop`; raises DatabaseError at the start."""
+    with database.writing() as connection:
+        outbox.register_sinks(connection, [sink.name for sink in sinks], now_us())
+    # Daemons: a sink that hangs does not keep the process alive.
+    threads = [
+        threading.Thread(target=OutboxRelay(sink, database, stop).run, name=f"coe-sink-{sink.name}", daemon=True)
+        for sink in sinks
+    ]
+    for thread in threads:
+        thread.start()
+    is_ending = False
+    while not is_ending:
+        with suppress(DatabaseError), database.writing() as connection:
+            facts = {"sinks": [sink.name for sink in sinks]}
+            states.beat(connection, Process.BRIDGE, pid=os.getpid(), now_us=now_us(), facts=facts)
+        is_ending = stop.wait(BEAT_S)
+    for thread in threads:
+        thread.join(GRACE_S)

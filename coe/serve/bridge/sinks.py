@@ -113,10 +113,12 @@ class Format(Protocol):
         """Return the messages of an event, in order, the same at each delivery; none for events without a message."""
 
     def sign(self, sign: Sign, status: StationStatus) -> Message | None:
-        """Return what the station says of itself, as a sign of life; None if the format has no such message."""
+        """Return what the station says of itself, as a sign of life; None, as by default, without such a message."""
+        return None
 
     def answer(self, request: Mapping[str, Any], at_us: int) -> Message | None:
-        """Return the answer to a request; None if it is none, or not for this station."""
+        """Return the answer to a request; None if it is none, or not for this station, as by default."""
+        return None
 
 
 class SinkConnection(ABC):
@@ -160,7 +162,7 @@ class SinkSection(Protocol):
     """What a sink may know of the section `sinks`: the `hosts` that the service may reach."""
 
     @property
-    def hosts(self) -> tuple[str, ...]: ...  # noqa: D102
+    def hosts(self) -> tuple[str, ...]: ...
 
 
 class SinkSettings(StrictModel, ABC):
@@ -211,7 +213,6 @@ class ChoosesFormat(SinkSettings):
 
     @property
     def format_name(self) -> str:
-        """The format of its messages."""
         return self.format
 
 

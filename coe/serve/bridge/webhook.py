@@ -51,7 +51,6 @@ class WebhookSettings(ChoosesFormat):
             raise ValueError(f"webhook '{name}' has a password in its URL; requests are signed with `secret`")
 
     def connection(self, origin: Origin) -> WebhookConnection:
-        """Make the connection; raises ConfigError for an unreadable secret or certificate."""
         return WebhookConnection(self, origin)
 
 
@@ -134,7 +133,6 @@ class WebhookConnection(SinkConnection):
         self._connection: _Connection | None = None
 
     def send(self, message: Message) -> None:
-        """Post a message; raises SinkFailed if it is not acknowledged."""
         body, moment_s = message.encoded, self._clock_us() // SECOND_US
         headers = {
             "Content-Type": "application/json",
@@ -160,7 +158,6 @@ class WebhookConnection(SinkConnection):
                 raise self._failure(again) from again
 
     def close(self) -> None:
-        """Close the connection."""
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(OSError):
