@@ -47,7 +47,7 @@ from coe.serve.retention import sweep
 from coe.serve.secret_file import AUDITS
 from coe.serve.service_config import Audits, Retention
 from coe.serve.statistics import yields
-from coe.serve.statistics.pareto import By, pareto
+from coe.serve.statistics.trend import By, pareto
 from coe.serve.worker.blind_audits import RESTS_US, BlindAudits, Lottery
 
 ALL, NONE, EVERY_SEED = Audits(ok_per_1000=1000), Audits(), Audits(seeded_per_100_calls=100)

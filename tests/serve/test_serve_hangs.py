@@ -26,7 +26,7 @@ from coe.serve.enums import FaultKind
 from coe.serve.service_config import ServeConfig
 from coe.serve.worker import locating
 from coe.serve.worker import station as station_module
-from coe.serve.worker.hangs import LineHangs
+from coe.serve.worker.line_watchers import LineHangs
 from coe.serve.worker.product import OpenLine
 from coe.serve.worker.station import Station
 

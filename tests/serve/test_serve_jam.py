@@ -24,9 +24,8 @@ from coe.serve.database.database_errors import DatabaseError
 from coe.serve.enums import UNDECIDED, EventKind, LineState
 from coe.serve.service_config import ServeConfig
 from coe.serve.worker import write_report as report_module
-from coe.serve.worker.hangs import Hangs
 from coe.serve.worker.items import Items
-from coe.serve.worker.line_watchers import Residents
+from coe.serve.worker.line_watchers import Hangs, Residents
 from coe.serve.worker.product import Products
 from coe.serve.worker.station import Station
 from coe.serve.worker.verdicts import BoardRun

@@ -22,9 +22,8 @@ from coe.serve.enums import Outcome
 from coe.serve.gate import report_routes
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.statistics import report_pdf
-from coe.serve.statistics.pareto import Bar
-from coe.serve.statistics.pdf_fonts import in_fonts
-from coe.serve.statistics.report_pdf import ReportContent
+from coe.serve.statistics.report_pdf import ReportContent, in_fonts
+from coe.serve.statistics.trend import Bar
 from coe.serve.statistics.yields import Unit, figure
 
 NAMES = ("=HYPERLINK(1)", "Ü-7", 'a"b,c', "R$1$")

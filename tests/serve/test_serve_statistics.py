@@ -22,8 +22,7 @@ from coe.serve.database.verifications import NewVerification
 from coe.serve.enums import CallKind, CallReason, Outcome
 from coe.serve.statistics import control_charts, yields
 from coe.serve.statistics.control_charts import Subgroup
-from coe.serve.statistics.pareto import By, pareto
-from coe.serve.statistics.trend import trend
+from coe.serve.statistics.trend import By, pareto, trend
 from coe.serve.statistics.yields import Unit, figure
 
 CONFIRMED, FALSE, ACCEPTED = Outcome.CONFIRMED, Outcome.FALSE_CALL, Outcome.ACCEPTED

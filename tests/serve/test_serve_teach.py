@@ -23,12 +23,11 @@ from coe.board import rules
 from coe.placement import read_recipe
 from coe.serve.enums import Role
 from coe.serve.gate import teach_files, teach_learn_routes, teach_routes
-from coe.serve.recipe_content import RecipeContent
-from coe.serve.teach.take_chosen import compared, take_chosen
+from coe.serve.recipe_content import RecipeContent, WholeBoard
+from coe.serve.teach.take_results import compared, take_chosen
 from coe.serve.teach.teach_draft import BoardDraft
 from coe.serve.teach.teach_steps import TeachStep, current, states
 from coe.serve.teach.teach_work import Work, Works
-from coe.serve.whole_board import WholeBoard
 
 ROWS = """\
 Ref,Val,Package,PosX,PosY,Rot,Side

@@ -15,7 +15,7 @@ from waiting import eventually
 from coe.errors import ConfigError
 from coe.serve.teach import undo_stack, yaml_edit
 from coe.serve.teach.crop_gallery import crops
-from coe.serve.teach.take_found import take_crops, take_map
+from coe.serve.teach.take_results import take_crops, take_map
 from coe.serve.teach.teach_draft import BoardDraft
 from coe.serve.teach.teach_work import RESTARTED, STOPPED, WORK, Work, Works, log_of
 

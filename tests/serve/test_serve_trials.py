@@ -36,8 +36,7 @@ from coe.serve.gate import trial_routes
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.rejudging import Rejudge
 from coe.serve.service_config import ServeConfig
-from coe.serve.trial_counts import TrialCounts, TriedPart, Truth, compared
-from coe.serve.trial_request import TrialRequest, TriedScores, tried
+from coe.serve.trial_counts import TrialCounts, TrialRequest, TriedPart, TriedScores, Truth, compared, tried
 
 BOARD = """
 board: b

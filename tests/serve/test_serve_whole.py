@@ -36,10 +36,9 @@ from coe.serve.database.connecting import Database
 from coe.serve.database.decisions import Decision
 from coe.serve.enums import BoardState, CallReason, EventKind, FaultKind
 from coe.serve.failpoints import Failpoint
-from coe.serve.recipe_content import RecipeContent
+from coe.serve.recipe_content import RecipeContent, WholeBoard
 from coe.serve.request import BoardRequest
 from coe.serve.service_config import ServeConfig
-from coe.serve.whole_board import WholeBoard
 from coe.serve.worker import locating
 from coe.serve.worker.locating import Located, locate
 from coe.strict_model import of_json

@@ -31,7 +31,7 @@ from coe.serve.enums import BoardState, CallReason, EventKind, FaultKind, Intake
 from coe.serve.service_config import ServeConfig
 from coe.serve.worker import station as station_module
 from coe.serve.worker import worker_process
-from coe.serve.worker.hangs import Batches, LineHangs, Loads, RunningBatch
+from coe.serve.worker.line_watchers import Batches, LineHangs, Loads, RunningBatch
 from coe.serve.worker.product import OpenLine
 from coe.serve.worker.station import MAX_ATTEMPTS, Station
 

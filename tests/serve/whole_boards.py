@@ -27,7 +27,7 @@ from coe.serve.database.call_rows import NewCall
 from coe.serve.database.decisions import Decision
 from coe.serve.database.findings import GoodComponent
 from coe.serve.enums import CallReason
-from coe.serve.whole_board import WholeBoard
+from coe.serve.recipe_content import WholeBoard
 from coe.serve.worker.items import Item, Items, Whole
 from coe.serve.worker.locating import Located, locate
 from coe.store.kinds import ExpertInput

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from coe.serve.trial_pace import REST_S, TrialPace
+from coe.serve.trial_process import REST_S, TrialPace
 
 
 @dataclass

@@ -232,7 +232,7 @@ trial = _table(
     _id(),
     Column("recipe", String(NAME), nullable=False, comment="the name of the recipe whose boards are judged again"),
     Column("content", JSON, nullable=False, comment="what is tried: coe.serve.recipe_content.RecipeContent"),
-    Column("asked", JSON, nullable=False, comment="coe.serve.trial_request.TrialRequest"),
+    Column("asked", JSON, nullable=False, comment="coe.serve.trial_counts.TrialRequest"),
     Column("state", _word(TrialState), nullable=False),
     Column("asked_us", BigInteger, nullable=False),
     Column("asked_by", String(NAME), nullable=False),
@@ -394,4 +394,4 @@ audit = _table(
 )
 
 APPEND_ONLY = (verification, audit, confirmation, recipe, escape, repair)
-"""Tables whose rows are never changed and never removed; triggers refuse it (`coe.serve.database.triggers`)."""
+"""Tables whose rows are never changed and never removed; triggers refuse it (`coe.serve.database.migration`)."""

@@ -30,9 +30,8 @@ from coe.serve.gate.problems import Problem, ProblemKind
 from coe.serve.gate.recipe_routes import version_of
 from coe.serve.gate.request_data import whole_body
 from coe.serve.gate.upload_routes import check_pixels
-from coe.serve.recipe_content import RecipeContent
+from coe.serve.recipe_content import RecipeContent, WholeBoard
 from coe.serve.text_checks import Word
-from coe.serve.whole_board import WholeBoard
 from coe.strict_model import StrictModel
 
 router = OperationRouter()

@@ -29,9 +29,8 @@ from coe.serve.gate.recipe_routes import expect_recipe
 from coe.serve.gate.role_views import is_blind
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.statistics import control_charts, trend, yields
-from coe.serve.statistics import pareto as paretos
 from coe.serve.statistics.control_charts import Chart, ChartPoint, Subgroup
-from coe.serve.statistics.pareto import Bar
+from coe.serve.statistics.trend import Bar
 from coe.serve.statistics.yields import CONFIDENCE, Figure
 from coe.strict_model import StrictModel
 
@@ -147,7 +146,7 @@ def bars(connection: Connection, window: Window, by: By, key: Key | None) -> lis
         if is_kept
         else hourly.place_counts(connection, window)
     )
-    return paretos.pareto(counted, by, is_blind=is_blind(key))
+    return trend.pareto(counted, by, is_blind=is_blind(key))
 
 
 def findings(connection: Connection, window: Window, *by: Dimension) -> list[Tally]:
@@ -212,7 +211,7 @@ def get_pareto(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     """Calls by component, expert, label, place, position on the panel or feeder, the most frequent first."""
     window, by = window_of(visit, connection), visit.query.by
     shown = [asdict(bar) for bar in bars(connection, window, by, visit.key)]
-    return _PARETO(**_window(window), definition=paretos.DEFINITION.format(by=by), bars=shown)
+    return _PARETO(**_window(window), definition=trend.PARETO_DEFINITION.format(by=by), bars=shown)
 
 
 @router.read("/api/v1/stats/trend", READ, query=WindowQuery, answers={200: "points"}, sends=_TREND)

@@ -13,13 +13,11 @@ from coe.errors import ConfigError
 from coe.serve.gate.operations import ENGINEER, OperationRouter, Visit
 from coe.serve.gate.teach_files import draft_of, idle
 from coe.serve.gate.teach_routes import picture_of
-from coe.serve.recipe_content import RecipeContent
+from coe.serve.recipe_content import BottomSide, RecipeContent, WholeBoard
 from coe.serve.teach import undo_stack
-from coe.serve.teach.take_chosen import CHOSEN
-from coe.serve.teach.take_found import fresh
+from coe.serve.teach.take_results import CHOSEN, fresh
 from coe.serve.teach.teach_draft import BoardDraft
 from coe.serve.teach.teach_steps import TeachStep, missing
-from coe.serve.whole_board import BottomSide, WholeBoard
 from coe.strict_model import Name, Share, StrictModel
 
 router = OperationRouter()
@@ -47,7 +45,7 @@ async def learn(visit: Visit) -> Mapping[str, Any]:
         board = f"{fresh(draft, CHOSEN)}/{draft.name}.yaml"
         split = [("coe-experts", "split", photos)] if visit.body.form.keep_back else []
         choose = ("coe-experts", "choose", board, "--images", photos, "--no-prepare", "--store", store)
-        take = ("coe.serve.teach.take_chosen", str(draft.root), draft.name, store)
+        take = ("coe.serve.teach.take_results", "chosen", str(draft.root), draft.name, store)
         scores = ("coe.serve.teach.teach_scores", str(draft.root), draft.name, store)
         what = "Experts are learned, and compared"
         visit.gate.works.begin(draft, what, TeachStep.THRESHOLD, [*split, choose, take, scores])

@@ -25,7 +25,7 @@ from coe.serve.gate.teach_files import draft_named, draft_of, idle
 from coe.serve.teach import board_map, crop_gallery, package_table, teach_work, undo_stack, yaml_edit
 from coe.serve.teach.crop_gallery import Mark
 from coe.serve.teach.package_table import NamedPackage
-from coe.serve.teach.take_found import CUT, FOUND, fresh
+from coe.serve.teach.take_results import CUT, FOUND, fresh
 from coe.serve.teach.teach_draft import BOARDS, BoardDraft, DraftState
 from coe.serve.teach.teach_steps import TeachStep
 from coe.strict_model import StrictModel
@@ -100,7 +100,7 @@ def _search(visit: Visit, points: Mapping[str, tuple[float, float]], draft: Boar
     words += ["--side", "bottom"] if state.side == "bottom" else []
     images = f"{draft.name}/{BOARDS}"
     new = ("coe-board", "new", draft.name, "--to", fresh(draft, FOUND), *draft.placing, "--images", images, *words)
-    take = ("coe.serve.teach.take_found", "map", str(draft.root), draft.name)
+    take = ("coe.serve.teach.take_results", "map", str(draft.root), draft.name)
     draft.say(state.model_copy(update={"fits": False}))
     visit.gate.works.begin(draft, "The board is looked for in the pictures", TeachStep.PLACE, [new, take])
 
@@ -161,7 +161,7 @@ def _cut(visit: Visit, draft: BoardDraft) -> None:
     undo_stack.remember(draft, "Parts cut out", made_in=[draft.photos])
     where = ("--images", f"{draft.name}/{BOARDS}", "--recipe", draft.named(draft.recipe))
     crop = ("coe-experts", "crop", draft.named(draft.rules), *where, *draft.placing, "--out", fresh(draft, CUT))
-    take = ("coe.serve.teach.take_found", "crops", str(draft.root), draft.name)
+    take = ("coe.serve.teach.take_results", "crops", str(draft.root), draft.name)
     visit.gate.works.begin(draft, "The parts are cut out of the pictures", TeachStep.PICTURES, [crop, take])
 
 

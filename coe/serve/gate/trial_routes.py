@@ -29,8 +29,7 @@ from coe.serve.gate.operations import ENGINEER, OperationRouter, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, existing
 from coe.serve.gate.recipe_routes import VERSION, add_version, expect_recipe
 from coe.serve.recipe_content import RecipeContent
-from coe.serve.trial_counts import Compared, TrialCounts, TriedPart, compared
-from coe.serve.trial_request import TrialRequest, tried
+from coe.serve.trial_counts import Compared, TrialCounts, TrialRequest, TriedPart, compared, tried
 
 router = OperationRouter()
 _CHANGED = JsonForm("ChangedPart", TriedPart, "board refdes component truth today then call")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
-from coe.serve.statistics.pareto import Bar
+from coe.serve.statistics.trend import Bar
 from coe.serve.statistics.yields import Figure
 from coe.surroundings import quiet_matplotlib
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 _A4_INCHES = (8.27, 11.69)
 _BARS = 15
 _LEFT, _QUIET, _LINE = 0.08, "#566173", 0.026
+_USUAL, _NO_GLYPHS = "DejaVu Sans", ("Last Resort", "Adobe Blank", "STIX", "cm")
+"""The font that matplotlib brings; fonts of boxes alone, and of signs for formulas."""
 _COLOURS = (
     ("Confirmed", "confirmed", "#b81f33"),
     ("False", "false_calls", "#d9a441"),
@@ -59,17 +62,11 @@ def draw(content: ReportContent) -> bytes:
 
 
 def _write(sheet: Sheet, x: float, y: float, text: str, size: float = 10, **more: Any) -> None:
-    written, families = _in_fonts(text)
+    written, families = in_fonts(text)
     if not text.isascii():  # the bold faces have fewer scripts
         more.pop("weight", None)
     # A `$` in a name begins no formula.
     sheet.text(x, y, written, fontsize=size, va="top", parse_math=False, family=families, **more)
-
-
-def _in_fonts(text: str) -> tuple[str, list[str]]:
-    from coe.serve.statistics.pdf_fonts import in_fonts  # it imports matplotlib
-
-    return in_fonts(text)
 
 
 def _figures(sheet: Sheet, figures: Sequence[Figure], at: float) -> float:
@@ -102,7 +99,7 @@ def _pareto(sheet: Sheet, bars: Sequence[Bar], top: float) -> None:
         widths = [getattr(bar, name) for bar in bars]
         axes.barh(places, widths, left=so_far, color=colour, edgecolor=_QUIET, linewidth=0.6, height=0.7, label=title)
         so_far = [before + width for before, width in zip(so_far, widths, strict=True)]
-    names = [_in_fonts(bar.name or "none") for bar in bars]
+    names = [in_fonts(bar.name or "none") for bar in bars]
     axes.set_yticks(places, [name for name, _ in names], fontsize=8, parse_math=False)
     for label, (_, families) in zip(axes.get_yticklabels(), names, strict=True):
         label.set_fontfamily(families)
@@ -110,3 +107,29 @@ def _pareto(sheet: Sheet, bars: Sequence[Bar], top: float) -> None:
     axes.tick_params(axis="x", labelsize=8)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(fontsize=8, frameon=False, loc="lower right", bbox_to_anchor=(1, 1), ncols=4)
+
+
+def in_fonts(text: str) -> tuple[str, list[str]]:
+    """Return a text and the families of fonts that have it; a character that no font has is written as its code."""
+    found = {character: _family_with(character) for character in dict.fromkeys(text)}
+    known = (one if found[one] or one.isspace() else one.encode("ascii", "backslashreplace").decode() for one in text)
+    return "".join(known), list(dict.fromkeys([_USUAL, *filter(None, found.values())]))
+
+
+@lru_cache(maxsize=4096)
+def _family_with(character: str) -> str | None:
+    return next((name for name, font in _fonts() if font.get_char_index(ord(character))), None)
+
+
+@cache
+def _fonts() -> list[tuple[str, Any]]:
+    from matplotlib import font_manager
+
+    entries = {
+        one.name: one.fname
+        for one in font_manager.fontManager.ttflist
+        if (one.style, one.weight) == ("normal", 400) and not one.name.startswith(_NO_GLYPHS)
+    }
+    names = sorted(entries, key=lambda name: (name != _USUAL, name))
+    fonts = [(name, font_manager.get_font(entries[name])) for name in names]
+    return [(name, font) for name, font in fonts if font.scalable]  # pictures of signs, as emojis, are none of a PDF

@@ -1,4 +1,8 @@
-"""Figures over time. A time without boards, or with too many calls that nobody has answered, is a gap, not a zero."""
+"""Figures over time, and which components, experts, labels or places cause most calls (Pareto).
+
+A time without boards, or with too many calls that nobody has answered, is a gap, not a zero. The shares of a Pareto add
+up to the whole.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +12,13 @@ from dataclasses import dataclass
 
 from coe.serve.clock import DAY_US, HOUR_US
 from coe.serve.database.hourly import BoardCount, CallCount
+from coe.serve.enums import By, CallKind, Outcome
 from coe.serve.statistics import yields
 
 DEFINITION = "figures of first passes by the hour, or by the day (UTC) if there are more than 72 hours"
+PARETO_DEFINITION = (
+    "calls of first passes by {by}, the most frequent first; cumulative = share of this row and those before"
+)
 _MOST_HOURS = 72
 
 
@@ -71,3 +79,45 @@ def _point(
         false_call_ppm=yields.false_calls(calls, total).value,
         dpmo=yields.defects(calls, total).value,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """The calls of a component, expert, label or place by what people said; `cumulative` is a share in 0..1."""
+
+    name: str
+    calls: int
+    confirmed: int
+    false_calls: int
+    accepted: int
+    open: int
+    cumulative: float
+
+
+def pareto(calls: Sequence[CallCount], by: By, *, is_blind: bool = False) -> list[Bar]:
+    """Return the bars, the most calls first; bars of one size in the order of their names.
+
+    Blind audits count while they are open, and for who answers calls blindly (`is_blind`) also afterwards: without them
+    the figure would tell which they are.
+    """
+    counts: dict[str, dict[Outcome | None, int]] = defaultdict(lambda: defaultdict(int))
+    for count in calls:
+        if count.kind is CallKind.DEFECT or count.outcome is None or is_blind:
+            counts[by.of(count)][count.outcome] += count.calls
+    total = sum(sum(outcomes.values()) for outcomes in counts.values())
+    bars, so_far = [], 0
+    for name, outcomes in sorted(counts.items(), key=lambda item: (-sum(item[1].values()), item[0])):
+        number = sum(outcomes.values())
+        so_far += number
+        bars.append(
+            Bar(
+                name,
+                number,
+                outcomes[Outcome.CONFIRMED],
+                outcomes[Outcome.FALSE_CALL],
+                outcomes[Outcome.ACCEPTED],
+                outcomes[None],
+                so_far / total,
+            )
+        )
+    return bars

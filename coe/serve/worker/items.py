@@ -17,9 +17,8 @@ from coe.serve.database.board_rows import Board
 from coe.serve.database.views import View
 from coe.serve.enums import CallReason
 from coe.serve.picture_folder import Pictures
-from coe.serve.recipe_content import RecipeContent
+from coe.serve.recipe_content import RecipeContent, WholeBoard
 from coe.serve.request import BoardRequest
-from coe.serve.whole_board import WholeBoard
 
 NOWHERE: Mapping[str, Any] = {"polygon": []}
 """The place of a component in the picture of a whole board as long as nobody knows where it lies."""

@@ -1,12 +1,24 @@
-"""What watches a line and changes nothing: which experts lie in memory now, and which boards will be late."""
+"""What watches a line and changes nothing: which experts lie in memory, which boards will be late, and what hangs.
+
+Nothing in a process can end a thread that hangs in an expert's code, or on a disk that does not answer; so the process
+ends, no thread is waited for, and its supervisor starts it again. Whatever a board waits for on a thread is watched
+here, or has its own end.
+"""
 
 from __future__ import annotations
 
 import queue
 import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from coe.scheduler.events import Command, Event, Evicted, Late, Loaded, Lost
+from coe.core import Batch
+from coe.errors import CoeError, ConfigError
+from coe.scheduler.costs import Cost, CostTable
+from coe.scheduler.events import Command, Event, Evicted, Finished, Late, Load, Loaded, LoadFailed, Lost, Run, RunFailed
 
 if TYPE_CHECKING:
     from coe.inspector.line import Line
@@ -80,3 +92,173 @@ class LateBoards:
         while not self._serials.empty():
             ids.add(int(self._serials.get()))
         return ids
+
+
+FACTOR = 20.0
+"""A batch hangs only once it has taken so many times the time that its costs forecast."""
+
+
+class LineHangs(CoeError):
+    """A part of the line does not return; the worker has to end, without any thread being waited for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hang:
+    """A batch, a load or a thread that does not end: `words` are a sentence, `expert` is "" if none is to blame."""
+
+    expert: str
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunningBatch:
+    """A batch that is under way on an executor: how many images it has, and for how many seconds it has run."""
+
+    executor: str
+    expert: str
+    images: int
+    age_s: float
+
+    def hangs(self, costs: CostTable, devices: Mapping[str, str], least_s: float) -> bool:
+        """Whether it should have ended long ago; `devices` are those of the executors."""
+        cost = _cost(costs, devices[self.executor], self.expert)
+        forecast_s = cost.batch_s(self.images) if cost else 0.0
+        return self.age_s > max(least_s, FACTOR * forecast_s)
+
+
+@dataclass(slots=True)
+class _Executor:
+    since_s: float = 0.0
+    """When the first of its batches began: the next begins when the one before ends."""
+    batches: deque[Batch] = field(default_factory=deque)
+
+
+class Batches:
+    """A watcher: it knows the batches that are under way on the newest line; none hangs before `hangs_after_s`."""
+
+    def __init__(self, now_s: Callable[[], float], hangs_after_s: float) -> None:
+        self._now_s, self._hangs_after_s = now_s, hangs_after_s
+        self._executors: dict[str, _Executor] = {}
+        self._lock = threading.Lock()
+
+    def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
+        """Take in a step of a line; `now` is a time of the line's clock, which its owner does not know."""
+        with self._lock:
+            if event is None:  # a line begins, and the line before it is gone
+                self._executors.clear()
+            elif isinstance(event, Finished | RunFailed):
+                self._ended(event.executor)
+            for command in commands:
+                if isinstance(command, Run):
+                    self._begun(command)
+
+    def running(self) -> list[RunningBatch]:
+        """Return the batch that each busy executor runs, the oldest first."""
+        with self._lock:
+            now_s = self._now_s()
+            batches = [
+                RunningBatch(name, executor.batches[0].expert, len(executor.batches[0]), now_s - executor.since_s)
+                for name, executor in self._executors.items()
+                if executor.batches
+            ]
+        return sorted(batches, key=lambda batch: -batch.age_s)
+
+    def hanging(self, line: Line) -> Hang | None:
+        """Return a batch that does not return, for which all boards, and all recipes, would wait for ever."""
+        devices = {executor.id: executor.device for executor in line.plan.executors}
+        for batch in self.running():
+            if batch.hangs(line.costs, devices, self._hangs_after_s):
+                return Hang(
+                    batch.expert,
+                    f"expert '{batch.expert}' has not returned from a batch of {batch.images} on executor "
+                    f"'{batch.executor}' for {batch.age_s:.0f} s",
+                )
+        return None
+
+    def _begun(self, command: Run) -> None:
+        executor = self._executors.setdefault(command.executor, _Executor())
+        if not executor.batches:
+            executor.since_s = self._now_s()
+        executor.batches.append(command.batch)
+
+    def _ended(self, name: str) -> None:
+        executor = self._executors.get(name)
+        if executor is not None and executor.batches:
+            executor.batches.popleft()
+            executor.since_s = self._now_s()
+
+
+class Loads:
+    """A watcher: it knows the loads that are under way on the newest line, and when the last of them ended.
+
+    Loads of one disk wait for each other, so a load by itself may take long: loads hang if none of them has ended for
+    `hangs_after_s`, and for FACTOR times the longest of their forecasts. Each load ends with an event, also on a device
+    that was lost.
+    """
+
+    def __init__(self, now_s: Callable[[], float], hangs_after_s: float) -> None:
+        self._now_s, self._hangs_after_s = now_s, hangs_after_s
+        self._pending: dict[tuple[str, str], Load] = {}
+        self._moved_s = 0.0
+        self._lock = threading.Lock()
+
+    def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
+        """Take in a step of a line; `now` is a time of the line's clock, which its owner does not know."""
+        with self._lock:
+            if event is None:
+                self._pending.clear()
+            elif isinstance(event, Loaded | LoadFailed):
+                self._pending.pop((event.pool, event.expert), None)
+                self._moved_s = self._now_s()
+            for command in commands:
+                if isinstance(command, Load):
+                    if not self._pending:
+                        self._moved_s = self._now_s()
+                    self._pending[command.pool, command.expert] = command
+
+    def hanging(self, line: Line) -> Hang | None:
+        """Return the oldest load if no load ends, so that images would wait for ever."""
+        with self._lock:
+            pending, age_s = list(self._pending.values()), self._now_s() - self._moved_s
+        if not pending:
+            return None
+        device_of = {pool.id: pool.device for pool in line.plan.pools}
+        costs = (_cost(line.costs, device_of.get(load.pool, ""), load.expert) for load in pending)
+        longest_s = max((cost.load_s for cost in costs if cost), default=0.0)
+        if age_s <= max(self._hangs_after_s, FACTOR * longest_s):
+            return None
+        oldest = pending[0]
+        words = f"expert '{oldest.expert}' waits for the {oldest.source}, and no load has ended for {age_s:.0f} s"
+        return Hang(oldest.expert, words)
+
+
+def _cost(costs: CostTable, device: str, expert: str) -> Cost | None:
+    with suppress(ConfigError):  # its board has left the line meanwhile, and its costs with it
+        return costs(device, expert)
+    return None
+
+
+class Hangs:
+    """Batches, loads, and threads that read pictures; nothing hangs before `after_s`."""
+
+    def __init__(self, now_s: Callable[[], float], after_s: float) -> None:
+        self.after_s = after_s
+        self.batches, self.loads = Batches(now_s, after_s), Loads(now_s, after_s)
+        self.further: list[Callable[[], Hang | None]] = []
+        """Say whether something else hangs."""
+
+    def hanging(self, line: Line | None) -> Hang | None:
+        """Return a part that hangs; None if none does. `line` is the open line, or the line that is being opened."""
+        # Batches come last: a batch may wait for a picture that is read again.
+        found = None if line is None else self._decoding(line) or self.loads.hanging(line) or self.batches.hanging(line)
+        return found or next(filter(None, (watch() for watch in self.further)), None)
+
+    def _decoding(self, line: Line) -> Hang | None:
+        # No forecast is needed: the largest picture is read and prepared in seconds, and none waits for its turn there.
+        return picture_hang(line.longest_decoding_s(), self.after_s)
+
+
+def picture_hang(age_s: float, hangs_after_s: float) -> Hang | None:
+    """Return that a picture hangs if it has been read for so long."""
+    words = f"a picture has been read for {age_s:.0f} s: its disk, or the code of a kind, does not answer"
+    return Hang("", words) if age_s > hangs_after_s else None

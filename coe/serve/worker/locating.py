@@ -25,8 +25,8 @@ from coe.serve.database import board_rows
 from coe.serve.database.board_rows import Board
 from coe.serve.database.connecting import Database
 from coe.serve.enums import CallReason
-from coe.serve.worker.hangs import Hang, Hangs, picture_hang
 from coe.serve.worker.items import NOWHERE, Item, Items, Unseen, Whole, skipped
+from coe.serve.worker.line_watchers import Hang, Hangs, picture_hang
 from coe.serve.worker.verdicts import is_file
 from coe.serve.worker.write_report import WorkerReport
 

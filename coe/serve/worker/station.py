@@ -26,9 +26,8 @@ from coe.serve.picture_folder import Pictures
 from coe.serve.service_config import ServeConfig
 from coe.serve.worker.blind_audits import BlindAudits
 from coe.serve.worker.feeder import Feeder
-from coe.serve.worker.hangs import Hangs
 from coe.serve.worker.items import Items, items_of
-from coe.serve.worker.line_watchers import LateBoards, Residents
+from coe.serve.worker.line_watchers import Hangs, LateBoards, Residents
 from coe.serve.worker.locating import Locating
 from coe.serve.worker.product import Adjust, OpenLine, Product, Products, line_opener
 from coe.serve.worker.recipe_change import Changeover

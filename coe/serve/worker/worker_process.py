@@ -9,7 +9,7 @@ import sys
 from coe.serve.database.connecting import open_database
 from coe.serve.database.migration import expect_newest
 from coe.serve.service_config import ServeConfig
-from coe.serve.worker.hangs import LineHangs
+from coe.serve.worker.line_watchers import LineHangs
 from coe.serve.worker.product import Adjust
 from coe.serve.worker.station import Station
 

@@ -19,8 +19,7 @@ from coe.serve.database.connecting import Database
 from coe.serve.database.database_errors import DatabaseError, DatabaseErrorKind
 from coe.serve.database.fault_log import NewFault
 from coe.serve.enums import FaultKind, LineState, Process, Subject
-from coe.serve.worker.hangs import Hangs, LineHangs
-from coe.serve.worker.line_watchers import Residents
+from coe.serve.worker.line_watchers import Hangs, LineHangs, Residents
 from coe.serve.worker.product import Products
 from coe.serve.worker.verdicts import BoardRun
 from coe.serve.worker.waiting_boards import Queue

@@ -39,8 +39,7 @@ from coe.serve.gate.pages.svg import Drawing, Spot
 from coe.serve.gate.problems import Problem, ProblemKind, not_found, problem_of
 from coe.serve.gate.stats_routes import ParetoQuery, WindowQuery
 from coe.serve.local_time import LocalTime
-from coe.serve.statistics import control_charts, pareto
-from coe.serve.statistics import trend as trends
+from coe.serve.statistics import control_charts, trend
 from coe.serve.statistics.control_charts import Chart
 from coe.strict_model import StrictModel
 from coe.visible import is_visible
@@ -155,8 +154,8 @@ def statistics(visit: Visit, connection: Connection) -> Shown:
         "recipe": window.recipe,
         "by": by,
         "ways": list(By),
-        "pareto_definition": pareto.DEFINITION.format(by=by),
-        "trend_definition": trends.DEFINITION,
+        "pareto_definition": trend.PARETO_DEFINITION.format(by=by),
+        "trend_definition": trend.DEFINITION,
         "u_definition": control_charts.U_DEFINITION,
         "ewma_definition": control_charts.EWMA_DEFINITION,
         "figures": counts.figures,

@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-from coe.serve.database.triggers import append_only
+from coe.serve.database.migration import append_only
 
 revision = "0003"
 down_revision = "0002"

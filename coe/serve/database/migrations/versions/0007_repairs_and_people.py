@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-from coe.serve.database.triggers import append_only, never_replaced
+from coe.serve.database.migration import append_only, never_replaced
 
 revision = "0007"
 down_revision = "0006"

@@ -1,24 +1,30 @@
-"""`python -m coe.serve.teach.take_found map|crops FOLDER NAME`: puts what a command has made beside a draft into it.
+"""`python -m coe.serve.teach.take_results map|crops|chosen FOLDER NAME [STORE]`: puts what a command made into a draft.
 
 Nothing that a person wrote or said is lost: of a new recipe only the map is taken if there is a recipe already, and a
-photograph that is cut again stays in the folder of what it shows.
+photograph that is cut again stays in the folder of what it shows. Components for which there are too few pictures stay
+compared with a good part; what that needs is made, too.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+from coe.board import rules
+from coe.cli.start import Exit
 from coe.files import write_atomically
 from coe.placement import parse_recipe, read_recipe
 from coe.placement.inspected_parts import component_of, is_left_out
 from coe.serve.teach import yaml_edit
 from coe.serve.teach.crop_gallery import crops
 from coe.serve.teach.teach_draft import BoardDraft, files_in
+from coe.serve.teach.teach_work import command_of
 
-FOUND, CUT = "found", "cut"
+FOUND, CUT, CHOSEN = "found", "cut", "chosen"
 """The folders in that of a draft in which commands write."""
 _OF_THE_MAP = ("um_per_pixel", "camera", "fiducials", "held", "landmark")
 
@@ -86,10 +92,56 @@ def take_crops(draft: BoardDraft) -> None:
     shutil.rmtree(draft.folder / CUT)
 
 
+def take_chosen(draft: BoardDraft) -> list[str]:
+    """Write the lines of the chosen experts into the board file; return the components that have none."""
+    chosen = draft.folder / CHOSEN / f"{draft.name}.yaml"
+    text = draft.rules.read_text(encoding="utf-8")
+    names: list[str] = []
+    if chosen.is_file():
+        lines = chosen.read_text(encoding="utf-8")
+        names = list(rules.of_bytes(chosen, lines.encode()).components)
+        for name in names:
+            entry = yaml_edit.value(lines, ("experts", name))
+            if yaml_edit.has(text, ("experts", name)):
+                text = yaml_edit.with_value(text, ("experts", name), entry)
+            else:
+                text = yaml_edit.with_entry(text, ("experts",), f"{name}: {entry}")
+            text = yaml_edit.with_value(text, ("components", name, "inspect"), name)
+            if yaml_edit.has(text, ("components", name, "reference")):  # it has learned without one
+                text = yaml_edit.without(text, ("components", name, "reference"))
+    board = rules.of_bytes(draft.rules, text.encode())
+    write_atomically(draft.rules, [text])
+    return [name for name in board.components if name not in names]
+
+
+def compared(draft: BoardDraft, store: str) -> list[tuple[str, ...]]:
+    """Return the commands that make references, and train the experts that compare with them."""
+    board = rules.load(str(draft.rules))
+    comparing = {one.root.expert for one in board.components.values() if one.references and one.root.expert}
+    own = sorted(id for id in comparing if board.experts[id].kind == "difference")
+    if not own:
+        return []
+    file, photos = draft.named(draft.rules), draft.named(draft.photos)
+    make = ("coe-experts", "reference", file, "--images", photos, "--first-of-two", "--store", store)
+    learn = ("--data", photos, "--epochs", "1", "--no-prepare", "--store", store)
+    return [make, *(("coe-experts", "train", board.experts[id].weights, "--board", file, *learn) for id in own)]
+
+
+def _learn_rest(draft: BoardDraft, store: str) -> None:
+    """Take the chosen experts, and make what the others need; ends with the status of a command that failed."""
+    if rest := take_chosen(draft):
+        print(f"compared with a good part, for want of pictures: {', '.join(rest)}", flush=True)
+    for words in compared(draft, store):
+        status = subprocess.run(command_of(words), check=False).returncode
+        if status not in (Exit.OK, Exit.NOT_GOOD):
+            sys.exit(status)
+
+
 def main() -> None:
     """Take what the arguments name."""
-    take = {"map": take_map, "crops": take_crops}[sys.argv[1]]
-    take(BoardDraft(Path(sys.argv[2]), sys.argv[3]))
+    what, root, name, *rest = sys.argv[1:]
+    takers: dict[str, Callable[..., None]] = {"map": take_map, "crops": take_crops, "chosen": _learn_rest}
+    takers[what](BoardDraft(Path(root), name), *rest)
 
 
 if __name__ == "__main__":
