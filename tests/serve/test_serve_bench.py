@@ -18,41 +18,45 @@ from tiny_line import Call
 from coe.board import rules
 from coe.lab.workloads import synthetic
 from coe.serve import failpoints
-from coe.serve.benchmark import benchmark_boards, past_boards, soak, steady_pace
+from coe.serve.benchmark import benchmark_boards, past_boards, steady_pace
 from coe.serve.benchmark.benchmark_boards import Heard
 from coe.serve.benchmark.benchmark_figures import Aim, Measured, Part, times_ms
 from coe.serve.benchmark.processes import Stamps
 from coe.serve.benchmark.running import BenchmarkPicture, Client, Service
-from coe.serve.benchmark.soak import Sample
-from coe.serve.benchmark.steady_pace import BoardPace
+from coe.serve.benchmark.steady_pace import BoardPace, Sample
 from coe.serve.clock import now_us
 from coe.serve.database import audit, recipe_versions
 from coe.serve.database.hourly import Window, board_counts
 
 
 def sample(at_s: float, rss: int, fds: int = 40) -> Sample:
-    sizes = {"gate: memory": rss, "gate: descriptors": fds, soak.LOG: 4_000_000, soak.DATABASE: 10_000_000}
-    return Sample(at_s, {**sizes, soak.ROWS: int(at_s), soak.WAITING: 1})
+    sizes = {
+        "gate: memory": rss,
+        "gate: descriptors": fds,
+        steady_pace.LOG: 4_000_000,
+        steady_pace.DATABASE: 10_000_000,
+    }
+    return Sample(at_s, {**sizes, steady_pace.ROWS: int(at_s), steady_pace.WAITING: 1})
 
 
 def test_a_slope_leaves_the_first_third_out() -> None:
     # 100 MB at the start, and from a third of the hour on 10 MB more each hour.
     sizes = [50_000_000 if minute < 20 else 100_000_000 + minute * 10**7 // 60 for minute in range(61)]
     samples = [sample(60.0 * minute, size) for minute, size in enumerate(sizes)]
-    found = soak.slope(samples, "gate: memory")
+    found = steady_pace.slope(samples, "gate: memory")
     assert found.per_hour == pytest.approx(1e7, rel=1e-3)
     assert found.grows
 
 
 def test_noise_is_no_growth() -> None:
     samples = [sample(60.0 * minute, 100_000_000 + minute % 2 * 10**6) for minute in range(61)]
-    assert not soak.slope(samples, "gate: memory").grows
-    figures = {one.name: one for one in soak.verdicts(samples, 10, 0)}
+    assert not steady_pace.slope(samples, "gate: memory").grows
+    figures = {one.name: one for one in steady_pace.verdicts(samples, 10, 0)}
     assert figures["gate: memory"].is_met
     assert figures["boards without exactly one decision"].is_met
     assert figures["rows"].value == pytest.approx(3600)
     leaking = [sample(60.0 * minute, 10**8 + minute * 10**6, 40 + minute) for minute in range(61)]
-    figures = {one.name: one for one in soak.verdicts(leaking, 10, 1)}
+    figures = {one.name: one for one in steady_pace.verdicts(leaking, 10, 1)}
     assert [figures[name].is_met for name in ("gate: memory", "gate: descriptors")] == [False, False]
     assert figures["boards without exactly one decision"].is_met is False
 
@@ -150,7 +154,7 @@ def test_an_event_that_came_before_all_clients_were_there_was_missed_by_nobody()
 def test_a_soak_tells_what_grew(measured: Service, tmp_path: Path) -> None:
     path = tmp_path / "part.png"
     path.write_bytes(LIGHT)
-    figures = soak.soak(measured, [BenchmarkPicture(path, "C")], BoardPace(7200, 2, 30.0, 1.0))
+    figures = steady_pace.soak(measured, [BenchmarkPicture(path, "C")], BoardPace(7200, 2, 30.0, 1.0))
     assert figures[0].value == 0
 
 

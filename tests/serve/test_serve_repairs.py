@@ -21,7 +21,7 @@ from coe.serve.database.repairs import NewRepair, NothingToRepair, Repair
 from coe.serve.database.tables import repair
 from coe.serve.enums import EventKind, Outcome, RepairOutcome, Role
 from coe.serve.gate import repair_routes
-from coe.serve.gate.pages import repair_page
+from coe.serve.gate.pages import board_page
 
 REPAIRED, SCRAPPED, NO_DEFECT = RepairOutcome.REPAIRED, RepairOutcome.SCRAPPED, RepairOutcome.NO_DEFECT
 ALL = Window(0, 2 * NOON)
@@ -120,7 +120,7 @@ def test_ipc_cfx_hears_of_the_repair_with_the_defects_that_were_told(sqlite_data
 
 def test_a_list_that_is_cut_says_so(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repair_routes, "_MOST", 1)
-    monkeypatch.setattr(repair_page, "_LISTED", 1)
+    monkeypatch.setattr(board_page, "_LISTED", 1)
     verified(served.database, ng("R1"), R1=Outcome.CONFIRMED)
     assert served.operator.get("/api/v1/repairs").json()["more"] is False
     write(served.database, decided, "k2", ng("R1"))

@@ -10,7 +10,7 @@ from coe.board import rules
 from coe.errors import ConfigError
 from coe.pictures import finding
 from coe.serve import service_config as configs
-from coe.serve.benchmark import benchmark_boards, past_boards, soak, speed, steady_pace
+from coe.serve.benchmark import benchmark_boards, past_boards, steady_pace
 from coe.serve.benchmark.benchmark_figures import Measured, Part
 from coe.serve.benchmark.processes import BenchDevice
 from coe.serve.benchmark.running import BenchmarkPicture, Service, made, running
@@ -89,7 +89,7 @@ class ServiceBenchPlan:
         match part:
             case Part.SPEED:
                 boards = -(-self.speed_images // len(pictures))
-                return speed.speed(service, self.wanted.board, pictures, boards, self.rounds)
+                return benchmark_boards.speed(service, self.wanted.board, pictures, boards, self.rounds)
             case Part.DECISIONS:
                 return benchmark_boards.decisions(service, pictures, self.decisions)
             case Part.INTAKE:
@@ -101,4 +101,4 @@ class ServiceBenchPlan:
             case Part.PACE:
                 return steady_pace.pace(service, pictures, self.pace)
             case Part.SOAK:
-                return soak.soak(service, pictures, self.pace)
+                return steady_pace.soak(service, pictures, self.pace)

@@ -36,24 +36,13 @@ class NewBoard:
     components: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Board:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Board(NewBoard):
     """A board without its findings; see `coe.serve.database.tables.board` for each field."""
 
     id: int
-    key: str
-    digest: str
-    recipe_id: int
     state: BoardState
-    serial: str
-    panel: str
-    side: Side
-    work_order: str
-    request: Mapping[str, Any]
     pass_number: int
-    fed_by: str
-    accepted_us: int
-    due_us: int | None
     started_us: int | None
     attempts: int
     endangered_us: int | None
@@ -61,7 +50,6 @@ class Board:
     verified_us: int | None
     verdict: Verdict | None
     late: bool
-    components: int
     calls: int
     revision: int
     reason: str

@@ -40,27 +40,12 @@ class NewCall:
     face: Mapping[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call(NewCall):
     """A call; open while `verification_id` is None. `revision` counts up at each change."""
 
     id: int
     board_id: int | None
-    kind: CallKind
-    refdes: str
-    component: str
-    view_id: int | None
-    place: Any
-    verdict: Verdict
-    reason: CallReason
-    detail: str
-    expert: str
-    label: str
-    score: float | None
-    late: bool
-    findings: Sequence[Mapping[str, Any]]
-    truth: str
-    face: Mapping[str, Any] | None
     shown_board_id: int | None
     opened_us: int
     revision: int

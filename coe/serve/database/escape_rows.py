@@ -27,20 +27,12 @@ class NewEscape:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Escape:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Escape(NewEscape):
     """A reported escape; `board_id` is None if no board of this serial was inspected here."""
 
     id: int
     board_id: int | None
-    serial: str
-    refdes: str
-    component: str
-    label: str
-    found_at: str
-    note: str
-    reported_us: int
-    reported_by: str
 
 
 def report(connection: Connection, new: NewEscape) -> Escape:

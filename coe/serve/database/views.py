@@ -28,18 +28,11 @@ class NewView:
     received_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View(NewView):
     """A picture; `removed_us` is the time at which its file was removed, None while it is there."""
 
     id: int
-    board_key: str
-    name: str
-    file: str
-    sha256: str
-    size_bytes: int
-    pixels: int
-    received_us: int
     removed_us: int | None
 
 

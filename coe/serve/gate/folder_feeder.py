@@ -26,11 +26,10 @@ from coe.serve.database.database_errors import DatabaseError
 from coe.serve.enums import FaultKind
 from coe.serve.folder_section import FolderSection
 from coe.serve.gate.board_routes import hand_in
-from coe.serve.gate.folder_boards import FolderBoard, FolderGroup, FolderRecipe
 from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.problems import Problem, ProblemKind, problem_of
 from coe.serve.gate.request_data import JsonBody
-from coe.serve.gate.taken_pictures import TakenPictures
+from coe.serve.gate.taken_pictures import FolderBoard, FolderGroup, FolderRecipe, TakenPictures
 from coe.serve.gate.upload_routes import keep_view
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.request import BoardRequest

@@ -1,4 +1,4 @@
-"""`POST /api/v1/calls/{id}/repair`: what became of a confirmed defect, by who has the board in hands."""
+"""What later stations say: what became of a confirmed defect, and defects of boards that had passed."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 from sqlalchemy import Connection
 from starlette.responses import JSONResponse, Response
 
-from coe.serve.database import audit, repairs
+from coe.serve.database import audit, escape_rows, repairs
 from coe.serve.database.board_rows import Board
+from coe.serve.database.escape_rows import Escape, NewEscape
 from coe.serve.database.repairs import NewRepair, NothingToRepair, Repair
 from coe.serve.enums import RepairOutcome
 from coe.serve.gate import role_views
@@ -18,7 +19,7 @@ from coe.serve.gate.call_routes import call_as_seen, tag_of
 from coe.serve.gate.json_form import JsonForm
 from coe.serve.gate.operations import VERIFY, OperationRouter, Visit
 from coe.serve.gate.problems import Problem, ProblemKind
-from coe.serve.text_checks import Note
+from coe.serve.text_checks import Note, Spelt, SpeltText, Text
 from coe.strict_model import StrictModel
 
 router = OperationRouter()
@@ -34,6 +35,7 @@ _WORD = JsonForm(
     at="repaired_us",
 )
 _BOARD = JsonForm("BoardToRepair", Board, "key serial panel", {"defects": int}, board="id")
+_ESCAPE = JsonForm("Escape", Escape, "refdes label found_at serial reported_us", escape="id", board="board_id")
 _BOARDS = JsonForm("BoardsToRepair", more={"boards": _BOARD.many, "more": bool})
 
 
@@ -83,3 +85,37 @@ def get_waiting(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     found = repairs.waiting(connection, limit=_MOST + 1)
     boards = [_BOARD(board, defects=number) for board, number in found[:_MOST]]
     return _BOARDS(boards=boards, more=len(found) > _MOST)
+
+
+class EscapeRequest(StrictModel):
+    """A defect that a later test found; `found_at` is the test, as "ICT" or "customer"."""
+
+    serial: Spelt
+    refdes: SpeltText = ""
+    component: Text = ""
+    label: Text = ""
+    found_at: Text = ""
+    note: Note = ""
+
+
+@router.write(
+    "POST",
+    "/api/v1/escapes",
+    VERIFY,
+    body=EscapeRequest,
+    sends=_ESCAPE,
+    answers={201: "the report; `board` is null if no board of this serial was inspected here"},
+)
+def post_escape(visit: Visit, connection: Connection) -> Mapping[str, Any]:
+    """Report a defect that a later test found; the same report again changes nothing.
+
+    It counts for the newest decided board of the serial, or for the panel of the unit.
+    """
+    now_us = visit.gate.now_us()
+    new = NewEscape(reported_us=now_us, reported_by=visit.caller, **visit.body.form.model_dump())
+    added = escape_rows.report(connection, new)
+    answer = _ESCAPE(added)
+    if added.reported_us == now_us:
+        about = {name: answer[name] for name in ("escape", "refdes", "label", "found_at")}
+        audit.append(connection, visit.caller, "report escape", added.serial, now_us=now_us, detail=about)
+    return answer

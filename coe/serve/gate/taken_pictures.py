@@ -1,4 +1,4 @@
-"""Which pictures of a folder are those of boards that were handed in, until they are moved; also over a kill.
+"""Which pictures of a folder are one board, and which are those of boards that were handed in; also over a kill.
 
 Before a board is handed in, a note says which pictures it takes. Afterwards the database says of each note whether its
 board was accepted: then its pictures only have to be moved, else they are handed in as if nothing had been.
@@ -7,17 +7,24 @@ board was accepted: then its pictures only have to be moved, else they are hande
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from coe.errors import ConfigError, ImageError, LateImage, sentence_of
 from coe.files import write_atomically
 from coe.pictures.arriving import FileStamp
+from coe.pictures.found_image import Components, FoundImage
 from coe.pictures.watched_folder import Listing, WatchedFolder
 from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.upload_routes import discard_views
+from coe.serve.recipe_content import RecipeContent
 from coe.timely import in_time
+
+_WHOLE = "board"
+"""The name of the view that shows a whole board."""
 
 
 class TakenPictures:
@@ -96,3 +103,63 @@ def _read(path: Path) -> dict[str, FileStamp]:
             f"{path} cannot be read ({error}), and names pictures that must not be handed in twice: if board "
             f"'{path.stem}' was accepted, move its pictures away; then remove the file"
         ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class FolderGroup:
+    """Which pictures are one board: those of a serial; a picture that names neither serial nor place is one alone."""
+
+    serial: str
+    alone: str = ""
+
+    @classmethod
+    def of(cls, item: FoundImage) -> FolderGroup:
+        """Return that of a picture."""
+        return cls(item.serial, "" if item.serial or item.refdes else item.name)
+
+    def __str__(self) -> str:
+        return self.alone or f"board '{self.serial}'"
+
+
+@dataclass(slots=True)
+class FolderBoard:
+    """The pictures of a board that lie in the folder, and until when it is let alone."""
+
+    last_s: float
+    again_s: float = 0.0
+    names: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class FolderRecipe:
+    """The recipe whose boards the pictures are."""
+
+    name: str
+    id: int
+    content: RecipeContent
+    known: Components
+
+    def request(self, group: FolderGroup, items: Mapping[str, FoundImage]) -> tuple[dict[str, Any], dict[str, str]]:
+        """Return the request of a board of these pictures, by name, and their names by the views that it names.
+
+        Raises ConfigError for pictures that cannot be one board.
+        """
+        asked: dict[str, Any] = {"recipe": self.name, "serial": group.serial}
+        if self.content.whole is not None:
+            names = list(items)
+            if len(names) > 1:
+                raise ConfigError(f"{names[0]} and {names[1]} have one serial; take one of them away")
+            side = self.content.whole.layout.recipe.side.value
+            return asked | {"whole": _WHOLE, "side": side}, {_WHOLE: names[0]}
+        by_view: dict[str, str] = {}
+        for name, item in items.items():
+            view = item.refdes or item.component
+            if by_view.setdefault(view, name) != name:
+                raise ConfigError(f"{by_view[view]} and {name} show one part; take one of them away")
+        shown = {view: {"refdes": view, "component": items[name].component} for view, name in by_view.items()}
+        return asked | {"views": shown}, by_view
+
+    def is_complete(self, group: FolderGroup, items: Sequence[FoundImage]) -> bool:
+        """Return whether no picture of a board can be missing."""
+        parts = self.content.parts
+        return bool(self.content.whole or group.alone or (parts and {item.refdes for item in items} >= parts.keys()))

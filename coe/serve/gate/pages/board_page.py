@@ -1,26 +1,39 @@
-"""The page of a board: its calls with their pictures, and the way of each part through the experts."""
+"""The pages of boards: one with its calls and the way of each part, those that are found, and those at repair.
+
+What a scanner types opens a board at once if it can mean one board alone.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from http import HTTPStatus
+from typing import Annotated, Any
 
+from pydantic import Field
 from sqlalchemy import Connection
+from starlette.datastructures import URL
+from starlette.responses import RedirectResponse, Response
 
+from coe.core import Verdict
 from coe.serve.database import blind, board_rows, findings, recipe_versions, repairs, verifications
 from coe.serve.database import views as pictures
 from coe.serve.database.board_rows import Board
 from coe.serve.database.call_rows import Call
 from coe.serve.database.repairs import Repair
 from coe.serve.database.verifications import Verification
+from coe.serve.enums import BoardState, RepairOutcome
 from coe.serve.gate import role_views
 from coe.serve.gate.board_routes import board_named
 from coe.serve.gate.call_routes import picture_of
-from coe.serve.gate.operations import Visit
-from coe.serve.gate.pages.rendering import PageRouter, Shown
+from coe.serve.gate.operations import DIGITS, READ, VERIFY, Visit
+from coe.serve.gate.pages.rendering import PageRouter, Shown, page
+from coe.serve.gate.search_routes import BoardsQuery, FoundBoards, search
 
 router = PageRouter()
+_LISTED = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,3 +131,98 @@ def _history(
         steps.append(HistoryStep(fix.repaired_us, "repair", fix.repaired_by, call, fix, superseded=is_old))
     # The sort is stable: at one moment a board is decided before its calls are there, and answered before verified.
     return sorted(steps, key=lambda step: step.at_us)
+
+
+class FindQuery(BoardsQuery):
+    """What the page searches: `scan` is a serial or, if no board has it, a key."""
+
+    scan: Annotated[str, Field(description="what a person scanned or typed")] = ""
+    limit: Annotated[int, Field(ge=1, le=_LISTED, description="how many"), DIGITS] = _LISTED
+
+    @property
+    def scanned(self) -> str:
+        """The scan without what scanners send around it."""
+        return self.scan.strip()
+
+
+@router.add("GET", "/boards", READ, query=FindQuery)
+async def boards(visit: Visit) -> Response:
+    """Find boards; a scan that means one board alone opens it."""
+    visit = _of_the_place(visit)
+    query: FindQuery = visit.query
+    if query.scanned and query.after is None:
+        found = await visit.gate.read(partial(of_scan, visit))
+        if len(found.boards) == 1:
+            return RedirectResponse(f"/boards/{found.boards[0].id}", int(HTTPStatus.SEE_OTHER))
+    return await page(visit, "boards.j2", partial(_shown, visit))
+
+
+def _of_the_place(visit: Visit) -> Visit:
+    """Return a visit whose times are as a person at the place means them: by the clock there."""
+    local, given = visit.gate.config.local, visit.request.query_params
+    times = {name: datetime.fromisoformat(given[name]) for name in ("since", "until") if given.get(name)}
+    update = {name: local.of(moment).astimezone(UTC) for name, moment in times.items()}
+    return replace(visit, query=visit.query.model_copy(update=update))
+
+
+def of_scan(visit: Visit, connection: Connection) -> FoundBoards:
+    """Return the boards that a scan means."""
+    query: FindQuery = visit.query
+    of_serial = search(connection, query.model_copy(update={"serial": query.scanned}), visit.key)
+    if of_serial.boards or query.after is not None:
+        return of_serial
+    return search(connection, query.model_copy(update={"key": query.scanned}), visit.key)
+
+
+def _shown(visit: Visit, connection: Connection) -> Shown:
+    query: FindQuery = visit.query
+    found = of_scan(visit, connection) if query.scanned else search(connection, query, visit.key)
+    given = {name: value for name, value in visit.request.query_params.items() if value and name != "after"}
+    return {
+        "query": query,
+        "given": given,
+        "found": found,
+        "verdicts": list(Verdict),
+        "states": list(BoardState),
+        "following": URL("/boards").include_query_params(**given, after=found.next) if found.next is not None else None,
+    }
+
+
+@router.add("GET", "/repair", VERIFY, query=FindQuery)
+async def waiting(visit: Visit) -> Response:
+    """Boards with defects of which the repair station has not heard yet; a scan opens its newest board."""
+    if scan := visit.query.scanned:
+        found = await visit.gate.read(partial(of_scan, visit))
+        where: object = URL("/boards").include_query_params(scan=scan)
+        # The newest is the one in somebody's hands.
+        where = f"/repair/{found.boards[0].id}" if found.boards else where
+        return RedirectResponse(str(where), int(HTTPStatus.SEE_OTHER))
+    return await page(visit, "repair.j2", _waiting)
+
+
+def _waiting(connection: Connection) -> Shown:
+    found = repairs.waiting(connection, limit=_LISTED + 1)
+    return {"waiting": found[:_LISTED], "more": len(found) > _LISTED}
+
+
+@router.page("/repair/{id:int}", "repair_board.j2", roles=VERIFY)
+def repair_board(visit: Visit, connection: Connection) -> Shown:
+    """The defects of a board, with what became of each."""
+    inspected = board_named(connection, id=visit.id)
+    found = repairs.defects(connection, inspected.id)
+    # To an operator a part in which an audit found a defect is a call like the others.
+    defects = [(blind.masked(call) if role_views.is_blind(visit.key) else call, word) for call, word in found]
+    calls = [call for call, _ in defects]
+    words = {word.call_id: word for word in verifications.of_calls(connection, [call.id for call in calls])}
+    return {
+        "board": inspected,
+        "defects": defects,
+        "answers": words,
+        "open": role_views.count_open_of(connection, inspected.id, visit.key),
+        **pictures_of(connection, inspected, calls),
+        "outcomes": [
+            (RepairOutcome.REPAIRED, "ok", "Repaired"),
+            (RepairOutcome.SCRAPPED, "ng", "Scrapped"),
+            (RepairOutcome.NO_DEFECT, "review", "No defect"),
+        ],
+    }

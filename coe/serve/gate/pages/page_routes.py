@@ -26,13 +26,10 @@ from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.operations import ADMIN, ENGINEER, READ, VERIFY, Operation, OperationRouter, RowId, Visit
 from coe.serve.gate.pages import (
     board_page,
-    boards_page,
     experts_page,
     recipe_pages,
-    repair_page,
     svg,
     teach_pages,
-    trials_page,
 )
 from coe.serve.gate.pages.rendering import STATIC, PageRouter, Shown, page, plain, static, storage_failed, words_of
 from coe.serve.gate.pages.svg import Drawing, Spot
@@ -259,11 +256,8 @@ NOWHERE = Operation("GET", "/", _nowhere, READ, {HTTPStatus.NOT_FOUND: "no such 
 
 _ROUTERS = (
     router,
-    boards_page.router,
     board_page.router,
-    repair_page.router,
     recipe_pages.router,
     teach_pages.router,
-    trials_page.router,
 )
 PAGES = [operation for one in _ROUTERS for operation in one.operations]
