@@ -28,8 +28,8 @@ from coe.serve.database.blind import Face
 from coe.serve.database.connecting import Database, open_database
 from coe.serve.database.fault_log import NewFault
 from coe.serve.database.findings import GoodComponent, pack
+from coe.serve.database.hourly import Tally
 from coe.serve.database.migration import expect_newest
-from coe.serve.database.tallies import Tally
 from coe.serve.enums import CallKind, CallReason, FaultKind, Outcome, Process
 from coe.serve.picture_folder import Pictures
 from coe.serve.recipe_content import RecipeContent

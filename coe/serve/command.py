@@ -166,12 +166,12 @@ def set_person(
     Example: coe-serve set-person line7/serve.yaml "Eva Maier" --role operator
     """
     from coe.serve.clock import now_us
-    from coe.serve.database import audit, keys, people
+    from coe.serve.database import audit, keys
 
     ask = partial(typer.prompt, default="", show_default=False, hide_input=sys.stdin.isatty(), err=True)
     badge, pin = ask("Badge (scan it; empty: none)"), ask("PIN (4 to 12 digits; empty: none)")
     badge, pin, moment_us = badge.strip(), pin.strip(), now_us()
-    people.check(badge, pin)
+    keys.check_secrets(badge, pin)
     with _database(config_path) as database, database.writing() as connection:
         known = name in {key.name for key in keys.all_keys(connection)}
         if known == (role is not None):
@@ -183,7 +183,7 @@ def set_person(
             raise ConfigError(f"'{name}' could not sign in: give a badge or a PIN, or make a key with add-key")
         if role is not None:  # the key of a person is for nobody to use
             keys.add(connection, name, role, keys.generate(), now_us=moment_us)
-        if not people.set_secrets(connection, name, badge, pin, moment_us):
+        if not keys.set_secrets(connection, name, badge, pin, moment_us):
             raise ConfigError(f"the key '{name}' was revoked or is over; choose another name")
         detail = {"badge": bool(badge), "pin": bool(pin)}
         audit.append(connection, "console", "set person", name, now_us=moment_us, detail=detail)

@@ -15,7 +15,7 @@ import json
 import re
 import secrets
 import shutil
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -269,10 +269,7 @@ def _cut(cutter: Cutter, source: Path, example: Example, folder: Path, limit_pix
 
 def _good_labels(good: Sequence[Example]) -> dict[str, str]:
     """Return the most frequent label of each expert's good parts."""
-    labels: dict[str, Counter[str]] = {}
-    for example in good:
-        labels.setdefault(example.expert, Counter())[example.label] += 1
-    return {expert: counter.most_common(1)[0][0] for expert, counter in labels.items()}
+    return {expert: labels.most_common(1)[0][0] for expert, labels in _counts(good).items()}
 
 
 def _limited(good: Sequence[Example], most: int) -> list[Example]:
@@ -286,11 +283,10 @@ def _limited(good: Sequence[Example], most: int) -> list[Example]:
     return limited
 
 
-def _counts(examples: Sequence[Example]) -> dict[str, dict[str, int]]:
-    counts: dict[str, dict[str, int]] = {}
+def _counts(examples: Sequence[Example]) -> dict[str, Counter[str]]:
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
     for example in examples:
-        labels = counts.setdefault(example.expert, {})
-        labels[example.label] = labels.get(example.label, 0) + 1
+        counts[example.expert][example.label] += 1
     return counts
 
 

@@ -16,8 +16,8 @@ from coe.serve.database.call_rows import NewCall
 from coe.serve.database.connecting import Database
 from coe.serve.database.decisions import Decision
 from coe.serve.database.findings import GoodComponent
+from coe.serve.database.hourly import Tally
 from coe.serve.database.recipe_versions import Recipe
-from coe.serve.database.tallies import Tally
 from coe.serve.enums import CallKind, CallReason
 
 NOON = 1_700_000_000_000_000

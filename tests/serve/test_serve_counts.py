@@ -19,14 +19,14 @@ from thorough import THOROUGH
 from coe.core import Verdict
 from coe.placement.placement_file import Side
 from coe.serve.clock import HOUR_US, hour_of
-from coe.serve.database import board_rows, call_rows, decisions, escape_rows, hourly, verifications
+from coe.serve.database import board_rows, call_rows, decisions, hourly, repairs, verifications
 from coe.serve.database.board_rows import Board, NewBoard
 from coe.serve.database.call_rows import NewCall
 from coe.serve.database.connecting import Database
 from coe.serve.database.decisions import Amendment
-from coe.serve.database.escape_rows import NewEscape
 from coe.serve.database.hourly import BoardCount, CallCount, Window
 from coe.serve.database.migration import migrate
+from coe.serve.database.repairs import NewEscape
 from coe.serve.database.tables import board, board_count, call, call_count, verification
 from coe.serve.database.verifications import NewVerification
 from coe.serve.enums import BoardState, CallKind, Dimension, Outcome
@@ -154,7 +154,7 @@ class Shift:
                 new = replace(ng("P0"), label="lifted")
                 decisions.amend(self._connection, Amendment(one.id, at_us, [new], []))
         elif step.what == "escape" and one.serial:
-            escape_rows.report(self._connection, NewEscape(one.serial, at_us, "ann"))
+            repairs.report_escape(self._connection, NewEscape(one.serial, at_us, "ann"))
 
     def _new_calls(self, kinds: Sequence[str]) -> list[NewCall]:
         made = {"ng": ng, "late": late, "audit": blind_audit}
@@ -262,7 +262,7 @@ def test_a_database_of_an_older_schema_is_counted_when_it_is_migrated(
         a_shift(connection)
         said = {"serials": {"left": "SN7  ", "right": "", "third": "SN7"}}
         new = NewBoard("p", "d", recipe(connection).id, "Pe\u0301 \n", "", Side.TOP, "", said, "f", NOON, None)
-        escape_rows.report(connection, NewEscape("SN7  ", NOON, "ann", "R1"))
+        repairs.report_escape(connection, NewEscape("SN7  ", NOON, "ann", "R1"))
         panel = board_rows.accept(connection, new)
         decisions.write(connection, decision(panel))
     migrate(first_database, schema)

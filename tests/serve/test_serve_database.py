@@ -23,7 +23,6 @@ from coe.serve.database import (
     board_rows,
     call_rows,
     decisions,
-    escape_rows,
     event_log,
     fault_log,
     findings,
@@ -34,7 +33,6 @@ from coe.serve.database import (
     repairs,
     states,
     tables,
-    tallies,
     verifications,
     views,
 )
@@ -42,14 +40,12 @@ from coe.serve.database.board_rows import Board
 from coe.serve.database.connecting import Database, open_database
 from coe.serve.database.database_errors import DatabaseError
 from coe.serve.database.decisions import Amendment
-from coe.serve.database.escape_rows import NewEscape
 from coe.serve.database.event_log import NewEvent
 from coe.serve.database.fault_log import NewFault
-from coe.serve.database.hourly import Window
+from coe.serve.database.hourly import Tally, Window
 from coe.serve.database.migration import expect_newest, migrate, newest, revision_of
-from coe.serve.database.repairs import NewRepair
+from coe.serve.database.repairs import NewEscape, NewRepair
 from coe.serve.database.row_types import upserting
-from coe.serve.database.tallies import Tally
 from coe.serve.database.verifications import CallChanged, NewVerification
 from coe.serve.database.views import NewView
 from coe.serve.enums import (
@@ -165,7 +161,7 @@ def test_a_board_is_decided_once(database: Database) -> None:
         assert (found.components, found.calls, found.attempts) == (3, 2, 1)
         assert [call.refdes for call in call_rows.of_board(connection, board.id)] == ["R1", "R2"]
         assert findings.unpack(board_rows.findings_of(connection, board.id)) == [good()]
-        assert [one.findings for one in tallies.between(connection, NOON, NOON + 1)] == [1]
+        assert [one.findings for one in hourly.tallies_between(connection, NOON, NOON + 1)] == [1]
         assert board_rows.undecided(connection) == []
     assert kinds(database) == [EventKind.BOARD_ACCEPTED, EventKind.BOARD_DECIDED]
 
@@ -288,7 +284,7 @@ def test_no_insert_takes_the_place_of_a_row_that_is_never_changed(database: Data
             seen = the(call_rows.get(connection, call.id))
             repairs.record_repair(connection, seen, NewRepair(became, NOON, "eve"))
         audit.append(connection, "ann", "drain", "line", now_us=NOON)
-        escape_rows.report(connection, NewEscape("SN1", NOON, "ict"))
+        repairs.report_escape(connection, NewEscape("SN1", NOON, "ict"))
         of = recipe(connection)
         recipe_versions.confirm(connection, of, by="ann", now_us=NOON, picture_sha256="0" * 64)
     for table in tables.APPEND_ONLY:
@@ -338,9 +334,9 @@ def test_tallies_add_up(database: Database) -> None:
     with database.writing() as connection:
         id = recipe(connection).id
         one = Tally(NOON, id, "R", "body", "ok", 1, 0, 0.5, 0.25)
-        tallies.add(connection, [one, one])
-        tallies.add(connection, [one, Tally(NOON, id, "R", "body", "bad", 1, 1, 0.9, 0.81)])
-        found = tallies.between(connection, NOON, NOON + 1, recipe_ids=[id])
+        hourly.add_tallies(connection, [one, one])
+        hourly.add_tallies(connection, [one, Tally(NOON, id, "R", "body", "bad", 1, 1, 0.9, 0.81)])
+        found = hourly.tallies_between(connection, NOON, NOON + 1, recipe_ids=[id])
     assert [(tally.label, tally.findings, tally.called, tally.score_sum) for tally in found] == [
         ("bad", 1, 1, 0.9),
         ("ok", 3, 0, 1.5),
@@ -529,8 +525,8 @@ def test_an_escape_belongs_to_the_newest_decided_board_of_its_serial(database: D
         board = accepted(connection, "k1", serial="SN1")
         decisions.write(connection, decision(board))
         accepted(connection, "k2", serial="SN1")
-        assert escape_rows.report(connection, NewEscape("SN1", NOON, "ict")).board_id == board.id
-        assert escape_rows.report(connection, NewEscape("SN2", NOON, "ict")).board_id is None
+        assert repairs.report_escape(connection, NewEscape("SN1", NOON, "ict")).board_id == board.id
+        assert repairs.report_escape(connection, NewEscape("SN2", NOON, "ict")).board_id is None
         assert connection.scalar(select(func.count()).select_from(tables.escape)) == 2
 
 
@@ -547,12 +543,12 @@ def test_an_escape_of_a_unit_belongs_to_its_panel_and_one_that_is_repeated_count
     with database.writing() as connection:
         board = panel(connection, "k1", "P1", {"left": "SN7", "right": "SN8"})
         decisions.write(connection, decision(board))
-        first = escape_rows.report(connection, NewEscape("SN7", NOON, "ict", "R1", label="open"))
+        first = repairs.report_escape(connection, NewEscape("SN7", NOON, "ict", "R1", label="open"))
         assert first.board_id == board.id
-        assert escape_rows.report(connection, NewEscape("SN7", NOON + 5, "ict", "R1", label="open")) == first
-        escape_rows.report(connection, NewEscape("SN7", NOON + 6, "ict", "R1", label="open", found_at="customer"))
+        assert repairs.report_escape(connection, NewEscape("SN7", NOON + 5, "ict", "R1", label="open")) == first
+        repairs.report_escape(connection, NewEscape("SN7", NOON + 6, "ict", "R1", label="open", found_at="customer"))
         assert hourly.escapes_of(connection, window) == 1
-        escape_rows.report(connection, NewEscape("SN8", NOON + 6, "ict", "R1", label="open"))
+        repairs.report_escape(connection, NewEscape("SN8", NOON + 6, "ict", "R1", label="open"))
         assert hourly.escapes_of(connection, window) == 2
         assert [hourly.escapes_of(connection, replace(window, recipe=name)) for name in ("demo", "other")] == [2, 0]
         assert connection.scalar(select(func.count()).select_from(tables.escape)) == 3
@@ -573,7 +569,7 @@ def test_a_first_pass_is_the_first_decision_of_a_product_and_a_serial(database: 
         units = enumerate(("SN5", "SN6", "SN5"))
         carrier = [panel(connection, f"c{key}", "CARRIER", {"left": unit}, "panel") for key, unit in units]
         assert [decide(one) for one in carrier] == [1, 1, 2], "the units are what comes back, not their carrier"
-        (tally,) = tallies.between(connection, 0, 2 * NOON, by=[])
+        (tally,) = hourly.tallies_between(connection, 0, 2 * NOON, by=[])
         assert tally.findings == 4, "scores of boards that come back say nothing about the process"
 
 

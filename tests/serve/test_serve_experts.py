@@ -15,7 +15,7 @@ from coe.scheduler.events import Event, Evicted, Loaded, Lost
 from coe.serve.clock import HOUR_US, hour_of, now_us
 from coe.serve.database import board_rows, decisions, states
 from coe.serve.database.connecting import Database
-from coe.serve.database.tallies import Tally, add
+from coe.serve.database.hourly import Tally, add_tallies
 from coe.serve.enums import Process, Role
 from coe.serve.worker.line_watchers import Residents
 
@@ -68,7 +68,7 @@ def used(served: Served) -> Served:
             for expert, score in (("body", 0.99 if number > 3 else 0.7), ("old", 0.9 + 0.001 * (number % 2))):
                 key = (hour - number * HOUR_US, board.recipe_id, "A", expert, "ok")
                 rows.append(Tally(*key, 100, 0, 100 * score, 100 * score**2 + 0.01))
-        add(connection, rows)
+        add_tallies(connection, rows)
         experts = {
             "body": {"bytes": 44 << 20, "devices": ["cuda"], "rules": 0.25, "estimated": 0.5},
             "joint": {"bytes": 20 << 20, "devices": [], "rules": 0.1, "estimated": None},

@@ -17,9 +17,9 @@ from coe.placement.placement_file import Side
 from coe.serve.benchmark import past_boards
 from coe.serve.benchmark.benchmark_boards import PAGES
 from coe.serve.clock import hour_of, now_us
-from coe.serve.database import board_rows, decisions, escape_rows, recipe_versions, tables
-from coe.serve.database.escape_rows import NewEscape
+from coe.serve.database import board_rows, decisions, recipe_versions, repairs, tables
 from coe.serve.database.hourly import decided
+from coe.serve.database.repairs import NewEscape
 from coe.serve.enums import BoardState
 from coe.serve.retention import sweep
 
@@ -90,7 +90,7 @@ def test_a_board_and_an_escape_are_found_by_their_serials_alone(served: Served) 
         (recipe,) = recipe_versions.all_active(connection)
         new = board_rows.NewBoard("k", "d" * 64, recipe.id, "SN0000001", "", Side.TOP, "", {}, "f", now_us(), None)
         assert decisions.write(connection, decision(board_rows.accept(connection, new), at_us=now_us()))
-        assert escape_rows.report(connection, NewEscape("SN0000001", now_us(), "ann")).board_id
+        assert repairs.report_escape(connection, NewEscape("SN0000001", now_us(), "ann")).board_id
         for statement, parameters in seen:
             plan = [row[3] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)]
             assert not scans(plan, statement), (statement, plan)

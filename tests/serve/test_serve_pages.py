@@ -17,13 +17,14 @@ from tiny_line import TINY
 
 from coe.core import Verdict
 from coe.serve.clock import HOUR_US, hour_of, now_us
-from coe.serve.database import board_rows, decisions, escape_rows, fault_log, states, tables, trial_rows
+from coe.serve.database import board_rows, decisions, fault_log, repairs, states, tables, trial_rows
 from coe.serve.database.call_rows import NewCall
 from coe.serve.database.decisions import Decision
-from coe.serve.database.escape_rows import NewEscape
 from coe.serve.database.fault_log import NewFault
 from coe.serve.database.findings import GoodComponent
-from coe.serve.database.tallies import Tally
+from coe.serve.database.hourly import Tally
+from coe.serve.database.repairs import NewEscape
+from coe.serve.database.trial_rows import TrialNews
 from coe.serve.enums import CallReason, FaultKind, Process, Role, TrialState
 from coe.serve.gate.pages import rendering, svg
 from coe.serve.gate.pages.page_routes import PAGES
@@ -65,12 +66,11 @@ def with_hostile_texts(served: Served) -> None:
         call = replace(hostile, view_id=1)
         decisions.write(connection, Decision(board, Verdict.NG, now_us(), False, [call], [good], [tally], word))
         fault_log.note(connection, NewFault(Process.WORKER, FaultKind.BOARD_FAILED, word, word), now_us())
-        escape_rows.report(connection, NewEscape(word, now_us(), word, word, word, word, word, word))
+        repairs.report_escape(connection, NewEscape(word, now_us(), word, word, word, word, word, word))
         counts = TrialCounts()
         counts.add(TriedPart(board.id, word, word, Truth.DEFECT, Verdict.NG, Verdict.OK))
         tried = trial_rows.add(connection, "tiny", {"rules": TINY}, {"recipe": word}, by=word, now_us=now_us())
-        trial_rows.note(connection, tried.id, TrialState.RUNNING, counts.json)
-        trial_rows.end(connection, tried.id, TrialState.FAILED, now_us=now_us(), reason=word)
+        trial_rows.write(connection, tried.id, TrialNews(TrialState.FAILED, counts.json, word), now_us())
         facts = {"recipes": [word], "boards": []}
         states.beat(connection, Process.WORKER, pid=1, now_us=now_us(), facts=facts)
     answer = {"outcome": "confirmed", "label": word, "note": word}

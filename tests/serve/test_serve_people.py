@@ -15,12 +15,11 @@ from typer.testing import CliRunner
 
 from coe.errors import ConfigError
 from coe.serve.command import app
-from coe.serve.database import audit, call_rows, keys, people, verifications
+from coe.serve.database import audit, call_rows, keys, verifications
 from coe.serve.database.connecting import Database, open_database, sqlite_url
 from coe.serve.database.hourly import Window
 from coe.serve.database.migration import migrate
-from coe.serve.database.people import PersonFigures
-from coe.serve.database.verifications import NewVerification
+from coe.serve.database.verifications import NewVerification, PersonFigures, figures_by_person
 from coe.serve.enums import CallKind, Outcome, Role
 from coe.serve.gate.admissions import LOCKED_S, MOST_TRIES, Admissions
 
@@ -30,7 +29,7 @@ BADGE, PIN = "04A2F1C9", "4711"
 def known(database: Database, name: str, badge: str = "", pin: str = "") -> bool:
     with database.writing() as connection:
         keys.add(connection, name, Role.OPERATOR, keys.generate(), now_us=1)
-        return people.set_secrets(connection, name, badge, pin, 2)
+        return keys.set_secrets(connection, name, badge, pin, 2)
 
 
 def sign_in(served: Served, key: str, name: str = "") -> Any:
@@ -101,9 +100,9 @@ def test_no_two_people_have_one_badge(database: Database) -> None:
         known(database, "bob", BADGE)
     known(database, "ann")  # several people have none
     with database.writing() as connection:
-        assert people.set_secrets(connection, "eva", "", "", 2)
+        assert keys.set_secrets(connection, "eva", "", "", 2)
         keys.revoke(connection, "ann", 3)
-        assert not people.set_secrets(connection, "ann", BADGE, "", 4)
+        assert not keys.set_secrets(connection, "ann", BADGE, "", 4)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +110,7 @@ def test_no_two_people_have_one_badge(database: Database) -> None:
 )
 def test_a_badge_or_a_pin_that_is_too_short_is_refused(badge: str, pin: str) -> None:
     with pytest.raises(ConfigError):
-        people.check(badge, pin)
+        keys.check_secrets(badge, pin)
 
 
 @pytest.fixture
@@ -142,7 +141,7 @@ def test_the_command_makes_a_person_and_changes_badge_and_pin(config: Path) -> N
         [eva] = keys.all_keys(connection)
         details = [entry.detail for entry in audit.newest(connection)]
     database.close()
-    assert (eva.role, eva.badge_hash, eva.pin_hash) == (Role.OPERATOR, None, people.pin_hash("Eva", PIN))
+    assert (eva.role, eva.badge_hash, eva.pin_hash) == (Role.OPERATOR, None, keys.pin_hash("Eva", PIN))
     assert details == [{"badge": False, "pin": True}, {"badge": True, "pin": True}]
 
 
@@ -156,9 +155,9 @@ def test_figures_of_a_person_count_answers_corrections_and_known_defects(databas
         known_defect = next(call for call in call_rows.open_calls(connection) if call.kind is CallKind.SEEDED)
         verifications.record_verification(connection, known_defect, NewVerification(Outcome.CONFIRMED, NOON, "bob"))
     with database.reading() as connection:
-        found = people.figures(connection, Window(NOON, NOON + 20))
-        assert people.figures(connection, Window(NOON + 20, NOON + 30)) == []
-        assert [one.answers for one in people.figures(connection, Window(NOON, NOON + 20, "demo"))] == [2, 1]
+        found = figures_by_person(connection, Window(NOON, NOON + 20))
+        assert figures_by_person(connection, Window(NOON + 20, NOON + 30)) == []
+        assert [one.answers for one in figures_by_person(connection, Window(NOON, NOON + 20, "demo"))] == [2, 1]
     assert found == [
         PersonFigures("ann", 2, 1, 1, 0, corrected=1, seeded=0, recognised=0),
         PersonFigures("bob", 2, 2, 0, 0, corrected=0, seeded=1, recognised=1),

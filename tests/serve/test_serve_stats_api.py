@@ -7,8 +7,8 @@ from serving import Served, activated, hand_in, problem
 from tiny_line import TINY
 
 from coe.serve.clock import now_us
-from coe.serve.database import board_rows, decisions, escape_rows
-from coe.serve.database.escape_rows import NewEscape
+from coe.serve.database import board_rows, decisions, repairs
+from coe.serve.database.repairs import NewEscape
 from coe.serve.enums import Outcome
 
 
@@ -21,7 +21,7 @@ def with_history(served: Served) -> None:
             board = the(board_rows.of_key(connection, f"k{number}"))
             found = [ng()] if number else []
             decisions.write(connection, decision(board, *found, at_us=now_us()))
-        escape_rows.report(connection, NewEscape("SN0", now_us(), "ann"))
+        repairs.report_escape(connection, NewEscape("SN0", now_us(), "ann"))
     for id, outcome in ((1, Outcome.CONFIRMED), (2, Outcome.FALSE_CALL)):
         path = f"/api/v1/calls/{id}/verification"
         served.operator.post(path, json={"outcome": outcome}, headers={"If-Match": '"0"'})

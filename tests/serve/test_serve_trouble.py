@@ -29,7 +29,7 @@ from coe.serve.bridge.event_format import EventFormat
 from coe.serve.bridge.outbox_relay import OutboxRelay
 from coe.serve.bridge.sinks import Origin, Sink
 from coe.serve.clock import DAY_US, HOUR_US, SECOND_US, Clocks, SteadyClock, now_us
-from coe.serve.database import audit, board_rows, call_queue, decisions, event_log, fault_log, keys, outbox, tallies
+from coe.serve.database import audit, board_rows, call_queue, decisions, event_log, fault_log, hourly, keys, outbox
 from coe.serve.database.connecting import Database, open_database
 from coe.serve.enums import EventKind, FaultKind, Outcome, Role
 from coe.serve.gate.access import COOKIE, CSRF_HEADER
@@ -223,7 +223,7 @@ def test_a_clock_that_jumps_to_and_fro_breaks_no_order_and_no_count(served: Serv
         assert [one.id for one in happened] == sorted(one.id for one in happened)
         assert [one.happened_us for one in happened] != sorted(one.happened_us for one in happened)
         assert audit.prove(connection).broken_id is None
-        counted = tallies.between(connection, 0, now_us() + 100 * HOUR_US)
+        counted = hourly.tallies_between(connection, 0, now_us() + 100 * HOUR_US)
         assert sum(one.findings for one in counted) == 2 * len(JUMPS_H)
         assert {one.hour_us for one in counted} == {board.decided_us // HOUR_US * HOUR_US for board in found}
 

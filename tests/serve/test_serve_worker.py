@@ -25,7 +25,7 @@ from coe.results.metrics import Watcher
 from coe.scheduler.costs import Cost, CostTable
 from coe.scheduler.events import Finished, Load, Loaded, LoadFailed, Lost, Run, RunFailed, Why
 from coe.serve.clock import Clocks, now_us
-from coe.serve.database import board_rows, fault_log, findings, states, tallies
+from coe.serve.database import board_rows, fault_log, findings, hourly, states
 from coe.serve.database.connecting import Database, open_database
 from coe.serve.enums import BoardState, CallReason, EventKind, FaultKind, Intake, LineState, Process, Subject
 from coe.serve.service_config import ServeConfig
@@ -50,7 +50,7 @@ def test_a_board_gets_its_verdict_its_calls_and_its_tallies(shop: Shop) -> None:
     with shop.database.reading() as connection:
         good = findings.unpack(board_rows.findings_of(connection, board.id))
         assert [one.refdes for one in good] == ["R1", "R3"]
-        counted = {one.label: (one.findings, one.called) for one in tallies.between(connection, 0, now_us())}
+        counted = {one.label: (one.findings, one.called) for one in hourly.tallies_between(connection, 0, now_us())}
         assert counted == {"ok": (3, 0), "bad": (1, 1)}
         assert states.line(connection) is LineState.DOWN
     way = [EventKind.BOARD_ACCEPTED, EventKind.BOARD_STARTED, EventKind.BOARD_DECIDED]

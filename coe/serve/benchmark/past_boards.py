@@ -17,9 +17,9 @@ from sqlalchemy import Connection, func, insert, select
 from coe.core import Verdict
 from coe.placement.placement_file import Side
 from coe.serve.clock import HOUR_US, SECOND_US, hour_of
-from coe.serve.database import audit, counts, tables, tallies
+from coe.serve.database import audit, counts, hourly, tables
 from coe.serve.database.connecting import Database
-from coe.serve.database.tallies import Tally
+from coe.serve.database.hourly import Tally
 from coe.serve.enums import BoardState, CallKind, CallReason, EventKind, Outcome
 
 Row = dict[str, Any]
@@ -121,7 +121,7 @@ class HistoryRows:
         for table in _TABLES:
             if rows := self._rows[table.name]:
                 self._connection.execute(insert(table), rows)
-        tallies.add(self._connection, self.tallies)
+        hourly.add_tallies(self._connection, self.tallies)
         ids = [row["id"] for row in self._rows[tables.board.name]]
         counts.add(self._connection, tables.board.c.id.between(min(ids), max(ids)))
 

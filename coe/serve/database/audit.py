@@ -53,12 +53,9 @@ def append(
     return record(AuditEntry, connection.execute(insert(audit).values(row).returning(audit)).one())
 
 
-def newest(connection: Connection, *, limit: int = 100, before_id: int | None = None) -> list[AuditEntry]:
+def newest(connection: Connection, *, limit: int = 100) -> list[AuditEntry]:
     """Return entries, the newest first."""
-    query = select(audit).order_by(audit.c.id.desc()).limit(limit)
-    if before_id is not None:
-        query = query.where(audit.c.id < before_id)
-    return records(AuditEntry, connection.execute(query))
+    return records(AuditEntry, connection.execute(select(audit).order_by(audit.c.id.desc()).limit(limit)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Connection, and_, func, insert, or_, selec
 from coe.core import Verdict
 from coe.serve.clock import SECOND_US
 from coe.serve.database.row_types import found, records
-from coe.serve.database.tables import board, call
+from coe.serve.database.tables import call
 from coe.serve.enums import CallKind, CallReason
 from coe.visible import visible
 
@@ -70,17 +70,13 @@ def add(connection: Connection, board_id: int, opened: Sequence[NewCall], now_us
     rows = [
         {name: getattr(new, name) for name in NewCall.__dataclass_fields__}
         | {"findings": [dict(finding) for finding in new.findings], "opened_us": now_us}
-        | _whose(new, board_id)
+        | {"board_id": None, "shown_board_id": None}
+        | {"shown_board_id" if new.kind is CallKind.SEEDED else "board_id": board_id}
         # The text comes from an expert's code: it may hold any character, and not every database takes all of them.
         | {"detail": visible(new.detail, lines=True)}
         for new in opened
     ]
     connection.execute(_OPEN, rows)
-
-
-def _whose(new: NewCall, board_id: int) -> dict[str, int | None]:
-    is_seeded = new.kind is CallKind.SEEDED
-    return {"board_id": None if is_seeded else board_id, "shown_board_id": board_id if is_seeded else None}
 
 
 def get(connection: Connection, id: int) -> Call | None:
@@ -99,13 +95,9 @@ def of_component(connection: Connection, board_id: int, refdes: str) -> Call | N
     return found(Call, connection.execute(query))
 
 
-def open_calls(
-    connection: Connection, *, after_id: int = 0, limit: int = 100, recipe_id: int | None = None, component: str = ""
-) -> list[Call]:
-    """Return open calls, the oldest first; of one recipe's boards, or of one component type, if given."""
+def open_calls(connection: Connection, *, after_id: int = 0, limit: int = 100, component: str = "") -> list[Call]:
+    """Return open calls, the oldest first; of one component type if given."""
     query = select(call).where(call.c.verification_id.is_(None), call.c.id > after_id).order_by(call.c.id).limit(limit)
-    if recipe_id is not None:
-        query = query.join(board, board.c.id == call.c.board_id).where(board.c.recipe_id == recipe_id)
     if component:
         query = query.where(call.c.component == component)
     return records(Call, connection.execute(query))

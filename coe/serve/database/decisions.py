@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from sqlalchemy import Connection, bindparam, update
 
 from coe.core import Verdict
-from coe.serve.database import board_rows, call_rows, counts, event_log, stop_alarms, tallies
+from coe.serve.database import board_rows, call_rows, counts, event_log, hourly, stop_alarms
 from coe.serve.database.board_rows import Board
 from coe.serve.database.call_rows import NewCall
 from coe.serve.database.event_log import NewEvent
 from coe.serve.database.findings import GoodComponent, pack
+from coe.serve.database.hourly import Tally
 from coe.serve.database.row_types import add_up, shown
 from coe.serve.database.tables import board, decision_count
-from coe.serve.database.tallies import Tally
 from coe.serve.enums import UNDECIDED, BoardState, CallKind, EventKind
 from coe.serve.stop_rules import NO_RULES, StopRules
 from coe.visible import visible
@@ -101,7 +101,7 @@ def write(connection: Connection, decision: Decision, rules: StopRules = NO_RULE
 def _tally(connection: Connection, one: Board, added: Sequence[Tally]) -> None:
     """Count findings of a first pass: a board that comes back says nothing about the process, nor do its scores."""
     if one.pass_number == 1:
-        tallies.add(connection, added)
+        hourly.add_tallies(connection, added)
 
 
 def amend(connection: Connection, amendment: Amendment, rules: StopRules = NO_RULES) -> bool:

@@ -119,9 +119,6 @@ def open_faults(connection: Connection) -> list[Fault]:
     )
 
 
-def newest(connection: Connection, *, limit: int = 100, before_id: int | None = None) -> list[Fault]:
+def newest(connection: Connection, *, limit: int = 100) -> list[Fault]:
     """Return faults, open and cleared, the newest first."""
-    query = select(fault).order_by(fault.c.id.desc()).limit(limit)
-    if before_id is not None:
-        query = query.where(fault.c.id < before_id)
-    return records(Fault, connection.execute(query))
+    return records(Fault, connection.execute(select(fault).order_by(fault.c.id.desc()).limit(limit)))

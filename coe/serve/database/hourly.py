@@ -1,4 +1,4 @@
-"""What happened to boards and calls, by the hour. Whole hours are read from counts, rows only for parts of hours.
+"""What happened to boards, calls and findings, by the hour. Whole hours are read from counts, parts of hours from rows.
 
 First passes alone count: a board that comes back from repair says nothing about the process. The hour is that of the
 board's decision, so that a call counts where its board does.
@@ -6,7 +6,7 @@ board's decision, so that a call counts where its board does.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +15,18 @@ from sqlalchemy import BigInteger, ColumnElement, Connection, and_, cast, func, 
 from coe.core import Verdict
 from coe.serve.clock import HOUR_US, hour_of
 from coe.serve.database import counts
-from coe.serve.database.row_types import records, total
-from coe.serve.database.tables import board, board_count, call, call_count, decision_count, escape, recipe, verification
+from coe.serve.database.row_types import add_up, records, total
+from coe.serve.database.tables import (
+    board,
+    board_count,
+    call,
+    call_count,
+    decision_count,
+    escape,
+    recipe,
+    tally,
+    verification,
+)
 from coe.serve.enums import By, CallKind, Dimension, Outcome
 
 
@@ -176,3 +186,65 @@ def _in_parts_of_hours(window: Window) -> Iterator[ColumnElement[bool]]:
 def _of_recipe(window: Window, recipe_id: ColumnElement[int]) -> ColumnElement[bool]:
     # The sum with 0 keeps SQLite from reading all boards of the recipe by its index: the time narrows the search more.
     return (recipe_id + 0).in_(select(recipe.c.id).where(recipe.c.name == window.recipe)) if window.recipe else true()
+
+
+_SUMS = ("findings", "called", "score_sum", "score_square_sum")
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How often, in an hour, an expert said a label of a component type, and the sums of its scores and their squares.
+
+    `called` counts the findings of components that are not OK.
+    """
+
+    hour_us: int
+    recipe_id: int
+    component: str
+    expert: str
+    label: str
+    findings: int
+    called: int
+    score_sum: float
+    score_square_sum: float
+
+
+def add_tallies(connection: Connection, tallies: Sequence[Tally]) -> None:
+    """Add to the counts; rows of the same hour, recipe, component, expert and label grow together."""
+    rows = [{name: getattr(added, name) for name in (*Dimension, *_SUMS)} for added in together(tallies)]
+    add_up(connection, tally, rows)
+
+
+def together(tallies: Iterable[Tally]) -> list[Tally]:
+    """Return tallies with those of one key added up."""
+    sums: dict[tuple[Any, ...], Tally] = {}
+    for added in tallies:
+        key = tuple(getattr(added, name) for name in Dimension)
+        before = sums.get(key)
+        if before is not None:
+            added = Tally(*key, *(getattr(before, name) + getattr(added, name) for name in _SUMS))  # noqa: PLW2901
+        sums[key] = added
+    return list(sums.values())
+
+
+def tallies_between(
+    connection: Connection,
+    start_us: int,
+    end_us: int,
+    *,
+    recipe_ids: Sequence[int] = (),
+    by: Collection[Dimension] = tuple(Dimension),
+) -> list[Tally]:
+    """Return the tallies of the hours that begin from `start_us` on and before `end_us`, in the order of their keys.
+
+    `recipe_ids` are the versions that count; none means all. Rows that differ only in columns that `by` does not name
+    are added up; these columns are then 0 or empty.
+    """
+    unknown = {Dimension.HOUR: 0, Dimension.RECIPE: 0}
+    told = [tally.c[name] if name in by else literal(unknown.get(name, "")).label(name) for name in Dimension]
+    key = [tally.c[name] for name in Dimension if name in by]
+    query = select(*told, *(total(tally.c[name]) for name in _SUMS)).group_by(*key).order_by(*key)
+    query = query.where(tally.c.hour_us >= start_us, tally.c.hour_us < end_us)
+    if recipe_ids:
+        query = query.where(tally.c.recipe_id.in_(recipe_ids))
+    return records(Tally, connection.execute(query))

@@ -1,11 +1,15 @@
-"""Keys of the API. A key itself is shown once, when it is made; the database holds its hash.
+"""Keys of the API, badges and PINs. A key itself is shown once, when it is made; the database holds its hash.
 
 A key has 256 random bits, so a plain hash is enough: there is nothing to guess. A key has the form `coe_...`.
+People at the station sign in with a badge, or with their name and a PIN, and are otherwise holders of keys. Badges and
+PINs are short, so a slow hash is kept of them (scrypt, RFC 7914), and the gate lets nobody try many. Whoever has a copy
+of the database can find PINs out by trying.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +23,8 @@ from coe.serve.enums import Process, Role
 from coe.visible import is_visible
 
 PREFIX = "coe_"
+LEAST_BADGE = 6
+"""The fewest characters of a badge: it alone says who somebody is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,3 +131,51 @@ def is_valid(now_us: int | ColumnElement[int]) -> ColumnElement[bool]:
 
 # Each request asks this; to build it takes longer than to run it.
 _HOLDER = select(api_key).where(api_key.c.hash == bindparam("of_hash"), is_valid(bindparam("at_us", type_=BigInteger)))
+
+
+def badge_hash(badge: str) -> str:
+    """Return the hash under which a badge is kept; it takes some 50 ms, so that many tries take long."""
+    return _slow(badge, "coe badge")
+
+
+def pin_hash(name: str, pin: str) -> str:
+    """Return the hash under which the PIN of a name is kept."""
+    return _slow(pin, f"coe pin {name}")
+
+
+def _slow(secret: str, salt: str) -> str:
+    return hashlib.scrypt(secret.encode(), salt=salt.encode(), n=2**14, r=8, p=1, dklen=32).hex()
+
+
+def check_secrets(badge: str, pin: str) -> None:
+    """Raise ConfigError for a badge or a PIN that is too short, or that looks like something else."""
+    if badge and (len(badge) < LEAST_BADGE or badge.startswith(PREFIX) or not badge.isprintable()):
+        raise ConfigError(
+            f"a badge has at least {LEAST_BADGE} visible characters, and does not begin with {PREFIX} as keys do"
+        )
+    if pin and not re.fullmatch("[0-9]{4,12}", pin):
+        raise ConfigError("a PIN has 4 to 12 digits")
+
+
+def set_secrets(connection: Connection, name: str, badge: str, pin: str, now_us: int) -> bool:
+    """Let the holder of a valid key sign in with a badge and a PIN, "" for none; False if there is no such holder.
+
+    Raises ConfigError for a badge that somebody else has.
+    """
+    hashes = {"badge_hash": badge_hash(badge) if badge else None, "pin_hash": pin_hash(name, pin) if pin else None}
+    taken = select(api_key.c.name).where(api_key.c.badge_hash == hashes["badge_hash"], api_key.c.name != name)
+    if badge and (other := connection.scalar(taken)) is not None:
+        raise ConfigError(f"'{other}' has this badge, or had it; take another one")
+    changed = connection.execute(update(api_key).where(api_key.c.name == name, is_valid(now_us)).values(hashes))
+    return changed.rowcount == 1
+
+
+def of_badge(connection: Connection, hash: str, now_us: int) -> Key | None:
+    """Return whose badge has a hash, if that person's key is valid now, or None."""
+    return found(Key, connection.execute(select(api_key).where(api_key.c.badge_hash == hash, is_valid(now_us))))
+
+
+def of_pin(connection: Connection, name: str, hash: str, now_us: int) -> Key | None:
+    """Return who has a name and a PIN with a hash, if that person's key is valid now, or None."""
+    query = select(api_key).where(api_key.c.name == name, api_key.c.pin_hash == hash, is_valid(now_us))
+    return found(Key, connection.execute(query))

@@ -1,4 +1,6 @@
-"""What became of confirmed defects at the repair station. A word is added, never changed; a later one supersedes it.
+"""What later stations say: what became of confirmed defects, and escapes, defects of boards that had passed.
+
+A word is added, never changed; a later one of the repair station supersedes it.
 
 Who has the board in hands knows more than who saw a picture: a defect that is none there is a false call from then on,
 so the counts, the exports and other machines hear it as they hear any correction of an answer.
@@ -18,8 +20,8 @@ from coe.serve.database.board_rows import Board
 from coe.serve.database.call_rows import Call
 from coe.serve.database.event_log import NewEvent
 from coe.serve.database.hourly import Window
-from coe.serve.database.row_types import record, records
-from coe.serve.database.tables import board, call, recipe, repair, verification
+from coe.serve.database.row_types import in_turn, record, records, shown
+from coe.serve.database.tables import board, call, escape, recipe, repair, verification
 from coe.serve.database.verifications import CallChanged, NewVerification
 from coe.serve.enums import EventKind, Outcome, RepairOutcome
 
@@ -156,3 +158,43 @@ def outcomes(connection: Connection, window: Window) -> Mapping[RepairOutcome, i
         query = query.join(call, call.c.id == repair.c.call_id).join(board, board.c.id == call.c.board_id)
         query = query.join(recipe, recipe.c.id == board.c.recipe_id).where(recipe.c.name == window.recipe)
     return {row.outcome: row.number for row in connection.execute(query)}
+
+
+@dataclass(frozen=True, slots=True)
+class NewEscape:
+    """A defect that a later test found; `found_at` is the test, as "ICT"."""
+
+    serial: str
+    reported_us: int
+    reported_by: str
+    refdes: str = ""
+    component: str = ""
+    label: str = ""
+    found_at: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Escape(NewEscape):
+    """A reported escape; `board_id` is None if no board of this serial was inspected here."""
+
+    id: int
+    board_id: int | None
+
+
+def report_escape(connection: Connection, new: NewEscape) -> Escape:
+    """Add an escape to the newest decided board of its serial, or to the panel of that unit, and append the event.
+
+    A report_escape that is there already is returned as it is: its sender had no answer, and asks again.
+    """
+    in_turn(connection, escape)
+    board_id = board_rows.newest_decided(connection, new.serial)
+    row = {name: getattr(new, name) for name in NewEscape.__dataclass_fields__} | {"board_id": board_id}
+    said = [escape.c[name].is_not_distinct_from(row[name]) for name in row if not name.startswith("reported_")]
+    before = connection.execute(select(escape).where(*said).order_by(escape.c.id).limit(1)).one_or_none()
+    if before is not None:
+        return record(Escape, before)
+    added = record(Escape, connection.execute(insert(escape).values(row).returning(escape)).one())
+    body = shown(added, "board_id serial refdes component label found_at")
+    event_log.append(connection, NewEvent(EventKind.ESCAPE_REPORTED, new.reported_us, body, board_id))
+    return added

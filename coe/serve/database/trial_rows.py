@@ -81,15 +81,8 @@ def next_unfinished(connection: Connection) -> StoredTrial | None:
 
 def write(connection: Connection, id: int, news: TrialNews, now_us: int) -> None:
     """Write news of a trial, unless it was dropped."""
-    note(connection, id, TrialState.RUNNING, news.counts)
-    if news.state is not TrialState.RUNNING:
-        end(connection, id, news.state, now_us=now_us, reason=news.reason)
-
-
-def note(connection: Connection, id: int, state: TrialState, counts: Mapping[str, Any]) -> bool:
-    """Note how far a trial is; False if it was dropped or has ended."""
-    values = {"state": state, "counts": dict(counts)}
-    return _move(connection, id, values)
+    end = {} if news.state is TrialState.RUNNING else {"ended_us": now_us, "reason": news.reason}
+    _move(connection, id, {"state": news.state, "counts": dict(news.counts), **end})
 
 
 def end(connection: Connection, id: int, state: TrialState, *, now_us: int, reason: str = "") -> bool:

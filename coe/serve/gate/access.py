@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from coe.serve.clock import HOUR_US, SECOND_US
-from coe.serve.database import keys, people
+from coe.serve.database import keys
 from coe.serve.database.keys import Key
 from coe.serve.enums import Role
 from coe.serve.gate.admissions import HeldSession
@@ -214,11 +214,11 @@ async def _guessed(gate: Gate, given: str, name: str, where: str) -> Key | None:
         detail = f"too many wrong tries ({visible(guessed)})"
         raise Problem(ProblemKind.TOO_MANY, detail, f"wait {wait_s:.0f} s, or sign in with a key")
     if name:
-        hash = await gate.run(lambda: people.pin_hash(name, given))
-        key = await gate.read(lambda connection: people.of_pin(connection, name, hash, gate.now_us()))
+        hash = await gate.run(lambda: keys.pin_hash(name, given))
+        key = await gate.read(lambda connection: keys.of_pin(connection, name, hash, gate.now_us()))
     else:
-        hash = await gate.run(lambda: people.badge_hash(given))
-        key = await gate.read(lambda connection: people.of_badge(connection, hash, gate.now_us()))
+        hash = await gate.run(lambda: keys.badge_hash(given))
+        key = await gate.read(lambda connection: keys.of_badge(connection, hash, gate.now_us()))
     if name or key is None:  # who has a badge could make guesses at others' forgotten with it
         gate.admissions.tried(guessed, is_right=key is not None)
     return key

@@ -9,10 +9,9 @@ from typing import Any
 from sqlalchemy import Connection
 from starlette.responses import JSONResponse, Response
 
-from coe.serve.database import audit, escape_rows, repairs
+from coe.serve.database import audit, repairs
 from coe.serve.database.board_rows import Board
-from coe.serve.database.escape_rows import Escape, NewEscape
-from coe.serve.database.repairs import NewRepair, NothingToRepair, Repair
+from coe.serve.database.repairs import Escape, NewEscape, NewRepair, NothingToRepair, Repair
 from coe.serve.enums import RepairOutcome
 from coe.serve.gate import role_views
 from coe.serve.gate.call_routes import call_as_seen, tag_of
@@ -113,7 +112,7 @@ def post_escape(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     """
     now_us = visit.gate.now_us()
     new = NewEscape(reported_us=now_us, reported_by=visit.caller, **visit.body.form.model_dump())
-    added = escape_rows.report(connection, new)
+    added = repairs.report_escape(connection, new)
     answer = _ESCAPE(added)
     if added.reported_us == now_us:
         about = {name: answer[name] for name in ("escape", "refdes", "label", "found_at")}

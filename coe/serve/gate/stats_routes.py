@@ -17,10 +17,10 @@ from sqlalchemy import Connection
 
 from coe.errors import ConfigError
 from coe.serve.clock import HOUR_US, hour_of, iso, microseconds
-from coe.serve.database import hourly, people, recipe_versions, repairs, tallies
-from coe.serve.database.hourly import BoardCount, CallCount, Window
+from coe.serve.database import hourly, recipe_versions, repairs
+from coe.serve.database.hourly import BoardCount, CallCount, Tally, Window
 from coe.serve.database.keys import Key
-from coe.serve.database.tallies import Tally
+from coe.serve.database.verifications import PersonFigures, figures_by_person
 from coe.serve.enums import By, CallKind, Dimension, RepairOutcome
 from coe.serve.gate.json_form import JsonForm
 from coe.serve.gate.operations import DIGITS, ENGINEER, READ, OperationRouter, Visit
@@ -48,7 +48,7 @@ _SCORES = JsonForm(
     "ScoreCharts", more={"definition": str, "from": datetime, "until": datetime, "experts": _SCORE_CHART.many}
 )
 _CHARTS = JsonForm("ControlCharts", more={**_WINDOW, "calls": _CALLS_CHART.one, "scores": _SCORES.one})
-_PEOPLE = JsonForm("People", more={**_WINDOW, "people": list[people.PersonFigures]})
+_PEOPLE = JsonForm("People", more={**_WINDOW, "people": list[PersonFigures]})
 
 HOURS, MOST_HOURS = 24, 24 * 366
 """How far statistics look back, if the query does not say."""
@@ -153,7 +153,7 @@ def findings(connection: Connection, window: Window, *by: Dimension) -> list[Tal
     """Return how often experts said what on first passes, in the whole hours around a window, by its recipes."""
     ids = sorted({count.recipe_id for count in hourly.board_counts(connection, window)})
     start_us, end_us = _hours_around(window)
-    return tallies.between(connection, start_us, end_us, recipe_ids=ids, by=by) if ids else []
+    return hourly.tallies_between(connection, start_us, end_us, recipe_ids=ids, by=by) if ids else []
 
 
 def _hours_around(window: Window) -> tuple[int, int]:
@@ -256,7 +256,7 @@ def get_people(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     if not visit.gate.config.figures_by_person:
         raise not_found("figure by person", "the owner of the service may set `figures_by_person` in its config")
     window = window_of(visit, connection)
-    return _PEOPLE(**_window(window), people=[asdict(one) for one in people.figures(connection, window)])
+    return _PEOPLE(**_window(window), people=[asdict(one) for one in figures_by_person(connection, window)])
 
 
 def _facts_of(chart: Chart) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from coe.serve.database.board_rows import Board
 from coe.serve.database.call_rows import NewCall
 from coe.serve.database.decisions import Amendment, Decision
 from coe.serve.database.findings import GoodComponent
-from coe.serve.database.tallies import Tally, together
+from coe.serve.database.hourly import Tally, together
 from coe.serve.enums import CallReason
 from coe.serve.worker.items import Item, Items, Unseen
 from coe.serve.worker.product import Product

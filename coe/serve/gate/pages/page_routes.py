@@ -14,10 +14,11 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from coe.serve.clock import HOUR_US
-from coe.serve.database import audit, board_rows, call_rows, fault_log, hourly, people, recipe_versions, states
+from coe.serve.database import audit, board_rows, call_rows, fault_log, hourly, recipe_versions, states
 from coe.serve.database.board_rows import Board
 from coe.serve.database.database_errors import DatabaseError
 from coe.serve.database.hourly import Window
+from coe.serve.database.verifications import figures_by_person
 from coe.serve.enums import UNDECIDED, By, Dimension, Process
 from coe.serve.gate import access, role_views, stats_routes
 from coe.serve.gate.access import admitted, answered
@@ -158,7 +159,7 @@ def statistics(visit: Visit, connection: Connection) -> Shown:
         "figures": counts.figures,
         "recipes": recipe_versions.names(connection),
         "bars": stats_routes.bars(connection, window, by, visit.key)[:_BARS],
-        "people": people.figures(connection, window) if _shows_people(visit) else None,
+        "people": figures_by_person(connection, window) if _shows_people(visit) else None,
         "trends": [
             ("Raw first-pass yield", svg.draw(shares, "%", local, factor=100)),
             ("False calls", svg.draw(false, "ppm", local)),
