@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -164,12 +164,8 @@ def prove(folder: Path) -> ArchiveProof:
     Raises ArchiveFailed if the archive is not there.
     """
     _expect(folder)
-    named = {row["file"]: row["sha256"] for row in _rows(folder)}
+    indexes = (index.read_text(encoding="utf-8") for index in sorted(folder.glob(_INDEX)))
+    rows = (json.loads(line) for index in indexes for line in index.splitlines())
+    named = {row["file"]: row["sha256"] for row in rows}
     wrong = sorted(file for file, sha256 in named.items() if not _fits(folder / file, sha256))
     return ArchiveProof(len(named) - len(wrong), wrong)
-
-
-def _rows(folder: Path) -> Iterator[dict[str, Any]]:
-    for index in sorted(folder.glob(_INDEX)):
-        for line in index.read_text(encoding="utf-8").splitlines():
-            yield json.loads(line)

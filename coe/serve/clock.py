@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 SECOND_US = 1_000_000
 HOUR_US = 3600 * SECOND_US
@@ -32,8 +33,8 @@ class SteadyClock:
         return min(self._wall_us(), self._begun_us + microseconds(self._passed_s() - self._begun_s))
 
 
-def hour_of(moment_us: int) -> int:
-    """Return the beginning of the hour in which a moment lies."""
+def hour_of(moment_us: Any) -> Any:
+    """Return the beginning of the hour in which a moment lies; of a column of moments, that of each."""
     return moment_us - moment_us % HOUR_US
 
 

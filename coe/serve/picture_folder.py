@@ -11,7 +11,6 @@ import secrets
 import threading
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -89,15 +88,6 @@ class Pictures:
             return []
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """A picture that is on the disk: its generated name, the SHA-256 of its bytes, and their number."""
-
-    file: str
-    sha256: str
-    size_bytes: int
-
-
 class Receiving:
     """A picture that is being received. One thread at a time; another may drop it."""
 
@@ -129,8 +119,8 @@ class Receiving:
         self._file.flush()
         return self._path.open("rb")
 
-    def keep(self) -> Kept:
-        """Write the picture and its name to the disk; raises OSError."""
+    def keep(self) -> str:
+        """Write the picture and its name to the disk, and return its generated name; raises OSError."""
         assert self._file is not None, "nothing was written"
         name = self._path.name
         folder = self._pictures.folder_of(name)
@@ -141,7 +131,7 @@ class Receiving:
             self._path.rename(folder / name)
             system.save_names(folder)
             self.is_kept = True
-        return Kept(f"{name[:2]}/{name}", self.sha256, self.size_bytes)
+        return f"{name[:2]}/{name}"
 
     def drop(self) -> None:
         """Forget the picture, unless it was kept."""

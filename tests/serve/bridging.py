@@ -14,7 +14,6 @@ from coe.serve.bridge.event_format import EventFormat
 from coe.serve.bridge.sinks import Message, Origin, Sink, SinkConnection, SinkFailed, StationStatus
 from coe.serve.database import event_log, fault_log, outbox
 from coe.serve.database.connecting import Database
-from coe.serve.database.event_log import NewEvent
 from coe.serve.enums import EventKind
 
 
@@ -85,4 +84,4 @@ def told(database: Database, **sinks: Remembered) -> AbstractContextManager[None
 def append(database: Database, *numbers: int) -> None:
     with database.writing() as connection:
         for number in numbers:
-            event_log.append(connection, NewEvent(EventKind.RECIPE_STAGED, NOON, {"n": number}))
+            event_log.append(connection, EventKind.RECIPE_STAGED, NOON, {"n": number})

@@ -76,7 +76,7 @@ def accept_request(
             receiving = folder.receive()
             receiving.write(content)
             kept = receiving.keep()
-            views.add(connection, NewView(key, name, kept.file, kept.sha256, kept.size_bytes, 2500, now_us()))
+            views.add(connection, NewView(key, name, kept, receiving.sha256, receiving.size_bytes, 2500, now_us()))
         request = BoardRequest.model_validate({"recipe": "tiny", **said}).model_dump(mode="json")
         due_us = None if within_s is None else now_us() + microseconds(within_s)
         digest, number = digest_of(request), len(pictures)

@@ -33,11 +33,11 @@ def board_with_picture(database: Database, pictures: Pictures, key: str, *calls:
         receiving = pictures.receive()
         receiving.write(grey(len(key)) + key.encode())
         kept = receiving.keep()
-        view = views.add(connection, NewView(key, "top", kept.file, kept.sha256, kept.size_bytes, 2500, now_us()))
+        view = views.add(connection, NewView(key, "top", kept, receiving.sha256, receiving.size_bytes, 2500, now_us()))
         board = accepted(connection, key, serial=f"S-{key}")
         opened = [ng(refdes, view_id=view.id) for refdes in calls]
         decisions.write(connection, decision(board, *opened, at_us=now_us()))
-    return kept.file
+    return kept
 
 
 @pytest.fixture

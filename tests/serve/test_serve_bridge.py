@@ -14,10 +14,9 @@ from coe.serve.bridge import outbox_relay
 from coe.serve.bridge.cfx import CfxFormat
 from coe.serve.bridge.event_format import EventFormat
 from coe.serve.bridge.sinks import Message, Origin, Sink, SinkRequest
-from coe.serve.database import event_log, fault_log, outbox, recipe_versions, states
+from coe.serve.database import fault_log, outbox, recipe_versions, states
 from coe.serve.database.connecting import Database
-from coe.serve.database.event_log import NewEvent
-from coe.serve.enums import EventKind, FaultKind, LineState, Process, Subject
+from coe.serve.enums import FaultKind, LineState, Process, Subject
 
 pytestmark = pytest.mark.usefixtures("hasty")
 
@@ -106,16 +105,6 @@ def test_pauses_grow_to_a_minute_and_begin_anew_after_a_success(
     outbox_relay.OutboxRelay(Sink("plant", sink, EventFormat(Origin("a"))), sqlite_database, stop).run()
     assert stop.pauses == [1, 2, 4, 8, 16, 32, 60, 60, outbox_relay.LOOK_S, 1, 2]
     assert sink.numbers == [1]
-
-
-def test_a_clock_that_was_set_back_does_not_silence_a_sink(sqlite_database: Database) -> None:
-    sink = Remembered()
-    with sqlite_database.writing() as connection:
-        outbox.register_sinks(connection, ["plant"], NOON)
-        first = event_log.append(connection, NewEvent(EventKind.RECIPE_STAGED, NOON, {"n": 1}))
-        outbox.failed(connection, "plant", first.id, error="it was down", next_try_us=2**62)
-    with told(sqlite_database, plant=sink):
-        eventually(lambda: sink.numbers == [1])
 
 
 def test_a_sink_whose_code_fails_is_tried_again_like_any_other(sqlite_database: Database) -> None:

@@ -21,7 +21,6 @@ from coe.serve.database import board_rows, call_rows, decisions, event_log, faul
 from coe.serve.database.board_rows import NewBoard
 from coe.serve.database.connecting import Database
 from coe.serve.database.decisions import Amendment
-from coe.serve.database.event_log import NewEvent
 from coe.serve.database.fault_log import NewFault
 from coe.serve.database.recipe_versions import KeptRecipes
 from coe.serve.database.verifications import NewVerification, record_verification
@@ -72,7 +71,7 @@ def test_a_board_makes_one_transaction(sqlite_database: Database) -> None:
     with sqlite_database.writing() as connection:
         board = accepted(connection, "k1")
         board_rows.begin(connection, board.id, NOON)
-        event_log.append(connection, NewEvent(EventKind.BOARD_STARTED, NOON, board.facts, board.id))
+        event_log.append(connection, EventKind.BOARD_STARTED, NOON, board.facts, board.id)
         decisions.write(connection, decision(board))
     assert names(sqlite_database) == ["UnitsArrived", "WorkStarted", "UnitsInspected", "WorkCompleted", "UnitsDeparted"]
     [started] = bodies(sqlite_database, "WorkStarted")

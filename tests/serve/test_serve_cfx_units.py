@@ -25,7 +25,6 @@ from coe.serve.database.board_rows import Board, NewBoard
 from coe.serve.database.call_rows import NewCall
 from coe.serve.database.connecting import Database
 from coe.serve.database.decisions import Amendment
-from coe.serve.database.event_log import NewEvent
 from coe.serve.enums import CallReason, EventKind, Intake, LineState, Outcome
 
 PANEL = whole_of(
@@ -155,7 +154,7 @@ def test_a_recipe_that_is_activated_is_told_with_its_units_and_components(sqlite
     with sqlite_database.writing() as connection:
         recipe_versions.add(connection, "panel", {"rules": TINY, "whole": PANEL}, by="ann", now_us=NOON)
         body = {"name": "panel", "version": 1, "reason": "", "by": "ann"}
-        event_log.append(connection, NewEvent(EventKind.RECIPE_ACTIVATED, NOON, body))
+        event_log.append(connection, EventKind.RECIPE_ACTIVATED, NOON, body)
     [told] = bodies(sqlite_database, "RecipeActivated")
     said = ("RecipeName", "Revision", "ExpectedUnitsPerWorkTransaction", "NumberOfComponentsPerUnit", "RelevantSurface")
     assert [told[name] for name in said] == ["panel", "1", 3.0, 2.0, "PrimarySurface"]

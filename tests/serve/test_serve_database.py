@@ -40,7 +40,6 @@ from coe.serve.database.board_rows import Board
 from coe.serve.database.connecting import Database, open_database
 from coe.serve.database.database_errors import DatabaseError
 from coe.serve.database.decisions import Amendment
-from coe.serve.database.event_log import NewEvent
 from coe.serve.database.fault_log import NewFault
 from coe.serve.database.hourly import Tally, Window
 from coe.serve.database.migration import expect_newest, migrate, newest, revision_of
@@ -345,19 +344,18 @@ def test_tallies_add_up(database: Database) -> None:
 
 def test_each_sink_gets_each_event_in_order_until_it_acknowledges(database: Database) -> None:
     with database.writing() as connection:
-        event_log.append(connection, NewEvent(EventKind.STATE_CHANGED, NOON, {"n": 0}))
+        event_log.append(connection, EventKind.STATE_CHANGED, NOON, {"n": 0})
         outbox.register_sinks(connection, ["mqtt", "cfx"], NOON)
         for number in (1, 2, 3):
-            event_log.append(connection, NewEvent(EventKind.STATE_CHANGED, NOON + number, {"n": number}))
+            event_log.append(connection, EventKind.STATE_CHANGED, NOON + number, {"n": number})
     with database.writing() as connection:
-        waiting = outbox.due(connection, "mqtt", NOON + 9)
-        assert [delivery.event.body["n"] for delivery in waiting] == [1, 2, 3]
-        assert [one.uuid for one in event_log.after(connection, 1)] == [delivery.event.uuid for delivery in waiting]
-        outbox.failed(connection, "mqtt", waiting[0].event.id, error="no broker", next_try_us=NOON + 100)
-        assert outbox.due(connection, "mqtt", NOON + 99) == []
-        assert [delivery.attempts for delivery in outbox.due(connection, "mqtt", NOON + 100)] == [1, 0, 0]
-        outbox.delivered(connection, "mqtt", [waiting[0].event.id])
-        assert [one.event.body["n"] for one in outbox.due(connection, "mqtt", NOON + 9)] == [2, 3]
+        waiting = outbox.waiting(connection, "mqtt")
+        assert [event.body["n"] for event in waiting] == [1, 2, 3]
+        assert [one.uuid for one in event_log.after(connection, 1)] == [event.uuid for event in waiting]
+        outbox.failed(connection, "mqtt", waiting[0].id, error="no broker")
+        assert [queue.error for queue in outbox.queues(connection)] == ["", "no broker"]
+        outbox.delivered(connection, "mqtt", [waiting[0].id])
+        assert [one.body["n"] for one in outbox.waiting(connection, "mqtt")] == [2, 3]
         assert [(queue.sink, queue.waiting) for queue in outbox.queues(connection)] == [("cfx", 3), ("mqtt", 2)]
         outbox.register_sinks(connection, ["mqtt"], NOON)
         assert [queue.sink for queue in outbox.queues(connection)] == ["mqtt"]
@@ -371,7 +369,7 @@ def test_ids_of_events_grow_in_the_order_of_commits(database: Database) -> None:
     def append_some() -> None:
         begun.wait()
         for _ in range(20):
-            write(database, event_log.append, NewEvent(EventKind.STATE_CHANGED, NOON))
+            write(database, event_log.append, EventKind.STATE_CHANGED, NOON)
 
     threads = [threading.Thread(target=append_some) for _ in range(4)]
     for thread in threads:
@@ -575,7 +573,7 @@ def test_a_first_pass_is_the_first_decision_of_a_product_and_a_serial(database: 
 
 def test_a_row_that_refers_to_nothing_is_refused(database: Database) -> None:
     with pytest.raises(IntegrityError), database.writing() as connection:
-        event_log.append(connection, NewEvent(EventKind.BOARD_DECIDED, NOON, board_id=99))
+        event_log.append(connection, EventKind.BOARD_DECIDED, NOON, board_id=99)
 
 
 def test_a_locked_database_says_so_after_its_time(sqlite_database: Database) -> None:

@@ -19,7 +19,6 @@ from tiny_line import TINY
 from coe.serve.clock import SECOND_US, now_us
 from coe.serve.database import audit, board_rows, decisions, event_log, fault_log, recipe_versions, states, views
 from coe.serve.database.connecting import Database
-from coe.serve.database.event_log import NewEvent
 from coe.serve.database.fault_log import NewFault
 from coe.serve.enums import ActivationState, BoardState, EventKind, FaultKind, Intake, LineState, Process, Subject
 from coe.serve.recipe_content import RecipeContent
@@ -170,7 +169,7 @@ def lines_of(served: Served, wanted: int, **options: object) -> list[str]:
 
 
 def append(served: Served, number: int) -> None:
-    write(served.database, event_log.append, NewEvent(EventKind.STATE_CHANGED, NOON, {"n": number}))
+    write(served.database, event_log.append, EventKind.STATE_CHANGED, NOON, {"n": number})
 
 
 def test_a_client_that_comes_back_gets_the_events_that_it_missed(served: Served) -> None:

@@ -90,7 +90,7 @@ def test_a_picture_that_is_still_needed_keeps_no_other(
             file = pictures.receive()
             file.write(png(number))
             kept = file.keep()
-            new = NewView("k1", f"v{number}", kept.file, kept.sha256, kept.size_bytes, 1600, now_us())
+            new = NewView("k1", f"v{number}", kept, file.sha256, file.size_bytes, 1600, now_us())
             views.add(connection, new)
         board = decided(connection, "k1", ng())
         (call,) = call_rows.of_board(connection, board.id)
@@ -150,7 +150,7 @@ def test_a_picture_that_may_get_its_row_is_no_stray(served: Served) -> None:
     for age_s in (0, 2 * retention.STRAY_US / SECOND_US):
         receiving = pictures.receive()
         receiving.write(png())
-        files.append(pictures.path(receiving.keep().file))
+        files.append(pictures.path(receiving.keep()))
         moment_s = files[-1].stat().st_mtime - age_s
         os.utime(files[-1], (moment_s, moment_s))
     for file in files:
@@ -175,7 +175,7 @@ def test_no_picture_is_kept_before_the_name_of_its_folder_is_on_the_disk(
     def keep() -> None:
         receiving = pictures.receive()
         receiving.write(png())
-        kept.append(receiving.keep().file)
+        kept.append(receiving.keep())
 
     monkeypatch.setattr(system, "save_names", save_names)
     names = iter(("ab1", "ab2"))

@@ -31,7 +31,7 @@ from coe.serve.enums import FaultKind, LineState, Process, Role, Subject
 from coe.serve.gate import gate_state, own_faults, storage
 from coe.serve.gate.own_faults import DataDisk, OwnFaults
 from coe.serve.gate.server import LONGEST_OFF_US, give_sign, open_gate, remove_old
-from coe.serve.picture_folder import Kept, Pictures, Receiving
+from coe.serve.picture_folder import Pictures, Receiving
 from coe.serve.tls_files import own_certificates
 
 PAGES = ("/", "/verify", "/statistics", "/recipes", "/experts", "/faults")
@@ -218,7 +218,7 @@ def test_a_disk_that_does_not_answer_is_shown_takes_no_picture_and_holds_up_noth
     answers, keep, reading = threading.Event(), Receiving.keep, Database.reading
     held: list[Receiving] = []
 
-    def hang(receiving: Receiving) -> Kept:
+    def hang(receiving: Receiving) -> str:
         held.append(receiving)
         answers.wait()
         return keep(receiving)

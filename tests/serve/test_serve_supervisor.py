@@ -541,7 +541,7 @@ def test_what_a_crash_left_without_a_row_goes(filled: ServeConfig, database: Dat
     (filled.pictures / "incoming" / "half").write_bytes(b"half")
     assert strays(database, pictures, now_us() + DAY_US - HOUR_US) == 0  # a younger file may be about to get its row
     assert strays(database, pictures, now_us() + DAY_US + HOUR_US) == 1
-    assert not pictures.path(stray.file).exists()
+    assert not pictures.path(stray).exists()
     with database.reading() as connection:
         assert all(pictures.path(view.file).exists() for view in views.of_board(connection, "k1"))
     pictures.prepare()

@@ -75,18 +75,12 @@ class _Readers(UserManager):
 class ServerSettings(Protocol):
     """What the server needs of its settings (`coe.serve.bridge.opcua.OpcUaSettings`)."""
 
-    @property
-    def host(self) -> str: ...
-    @property
-    def port(self) -> int: ...
-    @property
-    def nodeset(self) -> Path | None: ...
-    @property
-    def certificate(self) -> Path | None: ...
-    @property
-    def private_key(self) -> Path | None: ...
-    @property
-    def clients(self) -> tuple[Path, ...]: ...
+    host: str
+    port: int
+    nodeset: Path | None
+    certificate: Path | None
+    private_key: Path | None
+    clients: tuple[Path, ...]
 
 
 class OpcUaConnection(SinkConnection):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import sys
 import threading
 import time
 from contextlib import suppress
@@ -20,7 +19,7 @@ from sqlalchemy import Connection
 from coe.serve import failpoints
 from coe.serve.bridge.sink_settings import sinks_of
 from coe.serve.bridge.sinks import EventEnvelope, Sign, Sink, SinkFailed, StationStatus
-from coe.serve.clock import microseconds, now_us
+from coe.serve.clock import now_us
 from coe.serve.database import board_rows, fault_log, outbox, recipe_versions, states
 from coe.serve.database.connecting import Database, open_database
 from coe.serve.database.database_errors import DatabaseError
@@ -41,7 +40,6 @@ BEAT_S = 2.0
 GRACE_S = 3.0
 """How long a sink may take to finish what it sends when the bridge ends; what was not acknowledged is sent again."""
 _SHOWN = {EventKind.STATE_CHANGED, EventKind.FAULT_RAISED, EventKind.FAULT_CLEARED}
-_ALWAYS = sys.maxsize
 
 _log = logging.getLogger(__name__)
 
@@ -100,9 +98,8 @@ class OutboxRelay:
 
     def _waiting(self) -> list[EventEnvelope]:
         with self._database.reading() as connection:
-            # The pause is kept by this loop: a clock that was set back would make the outbox's time wrong.
-            due = outbox.due(connection, self._sink.name, _ALWAYS, limit=TOGETHER)
-            return [envelope_of(connection, delivery.event, self._recipes) for delivery in due]
+            waiting = outbox.waiting(connection, self._sink.name, limit=TOGETHER)
+            return [envelope_of(connection, event, self._recipes) for event in waiting]
 
     def _tell(self, waiting: list[EventEnvelope]) -> int:
         """Tell events in order, and return how many; raises SinkFailed at the first that cannot be told."""
@@ -192,19 +189,18 @@ class OutboxRelay:
         pause_s = min(FIRST_PAUSE_S * 2.0 ** min(self._failures, 30), LONGEST_PAUSE_S)
         self._failures += 1
         try:
-            self._note(why, pause_s)
+            self._note(why)
         except DatabaseError as trouble:
             _log.warning("sink '%s' failed (%s), which cannot be noted: %s", self._sink.name, why, trouble)
         return pause_s
 
-    def _note(self, why: str, pause_s: float) -> None:
-        moment_us, name = now_us(), self._sink.name
+    def _note(self, why: str) -> None:
+        name = self._sink.name
         message = f"sink '{name}' cannot be told: {why}; its messages wait"
         with self._database.writing() as connection:
-            fault_log.note(connection, NewFault(Process.BRIDGE, FaultKind.SINK, message, name), moment_us)
-            for oldest in outbox.due(connection, name, _ALWAYS, limit=1):
-                next_try_us = moment_us + microseconds(pause_s)
-                outbox.failed(connection, name, oldest.event.id, error=why, next_try_us=next_try_us)
+            fault_log.note(connection, NewFault(Process.BRIDGE, FaultKind.SINK, message, name), now_us())
+            for oldest in outbox.waiting(connection, name, limit=1):
+                outbox.failed(connection, name, oldest.id, error=why)
         self._may_have_fault = True
 
 

@@ -161,8 +161,7 @@ class Package:
 class SinkSection(Protocol):
     """What a sink may know of the section `sinks`: the `hosts` that the service may reach."""
 
-    @property
-    def hosts(self) -> tuple[str, ...]: ...
+    hosts: tuple[str, ...]
 
 
 class SinkSettings(StrictModel, ABC):

@@ -11,7 +11,6 @@ from sqlalchemy import BindParameter, Connection, bindparam, func, insert, selec
 from coe.core import Verdict
 from coe.placement.placement_file import Side
 from coe.serve.database import event_log
-from coe.serve.database.event_log import NewEvent
 from coe.serve.database.row_types import columns, found, in_turn, record, records, shown
 from coe.serve.database.tables import board, recipe, unit_serial
 from coe.serve.enums import UNDECIDED, BoardState, EventKind
@@ -108,7 +107,7 @@ def accept(connection: Connection, new: NewBoard) -> Board:
     if units := _units(new):
         connection.execute(insert(unit_serial), [{"serial": serial, "board_id": accepted.id} for serial in units])
     body = {**accepted.facts, "due_us": accepted.due_us}
-    event_log.append(connection, NewEvent(EventKind.BOARD_ACCEPTED, new.accepted_us, body, accepted.id))
+    event_log.append(connection, EventKind.BOARD_ACCEPTED, new.accepted_us, body, accepted.id)
     return accepted
 
 
@@ -205,7 +204,7 @@ def endanger(connection: Connection, boards: Sequence[Board], now_us: int) -> No
     named = [late_board for late_board in boards if connection.execute(query, {"late_id": late_board.id}).rowcount]
     for late_board in named:
         body = {**late_board.facts, "due_us": late_board.due_us}
-        event_log.append(connection, NewEvent(EventKind.BOARD_ENDANGERED, now_us, body, late_board.id))
+        event_log.append(connection, EventKind.BOARD_ENDANGERED, now_us, body, late_board.id)
 
 
 def abort(connection: Connection, aborted_board: Board, now_us: int, *, reason: str) -> bool:
@@ -217,7 +216,7 @@ def abort(connection: Connection, aborted_board: Board, now_us: int, *, reason: 
     )
     if aborted.rowcount:
         body = {**aborted_board.facts, "reason": reason}
-        event_log.append(connection, NewEvent(EventKind.BOARD_ABORTED, now_us, body, aborted_board.id))
+        event_log.append(connection, EventKind.BOARD_ABORTED, now_us, body, aborted_board.id)
     return aborted.rowcount == 1
 
 

@@ -164,34 +164,14 @@ _ENDS = {
 never. One that is there and does not answer is waited for."""
 
 
-NETWORK = frozenset(
-    {
-        "9p",
-        "afs",
-        "afp",
-        "ceph",
-        "cifs",
-        "davfs",
-        "gfs2",
-        "glusterfs",
-        "lustre",
-        "ncpfs",
-        "nfs",
-        "nfs4",
-        "ocfs2",
-        "smb3",
-        "smbfs",
-        "sshfs",
-        "virtiofs",
-    }
-)
+_NETWORK = "9p afs afp ceph cifs davfs gfs2 glusterfs lustre ncpfs nfs nfs4 ocfs2 smb3 smbfs sshfs virtiofs"
 """File systems whose locks do not hold between machines, or that do not share memory, which WAL needs."""
 
 
 def refuse_network(path: Path) -> None:
     """Raise ConfigError if a file at a path would lie on a network file system."""
     kind = file_system_of(path)
-    if kind.removeprefix("fuse.") in NETWORK:
+    if kind.removeprefix("fuse.") in _NETWORK.split():
         raise ConfigError(
             f"{path} lies on a network file system ({kind}), where SQLite's locks and its log do not hold; put the "
             "data on a local disk, or give a PostgreSQL database"

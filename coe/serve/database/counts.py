@@ -34,7 +34,7 @@ from sqlalchemy import (
 )
 
 from coe.core import Verdict
-from coe.serve.clock import HOUR_US
+from coe.serve.clock import hour_of
 from coe.serve.database.row_types import add_up
 from coe.serve.database.tables import board, board_count, call, call_count, verification
 from coe.serve.enums import BoardState, CallKind, Outcome
@@ -59,11 +59,6 @@ class _Counted:
         return [column.name for column in self.table.c if not column.primary_key]
 
 
-def hour(moment: ColumnElement[Any]) -> ColumnElement[Any]:
-    """Return the beginning of the hour in which a moment lies."""
-    return moment - moment % HOUR_US
-
-
 def of_boards(which: ColumnElement[bool]) -> Select[Any]:
     """Return the query that counts the decided boards of a condition: the columns of `board_count`."""
 
@@ -77,7 +72,7 @@ def of_boards(which: ColumnElement[bool]) -> Select[Any]:
         verification.c.outcome == Outcome.CONFIRMED,
     )
     key = {
-        "hour_us": hour(board.c.decided_us),
+        "hour_us": hour_of(board.c.decided_us),
         "recipe_id": board.c.recipe_id,
         "first_pass": board.c.pass_number == 1,
         "verdict": board.c.verdict,
@@ -100,7 +95,7 @@ def of_calls(which: ColumnElement[bool]) -> Select[Any]:
     The label is that of the person if the person gave one, else that of the expert. A blind audit counts as what people
     see of it: another expert's name would tell which call is one.
     """
-    key = _key_of_calls(hour(board.c.decided_us), board.c.recipe_id)
+    key = _key_of_calls(hour_of(board.c.decided_us), board.c.recipe_id)
     return (
         select(*(column.label(name) for name, column in key.items()), func.count().label("calls"))
         .select_from(board)
@@ -116,7 +111,7 @@ def of_seeded(start_us: int, end_us: int) -> Select[Any]:
 
     The first word counts: it measures the person, who may find out afterwards what it was.
     """
-    key = _key_of_calls(hour(call.c.opened_us), call.c.board_id)
+    key = _key_of_calls(hour_of(call.c.opened_us), call.c.board_id)
     return (
         select(*(column.label(name) for name, column in key.items()), func.count().label("calls"))
         .outerjoin(verification, and_(verification.c.call_id == call.c.id, verification.c.supersedes.is_(None)))

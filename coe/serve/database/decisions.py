@@ -11,7 +11,6 @@ from coe.core import Verdict
 from coe.serve.database import board_rows, call_rows, counts, event_log, hourly, stop_alarms
 from coe.serve.database.board_rows import Board
 from coe.serve.database.call_rows import NewCall
-from coe.serve.database.event_log import NewEvent
 from coe.serve.database.findings import GoodComponent, pack
 from coe.serve.database.hourly import Tally
 from coe.serve.database.row_types import add_up, shown
@@ -91,7 +90,7 @@ def write(connection: Connection, decision: Decision, rules: StopRules = NO_RULE
         "reason": decision.reason,
         "calls": [_said(call) for call in decision.calls if call.kind is CallKind.DEFECT],
     }
-    event_log.append(connection, NewEvent(EventKind.BOARD_DECIDED, decision.decided_us, body, id))
+    event_log.append(connection, EventKind.BOARD_DECIDED, decision.decided_us, body, id)
     counts.newly_decided(connection, id)
     add_up(connection, decision_count, [{"verdict": decision.verdict, "boards": 1}])
     stop_alarms.look(connection, rules, id, decision.decided_us)
@@ -141,7 +140,7 @@ def _raise(connection: Connection, amended: Board, amendment: Amendment) -> bool
         "revision": amended.revision + 1,
         "calls": [_said(call) for call in raised],
     }
-    event_log.append(connection, NewEvent(EventKind.BOARD_AMENDED, amendment.amended_us, body, amended.id))
+    event_log.append(connection, EventKind.BOARD_AMENDED, amendment.amended_us, body, amended.id)
     return True
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import BigInteger, Connection, Integer, bindparam, func, insert, literal, select
@@ -23,16 +23,6 @@ _TELL_SINKS = insert(outbox).from_select(
 
 
 @dataclass(frozen=True, slots=True)
-class NewEvent:
-    """An event to be appended; `body` is JSON."""
-
-    kind: EventKind
-    happened_us: int
-    body: Mapping[str, Any] = field(default_factory=dict)
-    board_id: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Event:
     """An event; ids grow in the order of commits, and the uuid is the same at every delivery."""
 
@@ -44,18 +34,18 @@ class Event:
     body: Mapping[str, Any]
 
 
-def append(connection: Connection, new: NewEvent) -> Event:
-    """Append an event, and a row of the outbox for each registered sink, in the caller's transaction."""
+def append(
+    connection: Connection,
+    kind: EventKind,
+    happened_us: int,
+    body: Mapping[str, Any] | None = None,
+    board_id: int | None = None,
+) -> Event:
+    """Append an event, whose body is JSON, and a row of the outbox for each registered sink, in this transaction."""
     in_turn(connection, event)
-    row = {
-        "uuid": str(uuid.uuid4()),
-        "kind": new.kind,
-        "board_id": new.board_id,
-        "happened_us": new.happened_us,
-        "body": dict(new.body),
-    }
-    appended = record(Event, connection.execute(_APPEND, row).one())
-    connection.execute(_TELL_SINKS, {"told_id": appended.id, "told_us": new.happened_us})
+    row = {"kind": kind, "board_id": board_id, "happened_us": happened_us, "body": dict(body or {})}
+    appended = record(Event, connection.execute(_APPEND, row | {"uuid": str(uuid.uuid4())}).one())
+    connection.execute(_TELL_SINKS, {"told_id": appended.id, "told_us": happened_us})
     return appended
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, insert, select, update
 
 from coe.serve.database import event_log
-from coe.serve.database.event_log import NewEvent
 from coe.serve.database.row_types import found, in_turn, record, records, shown
 from coe.serve.database.tables import NAME, fault
 from coe.serve.enums import EventKind, FaultKind, Process
@@ -69,7 +68,7 @@ def note(connection: Connection, new: NewFault, now_us: int) -> Fault:
         "seen_us": now_us,
     }
     opened = record(Fault, connection.execute(insert(fault).values(row).returning(fault)).one())
-    event_log.append(connection, NewEvent(EventKind.FAULT_RAISED, now_us, _body(opened), new.board_id))
+    event_log.append(connection, EventKind.FAULT_RAISED, now_us, _body(opened), new.board_id)
     return opened
 
 
@@ -104,7 +103,7 @@ def _clear(connection: Connection, now_us: int, by: str, which: object) -> list[
     cleared = records(Fault, rows)
     for cleared_fault in cleared:
         body = {**_body(cleared_fault), "by": by}
-        event_log.append(connection, NewEvent(EventKind.FAULT_CLEARED, now_us, body, cleared_fault.board_id))
+        event_log.append(connection, EventKind.FAULT_CLEARED, now_us, body, cleared_fault.board_id)
     return cleared
 
 

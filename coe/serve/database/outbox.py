@@ -12,19 +12,8 @@ from sqlalchemy import Connection, delete, func, insert, select, update
 
 from coe.serve.database import tables
 from coe.serve.database.event_log import Event
-from coe.serve.database.row_types import record
+from coe.serve.database.row_types import records
 from coe.visible import visible
-
-
-@dataclass(frozen=True, slots=True)
-class Delivery:
-    """An event that a sink waits for; `error` is what the last attempt met."""
-
-    sink: str
-    attempts: int
-    next_try_us: int
-    error: str
-    event: Event
 
 
 def register_sinks(connection: Connection, names: Collection[str], now_us: int) -> None:
@@ -37,31 +26,16 @@ def register_sinks(connection: Connection, names: Collection[str], now_us: int) 
         connection.execute(insert(tables.sink), [{"name": name, "added_us": now_us} for name in new])
 
 
-def due(connection: Connection, sink: str, now_us: int, *, limit: int = 100) -> list[Delivery]:
-    """Return what a sink is to be told now, the oldest first; nothing while its oldest event waits for another try.
-
-    The time of the next try counts for the oldest event alone: a later event never overtakes it.
-    """
+def waiting(connection: Connection, sink: str, *, limit: int = 100) -> list[Event]:
+    """Return the events that a sink has not been told, the oldest first."""
     query = (
-        select(tables.outbox, tables.event)
-        .join(tables.event, tables.event.c.id == tables.outbox.c.event_id)
+        select(tables.event)
+        .join(tables.outbox, tables.outbox.c.event_id == tables.event.c.id)
         .where(tables.outbox.c.sink == sink)
-        .order_by(tables.outbox.c.event_id)
+        .order_by(tables.event.c.id)
         .limit(limit)
     )
-    rows = connection.execute(query).all()
-    if not rows or rows[0].next_try_us > now_us:
-        return []
-    return [
-        Delivery(
-            row.sink,
-            row.attempts,
-            row.next_try_us,
-            row.error,
-            Event(row.id, row.uuid, row.kind, row.board_id, row.happened_us, row.body),
-        )
-        for row in rows
-    ]
+    return records(Event, connection.execute(query))
 
 
 def delivered(connection: Connection, sink: str, event_ids: Collection[int]) -> None:
@@ -71,12 +45,12 @@ def delivered(connection: Connection, sink: str, event_ids: Collection[int]) -> 
     )
 
 
-def failed(connection: Connection, sink: str, event_id: int, *, error: str, next_try_us: int) -> None:
-    """Note that a sink could not be told an event, and when to try again."""
+def failed(connection: Connection, sink: str, event_id: int, *, error: str) -> None:
+    """Note that a sink could not be told an event."""
     connection.execute(
         update(tables.outbox)
         .where(tables.outbox.c.sink == sink, tables.outbox.c.event_id == event_id)
-        .values(attempts=tables.outbox.c.attempts + 1, next_try_us=next_try_us, error=visible(error, lines=True))
+        .values(attempts=tables.outbox.c.attempts + 1, error=visible(error, lines=True))
     )
 
 
@@ -115,4 +89,4 @@ def queues(connection: Connection) -> list[SinkQueue]:
         )
         .order_by(tables.sink.c.name)
     )
-    return [record(SinkQueue, row) for row in connection.execute(query)]
+    return records(SinkQueue, connection.execute(query))

@@ -18,7 +18,6 @@ from coe.errors import CoeError
 from coe.serve.database import board_rows, call_rows, event_log, verifications
 from coe.serve.database.board_rows import Board
 from coe.serve.database.call_rows import Call
-from coe.serve.database.event_log import NewEvent
 from coe.serve.database.hourly import Window
 from coe.serve.database.row_types import in_turn, record, records, shown
 from coe.serve.database.tables import board, call, escape, recipe, repair, verification
@@ -94,7 +93,7 @@ def _tell(connection: Connection, board_id: int, added: Repair) -> None:
     answers = verifications.answers(connection, board_id, also=[one.id for one, _ in found])
     said = [answer | _said(words[refdes]) for answer in answers if (refdes := str(answer["refdes"])) in words]
     body = {**of_board.facts, "outcome": worst(list(words.values())), "by": added.repaired_by, "repairs": said}
-    event_log.append(connection, NewEvent(EventKind.BOARD_REPAIRED, added.repaired_us, body, board_id))
+    event_log.append(connection, EventKind.BOARD_REPAIRED, added.repaired_us, body, board_id)
 
 
 def _said(word: Repair) -> dict[str, Any]:
@@ -196,5 +195,5 @@ def report_escape(connection: Connection, new: NewEscape) -> Escape:
         return record(Escape, before)
     added = record(Escape, connection.execute(insert(escape).values(row).returning(escape)).one())
     body = shown(added, "board_id serial refdes component label found_at")
-    event_log.append(connection, NewEvent(EventKind.ESCAPE_REPORTED, new.reported_us, body, board_id))
+    event_log.append(connection, EventKind.ESCAPE_REPORTED, new.reported_us, body, board_id)
     return added

@@ -10,7 +10,6 @@ from sqlalchemy import Connection, insert, select
 
 from coe.serve.clock import SECOND_US
 from coe.serve.database import event_log
-from coe.serve.database.event_log import NewEvent
 from coe.serve.database.row_types import found, in_turn, records, upserting
 from coe.serve.database.tables import heartbeat, state_change
 from coe.serve.enums import EventKind, Intake, LineState, Process, Subject
@@ -65,7 +64,7 @@ def change(
         "by": by,
         "reason": reason,
     }
-    event_log.append(connection, NewEvent(EventKind.STATE_CHANGED, now_us, body))
+    event_log.append(connection, EventKind.STATE_CHANGED, now_us, body)
     return True
 
 

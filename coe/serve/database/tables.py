@@ -377,7 +377,9 @@ outbox = _table(
     Column("sink", ForeignKey(sink.c.name), primary_key=True),
     Column("event_id", ForeignKey(event.c.id), primary_key=True, autoincrement=False),
     Column("attempts", Integer, nullable=False, default=0),
-    Column("next_try_us", BigInteger, nullable=False),
+    Column(
+        "next_try_us", BigInteger, nullable=False, comment="not read: a clock that was set back would make it wrong"
+    ),
     Column("error", Text, nullable=False, default="", comment="what the last attempt met"),
 )
 

@@ -12,7 +12,6 @@ from coe.core import Verdict
 from coe.errors import CoeError
 from coe.serve.database import board_rows, call_rows, counts, event_log, stop_alarms
 from coe.serve.database.call_rows import Call
-from coe.serve.database.event_log import NewEvent
 from coe.serve.database.hourly import Window
 from coe.serve.database.row_types import found, record, records, shown
 from coe.serve.database.tables import board, call, recipe, verification
@@ -89,7 +88,7 @@ def _tell(connection: Connection, seen: Call, added: Verification) -> None:
         **shown(added, "outcome", by="verified_by"),
         "label": added.label or seen.label,
     }
-    event_log.append(connection, NewEvent(EventKind.CALL_VERIFIED, added.verified_us, body, seen.board_id))
+    event_log.append(connection, EventKind.CALL_VERIFIED, added.verified_us, body, seen.board_id)
 
 
 def _close(connection: Connection, seen: Call, board_id: int, added: Verification) -> None:
@@ -117,7 +116,7 @@ def _close(connection: Connection, seen: Call, board_id: int, added: Verificatio
             "by": added.verified_by,
             "calls": answers(connection, board_id),
         }
-        event_log.append(connection, NewEvent(EventKind.BOARD_VERIFIED, added.verified_us, body, board_id))
+        event_log.append(connection, EventKind.BOARD_VERIFIED, added.verified_us, body, board_id)
 
 
 def _is_news(connection: Connection, seen: Call, added: Verification) -> bool:

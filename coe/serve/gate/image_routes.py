@@ -38,6 +38,8 @@ from coe.store.store import Store
 from coe.strict_model import StrictModel
 
 router = OperationRouter()
+_image = partial(router.add, "GET", roles=READ, sends="image/*")
+"""Serves a picture at a path."""
 
 LARGEST_SIDE = 1600
 """A larger picture is made smaller for the page; its file stays as it is."""
@@ -69,27 +71,21 @@ class _Comparison:
     good: GoodPicture | None
 
 
-@router.add("GET", "/api/v1/calls/{id:int}/picture", READ, answers={200: "image"}, sends="image/*")
+@_image("/api/v1/calls/{id:int}/picture", answers={200: "image"})
 async def call_picture(visit: Visit) -> Response:
     """The part in question. Of a whole board: its crop as the experts saw it, with what lies around it."""
     shot = await visit.gate.read(lambda connection: _shot(connection, call_named(visit, connection)))
     return await _answer(visit, lambda: _pixels(visit.gate, shot))
 
 
-@router.add("GET", "/api/v1/calls/{id:int}/view", READ, answers={200: "image"}, sends="image/*")
+@_image("/api/v1/calls/{id:int}/view", answers={200: "image"})
 async def call_view(visit: Visit) -> Response:
     """The whole view in which the part in question lies, with the outline of its crop."""
     shot = await visit.gate.read(lambda connection: _shot(connection, call_named(visit, connection)))
     return await _answer(visit, lambda: _outlined(_pixels(visit.gate, replace(shot, place=None)), shot.place))
 
 
-@router.add(
-    "GET",
-    "/api/v1/calls/{id:int}/reference",
-    READ,
-    answers={200: "image", 404: "no such part was good yet"},
-    sends="image/*",
-)
+@_image("/api/v1/calls/{id:int}/reference", answers={200: "image", 404: "no such part was good yet"})
 async def call_reference(visit: Visit) -> Response:
     """The golden reference of the part; else a good picture of the same part, of the same place if there is one."""
     comparison = await visit.gate.read(partial(_comparison, visit))
@@ -105,11 +101,8 @@ async def call_reference(visit: Visit) -> Response:
     return await _answer(visit, pixels)
 
 
-@router.add(
-    "GET",
+@_image(
     "/api/v1/calls/{id:int}/difference",
-    READ,
-    sends="image/*",
     answers={200: "image", 404: "there is no golden reference, or the part does not fit it"},
 )
 async def call_difference(visit: Visit) -> Response:
@@ -130,7 +123,7 @@ async def call_difference(visit: Visit) -> Response:
     return await _answer(visit, pixels)
 
 
-@router.add("GET", "/api/v1/views/{id:int}/picture", READ, answers={200: "image"}, sends="image/*")
+@_image("/api/v1/views/{id:int}/picture", answers={200: "image"})
 async def view_picture(visit: Visit) -> Response:
     """A view of a board."""
     view = await visit.gate.read(lambda connection: views.get(connection, visit.id))
@@ -143,14 +136,7 @@ class PartQuery(StrictModel):
     refdes: Annotated[str, Field(description="on a panel unit/refdes")]
 
 
-@router.add(
-    "GET",
-    "/api/v1/boards/{id:int}/part",
-    READ,
-    query=PartQuery,
-    answers={200: "image", 404: "no such part"},
-    sends="image/*",
-)
+@_image("/api/v1/boards/{id:int}/part", query=PartQuery, answers={200: "image", 404: "no such part"})
 async def part_picture(visit: Visit) -> Response:
     """A part of a decided board, called or not."""
     shot = await visit.gate.read(partial(_part, visit))
@@ -218,10 +204,10 @@ async def _answer(visit: Visit, pixels: Callable[[], DecodedImage]) -> Response:
     return Response(content, media_type=media_type, headers=headers)
 
 
-def shown(pixels: DecodedImage) -> tuple[bytes, str]:
-    """Return a picture's pixels as a browser shows them, and their media type."""
+def shown(pixels: DecodedImage, most: int = LARGEST_SIDE) -> tuple[bytes, str]:
+    """Return a picture's pixels as a browser shows them, `most` on a side, and their media type."""
     picture = Image.fromarray(pixels)
-    picture.thumbnail((LARGEST_SIDE, LARGEST_SIDE))
+    picture.thumbnail((most, most))
     file = io.BytesIO()
     if max(picture.size) <= SMALL:
         picture.save(file, "png", compress_level=1)

@@ -13,7 +13,6 @@ from starlette.responses import JSONResponse, Response
 from coe.errors import did_you_mean
 from coe.inspector import weights_used
 from coe.serve.database import audit, event_log, recipe_versions
-from coe.serve.database.event_log import NewEvent
 from coe.serve.database.recipe_versions import Activation, Recipe
 from coe.serve.enums import ActivationState, EventKind
 from coe.serve.gate.json_form import JsonForm
@@ -84,7 +83,7 @@ async def add_version(visit: Visit, name: str, form: RecipeContent, path: str = 
             warnings.append(f"version {active.version}, which is active, has a calibration, and this one has none")
         added = recipe_versions.add(connection, name, content, by=visit.caller, now_us=now_us)
         if added.created_us == now_us:
-            event_log.append(connection, NewEvent(EventKind.RECIPE_STAGED, now_us, VERSION(added)))
+            event_log.append(connection, EventKind.RECIPE_STAGED, now_us, VERSION(added))
             audit.append(connection, visit.caller, "stage", f"recipe {name} {added.version}", now_us=now_us)
         return added
 

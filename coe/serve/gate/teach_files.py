@@ -6,7 +6,7 @@ import io
 import re
 import unicodedata
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,7 +19,7 @@ from coe.pictures.finding import EXTENSIONS
 from coe.pictures.formats import format_of, pixels_in
 from coe.pictures.image_source import ImageSource
 from coe.placement.cad_files import parse_bom
-from coe.serve.gate.operations import ENGINEER, OperationRouter, Visit
+from coe.serve.gate.operations import ENGINEER, HandlerResult, OperationRouter, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
 from coe.serve.gate.request_data import whole_body
 from coe.serve.gate.upload_routes import check_pixels
@@ -27,8 +27,8 @@ from coe.serve.teach import undo_stack
 from coe.serve.teach.teach_draft import BOARDS, BOM, FOLDER, PLACEMENTS, BoardDraft
 from coe.strict_model import StrictModel
 
-router = OperationRouter()
 _T = TypeVar("_T")
+_W = TypeVar("_W", bound=Callable[[Visit, BoardDraft], HandlerResult])
 MOST_PICTURES = 100
 _NAME_BYTES = 160
 _ENDINGS = {"Jpeg": ".jpg", "Png": ".png", "Bmp": ".bmp", "Tiff": ".tif"}
@@ -61,6 +61,37 @@ async def idle(visit: Visit, work: Callable[[BoardDraft], _T], *, decodes: bool 
             return work(draft)
 
     return await (visit.gate.draw if decodes else visit.gate.keep)(change)
+
+
+class DraftRouter(OperationRouter):
+    """Collects operations on the draft that the path names, for engineers; functions run on threads of files."""
+
+    def change(self, method: str, path: str, **more: Any) -> Callable[[_W], _W]:
+        """Serve what the function that this decorates returns after it has changed a draft, as `idle` has it done."""
+        return self._of_draft(idle, method, path, more)
+
+    def look(self, method: str, path: str, *, decodes: bool = False, **more: Any) -> Callable[[_W], _W]:
+        """Serve what the function that this decorates returns of a draft; it `decodes` pictures, or it does not."""
+
+        async def looked(visit: Visit, work: Callable[[BoardDraft], HandlerResult]) -> HandlerResult:
+            return await (visit.gate.draw if decodes else visit.gate.keep)(lambda: work(draft_of(visit)))
+
+        return self._of_draft(looked, method, path, more)
+
+    def _of_draft(self, run: Any, method: str, path: str, more: Mapping[str, Any]) -> Callable[[_W], _W]:
+        def added(work: _W) -> _W:
+            @wraps(work)
+            async def handle(visit: Visit) -> HandlerResult:
+                answer: HandlerResult = await run(visit, partial(work, visit))
+                return answer
+
+            self.add(method, path, ENGINEER, **more)(handle)
+            return work
+
+        return added
+
+
+router = DraftRouter()
 
 
 class FileQuery(StrictModel):
@@ -154,18 +185,14 @@ def _write(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-@router.add("DELETE", "/teach/{draft}/files/{kind}/{file}", ENGINEER, answers={204: "removed"})
-async def delete_file(visit: Visit) -> None:
+@router.change("DELETE", "/teach/{draft}/files/{kind}/{file}", answers={204: "removed"})
+def delete_file(visit: Visit, draft: BoardDraft) -> None:
     """Take a file out again; undo brings it back."""
-
-    def remove(draft: BoardDraft) -> None:
-        kind, name = visit.part("kind"), visit.name("file")
-        known = [*draft.pictures, draft.placements, draft.bom]
-        path = draft.folder / kind / name
-        if path not in known:
-            raise not_found(f"file '{name}'", "load the page again")
-        undo_stack.remember(draft, f"{name} removed", replaced=[path])
-        if kind != BOARDS:  # a BOM says which parts there are
-            draft.say(draft.state.model_copy(update={"read": False}))
-
-    await idle(visit, remove)
+    kind, name = visit.part("kind"), visit.name("file")
+    known = [*draft.pictures, draft.placements, draft.bom]
+    path = draft.folder / kind / name
+    if path not in known:
+        raise not_found(f"file '{name}'", "load the page again")
+    undo_stack.remember(draft, f"{name} removed", replaced=[path])
+    if kind != BOARDS:  # a BOM says which parts there are
+        draft.say(draft.state.model_copy(update={"read": False}))

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import cv2
-import numpy as np
-from PIL import Image
 from pydantic import Field
 from starlette.responses import Response
 
@@ -19,9 +14,10 @@ from coe.files import write_atomically
 from coe.pictures.finding import EXTENSIONS
 from coe.pictures.image_source import ImageSource
 from coe.serve.database import audit
-from coe.serve.gate.operations import ENGINEER, OperationRouter, Visit
+from coe.serve.gate.image_routes import shown
+from coe.serve.gate.operations import ENGINEER, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, existing, not_found
-from coe.serve.gate.teach_files import draft_named, draft_of, idle
+from coe.serve.gate.teach_files import DraftRouter, draft_named
 from coe.serve.teach import board_map, crop_gallery, package_table, teach_work, undo_stack, yaml_edit
 from coe.serve.teach.crop_gallery import Mark
 from coe.serve.teach.package_table import NamedPackage
@@ -30,8 +26,8 @@ from coe.serve.teach.teach_draft import BOARDS, BoardDraft, DraftState
 from coe.serve.teach.teach_steps import TeachStep
 from coe.strict_model import StrictModel
 
-router = OperationRouter()
-_SIDE, _CROP_SIDE, _QUALITY = 2000, 400, 88
+router = DraftRouter()
+_SIDE, _CROP_SIDE = 2000, 400
 Pixel = Annotated[float, Field(ge=-100_000, le=200_000, allow_inf_nan=False)]
 
 
@@ -53,28 +49,26 @@ async def begin(visit: Visit) -> Mapping[str, Any]:
         return draft
 
     draft = await visit.gate.keep(make)
-    await _note(visit, draft, "begin board")
+    now_us = visit.gate.now_us()
+    await visit.gate.write(
+        lambda connection: audit.append(connection, visit.caller, "begin board", draft.name, now_us=now_us)
+    )
     return {"draft": draft.name}
 
 
-@router.add("POST", "/teach/{draft}/reading", ENGINEER, body=DraftState, answers={202: "the board is searched"})
-async def read_so(visit: Visit) -> Mapping[str, Any]:
+@router.change("POST", "/teach/{draft}/reading", body=DraftState, answers={202: "the board is searched"})
+def read_so(visit: Visit, draft: BoardDraft) -> None:
     """Say how the placement file reads; `read` says that all is right, and the board is searched in the pictures."""
     said: DraftState = visit.body.form
-
-    def keep(draft: BoardDraft) -> None:
-        undo_stack.remember(draft, "Placement file read")
-        state = draft.state.model_copy(update={**said.model_dump(), "fits": False, "named": draft.state.named})
-        if said.read:
-            read = draft.read(state)
-            board_map.planned_of(read, state)
-            state = state.model_copy(update={"units": str(read.file.units)})
-        draft.say(state)
-
-    await idle(visit, keep)
+    undo_stack.remember(draft, "Placement file read")
+    state = draft.state.model_copy(update={**said.model_dump(), "fits": False, "named": draft.state.named})
     if said.read:
-        await idle(visit, partial(_search, visit, {}))
-    return {}
+        read = draft.read(state)
+        board_map.planned_of(read, state)
+        state = state.model_copy(update={"units": str(read.file.units)})
+    draft.say(state)
+    if said.read:
+        _search(visit, draft, {})
 
 
 class PointsRequest(StrictModel):
@@ -83,14 +77,13 @@ class PointsRequest(StrictModel):
     points: Annotated[dict[str, tuple[Pixel, Pixel]], Field(default_factory=dict, max_length=8)]
 
 
-@router.add("POST", "/teach/{draft}/place", ENGINEER, body=PointsRequest, answers={202: "the board is searched"})
-async def place(visit: Visit) -> Mapping[str, Any]:
+@router.change("POST", "/teach/{draft}/place", body=PointsRequest, answers={202: "the board is searched"})
+def place(visit: Visit, draft: BoardDraft) -> None:
     """Find the board in the pictures, near where a person shows it; of the recipe only the map changes."""
-    await idle(visit, partial(_search, visit, visit.body.form.points))
-    return {}
+    _search(visit, draft, visit.body.form.points)
 
 
-def _search(visit: Visit, points: Mapping[str, tuple[float, float]], draft: BoardDraft) -> None:
+def _search(visit: Visit, draft: BoardDraft, points: Mapping[str, tuple[float, float]]) -> None:
     if points:
         board_map.through(draft, points)
     undo_stack.remember(draft, "Board placed by hand" if points else "Board searched")
@@ -105,35 +98,29 @@ def _search(visit: Visit, points: Mapping[str, tuple[float, float]], draft: Boar
     visit.gate.works.begin(draft, "The board is looked for in the pictures", TeachStep.PLACE, [new, take])
 
 
-@router.add("GET", "/teach/{draft}/map/{file}", ENGINEER)
-async def get_map(visit: Visit) -> Mapping[str, Any]:
+@router.look("GET", "/teach/{draft}/map/{file}", decodes=True)
+def get_map(visit: Visit, draft: BoardDraft) -> Mapping[str, Any]:
     """How the board lies in a picture, with the corners of all parts."""
-    draft = await visit.gate.keep(partial(draft_of, visit))
-    return await visit.gate.draw(lambda: board_map.shown(draft, picture_of(visit, draft)))
+    return board_map.shown(draft, picture_of(visit, draft))
 
 
-@router.add("POST", "/teach/{draft}/map", ENGINEER, body=PointsRequest)
-async def try_map(visit: Visit) -> Mapping[str, Any]:
+@router.look("POST", "/teach/{draft}/map", body=PointsRequest)
+def try_map(visit: Visit, draft: BoardDraft) -> Mapping[str, Any]:
     """The map through points that a person shows; nothing is kept."""
-    draft = await visit.gate.keep(partial(draft_of, visit))
-    return {"matrix": await visit.gate.keep(lambda: board_map.through(draft, visit.body.form.points))}
+    return {"matrix": board_map.through(draft, visit.body.form.points)}
 
 
-@router.add("POST", "/teach/{draft}/fits", ENGINEER, answers={204: "kept"})
-async def fits(visit: Visit) -> None:
+@router.change("POST", "/teach/{draft}/fits", answers={204: "kept"})
+def fits(visit: Visit, draft: BoardDraft) -> None:
     """Say that each outline lies on its part."""
-
-    def keep(draft: BoardDraft) -> None:
-        draft.layout  # noqa: B018 - raises ConfigError for a recipe that cannot be used
-        if not draft.is_found:
-            raise ConfigError("the board was found in no picture; show two points of it, or search again")
-        undo_stack.remember(draft, "Place confirmed")
-        if any(line.startswith("held:") for line in draft.open_lines):  # decided by who looked at all pictures
-            text = draft.recipe.read_text(encoding="utf-8")
-            write_atomically(draft.recipe, [yaml_edit.with_value(text, ("held",), "true")])
-        draft.say(draft.state.model_copy(update={"fits": True}))
-
-    await idle(visit, keep)
+    draft.layout  # noqa: B018 - raises ConfigError for a recipe that cannot be used
+    if not draft.is_found:
+        raise ConfigError("the board was found in no picture; show two points of it, or search again")
+    undo_stack.remember(draft, "Place confirmed")
+    if any(line.startswith("held:") for line in draft.open_lines):  # decided by who looked at all pictures
+        text = draft.recipe.read_text(encoding="utf-8")
+        write_atomically(draft.recipe, [yaml_edit.with_value(text, ("held",), "true")])
+    draft.say(draft.state.model_copy(update={"fits": True}))
 
 
 class PackagesRequest(StrictModel):
@@ -142,22 +129,16 @@ class PackagesRequest(StrictModel):
     rows: Annotated[tuple[NamedPackage, ...], Field(max_length=5000)]
 
 
-@router.add("POST", "/teach/{draft}/packages", ENGINEER, body=PackagesRequest, answers={202: "parts are cut out"})
-async def name_packages(visit: Visit) -> Mapping[str, Any]:
+@router.change("POST", "/teach/{draft}/packages", body=PackagesRequest, answers={202: "parts are cut out"})
+def name_packages(visit: Visit, draft: BoardDraft) -> None:
     """Say what the parts of each package and value are called, and how large they are; they are cut out then."""
-    await idle(visit, partial(package_table.name, said=visit.body.form.rows))
-    await idle(visit, partial(_cut, visit))
-    return {}
+    package_table.name(draft, visit.body.form.rows)
+    cut(visit, draft)
 
 
-@router.add("POST", "/teach/{draft}/crops", ENGINEER, answers={202: "parts are cut out"})
-async def cut(visit: Visit) -> Mapping[str, Any]:
+@router.change("POST", "/teach/{draft}/crops", answers={202: "parts are cut out"})
+def cut(visit: Visit, draft: BoardDraft) -> None:
     """Cut all parts out of all pictures, again if they were cut before; what a person said of them stays."""
-    await idle(visit, partial(_cut, visit))
-    return {}
-
-
-def _cut(visit: Visit, draft: BoardDraft) -> None:
     undo_stack.remember(draft, "Parts cut out", made_in=[draft.photos])
     where = ("--images", f"{draft.name}/{BOARDS}", "--recipe", draft.named(draft.recipe))
     crop = ("coe-experts", "crop", draft.named(draft.rules), *where, *draft.placing, "--out", fresh(draft, CUT))
@@ -171,56 +152,45 @@ class MarksRequest(StrictModel):
     marks: Annotated[dict[str, Mark], Field(max_length=100_000)]
 
 
-@router.add("POST", "/teach/{draft}/marks", ENGINEER, body=MarksRequest, answers={200: "where each lies now"})
-async def mark(visit: Visit) -> Mapping[str, Any]:
+@router.change("POST", "/teach/{draft}/marks", body=MarksRequest, answers={200: "where each lies now"})
+def mark(visit: Visit, draft: BoardDraft) -> Mapping[str, Any]:
     """Put photographs into the folders of what they show."""
-    return {"paths": await idle(visit, partial(crop_gallery.mark, said=visit.body.form.marks))}
+    return {"paths": crop_gallery.mark(draft, visit.body.form.marks)}
 
 
-@router.add("POST", "/teach/{draft}/undo", ENGINEER, answers={200: "the step that was taken back"})
-async def undo(visit: Visit) -> Mapping[str, Any]:
+@router.change("POST", "/teach/{draft}/undo", answers={200: "the step that was taken back"})
+def undo(visit: Visit, draft: BoardDraft) -> Mapping[str, Any]:
     """Take the last step back."""
-    return {"undone": await idle(visit, undo_stack.take_back)}
+    return {"undone": undo_stack.take_back(draft)}
 
 
-@router.add("GET", "/teach/{draft}/work", ENGINEER)
-async def get_work(visit: Visit) -> Mapping[str, Any]:
+@router.look("GET", "/teach/{draft}/work")
+def get_work(visit: Visit, draft: BoardDraft) -> Mapping[str, Any]:
     """What runs for this board, or ran last, and the end of what it says."""
-    draft = await visit.gate.keep(partial(draft_of, visit))
-    found = await visit.gate.keep(partial(visit.gate.works.of, draft))
-    work = existing(found, "work for this board", "begin a step")
-    log = await visit.gate.keep(partial(teach_work.log_of, draft))
+    work = existing(visit.gate.works.of(draft), "work for this board", "begin a step")
     facts = {name: getattr(work, name) for name in ("what", "state", "at", "doing")}
-    return {**facts, "of": len(work.commands), "log": log}
+    return {**facts, "of": len(work.commands), "log": teach_work.log_of(draft)}
 
 
-@router.add("DELETE", "/teach/{draft}/work", ENGINEER, answers={204: "stopped"})
-async def stop_work(visit: Visit) -> None:
+@router.look("DELETE", "/teach/{draft}/work", answers={204: "stopped"})
+def stop_work(visit: Visit, draft: BoardDraft) -> None:
     """End what runs for this board."""
-    draft = await visit.gate.keep(partial(draft_of, visit))
-    await visit.gate.keep(partial(visit.gate.works.stop, draft))
+    visit.gate.works.stop(draft)
 
 
-@router.add("GET", "/teach/{draft}/picture/{file}", ENGINEER, answers={200: "image"})
-async def picture(visit: Visit) -> Response:
+@router.look("GET", "/teach/{draft}/picture/{file}", decodes=True, answers={200: "image"})
+def picture(visit: Visit, draft: BoardDraft) -> Response:
     """A picture of a whole board, made smaller for the page."""
-    draft = await visit.gate.keep(partial(draft_of, visit))
-    return await visit.gate.draw(lambda: _drawn(picture_of(visit, draft), _SIDE))
+    return _drawn(picture_of(visit, draft), _SIDE)
 
 
-@router.add("GET", "/teach/{draft}/photo/{path:path}", ENGINEER, answers={200: "image"})
-async def photo(visit: Visit) -> Response:
+@router.look("GET", "/teach/{draft}/photo/{path:path}", decodes=True, answers={200: "image"})
+def photo(visit: Visit, draft: BoardDraft) -> Response:
     """A photograph of a part."""
-
-    def find() -> Path:
-        draft, path = draft_of(visit), visit.name("path")
-        place = (draft.photos / path).resolve()
-        if not place.is_relative_to(draft.photos.resolve()) or place.suffix.lower() not in EXTENSIONS:
-            raise not_found("such photograph", "load the page again")
-        return place
-
-    found = await visit.gate.keep(find)
-    return await visit.gate.draw(lambda: _drawn(found, _CROP_SIDE))
+    path = (draft.photos / visit.name("path")).resolve()
+    if not path.is_relative_to(draft.photos.resolve()) or path.suffix.lower() not in EXTENSIONS:
+        raise not_found("such photograph", "load the page again")
+    return _drawn(path, _CROP_SIDE)
 
 
 def picture_of(visit: Visit, draft: BoardDraft) -> Path:
@@ -239,18 +209,5 @@ def _drawn(path: Path, side: int) -> Response:
         raise Problem(
             ProblemKind.INVALID, f"{path.name}: the picture {error}", "remove it, and send it again"
         ) from None
-    scale = side / max(pixels.shape[:2])
-    small = pixels if scale >= 1 else cv2.resize(pixels, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
-    file = io.BytesIO()
-    image = Image.fromarray(np.asarray(small))
-    if side == _CROP_SIDE:
-        image.save(file, "PNG", compress_level=1)
-    else:
-        image.save(file, "JPEG", quality=_QUALITY)
-    kind = "image/png" if side == _CROP_SIDE else "image/jpeg"
-    return Response(file.getvalue(), media_type=kind, headers={"Cache-Control": "no-cache"})
-
-
-async def _note(visit: Visit, draft: BoardDraft, action: str) -> None:
-    now_us = visit.gate.now_us()
-    await visit.gate.write(lambda connection: audit.append(connection, visit.caller, action, draft.name, now_us=now_us))
+    content, kind = shown(pixels, side)
+    return Response(content, media_type=kind, headers={"Cache-Control": "no-cache"})

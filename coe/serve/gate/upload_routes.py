@@ -118,9 +118,9 @@ def _kept(gate: Gate, receiving: Receiving, rest: bytes, key: str, name: str, st
     with receiving.opened() as file:
         pixels = check_pixels(pixels_in(file), gate.config.limits.pixels)
     failpoints.reached(failpoints.Failpoint.VIEW_RECEIVED)
-    kept = receiving.keep()
+    file_name = receiving.keep()
     failpoints.reached(failpoints.Failpoint.VIEW_KEPT)
-    return NewView(key, name, kept.file, kept.sha256, kept.size_bytes, pixels, gate.now_us())
+    return NewView(key, name, file_name, receiving.sha256, receiving.size_bytes, pixels, gate.now_us())
 
 
 def check_pixels(pixels: int | None, limit: int) -> int:

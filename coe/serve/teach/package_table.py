@@ -27,6 +27,7 @@ from coe.serve.teach.crop_gallery import crops
 from coe.serve.teach.teach_draft import BoardDraft
 from coe.strict_model import Name, StrictModel
 
+Millimetres = Annotated[float, Field(gt=0, le=500, allow_inf_nan=False)]
 _TODO = re.compile(rf"#.*\b{TODO}\b")
 
 
@@ -52,25 +53,15 @@ class NamedPackage(StrictModel):
     package: str
     value: str
     component: Name | None
-    size: Annotated[
-        tuple[
-            Annotated[float, Field(gt=0, le=500, allow_inf_nan=False)],
-            Annotated[float, Field(gt=0, le=500, allow_inf_nan=False)],
-        ],
-        Field(),
-    ]
+    size: tuple[Millimetres, Millimetres]
 
 
 def rows_of(draft: BoardDraft) -> list[PackageRow]:
     """Return the rows, those of most parts first; raises ConfigError for files that cannot be read."""
     recipe = read_recipe(draft.recipe)
     guessed = _guessed(draft.recipe.read_text(encoding="utf-8"))
-    kinds: dict[tuple[str, str], list[Placement]] = {}
-    for place in draft.read().placements:
-        if place.side == Side(draft.state.side) and place.refdes:
-            kinds.setdefault((place.package, place.value), []).append(place)
     rows = []
-    for (package, value), places in kinds.items():
+    for (package, value), places in _kinds(draft, draft.read().placements).items():
         left_out = all(is_left_out(recipe, place) for place in places)
         component = "" if left_out else component_of(recipe, places[0]) or ""
         spec = recipe.components.get(component)
@@ -78,6 +69,15 @@ def rows_of(draft: BoardDraft) -> list[PackageRow]:
         size = None if spec is None else spec.size
         rows.append(PackageRow(package, value, names, component, size, component in guessed, left_out))
     return sorted(rows, key=lambda row: (row.is_left_out, not row.is_guess, -len(row.refdes)))
+
+
+def _kinds(draft: BoardDraft, placements: Sequence[Placement]) -> dict[tuple[str, str], list[Placement]]:
+    """Return the parts of the side that is seen, by package and value."""
+    kinds: dict[tuple[str, str], list[Placement]] = {}
+    for place in placements:
+        if place.side == Side(draft.state.side) and place.refdes:
+            kinds.setdefault((place.package, place.value), []).append(place)
+    return kinds
 
 
 def _guessed(recipe: str) -> set[str]:
@@ -106,7 +106,7 @@ class _Edit:
     """The two texts while they are changed."""
 
     def __init__(self, draft: BoardDraft) -> None:
-        self._draft, self._side = draft, Side(draft.state.side)
+        self._draft = draft
         self.recipe_text = draft.recipe.read_text(encoding="utf-8")
         self.rules_text = draft.rules.read_text(encoding="utf-8")
         self._before = self.recipe_text, self.rules_text
@@ -115,10 +115,8 @@ class _Edit:
         self._dropped: frozenset[str] = frozenset()
         self._component_of: dict[str, str] = {}
         self._all = draft.read().placements
-        self._places = [place for place in self._all if place.side == self._side and place.refdes]
-        self._kinds: dict[tuple[str, str], list[Placement]] = {}
-        for place in self._places:
-            self._kinds.setdefault((place.package, place.value), []).append(place)
+        self._kinds = _kinds(draft, self._all)
+        self._places = [place for places in self._kinds.values() for place in places]
         self._parsed: tuple[str, BoardRecipe] | None = None
 
     @property
@@ -218,11 +216,10 @@ class _Edit:
         assert said.component is not None
         place = ("components", said.component, "size")
         size = f"[{said.size[0]:.8g}, {said.size[1]:.8g}]"
-        if tuple(self._recipe.components[said.component].size) != said.size or self._is_open(said.component):
+        if tuple(self._recipe.components[said.component].size) != said.size or said.component in _guessed(
+            self.recipe_text
+        ):
             self.recipe_text = yaml_edit.with_value(self.recipe_text, place, size)
-
-    def _is_open(self, component: str) -> bool:
-        return component in _guessed(self.recipe_text)
 
     def finish(self) -> None:
         """Drop components that no part has any more, write counts, and prove both texts; raises ConfigError."""

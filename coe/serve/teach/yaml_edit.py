@@ -114,11 +114,6 @@ def _find(text: str, place: KeyPath) -> yaml.Node | None:
     return node
 
 
-def _entries(text: str, place: KeyPath) -> list[tuple[yaml.Node, yaml.Node]]:
-    node = _node(text, place)
-    return list(node.value) if isinstance(node, yaml.MappingNode) else []
-
-
 def _end(node: yaml.Node) -> int:
     """Return where a node ends; a block ends with its last part, and not before what follows it."""
     if isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
@@ -161,7 +156,8 @@ def with_tops(text: str, entries: dict[str, str], *, after: str) -> str:
 
 
 def _extent(text: str, key: str) -> tuple[int, int] | None:
-    for name, value in _entries(text, ()):
+    top = _node(text, ())
+    for name, value in top.value if isinstance(top, yaml.MappingNode) else ():
         if name.value == key:
             return name.start_mark.line, text.count("\n", 0, _end(value)) + 1
     return None

@@ -14,7 +14,6 @@ from sqlalchemy import Connection
 
 from coe.serve.database import audit, event_log, fault_log, recipe_versions
 from coe.serve.database.connecting import Database
-from coe.serve.database.event_log import NewEvent
 from coe.serve.database.fault_log import NewFault
 from coe.serve.database.recipe_versions import Activation, Recipe
 from coe.serve.enums import ActivationState, EventKind, FaultKind, Process
@@ -152,5 +151,5 @@ class Changeover:
             return
         kind = EventKind.RECIPE_FAILED if reason else EventKind.RECIPE_ACTIVATED
         body = {"name": wanted.name, "version": wanted.version, "reason": reason, "by": asked.asked_by}
-        event_log.append(connection, NewEvent(kind, now_us, body))
+        event_log.append(connection, kind, now_us, body)
         audit.append(connection, Process.WORKER, kind.value, f"recipe {wanted.name} {wanted.version}", now_us=now_us)

@@ -19,7 +19,6 @@ from coe.serve.database import board_rows, decisions, event_log, recipe_versions
 from coe.serve.database.board_rows import Board
 from coe.serve.database.connecting import Database
 from coe.serve.database.database_errors import DatabaseError
-from coe.serve.database.event_log import NewEvent
 from coe.serve.database.fault_log import NewFault
 from coe.serve.enums import EventKind, FaultKind, Intake, LineState, Process
 from coe.serve.picture_folder import Pictures
@@ -281,7 +280,7 @@ class Station:
             begun = board_rows.begin(connection, board.id, moment_us, is_counted=located is not None)
             if begun:
                 body = {**board.facts, "components": items.number}
-                event_log.append(connection, NewEvent(EventKind.BOARD_STARTED, moment_us, body, board.id))
+                event_log.append(connection, EventKind.BOARD_STARTED, moment_us, body, board.id)
         self._leave(board)
         if begun:
             failpoints.reached(failpoints.Failpoint.BOARD_BEGUN)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection
-from starlette.responses import Response
 
 from coe.core import NOTHING
 from coe.errors import ConfigError
 from coe.serve.database import recipe_versions, trial_rows
 from coe.serve.database.recipe_versions import Recipe
 from coe.serve.gate.operations import ENGINEER, Visit
-from coe.serve.gate.pages.rendering import PageRouter, Shown, page
+from coe.serve.gate.pages.rendering import PageRouter, Shown
 from coe.serve.gate.recipe_routes import version_of
 from coe.serve.gate.trial_routes import facts, trial_of
 from coe.serve.recipe_content import RecipeContent
@@ -65,13 +63,9 @@ def _facts(recipe: Recipe) -> dict[str, Any]:
     return {**facts, **numbers, "refusal": ""}
 
 
-@router.add("GET", "/trials", ENGINEER)
-async def trials(visit: Visit) -> Response:
+@router.page("/trials", "trials.j2", ENGINEER)
+def trials(visit: Visit, connection: Connection) -> Shown:
     """Trials, and a form that asks for one."""
-    return await page(visit, "trials.j2", _trials)
-
-
-def _trials(connection: Connection) -> Shown:
     recipes: dict[str, list[str]] = {}
     labels: dict[str, dict[str, None]] = {}
     for name in recipe_versions.names(connection):
@@ -85,13 +79,9 @@ def _trials(connection: Connection) -> Shown:
     return {"trials": trials, "recipes": recipes, "labels": labels}
 
 
-@router.add("GET", "/trials/{id:int}", ENGINEER)
-async def trial(visit: Visit) -> Response:
+@router.page("/trials/{id:int}", "trial.j2", ENGINEER)
+def trial(visit: Visit, connection: Connection) -> Shown:
     """A trial: today's figures beside those of what is tried, and the parts that change."""
-    return await page(visit, "trial.j2", partial(_trial, visit))
-
-
-def _trial(visit: Visit, connection: Connection) -> Shown:
     found = trial_of(visit, connection)
     same = [
         version.version
