@@ -12,7 +12,7 @@ import numpy as np
 from coe import regular
 from coe.allowed_text import Reading
 from coe.core import Expert, Finding
-from coe.errors import ConfigError, StoreError
+from coe.errors import ConfigError, StoreError, list_few
 from coe.pictures.codes import Code, check_formats, read_codes
 from coe.store.kinds import ExpertInput, FileKind, Foreign, Image
 from experts.read_window import LABELS, judged, misfit, window_of
@@ -98,8 +98,8 @@ def _finding(codes: Sequence[Code], image: ExpertInput, expert: Expert) -> Findi
     elif not sure:
         doubt = f"a code is seen, perhaps '{codes[0].text:.60}', and not read surely"
     elif len(meant) > 1:
-        shown = ", ".join(f"'{text:.60}'" for text in meant[:3])
-        doubt = f"{len(meant)} codes are read that differ: {shown}"
+        few = list_few((f"'{text:.60}'" for text in meant), 3)
+        doubt = f"{len(meant)} codes are read that differ: {few}"
     text = meant[0] if meant else ""
     return judged(expert, text, 1.0 if text and not doubt else 0.0, 1.0, doubt)
 

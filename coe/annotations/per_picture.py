@@ -101,7 +101,14 @@ def read(contents: Iterable[tuple[Path, Content]], index: PictureIndex, findings
 
 
 def _of_voc(one: xml.Element, where: str) -> MarkedBox | None:
+    label = one.findtext("name", "").strip()
     try:
+        if one.find("robndbox") is not None:  # of roLabelImg, whose angle is in radians
+            x, y, width, height, turn = (
+                float(one.findtext(f"robndbox/{key}", "")) for key in ("cx", "cy", "w", "h", "angle")
+            )
+            edges = (x - width / 2, y - height / 2, x + width / 2, y + height / 2)
+            return around(turned(*edges, math.degrees(turn)), label, where)
         left, top, right, bottom = (
             float(one.findtext(f"bndbox/{key}", "")) for key in ("xmin", "ymin", "xmax", "ymax")
         )
@@ -109,7 +116,6 @@ def _of_voc(one: xml.Element, where: str) -> MarkedBox | None:
         degrees = next((float(turn) for turn in turns if re.fullmatch(r"-?[\d.]+", turn)), 0.0)  # a word is no turn
     except ValueError:
         return None
-    label = one.findtext("name", "").strip()
     if degrees and right > left and bottom > top:  # CVAT turns a box so
         return around(turned(left, top, right, bottom, degrees), label, where)
     return MarkedBox(label, left, top, right, bottom, where)

@@ -15,7 +15,7 @@ from coe.board import parts_list as parts_lists
 from coe.board.parts_list import PlacedPart
 from coe.board.steps import GIVEN, Component
 from coe.core import FULL, Finding, Request, Result, Verdict
-from coe.errors import ConfigError
+from coe.errors import ConfigError, list_few
 from coe.pictures.found_image import FoundImage, natural
 from coe.spelling import composed
 
@@ -47,7 +47,7 @@ class Expected:
         """Expect as many places of each component as the rules count; raises ConfigError for parts of one."""
         if broken := [name for name, component in components.items() if component.count % 1]:
             raise ConfigError(
-                f"{where}: a board cannot be asked for the counts of {', '.join(broken[:5])}, which are no whole "
+                f"{where}: a board cannot be asked for the counts of {list_few(broken)}, which are no whole "
                 "numbers; correct the counts, or give a parts list"
             )
         return cls("counts", counts={name: int(component.count) for name, component in components.items()})

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coe import text_table
-from coe.errors import ConfigError, did_you_mean
+from coe.errors import ConfigError, did_you_mean, list_few
 from coe.not_fitted import FITTED, LEFT_OUT, FittedRow, fitting_of
 from coe.text_table import further_lines
 
@@ -84,7 +84,7 @@ def check(parts: Sequence[PlacedPart], components: Mapping[str, object], board: 
     """Raise ConfigError if a list names components that a board lacks, or a reference designator twice."""
     unknown = list(dict.fromkeys(part.component for part in parts if part.component not in components))
     if unknown:
-        few = ", ".join(f"'{name}'" for name in unknown[:5]) + (" ..." if len(unknown) > 5 else "")
+        few = list_few(f"'{name}'" for name in unknown)
         raise ConfigError(
             f"the parts list names {len(unknown)} component(s) that board '{board}' does not have: {few}"
             f"{did_you_mean(unknown[0], components)}; correct the list, or add them to the board's rules"

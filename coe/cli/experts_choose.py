@@ -21,7 +21,7 @@ from coe.cli.experts_new import NoPrepareOption
 from coe.cli.options import StoreOption
 from coe.cli.tool_options import InputOption, SeedOption, words_of
 from coe.core import Expert
-from coe.errors import CoeError, ConfigError
+from coe.errors import CoeError, ConfigError, list_few
 from coe.files import replacing, writing
 from coe.pictures import photographs, split_making
 from coe.pictures.label_folders import BAD, GOOD, letters
@@ -177,11 +177,8 @@ def _chosen(
 
     component, found = ExpertId.of(weights).name, plan.photographs or ()
     if pairs := choosing.under_two_labels(found, plan.bits):
-        named = ", ".join(f"{one} and {other}" for one, other in pairs[:_SHOWN])
-        more = f", and {len(pairs) - _SHOWN} more pairs" if len(pairs) > _SHOWN else ""
-        raise ConfigError(
-            f"{named}{more}: the same picture under two labels; take it out of the folder in which it is wrong"
-        )
+        few = list_few((f"{one} and {other}" for one, other in pairs), _SHOWN, "; ")
+        raise ConfigError(f"{few}: the same picture under two labels; take it out of the folder in which it is wrong")
     for remark in choosing.remarks_on(found, plan.bits):
         point_out("note", f"{component}: {remark}")
     side = input_size or choosing.side_of(found, plan.bits)

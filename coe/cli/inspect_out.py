@@ -12,6 +12,7 @@ from coe import config
 from coe.cli.common import out, point_out
 from coe.cli.console import styled, table_of
 from coe.core import FULL, Verdict
+from coe.errors import list_few
 from coe.results.summary import OutcomeCounts, Summary
 
 _COLOURS = {Verdict.OK: "green", Verdict.NG: "bold red", Verdict.REVIEW: "yellow"}
@@ -41,7 +42,7 @@ def show(summary: Summary, report: Path) -> None:
     if run_.precision != FULL or summary.looks.escalated:
         out.print(f"precision {run_.precision}: {summary.looks}")
     if skipped := summary.skipped_boards:
-        names = ", ".join(skipped[:_NAMED]) + (" ..." if len(skipped) > _NAMED else "")
+        names = list_few(skipped, _NAMED)
         sentence = f"{len(skipped)} boards with bad marks were not inspected: {names}"
         point_out("skipped", sentence, out)
     if summary.late:
@@ -67,12 +68,9 @@ def _completeness(summary: Summary) -> Text:
         return styled(("completeness was not checked:", "yellow"), f" {summary.unchecked} (--parts, --expect counts)")
     if not summary.incomplete:
         return styled((f"each part has a picture, by {summary.completeness}", ""))
-    boards = []
-    for serial, places in list(summary.incomplete.items())[:_NAMED]:
-        few = ", ".join(places[:_NAMED]) + (f", ... {len(places)} places" if len(places) > _NAMED else "")
-        boards.append(f"{serial or 'no serial'} ({few})")
-    more = " ..." if len(summary.incomplete) > _NAMED else ""
-    lack = f" {len(summary.incomplete)} boards lack pictures, by {summary.completeness}: {', '.join(boards)}{more}"
+    boards = (f"{serial or 'no serial'} ({list_few(places, _NAMED)})" for serial, places in summary.incomplete.items())
+    few = list_few(boards, _NAMED)
+    lack = f" {len(summary.incomplete)} boards lack pictures, by {summary.completeness}: {few}"
     return styled(("incomplete:", "yellow"), lack)
 
 

@@ -15,7 +15,7 @@ from coe.cli.console import styled
 from coe.cli.inspect_run import InspectionRun, RunManner, Variants, request_of
 from coe.cli.watching import Watching
 from coe.core import Failure, FailureKind, Result, Verdict
-from coe.errors import ImageError, LineClosed
+from coe.errors import ImageError, LineClosed, list_few
 from coe.pictures.arriving import Arrivals, FileStamp
 from coe.pictures.finding import FoundImage
 from coe.pictures.folder import EntryKind, FolderEntry
@@ -287,6 +287,6 @@ class WatchRun(InspectionRun):
 
 
 def _sentence(board: ClosedBoard) -> str:
-    lacking = f", no picture of {', '.join(board.lacking[:10])}" if board.lacking else ""
+    lacking = f", no picture of {list_few(board.lacking, 10)}" if board.lacking else ""
     errors = f", {board.not_inspected} not inspected" if board.not_inspected else ""
     return f"{board.serial}: {board.pictures} pictures, {board.closed}{lacking}{errors}"

@@ -17,7 +17,7 @@ from coe.cluster.head_thread import ExpertPlacer
 from coe.cluster.links import Link, check_same
 from coe.cluster.over_ray import ray_boxes
 from coe.core import rule_of
-from coe.errors import StoreError
+from coe.errors import StoreError, list_few
 from coe.inspector import line_references, precision, weights_used
 from coe.inspector.line_boards import LineBoard, ReadBoard, Register
 from coe.inspector.line_options import LineOptions, say_nothing
@@ -123,7 +123,7 @@ def _with_own_weights(config: LineOptions, board: ReadBoard) -> ReadBoard:
     theirs = reference_digests(rules, store)
     others += [f"reference {id}" for id, digest in board.reference_digests.items() if theirs.get(id) != digest]
     if others:
-        few = ", ".join(f"'{name}'" for name in others[:3]) + (" ..." if len(others) > 3 else "")
+        few = list_few((f"'{name}'" for name in others), 3)
         raise StoreError(
             f"in {store.root}, {few} of board '{rules.board}' are not those of the line; copy the line's store there"
         )

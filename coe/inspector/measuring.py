@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from coe.board.rules import Rules
 from coe.core import FULL, Expert
-from coe.errors import StoreError
+from coe.errors import StoreError, list_few
 from coe.inspector.profile import KindProfile, Profile
 from coe.inspector.variant_knapsack import Costs
 from coe.runtime.device import Device
@@ -78,7 +78,7 @@ def measure(
             if _is_known(sample, devices, earlier)
         }
         if unknown := [_describe_sort(sample) for sort, sample in samples.items() if profiled.get(sort) is None]:
-            say(f"measuring {', '.join(unknown[:4])}{' ...' if len(unknown) > 4 else ''}")
+            say(f"measuring {list_few(unknown, 4)}")
         measured = {
             sort: (samples[sort], cost) if cost is not None else _measured(device, equals[sort], damaged, say)
             for sort, cost in ((sort, profiled.get(sort)) for sort in samples)

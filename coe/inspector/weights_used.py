@@ -13,7 +13,7 @@ from contextlib import suppress
 from coe import config
 from coe.board.rules import Rules
 from coe.core import FULL
-from coe.errors import StoreError
+from coe.errors import StoreError, list_few
 from coe.inspector.precision import allowed
 from coe.spelling import composed
 from coe.store.manifest import Manifest
@@ -106,7 +106,7 @@ def read_manifests(board: Rules, store: StoreReader) -> dict[str, Manifest]:
             )
         by_weights[expert.weights] = manifest
     if missing:
-        few = ", ".join(f"'{weights}'" for weights in missing[:3]) + (" ..." if len(missing) > 3 else "")
+        few = list_few((f"'{weights}'" for weights in missing), 3)
         raise StoreError(
             f"{len(missing)} of {len(board.experts)} experts of board '{board.board}' have no weights in {store.root} "
             f"({few}); train or import them with coe-experts, or name another store with --store "

@@ -92,7 +92,7 @@ def _unmapped(recipe: BoardRecipe, places: Sequence[Placement]) -> str:
     word = first.component or first.package or first.value
     entries = [
         f"  - {{package: {json.dumps(package, ensure_ascii=False)}, value: {json.dumps(value, ensure_ascii=False)}, "
-        f"component: TODO}}  # {len(refdes)}: {', '.join(refdes[:4])}{' ...' if len(refdes) > 4 else ''}"
+        f"component: TODO}}  # {len(refdes)}: {list_few(refdes, 4)}"
         for (package, value), refdes in sorted(kinds.items(), key=lambda kind: -len(kind[1]))
     ]
     return (

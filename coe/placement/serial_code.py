@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from coe.allowed_text import Patterns, Reading
-from coe.errors import ConfigError
+from coe.errors import ConfigError, list_few
 from coe.pictures.array_images import DecodedImage
 from coe.pictures.codes import USUAL, check_formats, read_codes
 from coe.placement.placement_file import FARTHEST_MM
@@ -94,8 +94,8 @@ def _serial(crop: DecodedImage, spec: SerialSpec) -> _Serial | str:
             return f"the code says '{meant[0]:.60}', which cannot be the name of a file"
         return _Serial(meant[0])
     if meant:
-        shown = ", ".join(f"'{text:.60}'" for text in meant[:3])
-        return f"{len(meant)} codes lie there that differ, {shown}"
+        few = list_few((f"'{text:.60}'" for text in meant), 3)
+        return f"{len(meant)} codes lie there that differ, {few}"
     if sure:
         return f"the code says '{sure[0]:.60}', which `allowed` does not allow"
     return "the code there is not read surely" if codes else "no code is read at its place"

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 
 from coe.board import calibration_file
 from coe.core import FULL
-from coe.errors import ConfigError, RulesError
+from coe.errors import ConfigError, RulesError, list_few
 from coe.files import write_atomically
 from coe.results.summary import RunFigures
 from coe.scheduler.strategies import present_name
@@ -161,11 +161,11 @@ def _differences(before: RunIdentity, now: RunIdentity, *, older: bool) -> Itera
             )
     ids = sorted({*before.references, *now.references})
     if changed := [id for id in ids if before.references.get(id) != now.references.get(id)]:
-        names = ", ".join(f"'{id}'" for id in changed[:_NAMED]) + (" ..." if len(changed) > _NAMED else "")
+        names = list_few((f"'{id}'" for id in changed), _NAMED)
         yield f"holds a run with other references ({names}); put the former references back, or {ELSEWHERE}"
     ids = sorted({*before.experts, *now.experts})
     if changed := [id for id in ids if before.experts.get(id) != now.experts.get(id)]:
-        names = ", ".join(f"'{id}'" for id in changed[:_NAMED]) + (" ..." if len(changed) > _NAMED else "")
+        names = list_few((f"'{id}'" for id in changed), _NAMED)
         yield (
             f"holds a run with other weights of {len(changed)} of {len(now.experts)} experts ({names}); "
             f"put the former weights back into the store, or {ELSEWHERE}"

@@ -14,7 +14,7 @@ import typer
 from coe import config
 from coe.cli.common import Exit, application, complain, out, run
 from coe.cli.options import AllowKindOption, StoreOption
-from coe.errors import ConfigError
+from coe.errors import ConfigError, list_few
 from coe.serve.enums import Role
 
 if TYPE_CHECKING:
@@ -127,8 +127,8 @@ def verify_archive(config_path: ConfigArgument) -> None:
         raise ConfigError(f"{config_path}: there is no archive; give its folder as `retention.archive`")
     proof = archive.prove(folder)
     if proof.wrong:
-        files = ", ".join(proof.wrong[:5])
-        complain(f"{len(proof.wrong)} of {proof.sound + len(proof.wrong)} pictures are missing or changed: {files}")
+        few = list_few(proof.wrong)
+        complain(f"{len(proof.wrong)} of {proof.sound + len(proof.wrong)} pictures are missing or changed: {few}")
         raise typer.Exit(Exit.NOT_GOOD)
     out.print(f"{config.counted(proof.sound, 'picture is as it', 'pictures are as they')} came")
 

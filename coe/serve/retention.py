@@ -14,6 +14,7 @@ from pathlib import Path
 
 from coe.config import counted
 from coe.core import Verdict
+from coe.errors import list_few
 from coe.serve import archive
 from coe.serve.clock import DAY_US, SECOND_US
 from coe.serve.database import views
@@ -68,9 +69,9 @@ def sweep(
             removed += bin.remove(old_views, lambda: free_share() < retention.free_share)
             _note_swept(database, verdict, now_us, now_us)
     if bin.damaged:
-        files = ", ".join(sorted(bin.damaged)[:5])
+        few = list_few(sorted(bin.damaged))
         these = counted(len(bin.damaged), "picture that is", "pictures that are")
-        raise archive.ArchiveFailed(f"{these} not as handed in cannot be archived, and must stay here: {files}")
+        raise archive.ArchiveFailed(f"{these} not as handed in cannot be archived, and must stay here: {few}")
     return removed
 
 

@@ -309,6 +309,12 @@ def test_files_of_one_picture_each_lie_beside_the_pictures_or_elsewhere(tmp_path
     stored(notes / "good one.xml", voc("renamed.jpg"))
     stored(notes / "others.json", {"a": 1})
     expected: dict[str, list[Any]] = {"board1/R1.png": [("joint", (20, 10, 80, 60))], "board2/R1.png": []}
+    turned = "<cx>50</cx><cy>35</cy><w>50</w><h>60</h><angle>1.570796</angle>"  # as roLabelImg writes a box
+    stored(notes / "1.xml", voc("board1/R1.png", ("joint", f"<robndbox>{turned}</robndbox>")))
+    marked, _ = taken(notes, photos)
+    ((label, box),) = boxes_of(marked, photos)["board1/R1.png"]
+    assert (label, box) == ("joint", pytest.approx((20, 10, 80, 60), abs=0.01))
+    stored(notes / "1.xml", voc("board1/R1.png", ("joint", BNDBOX)))
     marked, _ = taken(notes, photos)
     assert boxes_of(marked, photos) == {**expected, "good one.jpg": []}
     assert marked.labels == ("joint",)
