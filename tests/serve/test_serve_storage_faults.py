@@ -20,8 +20,10 @@ from typing import Any
 import pytest
 from certificates import Authority
 from serving import Served, config_of, locked, problem, put, serving, signed_in
+from tiny_line import TINY
 from waiting import eventually
 
+from coe.inspector import weights_used
 from coe.serve.archive import ArchiveFailed
 from coe.serve.clock import DAY_US, HOUR_US, now_us
 from coe.serve.database import fault_log, states
@@ -342,6 +344,22 @@ def test_long_work_is_waited_for_while_there_is_no_room_and_not_while_the_databa
                 return str(error)
 
     assert asyncio.run(report()) == told
+
+
+def test_a_disk_of_experts_that_hangs_holds_up_the_recipes_that_are_checked_alone(
+    station: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers, held = threading.Event(), list[object]()
+    monkeypatch.setattr(weights_used, "read_manifests", lambda *of: held.append(of) or (answers.wait() and {}))
+    with ThreadPoolExecutor(storage.THREADS) as people:
+        post = partial(station.engineer.post, "/api/v1/recipes/tiny", json={"rules": TINY})
+        posted = [people.submit(post) for _ in range(storage.THREADS)]
+        try:
+            eventually(lambda: len(held) == storage.THREADS)
+            assert station.operator.get("/api/v1/recipes").status_code == 200
+        finally:
+            answers.set()
+    assert {one.result().status_code for one in posted} == {201}
 
 
 def test_a_disk_that_fills_is_warned_of_before_and_the_faults_clear_themselves(

@@ -73,7 +73,7 @@ async def add_version(visit: Visit, name: str, form: RecipeContent, path: str = 
     `path` is that of the recipe, for a header.
     """
     gate = visit.gate
-    unproven = await gate.run(partial(check, name, form, Store(gate.config.line.store)))
+    unproven = await gate.keep(partial(check, name, form, Store(gate.config.line.store)))
     content = form.model_dump(mode="json")
     warnings: list[str] = []
 
