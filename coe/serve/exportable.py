@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from pydantic import ValidationError
-from sqlalchemy import Connection, func, select, union
+from sqlalchemy import Connection, select, union
 
 from coe.core import NOTHING, Verdict
 from coe.errors import CoeError
@@ -56,8 +56,7 @@ class SuspectedPictures:
     """The parts that the reports of escapes may mean, whenever they came, and whichever of a serial's boards."""
 
     def __init__(self, connection: Connection) -> None:
-        # Reports are never changed: those of an older version have the blanks around their serials still.
-        said, serial = escape.c.refdes, func.trim(escape.c.serial, " \t\r\n")
+        said, serial = escape.c.refdes, escape.c.serial
         known = union(
             select(escape.c.board_id, said).where(escape.c.board_id.is_not(None)),
             select(board.c.id, said).join(escape, (serial == board.c.serial) & (board.c.serial != "")),

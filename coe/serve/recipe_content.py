@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -14,7 +16,7 @@ from coe.board import rules
 from coe.board.rules import Rules
 from coe.errors import ConfigError, RulesError
 from coe.placement import Bottom, Layout, blind_to, join, lay_out, parse_recipe, warnings_of
-from coe.placement.board_layout import BottomAngle, BottomX
+from coe.placement.board_layout import BottomAngle, BottomX, Point
 from coe.placement.cad_files import parse_bom, parse_file
 from coe.serve.database.tables import NAME
 from coe.serve.text_checks import Spelt, Word
@@ -63,6 +65,14 @@ class WholeBoard(StrictModel):
         return _layout(self)
 
     @property
+    def reading(self) -> str:
+        """A digest of what a person sees in an overlay: each crop with its pin 1, and all marks, to a nanometre.
+
+        Raises ConfigError.
+        """
+        return _reading(self)
+
+    @property
     def blind_to(self) -> tuple[str, ...]:
         """In which ways a board could lie wrong without being noticed; raises ConfigError."""
         return blind_to(self.layout)
@@ -92,6 +102,19 @@ def _layout(whole: WholeBoard) -> Layout:
     bom = parse_bom(Path("bom.csv"), whole.bom.encode(), whole.dialect, asks=False) if whole.bom else {}
     file = parse_file(Path(whole.file), raw, whole.dialect, whole.units, recipe.placement_file, bom)
     return lay_out(recipe, join(file.placements, bom, said=file.said).placements, bottom)
+
+
+@lru_cache(maxsize=16)
+def _reading(whole: WholeBoard) -> str:
+    layout = whole.layout
+    marks = [*sorted(layout.fiducials.items()), *sorted(layout.marks.items()), ("landmark", layout.landmark)]
+    crops = [(site.name, site.component, site.crop.pin1, *map(_place, site.corners)) for site in layout.sites]
+    seen = (crops, [(name, point and _place(point)) for name, point in marks])
+    return hashlib.sha256(json.dumps(seen).encode()).hexdigest()
+
+
+def _place(point: Point) -> tuple[float, float]:
+    return round(point.x_mm, 6) + 0.0, round(point.y_mm, 6) + 0.0  # no -0.0
 
 
 def _told_apart(parts: Any) -> Any:

@@ -14,7 +14,7 @@ from coe.board.rules import Rules
 from coe.errors import ConfigError, did_you_mean
 from coe.placement.placement_file import Side
 from coe.serve.recipe_content import RecipeContent
-from coe.serve.text_checks import Spelt, SpeltText, Text, Word
+from coe.serve.text_checks import Spelt, SpeltText, Word
 from coe.strict_model import StrictModel
 
 
@@ -36,9 +36,9 @@ class BoardRequest(StrictModel):
     recipe: Word
     version: Annotated[int, Field(ge=1)] | None = None
     serial: SpeltText = ""
-    panel: Text = ""
+    panel: SpeltText = ""
     side: Side = Side.TOP
-    work_order: Text = ""
+    work_order: SpeltText = ""
     within_s: Annotated[float, Field(gt=0, le=86400, allow_inf_nan=False)] | None = None
     views: dict[Word, ViewRequest] = Field(default_factory=dict)
     whole: Word | None = None

@@ -22,6 +22,7 @@ from coe.core import Verdict
 from coe.serve.clock import now_us
 from coe.serve.database import audit, call_rows, recipe_versions
 from coe.serve.enums import ActivationState, CallReason, Role
+from coe.serve.recipe_content import WholeBoard
 
 CONTENT = {"rules": TINY, "whole": WHOLE, "within_s": None, "terminations": {}, "parts": {}}
 PATH = "/api/v1/recipes/new/1"
@@ -80,6 +81,26 @@ def test_a_word_holds_for_versions_with_the_same_placements_alone(served: Served
     moved = staged(served, whole={**WHOLE, "placements": WHOLE["placements"].replace("5", "6")})
     answers = [served.engineer.post(f"/api/v1/recipes/new/{number}/activate") for number in (retrained, moved)]
     assert [answer.status_code for answer in answers] == [202, 409]
+
+
+def test_placements_that_another_version_of_the_service_reads_elsewhere_are_confirmed_anew(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    activated(served.database, TINY, name="new", whole=WHOLE)
+    assert served.engineer.post(f"{PATH}/confirmation", json=proof_of(overlay(served.engineer))).status_code == 201
+    put(served.feeder, "b1", "top", png(BOARD))
+    with monkeypatch.context() as other, closing(signed_in(served, Role.ENGINEER)) as person:
+        other.setattr(WholeBoard, "reading", "f" * 64)
+        for path in (f"{PATH}/activate", "/api/v1/boards/b1"):
+            refused = served.engineer.post(path, json={"recipe": "new", "whole": "top"} if "boards" in path else None)
+            assert (refused.status_code, "elsewhere" in refused.text) == (409, True), path
+        assert "elsewhere" in person.get("/recipes/new/1").text
+        seen = proof_of(overlay(served.engineer))
+        assert served.engineer.post(f"{PATH}/confirmation", json=seen).status_code == 201
+        assert served.engineer.post(f"{PATH}/activate").status_code == 202
+    assert served.engineer.post(f"{PATH}/activate").status_code == 202
+    bottom = {**WHOLE, "placements": WHOLE["placements"].replace("5", "5.0")}
+    assert WholeBoard.model_validate(bottom).reading == WholeBoard.model_validate(WHOLE).reading
 
 
 def test_only_an_overlay_that_was_drawn_for_this_version_can_be_confirmed(served: Served) -> None:

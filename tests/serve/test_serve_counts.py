@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 from serve_rows import NOON, blind_audit, decided, decision, late, ng, recipe, the, write
 from sqlalchemy import Connection, MetaData, insert, select
 from thorough import THOROUGH
+from whole_boards import WHOLE
 
 from coe.core import Verdict
 from coe.placement.placement_file import Side
 from coe.serve.clock import HOUR_US, hour_of
-from coe.serve.database import board_rows, call_rows, decisions, hourly, repairs, verifications
+from coe.serve.database import board_rows, call_rows, decisions, hourly, recipe_versions, repairs, verifications
 from coe.serve.database.board_rows import Board, NewBoard
 from coe.serve.database.call_rows import NewCall
 from coe.serve.database.connecting import Database
@@ -27,7 +28,7 @@ from coe.serve.database.decisions import Amendment
 from coe.serve.database.hourly import BoardCount, CallCount, Window
 from coe.serve.database.migration import migrate
 from coe.serve.database.repairs import NewEscape
-from coe.serve.database.tables import board, board_count, call, call_count, verification
+from coe.serve.database.tables import board, board_count, call, call_count, confirmation, verification
 from coe.serve.database.verifications import NewVerification
 from coe.serve.enums import BoardState, CallKind, Dimension, Outcome
 from coe.serve.exportable import SuspectedPictures
@@ -262,7 +263,9 @@ def test_a_database_of_an_older_schema_is_counted_when_it_is_migrated(
         a_shift(connection)
         said = {"serials": {"left": "SN7  ", "right": "", "third": "SN7"}}
         new = NewBoard("p", "d", recipe(connection).id, "Pe\u0301 \n", "", Side.TOP, "", said, "f", NOON, None)
-        repairs.report_escape(connection, NewEscape("SN7  ", NOON, "ann", "R1"))
+        repairs.report_escape(connection, NewEscape("SN7  ", NOON, "ann", "Re\u0301 "))
+        whole = recipe_versions.add(connection, "whole", {"whole": WHOLE}, by="ann", now_us=NOON)
+        recipe_versions.confirm(connection, whole, by="ann", now_us=NOON, picture_sha256="0" * 64)
         panel = board_rows.accept(connection, new)
         decisions.write(connection, decision(panel))
     migrate(first_database, schema)
@@ -290,5 +293,8 @@ def test_a_database_of_an_older_schema_is_counted_when_it_is_migrated(
             number = len(counts.primary_key)
             assert sorted(row for row in there if any(row[number:])) == sorted(row for row in here if any(row[number:]))
         assert [board_rows.newest_decided(target, serial) for serial in ("SN7", "P\u00e9")] == [panel.id] * 2
-        assert SuspectedPictures(target).names(panel.id, "R1")
+        assert SuspectedPictures(target).names(panel.id, "R\u00e9")
+        readings = [reading for (reading,) in target.execute(select(confirmation.c.reading))]
+        assert readings == ([] if schema == "0001" else [recipe_versions.reading_of(whole.content)])
+        assert "" not in readings
         assert hourly.decisions(target) == hourly.decided(target)

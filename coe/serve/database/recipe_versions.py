@@ -8,11 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import ValidationError
 from sqlalchemy import Connection, func, insert, select, update
 
+from coe.errors import ConfigError
 from coe.serve.database.row_types import found, in_turn, record, records
 from coe.serve.database.tables import activation, confirmation, recipe
 from coe.serve.enums import ActivationState
+from coe.serve.recipe_content import WholeBoard
 
 MOST_VERSION = 2**31 - 1
 """The column holds no larger number, and drivers refuse to ask for one."""
@@ -171,13 +174,17 @@ def answer(connection: Connection, id: int, state: ActivationState, *, now_us: i
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """Who confirmed the placements of a recipe's version, and over which picture the crops were looked at."""
+    """Who confirmed the placements of a recipe's version, and over which picture the crops were looked at.
+
+    `reading` is where they lay, as `WholeBoard.reading` says; empty if nobody kept it.
+    """
 
     id: int
     recipe_id: int
     confirmed_us: int
     confirmed_by: str
     picture_sha256: str
+    reading: str
 
 
 def confirm(connection: Connection, of: Recipe, *, by: str, now_us: int, picture_sha256: str) -> Confirmation:
@@ -185,7 +192,19 @@ def confirm(connection: Connection, of: Recipe, *, by: str, now_us: int, picture
     if (before := confirmation_of(connection, of)) is not None:
         return before
     row = {"recipe_id": of.id, "confirmed_us": now_us, "confirmed_by": by, "picture_sha256": picture_sha256}
+    row["reading"] = reading_of(of.content)
     return record(Confirmation, connection.execute(insert(confirmation).values(row).returning(confirmation)).one())
+
+
+def reading_of(content: Mapping[str, Any]) -> str:
+    """Return where the placements of a version lie; empty if it has none, or this version of the service refuses them.
+
+    Another version of the service may read the same texts otherwise, and then a person must look again.
+    """
+    try:
+        return "" if content.get("whole") is None else WholeBoard.model_validate(content["whole"]).reading
+    except (ConfigError, ValidationError):
+        return ""
 
 
 def refusal(connection: Connection, version: Recipe) -> str | None:
@@ -196,37 +215,28 @@ def refusal(connection: Connection, version: Recipe) -> str | None:
     """
     if version.content.get("whole") is None or confirmation_of(connection, version) is not None:
         return None
+    about = f"the placements of version {version.version} of recipe '{version.name}'"
+    if _words_on(connection, version):
+        return f"{about} were confirmed where another version of coe-serve read them, and this one reads them elsewhere"
     if was_active(connection, version.id):
         return None
-    return f"nobody has confirmed the placements of version {version.version} of recipe '{version.name}'"
+    return f"nobody has confirmed {about}"
 
 
 def confirmation_of(connection: Connection, of: Recipe) -> Confirmation | None:
     """Return the word on the placements of a version, or of another version with the same placements; else None."""
-    for word, whole in _of_name(connection, of.name):
-        if whole == of.content.get("whole"):
-            return word
-    return None
+    words = _words_on(connection, of)
+    reading = reading_of(of.content) if words else ""
+    return next((word for word in words if word.reading in ("", reading)), None)
 
 
 def confirmed(connection: Connection, versions: Sequence[Recipe]) -> set[int]:
     """Return the ids of those of a recipe's versions whose placements somebody has confirmed."""
-    known = [whole for _, whole in _of_name(connection, versions[0].name)] if versions else []
-    return {version.id for version in versions if version.content.get("whole") in known}
+    return {version.id for version in versions if confirmation_of(connection, version) is not None}
 
 
-def _of_name(connection: Connection, name: str) -> list[tuple[Confirmation, Any]]:
-    """Return the confirmations of a recipe's versions, the oldest first, each with its placements."""
-    query = (
-        select(confirmation, recipe.c.content)
-        .join(recipe, recipe.c.id == confirmation.c.recipe_id)
-        .where(recipe.c.name == name)
-        .order_by(confirmation.c.id)
-    )
-    return [
-        (
-            Confirmation(row.id, row.recipe_id, row.confirmed_us, row.confirmed_by, row.picture_sha256),
-            row.content.get("whole"),
-        )
-        for row in connection.execute(query)
-    ]
+def _words_on(connection: Connection, of: Recipe) -> list[Confirmation]:
+    """Return the words on these placements in the versions of a recipe, the oldest first."""
+    query = select(*confirmation.c, recipe.c.content).join(recipe, recipe.c.id == confirmation.c.recipe_id)
+    rows = connection.execute(query.where(recipe.c.name == of.name).order_by(confirmation.c.id))
+    return [Confirmation(*row[:-1]) for row in rows if row.content.get("whole") == of.content.get("whole")]

@@ -107,10 +107,12 @@ activation = _table(
 confirmation = _table(
     "confirmation",
     _id(),
-    Column("recipe_id", ForeignKey(recipe.c.id), nullable=False, unique=True),
+    Column("recipe_id", ForeignKey(recipe.c.id), nullable=False),
     Column("confirmed_us", BigInteger, nullable=False),
     Column("confirmed_by", String(NAME), nullable=False),
     Column("picture_sha256", String(64), nullable=False, comment="of the picture over which the crops were looked at"),
+    Column("reading", String(64), nullable=False, default="", comment="where they lay: coe.serve.recipe_content"),
+    UniqueConstraint("recipe_id", "reading"),
 )
 
 board = _table(

@@ -26,7 +26,7 @@ from coe.serve.gate.image_routes import call_named, golden_of
 from coe.serve.gate.json_form import FINDING, JsonForm
 from coe.serve.gate.operations import DIGITS, VERIFY, OperationRouter, RowId, Visit
 from coe.serve.gate.problems import Problem, ProblemKind
-from coe.serve.text_checks import Note, Text
+from coe.serve.text_checks import Note, SpeltText
 from coe.strict_model import StrictModel
 
 router = OperationRouter()
@@ -70,7 +70,7 @@ class VerificationRequest(StrictModel):
     """
 
     outcome: Outcome
-    label: Text = ""
+    label: SpeltText = ""
     note: Note = ""
     drawn: bool | None = None
 

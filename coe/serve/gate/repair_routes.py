@@ -18,7 +18,7 @@ from coe.serve.gate.call_routes import call_as_seen, tag_of
 from coe.serve.gate.json_form import JsonForm
 from coe.serve.gate.operations import VERIFY, OperationRouter, Visit
 from coe.serve.gate.problems import Problem, ProblemKind
-from coe.serve.text_checks import Note, Spelt, SpeltText, Text
+from coe.serve.text_checks import Note, Spelt, SpeltText
 from coe.strict_model import StrictModel
 
 router = OperationRouter()
@@ -91,9 +91,9 @@ class EscapeRequest(StrictModel):
 
     serial: Spelt
     refdes: SpeltText = ""
-    component: Text = ""
-    label: Text = ""
-    found_at: Text = ""
+    component: SpeltText = ""
+    label: SpeltText = ""
+    found_at: SpeltText = ""
     note: Note = ""
 
 

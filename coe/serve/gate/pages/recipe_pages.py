@@ -40,6 +40,7 @@ def recipe_page(visit: Visit, connection: Connection) -> Shown:
     return {
         "recipe": recipe,
         "confirmation": recipe_versions.confirmation_of(connection, recipe),
+        "unconfirmed": recipe_versions.refusal(connection, recipe),
         "is_active": active is not None and active.id == recipe.id,
         "is_asked": recipe.id in {activation.recipe_id for activation in recipe_versions.asked(connection)},
         **_facts(recipe),
