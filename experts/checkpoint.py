@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
 
 from coe.errors import StoreError, list_few
 from coe.store import torch_file
@@ -18,6 +19,8 @@ from coe.store.kinds import Foreign, Layer
 from experts.script_facts import another_network
 from experts.stand_ins import Arguments, NetworkPart, stand_ins
 from experts.stated_facts import (
+    entries,
+    labels_in_text,
     mean_alone,
     stated_labels,
     stated_normalization,
@@ -143,6 +146,14 @@ def _walked(content: Any, keys: tuple[str, ...], seen: set[int]) -> Iterator[_We
         yield _Weights(keys, tensors)
     for name, value in named.items():
         yield from _walked(value, (*keys, name), seen)
+
+
+def with_metadata(path: Path, foreign: Foreign) -> Foreign:
+    """Add what the metadata of another program's safetensors say of labels and of its training; raises StoreError."""
+    with safe_open(path, "pt") as file:
+        metadata = file.metadata() or {}
+    labels = labels_in_text(metadata, str(path))
+    return replace(foreign, labels=labels, arguments=arguments_of(entries(metadata)))
 
 
 def arguments_of(content: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from coe.errors import StoreError, first_line, list_few
 from coe.preprocessing import Preprocessing
 from coe.store.kinds import Foreign, ModuleKind
 from experts import script_facts
-from experts.checkpoint import read_checkpoint, without_normalisation
+from experts.checkpoint import read_checkpoint, with_metadata, without_normalisation
 from experts.stated_beside import with_beside
 
 _EMBEDDER = "resnet.embedder."
@@ -35,7 +35,7 @@ def read(kind: ModuleKind, activation: str, path: Path, foreign: Foreign | None)
     another network's weights.
     """
     usual = kind.preprocessing or Preprocessing()
-    foreign = with_beside(path, foreign or read_checkpoint(path))
+    foreign = with_beside(path, with_metadata(path, foreign) if foreign else read_checkpoint(path))
     others = [f"{name} = {value}" for name, value in foreign.arguments.get("other", {}).items() if value != activation]
     if others:
         raise StoreError(

@@ -78,16 +78,16 @@ def stated_labels(content: Any, where: str) -> tuple[str, ...] | None:
 
 def labels_in_text(metadata: Mapping[str, str], where: str) -> tuple[str, ...] | None:
     """Return the labels that the metadata of a model file name, in JSON, as Python writes them, or between commas."""
-    read = _entries(metadata)
+    read = entries(metadata)
     return stated_labels({key: value for key, value in read.items() if _LABELS.fullmatch(key)}, where)
 
 
 def normalization_in_text(metadata: Mapping[str, str]) -> tuple[Colour, Colour] | None:
     """Return the mean and the standard deviation that the metadata of a model file name, as `stated_normalization`."""
-    return stated_normalization(_entries(metadata))
+    return stated_normalization(entries(metadata))
 
 
-def _entries(metadata: Mapping[str, str]) -> dict[str, Any]:
+def entries(metadata: Mapping[str, str]) -> dict[str, Any]:
     """Return what metadata hold; those of OpenVINO have a word before their keys, and spaces or commas in values.
 
     OpenVINO's means and deviations are of pixels from 0 to 255, and one number is that of all channels.
@@ -110,7 +110,7 @@ def _entries(metadata: Mapping[str, str]) -> dict[str, Any]:
 
 def names_mean_alone(metadata: Mapping[str, str]) -> bool:
     """Tell whether metadata name a mean of pixels, and no standard deviation beside it."""
-    return mean_alone(_entries(metadata))
+    return mean_alone(entries(metadata))
 
 
 def mean_alone(content: Mapping[str, Any], *, deep: bool = True) -> bool:

@@ -76,11 +76,13 @@ class YoloV5(ModuleKind):
 
     def read(self, path: Path) -> Foreign:
         """Open a file for import: safetensors, a state dict, or an ultralytics checkpoint; raises StoreError."""
-        from experts.checkpoint import read_checkpoint
+        from experts.checkpoint import read_checkpoint, with_metadata
 
         foreign = super().read(path) if path.suffix == ".safetensors" else read_checkpoint(path)
-        if path.suffix == ".safetensors" and foreign.labels is not None:  # one of this program's own
-            return foreign
+        if path.suffix == ".safetensors":
+            if foreign.labels is not None:  # one of this program's own
+                return foreign
+            foreign = with_metadata(path, foreign)
         if not foreign.layers:
             return replace(foreign, preprocessing=LETTERBOX)
         size = side_of(foreign.arguments.get("imgsz"), str(path))

@@ -43,6 +43,7 @@ from experts.checkpoint import read_checkpoint
 from experts.efficientnet import efficientnet_lite0
 from experts.resnet import resnet18
 from experts.stated_steps import stated_sight
+from experts.yolov5 import yolov5n
 
 EXPERT = Expert("x", "narrow", ("ok", "bad"), 32, "t/x")
 State = dict[str, torch.Tensor]
@@ -551,6 +552,16 @@ def test_arguments_in_a_file_beside_the_weights_count_as_plain_data(
     assert read.preprocessing is not None
     assert (read.preprocessing.normalization, "args.yaml" in "".join(read.remarks)) == (normalization, is_told)
     assert read.labels is None
+
+
+@pytest.mark.parametrize("labels", ["ok,bad", '["ok", "bad"]', "{0: 'ok', 1: 'bad'}", '{"ok": 0, "bad": 1}'])
+def test_what_the_metadata_of_safetensors_say_counts(tmp_path: Path, state: State, labels: str) -> None:
+    said = {"classes": labels, "mean": "[0.5, 0.5, 0.5]", "std": "0.5,0.5,0.5", "format": "pt"}
+    save_file(state, tmp_path / "x.safetensors", metadata=said)
+    read = resnet18.read(tmp_path / "x.safetensors")
+    assert read.preprocessing is not None
+    assert (read.labels, read.preprocessing.normalization) == (("ok", "bad"), NORMALIZATIONS["-1..1"])
+    assert yolov5n.read(tmp_path / "x.safetensors").labels == ("ok", "bad")
 
 
 def test_hugging_faces_names_of_a_resnet_are_known(tmp_path: Path) -> None:
