@@ -146,6 +146,8 @@ sinks:
   hosts: [a]
 """
 
+ONE_SINK = "station: a\nsinks: {mqtt: {cell: {host: broker.plant}}}\n"
+
 
 def test_sinks_come_from_entry_points_and_name_the_extras_of_their_packages(tmp_path: Path) -> None:
     project = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]
@@ -159,9 +161,10 @@ def test_sinks_come_from_entry_points_and_name_the_extras_of_their_packages(tmp_
     assert service_config.load(written(tmp_path, "station: a")).sinks.names == []
 
 
-def test_another_process_gets_the_same_config(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sinks", [ALL_SINKS, ONE_SINK, "station: a\nsinks: {}\n"], ids=["all", "one", "none"])
+def test_another_process_gets_the_same_config(tmp_path: Path, sinks: str) -> None:
     more = 'data: d\nline: {memory: 1GB}\nzone: Europe/Berlin\nshifts: {early: "06:00", late: "14:00"}\n'
-    config = service_config.load(written(tmp_path, ALL_SINKS + more))
+    config = service_config.load(written(tmp_path, sinks + more))
     there = pickle.loads(pickle.dumps(config))
     assert there.model_dump() == config.model_dump()
     assert there.sinks.names == config.sinks.names

@@ -170,7 +170,7 @@ def model_of(section: Any, error: MakeError = lambda _, text: ConfigError(text))
     No other kind is imported: their names are keys without a value, which are suggested for a misspelt key.
     """
     written = set(section) - Sinks.model_fields.keys() if isinstance(section, Mapping) else set()
-    fields: dict[str, Any] = dict.fromkeys(plugins.names(GROUP), (None, None))
+    fields: dict[str, Any] = dict.fromkeys(plugins.names(GROUP), (None, Field(None, exclude=True)))
     for name in written:
         if name in fields or ":" in name:
             try:
