@@ -24,10 +24,7 @@ class DifferenceKind(PairKind):
     name = "difference"
     max_batch = 8
     good_only = True
-
-    def __init__(self, *, threshold: float = 0.5, most: int = 300) -> None:
-        self.threshold = threshold
-        self.most = most
+    threshold, most = 0.5, 300
 
     def compare(self, image: Image, reference: Reference, expert: Expert) -> PairInput:
         pair = compared(image, reference)

@@ -19,8 +19,6 @@ from experts.golden_network import PEAKS, GoldenNetwork, peaks
 from experts.pair import Compared, PairInput, PairKind, compared, differences, in_picture
 from experts.proposals import CELL, REACH, Region, covering, crops, regions
 
-LEVELS = 40
-"""A pixel differs if it is more than so many grey levels away from the reference."""
 UNUSED = 255
 """All three values of a pixel in a cell without a crop; no crop has them, because white equals white by 0, not 255."""
 
@@ -31,26 +29,14 @@ class GoldenKind(PairKind):
     `threshold` is the least score of a box, `most` the number of boxes kept. A defect often differs at several places,
     each with a box: of boxes of one label that overlap by more than `overlap` (IoU) the best stays. Boxes of two labels
     that overlap by more than `across` are one defect, too, but neighbours often overlap by less; a box with a label to
-    reject gives way to such boxes alone. `levels` is the least difference, in grey levels, that is looked at.
+    reject gives way to such boxes alone. A pixel differs if it is more than `levels` grey levels away.
     """
 
     name = "golden"
     max_batch = 8
-
-    def __init__(
-        self,
-        *,
-        threshold: float = 0.25,
-        overlap: float = 0.15,
-        across: float = 0.5,
-        most: int = 300,
-        levels: int = LEVELS,
-    ) -> None:
-        self.threshold = threshold
-        self.overlap = overlap
-        self.across = across
-        self.most = most
-        self.levels = levels
+    threshold, most = 0.25, 300
+    overlap, across = 0.15, 0.5
+    levels = 40
 
     def compare(self, image: Image, reference: Reference, expert: Expert) -> PairInput:
         """Align, find the places that differ, and put a crop of each into the mosaic, the largest places first."""

@@ -32,10 +32,7 @@ class Good(PairKind):
     name = "good"
     max_batch = 16
     good_only = True
-
-    def __init__(self, *, threshold: float = 0.5, most: int = 100) -> None:
-        self.threshold = threshold
-        self.most = most
+    threshold, most = 0.5, 100
 
     def compare(self, image: Image, reference: Reference, expert: Expert) -> PairInput:
         pair = compared(image, reference)

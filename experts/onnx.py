@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -60,11 +60,7 @@ class Onnx(FileKind):
     task = "classify"
     suffix = ".onnx"
     preprocessing = Preprocessing()
-
-    def __init__(self, *, threshold: float = 0.25, overlap: float = 0.45, most: int = 300) -> None:
-        self.threshold = threshold
-        self.overlap = overlap
-        self.most = most
+    cut = Cut(threshold=0.25, overlap=0.45, most=300)
 
     def preprocess(self, image: Image, expert: Expert) -> ExpertInput:
         return fitted_image(image, expert.input_size, expert.preprocessing or self.preprocessing)
@@ -161,8 +157,8 @@ class Onnx(FileKind):
             return classified(onnx_outputs.probabilities(table, means.activation, count), expert)
         candidates = onnx_outputs.candidates(values, means.layout, count)
         # Boxes end to end are those that the model itself keeps of boxes that overlap.
-        overlap = 1.0 if means.layout == "end2end" else self.overlap
-        return detected(candidates, prepared, expert, Cut(self.threshold, overlap, self.most))
+        cut = replace(self.cut, overlap=1.0) if means.layout == "end2end" else self.cut
+        return detected(candidates, prepared, expert, cut)
 
 
 class _Answer(np.ndarray[Any, Any]):

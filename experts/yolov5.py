@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,35 +22,22 @@ from experts.ultralytics_facts import LETTERBOX, side_of
 PADDING = (114, 114, 114)
 """The grey that YOLO networks are trained to see around an image."""
 
-LABEL_PRESERVING: dict[str, Any] = {"translate": 0.05, "scale": 0.1, "hsv_h": 0.0, "hsv_s": 0.1, "hsv_v": 0.2}
-
 
 class YoloV5(ModuleKind):
     """A YOLOv5 of a size n, s, m or l, with ultralytics' anchor-free head.
 
-    `threshold` is the least score of a box, `overlap` the IoU above which two boxes of one label count as one, `most`
-    the number of boxes kept. `augment` are ultralytics' training arguments; the default mirrors nothing, because a
+    `cut` says which boxes are kept. `augment` are ultralytics' training arguments; they mirror nothing, because a
     mirrored part may be a defect.
     """
 
     task = "detect"
     max_batch = 16
     preprocessing = Preprocessing(pad=PADDING)
+    cut = Cut(threshold=0.25, overlap=0.45, most=300)
+    augment: Mapping[str, Any] = {"translate": 0.05, "scale": 0.1, "hsv_h": 0.0, "hsv_s": 0.1, "hsv_v": 0.2}
 
-    def __init__(
-        self,
-        size: str,
-        *,
-        threshold: float = 0.25,
-        overlap: float = 0.45,
-        most: int = 300,
-        augment: dict[str, Any] | None = None,
-    ) -> None:
+    def __init__(self, size: str) -> None:
         self.name = f"yolov5{size}"
-        self.threshold = threshold
-        self.overlap = overlap
-        self.most = most
-        self.augment = LABEL_PRESERVING if augment is None else augment
 
     def preprocess(self, image: Image, expert: Expert) -> ExpertInput:
         return fitted_image(image, expert.input_size, expert.preprocessing or self.preprocessing)
@@ -71,8 +58,7 @@ class YoloV5(ModuleKind):
         return torch.cat((decoded[:, :4], unhidden(raw["scores"]).sigmoid()), dim=1)
 
     def postprocess(self, outputs: torch.Tensor, prepared: Sequence[ExpertInput], expert: Expert) -> list[Finding]:
-        cut = Cut(self.threshold, self.overlap, self.most)
-        return detected(outputs.float().cpu().numpy(), prepared, expert, cut)
+        return detected(outputs.float().cpu().numpy(), prepared, expert, self.cut)
 
     def read(self, path: Path) -> Foreign:
         """Open a file for import: safetensors, a state dict, or an ultralytics checkpoint; raises StoreError."""

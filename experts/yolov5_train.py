@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from experts.trainers import load_matching, uses_bf16
 from experts.ultralytics_facts import LETTERBOX
 
 
-def train(expert: Expert, plan: TrainingPlan, progress: Progress, settings: dict[str, Any]) -> Trained:
+def train(expert: Expert, plan: TrainingPlan, progress: Progress, settings: Mapping[str, Any]) -> Trained:
     """Train `expert` on the YOLO data set `plan.data` (a YAML file) and return the epoch of the best mAP50.
 
     That is of the part to choose by; without it, as with few images, the last epoch. The figures are of a third part.
@@ -93,7 +93,7 @@ def read_data_set(plan: TrainingPlan, expert: Expert) -> tuple[dict[str, Any], T
     return described, taken
 
 
-def _overrides(expert: Expert, plan: TrainingPlan, settings: dict[str, Any]) -> dict[str, Any]:
+def _overrides(expert: Expert, plan: TrainingPlan, settings: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "model": f"{expert.kind}.yaml",
         "data": str(plan.data),
@@ -165,7 +165,12 @@ def _trainer_class(bits: int | None) -> Callable[..., Any]:
 
     class QuietTrainer(DetectionTrainer):
         def __init__(
-            self, expert: Expert, plan: TrainingPlan, data: dict[str, Any], progress: Progress, settings: dict[str, Any]
+            self,
+            expert: Expert,
+            plan: TrainingPlan,
+            data: dict[str, Any],
+            progress: Progress,
+            settings: Mapping[str, Any],
         ) -> None:
             self.plan = plan
             self.ready_data = data

@@ -8,23 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import psutil
 
 from coe import config, system
 
-
-@dataclass(frozen=True, slots=True)
-class _Look:
-    """How many cores were free at a time of the monotonic clock."""
-
-    cores: int
-    at_s: float
-
-
-_looks: list[_Look] = []
-"""The last look of this process, if there was one."""
+_looks: list[tuple[int, float]] = []
+"""The last look of this process, if there was one: how many cores were free, at a time of the monotonic clock."""
 
 
 def free_cores(over_s: float = config.CORES_WATCHED_S) -> int:
@@ -78,11 +68,9 @@ def choose_threads(
 
 def _free_cores_lately() -> int:
     """Return how many cores are free, by a look that is not old: a program that opens many lines looks once."""
-    last = next(iter(_looks), None)
-    if last is None or time.monotonic() - last.at_s > config.CORES_TRUSTED_S:
-        last = _Look(free_cores(), time.monotonic())
-        _looks[:] = [last]
-    return last.cores
+    if not _looks or time.monotonic() - _looks[0][1] > config.CORES_TRUSTED_S:
+        _looks[:] = [(free_cores(), time.monotonic())]
+    return _looks[0][0]
 
 
 def _used_s(process: psutil.Process) -> float:

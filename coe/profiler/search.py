@@ -51,49 +51,39 @@ class ExecutorSearch:
     reason: str
 
 
-def windows(initial: int = WINDOW) -> Iterator[int]:
+def windows() -> Iterator[int]:
     """Yield the upper bounds of the paper's decaying windows: 15, 28, 39, 48, ... (equation 1)."""
-    size, upper, last = float(initial), 0.0, 0
+    size, upper, last = float(WINDOW), 0.0, 0
     while round(size) >= 1:
         upper += size
         if round(upper) > last:
             last = round(upper)
             yield last
-        size *= 1 - initial / 100
+        size *= 1 - WINDOW / 100
 
 
-def search_memory(
-    throughput: Throughput,
-    most: int,
-    *,
-    initial: int = WINDOW,
-    first: int = FIRST,
-    margin: float = MARGIN,
-    faithful: Random | None = None,
-) -> MemorySearch:
+def search_memory(throughput: Throughput, most: int, *, faithful: Random | None = None) -> MemorySearch:
     """Find how many experts to keep loaded, at most `most` (paper section 4.4).
 
     Throughput is sampled at the upper bounds of the decaying windows until a throughput is below the line through the
-    `first` throughputs by more than `margin` (equation 3), or the memory is full. The line is over the number of
+    FIRST throughputs by more than MARGIN (equation 3), or the memory is full. The line is over the number of
     experts. Equation 2 may also mean the number of windows; their decay alone would then look like a fall.
 
     With `faithful` the number is drawn from that last window, as in the paper. Without, we depart from the paper,
     because its random number may be a bad one, and a throughput may be below the line while it still rises:
 
     - windows go on while the last sample is the best so far;
-    - the paper's windows end at 100 experts whatever their size, since 1 + f + f^2 + ... = 100 / initial; where
+    - the paper's windows end at 100 experts whatever their size, since 1 + f + f^2 + ... = 100 / WINDOW; where
       throughput has not dropped by then, all experts that the board has are tried next;
     - then the gaps to the left and right of the best number are halved, the more promising gap first, until no curve
       that nowhere bends upwards could gain 1 % in them, or no number is left. If throughput has one peak and no bend
       upwards, the chosen number is within 1 % of the best; with a bend, it is as near the peak as the gaps are narrow.
 
     Both ways: a line that falls from the start is no upward trend, so the best so far is expected instead. Raises
-    ConfigError if no number of experts fits, ValueError for arguments out of range.
+    ConfigError if no number of experts fits.
     """
-    if most < 1 or first < 2 or not 1 <= initial <= 99 or not 0 < margin < 1:
-        raise ValueError(f"cannot search with most={most}, first={first}, initial={initial}, margin={margin}")
     search = _SampledMemory(throughput, most)
-    stopped = search.slide(initial, first, margin, onward=faithful is None)
+    stopped = search.slide(onward=faithful is None)
     if faithful is not None:
         return search.draw(faithful, stopped)
     return search.refine(stopped)
@@ -132,18 +122,18 @@ class _SampledMemory:
         """The number with the highest throughput; of equals the largest."""
         return max(self.speeds, key=lambda experts: (self.speeds[experts], experts))
 
-    def slide(self, initial: int, first: int, margin: float, *, onward: bool) -> str:
+    def slide(self, *, onward: bool) -> str:
         """Slide the window until throughput drops; return why it stopped."""
         line: LinearRegression | None = None
         fallen, lower = "", 0
         # All experts are tried beyond the last window, except in the paper's own search.
-        for bound in [*windows(initial), *([self._most] if onward else [])]:
+        for bound in [*windows(), *([self._most] if onward else [])]:
             upper = min(bound, self._most)
             if upper <= lower:
                 break
             expected = max(self.speeds.values(), default=0.0)
-            if line is None and len(self.speeds) >= first:
-                line = linear_regression(list(self.speeds)[:first], list(self.speeds.values())[:first])
+            if line is None and len(self.speeds) >= FIRST:
+                line = linear_regression(list(self.speeds)[:FIRST], list(self.speeds.values())[:FIRST])
                 self.points = [point.model_copy(update={"line": _foretold(line, point.upper)}) for point in self.points]
             if line is not None and line.slope > 0:
                 expected = _foretold(line, upper)
@@ -152,10 +142,10 @@ class _SampledMemory:
             speed = self.sample(upper, lower, _foretold(line, upper) if line else None)
             if speed is None:
                 return fallen or f"{upper} experts leave no memory for a batch"
-            if speed < expected * (1 - margin) and not fallen:
+            if speed < expected * (1 - MARGIN) and not fallen:
                 fallen = (
                     f"throughput with {upper} experts, {speed:.3g} images/s, is below the "
-                    f"expected {expected:.3g} by {1 - speed / expected:.1%} (margin {margin:.0%})"
+                    f"expected {expected:.3g} by {1 - speed / expected:.1%} (margin {MARGIN:.0%})"
                 )
             if fallen and not (onward and self.best == upper):
                 return fallen

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coe.errors import ConfigError
-from coe.profiler.search import GAIN, MemorySearch, search_executors, search_memory, windows
+from coe.profiler.search import GAIN, WINDOW, MemorySearch, search_executors, search_memory, windows
 
 Curve = Callable[[int], float | None]
 
@@ -23,22 +23,17 @@ def tried(search: MemorySearch) -> list[int]:
     return [point.upper for point in search.points]
 
 
-def bounds(most: int, initial: int) -> int:
+def bounds(most: int) -> int:
     """How many samples a search may take: each window, the end, and the gaps on both sides of the best halved."""
-    return len([bound for bound in windows(initial) if bound < most]) + 2 + 2 * most.bit_length()
+    return len([bound for bound in windows() if bound < most]) + 2 + 2 * most.bit_length()
 
 
 # Windows and line
 
 
 def test_the_windows_are_the_papers() -> None:
-    assert list(windows())[:6] == [15, 28, 39, 48, 56, 62]
-
-
-@pytest.mark.parametrize("initial", [1, 2, 15, 40, 99])
-def test_each_window_adds_and_their_end_is_the_sum_of_the_series(initial: int) -> None:
-    bounds = list(windows(initial))
-    assert bounds[0] == initial
+    bounds = list(windows())
+    assert bounds[:6] == [15, 28, 39, 48, 56, 62]
     assert bounds == sorted(set(bounds))
     assert bounds[-1] <= 100
 
@@ -63,13 +58,14 @@ def test_the_faithful_search_stops_where_the_paper_did_and_draws_from_that_windo
     assert search.chosen in tried(search)
 
 
-def test_a_shortfall_within_the_margin_does_not_stop_it() -> None:
+@pytest.mark.parametrize(("share", "goes_on"), [(0.951, True), (0.949, False)])
+def test_a_shortfall_within_the_margin_does_not_stop_it(share: float, goes_on: bool) -> None:
     def curve(n: int) -> float:
-        return 10.0 + n if n < 39 else (10.0 + n) * 0.951 if n < 48 else 1.0
+        return 10.0 + n if n < 39 else (10.0 + n) * share if n < 48 else 1.0
 
-    assert tried(search_memory(curve, 60, faithful=Random(0)))[:4] == [15, 28, 39, 48]
-    assert tried(search_memory(curve, 60, margin=0.04, faithful=Random(0)))[:3] == [15, 28, 39]
-    assert 48 not in tried(search_memory(curve, 60, margin=0.04, faithful=Random(0)))
+    numbers = tried(search_memory(curve, 60, faithful=Random(0)))
+    assert numbers[:3] == [15, 28, 39]
+    assert (48 in numbers) is goes_on
 
 
 def test_throughput_that_drops_before_there_is_a_line_stops_it_too() -> None:
@@ -135,25 +131,16 @@ def test_if_nothing_fits_it_says_what_to_do(faithful: Random | None) -> None:
         search_memory(lambda n: None, 60, faithful=faithful)
 
 
-@pytest.mark.parametrize("bad", [{"most": 0}, {"first": 1}, {"initial": 100}, {"initial": 0}, {"margin": 0.0}])
-def test_arguments_out_of_range_are_refused(bad: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match="cannot search"):
-        search_memory(tent(5), **{"most": 5, **bad})  # type: ignore[arg-type]
-
-
 # Whatever the curve
 
 SIZES = st.integers(1, 400)
-INITIAL = st.integers(1, 60)
 
 
-@given(SIZES, st.integers(1, 400), st.floats(0, 5), st.floats(0.01, 5), st.floats(0, 50), INITIAL)
-def test_one_peak_is_found_within_one_percent(
-    most: int, peak: int, rise: float, fall: float, base: float, initial: int
-) -> None:
+@given(SIZES, st.integers(1, 400), st.floats(0, 5), st.floats(0.01, 5), st.floats(0, 50))
+def test_one_peak_is_found_within_one_percent(most: int, peak: int, rise: float, fall: float, base: float) -> None:
     # High enough never to lie flat on the floor, where nothing says on which side the peak is.
     curve = tent(peak, rise, fall, base + fall * most)
-    search = search_memory(curve, most, initial=initial)
+    search = search_memory(curve, most)
     highest = max(curve(n) or 0.0 for n in range(1, most + 1))
     assert (curve(search.chosen) or 0.0) >= highest * (1 - GAIN) / (1 + GAIN) - 1e-9
 
@@ -172,20 +159,20 @@ def test_so_it_is_on_any_curve_without_a_bend_upwards(steps: list[float], data: 
     assert curve[search.chosen] >= max(curve[1:]) * (1 - GAIN) / (1 + GAIN) - 1e-9
 
 
-@given(SIZES, st.integers(1, 400), INITIAL, st.booleans())
-def test_a_curve_that_rises_takes_all_that_fit(most: int, fit: int, initial: int, steep: bool) -> None:
+@given(SIZES, st.integers(1, 400), st.booleans())
+def test_a_curve_that_rises_takes_all_that_fit(most: int, fit: int, steep: bool) -> None:
     def curve(n: int) -> float | None:
         return None if n > fit else float(n) ** (2 if steep else 0.5)
 
-    chosen = search_memory(curve, most, initial=initial).chosen
+    chosen = search_memory(curve, most).chosen
     best = curve(min(most, fit)) or 0.0
     assert chosen <= min(most, fit)
     assert (curve(chosen) or 0.0) >= best * (1 - GAIN) / (1 + GAIN)
 
 
-@given(st.lists(st.none() | st.floats(0, 100), min_size=1, max_size=300), INITIAL, st.none() | st.integers(0, 9))
+@given(st.lists(st.none() | st.floats(0, 100), min_size=1, max_size=300), st.none() | st.integers(0, 9))
 def test_whatever_it_is_told_it_ends_asks_once_and_chooses_what_it_saw(
-    curve: list[float | None], initial: int, seed: int | None
+    curve: list[float | None], seed: int | None
 ) -> None:
     asked = Counter[int]()
 
@@ -194,7 +181,7 @@ def test_whatever_it_is_told_it_ends_asks_once_and_chooses_what_it_saw(
         return curve[n - 1]
 
     try:
-        search = search_memory(throughput, len(curve), initial=initial, faithful=None if seed is None else Random(seed))
+        search = search_memory(throughput, len(curve), faithful=None if seed is None else Random(seed))
     except ConfigError:
         assert all(curve[n - 1] is None for n in asked)
         return
@@ -202,7 +189,7 @@ def test_whatever_it_is_told_it_ends_asks_once_and_chooses_what_it_saw(
     assert search.chosen in tried(search)
     assert set(tried(search)) == {n for n in asked if curve[n - 1] is not None}
     # Drawing again from a window can only shrink it.
-    assert len(asked) <= bounds(len(curve), initial) + (0 if seed is None else initial)
+    assert len(asked) <= bounds(len(curve)) + (0 if seed is None else WINDOW)
 
 
 # Executors
