@@ -54,8 +54,7 @@ _LAST_VALUES = {one_word(name) for name in _BY_MAKERS}
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "refdes": (
         *("designator", "designators", "reference", "references", "refdes", "ref", "refs", "parts", "part reference"),
-        *("reference s", "ref s", "top designator", "bezeichnung", "part designator", "bauteile", "board reference"),
-        *("schematic reference", "customer reference"),
+        *("reference s", "ref s", "top designator", "bezeichnung", "bauteile"),
         *(name for name in VOCABULARY["refdes"] if name not in _ROWS_OR_TYPES),
         "part",
     ),

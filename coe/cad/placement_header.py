@@ -16,6 +16,10 @@ _MOST_JOINED = 8
 """So many lines may one row of names take up, by line breaks in them."""
 _OPEN = re.compile(r'(?:^|[,;\t|])\s*"(?:[^"]|"")*$')
 """The end of a line whose last cell in quotes goes on in the next line."""
+_QUALIFIER = re.compile(
+    "^(?:component|comp|part|placement|place|mount(?:ing|ed)?|assembly|board|pcb|smt|symbol|sym|circuit|schematic|customer)"
+)
+_QUALIFIED = ("refdes", "x", "y", "rotation", "side")
 FURTHER_NUMBERS = frozenset({"refx", "refy", "padx", "pady", "height"})
 """Columns that hold numbers, and that nobody needs, as `one_word` has them."""
 
@@ -62,7 +66,7 @@ def find_headers(
     known = {name for of_field in known_of.values() for name in of_field} | FURTHER_NUMBERS
     last = -1
     for number, separator, words in _readings(lines, known):
-        bare = [one_word(word) for word, _ in words]
+        bare = _unqualified([one_word(word) for word, _ in words], known_of, known)
         if number == last or sum(word in known for word in bare) < len(needs):
             continue  # as most lines; to look for each name would take long
         columns = _columns(bare, known_of)
@@ -91,7 +95,7 @@ def _readings(
         while _OPEN.search(whole.text) and (further := next(following, None)):
             whole = TextLine(further.number, f"{whole.text} {further.text}")
         for one in dict.fromkeys((whole, line)):
-            for separator, joinable in ways:
+            for separator, joinable in ways if one is line else ways[:-2]:
                 words = _words(one, separator, joinable)
                 yield one.number, separator, words
                 if at and separator is not None and any(one_word(word) in known for word, _ in words):
@@ -112,6 +116,19 @@ def _below_groups(groups: Sequence[tuple[str, int]], words: Sequence[tuple[str, 
         unit = re.search(r"[(\[][^)\]]*[)\]]$", above)
         name = below if lower.count(below) == 1 or not below else f"{group} {below}"
         names.append((f"{name} {unit[0]}" if name and unit else name or above, 0))
+    return names
+
+
+def _unqualified(bare: list[str], known_of: Mapping[str, Sequence[str]], known: Collection[str]) -> list[str]:
+    """Return names; of one that is not known, as Board X, what is known in it, unless that is a name there as well."""
+    names = []
+    for name in bare:
+        core = "" if name in known else _QUALIFIER.sub("", name)
+        may_be = core not in bare and any(
+            core in known_of.get(field, ()) and (field != "refdes" or "ref" in core or "des" in core)
+            for field in _QUALIFIED
+        )
+        names.append(core if may_be else name)
     return names
 
 

@@ -68,6 +68,8 @@ class PlacementSides:
         word = cells.get("side", "")
         bare = plain(word) if re.search(r"[^\W\d_]", word) else word  # -1 is not 1
         side = sides.get(word.casefold(), sides.get(bare))
+        if side is None and len(told := self._sides_in(word)) == 1:
+            return told.pop()
         if side is None:
             known = ", ".join([*filter(None, sides)][:_MOST_TOLD])
             own = f'; say which side it is, `sides: {{"{word}": top}}`, under placement_file of the recipe (--form)'
@@ -76,6 +78,11 @@ class PlacementSides:
                 f"{own if sides is not MIRRORS else ''}"
             )
         return side
+
+    def _sides_in(self, text: str) -> set[Side]:
+        """Return the sides that words of a text name, as that of Top Overlay, and of SMT top."""
+        words = {word for word in re.split(r"[^a-z]+", text.casefold()) if word in ("top", "bottom", "bot")}
+        return {self._dialect.sides[word] for word in words & self._dialect.sides.keys()}
 
     def _by_name(self, header: PlacementHeader) -> Side:
         """Return the side that the name of the file tells, as board.mnt or board-bottom.csv; raises ConfigError."""

@@ -172,6 +172,16 @@ FILES: dict[str, tuple[str, str]] = {
     ),
     "hanwha.csv": ("mm", "No,Ref ID,X,Y,R,Part,Side\n1,R1,12.7,-3.5,90,P1,T\n2,U2,30,4,315,P2,B\n"),
     "location.csv": ("mm", "Location,Part Number,X,Y,Angle,Side\nR1,AB1,12.7,-3.5,90,T\nU2,AB2,30,4,315,B\n"),
+    "qualified names.csv": (
+        "mm",
+        "Component Ref,Board X,Board Y,Comp Rotation\u00b0,Placement Layer\nR1,12.7,-3.5,90,TOP SMD\n"
+        "U2,30,4,315,SMT Bottom\n",
+    ),
+    "qualified and bare names.csv": (
+        "mm",
+        "Part,Pad X,Part X,X,Y,Rot,Side\nR1,1,9,12.7,-3.5,90,CS\nU2,1,9,30,4,315,SS\n",
+    ),
+    "is bottom.csv": ("mm", "Ref,X,Y,Deg,Is Bottom\nR1,12.7,-3.5,90,False\nU2,30,4,315,True\n"),
     "hidden signs.csv": ("mm", "\u200bRef,X,Y,Rot,Side\nR1\u200b,12.7,-3.5,90,top\nU2,30,4,315,\ufeffbottom\n"),
     "minus.csv": ("mm", "Designator,Mid X,Mid Y,Layer,Rotation\nR1,12.7,\u22123.5,Top,90°\nU2,30,4,Bottom,\u221245°\n"),
 }
