@@ -88,8 +88,8 @@ def guarded(command: Callable[[], int]) -> int:
 
 def _told(error: Exception) -> Exit:
     """Show an error; return its exit status."""
-    if isinstance(error, ImportError) and (install := way_out(error)):
-        complain(f"a library that this needs cannot be imported: {error}{install}")
+    if isinstance(error, ImportError) and (error.name or "").partition(".")[0] not in ("coe", "experts"):
+        complain(f"a library that this needs cannot be imported: {error}{way_out(error)}")
         return Exit.USAGE
     if not isinstance(error, CoeError):
         return _fault(error)

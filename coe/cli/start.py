@@ -53,6 +53,11 @@ def _start(command: str) -> None:
     try:
         with steady():
             try:
+                os.getcwd()
+            except FileNotFoundError:  # a library of torch would end the process
+                sys.stderr.write("error: the folder in which this command starts is gone; change into another one\n")
+                sys.exit(Exit.USAGE)
+            try:
                 module = import_module(MODULES[command])
             except ImportError as error:
                 sys.stderr.write(f"error: a library that coe needs cannot be imported: {error}{way_out(error)}\n")

@@ -178,6 +178,8 @@ def test_letters_that_an_encoding_lacks_are_escaped(monkeypatch: pytest.MonkeyPa
         (SystemExit(3), 3, ""),
         (SystemExit(None), 0, ""),
         (SystemExit("text"), 1, ""),
+        (ImportError("libGL.so.1: cannot open shared object file", name="cv2"), 2, "error: a library"),
+        (ImportError("cannot import name 'x'", name="coe.core"), 3, "a fault of coe"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
 )
@@ -486,6 +488,15 @@ def test_a_signal_while_libraries_are_imported_is_one_line_and_130(
     process.send_signal(number)
     said = process.communicate()
     assert (process.returncode, *said) == (130, "", "interrupted\n")
+
+
+def test_a_folder_that_is_gone_is_said_before_a_library_ends_the_process(tmp_path: Path) -> None:
+    (gone := tmp_path / "gone").mkdir()
+    script = f"import os; os.rmdir({str(gone)!r})\n{RUN}"
+    done = subprocess.run(
+        [sys.executable, "-c", script, "inspect", "--help"], env=environment(), cwd=gone, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout, done.stderr.count("error: the folder")) == (2, "", 1)
 
 
 def test_where_commands_begin_nothing_takes_time_to_import() -> None:
