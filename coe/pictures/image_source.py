@@ -138,8 +138,11 @@ class ImageSource:
             taken, order = taken_from(image, order), order or "RGB"
             if taken is None:
                 given = "a single number" if isinstance(image, np.generic) else type(image).__name__
-                ways = [f"hand in what its `{name}()` returns" for name in ("read", "get") if hasattr(image, name)]
-                if image is None:
+                names = [name for name in ("read", "get") if hasattr(image, name) and not isinstance(image, dict)]
+                ways = [f"hand in what its `{name}()` returns, of a pair the second" for name in names]
+                if isinstance(image, tuple) and image and isinstance(image[0], bool):
+                    ways = ["of what OpenCV returns hand in the second"]
+                elif image is None:
                     ways = ["`cv2.imread` returns it for a file that it cannot read; hand in the path"]
                 raise TypeError(
                     "an image is an array (H, W, 3) or (H, W), the bytes of a file, a path or a Pillow image, not "

@@ -130,6 +130,9 @@ def test_what_cannot_be_known_is_refused_at_the_call(image: Any, order: Any, err
         (cv2.UMat(np.ascontiguousarray(BGR)), "`get()`"),
         (io.BytesIO(), "`read()`"),
         ((b"", RGB.shape), "np.frombuffer"),
+        ((True, RGB), "the second"),
+        (cv2.VideoCapture(), "`read()` returns, of a pair the second"),
+        ({"image": RGB}, "np.frombuffer"),
         (None, "imread"),
     ],
 )
