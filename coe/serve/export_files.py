@@ -113,7 +113,8 @@ def export(
     try:
         kept = []
         # The parts of a view one after the other, so that each view is decoded once.
-        for example in sorted([*answered, *_limited(good, asked.good)], key=_by_view):
+        examples = [*answered, *_limited(good, asked.good)]
+        for example in sorted(examples, key=lambda one: one.source if one.place else ""):
             source = pictures.path(example.source)
             try:
                 if example.place is None:
@@ -246,10 +247,6 @@ def _good(connection: Connection, asked: ExportScope, suspects: SuspectedPicture
                         picture.sha256, source=picture.file, place=part.place)
             )  # fmt: skip
     return examples
-
-
-def _by_view(example: Example) -> str:
-    return "" if example.place is None else example.source
 
 
 def _cut(cutter: Cutter, source: Path, example: Example, folder: Path, limit_pixels: int) -> Example:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from coe.board import calibration_file
 from coe.board.rules import Rules
-from coe.core import Result, Verdict
+from coe.core import Result
 from coe.errors import ImageError, sentence_of
 from coe.inspector.asked_boards import AskedBoard
 from coe.pictures.picture_file import PictureFile
@@ -206,7 +206,7 @@ class _RunningTrial:
             while some := list(islice(unknown, LOOKS)):
                 looks = {index: self._look(board.parts[index], files) for index in some}
                 for index, look in looks.items():
-                    verdicts[index] = _verdict(look)
+                    verdicts[index] = None if look is None else look.result().verdict
                     self._counts.inspected += verdicts[index] is not None
                 self._pace.rest()
         for part, verdict in zip(board.parts, verdicts, strict=True):
@@ -246,11 +246,6 @@ class _RunningTrial:
             line.ready()
             self._pace.begin()
         return self._line
-
-
-def _verdict(look: Future[Result] | None) -> Verdict | None:
-    """Return what an inspection says; a part that could not be inspected has no verdict."""
-    return None if look is None else look.result().verdict
 
 
 REST_S = 1.0

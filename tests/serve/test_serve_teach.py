@@ -22,7 +22,7 @@ from serving import Served, png, problem, signed_in
 from coe.board import rules
 from coe.placement import read_recipe
 from coe.serve.enums import Role
-from coe.serve.gate import teach_files, teach_learn_routes, teach_routes
+from coe.serve.gate import teach_files, teach_routes
 from coe.serve.recipe_content import RecipeContent, WholeBoard
 from coe.serve.teach.take_results import compared, take_chosen
 from coe.serve.teach.teach_draft import BoardDraft
@@ -122,9 +122,7 @@ def with_files(served: Served) -> BoardDraft:
 def test_only_who_may_change_recipes_teaches(served: Served) -> None:
     with_files(served)
     for client, refused, page in ((served.feeder, 403, 403), (served.operator, 403, 403), (served.nobody, 401, 303)):
-        for operation in [
-            one for part in (teach_files, teach_routes, teach_learn_routes) for one in part.router.operations
-        ]:
+        for operation in [one for part in (teach_files, teach_routes) for one in part.router.operations]:
             path = re.sub(r"{draft}", "line7", operation.path)
             assert client.request(operation.method, re.sub(r"{[^}]*}", "x", path)).status_code == refused, path
         for path in ("/teach", "/teach/line7", "/teach/line7/place"):
@@ -480,7 +478,7 @@ def test_a_state_that_somebody_broke_is_a_sentence(served: Served) -> None:
         assert served.engineer.get("/teach").status_code == 200
 
 
-OPERATIONS = [one for part in (teach_files, teach_routes, teach_learn_routes) for one in part.router.operations]
+OPERATIONS = [one for part in (teach_files, teach_routes) for one in part.router.operations]
 SCORED = {
     "confidence": 0.95,
     "experts": [

@@ -6,7 +6,6 @@ them.
 
 from __future__ import annotations
 
-import json
 import logging
 import ssl
 from collections.abc import Iterator, Sequence
@@ -20,7 +19,7 @@ from proton.utils import BlockingConnection, BlockingReceiver, BlockingSender
 
 from coe.errors import ConfigError
 from coe.serve.bridge.sink_settings import BrokerSettings, Tls
-from coe.serve.bridge.sinks import Message, Origin, SinkConnection, SinkFailed, SinkRequest
+from coe.serve.bridge.sinks import Message, Origin, SinkConnection, SinkFailed, SinkRequest, requests_in
 from coe.serve.clock import SECOND_US
 
 ANSWER_S = 10.0
@@ -166,13 +165,5 @@ def _close(connection: BlockingConnection | None, most_s: float) -> None:
 
 
 def _read(asked: Envelope) -> Iterator[SinkRequest]:
-    """Yield the requests of a message; what cannot be read is logged."""
-    try:
-        body = bytes(asked.body) if isinstance(asked.body, bytes | memoryview) else str(asked.body).encode()
-        content = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        _log.warning("a request cannot be read: %s", error)
-        return
-    for one in content if isinstance(content, list) else [content]:
-        if isinstance(one, dict):
-            yield SinkRequest(one, asked.reply_to or "", str(asked.correlation_id or one.get("RequestID") or ""))
+    body = bytes(asked.body) if isinstance(asked.body, bytes | memoryview) else str(asked.body)
+    return requests_in(body, asked.reply_to or "", str(asked.correlation_id or ""))

@@ -15,7 +15,7 @@ from coe.serve.bridge import cfx_units as units
 from coe.serve.bridge.cfx_endpoint import CfxEndpoint, envelope, time_span
 from coe.serve.bridge.sinks import EventEnvelope, Format, Message, Origin, Sign, StationStatus
 from coe.serve.clock import iso
-from coe.serve.database.fault_log import Fault
+from coe.serve.database.row_types import shown
 from coe.serve.enums import EventKind, FaultKind, LineState, Process, Subject
 
 _NAMESPACE = uuid.UUID("5b3d5a0c-1c0e-4f57-9a53-6f2f7c1f5f0e")
@@ -59,8 +59,8 @@ class CfxFormat(Format):
 
     def sign(self, sign: Sign, status: StationStatus) -> Message:
         """Return what the endpoint says when it comes, lives, or goes; signs of life have the open faults."""
-        faults = [self._fault(_said_of(fault), fault.raised_us) for fault in status.faults]
-        return self._endpoint.sign(sign, status.at_us, faults)
+        said = [(shown(fault, "message", fault="id", fault_kind="kind"), fault.raised_us) for fault in status.faults]
+        return self._endpoint.sign(sign, status.at_us, [self._fault(*one) for one in said])
 
     def answer(self, request: Mapping[str, Any], at_us: int) -> Message | None:
         return self._endpoint.answer(request, at_us)
@@ -130,10 +130,6 @@ class CfxFormat(Format):
             "FaultOccurrenceId": self._fault_id(body["fault"]),
             "Operator": None if by_itself else inspections.operator(by),
         }
-
-
-def _said_of(fault: Fault) -> dict[str, Any]:
-    return {"fault": fault.id, "fault_kind": fault.kind.value, "message": fault.message}
 
 
 def _state_changed(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import platform
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import coe
@@ -136,15 +136,17 @@ class CfxEndpoint:
             "NumberOfLanes": 1,
             "HermesInformation": None,
             "OperatingRequirements": None,
-            "SupportedTopics": [_topic(name, messages) for name, messages in PUBLISHED.items()],
+            "SupportedTopics": [
+                {
+                    "TopicName": topic,
+                    "TopicSupportType": "Publisher",
+                    "SupportedMessages": [f"{topic}.{name}" for name in names],
+                }
+                for topic, names in PUBLISHED.items()
+            ],
             "SupportedPCBDimensions": None,
             "SleepStates": [],
         }
-
-
-def _topic(name: str, messages: Iterable[str]) -> dict[str, Any]:
-    full = [f"{name}.{message}" for message in messages]
-    return {"TopicName": name, "TopicSupportType": "Publisher", "SupportedMessages": full}
 
 
 def _is_meant(asked: Mapping[str, Any]) -> bool:

@@ -7,7 +7,6 @@ under `coe/aoi-1/state`; when the bridge is cut off, the broker itself says ther
 from __future__ import annotations
 
 import json
-import logging
 import threading
 import time
 from collections import deque
@@ -26,6 +25,7 @@ from coe.serve.bridge.sinks import (
     SinkFailed,
     SinkRequest,
     StationStatus,
+    requests_in,
 )
 from coe.serve.clock import iso
 from coe.visible import is_visible
@@ -164,13 +164,7 @@ class MqttConnection(SinkConnection):
             self._answered.set()
 
     def _asked(self, client: Client, data: Any, message: MQTTMessage) -> None:
-        try:
-            content = json.loads(message.payload)
-        except (ValueError, RecursionError) as error:
-            logging.getLogger(__name__).warning("a request cannot be read: %s", error)
-            return
-        if isinstance(content, dict):
-            self._came.append(SinkRequest(content))
+        self._came.extend(requests_in(message.payload))
 
     def _disconnected(self, client: Client, data: Any, flags: Any, reason: Any, properties: Any) -> None:
         if client is self._client:

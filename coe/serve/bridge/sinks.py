@@ -7,8 +7,9 @@ A kind of sink is a subclass of `SinkSettings`, found by an entry point of the g
 from __future__ import annotations
 
 import json
+import logging
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, cast
@@ -86,6 +87,18 @@ class SinkRequest:
     id: str = ""
 
 
+def requests_in(body: bytes | bytearray | str, reply_to: str = "", id: str = "") -> Iterator[SinkRequest]:
+    """Yield the requests in a message, which is an envelope or a list of them; what cannot be read is logged."""
+    try:
+        content = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        logging.getLogger(__name__).warning("a request cannot be read: %s", error)
+        return
+    for one in content if isinstance(content, list) else [content]:
+        if isinstance(one, dict):
+            yield SinkRequest(one, reply_to, str(id or one.get("RequestID") or ""))
+
+
 @dataclass(frozen=True, slots=True)
 class Origin:
     """Who tells a sink: the `station`, and its `handle` in messages of IPC-CFX.
@@ -135,10 +148,7 @@ class SinkConnection(ABC):
         """Show what the station does now, where a sink has a place for that."""
 
     def look(self) -> Sequence[SinkRequest]:
-        """Find out whether the connection stands, keep it alive, and return what came; called several times a second.
-
-        By default nobody asks.
-        """
+        """Find out whether the connection stands, keep it alive, return what came; called several times a second."""
         return ()
 
     def answer(self, request: SinkRequest, message: Message) -> None:
@@ -165,10 +175,7 @@ class SinkSection(Protocol):
 
 
 class SinkSettings(StrictModel, ABC):
-    """The keys of a sink in `serve.yaml`: fields are checked as all of the file is, and paths count from its folder.
-
-    Example: see "A sink of your own" in docs/integration.md.
-    """
+    """The keys of a sink in `serve.yaml`: fields are checked as all of the file is, and paths count from its folder."""
 
     needs: ClassVar[Package | None] = None
     is_single: ClassVar[bool] = False

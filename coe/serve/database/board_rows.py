@@ -149,10 +149,7 @@ def of_key(connection: Connection, key: str) -> Board | None:
 
 
 def undecided(connection: Connection, *, after_id: int = 0, limit: int = 100) -> list[Board]:
-    """Return boards that need a decision, in the order of their acceptance.
-
-    After a crash these are also the boards that the worker had begun.
-    """
+    """Return boards that need a decision, in the order of their acceptance."""
     return records(Board, connection.execute(_UNDECIDED_AFTER, {"after_id": after_id, "at_most": limit}))
 
 

@@ -1,8 +1,4 @@
-"""What happened to boards, calls and findings, by the hour. Whole hours are read from counts, parts of hours from rows.
-
-First passes alone count: a board that comes back from repair says nothing about the process. The hour is that of the
-board's decision, so that a call counts where its board does.
-"""
+"""What happened to boards, calls and findings, by the hour: whole hours from counts, parts of hours from rows."""
 
 from __future__ import annotations
 

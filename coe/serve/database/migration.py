@@ -42,7 +42,8 @@ def migrate(database: Database, to: str = "head") -> bool:
     the names of ours, and DatabaseError.
     """
     before = revision_of(database)
-    if before is not None and before not in _known():
+    known = {script.revision for script in ScriptDirectory(str(FOLDER)).walk_revisions()}
+    if before is not None and before not in known:
         raise ConfigError(
             f"{database} was written by a newer version of coe-serve (schema {before}); install that version, or "
             "restore a backup from before the upgrade"
@@ -65,10 +66,7 @@ def migrate(database: Database, to: str = "head") -> bool:
 
 
 def _make(writer: Connection) -> None:
-    """Make all tables as they are now, and the triggers that protect some of them.
-
-    Raises ConfigError if another program has tables of these names.
-    """
+    """Make all tables as they are now, and the triggers that protect some of them; raises ConfigError."""
     if others := tables.metadata.tables.keys() & set(inspect(writer).get_table_names()):
         raise ConfigError(
             f"the database has tables of another program ({', '.join(sorted(others))}); give coe-serve one of its own"
@@ -87,10 +85,6 @@ def expect_newest(database: Database) -> None:
         raise ConfigError(f"{database} has {has}, and this version needs schema {newest()}; run `coe-serve migrate`")
 
 
-def _known() -> set[str]:
-    return {script.revision for script in ScriptDirectory(str(FOLDER)).walk_revisions()}
-
-
 def protecting(dialect: str, table: Table) -> list[str]:
     """Return the statements that keep a new table append-only."""
     unique = [one for one in table.constraints if isinstance(one, UniqueConstraint)]
@@ -99,10 +93,7 @@ def protecting(dialect: str, table: Table) -> list[str]:
 
 
 def append_only(dialect: str, table: str) -> list[str]:
-    """Return the statements that make a table append-only in a dialect, `sqlite` or `postgresql`.
-
-    SQLite needs those of `never_replaced`, too.
-    """
+    """Return the statements that make a table append-only in a dialect, in SQLite together with `never_replaced`."""
     refusal = f"rows of {table} are never changed"
     if dialect == "sqlite":
         return [

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, and_, exists, func, insert, select, update
 
@@ -91,13 +90,13 @@ def _tell(connection: Connection, board_id: int, added: Repair) -> None:
     of_board = board_rows.get(connection, board_id)
     assert of_board is not None
     answers = verifications.answers(connection, board_id, also=[one.id for one, _ in found])
-    said = [answer | _said(words[refdes]) for answer in answers if (refdes := str(answer["refdes"])) in words]
+    said = [
+        answer | shown(words[refdes], "note repaired_us", repair="outcome")
+        for answer in answers
+        if (refdes := str(answer["refdes"])) in words
+    ]
     body = {**of_board.facts, "outcome": worst(list(words.values())), "by": added.repaired_by, "repairs": said}
     event_log.append(connection, EventKind.BOARD_REPAIRED, added.repaired_us, body, board_id)
-
-
-def _said(word: Repair) -> dict[str, Any]:
-    return {"repair": word.outcome, "note": word.note, "repaired_us": word.repaired_us}
 
 
 def worst(words: Sequence[Repair]) -> RepairOutcome:
@@ -184,7 +183,7 @@ class Escape(NewEscape):
 def report_escape(connection: Connection, new: NewEscape) -> Escape:
     """Add an escape to the newest decided board of its serial, or to the panel of that unit, and append the event.
 
-    A report_escape that is there already is returned as it is: its sender had no answer, and asks again.
+    A report that is there already is returned as it is: its sender had no answer, and asks again.
     """
     in_turn(connection, escape)
     board_id = board_rows.newest_decided(connection, new.serial)

@@ -31,7 +31,6 @@ from coe.serve.gate import (
     state_routes,
     stats_routes,
     teach_files,
-    teach_learn_routes,
     teach_routes,
     trial_routes,
     upload_routes,
@@ -77,7 +76,7 @@ OPERATIONS: Sequence[Operation] = [operation for module in _MODULES for operatio
 """All operations of the gate except `/openapi.json`, which describes them."""
 
 
-_ROUTERS = (page_routes.parts, teach_files.router, teach_routes.router, teach_learn_routes.router)
+_ROUTERS = (page_routes.parts, teach_files.router, teach_routes.router)
 PARTS = [operation for one in _ROUTERS for operation in one.operations]
 """What pages alone ask for."""
 

@@ -69,7 +69,9 @@ async def parts_of(visit: Visit, limit: int) -> AsyncIterator[bytes]:
             async with asyncio.timeout_at(until_s):
                 part = await anext(stream, None)
         except TimeoutError:
-            raise _too_slow(visit.gate.config.limits.body_s) from None
+            detail = f"the body did not come within {visit.gate.config.limits.body_s:g} s"
+            way_out = "send it again over a faster connection, or raise `limits.body_s`"
+            raise Problem(ProblemKind.TOO_SLOW, detail, way_out, {"Connection": "close"}) from None
         if part is None:
             return
         size += len(part)
@@ -93,15 +95,6 @@ async def whole_body(visit: Visit, limit: int) -> AsyncIterator[bytes]:
         yield b"".join(parts)
     finally:
         gate.held_bytes -= size
-
-
-def _too_slow(most_s: float) -> Problem:
-    return Problem(
-        ProblemKind.TOO_SLOW,
-        f"the body did not come within {most_s:g} s",
-        "send it again over a faster connection, or raise `limits.body_s`",
-        {"Connection": "close"},
-    )
 
 
 def _too_large(limit: int) -> Problem:

@@ -1,4 +1,4 @@
-"""Files that come into the draft of a board: pictures, the placement file, the BOM; nobody trusts their names."""
+"""Files of the draft of a board: pictures, the placement file, the BOM come in; pictures are shown."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from functools import partial, wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
+from starlette.responses import Response
+
 from coe.cad.bom import is_bom
 from coe.cad.cad_tables import lines_of
 from coe.cad.placements import is_list
@@ -19,8 +21,9 @@ from coe.pictures.finding import EXTENSIONS
 from coe.pictures.formats import format_of, pixels_in
 from coe.pictures.image_source import ImageSource
 from coe.placement.cad_files import parse_bom
+from coe.serve.gate.image_routes import shown
 from coe.serve.gate.operations import ENGINEER, HandlerResult, OperationRouter, Visit
-from coe.serve.gate.problems import Problem, ProblemKind, not_found
+from coe.serve.gate.problems import Problem, ProblemKind, existing, not_found
 from coe.serve.gate.request_data import whole_body
 from coe.serve.gate.upload_routes import check_pixels
 from coe.serve.teach import undo_stack
@@ -31,6 +34,7 @@ _T = TypeVar("_T")
 _W = TypeVar("_W", bound=Callable[[Visit, BoardDraft], HandlerResult])
 MOST_PICTURES = 100
 _NAME_BYTES = 160
+_SIDE, _CROP_SIDE = 2000, 400
 _ENDINGS = {"Jpeg": ".jpg", "Png": ".png", "Bmp": ".bmp", "Tiff": ".tif"}
 
 
@@ -111,12 +115,12 @@ class FileQuery(StrictModel):
 async def put_file(visit: Visit) -> Mapping[str, Any]:
     """Take a file in: a picture of a whole board, the placement file or the BOM."""
     kind, gate = visit.part("kind"), visit.gate
-    keepers: Mapping[str, Callable[..., str]] = {BOARDS: _keep_picture, PLACEMENTS: _keep_placements, BOM: _keep_bom}
+    keepers: Mapping[str, Callable[..., str]] = {BOARDS: _keep_picture, PLACEMENTS: _keep_table, BOM: _keep_table}
     if (keep := keepers.get(kind)) is None:
         raise not_found("such kind of file", f"give {BOARDS}, {PLACEMENTS} or {BOM}")
     async with whole_body(visit, gate.config.limits.body) as content:
         name = _safe(visit.query.name)
-        take = partial(keep, content=content, name=name, most_pixels=gate.config.limits.pixels)
+        take = partial(keep, kind=kind, content=content, name=name, most_pixels=gate.config.limits.pixels)
         return {"file": await idle(visit, take, decodes=kind == BOARDS)}
 
 
@@ -127,7 +131,7 @@ def _safe(name: str) -> str:
     return plain.encode("utf-8", "ignore")[-_NAME_BYTES:].decode("utf-8", "ignore").strip(".-") or "file"
 
 
-def _keep_picture(draft: BoardDraft, content: bytes, name: str, most_pixels: int) -> str:
+def _keep_picture(draft: BoardDraft, kind: str, content: bytes, name: str, most_pixels: int) -> str:
     check_pixels(pixels_in(io.BytesIO(content)), most_pixels)
     try:
         ImageSource.of(content, None, None).decode()
@@ -149,15 +153,6 @@ def _keep_picture(draft: BoardDraft, content: bytes, name: str, most_pixels: int
     return name
 
 
-def _keep_placements(draft: BoardDraft, content: bytes, name: str, most_pixels: int) -> str:
-    return _keep_table(draft, PLACEMENTS, content, name)
-
-
-def _keep_bom(draft: BoardDraft, content: bytes, name: str, most_pixels: int) -> str:
-    parse_bom(Path(name), content, asks=False)
-    return _keep_table(draft, BOM, content, name)
-
-
 def _text(content: bytes, name: str, folder: str) -> tuple[bytes, tuple[str, ...]]:
     """Return a spreadsheet as text, and what to tell of it, and what is none as it is; raises ConfigError."""
     if not content.startswith(b"PK"):
@@ -169,13 +164,15 @@ def _text(content: bytes, name: str, folder: str) -> tuple[bytes, tuple[str, ...
     return "\n".join(line.text for line in table.lines).encode(), (*table.notes, *notes)
 
 
-def _keep_table(draft: BoardDraft, folder: str, content: bytes, name: str) -> str:
-    text, notes = _text(content, name, folder)
+def _keep_table(draft: BoardDraft, kind: str, content: bytes, name: str, most_pixels: int) -> str:
+    if kind == BOM:
+        parse_bom(Path(name), content, asks=False)
+    text, notes = _text(content, name, kind)
     name = f"{name}.csv" if text is not content else name
-    before = draft.placements if folder == PLACEMENTS else draft.bom
-    undo_stack.remember(draft, f"{name} added", replaced=[before] if before else [], made_in=[draft.folder / folder])
-    _write(draft.folder / folder / name, text)
-    draft.say(draft.state.model_copy(update={"read": False, "notes": {**draft.state.notes, folder: notes}}))
+    before = draft.placements if kind == PLACEMENTS else draft.bom
+    undo_stack.remember(draft, f"{name} added", replaced=[before] if before else [], made_in=[draft.folder / kind])
+    _write(draft.folder / kind / name, text)
+    draft.say(draft.state.model_copy(update={"read": False, "notes": {**draft.state.notes, kind: notes}}))
     return name
 
 
@@ -196,3 +193,45 @@ def delete_file(visit: Visit, draft: BoardDraft) -> None:
     undo_stack.remember(draft, f"{name} removed", replaced=[path])
     if kind != BOARDS:  # a BOM says which parts there are
         draft.say(draft.state.model_copy(update={"read": False}))
+
+
+@router.look("GET", "/teach/{draft}/picture/{file}", decodes=True, answers={200: "image"})
+def picture(visit: Visit, draft: BoardDraft) -> Response:
+    """A picture of a whole board, made smaller for the page."""
+    return _drawn(picture_of(visit, draft), _SIDE)
+
+
+@router.look("GET", "/teach/{draft}/photo/{path:path}", decodes=True, answers={200: "image"})
+def photo(visit: Visit, draft: BoardDraft) -> Response:
+    """A photograph of a part."""
+    path = (draft.photos / visit.name("path")).resolve()
+    if not path.is_relative_to(draft.photos.resolve()) or path.suffix.lower() not in EXTENSIONS:
+        raise not_found("such photograph", "load the page again")
+    return _drawn(path, _CROP_SIDE)
+
+
+def picture_of(visit: Visit, draft: BoardDraft) -> Path:
+    """Return the picture of a whole board that the path names; raises Problem if there is none."""
+    name = visit.name("file")
+    found = next((path for path in draft.pictures if path.name == name), None)
+    return existing(found, f"picture '{name}'", "load the page again")
+
+
+def _drawn(path: Path, side: int) -> Response:
+    if not path.is_file():
+        raise not_found("such picture", "load the page again")
+    try:
+        pixels = ImageSource.of(path, None, None).decode()
+    except ImageError as error:
+        raise Problem(
+            ProblemKind.INVALID, f"{path.name}: the picture {error}", "remove it, and send it again"
+        ) from None
+    content, kind = shown(pixels, side)
+    return Response(content, media_type=kind, headers={"Cache-Control": "no-cache"})
+
+
+@router.look("GET", "/teach/{draft}/whole/{file}", answers={200: "the bytes of the picture"})
+def whole_picture(visit: Visit, draft: BoardDraft) -> Response:
+    """A picture of a whole board as it came, for the overlay of the recipe."""
+    content = picture_of(visit, draft).read_bytes()
+    return Response(content, media_type="application/octet-stream", headers={"Content-Disposition": "attachment"})

@@ -158,7 +158,9 @@ async def carry_out(gate: Gate) -> None:
                 wanted = await gate.read(trial_rows.next_unfinished) if has_ended else None
                 if wanted is not None and wanted.id == running_id:
                     status = process.exitcode if process else None
-                    await gate.write(partial(_failed, running_id, gate.now_us(), status))
+                    reason = "cannot be started" if status is None else f"ended with status {status}"
+                    failed = partial(trial_rows.end, id=running_id, state=TrialState.FAILED, now_us=gate.now_us())
+                    await gate.write(partial(failed, reason=f"its process {reason}"))
                 elif wanted is not None:
                     running_id = wanted.id
                     told, telling = multiprocessing.Pipe(duplex=False)
@@ -193,8 +195,3 @@ def _give_way(process: BaseProcess, *, inspects: bool) -> None:
     """
     with suppress(OSError, AttributeError):  # it has ended already; a system without priorities
         os.setpriority(os.PRIO_PROCESS, process.pid or 0, 19 if inspects else 5)
-
-
-def _failed(id: int, now_us: int, status: int | None, connection: Connection) -> None:
-    reason = "its process cannot be started" if status is None else f"its process ended with status {status}"
-    trial_rows.end(connection, id, TrialState.FAILED, now_us=now_us, reason=reason)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 
 from coe.core import Failure, FailureKind, Request, Result
@@ -124,10 +123,7 @@ class Feeder:
             self._answer(run, item, Result.refused(request, Failure(FailureKind.IMAGE, reason), 0.0))
         else:
             failpoints.reached(failpoints.Failpoint.SUBMITTED)
-            future.add_done_callback(lambda done: self._done(run, item, done))
-
-    def _done(self, run: BoardRun, item: Item, future: Future[Result]) -> None:
-        self._answer(run, item, future.result())
+            future.add_done_callback(lambda done: self._answer(run, item, done.result()))
 
     def _answer(self, run: BoardRun, item: Item, result: Result) -> None:
         self._found.put(Found(run, item, result, self._now_s()))

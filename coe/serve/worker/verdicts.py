@@ -88,7 +88,8 @@ def decision_of(run: BoardRun, now_us: int, failure: Failure | None = None) -> D
             unjudged = (CallReason.FAILED, failure.reason) if failure else (CallReason.LATE, _LATE)
             calls.append(_review(item, *unjudged))
         elif result.verdict is Verdict.OK:
-            good.append(_good(item, result))
+            rows = [finding.to_dict() for finding in result.findings]
+            good.append(GoodComponent(item.refdes, item.component, item.view_id, item.place, rows))
         else:
             calls.append(_called(run, item, result))
         if result is not None:
@@ -178,11 +179,6 @@ def _review(part: Item | Unseen, reason: CallReason, detail: str) -> NewCall:
         detail=detail,
         late=reason is CallReason.LATE,
     )
-
-
-def _good(item: Item, result: Result) -> GoodComponent:
-    rows = [finding.to_dict() for finding in result.findings]
-    return GoodComponent(item.refdes, item.component, item.view_id, item.place, rows)
 
 
 def _tallies(run: BoardRun, item: Item, result: Result, now_us: int) -> Iterator[Tally]:

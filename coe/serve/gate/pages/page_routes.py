@@ -85,6 +85,7 @@ def overview(visit: Visit, connection: Connection) -> Shown:
     shift = next(iter(visit.gate.config.local.shifts_until(now_us, 1)), None)
     window = Window(shift.start_us if shift else now_us - _HOURS_OF_OVERVIEW * HOUR_US, now_us)
     counts = stats_routes.counts(connection, window)
+    newest = [board for board in board_rows.newest(connection, limit=2 * _NEWEST) if board.state not in UNDECIDED]
     figures = {figure.name: figure for figure in counts.figures}
     beat = states.living_worker(connection, now_us)
     facts = dict(beat.facts) if beat else {}
@@ -98,19 +99,13 @@ def overview(visit: Visit, connection: Connection) -> Shown:
         "facts": facts,
         "under_way": _under_way(connection, facts),
         "waiting": board_rows.count_undecided(connection),
-        "newest": role_views.boards_of(connection, _newest(connection), visit.key),
+        "newest": role_views.boards_of(connection, newest[:_NEWEST], visit.key),
         "calls_open": call_rows.count_open(connection),
         "figures": figures,
         "late": sum(hour.late for hour in counts.boards),
         "decided": sum(hour.boards for hour in counts.boards),
         "faults": visit.gate.open_faults(connection),
     }
-
-
-def _newest(connection: Connection) -> list[Board]:
-    return [board for board in board_rows.newest(connection, limit=2 * _NEWEST) if board.state not in UNDECIDED][
-        :_NEWEST
-    ]
 
 
 def _under_way(connection: Connection, facts: dict[str, Any]) -> list[UnderWay]:
