@@ -43,6 +43,11 @@ def microseconds(seconds: float) -> int:
     return round(seconds * SECOND_US)
 
 
+def moment_us(moment: datetime) -> int:
+    """Return a time that has its offset in microseconds."""
+    return int(moment.replace(microsecond=0).timestamp()) * SECOND_US + moment.microsecond
+
+
 def iso(moment_us: int) -> str:
     """Return a moment as ISO 8601 text in UTC, as "2026-03-01T08:00:00.000250Z"."""
     moment = datetime.fromtimestamp(moment_us // SECOND_US, UTC).replace(microsecond=moment_us % SECOND_US)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, datetime, time, timedelta
 from itertools import pairwise
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 from pydantic import AfterValidator, BeforeValidator
 
 from coe.errors import did_you_mean
-from coe.serve.clock import SECOND_US
+from coe.serve.clock import SECOND_US, moment_us
 
 
 def _zone(name: str) -> str:
@@ -92,5 +92,4 @@ class LocalTime:
 
     def _starts(self, day: date) -> Iterator[tuple[str, date, int]]:
         for name, begins in self.shifts.items():
-            moment = datetime.combine(day, begins, self.info).astimezone(UTC)
-            yield name, day, int(moment.timestamp()) * SECOND_US
+            yield name, day, moment_us(datetime.combine(day, begins, self.info))

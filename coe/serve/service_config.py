@@ -20,7 +20,7 @@ from coe.inspector.line_arguments import LineArguments
 from coe.inspector.line_options import OPTIONS, LineOptions, options_of, taken
 from coe.inspector.option import Door
 from coe.serve.bridge import sink_settings
-from coe.serve.bridge.sink_settings import MakeError, Sinks
+from coe.serve.bridge.sink_settings import Address, MakeError, Sinks
 from coe.serve.folder_section import Folders
 from coe.serve.local_time import LocalTime, ShiftStart, ZoneName
 from coe.serve.stop_rules import StopRule
@@ -50,15 +50,6 @@ def _bytes(value: Any) -> int:
     return int(size)
 
 
-def _address(host: str) -> str:
-    if host == "localhost":
-        return "127.0.0.1"
-    try:
-        return str(ipaddress.ip_address(host))
-    except ValueError:
-        raise ValueError(f"'{host}' is not an address of this machine; give 127.0.0.1, or 0.0.0.0 for all") from None
-
-
 def _key(value: Any) -> Any:
     """Return what a person wrote as a key, in lower case; YAML reads `1` as a number."""
     text = str(value).lower() if isinstance(value, int | str) and not isinstance(value, bool) else ""
@@ -80,7 +71,7 @@ Days = Annotated[int, Field(ge=0, le=36500)]
 class Listen(StrictModel):
     """Where the gate listens; `certificate` and `private_key` are PEM files for TLS."""
 
-    host: Annotated[str, AfterValidator(_address)] = "127.0.0.1"
+    host: Address = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8080
     certificate: Path | None = None
     private_key: Path | None = None

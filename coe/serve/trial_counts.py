@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -89,8 +89,7 @@ class TrialCounts:
         if part.would_be_called not in (None, part.is_called):
             listed = self.changed.setdefault(_change(part.truth, would=part.would_be_called is True), [])
             if len(listed) < MOST_CHANGED:
-                row = {name: getattr(part, name) for name in ("board", "refdes", "component", "call")}
-                listed.append(row | {"truth": part.truth, "today": part.today, "then": part.then})
+                listed.append(asdict(part))
 
     def number(self, truths: Iterable[Truth], *, today: bool | None = None, then: Iterable[bool | None] = ()) -> int:
         """Return how many parts there are of some truths, which the line called or not, and the recipe would or not."""

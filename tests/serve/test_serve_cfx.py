@@ -13,8 +13,7 @@ from whole_boards import WHOLE
 
 from coe.core import Verdict
 from coe.placement.placement_file import Side
-from coe.serve.bridge.cfx import CfxFormat
-from coe.serve.bridge.cfx_endpoint import time_span
+from coe.serve.bridge.cfx import CfxFormat, time_span
 from coe.serve.bridge.outbox_relay import envelope_of
 from coe.serve.bridge.sinks import Origin, Sign, StationStatus
 from coe.serve.database import board_rows, call_rows, decisions, event_log, fault_log, recipe_versions, states

@@ -17,8 +17,7 @@ from whole_boards import whole_of
 from coe.core import Verdict
 from coe.placement import Placement
 from coe.placement.placement_file import Side
-from coe.serve.bridge.cfx import CfxFormat
-from coe.serve.bridge.cfx_endpoint import PUBLISHED
+from coe.serve.bridge.cfx import PUBLISHED, CfxFormat
 from coe.serve.bridge.sinks import Origin, Sign, StationStatus
 from coe.serve.database import board_rows, decisions, event_log, recipe_versions
 from coe.serve.database.board_rows import Board, NewBoard

@@ -254,7 +254,7 @@ def test_verifications_supersede_and_are_never_overwritten(database: Database) -
         assert (found.state, found.verified_us) == (BoardState.VERIFIED, NOON + 4)
         again = the(call_rows.get(connection, first.id))
         verifications.record_verification(connection, again, NewVerification(Outcome.CONFIRMED, NOON + 5, "op"))
-        words = verifications.of_call(connection, first.id)
+        words = verifications.of_calls(connection, [first.id])
         assert [(one.outcome, one.supersedes) for one in words] == [
             (Outcome.FALSE_CALL, None),
             (Outcome.CONFIRMED, words[0].id),

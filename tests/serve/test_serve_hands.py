@@ -138,7 +138,7 @@ def test_an_old_answer_is_corrected_on_the_page_of_its_board_with_a_reason(serve
     page.keyboard.press("2")
     page.wait_for_url("**/boards/1")
     assert "seen at the microscope" in page.inner_text(".history")
-    word = read(served.database, verifications.of_call, 1)[-1]
+    word = read(served.database, verifications.of_calls, [1])[-1]
     assert (word.outcome, word.note, word.supersedes) == (Outcome.CONFIRMED, "seen at the microscope", 1)
     told = [one for one in read(served.database, event_log.after, 0) if one.kind is EventKind.BOARD_VERIFIED]
     assert [one.body["confirmed"] for one in told] == [[], ["R0"]]
@@ -164,7 +164,7 @@ def test_a_badge_that_is_scanned_changes_the_person_and_answers_stay_those_of_th
     page.wait_for_selector("#queue-empty:not([hidden])")
     page.goto(f"{served.address}/")
     eventually(lambda: read(served.database, call_rows.count_open) == 0)
-    [[first], [second]] = [read(served.database, verifications.of_call, id) for id in (1, 2)]
+    [[first], [second]] = [read(served.database, verifications.of_calls, [id]) for id in (1, 2)]
     assert (first.verified_by, second.verified_by) == ("a new operator", "eva")
     assert known(served.database, "bob", BADGE[::-1])
     page.goto(f"{served.address}/boards")

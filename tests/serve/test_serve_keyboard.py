@@ -153,7 +153,7 @@ def verifying(served: Served, browser: Any, calls: int, **settings: object) -> A
 
 
 def words_of(served: Served, id: int) -> list[Outcome]:
-    return [word.outcome for word in read(served.database, verifications.of_call, id)]
+    return [word.outcome for word in read(served.database, verifications.of_calls, [id])]
 
 
 def test_fifty_calls_are_verified_by_keyboard_and_nothing_is_loaded_from_elsewhere(
@@ -246,7 +246,7 @@ def test_what_was_typed_outlives_the_session_an_undo_and_a_scan(served: Served, 
     page.wait_for_selector("#held li")
     page.click("[data-act=sign-out]")
     page.wait_for_url("**/login")
-    [word] = read(served.database, verifications.of_call, 1)
+    [word] = read(served.database, verifications.of_calls, [1])
     assert (word.label, word.note) == ("lifted", "pin 3")
     assert page.evaluate("sessionStorage.typed") == "{}"
 

@@ -173,7 +173,7 @@ def test_an_amendment_between_look_and_answer_asks_to_look_again(served: Served)
     write(served.database, decisions.amend, decisions.Amendment(board.id, NOON + 2, [ng()], []))
     answer = served.operator.post("/api/v1/calls/1/verification", json=CONFIRMED, headers={"If-Match": '"0"'})
     assert (answer.status_code, answer.json()["type"]) == (412, "urn:coe:problem:changed")
-    assert read(served.database, verifications.of_call, 1) == []
+    assert read(served.database, verifications.of_calls, [1]) == []
 
 
 def test_an_escape_counts_for_the_newest_decided_board_of_its_serial(served: Served) -> None:

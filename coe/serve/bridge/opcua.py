@@ -9,6 +9,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from coe.errors import ConfigError
+from coe.serve.bridge.sink_settings import Address
 from coe.serve.bridge.sinks import Origin, Package, SinkConnection, SinkSettings
 
 
@@ -21,7 +22,7 @@ class OpcUaSettings(SinkSettings):
     needs = Package("asyncua", "asyncua", "opcua")
     is_single = True
 
-    host: str = "127.0.0.1"
+    host: Address = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 4840
     nodeset: Path | None = None
     certificate: Path | None = None
@@ -30,14 +31,10 @@ class OpcUaSettings(SinkSettings):
 
     @model_validator(mode="after")
     def _is_guarded(self) -> OpcUaSettings:
-        try:
-            is_loopback = ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            raise ValueError(f"'{self.host}' is not an address of this machine; give 127.0.0.1, or 0.0.0.0") from None
         guards = (self.certificate, self.private_key, self.clients)
         if any(guards) != all(guards):
             raise ValueError("give all three, `certificate`, `private_key` and `clients`, or none of them")
-        if not is_loopback and not all(guards):
+        if not ipaddress.ip_address(self.host).is_loopback and not all(guards):
             raise ValueError(
                 f"{self.host} is reached from other machines; give `certificate`, `private_key`, and in `clients` the "
                 "certificates of those who may read"

@@ -5,6 +5,7 @@ It says where the secret lies; the bridge reads the secret when it starts.
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import ssl
 from collections import Counter
@@ -31,6 +32,17 @@ def _host(host: str) -> str:
     return host.lower()
 
 
+def _address(host: str) -> str:
+    if host == "localhost":
+        return "127.0.0.1"
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        raise ValueError(f"'{host}' is not an address of this machine; give 127.0.0.1, or 0.0.0.0 for all") from None
+
+
+Address = Annotated[str, AfterValidator(_address)]
+"""Where something of ours listens."""
 Host = Annotated[str, Field(max_length=253), AfterValidator(_host)]
 Port = Annotated[int, Field(ge=1, le=65535)]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from sqlalchemy import ColumnElement, Connection, and_, exists, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, and_, exists, func, insert, select
 
 from coe.errors import CoeError
 from coe.serve.database import board_rows, call_rows, event_log, verifications
@@ -20,7 +20,7 @@ from coe.serve.database.call_rows import Call
 from coe.serve.database.hourly import Window
 from coe.serve.database.row_types import in_turn, record, records, shown
 from coe.serve.database.tables import board, call, escape, recipe, repair, verification
-from coe.serve.database.verifications import CallChanged, NewVerification
+from coe.serve.database.verifications import NewVerification
 from coe.serve.enums import EventKind, Outcome, RepairOutcome
 
 _LOOKED_THROUGH = 20_000
@@ -59,11 +59,7 @@ def record_repair(connection: Connection, seen: Call, new: NewRepair) -> Repair:
     if seen.board_id is None or not (before or verifications.is_confirmed(connection, seen)):
         raise NothingToRepair(f"nobody confirmed a defect in call {seen.id}, so there is nothing to repair")
     expect_answered(seen.board_id, call_rows.count_open_of(connection, seen.board_id))
-    moved = connection.execute(
-        update(call).where(call.c.id == seen.id, call.c.revision == seen.revision).values(revision=seen.revision + 1)
-    )
-    if not moved.rowcount:
-        raise CallChanged(f"call {seen.id} has changed since you saw it; look at it again and then decide")
+    verifications.move_on(connection, seen)
     row = {name: getattr(new, name) for name in NewRepair.__dataclass_fields__}
     row |= {"call_id": seen.id, "supersedes": before[-1].id if before else None}
     added = record(Repair, connection.execute(insert(repair).values(row).returning(repair)).one())

@@ -22,6 +22,18 @@ from coe.serve.stop_rules import NO_RULES, Countable, StopRules
 class CallChanged(CoeError):
     """The call changed since the person saw it: another person answered it, or a later finding raised its verdict."""
 
+    def __init__(self, id: int) -> None:
+        super().__init__(f"call {id} has changed since you saw it; look at it again and then decide")
+
+
+def move_on(connection: Connection, seen: Call) -> None:
+    """Count up the revision of a call; raises CallChanged if it is another than that of `seen`."""
+    moved = connection.execute(
+        update(call).where(call.c.id == seen.id, call.c.revision == seen.revision).values(revision=seen.revision + 1)
+    )
+    if not moved.rowcount:
+        raise CallChanged(seen.id)
+
 
 @dataclass(frozen=True, slots=True)
 class NewVerification:
@@ -67,11 +79,7 @@ def record_verification(
 def _record(connection: Connection, seen: Call, new: NewVerification) -> Verification:
     row = {name: getattr(new, name) for name in NewVerification.__dataclass_fields__}
     row |= {"call_id": seen.id, "supersedes": seen.verification_id}
-    moved = connection.execute(
-        update(call).where(call.c.id == seen.id, call.c.revision == seen.revision).values(revision=seen.revision + 1)
-    )
-    if not moved.rowcount:
-        raise CallChanged(f"call {seen.id} has changed since you saw it; look at it again and then decide")
+    move_on(connection, seen)
     added = record(Verification, connection.execute(insert(verification).values(row).returning(verification)).one())
     connection.execute(update(call).where(call.c.id == seen.id).values(verification_id=added.id))
     if seen.kind is CallKind.DEFECT:
@@ -164,14 +172,8 @@ def get(connection: Connection, id: int) -> Verification | None:
     return found(Verification, connection.execute(select(verification).where(verification.c.id == id)))
 
 
-def of_call(connection: Connection, call_id: int) -> list[Verification]:
-    """Return all words on a call, the oldest first; the last one counts."""
-    query = select(verification).where(verification.c.call_id == call_id).order_by(verification.c.id)
-    return records(Verification, connection.execute(query))
-
-
 def of_calls(connection: Connection, call_ids: Sequence[int]) -> list[Verification]:
-    """Return all words on some calls, the oldest first."""
+    """Return all words on some calls, the oldest first; the last one of a call counts."""
     query = select(verification).where(verification.c.call_id.in_(call_ids)).order_by(verification.c.id)
     return records(Verification, connection.execute(query))
 

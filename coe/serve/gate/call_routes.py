@@ -127,7 +127,7 @@ def get_calls(visit: Visit, connection: Connection) -> Mapping[str, Any]:
 def get_call(visit: Visit, connection: Connection) -> Response:
     """A call with all words on it."""
     call = call_named(visit, connection)
-    words = [_WORD(word) for word in verifications.of_call(connection, call.id)]
+    words = [_WORD(word) for word in verifications.of_calls(connection, [call.id])]
     return _tagged({**full_facts(connection, call), "verifications": words})
 
 
@@ -238,9 +238,7 @@ def call_as_seen(visit: Visit, connection: Connection) -> Call:
     """Return the call of the path as the caller saw it; raises Problem without If-Match, and CallChanged."""
     revision, call = _revision(visit), call_named(visit, connection)
     if call.revision != revision:
-        raise verifications.CallChanged(
-            f"call {call.id} has changed since you saw it; look at it again and then decide"
-        )
+        raise verifications.CallChanged(call.id)
     return call
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BeforeValidator, Field
 from sqlalchemy import Connection
 
 from coe.core import Verdict
-from coe.serve.clock import SECOND_US
+from coe.serve.clock import moment_us
 from coe.serve.database import board_rows, board_search, recipe_versions
 from coe.serve.database.board_rows import Board
 from coe.serve.database.board_search import BoardFilter
@@ -54,15 +53,8 @@ class BoardsQuery(StrictModel):
     @property
     def asked(self) -> BoardFilter:
         """The filter of the database."""
-        return BoardFilter(
-            self.serial, self.key, self.verdict, self.component, self.state, _us(self.since), _us(self.until)
-        )
-
-
-def _us(moment: datetime | None) -> int | None:
-    if moment is None:
-        return None
-    return int(moment.replace(microsecond=0).timestamp()) * SECOND_US + moment.microsecond
+        between = (None if moment is None else moment_us(moment) for moment in (self.since, self.until))
+        return BoardFilter(self.serial, self.key, self.verdict, self.component, self.state, *between)
 
 
 @dataclass(frozen=True, slots=True)

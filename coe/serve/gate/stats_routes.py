@@ -16,7 +16,7 @@ from pydantic import BeforeValidator, Field
 from sqlalchemy import Connection
 
 from coe.errors import ConfigError
-from coe.serve.clock import HOUR_US, hour_of, iso, microseconds
+from coe.serve.clock import HOUR_US, hour_of, iso, moment_us
 from coe.serve.database import hourly, recipe_versions, repairs
 from coe.serve.database.hourly import BoardCount, CallCount, Tally, Window
 from coe.serve.database.keys import Key
@@ -181,11 +181,11 @@ def _opportunities_of(name: str, content: str) -> int:
 def window_of(visit: Visit, connection: Connection) -> Window:
     """Return the window that a query asks for; raises Problem for a recipe that is not there."""
     asked: WindowQuery = visit.query
-    end_us = visit.gate.now_us() if asked.until is None else microseconds(asked.until.timestamp())
+    end_us = visit.gate.now_us() if asked.until is None else moment_us(asked.until)
     expect_recipe(connection, asked.recipe)
     if asked.since is None:
         return Window(end_us - asked.hours * HOUR_US, end_us, asked.recipe)
-    start_us = microseconds(asked.since.timestamp())
+    start_us = moment_us(asked.since)
     if not 0 < end_us - start_us <= MOST_HOURS * HOUR_US:
         detail = f"`since` must be before the end, by {MOST_HOURS} hours at most"
         raise Problem(ProblemKind.BAD_REQUEST, detail, "correct `since`, or give `hours`")

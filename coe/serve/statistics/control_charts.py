@@ -82,12 +82,8 @@ def u_chart(name: str, subgroups: Sequence[Subgroup]) -> Chart:
     sigma_z = _sigma_z([subgroup.amount / subgroup.size - mean for subgroup in used], deviations)
     points = []
     for subgroup, deviation in zip(used, deviations, strict=True):
-        away = max(WIDTH * deviation * sigma_z, mean * _ROUNDED)
-        points.append(
-            ChartPoint(
-                subgroup.at_us, subgroup.amount / subgroup.size, max(0.0, mean - away), mean + away, subgroup.size
-            )
-        )
+        value, away = subgroup.amount / subgroup.size, max(WIDTH * deviation * sigma_z, mean * _ROUNDED)
+        points.append(ChartPoint(subgroup.at_us, value, max(0.0, mean - away), mean + away, subgroup.size))
     return Chart(name, mean, sigma_z, tuple(points))
 
 

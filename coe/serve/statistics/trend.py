@@ -109,15 +109,6 @@ def pareto(calls: Sequence[CallCount], by: By, *, is_blind: bool = False) -> lis
     for name, outcomes in sorted(counts.items(), key=lambda item: (-sum(item[1].values()), item[0])):
         number = sum(outcomes.values())
         so_far += number
-        bars.append(
-            Bar(
-                name,
-                number,
-                outcomes[Outcome.CONFIRMED],
-                outcomes[Outcome.FALSE_CALL],
-                outcomes[Outcome.ACCEPTED],
-                outcomes[None],
-                so_far / total,
-            )
-        )
+        confirmed, false, accepted = (outcomes[one] for one in Outcome)
+        bars.append(Bar(name, number, confirmed, false, accepted, outcomes[None], so_far / total))
     return bars

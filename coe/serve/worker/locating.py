@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,9 +29,6 @@ from coe.serve.worker.items import NOWHERE, Item, Items, Unseen, Whole, skipped
 from coe.serve.worker.line_watchers import Hang, Hangs, picture_hang
 from coe.serve.worker.verdicts import is_file
 from coe.serve.worker.write_report import WorkerReport
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,6 +75,7 @@ def locate(whole: Whole, items: Items) -> Located:
 def _items(whole: Whole, layout: Layout, picture: BoardPicture) -> Items:
     location = picture.location
     bad = dict.fromkeys(whole.bad_marks, "it was named as bad") | dict(location.skipped if location else {})
+    is_registered = location is not None and location.registered and not picture.unread
     seen: list[Item] = []
     unseen: list[Unseen] = []
     for unit, why in bad.items():
@@ -89,14 +87,13 @@ def _items(whole: Whole, layout: Layout, picture: BoardPicture) -> Items:
         refusal, place = picture.refusal(site), _place(picture, [site], whole.bits)
         if refusal is None:
             seen.append(Item(site.name, site.component, whole.view_id, None, place))
-        elif refusal.failure is not None:
+            continue
+        reason = CallReason.OUTSIDE if is_registered else CallReason.NOT_REGISTERED
+        if refusal.failure is not None:
             reason, detail = CallReason.FAILED, refusal.failure.reason
-            unseen.append(Unseen(site.name, site.component, reason, detail, whole.view_id, place))
         else:
-            is_registered = location is not None and location.registered and not picture.unread
-            reason = CallReason.OUTSIDE if is_registered else CallReason.NOT_REGISTERED
             detail = refusal.findings[0].doubt
-            unseen.append(Unseen(site.name, site.component, reason, detail, whole.view_id, place))
+        unseen.append(Unseen(site.name, site.component, reason, detail, whole.view_id, place))
     return Items(seen, unseen, _reason(picture, whole.serials))
 
 

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from coe.board.router import Router
 from coe.board.steps import Step
@@ -151,13 +152,10 @@ def _called(run: BoardRun, item: Item, result: Result) -> NewCall:
     """Return the call of a component that is not OK, or that failed."""
     finding = culprit(run.product.router, item.component, result.findings) if run.product else None
     score = finding.score if finding and math.isfinite(finding.score) else None
-    return NewCall(
-        item.refdes,
-        item.component,
+    return _call_of(
+        item,
         result.verdict or Verdict.REVIEW,
         CallReason.EXPERT if result.failure is None else CallReason.FAILED,
-        view_id=item.view_id,
-        place=item.place,
         detail=result.error or (finding.doubt or finding.reading if finding else ""),
         expert=finding.expert if finding else "",
         label=finding.label if finding else "",
@@ -169,16 +167,12 @@ def _called(run: BoardRun, item: Item, result: Result) -> NewCall:
 
 def _review(part: Item | Unseen, reason: CallReason, detail: str) -> NewCall:
     """Return the call of a component that no expert has judged."""
-    return NewCall(
-        part.refdes,
-        part.component,
-        Verdict.REVIEW,
-        reason,
-        view_id=part.view_id,
-        place=part.place,
-        detail=detail,
-        late=reason is CallReason.LATE,
-    )
+    return _call_of(part, Verdict.REVIEW, reason, detail=detail, late=reason is CallReason.LATE)
+
+
+def _call_of(part: Item | Unseen, verdict: Verdict, reason: CallReason, **more: Any) -> NewCall:
+    where: dict[str, Any] = {"view_id": part.view_id, "place": part.place}
+    return NewCall(part.refdes, part.component, verdict, reason, **where, **more)
 
 
 def _tallies(run: BoardRun, item: Item, result: Result, now_us: int) -> Iterator[Tally]:
