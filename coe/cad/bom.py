@@ -37,6 +37,7 @@ _ROWS_OR_TYPES = (
     "part id",
     "part name",
     "component name",
+    "component",
     "bauteil",
 )
 """Columns of placement files that in a BOM are a number of the line, or a kind of part."""

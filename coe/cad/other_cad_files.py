@@ -19,6 +19,8 @@ _MARKS = {
     rb"\A\s*(G04|%[A-Z]{2}|G75\*)": "a Gerber file",
     rb"\A\s*\((kicad_pcb|module|footprint|kicad_sch)\b": "a file of KiCad",
     rb"^\$(BeginDESCRIPTION|MODULE)\b": "a report of KiCad",
+    rb"\A\.HEADER\b": "an IDF file",
+    rb"urn:schemas-microsoft-com:office:spreadsheet": "a spreadsheet as XML",
     rb"<IPC-2581\b": "an IPC-2581 file",
     rb"<eagle\b": "a file of Eagle",
     rb"\A\s*\{\s*\"": "a JSON file",

@@ -143,7 +143,8 @@ def _separated(text: str, header: PlacementHeader, widest: int) -> dict[str, str
     fitting = [
         {field: cells[index].replace('""', '"') for field, index in header.columns.items() if index < len(cells)}
         for cells in ways
-        if needed < len(cells) <= widest and not any(cells[names:])
+        # Behind tabs, which no cell has, what stands beside the names is a note.
+        if needed < len(cells) and (separator == "\t" or (len(cells) <= widest and not any(cells[names:])))
     ]
     if fitting or "\n" in text:
         return next(filter(_has_numbers, fitting), fitting[0] if fitting else None)

@@ -56,7 +56,7 @@ def plain(name: str) -> str:
     """
     letters = "".join(sign for sign in unicodedata.normalize("NFKD", name) if not unicodedata.combining(sign))
     bare = re.sub(rf"\s*[(\[](?![xy][)\]])[^)\]]*[)\]]?|(?<=.){UNIT_BEHIND}$", "", letters.casefold())
-    return " ".join(re.split(r"[\s_./:*#?\u00b0\u00ba-]+", bare)).strip()
+    return " ".join(re.split(r"[\s_./:;*#?\u00b0\u00ba-]+", bare)).strip()
 
 
 def one_word(name: str) -> str:

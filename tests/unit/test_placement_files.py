@@ -182,6 +182,20 @@ FILES: dict[str, tuple[str, str]] = {
         "Part,Pad X,Part X,X,Y,Rot,Side\nR1,1,9,12.7,-3.5,90,CS\nU2,1,9,30,4,315,SS\n",
     ),
     "is bottom.csv": ("mm", "Ref,X,Y,Deg,Is Bottom\nR1,12.7,-3.5,90,False\nU2,30,4,315,True\n"),
+    "origins and places of DesignSpark.csv": (
+        "mm",
+        "Component,Position X,Position Y,Place X,Place Y,Rotation,Side\nR1,1,1,12.7,-3.5,90,Top\n"
+        "U2,1,1,30,4,315,Bottom\n",
+    ),
+    "notes behind tabs.xyrs": (
+        "mil",
+        "# DESIGNATOR\tX_LOC\tY_LOC\tROTATION\tSIDE\tMPN\nR1\t500.0\t-137.795\t90\t1\tRC\t81361a19\n"
+        "U2\t1181.102\t157.48\t315\t2\t\n",
+    ),
+    "incircuit.csv": (
+        "mm",
+        ";;RefDes;Value;Orient.;X;Y;Seite;Class;;\n;;R1;1k;90;12.7;-3.5;Oben;SMD;;\n;;U2;E;315;30;4;Unten;SMD;;\n",
+    ),
     "hidden signs.csv": ("mm", "\u200bRef,X,Y,Rot,Side\nR1\u200b,12.7,-3.5,90,top\nU2,30,4,315,\ufeffbottom\n"),
     "minus.csv": ("mm", "Designator,Mid X,Mid Y,Layer,Rotation\nR1,12.7,\u22123.5,Top,90°\nU2,30,4,Bottom,\u221245°\n"),
 }
@@ -596,6 +610,8 @@ def test_a_column_of_several_units_is_refused(unit: str) -> None:
 
 OTHER_FILES = {
     "a report": b"## Unit = mm, Angle = deg.\n\n$BeginDESCRIPTION\n$EndDESCRIPTION\n\n$MODULE R1\nposition 1 2\n",
+    "IDF": b'.HEADER\nBOARD_FILE 3.0 "x" 10/22/96 1\nb THOU\n.END_HEADER\n',
+    "spreadsheet as XML": b'<?xml version="1.0"?><Workbook xmlns="urn:schemas-microsoft-com:office:spreadsheet"/>',
     "GenCAD": b"$HEADER\nGENCAD 1.4\n",
     "IPC-2581": b'<?xml version="1.0"?>\n<IPC-2581 revision="B"/>',
     "IPC-D-356": b"C  board\nP  UNITS CUST 0\n",
