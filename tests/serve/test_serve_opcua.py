@@ -60,11 +60,14 @@ class Hears:
 async def hears_one(client: Client, sink: OpcUaConnection, message: Message) -> Any:
     index = await client.get_namespace_index(NAMESPACE)
     kind = await client.nodes.base_event_type.get_child([*await companion(client), f"{index}:BoardResultReadyType"])
-    hears = Hears()
-    subscription = await client.create_subscription(20, hears)
-    await subscription.subscribe_events(await node(client), [kind])
+    both = [Hears(), Hears()]
+    for hears, place in zip(both, (await node(client), client.nodes.server), strict=True):
+        subscription = await client.create_subscription(20, hears)
+        await subscription.subscribe_events(place, [kind])
     await asyncio.to_thread(sink.send, message)
-    return await asyncio.wait_for(hears.events.get(), 20)
+    event, same = [await asyncio.wait_for(hears.events.get(), 20) for hears in both]
+    assert event.EventId == same.EventId
+    return event
 
 
 async def companion(client: Client) -> list[str]:

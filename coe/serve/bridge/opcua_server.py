@@ -11,6 +11,7 @@ import json
 import logging
 import threading
 from collections.abc import Coroutine, Mapping
+from copy import copy
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -176,6 +177,7 @@ class OpcUaConnection(SinkConnection):
         base = await _companion_event(server) or ObjectIds.BaseEventType
         event = await server.create_custom_event_type(index, "BoardResultReadyType", base, list(_RESULT.items()))
         self._ready = await server.get_event_generator(event.nodeid, system.nodeid)
+        await server.nodes.server.add_reference(system, ObjectIds.HasNotifier)
 
     async def _show_state(self, status: StationStatus) -> None:
         await self._nodes["CurrentState"].write_value(_STATES[status.line])
@@ -204,6 +206,9 @@ class OpcUaConnection(SinkConnection):
         counter = self._nodes[body["verdict"]]
         await counter.write_value(await counter.read_value() + 1, ua.VariantType.Int64)
         await self._ready.trigger(time_attr=values["CreationTime"], message=f"{values['Serial']}: {body['verdict']}")
+        at_server = copy(self._ready.event)  # most clients listen to the Server alone, which the library does not tell
+        at_server.emitting_node = ua.NodeId(ObjectIds.Server)
+        await self._ready.isession.subscription_service.trigger_event(at_server)
 
 
 async def _companion_event(server: Server) -> ua.NodeId | None:
