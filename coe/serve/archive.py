@@ -1,8 +1,8 @@
 """The archive: pictures that leave the service are kept in another folder, as on a file server, proved by their hash.
 
 A picture has its name there once its copy was read back and has the SHA-256 with which it came. The file
-`index-YEAR-MONTH.jsonl` has a line for each, with its board; a crash may leave a line twice. The file `coe-archive`
-shows that the folder is the archive, and not the empty place where its disk should be mounted.
+`index-YEAR-MONTH-STATION.jsonl` has a line for each, with its board; a crash may leave a line twice. The file
+`coe-archive` shows that the folder is the archive, and not the empty place where its disk should be mounted.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import platform
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -95,7 +96,7 @@ def keep(folder: Path, pictures: Pictures, rows: Sequence[dict[str, Any]], now_u
                 continue
         lines.append(json.dumps(shown(row) | {"archived": iso(now_us)}, ensure_ascii=False) + "\n")
     if lines:
-        _append(folder / f"index-{iso(now_us)[:7]}.jsonl", "".join(lines).encode())
+        _append(_index_of(folder, pictures, now_us), "".join(lines).encode())
         system.save_names(folder)
         _expect(folder)  # its disk may have gone meanwhile, and the copies lie where it was
     return wrong
@@ -106,6 +107,13 @@ def _expect(folder: Path) -> None:
         raise ArchiveFailed(
             f"the file {folder / MARK} is not there: mount the disk of the archive; in a new archive, make this file"
         )
+
+
+def _index_of(folder: Path, pictures: Pictures, now_us: int) -> Path:
+    """Return the index of a month, of this station's own: two that share an archive would cut each other's lines."""
+    of = pictures.folder.stat()
+    station = hashlib.sha256(f"{platform.node()} {of.st_dev} {of.st_ino}".encode()).hexdigest()[:8]
+    return folder / f"index-{iso(now_us)[:7]}-{station}.jsonl"
 
 
 def _append(index: Path, lines: bytes) -> None:
@@ -159,13 +167,19 @@ class ArchiveProof:
 
 
 def prove(folder: Path) -> ArchiveProof:
-    """Compare each picture that the index names with its hash; raises OSError, and ValueError for a damaged index.
+    """Compare each picture that the index names with its hash; lines that cannot be read are wrong, too.
 
-    Raises ArchiveFailed if the archive is not there.
+    Raises ArchiveFailed if the archive is not there, and OSError.
     """
     _expect(folder)
-    indexes = (index.read_text(encoding="utf-8") for index in sorted(folder.glob(_INDEX)))
-    rows = (json.loads(line) for index in indexes for line in index.splitlines())
-    named = {row["file"]: row["sha256"] for row in rows}
+    named: dict[str, str] = {}
+    for index in sorted(folder.glob(_INDEX)):
+        # Pictures of a last line that is torn, as by a cut of the power, are still in the service.
+        for number, line in enumerate(index.read_bytes().split(b"\n")[:-1], 1):
+            try:
+                row = json.loads(line)
+                named[row["file"]] = row["sha256"]
+            except (ValueError, LookupError, TypeError):
+                named[f"{index.name}, line {number}"] = ""
     wrong = sorted(file for file, sha256 in named.items() if not _fits(folder / file, sha256))
     return ArchiveProof(len(named) - len(wrong), wrong)

@@ -205,9 +205,14 @@ def test_a_crash_or_a_full_disk_within_a_line_of_the_index_loses_no_picture(
     whole = index.read_bytes()
     for torn in (b"", whole[:40], whole + whole[:-1]):
         index.write_bytes(torn)
+        assert archive.prove(folder).wrong == []
         archive.keep(folder, pictures, rows, LATER_US)
         assert {row["file"] for row in index_of(folder)} == {file}
         assert archive.prove(folder) == archive.ArchiveProof(1, [])
+    other = Pictures(tmp_path / "other")
+    other.prepare()
+    archive.keep(folder, other, rows, LATER_US)  # a station that shares the archive cuts no line of this one
+    assert len([*folder.glob("index-*.jsonl")]) == 2
 
 
 def test_the_command_tells_of_changed_pictures(
@@ -227,6 +232,8 @@ def test_the_command_tells_of_changed_pictures(
     assert archive.MARK in capsys.readouterr().err
     archive_in(folder)
     assert status() == 0
-    (folder / "index-2026-01.jsonl").write_text(json.dumps({"file": "00/ab", "sha256": "0" * 64}) + "\n")
+    (folder / "index-2026-01.jsonl").write_text(json.dumps({"file": "00/ab", "sha256": "0" * 64}) + "\n{\n")
     assert status() == 1
-    assert "00/ab" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "00/ab" in told
+    assert "index-2026-01.jsonl, line 2" in told

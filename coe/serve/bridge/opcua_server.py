@@ -207,7 +207,7 @@ class OpcUaConnection(SinkConnection):
         await counter.write_value(await counter.read_value() + 1, ua.VariantType.Int64)
         await self._ready.trigger(time_attr=values["CreationTime"], message=f"{values['Serial']}: {body['verdict']}")
         at_server = copy(self._ready.event)  # most clients listen to the Server alone, which the library does not tell
-        at_server.emitting_node = ua.NodeId(ObjectIds.Server)
+        at_server.emitting_node = ua.NodeId(ua.Int32(ObjectIds.Server))
         await self._ready.isession.subscription_service.trigger_event(at_server)
 
 
