@@ -14,6 +14,8 @@ from coe.text_table import TextLine, further_lines
 
 _ENCODINGS = ("cp1252", "gb18030", "cp1250", "cp1251", "cp932", "cp949", "big5", "euc_jp", "koi8_r", "cp866")
 """What programs write if they write no UTF-8, western first, as a value with a micro sign."""
+_CHINESE = re.compile(rb"[\xa1-\xf7][\xa1-\xfe]")
+"""A sign of GB2312; of the usual words, the first byte is no higher than 0xD7."""
 _AS_TEXT = re.compile(r'(?<![^,;\t])(?:="([^",;\t]*)"|"=""([^"]*)""")(?=[,;\t]|$)')
 """="R1", with or without quotes around it, which keeps a spreadsheet from making a number or a date of it."""
 _WRAPPED = re.compile(r'"((?:[^"]|"")*[,;\t](?:[^"]|"")*)"[,;\t]*')
@@ -29,7 +31,9 @@ def lines_of(path: Path, raw: bytes, noun: str, is_table: Callable[[Sequence[Tex
     if raw.startswith((_ZIP, OLE)):
         return read_sheet(path, raw, is_table)
     readings: list[list[TextLine]] = []
-    for encoding in _ENCODINGS:
+    # Where all that is not ASCII comes in such pairs, columns that are named in English tell nothing of the words.
+    is_chinese = re.search(rb"[\xb0-\xd7][\xa1-\xfe]", raw) and _CHINESE.sub(b"", raw).isascii()
+    for encoding in ("gb18030", *_ENCODINGS) if is_chinese else _ENCODINGS:
         try:
             lines = [
                 replace(line, text=_AS_TEXT.sub(r'"\1\2"', line.text)) if '="' in line.text else line

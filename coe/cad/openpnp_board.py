@@ -28,9 +28,10 @@ class OpenPnpPlace:
 def places_of(path: Path, raw: bytes) -> list[OpenPnpPlace]:
     """Return the placements of a board in the bytes of `path`; raises ConfigError if it cannot be read."""
     root = safe_xml.parse(path, raw, "a board of OpenPnP")
-    if boards := [board.get("file-name", "") for board in root.iter("object") if root.tag == "openpnp-panel"]:
-        names = list_few(map(visible, dict.fromkeys(boards)))
-        raise ConfigError(f"{path}: it is a panel of OpenPnP, whose parts are in {names}; give this file")
+    values = [value for element in root.iter() for value in element.attrib.values() if value.endswith(".board.xml")]
+    if values and root.tag in ("openpnp-panel", "openpnp-job"):
+        names, what = list_few(map(visible, dict.fromkeys(values))), root.tag.removeprefix("openpnp-")
+        raise ConfigError(f"{path}: it is a {what} of OpenPnP, whose parts are in {names}; give this file")
     places = [_place(path, number, element) for number, element in enumerate(root.iter("placement"), 1)]
     if not places:
         raise ConfigError(

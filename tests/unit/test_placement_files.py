@@ -240,6 +240,14 @@ def test_what_is_no_utf8_is_read_by_its_columns(encoding: str, header: str, tmp_
     assert (place.refdes, place.x_mm, place.y_mm, place.side) == ("R1", 12.7, -3.5, Side.TOP)
 
 
+def test_words_in_chinese_are_read_below_names_in_english() -> None:
+    text = "Ref,X,Y,Rot,Side,Note\nR1,12.7,-3.5,90,T,贴片\nR9,1,2,0,T,不贴\n"
+    file = parse_file(Path("a.csv"), text.encode("gb18030"), "generic", "mm")
+    assert ([place.refdes for place in file.placements], file.not_placed) == (["R1"], ("R9",))
+    text = "Ref,X,Y,Rot,Side,Gr\u00f6\u00dfe\nR1,12.7,-3.5,90,T,\u00b0C\n"
+    assert parse_file(Path("a.csv"), text.encode("cp1252"), "generic", "mm").unused == ("Gr\u00f6\u00dfe",)
+
+
 def test_a_file_of_fusion_without_a_header_may_have_commas(tmp_path: Path) -> None:
     path = written(tmp_path, "board-front.csv", "R1,12.70,-3.50,90,10k,R0402\nC1,1.0,2.0,0,100n,C0603\n")
     places = read_placements(path, "eagle", "mm")
@@ -364,6 +372,10 @@ def test_a_word_in_any_column_between_spaces_leaves_a_part_out_or_is_asked_about
         (re.sub(r'( [xy])="\d"', r'\1="0"', BOARD_XML), "at 0, 0"),
         (
             '<openpnp-panel><placements/><children><object file-name="b.board.xml"/></children></openpnp-panel>',
+            "b.board",
+        ),
+        (
+            '<openpnp-job><board-locations><board-location board="b.board.xml"/></board-locations></openpnp-job>',
             "b.board",
         ),
     ],
