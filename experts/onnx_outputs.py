@@ -78,7 +78,9 @@ def decide(answers: Mapping[str, Any], count: int, asked: Outputs, stated: Layou
         shapes = ", ".join(f"'{name}' {_shape(table)}" for name, table in answers.items())
         said = f" in the layout {layouts[0]}" if len(layouts) == 1 else ""
         raise StoreError(f"it returns {shapes}, which does not fit {count} labels{said}; {needed(count)}")
-    faults = {(name, layout): _fault(tables[name], layout, count) for name, layout in fitting}
+    faults = {
+        (name, layout): _fault(tables[name], layout, count, is_stated=layout == stated) for name, layout in fitting
+    }
     sound = [pair for pair in fitting if not faults[pair]]
     if not sound:
         name, layout = fitting[0]
@@ -212,8 +214,8 @@ def _is_table(values: Any) -> bool:
     return isinstance(values, np.ndarray) and values.dtype.kind in "fui" and values.ndim in (2, 3)
 
 
-def _fault(values: NDArray[Any], layout: Layout, count: int) -> str:
-    """Return why the answers to the test pictures cannot be in a layout; "" if they can."""
+def _fault(values: NDArray[Any], layout: Layout, count: int, *, is_stated: bool) -> str:
+    """Return why the answers to the test pictures cannot be in a layout, which the file may state; "" if they can."""
     if not np.isfinite(values).all():
         return "its numbers are not finite"
     if layout == "scores":
@@ -221,7 +223,7 @@ def _fault(values: NDArray[Any], layout: Layout, count: int) -> str:
             return "one number tells nothing apart; give two labels, that of the low numbers first, as ok,defect"
         return ""
     if layout != "end2end":
-        return _grid_fault(values if layout == "yolov8" else values.transpose(0, 2, 1), layout)
+        return _grid_fault(values if layout == "yolov8" else values.transpose(0, 2, 1), layout, is_stated=is_stated)
     rows = values[values[:, :, 4] != 0]
     if not _are_shares(rows[:, 4]):
         return "its scores do not lie between 0 and 1"
@@ -232,7 +234,7 @@ def _fault(values: NDArray[Any], layout: Layout, count: int) -> str:
     return _RELATIVE_BOXES if _are_relative(rows[:, :4]) else ""
 
 
-def _grid_fault(rows: NDArray[Any], layout: Layout) -> str:
+def _grid_fault(rows: NDArray[Any], layout: Layout, *, is_stated: bool) -> str:
     """Return why the boxes of a grid, (n, columns, N), cannot be in a layout; "" if they can."""
     labels = rows[:, 5:] if layout == "yolov5" else rows[:, 4:]
     if not _are_shares(rows[:, 4:]):
@@ -248,7 +250,8 @@ def _grid_fault(rows: NDArray[Any], layout: Layout) -> str:
             return "its rows are sorted by their scores, so that they are boxes that were chosen already"
     if _are_small(rows[:, :4]):
         return _RAW_BOXES
-    return _CORNERS if _are_corners(rows[:, :4]) else ""
+    # So large are all boxes of small pictures, too, if ultralytics' network has learned little.
+    return _CORNERS if not is_stated and _are_corners(rows[:, :4]) else ""
 
 
 def _are_relative(boxes: NDArray[Any]) -> bool:

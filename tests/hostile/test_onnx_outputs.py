@@ -640,6 +640,16 @@ def test_boxes_in_a_form_of_other_programs_are_refused(tmp_path: Path, call: Cal
     assert (said.status, said.err.count("error:")) == (2, 1), said.out
 
 
+def test_large_boxes_of_a_small_picture_are_no_corners_where_ultralytics_says_what_they_are(
+    tmp_path: Path, call: Call
+) -> None:
+    rows = [[4 * x, 4 * y, 60, 60, 0.4, 0.2] for x in range(6) for y in range(6)]  # as of a network without training
+    table = np.transpose(rows)
+    for metadata, status in ((ULTRALYTICS, 0), (None, 2)):
+        file = detector(tmp_path / "d.onnx", table, np.zeros_like(table), metadata)
+        assert take(call, file, "--labels", "a,b", "--input", SIZE).status == status
+
+
 def test_boxes_of_a_grid_with_an_objectness_are_taken(tmp_path: Path, call: Call) -> None:
     chance = np.random.default_rng(3)
     table = np.concatenate((chance.uniform(4, 28, (60, 4)), chance.uniform(0, 1, (60, 3))), axis=1)
