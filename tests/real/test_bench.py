@@ -87,6 +87,12 @@ def test_a_slow_disk_bounds_loads_and_is_known_to_the_costs(work):
     assert one.row.machine.switch_ms >= one.row.machine.read_ms * 0.99
 
 
+@pytest.mark.parametrize("experts", [1, 2])
+def test_the_usual_budget_runs_few_and_small_experts(tmp_path, call, experts):
+    small = ("--kind", "narrow", "--experts", experts, "--input", "32", "--requests", "4", "--work", tmp_path)
+    assert call("run", *small).status == 0
+
+
 def test_a_kind_that_the_user_allows_is_compared(tmp_path, call):
     small = ("--experts", "2", "--input", "32", "--requests", "4", "--memory", "18MB", "--work", tmp_path)
     kind = ("--kind", "apps.demo.small:Small")

@@ -27,6 +27,8 @@ from coe.store.store_reader import StoreReader
 if TYPE_CHECKING:
     import torch
 
+_ACTIVATIONS = 8 << 20
+
 
 def synthetic_board(
     folder: Path,
@@ -175,6 +177,10 @@ def black(expert: Expert, images: int) -> list[ExpertInput]:
 
 
 def quarter_budget(board: Path | str, store: StoreReader) -> int:
-    """Return a budget whose three quarters hold a quarter of a board's experts; the last quarter is for activations."""
-    total = sum(store.manifest(expert.weights).bytes for expert in rules.load(board).experts.values())
-    return total // 4 * 4 // 3
+    """Return a budget whose three quarters hold a quarter of a board's experts, or the largest one.
+
+    The last quarter is for activations, which need some MiB however small the experts are.
+    """
+    sizes = [store.manifest(expert.weights).bytes for expert in rules.load(board).experts.values()]
+    held = max(sum(sizes) // 4, *sizes)
+    return held + max(held // 3, _ACTIVATIONS)
