@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TypeVar
@@ -108,6 +109,19 @@ def sentence_of(error: BaseException, during: str = "") -> str:
     if isinstance(error, CoeError):
         return words
     return f"{type(error).__name__}{f' while {during}' if during else ''}: {words}"
+
+
+@contextmanager
+def readable(what: Path | str, wrong: type[CoeError] = ConfigError) -> Iterator[None]:
+    """Turn an OSError in the block into an error that says what cannot be read, and why.
+
+    A path may be that of a folder: what lies in it is named where the system names it.
+    """
+    try:
+        yield
+    except OSError as error:
+        named = (isinstance(what, Path) and error.filename) or what
+        raise wrong(f"{named} cannot be read: {error.strerror or error}") from error
 
 
 def place_of(error: BaseException) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import io
 import os
 import stat
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from coe import system
+from coe.errors import readable
 
 SORTS = {
     stat.S_IFDIR: "a folder",
@@ -47,6 +49,12 @@ def read(path: Path, most: int) -> bytes:
                 return b"".join(parts)
             parts.append(part)
     raise OSError(errno.EFBIG, f"it is larger than {most:,} bytes", str(path))
+
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal; raises ConfigError if it cannot be read."""
+    with readable(path), path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_into(number: int, into: memoryview, at: int) -> int:

@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from coe import config
-from coe.errors import RulesError, first_line, join_errors, list_few
+from coe.errors import RulesError, first_line, join_errors, list_few, readable
 from coe.spelling import composed
 
 KeyPath = tuple[str | int, ...]
@@ -92,11 +92,8 @@ def read(path: Path, noun: str = "board file", needs: str = "board, experts and 
 
 def content(path: Path, noun: str = "board file") -> bytes:
     """Return the bytes of a file; raises RulesError, which calls the file `noun`."""
-    try:
-        with path.open("rb") as file:
-            raw = file.read(config.MAX_RULES_BYTES + 1)
-    except OSError as error:
-        raise RulesError(f"{path}: cannot be read: {error.strerror or error}") from error
+    with readable(f"{path}:", RulesError), path.open("rb") as file:
+        raw = file.read(config.MAX_RULES_BYTES + 1)
     if len(raw) > config.MAX_RULES_BYTES:
         raise _error(path, 1, f"larger than {config.MAX_RULES_BYTES >> 20} MiB; this is not a {noun}")
     return raw

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coe import regular
-from coe.errors import ConfigError, list_few
+from coe.errors import ConfigError, list_few, readable
 from coe.spelling import composed
 
 MAX_BYTES = 64 << 20
@@ -93,10 +93,8 @@ def lines(path: Path, noun: str) -> list[TextLine]:
 
 def content(path: Path, noun: str) -> bytes:
     """Return the bytes of a file; raises ConfigError, which calls the file `noun`."""
-    try:
+    with readable(f"{noun} {path}"):
         return regular.read(path, MAX_BYTES)
-    except OSError as error:
-        raise ConfigError(f"{noun} {path} cannot be read: {error.strerror or error}") from None
 
 
 def _unmarked(raw: bytes) -> list[str]:

@@ -14,7 +14,7 @@ import torch
 
 from coe.board import labelled_photographs
 from coe.core import Expert
-from coe.errors import ConfigError, ImageError
+from coe.errors import ConfigError, ImageError, readable
 from coe.pictures.decoding import decode
 from coe.pictures.photographs import LabelledPhotograph
 from coe.store.kinds import Kind, TrainingPlan
@@ -47,10 +47,8 @@ def read(kind: Kind, expert: Expert, plan: TrainingPlan, taken: TakenPictures) -
     ConfigError if folders and labels do not match, a label has too few images, pictures lie elsewhere, or one cannot be
     read.
     """
-    try:
+    with readable(plan.data):
         listed = _parts(expert, plan)
-    except OSError as error:
-        raise ConfigError(f"'{error.filename or plan.data}' cannot be read: {error.strerror or error}") from error
     loaded = {part: _loaded(listed.get(part, {}), kind, expert, plan, taken, part) for part in DataPart}
     held, leaked = loaded[DataPart.HELD_OUT], taken.leaked
     clean = [picture.path not in leaked for picture in taken.pictures if picture.part is DataPart.HELD_OUT]

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from coe import regular
-from coe.errors import StoreError
+from coe.errors import StoreError, readable
 from coe.store.kinds import Foreign
 from experts.checkpoint import arguments_of
 from experts.stated_facts import stated_labels
@@ -95,11 +95,9 @@ def with_beside(path: Path, foreign: Foreign) -> Foreign:
 
 def copied(path: Path, folder: Path) -> None:
     """Copy what lies beside a file into another folder, for a copy of that file; raises StoreError."""
-    try:
+    with readable(f"{path}: what lies beside it", StoreError):
         for file in files_beside(path):
             shutil.copyfile(file, folder / file.name)
-    except OSError as error:
-        raise StoreError(f"{path}: what lies beside it cannot be read: {error.strerror or error}") from error
 
 
 def _content(path: Path) -> Any:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
-from coe.errors import ConfigError, list_few
+from coe.errors import list_few, readable
 from coe.pictures import alike
 from coe.pictures.decoding import decode
 from coe.pictures.finding import EXTENSIONS, natural
@@ -25,10 +25,8 @@ _SHOWN = 3
 
 def digests_of(path: Path, pixels: Image) -> PictureDigests:
     """Return the digests of a picture; raises ConfigError if its file cannot be read any more."""
-    try:
+    with readable(path):
         return PictureDigests.of_file(path, pixels)
-    except OSError as error:
-        raise ConfigError(f"'{path}' cannot be read: {error.strerror or error}") from error
 
 
 class DataPart(StrEnum):

@@ -21,7 +21,7 @@ from coe.board.rules import Rules
 from coe.calibrate import verified
 from coe.calibrate.evaluation import Evaluation, JudgedPicture
 from coe.calibrate.verified import VerifiedPicture
-from coe.errors import ConfigError, list_few
+from coe.errors import ConfigError, list_few, readable
 from coe.pictures.photographs import LabelledPhotograph
 from coe.rates import CONFIDENCE, Rate
 from coe.results.marks import PictureMark
@@ -101,10 +101,8 @@ def expect_agreeing(pictures: Iterable[VerifiedPicture]) -> None:
     by_content: dict[int, VerifiedPicture] = {}
     faults = []
     for one in pictures:
-        try:
+        with readable(one.name):
             first = by_content.setdefault(xxhash.xxh3_64_intdigest(one.path.read_bytes()), one)
-        except OSError as error:
-            raise ConfigError(f"{one.name} cannot be read: {error.strerror or error}") from error
         if first.label != one.label:
             faults.append(f"{first.name} is '{first.label}' and {one.name} is '{one.label}'")
     if faults:

@@ -12,10 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from coe import regular
 from coe.board import photo_labels
 from coe.board.steps import Component
 from coe.core import NOTHING, Expert
-from coe.errors import ConfigError, did_you_mean, list_few
+from coe.errors import ConfigError, did_you_mean, list_few, readable
 from coe.pictures import photographs, split_making
 from coe.pictures.finding import TABLE
 from coe.pictures.image_table import checksum_of, file_at, leaves, read_rows, reference_at
@@ -56,19 +57,11 @@ class VerifiedPicture:
 
 def digest_of_files(pictures: Iterable[VerifiedPicture]) -> str:
     """Return a SHA-256 of the files of pictures, their labels and references; raises ConfigError."""
-    try:
-        lines = sorted(
-            f"{picture.label} {_sha256(picture.path)} {_sha256(picture.reference) if picture.reference else ''}"
-            for picture in pictures
-        )
-    except OSError as error:
-        raise ConfigError(f"{error.filename} cannot be read: {error.strerror or error}") from error
+    lines = sorted(
+        f"{one.label} {regular.sha256(one.path)} {regular.sha256(one.reference) if one.reference else ''}"
+        for one in pictures
+    )
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def find(
@@ -85,7 +78,7 @@ def find(
     with a split.
     """
     table = source / TABLE if source.is_dir() else source
-    try:
+    with readable(source):
         if table.is_file() and table.suffix.lower() == ".csv":
             verified = list(_rows(table, experts))
         elif source.is_dir():
@@ -94,8 +87,6 @@ def find(
                 verified = split_making.of_purpose(source, verified, purpose)
         else:
             raise ConfigError(f"{source}: there is no such folder or table; {LAYOUTS}")
-    except OSError as error:
-        raise ConfigError(f"{error.filename or source} cannot be read: {error.strerror}") from error
     if not verified:
         raise ConfigError(f"{source} holds no pictures; {LAYOUTS}")
     return verified

@@ -19,7 +19,7 @@ from coe.cli.console import words
 from coe.cli.options import AllowKindOption, StoreOption, finite
 from coe.cli.tool_options import InputOption, SeedOption, words_of
 from coe.core import Expert
-from coe.errors import ConfigError
+from coe.errors import ConfigError, readable
 from coe.pictures import finding, folder
 from coe.pictures.photographs import LabelledPhotograph
 from coe.prepare import accept, backbones, data_set, learning
@@ -174,10 +174,8 @@ def _labelled(expert: Expert, board: str | None, kind: Kind, data: Path) -> tupl
     """Return the photographs of an expert as the rules of its board label them; None without a board, or a folder."""
     if board is None or not data.is_dir() or not (kind.good_only or kind.task == "classify"):
         return None
-    try:
+    with readable(data):
         return labelled_photographs.read(data, expert, rules.load(board), good_only=kind.good_only)
-    except OSError as error:
-        raise ConfigError(f"'{error.filename or data}' cannot be read: {error.strerror or error}") from error
 
 
 def _check_heeded(kind: Kind, false_calls: float | None, *, turned: bool) -> None:

@@ -21,7 +21,7 @@ from coe.cli.common import Exit, complain, out, point_out
 from coe.cli.experts_evaluate import tell
 from coe.cli.experts_new import described
 from coe.core import Expert
-from coe.errors import ConfigError, StoreError, list_few, sentence_of
+from coe.errors import ConfigError, StoreError, list_few, readable, sentence_of
 from coe.files import DiskFull, write_atomically
 from coe.pictures.finding import natural
 from coe.prepare import backbones, facts, importing
@@ -190,10 +190,8 @@ def import_folder(shelf: Store, board: str, folder: Path, asked: Asked, draft: P
 
 def _files(folder: Path) -> tuple[list[Path], list[str]]:
     """Return the files of weights in a folder, and the names of what else lies there and belongs to none of them."""
-    try:
+    with readable(folder):
         names = sorted(regular.names(folder), key=natural)
-    except OSError as error:
-        raise ConfigError(f"{folder}: cannot be read: {error.strerror or error}") from error
     if said := other_folder(names):
         raise ConfigError(f"{folder}: {said}")
     taken = [name for name in names if name.lower().endswith(_ENDINGS) and not name.startswith(".")]

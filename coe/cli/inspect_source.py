@@ -14,7 +14,7 @@ from coe.board import photo_labels
 from coe.board.completeness import check_references
 from coe.board.rules import Rules
 from coe.core import Failure, FailureKind, Result
-from coe.errors import ConfigError
+from coe.errors import ConfigError, readable
 from coe.pictures import finding
 from coe.pictures.finding import FoundImage, Skipped, natural, printable, serial_in
 from coe.pictures.folder import EntryKind, FolderEntry, walk, why_no_file
@@ -97,7 +97,7 @@ class WholeBoards:
         self._sites: dict[str, tuple[Path, Site]] = {}
         self.items: list[FoundImage] = []
         self.skipped: list[Skipped] = []
-        try:
+        with readable(images_at):
             entries = sorted(_entries(images_at, name), key=lambda named: natural(named[1]))
             raw = raw_beside(entry.path for entry, _ in entries)
             for entry, called in entries:
@@ -105,8 +105,6 @@ class WholeBoards:
                     self.skipped.append(Skipped(entry.path, RAW_BESIDE))
                 else:
                     self._add(entry, called)
-        except OSError as error:
-            raise ConfigError(f"{error.filename or images_at} cannot be read: {error.strerror}") from error
         if not self.items:
             raise ConfigError(f"{images_at} holds no pictures of boards; give --images a folder of them")
         self._paths = {item.serial: item.path for item in self.items}

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from coe.core import Failure, FailureKind
-from coe.errors import ConfigError
+from coe.errors import ConfigError, readable
 from coe.pictures.decoding import decode
 from coe.pictures.folder import EntryKind, FolderEntry, walk, why_no_file
 from coe.pictures.formats import EXTENSIONS
@@ -59,7 +59,7 @@ def find(source: Path, components: Components | Collection[str]) -> tuple[list[F
     """
     known = components if isinstance(components, Components) else Components(components)
     skipped: list[Skipped] = []
-    try:
+    with readable(source):
         if source.is_dir():
             table = source / TABLE
             if os.path.lexists(table):
@@ -77,8 +77,6 @@ def find(source: Path, components: Components | Collection[str]) -> tuple[list[F
             items = [_file(source, PurePosixPath(source.name), _absolute(source).parent, known)]
         else:
             raise ConfigError(f"{source} is not an image ({' '.join(sorted(EXTENSIONS))}), a folder or a .csv table")
-    except OSError as error:
-        raise ConfigError(f"{error.filename or source} cannot be read: {error.strerror}") from error
     if not items:
         others = f" (only {len(skipped)} other files)" if skipped else ""
         raise ConfigError(f"{source} holds no images{others}; {LAYOUTS}")

@@ -11,7 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
-from coe.errors import ConfigError
+from coe.errors import ConfigError, readable
 from coe.pictures.image_table import read_rows
 from coe.spelling import composed
 
@@ -88,7 +88,7 @@ def learned_among(folder: Path, pictures: Sequence[HasPath]) -> tuple[str, ...]:
 def _rows(table: Path) -> dict[str, SplitRow]:
     rows: dict[str, SplitRow] = {}
     purposes: dict[str, tuple[Purpose, int]] = {}
-    try:
+    with readable(table):
         for row in read_rows(table, COLUMNS, f"the first line must be {','.join(COLUMNS)}"):
             name, group, purpose = (row.cells.get(column, "") for column in COLUMNS)
             where = f"{table}:{row.number}"
@@ -100,6 +100,4 @@ def _rows(table: Path) -> dict[str, SplitRow]:
             if first is not Purpose(purpose):
                 raise ConfigError(f"{where}: group '{group}' is to {purpose} here, and to {first} in line {line}")
             rows[composed(name)] = SplitRow(group, Purpose(purpose))
-    except OSError as error:
-        raise ConfigError(f"{table} cannot be read: {error.strerror or error}") from error
     return rows

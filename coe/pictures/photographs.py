@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from coe.core import NOTHING
-from coe.errors import ConfigError
+from coe.errors import ConfigError, readable
 from coe.pictures.folder import EntryKind, walk
 from coe.pictures.formats import EXTENSIONS
 from coe.pictures.found_image import natural
@@ -106,11 +106,9 @@ def of_components(root: Path) -> list[Photograph]:
     """
     if not root.is_dir():
         raise ConfigError(f"'{root}' is not a folder; expected {LAYOUT}")
-    try:
+    with readable(root):
         folders = {composed(path.name) for path in root.iterdir() if path.is_dir()}
         found = find(root, folders, (), strict=True)
-    except OSError as error:
-        raise ConfigError(f"{error.filename or root} cannot be read: {error.strerror or error}") from error
     if not found:
         raise ConfigError(f"'{root}' holds no pictures; expected {LAYOUT}")
     return found

@@ -15,6 +15,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
+from coe import regular
 from coe.errors import ConfigError, list_few
 from coe.files import write_atomically
 from coe.pictures.found_image import natural
@@ -123,7 +124,7 @@ def _groups(photographs: Sequence[Photograph], known: Mapping[str, SplitRow], pa
         one = photographs[place]
         name = composed(one.name)
         group = known[name].group if name in known else _own_group(one, search and search(name), pattern)
-        digest = _digest(one.path)
+        digest = regular.sha256(one.path)
         found[place] = by_content.setdefault(digest, group)
         other = says.setdefault((digest, one.component), one)
         if one.label and other.label and (letters(one.label) in GOOD) != (letters(other.label) in GOOD):
@@ -139,14 +140,6 @@ def _own_group(one: Photograph, matched: re.Match[str] | None, pattern: str) -> 
     if matched is None or not (text := matched.group(min(1, matched.re.groups))):
         raise ConfigError(f"the pattern '{pattern}' finds no group in '{one.name}'")
     return text
-
-
-def _digest(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
 def _chance(seed: int, group: str) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from coe import strict_yaml
-from coe.errors import ConfigError
+from coe.errors import ConfigError, readable
 from coe.pictures import finding
 from coe.spelling import composed
 
@@ -16,14 +16,12 @@ def labels(data: Path) -> tuple[str, ...]:
     """Return the labels that a data set names; raises ConfigError."""
     if not data.is_dir():
         return names(read(data), data)
-    try:
+    with readable(data):
         root = data / "train" if (data / "train").is_dir() else data
         paths = sorted(path for path in root.iterdir() if not path.name.startswith("."))
         if broken := [path for path in paths if path.is_symlink() and not path.exists()]:
             raise ConfigError(f"{broken[0]}: this link leads nowhere; mend it or remove it")
         return tuple(composed(path.name) for path in paths if path.is_dir())
-    except OSError as error:
-        raise ConfigError(f"{data}: cannot be read: {error.strerror or error}") from error
 
 
 def read(path: Path) -> Mapping[str, Any]:

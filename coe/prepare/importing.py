@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from coe import regular
 from coe.core import Expert
-from coe.errors import CoeError, ConfigError, StoreError
+from coe.errors import CoeError, ConfigError, StoreError, readable
 from coe.plugins import running
 from coe.prepare import accept, facts, unwrapping
 from coe.prepare.facts import Wishes
@@ -129,11 +129,8 @@ def bring_backbone(file: Path, expert: Expert, kind: Kind, wishes: Wishes) -> Br
 
 def check_file(path: Path) -> None:
     """Raise StoreError for a file that no kind can open as weights, whatever its ending is; the sentence says why."""
-    try:
-        with regular.opened(path), path.open("rb") as file:
-            start = file.read(LOOKED_AT)
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be read: {error.strerror or error}") from error
+    with readable(path, StoreError), regular.opened(path), path.open("rb") as file:
+        start = file.read(LOOKED_AT)
     if said := other_file(path, start):
         raise StoreError(f"{path}: {said}")
     if not start:

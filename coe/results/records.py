@@ -16,7 +16,7 @@ from pathlib import Path
 from coe import config, system
 from coe.board.completeness import Expected, is_absent
 from coe.core import Request, Result
-from coe.errors import ConfigError, shortened
+from coe.errors import ConfigError, readable, shortened
 from coe.files import DiskFull, FolderLock, NoLocks, NotWritten, append, replacing, write_atomically, writing
 from coe.pictures.arriving import FileStamp
 from coe.pictures.finding import FoundImage
@@ -255,10 +255,8 @@ def _lock(folder: Path) -> FolderLock | None:
 
 
 def _parse(path: Path, taken: dict[str, FileStamp] | None = None) -> tuple[list[Result], int]:
-    try:
+    with readable(path):
         *lines, tail = path.read_bytes().split(b"\n")
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     results: list[Result] = []
     sound = 0
     for number, line in enumerate(lines, 1):

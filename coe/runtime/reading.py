@@ -16,7 +16,7 @@ import xxhash
 
 from coe import regular
 from coe.core import Expert
-from coe.errors import StoreError
+from coe.errors import StoreError, readable
 from coe.runtime.blob import Blob, Content, Structure, converted, structure_of
 from coe.runtime.buffers import Buffers, M, MemoryLender
 from coe.store import blob_format, safetensors_header
@@ -147,11 +147,8 @@ def proved(weights: Weights) -> bytes:
 @contextmanager
 def _opened(weights: Weights) -> Iterator[int]:
     """Open the file and give its descriptor, which stays the same file whatever is renamed into its place meanwhile."""
-    try:
-        with regular.opened(weights.path) as file:
-            yield file
-    except OSError as error:
-        raise StoreError(f"{weights.name} cannot be read: {error.strerror or error}") from error
+    with readable(weights.name, StoreError), regular.opened(weights.path) as file:
+        yield file
 
 
 def _fill(file: int, pieces: Sequence[memoryview], offset: int, name: str) -> None:

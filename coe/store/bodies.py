@@ -18,6 +18,7 @@ from coe.store.blob_layout import BlobBytes
 from coe.store.kind_data import BACKBONE
 from coe.store.manifest import Manifest, PreparedVariant
 from coe.store.store import Store
+from coe.store.store_reader import reading
 
 
 def divide(store: Store, manifest: Manifest, names: Collection[str]) -> Manifest:
@@ -74,11 +75,8 @@ def names(store: Store, manifest: Manifest) -> list[str]:
     """
     if manifest.body is None:
         return []
-    try:
-        return [entry.name for entry in weights_file.header(store.bodies / manifest.body.file).entries]
-    except OSError as error:
-        reason = error.strerror or error
-        raise StoreError(f"{manifest.id}: its body {manifest.body.file} cannot be read: {reason}") from error
+    with reading(manifest.id, path := store.bodies / manifest.body.file):
+        return [entry.name for entry in weights_file.header(path).entries]
 
 
 def export(store: Store, weights: str, to: Path) -> Path:
@@ -121,15 +119,12 @@ def put_blob(store: Store, manifest: Manifest, blob: BlobBytes, prepared: Prepar
 
 def whole_blob(store: Store, manifest: Manifest, prepared: PreparedVariant) -> BlobBytes:
     """Read a blob of an expert with the tensors of its body; raises StoreError."""
-    path = store.folder(manifest.id) / prepared.file
-    try:
+    with reading(manifest.id, path := store.folder(manifest.id) / prepared.file):
         own = blob_writing.read(path, prepared.bytes, prepared.digest)
-        if prepared.body is None:
-            return own
-        path = store.bodies / prepared.body.file
+    if prepared.body is None:
+        return own
+    with reading(manifest.id, path := store.bodies / prepared.body.file):
         return blob_layout.joined(blob_writing.read(path, prepared.body.bytes, prepared.body.digest), own)
-    except OSError as error:
-        raise StoreError(f"{manifest.id}: {path.name} cannot be read: {error.strerror or error}") from error
 
 
 def sweep(store: Store) -> None:

@@ -12,7 +12,7 @@ from typing import Literal
 import xxhash
 
 from coe import regular
-from coe.errors import StoreError, did_you_mean
+from coe.errors import StoreError, did_you_mean, readable
 from coe.store import manifest as manifests
 from coe.store.expert_id import ExpertId
 from coe.store.store_reader import StoreReader, steady
@@ -78,11 +78,9 @@ class ReferenceReader:
     def ids(self) -> list[str]:
         """Return the ids of all references, sorted; raises StoreError if their folder cannot be read."""
         root = self._shelf.root
-        try:
+        with readable(root, StoreError):
             boards = [name for name in regular.names(root) if (root / name).is_dir()]
             ids = [str(ExpertId(board, name)) for board in boards for name in regular.names(root / board)]
-        except OSError as error:
-            raise StoreError(f"{root} cannot be read: {error.strerror or error}") from error
         return sorted(id for id in ids if regular.may_exist(root / id / REFERENCE_MANIFEST))
 
     def manifest(self, id: str) -> ReferenceManifest:
@@ -104,12 +102,10 @@ class ReferenceReader:
 
     def read_in(self, manifest: ReferenceManifest, folder: Path) -> EncodedReference:
         """Read the pictures of a manifest from a folder; raises StoreError as `read` does."""
-        try:
+        with readable(f"reference '{manifest.id}'", StoreError):
             pictures = EncodedReference(
                 *(regular.read(folder / file, _MOST_BYTES) for file in (manifest.file, manifest.spread_file))
             )
-        except OSError as error:
-            raise StoreError(f"reference '{manifest.id}' cannot be read: {error.strerror or error}") from error
         if pictures.checksum != manifest.checksum:
             raise StoreError(f"reference '{manifest.id}' is damaged: its checksum differs; make it again")
         return pictures

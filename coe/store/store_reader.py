@@ -15,7 +15,7 @@ from typing import TypeVar
 import xxhash
 
 from coe import config, regular
-from coe.errors import StoreError, did_you_mean
+from coe.errors import StoreError, did_you_mean, readable
 from coe.store import manifest as manifests
 from coe.store import weights_file
 from coe.store.blob_format import Variant
@@ -56,10 +56,8 @@ class StoreReader:
 
         Raises StoreError if the store itself cannot be read.
         """
-        try:
+        with readable(f"the store {self.root}", StoreError):
             boards = regular.names(self.root)
-        except OSError as error:
-            raise StoreError(f"the store {self.root} cannot be read: {error.strerror or error}") from error
         ids = {board for board in boards if regular.may_exist(self.root / board / MANIFEST)}
         for board in boards:
             try:

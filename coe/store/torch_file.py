@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from coe.errors import StoreError, first_line
+from coe.errors import StoreError, first_line, readable
 from coe.store.pickle_tuples import TupleSizes
 
 _MOST_ENTRIES = 10_000
@@ -52,14 +52,11 @@ def check_file(path: Path) -> frozenset[str]:
 
     Raises StoreError if opening it would take more memory than its size, and if it is no file of torch's weights.
     """
-    try:
-        with path.open("rb") as file:
-            if not_weights := _other_file(file.read(512)):
-                raise StoreError(f"{path}: {not_weights}")
-            file.seek(0)
-            named = _check_archive(path) if _is_archive(path) else _check_pickles(path, file)
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be read: {error.strerror or error}") from error
+    with readable(path, StoreError), path.open("rb") as file:
+        if not_weights := _other_file(file.read(512)):
+            raise StoreError(f"{path}: {not_weights}")
+        file.seek(0)
+        named = _check_archive(path) if _is_archive(path) else _check_pickles(path, file)
     return frozenset(named)
 
 

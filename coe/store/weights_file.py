@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import xxhash
 
@@ -14,9 +13,6 @@ from coe.store import safetensors_header
 from coe.store.blob_format import CHUNK, PAGE, Header, data_start, decode, digest
 from coe.store.manifest import Manifest, StoredFile
 from coe.store.safetensors_header import SafetensorsHeader
-
-if TYPE_CHECKING:
-    pass
 
 SUFFIX = ".safetensors"
 BLOB_SUFFIX = ".blob.safetensors"
