@@ -25,6 +25,7 @@ _MOST_ZEROS = 0.05
 """Some programs leave zeros in a line that is shorter in another language; in no text they are more."""
 _LOST = re.compile(r"\0{64}|\0\s*$")
 """What stands in the place of text that was not written to the disk."""
+_NO_LETTERS = re.compile(r"[\W_]+")
 _NO_WIDTH = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")
 _MARKS = (
     *((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32")),
@@ -74,13 +75,18 @@ def find_header(
 ) -> TableHeader | None:
     """Return the first line that has a column for each field of `needs`; None if no line has.
 
-    `names` holds the names of each field's column, in lower case: the first that is there counts.
+    `names` holds the names of each field's column, in any case and with any signs between letters: the first that is
+    there counts.
     """
+    known = {field: [_NO_LETTERS.sub("", name.casefold()) for name in of_field] for field, of_field in names.items()}
     for line in lines:
         for separator in SEPARATORS:
             words = [cell.casefold() for cell in line.without_mark.cells(separator)]
-            there = {field: next((name for name in known if name in words), None) for field, known in names.items()}
-            columns = {field: words.index(name) for field, name in there.items() if name is not None}
+            bare = [_NO_LETTERS.sub("", word) for word in words]
+            there = {
+                field: next((name for name in of_field if name in bare), None) for field, of_field in known.items()
+            }
+            columns = {field: bare.index(name) for field, name in there.items() if name is not None}
             if all(field in columns for field in needs):
                 return TableHeader(line, separator, tuple(words), columns)
     return None

@@ -15,8 +15,8 @@ from coe.errors import ConfigError, did_you_mean, list_few
 from coe.not_fitted import FITTED, LEFT_OUT, FittedRow, fitting_of
 from coe.text_table import further_lines
 
-REFDES = ("refdes", "designator", "ref", "reference")
-"""Names of the column of reference designators, in upper or lower case; the first that the header has counts."""
+REFDES = ("refdes", "designator", "ref", "reference", "reference designator")
+"""Names of the column of reference designators, in any case, as Ref-Des; the first that the header has counts."""
 COMPONENT = ("component", "type", "part", "part number", "comment", "value", "val")
 """Names of the column of components, by the same rule."""
 

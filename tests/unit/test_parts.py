@@ -25,6 +25,7 @@ TWO = (PlacedPart("R0402", "R1"), PlacedPart("U-QFP32", "U1"))
         "Value\tREFERENCE\r\nR0402\tR1\r\nU-QFP32\tU1\r\n",
         "\ufeffpart number, refdes\nR0402, R1\nU-QFP32, U1",
         "refdes,component,DNP\nR1,R0402,\nR9,,yes\nU1,U-QFP32,\n",
+        "Ref. Des.;Part Number;Do-Not-Place?\nR1;R0402;\nR9;;yes\nU1;U-QFP32;no\n",
         "refdes,component,Fitted\nR1,R0402,1\nR9,C1,0\nU1,U-QFP32,yes\n",
     ],
 )
