@@ -429,7 +429,7 @@ def test_what_is_whole_goes_in(tmp_path: Path, imported: Callable[..., Said], st
         (("--labels", "ok"), "'fc.weight' is (2, 384)"),
         (("--kind", "resnet19"), "there is no kind"),
         (("--kind", "subprocess:Popen"), "--allow-kind subprocess"),
-        (("--kind", "yolov5n"), "no tensor"),
+        (("--kind", "yolov5n"), "--kind narrow"),
         (("--kind", ""), "there is no kind"),
     ],
     ids=lambda value: f"{value!r:.40}",
