@@ -19,9 +19,9 @@ from experts.stated_facts import stated_labels
 
 _WEIGHTS = re.compile(r"(pytorch_)?(.+?)(_(quantized|optimized|simplified|fp16|u?int8|q4\w*))?\.", re.IGNORECASE)
 _ENDINGS = (".safetensors", ".pth.tar", ".pth", ".pt", ".ckpt", ".onnx", ".bin")
-_SETTINGS = re.compile(r"(config|preprocessor_config|signature)\.json|(args|hparams)\.ya?ml")
-"""What Hugging Face's programs, timm's, Lightning's and Lobe write beside a model that they save."""
-_LABELS = re.compile(r"(labels?|classes|class_?names|class_indices|class_to_idx|id2label)\.(txt|json)|.+\.names")
+_SETTINGS = re.compile(r"(config|preprocessor_config|signature)\.json|(args|hparams|inference)\.ya?ml")
+"""What Hugging Face's programs, timm's, Lightning's, Lobe and Paddle's write beside a model that they save."""
+_LABELS = re.compile(r"(label(s|_?map)?|class(es|_?names|_indices|_to_idx)|id2label)\.(txt|json)|.+\.names")
 _NUMBERED = re.compile(r"^(\d{1,6})[\s:,;]+(?=\S)")
 """Teachable Machine writes "0 ok", "1 bad"."""
 _MOST_BYTES = 1 << 20

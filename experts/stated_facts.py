@@ -15,7 +15,7 @@ from coe.preprocessing import NORMALIZATIONS, Colour
 from experts.stand_ins import Arguments, Numbers
 
 _LABELS = re.compile(
-    r"(class|cls|label|category|target)_?names?|classes|labels|categories|character|"
+    r"(class|cls|label|category|target)_?(names?|list)|classes|labels|categories|character|"
     r"(class|cls|label|category|name)e?s?_?(to|2)_?(idx|index|id|ix|i)|"
     r"(idx|index|id|ix|i)_?(to|2)_?(class|cls|label|category|name)e?s?",
     re.IGNORECASE,

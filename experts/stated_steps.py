@@ -17,10 +17,10 @@ _JUDGING = re.compile(r"((?<![a-z])|(?=[A-Z]))(?i:test|val|eval|infer|predict)")
 """Where steps of judging stand, as under `val_transforms` or `transformTest`, not under `latest`."""
 _RANDOM_PLACE = re.compile(r"Random\w*Crop\w*")
 """Steps of a training alone, after which nothing is said of judging."""
-_DONE = re.compile(r"Resize(Edge)?d?|(Smallest|Longest)MaxSize|CenterCropd?|ImageClassification")
+_DONE = re.compile(r"Resize(Edge|Image)?d?|(Smallest|Longest)MaxSize|CenterCropd?|CropImage|ImageClassification")
 """Steps that bring pictures to size; what they say is read below."""
 _CHANGES_NOTHING = re.compile(
-    r"((Load|Decode|Ensure|Pack|Collect)\w*|(\w*To(Tensor|PIL|Numpy|NumPy|RGB|Image|Dtype|Device|Float|Half|PureTensor|Torch))"
+    r"((Load|Decode|Ensure|Pack|Collect)\w*|(\w*To(CHW|Tensor|PIL|Numpy|NumPy|RGB|Image|Dtype|Device|Float|Half|PureTensor|Torch))"
     r"\w*|RGB|FromFloat|ConvertImageDtype|Normalize\w*|ScaleIntensityRange|\w*BoundingBox\w*|\w*FormatBundle|Transpose"
     r"|WrapFieldsToLists|AsChannelFirst|AddChannel|CastToType|Identity|NoOp|Compose|Sequential)(d|D|Dict)?"
 )
@@ -29,7 +29,7 @@ _BY_CHANCE = re.compile(
     r"Rand\w*|\w*(Jitter|Dropout|MixUp|Mixup)|(Auto|Trivial)Augment\w*|AugMix|Cut(Mix|out)|(One|Some)Of"
 )
 """Steps that only a training takes. So are those whose probability is less than 1."""
-_SCALES = re.compile(r"Resize(Edge)?|(Smallest|Longest)MaxSize")
+_SCALES = re.compile(r"Resize(Edge|Image)?|(Smallest|Longest)MaxSize")
 _MAKES_TENSORS = re.compile(r"(PIL)?To(Tensor|Image|PureTensor)|ImageToTensor")
 _OTHER = "other"
 """The key of an interpolation that is none of `Preprocessing`, among the fields of a step."""
@@ -123,8 +123,14 @@ def _name(step: Mapping[str, Any]) -> str:
 
 
 def _settings(value: Any) -> Mapping[str, Any] | None:
-    """Return the settings of a step, its class under `TYPE`; None for anything else."""
+    """Return the settings of a step, its class under `TYPE`; None for anything else.
+
+    Those of Paddle's steps lie under the name of the class.
+    """
     level = next((level for _, level in _plain_levels(value)), None) if not isinstance(value, list | tuple) else None
+    if level and len(level) == 1 and isinstance(name := next(iter(level)), str) and name[:1].isupper():
+        inside = level[name]
+        return {**inside, TYPE: name} if isinstance(inside, dict) else {TYPE: name} if inside is None else None
     named = next((level[key] for key in _CLASSES if isinstance(level.get(key), str)), None) if level else None
     return {**level, TYPE: named} if level and named else None
 
@@ -153,7 +159,7 @@ def _of_steps(steps: Sequence[Mapping[str, Any]], *, judges: bool) -> StatedSigh
         elif name == "PadIfNeeded" and _pads_nothing(step, steps):
             pad = colour(step.get("fill", step.get("value")) or 0, is_spread=True)
             fields |= {"pad": tuple(map(int, pad))} if pad else {}
-        elif name == "CenterCrop":
+        elif name in ("CenterCrop", "CropImage"):
             cut = _side(step.get("size", step.get("crop_size", (step.get("height"), step.get("width")))))
         else:
             continue
@@ -193,6 +199,8 @@ def _scaled_to(step: Mapping[str, Any], name: str) -> tuple[str | None, int | No
     if name in ("SmallestMaxSize", "LongestMaxSize"):
         return "center-crop" if name == "SmallestMaxSize" else "letterbox", _side(step.get("max_size"))
     size = step.get("size", step.get("scale", (step.get("height"), step.get("width"))))
+    if name == "ResizeImage" and "resize_short" in step:
+        return "center-crop", _side(step["resize_short"])
     if name == "ResizeEdge":
         return ("center-crop", _side(size)) if step.get("edge", "short") == "short" else (None, None)
     if isinstance(size, list | tuple) and len(size) == 2 and size[1] == -1:
@@ -243,7 +251,7 @@ def _interpolation(step: Mapping[str, Any], *, is_tensor: bool) -> dict[str, Any
     torchvision scales a tensor without antialias where it is told so.
     """
     said, is_torchvision = step.get("interpolation"), "torchvision" in step[TYPE]
-    is_pillow = step.get("backend") == "pillow" or (
+    is_pillow = step.get("backend") in ("pillow", "pil") or (
         is_torchvision and not (is_tensor and step.get("antialias", True) in (False, None, "warn"))
     )
     if isinstance(said, int):

@@ -554,6 +554,30 @@ def test_arguments_in_a_file_beside_the_weights_count_as_plain_data(
     assert read.labels is None
 
 
+PADDLE = """
+PreProcess:
+  transform_ops:
+  - ResizeImage: {resize_short: 72}
+  - CropImage: {size: 64}
+  - NormalizeImage: {mean: [0.5, 0.5, 0.5], order: '', scale: 0.00392156862745098, std: [0.5, 0.5, 0.5]}
+  - ToCHWImage: null
+PostProcess:
+  Topk: {topk: 1, label_list: [ok, bad]}
+"""
+
+
+def test_what_paddle_writes_beside_a_model_counts(tmp_path: Path, state: State) -> None:
+    save_file(state, tmp_path / "inference.safetensors")
+    (tmp_path / "inference.yml").write_text(PADDLE)
+    read = resnet18.read(tmp_path / "inference.safetensors")
+    seen = read.preprocessing
+    assert seen is not None
+    assert (read.labels, read.input_size, read.unsaid) == (("ok", "bad"), 64, {})
+    assert (seen.resize, seen.shortest_edge, seen.normalization) == ("center-crop", 72, NORMALIZATIONS["-1..1"])
+    (tmp_path / "inference.yml").write_text(PADDLE.replace("ToCHWImage", "Sharpen"))
+    assert "Sharpen" in resnet18.read(tmp_path / "inference.safetensors").unsaid["steps"]
+
+
 @pytest.mark.parametrize("labels", ["ok,bad", '["ok", "bad"]', "{0: 'ok', 1: 'bad'}", '{"ok": 0, "bad": 1}'])
 def test_what_the_metadata_of_safetensors_say_counts(tmp_path: Path, state: State, labels: str) -> None:
     said = {"classes": labels, "mean": "[0.5, 0.5, 0.5]", "std": "0.5,0.5,0.5", "format": "pt"}
