@@ -81,3 +81,12 @@ def test_the_secret_is_for_the_service_alone(served: Served) -> None:
         assert path.stat().st_mode & 0o777 == 0o600
         assert len(path.read_bytes()) == 32
         assert not list(path.parent.glob(f"{SESSIONS}.*"))
+
+
+def test_behind_a_proxy_with_tls_the_cookie_goes_over_tls_alone(served: Served) -> None:
+    key = served.operator.headers["authorization"].removeprefix("Bearer ")
+    for scheme in ("https", "http"):
+        headers = {**WITH_HEADER, "X-Forwarded-Proto": scheme}
+        answer = served.nobody.post("/api/v1/session", json={"key": key}, headers=headers)
+        assert ("secure" in answer.headers["set-cookie"].lower()) == (scheme == "https")
+        served.nobody.cookies.clear()

@@ -248,5 +248,5 @@ def _sender(request: Request) -> str:
 
 
 def _set(visit: Visit, response: Response, value: str, lasts_s: int) -> None:
-    has_tls = visit.gate.config.listen.has_tls
+    has_tls = visit.request.url.scheme == "https"  # also of a proxy on this machine
     response.set_cookie(COOKIE, value, lasts_s, path="/", httponly=True, samesite="strict", secure=has_tls)
