@@ -73,6 +73,16 @@ def writing(path: Path) -> Iterator[None]:
         raise NotWritten(f"{path} cannot be written: {error.strerror}; give another place with --out") from error
 
 
+def save_tree(folder: Path) -> None:
+    """Write the files in a folder, and in its folders, to the disk, before it gets its name; raises OSError."""
+    for path in (folder, *folder.rglob("*")):
+        if path.is_dir():
+            system.save_names(path)
+        else:
+            with path.open("rb+") as file:
+                os.fsync(file.fileno())
+
+
 def is_other(path: Path, begins: bytes) -> bool:
     """Tell whether a file is there that does not begin as the file which would replace it; False for an empty one.
 

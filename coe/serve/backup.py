@@ -10,7 +10,7 @@ from pathlib import Path
 
 from coe import system
 from coe.errors import ConfigError
-from coe.files import writing
+from coe.files import save_tree, writing
 from coe.serve.database import views
 from coe.serve.database.connecting import open_database, sqlite_url
 from coe.serve.database.migration import revision_of
@@ -51,6 +51,7 @@ def back_up(config: ServeConfig, folder: Path) -> Backup:
                 copy.execute("DELETE FROM session")  # who signs out later must not be signed in by the backup
         copied, missing = _pictures(config.pictures, unfinished)
         _drafts(config.data / FOLDER, unfinished / FOLDER)
+        save_tree(unfinished)
         system.replace(unfinished, folder)
         system.save_names(folder.parent)
     return Backup(folder, copied, missing)

@@ -26,6 +26,7 @@ from sqlalchemy import Connection, select
 
 from coe import system
 from coe.errors import ImageError
+from coe.files import save_tree
 from coe.pictures.picture_file import PictureFile
 from coe.results import marks
 from coe.results.marks import PictureMark
@@ -137,6 +138,7 @@ def export(
         }
         marks.write(staging, (_mark(example) for example in kept if example.outcome is not None))
         (staging / MANIFEST).write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        save_tree(staging)
         staging.rename(folder / name)
     except OSError:
         shutil.rmtree(staging, ignore_errors=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -88,7 +89,9 @@ def test_a_false_call_of_an_expert_without_good_parts_is_left_out(served: Served
 
 
 @pytest.mark.parametrize("outcome", [Outcome.CONFIRMED, Outcome.ACCEPTED])
-def test_a_defect_is_never_exported_under_a_label_that_passes(served: Served, outcome: Outcome) -> None:
+def test_a_defect_is_never_exported_under_a_label_that_passes(
+    served: Served, outcome: Outcome, monkeypatch: pytest.MonkeyPatch
+) -> None:
     files, left_out = [], []
     for number, (expert, label, said, folder) in enumerate(
         [
@@ -117,7 +120,10 @@ def test_a_defect_is_never_exported_under_a_label_that_passes(served: Served, ou
             left_out.append(number)
         else:
             files.append(f"{folder}/call-{number}.png")
+    saved = set[int]()
+    monkeypatch.setattr(os, "fsync", lambda number: saved.add(os.fstat(number).st_ino))
     body = served.engineer.post("/api/v1/exports", json={}).json()
+    assert saved >= {path.stat().st_ino for path in Path(body["folder"]).rglob("*")}
     manifest = json.loads(Path(body["manifest"]).read_text())
     assert listed(Path(body["folder"])) == sorted([*files, "manifest.json"])
     assert sum(body["left_out"].values()) == len(left_out)

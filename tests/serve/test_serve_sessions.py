@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from contextlib import closing
 
@@ -57,6 +58,7 @@ def test_a_session_that_was_ended_stays_ended_and_the_others_of_its_key_go_on(se
     assert served.nobody.delete("/api/v1/session", headers=headers).status_code == 204
     assert [status_of(cookie) for cookie in cookies] == [401, 200]
     (served.gate.config.data / SESSIONS).unlink()
+    asyncio.run(served.gate.look())
     assert [status_of(cookie) for cookie in cookies] == [401, 401]
 
 

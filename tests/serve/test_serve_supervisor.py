@@ -449,13 +449,18 @@ def test_a_database_that_is_not_there_or_none_is_named(service: Path, command: C
         command(service, *COMMANDS[command])
 
 
-def test_a_backup_can_take_the_place_of_the_data(filled: ServeConfig, database: Database, tmp_path: Path) -> None:
+def test_a_backup_can_take_the_place_of_the_data(
+    filled: ServeConfig, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved = set[int]()
+    monkeypatch.setattr(os, "fsync", lambda number: saved.add(os.fstat(number).st_ino))
     with database.writing() as connection:
         key = keys.add(connection, "ann", Role.OPERATOR, keys.generate(), now_us=1)
         keys.begin_session(connection, key, "a", now_us=1, ends_us=10)
     (photo := filled.data / "teach" / "line7" / "photos" / "R10k" / "good" / "P1.png").parent.mkdir(parents=True)
     photo.write_bytes(LIGHT)
     made = backup.back_up(filled, tmp_path / "copy")
+    assert saved >= {path.stat().st_ino for path in (tmp_path / "copy").rglob("*")}
     assert (tmp_path / "copy" / photo.relative_to(filled.data)).read_bytes() == LIGHT
     assert (made.pictures, made.missing) == (2, 0)
     with database.writing() as connection:
