@@ -11,6 +11,8 @@ LEAST, MOST = -3.0, 5.0
 """Beyond these, in usual deviations, a picture is as good or as strange as any."""
 _FIRST = 512
 """So many rows of a bank are compared with all patches, the others with those that may count."""
+_LIKELY = 8
+"""So many times as many patches as count are first compared with all rows."""
 
 
 class ProbePatchNetwork(ProbeNetwork):
@@ -33,11 +35,8 @@ class ProbePatchNetwork(ProbeNetwork):
     def deviations(self, seen: torch.Tensor) -> torch.Tensor:
         """Return how far pictures with patches (n, G, G, channels) lie off, (n, 1) in usual deviations."""
         rows = self.bank.float() * self.step.float()
-        # Which patches are asked again depends on numbers, for which a GPU would wait, and which no export can hold.
-        if torch.jit.is_tracing():
-            squares = torch.stack([squares_to(seen, some).amin(dim=2) for some in rows.split(_FIRST)]).amin(dim=0)
-        else:
-            squares = worst_squares(seen, rows) if seen.device.type == "cpu" else squares_to(seen, rows).amin(dim=2)
+        # Which patches are asked again depends on numbers, for which a GPU would wait.
+        squares = worst_squares(seen, rows) if seen.device.type == "cpu" else squares_to(seen, rows).amin(dim=2)
         centre, deviation = self.usual.float()
         return in_deviations(far_off(squares), centre, deviation)[:, None]
 
@@ -58,16 +57,18 @@ def worst_squares(seen: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     Those that `far_off` counts are exact, and no other is larger, in some half of the time: the first rows, which a
     core set spreads widest, tell how far a patch can lie off at most; all rows are asked about those that may count.
     """
+    patches, others = seen.flatten(1, 2), rows[_FIRST:]
     squares = squares_to(seen, rows[:_FIRST]).amin(dim=2)
-    counted = worst_count(squares.shape[1])
-    for patches, most in zip(seen.flatten(1, 2), squares, strict=True):
-        farthest_first = most.argsort(descending=True)
-        known = most[:0]
-        for asked in farthest_first.split(8 * counted):
-            if len(known) and most[asked[0]] <= known[-1]:
-                break  # as many lie farther off than any other patch can
-            most[asked] = squares_to(patches[None, None, asked], rows)[0].amin(dim=1)
-            known = torch.cat((known, most[asked])).topk(counted).values
+    counted = worst_count(int(squares.shape[1]))
+    # No number decides how the code goes on, so that an exported model does the same.
+    likely = squares.topk(_LIKELY * counted, dim=1).indices
+    asked = patches.gather(1, likely[:, :, None].expand(-1, -1, patches.shape[2]))
+    exact = torch.minimum(squares.gather(1, likely), squares_to(asked[:, :, None], others).amin(dim=2))
+    squares = squares.scatter(1, likely, exact)
+    # As many lie at least as far off as that, so others that do not are left.
+    places = (squares > exact.topk(counted, dim=1).values[:, -1:]).nonzero(as_tuple=True)
+    asked = patches[places][:, None, None]
+    squares[places] = torch.minimum(squares[places], squares_to(asked, others)[:, 0].amin(dim=1))
     return squares
 
 

@@ -176,17 +176,18 @@ def _chosen(
     from coe.prepare import choosing, learning
 
     component, found = ExpertId.of(weights).name, plan.photographs or ()
-    if pairs := choosing.under_two_labels(found, plan.bits):
+    looks = choosing.seen(found, plan.bits)
+    if pairs := choosing.under_two_labels(found, looks):
         few = list_few((f"{one} and {other}" for one, other in pairs), _SHOWN, "; ")
         raise ConfigError(f"{few}: the same picture under two labels; take it out of the folder in which it is wrong")
-    for remark in choosing.remarks_on(found, plan.bits):
+    for remark in choosing.remarks_on(found, looks, plan.bits):
         point_out("note", f"{component}: {remark}")
-    side = input_size or choosing.side_of(found, plan.bits)
+    side = input_size or choosing.side_of(looks[0])
     candidates = choosing.candidates(shelf, weights, plan, known, side)
     results: list[CrossValidated] = []
     with Progress(console=err) as bar:
         task = bar.add_task(component, total=None)
-        folds = choosing.folds_of(shelf, candidates, plan) if candidates else []
+        folds = choosing.folds_of(shelf, candidates, plan, looks) if candidates else []
         for one in candidates:
             if choosing.is_superfluous(one, results):
                 skipped = f"{one.kind.name}: not tried, since another kind judges every picture right"

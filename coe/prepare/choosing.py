@@ -51,6 +51,15 @@ class CandidateKind:
 
 
 @dataclass(frozen=True, slots=True)
+class SeenPhotograph:
+    """How a photograph looks: the digest of its pixels, the colours of its cells, and its longer side in pixels."""
+
+    digest: int
+    look: alike.Look
+    longer: int
+
+
+@dataclass(frozen=True, slots=True)
 class CrossValidated:
     """How a kind judged each picture (n,): whether it passed it, and whether that is right.
 
@@ -181,28 +190,37 @@ def unproven(best: CrossValidated, photographs: Sequence[LabelledPhotograph]) ->
     return f"it calls {found} of {bad} bad and {false_calls.events} of {good} good pictures: no better than by chance"
 
 
-def under_two_labels(photographs: Sequence[LabelledPhotograph], bits: int | None) -> list[tuple[str, str]]:
+def seen(photographs: Sequence[LabelledPhotograph], bits: int | None) -> list[SeenPhotograph]:
+    """Return how photographs look; each is decoded once. Raises ConfigError for one that cannot be read."""
+    decoded = (_decoded(one.path, bits) for one in photographs)
+    return [SeenPhotograph(digest_of(pixels), alike.look_of(pixels), max(pixels.shape[:2])) for pixels in decoded]
+
+
+def under_two_labels(
+    photographs: Sequence[LabelledPhotograph], looks: Sequence[SeenPhotograph]
+) -> list[tuple[str, str]]:
     """Return the names of pictures that are identical and stand under different labels, in pairs."""
     first: dict[int, LabelledPhotograph] = {}
     pairs = []
-    for one in photographs:
-        other = first.setdefault(digest_of(_decoded(one.path, bits)), one)
+    for one, look in zip(photographs, looks, strict=True):
+        other = first.setdefault(look.digest, one)
         if other.label != one.label:
             pairs.append((other.name, one.name))
     return pairs
 
 
-def remarks_on(photographs: Sequence[LabelledPhotograph], bits: int | None) -> list[str]:
+def remarks_on(
+    photographs: Sequence[LabelledPhotograph], looks: Sequence[SeenPhotograph], bits: int | None
+) -> list[str]:
     """Return a remark on copies, saved anew or in another size, that stand under different labels; or none."""
-    seen = [(one.name, alike.look_of(_decoded(one.path, bits)), one.label) for one in photographs]
-    return alike.remarks(seen, lambda place: _decoded(photographs[place].path, bits))
+    named = [(one.name, look.look, one.label) for one, look in zip(photographs, looks, strict=True)]
+    return alike.remarks(named, lambda place: _decoded(photographs[place].path, bits))
 
 
-def side_of(photographs: Sequence[LabelledPhotograph], bits: int | None) -> int:
-    """Return the side of an input that shows these pictures: a multiple of 32 pixels, 64 to 224."""
-    longer = max(_decoded(photographs[0].path, bits).shape[:2])
+def side_of(look: SeenPhotograph) -> int:
+    """Return the side of an input that shows a picture: a multiple of 32 pixels, 64 to 224."""
     least, most = config.CHOSEN_INPUT
-    return int(min(most, max(least, -(-longer // 32) * 32)))
+    return int(min(most, max(least, -(-look.longer // 32) * 32)))
 
 
 def _prepared(kind: Kind, expert: Expert, path: Path, bits: int | None) -> ExpertInput:
@@ -216,15 +234,17 @@ def _decoded(path: Path, bits: int | None) -> Image:
         raise ConfigError(f"'{path}' {error}; remove it or save it again") from error
 
 
-def folds_of(store: Store, known: Sequence[CandidateKind], plan: TrainingPlan) -> list[frozenset[int]]:
+def folds_of(
+    store: Store, known: Sequence[CandidateKind], plan: TrainingPlan, looks: Sequence[SeenPhotograph]
+) -> list[frozenset[int]]:
     """Return the places of a plan's pictures that are out in each fold: those of one part together, each label's share.
 
     Of one part are copies and, as the first of the kinds says that can tell, series.
     """
     photographs = plan.photographs or ()
     of_picture: dict[int, list[int]] = {}
-    for place, one in enumerate(photographs):
-        of_picture.setdefault(digest_of(_decoded(one.path, plan.bits)), []).append(place)
+    for place, look in enumerate(looks):
+        of_picture.setdefault(look.digest, []).append(place)
     copies = [*of_picture.values()]
     of_part: dict[str, dict[int, list[int]]] = {}
     numbers = _parts(store, known, [photographs[places[0]] for places in copies])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,7 @@ def plan(found: tuple[LabelledPhotograph, ...]) -> TrainingPlan:
 
 def judged(kind: ModuleKind, found: tuple[LabelledPhotograph, ...], store: Store) -> CrossValidated:
     (candidate,) = choosing.candidates(store, "b/C1", plan(found), [kind], 16)
-    folds = choosing.folds_of(store, [candidate], plan(found))
+    folds = choosing.folds_of(store, [candidate], plan(found), choosing.seen(found, None))
     return choosing.judged(store, candidate, found, folds, lambda *_: None, lambda: 0.0)
 
 
@@ -93,6 +94,17 @@ def test_each_picture_is_judged_by_an_expert_that_has_learned_neither_it_nor_its
     out = [names - set(learned) for learned in kind.learned]
     assert sorted(name for fold in out for name in fold) == sorted(names), "each is out once"
     assert [fold for fold in out if "good/copy.png" in fold] == [fold for fold in out if "good/0.png" in fold]
+
+
+def test_how_photographs_look_is_known_once_each_was_decoded(tmp_path: Path) -> None:
+    found = photographs(tmp_path / "photos", {"good": 4, "bad": 4})
+    found = (*found, replace(found[0], name="bad/copy.png", label="bad", good=False))
+    looks = choosing.seen(found, None)
+    for path in {one.path for one in found}:
+        path.unlink()
+    assert choosing.under_two_labels(found, looks) == [("good/0.png", "bad/copy.png")]
+    assert choosing.side_of(looks[0]) == 64
+    assert len(choosing.folds_of(Store(tmp_path / "store"), [], plan(found), looks)) == 4
 
 
 def test_a_series_of_one_part_is_out_as_a_whole(tmp_path: Path) -> None:
