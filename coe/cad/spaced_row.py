@@ -78,6 +78,8 @@ def spaced(text: str, header: PlacementHeader) -> list[str] | None:
     at = chosen[0]
     cells = [*_texts(tokens[:at], header, first), *(token for token, _ in tokens[at : at + size])]
     right = tokens[at + size :]
+    if right and not after:
+        return None
     texts = [index for index in range(after) if last + index not in single]
     placed = _by_places(right, header, after, last, single) if below else None
     if placed is None and below and len(right) < after:

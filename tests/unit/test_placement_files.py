@@ -433,6 +433,11 @@ def test_a_place_between_spaces_may_have_no_name() -> None:
     assert [(place.refdes, place.x_mm, place.value) for place in places] == [("", 1.0, ""), ("R1", 3.0, "10k")]
 
 
+def test_a_word_behind_the_last_of_columns_between_spaces_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"a-top\.txt:2"):
+        parse_placements(Path("a-top.txt"), b"Ref    X      Y      Rot\nR1     1.0    2.0    90   x\n", "generic", "mm")
+
+
 def test_four_digits_before_a_comma_are_no_thousands() -> None:
     raw = b"Ref;X;Y;Rot;Side\nR1;5052,953;137,795;90;top\nR2;137,795;137,795;0;top\n"
     assert [round(one.x_mm, 1) for one in parse_placements(Path("a.csv"), raw, "generic", "mil")] == [128.3, 3.5]
