@@ -10,7 +10,6 @@ as good ones, parts that were reported as escapes, are not exported.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import re
 import secrets
@@ -116,13 +115,8 @@ def export(
         # The parts of a view one after the other, so that each view is decoded once.
         examples = [*answered, *_limited(good, asked.good)]
         for example in sorted(examples, key=lambda one: one.source if one.place else ""):
-            source = pictures.path(example.source)
             try:
-                if example.place is None:
-                    kept.append(_copy(source, example, staging))
-                else:
-                    source.stat()
-                    kept.append(_cut(cutter, source, example, staging, limit_pixels))
+                kept.append(_written(pictures.path(example.source), example, staging, cutter, limit_pixels))
             except FileNotFoundError:  # retention was quicker
                 left_out[_GONE] += 1
             except ImageError:
@@ -208,15 +202,24 @@ def _why_not(row: Any, label: str) -> str:
     return "" if _PLAIN.fullmatch(label) else _UNSAID
 
 
-def _copy(source: Path, example: Example, folder: Path) -> Example:
-    """Copy a picture into a folder; return the example with the suffix of its format."""
+def _written(source: Path, example: Example, folder: Path, cutter: Cutter, limit_pixels: int) -> Example:
+    """Copy a picture into a folder, or cut the part out of the view of a whole board, without loss.
+
+    Return the example as it lies there, with the suffix of its format. Raises OSError, ImageError.
+    """
+    place = CropPlace.of(example.place)
     with source.open("rb") as file:
-        suffix = _SUFFIXES.get(file.read(2), ".tif")
+        suffix = ".png" if place else _SUFFIXES.get(file.read(2), ".tif")
     named = replace(example, file=example.file + suffix)
+    view = PictureFile(source, example.sha256)
+    part = Image.fromarray(cutter.cut(view, place, limit_pixels)) if place else None
     target = folder / named.file
-    target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(source, target)
-    return named
+    target.parent.mkdir(parents=True, exist_ok=True)  # once there is a picture: a folder is a label
+    if part is None:
+        shutil.copyfile(source, target)
+        return named
+    part.save(target, "png", compress_level=1)
+    return replace(named, sha256=hashlib.sha256(target.read_bytes()).hexdigest())
 
 
 def _good(connection: Connection, asked: ExportScope, suspects: SuspectedPictures) -> list[Example]:
@@ -249,21 +252,6 @@ def _good(connection: Connection, asked: ExportScope, suspects: SuspectedPicture
                         picture.sha256, source=picture.file, place=part.place)
             )  # fmt: skip
     return examples
-
-
-def _cut(cutter: Cutter, source: Path, example: Example, folder: Path, limit_pixels: int) -> Example:
-    """Cut a part out of the view of a whole board, without loss; raises OSError, ImageError."""
-    place = CropPlace.of(example.place)
-    assert place is not None
-    file = io.BytesIO()
-    view = PictureFile(source, example.sha256)
-    Image.fromarray(cutter.cut(view, place, limit_pixels)).save(file, "png", compress_level=1)
-    content = file.getvalue()
-    named = replace(example, file=example.file + ".png", sha256=hashlib.sha256(content).hexdigest())
-    target = folder / named.file
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_bytes(content)
-    return named
 
 
 def _good_labels(good: Sequence[Example]) -> dict[str, str]:

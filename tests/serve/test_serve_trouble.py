@@ -29,7 +29,7 @@ from coe.serve.bridge.event_format import EventFormat
 from coe.serve.bridge.outbox_relay import OutboxRelay
 from coe.serve.bridge.sinks import Origin, Sink
 from coe.serve.clock import DAY_US, HOUR_US, SECOND_US, Clocks, SteadyClock, now_us
-from coe.serve.database import audit, board_rows, call_queue, decisions, event_log, fault_log, hourly, keys, outbox
+from coe.serve.database import audit, board_rows, call_rows, decisions, event_log, fault_log, hourly, keys, outbox
 from coe.serve.database.connecting import Database, open_database
 from coe.serve.enums import EventKind, FaultKind, Outcome, Role
 from coe.serve.gate.access import COOKIE, CSRF_HEADER
@@ -310,12 +310,10 @@ def test_a_call_that_was_reserved_before_the_clock_was_set_back_is_free(sqlite_d
     with sqlite_database.writing() as connection:
         decided(connection, "k1", ng())
         until_us = NOON + CLAIM_S * SECOND_US
-        assert call_queue.claim_next(connection, by="ann", now_us=NOON, until_us=until_us)
-        assert call_queue.claim_next(connection, by="bea", now_us=NOON - 60 * SECOND_US, until_us=until_us) is None
+        assert call_rows.claim_next(connection, by="ann", now_us=NOON, until_us=until_us)
+        assert call_rows.claim_next(connection, by="bea", now_us=NOON - 60 * SECOND_US, until_us=until_us) is None
         earlier_us = NOON - 5 * HOUR_US
-        taken = call_queue.claim_next(
-            connection, by="bea", now_us=earlier_us, until_us=earlier_us + CLAIM_S * SECOND_US
-        )
+        taken = call_rows.claim_next(connection, by="bea", now_us=earlier_us, until_us=earlier_us + CLAIM_S * SECOND_US)
     assert taken is not None
     assert taken.claimed_by == "bea"
 

@@ -12,7 +12,7 @@ from serving import Served, client_of, hand_in, problem
 
 from coe.placement.placement_file import Side
 from coe.serve.clock import now_us
-from coe.serve.database import audit, board_rows, call_queue, decisions, event_log, keys, verifications
+from coe.serve.database import audit, board_rows, call_rows, decisions, event_log, keys, verifications
 from coe.serve.database.call_rows import NewCall
 from coe.serve.database.connecting import Database
 from coe.serve.enums import BoardState, CallKind, EventKind, Role
@@ -129,9 +129,9 @@ def test_a_claim_ends_by_itself(database: Database) -> None:
     with database.writing() as connection:
         decided(connection, "k1", ng())
         end_us = NOON + CLAIM_S * 1_000_000
-        assert call_queue.claim_next(connection, by="ann", now_us=NOON, until_us=end_us)
-        assert call_queue.claim_next(connection, by="bea", now_us=end_us - 1, until_us=end_us) is None
-        taken = call_queue.claim_next(connection, by="bea", now_us=end_us, until_us=end_us + 1)
+        assert call_rows.claim_next(connection, by="ann", now_us=NOON, until_us=end_us)
+        assert call_rows.claim_next(connection, by="bea", now_us=end_us - 1, until_us=end_us) is None
+        taken = call_rows.claim_next(connection, by="bea", now_us=end_us, until_us=end_us + 1)
     assert taken is not None
     assert taken.claimed_by == "bea"
 
@@ -140,9 +140,9 @@ def test_a_call_that_was_left_out_comes_again(database: Database) -> None:
     with database.writing() as connection:
         decided(connection, "k1", ng("R1"), ng("R2"))
         times = {"by": "ann", "now_us": NOON, "until_us": NOON + 1}
-        first = the(call_queue.claim_next(connection, **times))
-        second = the(call_queue.claim_next(connection, after_id=first.id, **times))
-        again = call_queue.claim_next(connection, after_id=second.id, **times)
+        first = the(call_rows.claim_next(connection, **times))
+        second = the(call_rows.claim_next(connection, after_id=first.id, **times))
+        again = call_rows.claim_next(connection, after_id=second.id, **times)
     assert (first.refdes, second.refdes) == ("R1", "R2")
     assert again is not None
     assert again.refdes == "R1"

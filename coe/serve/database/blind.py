@@ -82,6 +82,29 @@ def masked(open_call: Call) -> Call:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a person sees of a call, and of its board; `view_pixels` is width x height of its view, 0 without a view."""
+
+    call: Call
+    serial: str
+    recipe: str
+    view_pixels: int
+
+
+def shown(connection: Connection, open_call: Call) -> Shown:
+    """Return what a person sees of a call."""
+    face = masked(open_call)
+    query = (
+        select(board.c.serial, recipe.c.name, func.coalesce(view.c.pixels, 0))
+        .select_from(board)
+        .join(recipe, recipe.c.id == board.c.recipe_id)
+        .outerjoin(view, view.c.id == open_call.view_id)
+        .where(board.c.id == face.board_id)
+    )
+    return Shown(face, *connection.execute(query).one())
+
+
 def of_boards(connection: Connection, board_ids: Sequence[int]) -> list[Call]:
     """Return the blind audits that seem to be calls of boards, in the order in which they were opened."""
     shown = or_(

@@ -1,8 +1,8 @@
-"""Calls: what is not OK, and blind audits. A call is open until a person has answered it."""
+"""Calls: what is not OK, and blind audits. A call is open until somebody answers it; one person at a time has it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,8 @@ from coe.visible import visible
 
 LONGEST_CLAIM_US = 600 * SECOND_US
 """No claim of a call may last longer."""
+_ATTEMPTS = 5
+"""How many times another person may be faster before the search for a call gives up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,14 @@ def open_calls(connection: Connection, *, after_id: int = 0, limit: int = 100, c
     return records(Call, connection.execute(query))
 
 
+def answered(connection: Connection, *, before_id: int | None = None, limit: int = 100) -> list[Call]:
+    """Return answered calls, the newest call first."""
+    query = select(call).where(call.c.verification_id.is_not(None)).order_by(call.c.id.desc()).limit(limit)
+    if before_id is not None:
+        query = query.where(call.c.id < before_id)
+    return records(Call, connection.execute(query))
+
+
 def count_open(connection: Connection) -> int:
     """Return how many calls are open."""
     return connection.scalar(select(func.count()).where(call.c.verification_id.is_(None))) or 0
@@ -114,7 +124,7 @@ def count_open_of(connection: Connection, board_id: int) -> int:
     return connection.scalar(select(func.count()).where(*is_open)) or 0
 
 
-def is_unclaimed(now_us: int) -> ColumnElement[bool]:
+def _is_unclaimed(now_us: int) -> ColumnElement[bool]:
     """Return the condition that nobody has a call reserved.
 
     A claim that would last longer than any claim may was made before the clock was set back, and counts as ended.
@@ -123,10 +133,10 @@ def is_unclaimed(now_us: int) -> ColumnElement[bool]:
     return or_(until <= now_us, until > now_us + LONGEST_CLAIM_US)
 
 
-def is_free(by: str, session: str, now_us: int) -> ColumnElement[bool]:
+def _is_free(by: str, session: str, now_us: int) -> ColumnElement[bool]:
     """Return the condition that nobody has a call reserved but one person, in one session."""
     is_mine = and_(call.c.claimed_by == by, call.c.claimed_session == session)
-    return or_(is_unclaimed(now_us), is_mine)
+    return or_(_is_unclaimed(now_us), is_mine)
 
 
 def claim(connection: Connection, id: int, *, by: str, session: str = "", until_us: int, now_us: int) -> bool:
@@ -136,14 +146,39 @@ def claim(connection: Connection, id: int, *, by: str, session: str = "", until_
     """
     claimed = connection.execute(
         update(call)
-        .where(
-            call.c.id == id,
-            call.c.verification_id.is_(None),
-            is_free(by, session, now_us),
-        )
+        .where(call.c.id == id, call.c.verification_id.is_(None), _is_free(by, session, now_us))
         .values(claimed_by=by, claimed_session=session, claimed_until_us=until_us)
     )
     return claimed.rowcount == 1
+
+
+def claim_next(
+    connection: Connection,
+    *,
+    by: str,
+    session: str = "",
+    now_us: int,
+    until_us: int,
+    after_id: int = 0,
+    without: Collection[int] = (),
+    is_again: bool = True,
+) -> Call | None:
+    """Reserve the next open call that nobody else looks at; None if there is none.
+
+    Calls after `after_id` come first, and then those before it, so that a call that was left out comes again; calls
+    `without` do not come. Without `is_again` no call comes that is reserved already: it may be for another program with
+    the same key.
+    """
+    is_free = _is_free(by, session, now_us) if is_again else _is_unclaimed(now_us)
+    free = and_(call.c.verification_id.is_(None), is_free, call.c.id.not_in(without))
+    for _ in range(_ATTEMPTS):
+        id = connection.scalar(select(func.min(call.c.id)).where(free, call.c.id > after_id))
+        id = id or connection.scalar(select(func.min(call.c.id)).where(free, call.c.id <= after_id))
+        if id is None:
+            return None
+        if claim(connection, id, by=by, session=session, until_us=until_us, now_us=now_us):
+            return get(connection, id)
+    return None
 
 
 def free(connection: Connection, session: str) -> None:

@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse, Response
 
 from coe.serve.clock import SECOND_US, iso
 from coe.serve.component_pictures import CropPlace
-from coe.serve.database import audit, call_queue, call_rows, verifications
+from coe.serve.database import audit, blind, call_rows, verifications
 from coe.serve.database.call_rows import Call
 from coe.serve.database.verifications import NewVerification, Verification
 from coe.serve.enums import Outcome
@@ -119,7 +119,7 @@ def get_calls(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     if is_open:
         rows = call_rows.open_calls(connection, after_id=asked.after, limit=asked.limit, component=asked.component)
     else:
-        rows = call_queue.answered(connection, before_id=asked.before, limit=asked.limit)
+        rows = call_rows.answered(connection, before_id=asked.before, limit=asked.limit)
     return _CALLS(calls=[facts(connection, row) for row in rows])
 
 
@@ -143,7 +143,7 @@ def get_call(visit: Visit, connection: Connection) -> Response:
 def claim_next(visit: Visit, connection: Connection) -> Response:
     """Reserve the next open call for the caller."""
     now_us = visit.gate.now_us()
-    taken = call_queue.claim_next(
+    taken = call_rows.claim_next(
         connection,
         by=visit.caller,
         session=visit.session,
@@ -265,7 +265,7 @@ def _expect_seen(visit: Visit, call: Call, form: VerificationRequest) -> None:
 
 def facts(connection: Connection, call: Call) -> dict[str, Any]:
     """Return a call as JSON, as a person may see it: nothing tells whether it is a blind audit."""
-    seen = call_queue.shown(connection, call)
+    seen = blind.shown(connection, call)
     until_us = seen.call.claimed_until_us
     return _CALL(
         seen.call,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
@@ -74,17 +74,7 @@ class Chart:
 
 def u_chart(name: str, subgroups: Sequence[Subgroup]) -> Chart:
     """Return Laney's u' chart of counts; subgroups without size do not count."""
-    used = [subgroup for subgroup in subgroups if subgroup.size > 0]
-    if len(used) < LEAST_POINTS:
-        return _none(name, len(used))
-    mean = math.fsum(subgroup.amount for subgroup in used) / sum(subgroup.size for subgroup in used)
-    deviations = [math.sqrt(mean / subgroup.size) for subgroup in used]
-    sigma_z = _sigma_z([subgroup.amount / subgroup.size - mean for subgroup in used], deviations)
-    points = []
-    for subgroup, deviation in zip(used, deviations, strict=True):
-        value, away = subgroup.amount / subgroup.size, max(WIDTH * deviation * sigma_z, mean * _ROUNDED)
-        points.append(ChartPoint(subgroup.at_us, value, max(0.0, mean - away), mean + away, subgroup.size))
-    return Chart(name, mean, sigma_z, tuple(points))
+    return _chart(name, subgroups, 1.0, lambda mean, _: (math.sqrt(mean), mean * _ROUNDED), lowest=0.0)
 
 
 def ewma(name: str, subgroups: Sequence[Subgroup], square_sum: float) -> Chart:
@@ -92,22 +82,40 @@ def ewma(name: str, subgroups: Sequence[Subgroup], square_sum: float) -> Chart:
 
     Values of which none differs by more than the sums are rounded by are in control.
     """
+
+    def spread_of(mean: float, size: int) -> tuple[float, float]:
+        # Each addition may round by this share, and the spread is the root of a difference of two sums.
+        least = math.sqrt(square_sum * sys.float_info.epsilon)
+        return math.sqrt(max(0.0, square_sum / size - mean**2)), least
+
+    return _chart(name, subgroups, WEIGHT, spread_of)
+
+
+def _chart(
+    name: str,
+    subgroups: Sequence[Subgroup],
+    weight: float,
+    spread_of: Callable[[float, int], tuple[float, float]],
+    lowest: float = -math.inf,
+) -> Chart:
+    """Return the chart of means in which the newest has this weight: a value is the mean itself with a weight of 1.
+
+    `spread_of` a mean and its size is the deviation of one value, and how far the limits are away at least.
+    """
     used = [subgroup for subgroup in subgroups if subgroup.size > 0]
     if len(used) < LEAST_POINTS:
-        return _none(name, len(used))
+        return Chart(name, 0.0, 1.0, (), f"{len(used)} hours with boards; limits need {LEAST_POINTS}")
     size = sum(subgroup.size for subgroup in used)
     mean = math.fsum(subgroup.amount for subgroup in used) / size
-    spread = math.sqrt(max(0.0, square_sum / size - mean**2))
+    spread, least = spread_of(mean, size)
     deviations = [spread / math.sqrt(subgroup.size) for subgroup in used]
     sigma_z = _sigma_z([subgroup.amount / subgroup.size - mean for subgroup in used], deviations)
-    # Each addition may round by this share, and the spread is the root of a difference of two sums.
-    least = math.sqrt(square_sum * sys.float_info.epsilon)
     points, value, variance = [], mean, 0.0
     for subgroup, deviation in zip(used, deviations, strict=True):
-        value = WEIGHT * subgroup.amount / subgroup.size + (1 - WEIGHT) * value
-        variance = WEIGHT**2 * deviation**2 + (1 - WEIGHT) ** 2 * variance
+        value = weight * subgroup.amount / subgroup.size + (1 - weight) * value
+        variance = weight**2 * deviation**2 + (1 - weight) ** 2 * variance
         away = max(WIDTH * math.sqrt(variance) * sigma_z, least)
-        points.append(ChartPoint(subgroup.at_us, value, mean - away, mean + away, subgroup.size))
+        points.append(ChartPoint(subgroup.at_us, value, max(lowest, mean - away), mean + away, subgroup.size))
     return Chart(name, mean, sigma_z, tuple(points))
 
 
@@ -135,7 +143,3 @@ def _sigma_z(distances: Sequence[float], deviations: Sequence[float]) -> float:
     """Return how much more the points vary than their deviations say, by the mean range of neighbours."""
     z = [distance / deviation if deviation else 0.0 for distance, deviation in zip(distances, deviations, strict=True)]
     return fmean(abs(after - before) for before, after in pairwise(z)) / _D2
-
-
-def _none(name: str, points: int) -> Chart:
-    return Chart(name, 0.0, 1.0, (), f"{points} hours with boards; limits need {LEAST_POINTS}")
