@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from coe.core import Expert, Finding
-from coe.errors import StoreError
+from coe.errors import StoreError, list_few
 from coe.preprocessing import NORMALIZATIONS, Colour, Preprocessing
 from coe.store.kinds import ExpertInput, Foreign, Image, ModuleKind, Progress, Trained, TrainingPlan
 from coe.store.skeletons import bare_skeleton
@@ -125,8 +125,7 @@ def fitted(state: dict[str, torch.Tensor], kind: ModuleKind, expert: Expert) -> 
         f"needs a tensor '{name}', which the file lacks" for name in wanted if name not in state and not _counts(name)
     ]
     if wrong:
-        more = f" and {len(wrong) - 1} faults like it" if len(wrong) > 1 else ""
-        raise StoreError(f"weights of '{expert.id}': {kind.name} {wrong[0]}{more}; {_ANOTHER_WAY}")
+        raise StoreError(f"weights of '{expert.id}': {kind.name} {list_few(wrong, 1, '; ')}; {_ANOTHER_WAY}")
     result: dict[str, torch.Tensor] = {}
     for name, tensor in wanted.items():
         if _counts(name):  # nothing is computed with it, and half precision rounds it
