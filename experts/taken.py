@@ -21,6 +21,8 @@ from coe.store.kinds import Image
 from coe.store.learned import LearnedPictures, PictureDigests
 
 _SHOWN = 3
+_SERIES = 4
+"""From so many pictures on it is told that all show one shot."""
 
 
 def digests_of(path: Path, pixels: Image) -> PictureDigests:
@@ -98,7 +100,7 @@ class TakenPictures:
         return sorted(over, key=natural)
 
     def identical(self) -> Iterable[str]:
-        """Yield sentences about identical pictures: in two parts of the data, under two labels, or given twice.
+        """Yield sentences about identical pictures: in two parts of the data, under two labels, twice, or all of them.
 
         Under two labels, a copy that was saved anew or in another size is the same picture.
         """
@@ -118,6 +120,18 @@ class TakenPictures:
         )
         if twice := [group for group in several if group not in across and len({p.label for p in group}) == 1]:
             yield f"identical pictures are given more than once, {self._told(twice)}; each counts as often"
+        different = {(p.label, p.digests.pixels): (p, look) for p, look in seen if p.part is not DataPart.HELD_OUT}
+        for label in dict.fromkeys(label for label, _ in different):
+            own = [one for (other, _), one in different.items() if other == label]
+            shots = [p.path for p, _ in own]
+            if len(own) >= _SERIES and alike.are_one_shot(
+                [look for _, look in own], lambda place, shots=shots: decode(shots[place], bits=self.bits)
+            ):
+                of = f" of '{label}'" if label else ""
+                yield (
+                    f"all {len(own)} pictures{of} look like one shot: how parts differ is not seen, so others that are "
+                    "right may be called; give pictures of different parts"
+                )
 
     def _told(self, groups: Sequence[Sequence[TrainingPicture]]) -> str:
         names = "; ".join(" = ".join(self.name(p.path) for p in group[:_SHOWN]) for group in groups[:_SHOWN])

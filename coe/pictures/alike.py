@@ -1,4 +1,4 @@
-"""Which pictures under different labels show the same shot: a file twice, or a copy saved anew or in another size."""
+"""Which pictures show the same shot: a file twice, a copy saved anew or in another size, or all of them."""
 
 from __future__ import annotations
 
@@ -41,6 +41,12 @@ def remarks(pictures: Sequence[tuple[str, Look, str]], pixels_of: Callable[[int]
         return []
     named = list_few(same, _SHOWN, "; ")
     return [f"pictures that look the same stand under two labels, {named}; is one of the labels wrong?"]
+
+
+def are_one_shot(looks: Sequence[Look], pixels_of: Callable[[int], NDArray[np.uint8]]) -> bool:
+    """Tell whether pictures that look so are all copies of the first; `pixels_of` as for `remarks`."""
+    differ = _differ(np.stack(looks).astype(np.int16), looks[0].astype(np.int16))
+    return bool((differ <= _LEVELS).all()) and all(_are_copies(0, place, pixels_of) for place in range(1, len(looks)))
 
 
 def _nearest_pairs(looks: Sequence[Look], labels: Sequence[str]) -> list[tuple[int, int]]:

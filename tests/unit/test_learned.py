@@ -183,6 +183,20 @@ def test_identical_pictures_are_said(tmp_path: Path) -> None:
     assert not taken.learned.holds(digests(tmp_path / "ok" / "1.png"))
 
 
+def test_pictures_that_are_all_one_shot_are_told_by_label(tmp_path: Path) -> None:
+    taken, still = TakenPictures(tmp_path), noise(4).repeat(16, axis=0).repeat(16, axis=1) // 2
+    spot = still.copy()
+    spot[100:103, 100:103] += 100
+    for number in range(4):
+        frame = still + np.random.default_rng(number).integers(0, 5, still.shape).astype(np.uint8)
+        other = spot if number == 3 else frame + np.uint8(3)  # one that shows another part
+        for label, pixels in (("ok", frame), ("bad", other)):
+            taken.add(save(tmp_path / label / f"{number}.png", pixels), pixels, DataPart.TRAINING, label)
+    said = [one for one in taken.identical() if "one shot" in one]
+    assert len(said) == 1
+    assert "4 pictures of 'ok'" in said[0]
+
+
 def test_a_classifier_tells_what_it_took_and_which_pictures_are_the_same(tmp_path: Path) -> None:
     for label in CHIP.labels:
         for number in range(4):
