@@ -28,10 +28,6 @@ class Aim:
     value: float
     at_least: bool = False
 
-    def is_met_by(self, value: float) -> bool:
-        """Whether a figure reaches it."""
-        return value >= self.value if self.at_least else value <= self.value
-
 
 @dataclass(frozen=True, slots=True)
 class Measured:
@@ -48,7 +44,9 @@ class Measured:
     @property
     def is_met(self) -> bool | None:
         """Whether the goal is met; None without a goal."""
-        return None if self.goal is None else self.goal.is_met_by(self.value)
+        if self.goal is None:
+            return None
+        return self.value >= self.goal.value if self.goal.at_least else self.value <= self.goal.value
 
 
 def quantile(values: Sequence[float], share: float) -> float:

@@ -111,13 +111,13 @@ def _states(state: BoardState | None, is_blind: bool) -> list[_Way]:
     """Return the ways in which a board can have a state: with an open audit it seems to wait for an answer."""
     if state is None:
         return [_Way()]
-    is_open = _is_audited(call.c.verification_id.is_(None))
+    has_state, is_open = board.c.state == state, _is_audited(call.c.verification_id.is_(None))
     if is_blind and state is BoardState.VERIFIED:
-        return [_Way((board.c.state == state, ~is_open))]
+        return [_Way((has_state, ~is_open))]
+    ways = [_Way((has_state,))]
     if is_blind and state is BoardState.DECIDED:
-        raised = (_unindexed(board.c.state, BoardState.VERIFIED), is_open)
-        return [_Way((board.c.state == state,)), _Way(raised, by_audits=True)]
-    return [_Way((board.c.state == state,))]
+        ways.append(_Way((_unindexed(board.c.state, BoardState.VERIFIED), is_open), by_audits=True))
+    return ways
 
 
 def _unindexed(column: Any, word: StrEnum) -> ColumnElement[bool]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, TypeVar
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
@@ -138,9 +138,7 @@ def clear(visit: Visit, connection: Connection) -> None:
 @router.read("/metrics", ANY, answers={200: "text"}, sends="text/plain")
 def get_metrics(visit: Visit, connection: Connection) -> Response:
     """Figures for Prometheus."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Computed(_metrics(connection, visit.gate)))
-    return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+    return Response(generate_latest(_Computed(_metrics(connection, visit.gate))), media_type=CONTENT_TYPE_LATEST)
 
 
 @dataclass(frozen=True, eq=False)
