@@ -25,6 +25,7 @@ from coe.preprocessing import NORMALIZATIONS, Preprocessing
 from coe.store.kinds import BACKBONE, Image, ModuleKind, TrainingPlan
 from coe.surroundings import quiet_timm
 from experts import series
+from experts.good_network import smooth
 from experts.one_thread import hasten
 from experts.resnet import PADDING, normalised
 
@@ -141,13 +142,13 @@ def patches(maps: Sequence[torch.Tensor], grid: int) -> torch.Tensor:
 
 
 def _on_grid(one: torch.Tensor, grid: int) -> torch.Tensor:
-    smooth = functional.avg_pool2d(one, 3, stride=1, padding=1, count_include_pad=False)
-    side = int(smooth.shape[-1])
+    one = smooth(one)
+    side = int(one.shape[-1])
     if side > grid and side % grid == 0:
-        return functional.avg_pool2d(smooth, side // grid)  # the same, and ONNX has it
+        return functional.avg_pool2d(one, side // grid)  # the same, and ONNX has it
     if side > grid:
-        return functional.adaptive_avg_pool2d(smooth, grid)
-    return functional.interpolate(smooth, size=(grid, grid), mode="bilinear", align_corners=False)
+        return functional.adaptive_avg_pool2d(one, grid)
+    return functional.interpolate(one, size=(grid, grid), mode="bilinear", align_corners=False)
 
 
 def load_backbone(module: torch.nn.Module, kind: BackboneKind, expert: Expert, init: Path | None) -> None:

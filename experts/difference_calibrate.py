@@ -17,8 +17,9 @@ from coe.errors import ConfigError, list_few
 from coe.rates import tolerance_factor
 from coe.store.kinds import Image, ModuleKind, Progress, Trained, TrainingPlan
 from experts import good_parts, pair_data
-from experts.difference_network import LIMIT, UNIT, averaged
+from experts.difference_network import LIMIT, UNIT
 from experts.geometry import letterbox
+from experts.good_network import smooth
 from experts.pair import compared
 from experts.proposals import OPENING
 from experts.taken import DataPart, TakenPictures, TrainingPicture
@@ -224,5 +225,5 @@ def _in_folder(expert: Expert, plan: TrainingPlan) -> _Parts:
 def _largest(stack: Image, expert: Expert) -> float:
     """Return the largest difference of a stack, in grey levels, that lasts as the expert would see it."""
     fitting = letterbox(stack, expert.input_size, (0, 0, 0))
-    mean = averaged(torch.from_numpy(fitting.pixels[None, 2:]).float())[0, 0].numpy()
+    mean = smooth(torch.from_numpy(fitting.pixels[None, 2:]).float())[0, 0].numpy()
     return float(cv2.morphologyEx(mean, cv2.MORPH_OPEN, OPENING).max())

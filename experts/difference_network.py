@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from coe.store.outputs import unhidden
+from experts.good_network import smooth
 
 LIMIT, UNIT = 64.0, 8.0
 """The limit and its unit, in grey levels, of an expert that was not calibrated."""
@@ -21,9 +22,4 @@ class DifferenceNetwork(nn.Module):
 
     def forward(self, difference: torch.Tensor) -> torch.Tensor:
         """Return scores (n, H, W) of differences (n, 1, H, W) in grey levels."""
-        return torch.sigmoid(unhidden((averaged(difference) - self.limit) / self.unit))[:, 0]
-
-
-def averaged(difference: torch.Tensor) -> torch.Tensor:
-    """Return differences (n, 1, H, W) averaged over 3 x 3 pixels."""
-    return nn.functional.avg_pool2d(difference, 3, stride=1, padding=1, count_include_pad=False)
+        return torch.sigmoid(unhidden((smooth(difference) - self.limit) / self.unit))[:, 0]

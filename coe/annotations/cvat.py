@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import re
 import xml.etree.ElementTree as xml
 from collections import defaultdict
 
-from coe.annotations.marked import Findings, MarkedBox, around, turned
+from coe.annotations.marked import Findings, MarkedBox, around, around_ellipse, turned
 from coe.annotations.picture_index import PictureIndex
 
 _SHAPES = {"box", "polygon", "polyline", "points", "ellipse", "mask", "cuboid", "skeleton"}
@@ -84,18 +83,16 @@ def _box(shape: xml.Element, label: str, where: str, labels: dict[str, None], fi
 def _points(shape: xml.Element) -> list[tuple[float, float]] | None:
     """Return corners of a shape in pixels; raises KeyError or ValueError for numbers that are none."""
     at = {key: value for key, value in shape.attrib.items() if key != "points"}
-    turn = math.radians(float(at.get("rotation", 0)))
-    cos, sin = math.cos(turn), math.sin(turn)
+    turn = float(at.get("rotation", 0))
     if shape.tag == "box":
         left, top, right, bottom = (float(at[key]) for key in ("xtl", "ytl", "xbr", "ybr"))
-        return turned(left, top, right, bottom, float(at["rotation"])) if turn else [(left, top), (right, bottom)]
+        return turned(left, top, right, bottom, turn) if turn else [(left, top), (right, bottom)]
     if shape.tag == "polygon":
         pairs = [pair.split(",") for pair in shape.attrib["points"].split(";")]
         return [(float(x), float(y)) for x, y in pairs]
     if shape.tag == "ellipse":
         x, y, rx, ry = (float(at[key]) for key in ("cx", "cy", "rx", "ry"))
-        wide, high = math.hypot(rx * cos, ry * sin), math.hypot(rx * sin, ry * cos)
-        return [(x - wide, y - high), (x + wide, y + high)]
+        return around_ellipse(x, y, rx, ry, turn)
     if shape.tag == "mask":
         left, top, width, height = (float(at[key]) for key in ("left", "top", "width", "height"))
         return [(left, top), (left + width, top + height)]

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from coe.annotations.marked import Findings, MarkedBox, around
+from coe.annotations.marked import Findings, MarkedBox, around, around_ellipse
 from coe.annotations.picture_index import PictureIndex
 
 _LOCAL = re.compile(r"(?:^|&)d=([^&]*)")
@@ -134,14 +134,12 @@ def _points(value: dict[str, Any], size: tuple[int, int]) -> list[tuple[float, f
     try:
         if "points" in value:
             return [(float(x) * sx, float(y) * sy) for x, y in value["points"]] or None
-        turn = math.radians(float(value.get("rotation") or 0))
+        degrees = float(value.get("rotation") or 0)
         left, top = float(value["x"]) * sx, float(value["y"]) * sy
-        cos, sin = math.cos(turn), math.sin(turn)
         if "radiusX" in value:
-            rx, ry = float(value["radiusX"]) * sx, float(value["radiusY"]) * sy
-            wide, high = math.hypot(rx * cos, ry * sin), math.hypot(rx * sin, ry * cos)
-            return [(left - wide, top - high), (left + wide, top + high)]
+            return around_ellipse(left, top, float(value["radiusX"]) * sx, float(value["radiusY"]) * sy, degrees)
         width, height = float(value["width"]) * sx, float(value["height"]) * sy
+        cos, sin = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
         corners = [(0.0, 0.0), (width, 0.0), (width, height), (0.0, height)]
         return [(left + x * cos - y * sin, top + x * sin + y * cos) for x, y in corners]
     except (KeyError, TypeError, ValueError):

@@ -72,6 +72,14 @@ def around(points: Sequence[tuple[float, float]], label: str, where: str) -> Mar
     return MarkedBox(label, min(xs), min(ys), max(xs), max(ys), where)
 
 
+def around_ellipse(x: float, y: float, rx: float, ry: float, degrees: float) -> list[tuple[float, float]]:
+    """Return two corners of the upright box around an ellipse that is turned about its middle."""
+    turn = math.radians(degrees)
+    wide = math.hypot(rx * math.cos(turn), ry * math.sin(turn))
+    high = math.hypot(rx * math.sin(turn), ry * math.cos(turn))
+    return [(x - wide, y - high), (x + wide, y + high)]
+
+
 def turned(left: float, top: float, right: float, bottom: float, degrees: float) -> list[tuple[float, float]]:
     """Return the corners of a box that is turned clockwise about its middle."""
     turn, x, y = math.radians(degrees), (left + right) / 2, (top + bottom) / 2

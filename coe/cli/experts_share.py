@@ -14,12 +14,12 @@ from coe.cli.common import Exit, complain, counting, out, wide
 from coe.cli.console import table_of
 from coe.cli.options import AllowKindOption, StoreOption
 from coe.errors import ConfigError, StoreError
-from coe.prepare.sharing import Sharing, SharingOutcome, resident, stored
+from coe.prepare.sharing import Sharing, SharingOutcome, stored
 from coe.store import bodies
 from coe.store.blob_format import Variant
 from coe.store.expert_id import ExpertId
 from coe.store.kinds import Kind, ModuleKind
-from coe.store.manifest import Manifest
+from coe.store.manifest import Manifest, PreparedVariant
 from coe.store.store import Store
 
 
@@ -119,24 +119,16 @@ def show_bytes(manifests: Sequence[Manifest]) -> None:
     """Print the bytes of experts that have bodies: stored whole and with bodies, and in memory in each variant."""
     if not any(manifest.bodies for manifest in manifests):
         return
-    table = table_of("bytes", "experts", "whole", "with bodies", "bodies", left=["bytes"])
-    whole = sum(manifest.whole_bytes for manifest in manifests)
-    digests = {manifest.body.digest for manifest in manifests if manifest.body is not None}
-    table.add_row("stored, as trained", *_cells(len(manifests), whole, stored(manifests), len(digests)))
+    records: dict[str, Sequence[Manifest | PreparedVariant]] = {"stored, as trained": manifests}
     for variant in get_args(Variant):
-        prepared = [manifest for manifest in manifests if variant in manifest.variants]
-        blobs = [manifest.variants[variant] for manifest in prepared]
-        if blobs:
-            whole = sum(blob.whole_bytes for blob in blobs)
-            digests = {blob.body.digest for blob in blobs if blob.body is not None}
-            table.add_row(
-                f"in memory, {variant}", *_cells(len(blobs), whole, resident(prepared, variant), len(digests))
-            )
+        records[f"in memory, {variant}"] = [one.variants[variant] for one in manifests if variant in one.variants]
+    table = table_of("bytes", "experts", "whole", "with bodies", "bodies", left=["bytes"])
+    for name, each in records.items():
+        if each:
+            sizes = sum(one.whole_bytes for one in each), stored(each)
+            bodies = {one.body.digest for one in each if one.body is not None}
+            table.add_row(name, str(len(each)), *map(config.format_bytes, sizes), str(len(bodies)))
     wide(out).print(table)
-
-
-def _cells(experts: int, whole: int, shared: int, bodies: int) -> tuple[str, ...]:
-    return str(experts), config.format_bytes(whole), config.format_bytes(shared), str(bodies)
 
 
 def _body(shelf: Store, id: str) -> object:

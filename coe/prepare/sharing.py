@@ -16,7 +16,7 @@ from coe.errors import StoreError
 from coe.store import bodies, kinds
 from coe.store.blob_format import PAGE
 from coe.store.kinds import BACKBONE, ModuleKind
-from coe.store.manifest import Manifest
+from coe.store.manifest import Manifest, PreparedVariant
 from coe.store.skeletons import bare_skeleton, optional_of
 from coe.store.store import Store
 
@@ -211,20 +211,10 @@ class Sharing:
         return self._orders[key]
 
 
-def stored(manifests: Sequence[Manifest]) -> int:
-    """Return the bytes of experts' trained weights in a store, each body once."""
-    once = {manifest.body.digest: manifest.body.bytes for manifest in manifests if manifest.body is not None}
-    return sum(manifest.bytes for manifest in manifests) + sum(once.values())
-
-
-def resident(manifests: Sequence[Manifest], variant: str) -> int:
-    """Return the bytes that experts in a variant take in memory, each body once.
-
-    An expert that is not prepared in the variant runs from its trained weights.
-    """
-    blobs = [next((b for v, b in m.variants.items() if v == variant), None) or m for m in manifests]
-    once = {blob.body.digest: blob.body.bytes for blob in blobs if blob.body is not None}
-    return sum(blob.bytes for blob in blobs) + sum(once.values())
+def stored(records: Sequence[Manifest | PreparedVariant]) -> int:
+    """Return the bytes of experts' trained weights, or of blobs, each body once."""
+    once = {record.body.digest: record.body.bytes for record in records if record.body is not None}
+    return sum(record.bytes for record in records) + sum(once.values())
 
 
 def _changed(id: str) -> StoreError:

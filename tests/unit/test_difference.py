@@ -23,7 +23,7 @@ from coe.prepare import difference
 from coe.prepare.fold import fold, network
 from coe.prepare.layout import lay_out
 from coe.prepare.prepare import Preparer
-from coe.prepare.sharing import Sharing, resident
+from coe.prepare.sharing import Sharing, stored
 from coe.runtime.blob import Blob
 from coe.runtime.buffers import Buffers
 from coe.runtime.cuda.cuda_device import CudaDevice
@@ -129,7 +129,7 @@ def test_a_difference_takes_a_fraction_and_its_parent_lies_in_the_store_once(sto
     assert body is not None
     assert [path.name for path in store.bodies.glob("*.safetensors")] == [body.file]
     own = sum(manifest.variants["delta"].bytes for manifest in manifests)
-    assert resident(manifests, "delta") == own + body.bytes
+    assert stored([one.variants["delta"] for one in manifests]) == own + body.bytes
 
 
 def test_equal_tensors_take_nothing_and_a_head_of_other_labels_stays_whole(tmp_path: Path) -> None:
