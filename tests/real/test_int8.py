@@ -15,6 +15,7 @@ import onnx
 import psutil
 import pytest
 import torch
+from onnx import numpy_helper
 from PIL import Image
 from tiny_line import Call, Said
 
@@ -268,6 +269,15 @@ def test_a_model_that_is_ready_says_what_it_says_if_it_is_looked_through_again(e
         said.append(flat(opened(model).run(np.stack(images(expert, 3)))))
     for one, other in zip(*said, strict=True):
         torch.testing.assert_close(one, other)
+
+
+@SMALL
+def test_a_stored_model_holds_each_constant_once_and_no_long_names(expert: Expert) -> None:
+    graph = fused(quantised(expert)).graph
+    constants = [numpy_helper.to_array(tensor) for tensor in graph.initializer]
+    assert len({(one.dtype, one.shape, one.tobytes()) for one in constants}) == len(constants)
+    outer = {one.name for one in (*graph.input, *graph.output)}
+    assert max(len(name) for node in graph.node for name in {node.name, *node.input, *node.output} - outer) < 4
 
 
 def test_a_model_with_convolutions_in_floats_is_fitted_to_the_processor_when_it_is_opened() -> None:
