@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -424,13 +425,14 @@ def test_of_all_tabs_that_are_seen_one_has_a_stream_of_events_and_a_refresh_keep
     page.wait_for_function("() => streams.length === 2 && streams[1].readyState === EventSource.OPEN")
 
 
-def test_a_page_without_news_says_since_when(served: Served, browser: Any) -> None:
-    page = signed_in(served, browser, Role.VIEWER, "/")
+def test_a_page_without_news_says_since_when_by_the_clock_of_the_place(served: Served, browser: Any) -> None:
+    page = signed_in(served, browser.new_context(timezone_id="Asia/Kathmandu"), Role.VIEWER, "/")
     page.wait_for_selector("#live .lead")
     ask_again = "document.dispatchEvent(new Event('visibilitychange'))"
     page.route("**/line/part", lambda route: route.abort())
     page.evaluate(ask_again)
-    page.wait_for_selector("#outdated:has-text('No news since')")
+    hour = datetime.now(UTC).hour
+    page.wait_for_selector(f"#outdated b:text-matches('No news since 0?({hour}|{(hour + 23) % 24}):')")
     page.unroute("**/line/part")
     page.wait_for_timeout(1100)  # it asks once a second at most
     page.evaluate(ask_again)

@@ -194,7 +194,7 @@ if (live) {
   // A screen on the wall must not show for ever what was once so.
   const outdated = () => {
     if (live.querySelector("#outdated")) return;
-    live.insertAdjacentHTML("afterbegin", `<p class="banner ng" id="outdated" role="alert"><b>No news since ${newest.toLocaleTimeString()}</b> <span>What stands below was so then.</span></p>`);
+    live.insertAdjacentHTML("afterbegin", `<p class="banner ng" id="outdated" role="alert"><b>No news since ${newest.toLocaleTimeString("sv", { timeZone: live.dataset.zone })}</b> <span>What stands below was so then.</span></p>`);
   };
   // What has the focus keeps it: its link or its button is found again in what is new.
   const redraw = (html) => {
