@@ -25,6 +25,7 @@ from coe.serve.enums import FaultKind, Process, Role
 from coe.serve.gate import connections
 from coe.serve.gate.app import OPERATIONS
 from coe.serve.gate.operations import Operation
+from coe.serve.gate.own_faults import OwnFaults
 from coe.serve.picture_folder import Receiving
 from coe.serve.service_config import Limits
 
@@ -236,6 +237,7 @@ def test_a_full_disk_before_the_gate_was_started_is_no_fault_once_there_is_room(
     with served.database.writing() as connection:
         fault_log.note(connection, NewFault(Process.GATE, FaultKind.DISK_FULL, "of the gate before"), now_us())
         fault_log.note(connection, NewFault(Process.WORKER, FaultKind.DISK_FULL, "of the line"), now_us())
+    served.gate.faults = OwnFaults(now_us)
     assert put(served.feeder, "k", "v").status_code == 201
     (fault,) = served.operator.get("/api/v1/faults").json()["faults"]
     assert fault["process"] == "line"

@@ -150,9 +150,9 @@ def test_all_boards_in_danger_are_locked_before_the_first_event(shop: Shop, monk
     seen: list[set[int | None]] = []
     append = event_log.append
 
-    def look(connection: object, new: object) -> object:
+    def look(connection: object, *new: object) -> object:
         seen.append({board_rows.get(connection, board.id).endangered_us for board in (first, second)})  # type: ignore[arg-type, union-attr]
-        return append(connection, new)  # type: ignore[arg-type]
+        return append(connection, *new)  # type: ignore[arg-type]
 
     monkeypatch.setattr(board_rows.event_log, "append", look)
     write(shop.database, board_rows.endanger, [first, second], 7)
