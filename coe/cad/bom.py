@@ -102,8 +102,8 @@ def _header(lines: Sequence[text_table.TextLine]) -> PlacementHeader | None:
     """
     best: dict[tuple[bool, bool], PlacementHeader] = {}
     for header in find_headers(lines, COLUMNS, ("refdes",), COLUMNS.keys() - {"refdes", "quantity"}):
-        is_sure = bool(header.columns.keys() - {"refdes", "quantity", "value"})
-        is_sure |= one_word(header.names[header.columns.get("value", -1)]) not in _LAST_VALUES
+        others = header.columns.keys() - {"refdes", "quantity", "value"}
+        is_sure = bool(others) or one_word(header.names[header.columns["value"]]) not in _LAST_VALUES
         if header.separator is not None or header.is_fixed_width:
             best.setdefault((header.separator is None, not is_sure), header)
         if (False, False) in best:
@@ -130,7 +130,10 @@ def _rows(path: Path, lines: Sequence[text_table.TextLine], header: PlacementHea
         at
         for at, row in table
         if any(row[header.width if has_notes else named :])
-        or (USUAL.fullmatch("".join(row[behind : behind + 1])) and (row[widest:] or _may_have_moved(row, header)))
+        or (
+            USUAL.fullmatch("".join(row[behind : behind + 1]))
+            and (row[widest:] or (header.separator == "," and any(row[named:])))
+        )
     ]:
         raise ConfigError(
             f"{path}:{wrong[0]}: this line has more cells than the header; put a list of designators, and any other "
@@ -152,11 +155,6 @@ def _spaced_row(text: str, header: PlacementHeader) -> list[str] | None:
     behind = ends[header.columns["refdes"]]
     goes_on = behind and text[behind - 2 : behind].strip() and USUAL.match(text, behind)
     return None if is_cut or goes_on or len(far_apart) == len(below) else [*map(unquoted, below)]
-
-
-def _may_have_moved(row: Sequence[str], header: PlacementHeader) -> bool:
-    """Tell whether a row has cells beside the names of the header, as one that a separator in a cell has moved."""
-    return header.separator == "," and any(row[len(header.names) :])
 
 
 def _of_netlist(path: Path, raw: bytes) -> Iterator[_Row]:

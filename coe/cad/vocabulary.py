@@ -44,8 +44,8 @@ class Vocabulary:
         return replace(self, columns=columns, sides={**self.sides, **words}, header=is_table)
 
 
-UNIT_BEHIND = r"(?:[\s_-]|,\s*)(mm|мм|[uµμ]m|mils?|inch|град)"
-"""A unit behind the name of a column, as in X_mm."""
+UNIT_BEHIND = r"(?:[\s_/={<-]|,\s*|(?<=\b[xy]))(mm|мм|[uµμ]m|mils?|inch|град|deg|(?<=\b[xy][ _/])in)[}>]?"
+"""A unit behind the name of a column, as in X_mm, X/mm, Xmm and X in."""
 
 
 @lru_cache(maxsize=4096)
