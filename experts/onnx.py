@@ -180,7 +180,7 @@ class _Session:
         except OSError as error:
             raise StoreError(f"{path}: cannot be read: {error.strerror or error}") from error
         except Exception as error:  # onnxruntime's classes of errors have no other common parent
-            raise StoreError(f"{path}: {_refusal(first_line(error), library_version())}") from error
+            raise StoreError(f"{path}: {_refusal(path, first_line(error), library_version())}") from error
         self._input = self._session.get_inputs()[0]
         self._outputs = self._session.get_outputs()
         shape = self._input.shape
@@ -237,8 +237,10 @@ def _rank(outputs: Sequence[Any]) -> int:
     return next((rank for rank in ranks if rank in (2, 3)), ranks[0])
 
 
-def _refusal(reason: str, version: str) -> str:
+def _refusal(path: Path, reason: str, version: str) -> str:
     """Say what to do with a model that onnxruntime does not open for a reason."""
+    if path.suffix.lower() in (".pt", ".pth", ".ckpt", ".safetensors"):
+        return "holds weights without a network for onnxruntime; give the --kind of their network, or export it as ONNX"
     if re.search("opset|IR version", reason):
         return (
             f"the model is in a newer form than onnxruntime {version} knows ({reason[-300:]}); export it with an older "

@@ -53,18 +53,20 @@ def check_file(path: Path) -> frozenset[str]:
     Raises StoreError if opening it would take more memory than its size, and if it is no file of torch's weights.
     """
     with readable(path, StoreError), path.open("rb") as file:
-        if not_weights := _other_file(file.read(512)):
+        if not_weights := _other_file(path, file.read(512)):
             raise StoreError(f"{path}: {not_weights}")
         file.seek(0)
         named = _check_archive(path) if _is_archive(path) else _check_pickles(path, file)
     return frozenset(named)
 
 
-def _other_file(start: bytes) -> str | None:
+def _other_file(path: Path, start: bytes) -> str | None:
     """Say what a file is, by its first bytes, if it is a file of another kind that users take for weights."""
     if start[8:10] == b'{"':
         return "a safetensors file; give it a name that ends in .safetensors"
     if not start.startswith(_BEGINNINGS):
+        if path.suffix.lower() == ".onnx":
+            return "an ONNX model; import it with --kind onnx"
         return (
             "no file that torch.save wrote; save the network's `state_dict()` so, or as safetensors, or export the "
             "network as ONNX where it was made, and import that with --kind onnx"

@@ -566,6 +566,12 @@ PostProcess:
 """
 
 
+def test_weights_that_are_given_as_a_network_of_onnx_say_so(tmp_path: Path, state: State) -> None:
+    torch.save(state, tmp_path / "x.pt")
+    with pytest.raises(StoreError, match="give the --kind of their network"):
+        bring(tmp_path / "x.pt", replace(EXPERT, kind="onnx"), kinds.resolve("onnx"), Wishes(), tmp_path)
+
+
 def test_what_paddle_writes_beside_a_model_counts(tmp_path: Path, state: State) -> None:
     save_file(state, tmp_path / "inference.safetensors")
     (tmp_path / "inference.yml").write_text(PADDLE)
@@ -680,7 +686,8 @@ def test_a_file_that_is_something_else_says_the_way_out(tmp_path: Path) -> None:
     (tmp_path / "keras.pt").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(100))
     (tmp_path / "openvino.xml").write_text('<?xml version="1.0"?>\n<net name="Model0" version="11"><layers/></net>')
     (tmp_path / "lite.pt").write_bytes(b"\x1c\0\0\0TFL3" + bytes(100))
-    (tmp_path / "frozen.pb").write_bytes(b"\n\x12\n\5input" + bytes(100))
+    for name in ("frozen.pb", "x.onnx"):
+        (tmp_path / name).write_bytes(b"\n\x12\n\5input" + bytes(100))
     np.savez(tmp_path / "arrays.npz", a=np.ones(3))
     for name, inside in (("packed.zip", "w/best.pt"), ("whole.keras", "config.json"), ("tm.zip", "labels.txt")):
         with zipfile.ZipFile(tmp_path / name, "w") as archive:
@@ -698,6 +705,7 @@ def test_a_file_that_is_something_else_says_the_way_out(tmp_path: Path) -> None:
         ("lite.pt", "tf2onnx"),
         ("openvino.xml", "ONNX model"),
         ("frozen.pb", "torch.save"),
+        ("x.onnx", "--kind onnx"),
         ("arrays.npz", "torch.save"),
         ("packed.zip", "unpack"),
         ("whole.keras", "Keras"),
