@@ -19,6 +19,7 @@ from waiting import eventually
 from whole_boards import BOARD, WHOLE, RedDevice, layout_of, picture_of, png, whole_of
 
 from coe.core import Verdict
+from coe.errors import ConfigError
 from coe.serve.clock import now_us
 from coe.serve.database import audit, call_rows, recipe_versions
 from coe.serve.enums import ActivationState, CallReason, Role
@@ -32,6 +33,10 @@ def staged(served: Served, **changes: Any) -> int:
     """Add a version of the recipe `new`, and return its number."""
     with served.database.writing() as connection:
         return recipe_versions.add(connection, "new", {**CONTENT, **changes}, by="ann", now_us=now_us()).version
+
+
+def refuse(whole: WholeBoard) -> str:
+    raise ConfigError("line 3 is torn")
 
 
 def overlay(client: httpx.Client, path: str = PATH) -> httpx.Response:
@@ -99,6 +104,11 @@ def test_placements_that_another_version_of_the_service_reads_elsewhere_are_conf
         assert served.engineer.post(f"{PATH}/confirmation", json=seen).status_code == 201
         assert served.engineer.post(f"{PATH}/activate").status_code == 202
     assert served.engineer.post(f"{PATH}/activate").status_code == 202
+    with monkeypatch.context() as other:
+        for name in ("reading", "layout"):
+            other.setattr(WholeBoard, name, property(refuse))
+        refused = served.engineer.post("/api/v1/boards/b1", json={"recipe": "new", "whole": "top"})
+        assert (refused.status_code, refused.json()["detail"]) == (422, "line 3 is torn"), "the reason itself is told"
     bottom = {**WHOLE, "placements": WHOLE["placements"].replace("5", "5.0")}
     assert WholeBoard.model_validate(bottom).reading == WholeBoard.model_validate(WHOLE).reading
 

@@ -97,6 +97,17 @@ def test_a_board_and_an_escape_are_found_by_their_serials_alone(served: Served) 
             assert not any("ix_board_recipe_id" in step for step in plan), (statement, plan)
 
 
+def test_the_page_of_recipes_asks_no_more_for_a_recipe_of_many_versions(served: Served) -> None:
+    numbers = []
+    for number in range(3):
+        with served.database.writing() as connection:
+            recipe_versions.add(connection, "whole", {"whole": {}, "n": number}, by="ann", now_us=now_us())
+        with statements(served.database.engine) as seen:
+            assert served.admin.get("/recipes").status_code == 200
+        numbers.append(len(seen))
+    assert len({*numbers}) == 1
+
+
 def multiply(served: Served, times: int) -> None:
     """Copy all boards with all that belongs to them, into the same hours, until there are so many times as many."""
     shifted, renamed = ("id", "board_id", "call_id", "verification_id"), ("key", "board_key", "file", "uuid", "hash")

@@ -99,7 +99,7 @@ def shown(connection: Connection, open_call: Call) -> Shown:
         select(board.c.serial, recipe.c.name, func.coalesce(view.c.pixels, 0))
         .select_from(board)
         .join(recipe, recipe.c.id == board.c.recipe_id)
-        .outerjoin(view, view.c.id == open_call.view_id)
+        .outerjoin(view, view.c.id == (open_call.view_id or 0))  # IS NULL would read all views
         .where(board.c.id == face.board_id)
     )
     return Shown(face, *connection.execute(query).one())

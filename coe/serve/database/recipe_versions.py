@@ -213,10 +213,13 @@ def refusal(connection: Connection, version: Recipe) -> str | None:
     The gate asks when a version is activated or named, and the line when it opens one. A version that was active before
     words were asked for goes on.
     """
-    if version.content.get("whole") is None or confirmation_of(connection, version) is not None:
+    if version.content.get("whole") is None:
+        return None
+    words = _words_of(connection, version.name)
+    if _word_on(version, words) is not None:
         return None
     about = f"the placements of version {version.version} of recipe '{version.name}'"
-    if _words_on(connection, version):
+    if any(whole == version.content["whole"] for _, whole in words):
         return f"{about} were confirmed where another version of coe-serve read them, and this one reads them elsewhere"
     if was_active(connection, version.id):
         return None
@@ -225,18 +228,24 @@ def refusal(connection: Connection, version: Recipe) -> str | None:
 
 def confirmation_of(connection: Connection, of: Recipe) -> Confirmation | None:
     """Return the word on the placements of a version, or of another version with the same placements; else None."""
-    words = _words_on(connection, of)
-    reading = reading_of(of.content) if words else ""
-    return next((word for word in words if word.reading in ("", reading)), None)
+    return _word_on(of, _words_of(connection, of.name))
 
 
 def confirmed(connection: Connection, versions: Sequence[Recipe]) -> set[int]:
     """Return the ids of those of a recipe's versions whose placements somebody has confirmed."""
-    return {version.id for version in versions if confirmation_of(connection, version) is not None}
+    words = _words_of(connection, versions[0].name) if versions else []
+    return {version.id for version in versions if _word_on(version, words) is not None}
 
 
-def _words_on(connection: Connection, of: Recipe) -> list[Confirmation]:
-    """Return the words on these placements in the versions of a recipe, the oldest first."""
+def _words_of(connection: Connection, name: str) -> list[tuple[Confirmation, Any]]:
+    """Return the confirmations of a recipe's versions, the oldest first, each with its placements."""
     query = select(*confirmation.c, recipe.c.content).join(recipe, recipe.c.id == confirmation.c.recipe_id)
-    rows = connection.execute(query.where(recipe.c.name == of.name).order_by(confirmation.c.id))
-    return [Confirmation(*row[:-1]) for row in rows if row.content.get("whole") == of.content.get("whole")]
+    rows = connection.execute(query.where(recipe.c.name == name).order_by(confirmation.c.id))
+    return [(Confirmation(*row[:-1]), row.content.get("whole")) for row in rows]
+
+
+def _word_on(of: Recipe, words: Sequence[tuple[Confirmation, Any]]) -> Confirmation | None:
+    same = [word for word, whole in words if whole == of.content.get("whole")]
+    reading = reading_of(of.content) if same else ""
+    # Placements that this version refuses lie nowhere: whoever uses them says why.
+    return next((word for word in same if not reading or word.reading in ("", reading)), None)
