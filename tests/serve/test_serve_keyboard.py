@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -426,7 +426,9 @@ def test_of_all_tabs_that_are_seen_one_has_a_stream_of_events_and_a_refresh_keep
 
 
 def test_a_page_without_news_says_since_when_by_the_clock_of_the_place(served: Served, browser: Any) -> None:
-    page = signed_in(served, browser.new_context(timezone_id="Asia/Kathmandu"), Role.VIEWER, "/")
+    context = browser.new_context(timezone_id="Asia/Kathmandu")
+    context.clock.set_system_time(datetime.now(UTC) + timedelta(hours=3))  # a browser whose clock is wrong
+    page = signed_in(served, context, Role.VIEWER, "/")
     page.wait_for_selector("#live .lead")
     ask_again = "document.dispatchEvent(new Event('visibilitychange'))"
     page.route("**/line/part", lambda route: route.abort())

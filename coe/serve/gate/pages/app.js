@@ -180,12 +180,12 @@ document.querySelectorAll("img[data-outlines]").forEach((image) => {
 const live = document.getElementById("live");
 if (live) {
   const kinds = ["board.accepted", "board.started", "board.endangered", "board.decided", "board.amended", "board.verified", "board.aborted", "board.repaired", "call.verified", "recipe.activated", "recipe.failed", "state.changed", "fault.raised", "fault.cleared"];
-  let waiting = false, again = false, stop = new AbortController(), newest = new Date();
+  let waiting = false, again = false, stop = new AbortController();
   const refresh = async () => {
     if (waiting || document.hidden) { again = true; return; }
     waiting = true;
     const answer = await send("GET", live.dataset.part);
-    if (answer) { newest = new Date(); const html = await answer.text(); await lifted; redraw(html); } else outdated();
+    if (answer) { const html = await answer.text(); await lifted; redraw(html); } else outdated();
     setTimeout(() => { waiting = false; if (again) { again = false; refresh(); } }, 1000);
   };
   // What lies under a finger stays until the finger is gone, or its tap would lead nowhere.
@@ -194,7 +194,7 @@ if (live) {
   // A screen on the wall must not show for ever what was once so.
   const outdated = () => {
     if (live.querySelector("#outdated")) return;
-    live.insertAdjacentHTML("afterbegin", `<p class="banner ng" id="outdated" role="alert"><b>No news since ${newest.toLocaleTimeString("sv", { timeZone: live.dataset.zone })}</b> <span>What stands below was so then.</span></p>`);
+    live.insertAdjacentHTML("afterbegin", `<p class="banner ng" id="outdated" role="alert"><b>No news since ${live.querySelector("#drawn").textContent}</b> <span>What stands below was so then.</span></p>`);
   };
   // What has the focus keeps it: its link or its button is found again in what is new.
   const redraw = (html) => {
