@@ -35,7 +35,8 @@ def give_table(model: Any) -> bool:
 def give_rows(model: Any) -> bool:
     """Let a model whose one output has axes of size 1 beside its scores, or no axis of pictures, give rows; else False.
 
-    So end convolutions behind a pooling, (n, labels, 1, 1), and networks behind a `squeeze`, (n,) or (labels,).
+    So end convolutions behind a pooling, (n, labels, 1, 1), and networks behind a `squeeze`, (n,) or (labels,). There
+    are as many rows as pictures: what a file says of its output may hold for one picture alone.
     """
     from onnx import TensorProto, helper
 
@@ -43,15 +44,25 @@ def give_rows(model: Any) -> bool:
     kind = graph.output[0].type.tensor_type if len(graph.output) == 1 else None
     if kind is None or kind.elem_type not in (TensorProto.FLOAT, TensorProto.FLOAT16) or not kind.HasField("shape"):
         return False
-    sizes = [size.dim_value or size.dim_param or None for size in kind.shape.dim]
+    sizes = [size.dim_value for size in kind.shape.dim]
     if len(sizes) != 1 and not (len(sizes) == 4 and sizes[1:].count(1) >= 2):
         return False
-    name, inner = graph.output[0].name, f"{graph.output[0].name}/coe"
+    name, weights = graph.output[0].name, {one.name for one in graph.initializer}
     makers = [node for node in graph.node if name in node.output]
-    if len(makers) != 1 or any(name in node.input for node in graph.node):
+    pictures = [one.name for one in graph.input if one.name not in weights]
+    if len(makers) != 1 or not pictures or any(name in node.input for node in graph.node):
         return False
+    inner, taken, first, count, rest, shape = (f"{name}/coe/{number}" for number in range(6))
     makers[0].output[list(makers[0].output).index(name)] = inner
-    one_row = len(sizes) == 1 and isinstance(sizes[0], int) and sizes[0] > 1
-    graph.node.append(helper.make_node("Flatten", [inner], [name], axis=0 if one_row else 1))
+    graph.node.extend(
+        (
+            helper.make_node("Shape", pictures[:1], [taken]),
+            helper.make_node("Constant", [], [first], value=helper.make_tensor("", TensorProto.INT64, [1], [0])),
+            helper.make_node("Gather", [taken, first], [count]),
+            helper.make_node("Constant", [], [rest], value=helper.make_tensor("", TensorProto.INT64, [1], [-1])),
+            helper.make_node("Concat", [count, rest], [shape], axis=0),
+            helper.make_node("Reshape", [inner, shape], [name]),
+        )
+    )
     graph.output[0].CopyFrom(helper.make_tensor_value_info(name, kind.elem_type, ["n", None]))
     return True

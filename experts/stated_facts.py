@@ -144,12 +144,10 @@ def _fits(form: re.Pattern[str], name: Any) -> bool:
 
 
 def takes_blue_first(content: Any) -> bool:
-    """Tell whether a configuration of OpenMMLab's programs says that the colours of OpenCV stay as they are."""
-    said = [
-        level["to_rgb"]
-        for _, level in levels_by_path(content)
-        if "to_rgb" in level and any(_fits(_MEAN, key) for key in level)
-    ]
+    """Tell whether a configuration of OpenMMLab's or Paddle's programs has the colours of OpenCV stay as they are."""
+    levels = [level for _, level in levels_by_path(content)]
+    said = [level["to_rgb"] for level in levels if "to_rgb" in level]
+    said += [level["img_mode"] == "RGB" for level in levels if "img_mode" in level]
     return bool(said) and not any(said)
 
 

@@ -15,6 +15,7 @@ import torch
 
 from coe.core import Expert
 from coe.errors import StoreError, list_few
+from coe.prepare.weights_apart import computed, put_together
 from coe.store.kinds import Foreign, Layer, ModuleKind
 from coe.store.skeletons import bare_skeleton
 
@@ -66,6 +67,16 @@ def unwrapped(
     prefixes = _prefixes(foreign.state, needed)
     found = [part for prefix in prefixes if (part := _part(foreign.state, prefix, wanted))]
     if not found:
+        whole, made = put_together(foreign.state)
+        if made:
+            inner = unwrapped(replace(foreign, state=whole), wanted, where, drop_rest=drop_rest)
+            told = f"put together what pruning or weight norm keeps apart: {list_few(made)}"
+            return replace(inner, remarks=(*inner.remarks, told))
+        if unknown := computed(foreign.state):
+            raise StoreError(
+                f"{where}: the weights of {list_few(unknown)} are computed from others, as by spectral norm; make them "
+                "plain where the network was made (`remove_spectral_norm`, `remove_parametrizations`) and save it again"
+            )
         _expect_no_torn_network(foreign.state, prefixes, needed, where)
         plain = {_INSIDE.sub("", name): value for name, value in foreign.state.items()}
         if plain.keys() == foreign.state.keys() or len(plain) < len(foreign.state):

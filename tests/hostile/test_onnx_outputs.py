@@ -717,12 +717,14 @@ def test_an_input_of_another_form_says_the_way_out(tmp_path: Path, call: Call, s
         assert (said.status, words in said.words, str(file) in said.err) == (2, True, True), said.err
 
 
+@pytest.mark.parametrize("batch", ["", "n"])
 @pytest.mark.parametrize(
     ("nodes", "shape", "labels"),
     [
         ([helper.make_node("Unsqueeze", ["means", "two"], ["y"])], [1, 3, 1, 1], "a,b,c"),
         ([helper.make_node("Unsqueeze", ["means", "one"], ["y"])], ["n", 1, 1, 3], "a,b,c"),
         ([helper.make_node("Squeeze", ["means"], ["y"])], [3], "a,b,c"),
+        ([helper.make_node("Squeeze", ["means"], ["y"])], ["n"], "a,b,c"),
         (
             [
                 helper.make_node("Gemm", ["means", "last"], ["row"]),
@@ -736,10 +738,12 @@ def test_an_input_of_another_form_says_the_way_out(tmp_path: Path, call: Call, s
     ],
 )
 def test_scores_beside_axes_of_one_are_rows(
-    tmp_path: Path, call: Call, nodes: list[Any], shape: list[Any], labels: str
+    tmp_path: Path, call: Call, nodes: list[Any], shape: list[Any], labels: str, batch: str
 ) -> None:
     file = classifier(tmp_path / "c.onnx", *nodes, outputs={"y": shape}, last=[[0], [0], [9]])
     model = onnx.load(str(file))
+    if batch:
+        model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = batch
     numbers = {"two": [2, 3], "one": [1, 2], "zero": [0], "end": [1]}
     model.graph.initializer.extend(numpy_helper.from_array(np.int64(value), name) for name, value in numbers.items())
     onnx.save(model, str(file))

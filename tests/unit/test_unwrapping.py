@@ -26,6 +26,7 @@ import torch
 from safetensors.torch import save_file
 from tiny_line import Call
 from torch import nn
+from torch.nn.utils import parametrizations, prune, spectral_norm, weight_norm
 from torchvision import transforms
 from torchvision.transforms import _presets as presets
 
@@ -580,6 +581,10 @@ def test_what_paddle_writes_beside_a_model_counts(tmp_path: Path, state: State) 
     assert seen is not None
     assert (read.labels, read.input_size, read.unsaid) == (("ok", "bad"), 64, {})
     assert (seen.resize, seen.shortest_edge, seen.normalization) == ("center-crop", 72, NORMALIZATIONS["-1..1"])
+    for decoded, channels in (("{to_rgb: false}", "bgr"), ("{img_mode: BGR}", "bgr"), ("{to_rgb: true}", "rgb")):
+        (tmp_path / "inference.yml").write_text(PADDLE.replace("ToCHWImage: null", f"DecodeImage: {decoded}"))
+        known = resnet18.read(tmp_path / "inference.safetensors")
+        assert (known.unsaid, known.preprocessing and known.preprocessing.channels) == ({}, channels)
     (tmp_path / "inference.yml").write_text(PADDLE.replace("ToCHWImage", "Sharpen"))
     assert "Sharpen" in resnet18.read(tmp_path / "inference.safetensors").unsaid["steps"]
 
@@ -631,6 +636,38 @@ def test_means_with_blue_first_are_those_of_a_network_that_takes_blue_first(tmp_
     seen = resnet18.read(tmp_path / "x.pt").preprocessing
     assert seen is not None
     assert seen.channels == "bgr"
+
+
+@pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm` is deprecated:FutureWarning")
+@pytest.mark.parametrize(
+    "keep_apart",
+    [
+        lambda layer: prune.random_unstructured(layer, "weight", 0.5),
+        weight_norm,
+        parametrizations.weight_norm,
+        lambda layer: weight_norm(layer, dim=None),
+    ],
+)
+@pytest.mark.parametrize("prefix", ["", "model._orig_mod."])
+def test_weights_kept_apart_are_put_together(tmp_path: Path, keep_apart: Callable[[Any], object], prefix: str) -> None:
+    module = network()
+    layers = [one for one in module.modules() if isinstance(one, nn.Conv2d | nn.Linear)]
+    for layer in layers:
+        keep_apart(layer)
+        layer(torch.zeros(1, *layer.weight.shape[1:]))  # then its weights are those that it computes
+    state = brought(tmp_path / "x.pt", under(prefix, dict(module.state_dict()))).state
+    assert state is not None
+    names = {one: name for name, one in module.named_modules()}
+    for layer in layers:
+        torch.testing.assert_close(state[f"{names[layer]}.weight"], layer.weight.detach())
+
+
+@pytest.mark.parametrize("norm", [spectral_norm, parametrizations.spectral_norm])
+def test_weights_that_are_computed_otherwise_say_the_way_out(tmp_path: Path, norm: Callable[[Any], object]) -> None:
+    module = network()
+    norm(next(one for one in module.modules() if isinstance(one, nn.Conv2d | nn.Linear)))
+    with pytest.raises(StoreError, match="remove_spectral_norm"):
+        brought(tmp_path / "x.pt", dict(module.state_dict()))
 
 
 @pytest.mark.parametrize("to_rgb", [False, True])
