@@ -449,6 +449,20 @@ def test_a_database_that_is_not_there_or_none_is_named(service: Path, command: C
         command(service, *COMMANDS[command])
 
 
+def test_commands_do_in_another_schema_what_is_the_same_there_and_name_it_else(
+    service: Path, database: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with database.writing() as connection:
+        keys.add(connection, "k", Role.ADMIN, keys.generate(), now_us=1)
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0009'")
+    serve.verify_audit(service)
+    serve.revoke_key(service, "k")
+    with database.writing() as connection:
+        connection.exec_driver_sql("ALTER TABLE api_key DROP COLUMN pin_hash")
+    with pytest.raises(ConfigError, match="schema 0009"):
+        serve.list_keys(service)
+
+
 def test_a_backup_can_take_the_place_of_the_data(
     filled: ServeConfig, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
