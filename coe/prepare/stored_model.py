@@ -54,7 +54,7 @@ def fused(model: onnx.ModelProto) -> onnx.ModelProto:
         made.opset_import.remove(domain)
     if not any(node.op_type in _LAID_OUT for node in made.graph.node):
         made.metadata_props.add(key=READY, value="1")
-        del made.graph.value_info[:]  # shapes, which are inferred again: nothing is rewritten by them
+    del made.graph.value_info[:]  # types and shapes by names that go; they are inferred again
     _shorten(made.graph)
     return made
 
