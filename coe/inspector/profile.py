@@ -84,8 +84,8 @@ Precision = Literal["fp32", "bf16", "q8", "int8"]
 class KindProfile(StrictModel):
     """The cost of a kind's experts, measured on one expert at one input size, with `threads` threads per executor.
 
-    `load_cold` says that `load_s` is from the disk itself; else the system kept the file in memory. Profiles of earlier
-    versions have an `agreement`, and rows of ways in which no line runs experts.
+    `load_cold` says that `load_s` is from the disk itself; else the system kept the file in memory. Rows of earlier
+    versions with an `agreement` are of ways in which no line runs experts.
     """
 
     kind: str
@@ -188,8 +188,10 @@ class Profile(StrictModel):
 
     def kind(self, name: str, device: str, threads: int, precision: str = "fp32") -> KindProfile | None:
         """Return the profile of a kind run as the engine does, at its largest input; None if there is none."""
-        wanted = (name, device, threads, precision, "onnxruntime" if precision == "int8" else "torch")
-        fitting = [k for k in self.kinds if (k.kind, k.device, k.threads, k.precision, k.backend) == wanted]
+        wanted = (name, device, threads, precision, "onnxruntime" if precision == "int8" else "torch", None)
+        fitting = [
+            k for k in self.kinds if (k.kind, k.device, k.threads, k.precision, k.backend, k.agreement) == wanted
+        ]
         return max(fitting, key=lambda k: k.input_size, default=None)
 
 

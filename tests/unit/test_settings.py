@@ -15,6 +15,7 @@ from coe.inspector.profile import BoardProfile, Chosen, Fingerprint, KindProfile
 from coe.inspector.settings import Settings, settle
 from coe.profiler import profile_file
 from coe.runtime.cost_fit import LatencyLine
+from coe.store.manifest import Agreement
 from coe.testing import rules_from
 
 GIB = 1 << 30
@@ -207,6 +208,14 @@ def test_a_profile_is_read_back_as_it_was_written(board: Rules, tmp_path) -> Non
     profile_file.save(known, path)
     assert profile.load(path) == known
     assert os.listdir(path.parent) == ["profile.json"]
+
+
+def test_what_earlier_versions_measured_as_no_line_runs_it_is_no_cost(board: Rules) -> None:
+    row = made_for(board).kinds[0].model_copy(update={"precision": "bf16"})
+    agreement = Agreement(images=2, labels_equal=1.0, largest_score_difference=0.0)
+    earlier = made_for(board, kinds=(row.model_copy(update={"agreement": agreement}),))
+    assert earlier.kind("k", "cpu", 1, "bf16") is None
+    assert made_for(board, kinds=(*earlier.kinds, row)).kind("k", "cpu", 1, "bf16") == row
 
 
 def test_where_nothing_may_be_written_is_found_out_before(tmp_path, monkeypatch) -> None:
