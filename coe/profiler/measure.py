@@ -213,13 +213,13 @@ def _tidy() -> None:
 def _before_s(kind: Kind, expert: Expert, images: Sequence[Path], say: Callable[[str], None]) -> tuple[float, float]:
     """Return how long an image takes to decode and to preprocess on one thread, in seconds, by at most 16 images.
 
-    They are spread over the given ones; an image that cannot be decoded is left out.
+    They are spread over the given ones; an image that cannot be decoded is left out. Zeros if the kind takes none.
     """
     chosen = spread_over(images, _MOST_IMAGES)
     took = _took_s(kind, expert, chosen)
     if chosen and not took:
         say("none of the sample images can be decoded; generated ones are used")
-    decode_s, preprocess_s = np.mean(took or _took_s(kind, expert, generated()), axis=0)
+    decode_s, preprocess_s = np.mean(took or _took_s(kind, expert, generated()) or [(0.0, 0.0)], axis=0)
     return float(decode_s), float(preprocess_s)
 
 

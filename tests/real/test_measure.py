@@ -18,7 +18,7 @@ from PIL import Image
 from tables import with_slow_rows
 
 from coe.core import Expert
-from coe.errors import ConfigError, StoreError
+from coe.errors import ConfigError, ImageError, StoreError
 from coe.inspector import line_devices
 from coe.inspector.profile import KindProfile
 from coe.prepare.prepare import Preparer
@@ -153,6 +153,15 @@ def test_damaged_weights_are_said(tmp_path: Path):
     (tmp_path / "line" / "joint" / "manifest.json").write_text("{")
     with pytest.raises(StoreError, match="cannot be read"):
         measured(CLASSIFIER, store)
+
+
+def test_a_kind_that_takes_no_generated_image_is_measured_all_the_same(store: Store):
+    class Choosy(type(kinds.resolve("narrow"))):  # type: ignore[misc]
+        def preprocess(self, image, expert):
+            raise ImageError("shows no part")
+
+    found = measure(MeasuredExpert(CLASSIFIER, Choosy(), store, CPU), sizes=(1, 2), limit_s=0.2)
+    assert (found.decode_s, found.preprocess_s) == (0, 0)
 
 
 @pytest.mark.slow
