@@ -368,6 +368,9 @@ def test_a_disk_that_fills_is_warned_of_before_and_the_faults_clear_themselves(
     look(station)
     assert shown(station) == []
     assert metric(station, "coe_disk_free_ratio") == 0.5
+    disk(monkeypatch, DataDisk(1000 * GIB, 49 * GIB))
+    look(station)
+    assert "under 5 %" in station.operator.get("/api/v1/faults").text, "5 % are not less than 5 %"
     disk(monkeypatch, LOW)
     look(station)
     disk(monkeypatch, NEARLY)

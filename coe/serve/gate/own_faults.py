@@ -124,7 +124,7 @@ class OwnFaults:
         elif disk.free > MAX_WAL_BYTES + largest_body:
             self._pass(*_FULL)
         if disk.free_share < least_share:
-            free = f"{100 * disk.free_share:.0f} % of the disk of the service's folder is free"
+            free = f"under {int(100 * disk.free_share) + 1} % of the disk of the service's folder is free"
             self.remind(*_LOW, f"{free}, less than `limits.free_share`; make room before it is full")
         elif disk.free_share >= ROOM_AGAIN * least_share:
             self.overcome(*_LOW)
