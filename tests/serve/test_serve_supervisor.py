@@ -439,7 +439,9 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_database_that_is_not_there_or_none_is_named(service: Path, command: Callable[..., None]) -> None:
+def test_a_database_that_is_not_there_or_none_is_named(
+    service: Path, command: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     data = service.parent / "data"
     (data / "serve.db").write_text("This is no database, however long one reads in it.")
     with pytest.raises(CoeError, match=str(data / "serve.db")):
@@ -447,6 +449,13 @@ def test_a_database_that_is_not_there_or_none_is_named(service: Path, command: C
     shutil.rmtree(data)
     with pytest.raises(ConfigError, match=f"{data} is not there"):
         command(service, *COMMANDS[command])
+    monkeypatch.setattr(Path, "stat", refuse)
+    with pytest.raises(ConfigError, match=f"{data}; be the user of the service"):
+        open_database(f"sqlite:///{data}/serve.db")
+
+
+def refuse(path: Path, **how: bool) -> None:
+    raise PermissionError(13, "Permission denied", str(path))
 
 
 def test_commands_do_in_another_schema_what_is_the_same_there_and_name_it_else(

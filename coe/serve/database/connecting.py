@@ -116,10 +116,15 @@ def _sqlite(url: URL, busy_s: float) -> Engine:
     if not url.database or url.database == ":memory:":
         raise ConfigError("database: a database in memory is lost with its process; give sqlite:///FILE")
     refuse_network(Path(url.database))
-    if not (folder := Path(url.database).parent).is_dir():
+    folder = Path(url.database).parent
+    try:
+        folder.stat()
+    except PermissionError:
+        raise ConfigError(f"database: you may not look into {folder}; be the user of the service, or root") from None
+    except OSError:
         raise ConfigError(
             f"database: the folder {folder} is not there; give another `data`, or make it or mount its disk"
-        )
+        ) from None
     # Without an isolation level Python begins no transactions by itself.
     engine = create_engine(url, connect_args={"timeout": busy_s, "isolation_level": None}, pool_size=_CONNECTIONS)
     event.listen(engine, "connect", _set_up_sqlite)
