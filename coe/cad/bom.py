@@ -59,7 +59,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
         *(name for name in VOCABULARY["refdes"] if name not in _ROWS_OR_TYPES),
         "part",
     ),
-    "value": (*("value", "val", "comment", "designation", "name", *VOCABULARY["value"], "part", *_BY_MAKERS),),
+    "value": ("value", "val", "comment", "designation", "name", *VOCABULARY["value"], "part", *_BY_MAKERS),
     "package": (*VOCABULARY["package"][:-2], "case package"),
     "left_out": LEFT_OUT,
     "config": ("config",),
@@ -221,8 +221,10 @@ def _parts(path: Path, rows: Sequence[_Row], header: PlacementHeader | None = No
         raise ConfigError(f"{path}: there is no part under the header of the BOM; export it again")
     asked = {number: FittedQuestion(path, number, fault) for number, fault in fitting.asked.items()}
     parts.asked = {refdes: asked[number] for number in asked for refdes in named_in.get(number, ())}
-    few = list_few(passed, _MOST_TOLD, "; ")
-    parts.notes = (*([f"passed over, as they name no part: {few}"] if passed else ()), *fitting.notes)
+    told = [f"passed over, as they name no part: {list_few(passed, _MOST_TOLD, '; ')}"] if passed else []
+    if "value" in columns and one_word(name := names[columns["value"]]) in _LAST_VALUES:
+        told.append(f"no column is named Value: the values are those of '{visible(name)}'")
+    parts.notes = (*told, *fitting.notes)
     return parts
 
 
@@ -230,7 +232,7 @@ def _is_note(row: Sequence[str], listed: str) -> bool:
     """Tell whether a row is a heading, or a line as "Date: 2024-01-31", and lists no parts."""
     filled, is_named = [*filter(re.compile(r"[^\W_]").search, row)], any(map(str.isdigit, listed))
     is_heading = len(filled) == 1 and (" " in filled[0] or says_so(filled[0])) and not is_named
-    has_label = bool(filled) and filled[0].endswith((":", "\uff1a"))
+    has_label = 0 < len(filled) < 3 and filled[0].endswith((":", "\uff1a"))
     return is_heading or (has_label and not any(map(USUAL.match, designators(listed))))
 
 

@@ -18,7 +18,7 @@ _CHINESE = re.compile(rb"[\xa1-\xf7][\xa1-\xfe]")
 """A sign of GB2312; of the usual words, the first byte is no higher than 0xD7."""
 _AS_TEXT = re.compile(r'(?<![^,;\t])(?:="([^",;\t]*)"|"=""([^"]*)""")(?=[,;\t]|$)')
 """="R1", with or without quotes around it, which keeps a spreadsheet from making a number or a date of it."""
-_WRAPPED = re.compile(r'"((?:[^"]|"")*[,;\t](?:[^"]|"")*)"[,;\t]*')
+_WRAPPED = re.compile(r'"((?:[^",;\t]|"")*+[,;\t](?:[^"]|"")*+)"[,;\t]*')
 """A row that has become one cell, as in a spreadsheet program that expects another separator."""
 _ZIP = b"PK\x03\x04"
 

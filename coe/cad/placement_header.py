@@ -6,6 +6,7 @@ import csv
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from coe.cad.vocabulary import one_word
 from coe.text_table import TextLine
@@ -17,7 +18,7 @@ _MOST_JOINED = 8
 _OPEN = re.compile(r'(?:^|[,;\t|])\s*"(?:[^"]|"")*$')
 """The end of a line whose last cell in quotes goes on in the next line."""
 _QUALIFIER = re.compile(
-    "^(?:component|comp|part|placement|place|mount(?:ing|ed)?|assembly|board|pcb|smt|symbol|sym|circuit|schematic|customer)"
+    "^(?:component|comp|part|placement|place|mount(?:ing|ed)?|assembly|board|pcb|smt|symbol|sym|circuit|schematic)"
 )
 _QUALIFIED = ("refdes", "x", "y", "rotation", "side")
 FURTHER_NUMBERS = frozenset({"refx", "refy", "padx", "pady", "height"})
@@ -69,7 +70,7 @@ def find_headers(
         bare = _unqualified([one_word(word) for word, _ in words], known_of, known)
         if number == last or sum(word in known for word in bare) < len(needs):
             continue  # as most lines; to look for each name would take long
-        columns = _columns(bare, known_of)
+        columns = _columns(bare, known_of, needs_pair=separator is None and "x" in known_of)
         if {*needs} <= columns.keys() and (not one_of or {*one_of} & columns.keys()):
             width = len(words)
             while words and not words[-1][0]:
@@ -120,24 +121,29 @@ def _below_groups(groups: Sequence[tuple[str, int]], words: Sequence[tuple[str, 
 
 
 def _unqualified(bare: list[str], known_of: Mapping[str, Sequence[str]], known: Collection[str]) -> list[str]:
-    """Return names; of one that is not known, as Board X, what is known in it, unless that is a name there as well."""
-    names = []
-    for name in bare:
-        core = "" if name in known else _QUALIFIER.sub("", name)
-        may_be = core not in bare and any(
-            core in known_of.get(field, ()) and (field != "refdes" or "ref" in core or "des" in core)
-            for field in _QUALIFIED
-        )
-        names.append(core if may_be else name)
-    return names
+    """Return names; of one that is not known, as Board X, what is known in it, unless another name says it as well.
+
+    So Part Rotation is none beside Rot, nor beside Board Rotation; Part Center X is one beside X, its origin.
+    """
+    fields = {field: {*known_of.get(field, ())} for field in _QUALIFIED}
+    fields["refdes"] = {name for name in fields["refdes"] if "ref" in name or "des" in name}
+    taken = {*bare}.union(*(names for field, names in fields.items() if field not in "xy" and names & {*bare}))
+    cores = ["" if name in known else _QUALIFIER.sub("", name) for name in bare]
+    may_be = {core for core in {*chain(*fields.values())} - taken if cores.count(core) == 1}
+    return [core if core in may_be else name for name, core in zip(bare, cores, strict=True)]
 
 
-def _columns(bare: list[str], known_of: Mapping[str, Sequence[str]]) -> dict[str, int]:
-    """Return the column of each field of which a name is there; none is that of two fields."""
+def _columns(bare: list[str], known_of: Mapping[str, Sequence[str]], *, needs_pair: bool) -> dict[str, int]:
+    """Return the column of each field of which a name is there; none is that of two fields.
+
+    Between spaces, Ref X beside Y is two names, and so both axes need names of one form.
+    """
     columns: dict[str, int] = {}
     # The names of both axes stand in one order: x of the middle and y of the first pin are no place.
     pairs = zip(known_of.get("x", ()), known_of.get("y", ()), strict=False)
     pair = next((pair for pair in pairs if {*pair} <= {*bare}), ())
+    if needs_pair and not pair:
+        return {}
     for field, of_field in {**known_of, **dict(zip("xy", ([name] for name in pair), strict=False))}.items():
         if chosen := next((name for name in of_field if name in bare), None):
             columns[field] = bare.index(chosen)

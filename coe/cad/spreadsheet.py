@@ -15,6 +15,7 @@ from coe.visible import visible
 _FIRST = 256
 _XLSX, _ODS = b"[Content_Types].xml", b"opendocument.spreadsheet"
 """What spreadsheets have in their list of files, and in their first file, which is not packed."""
+_IN_OLE = ("Workbook", "Book", "EncryptedPackage")
 OLE = b"\xd0\xcf\x11\xe0"
 """How files of old Excel begin, and boards of Altium."""
 
@@ -49,7 +50,7 @@ def read_sheet(path: Path, raw: bytes, is_table: Callable[[Sequence[TextLine]], 
 
 def _sheets(path: Path, raw: bytes) -> list[Sheet]:
     """Return the sheets of a file; raises ConfigError."""
-    if raw.startswith(OLE) and not any(name.encode("utf-16-le") in raw for name in ("Workbook", "Book")):
+    if raw.startswith(OLE) and not any(name.encode("utf-16-le") in raw for name in _IN_OLE):
         raise ConfigError(f"{path}: it is a board of Altium, or a document, which is not read; export a table as CSV")
     try:
         if raw.startswith(OLE):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _MOST_UNPACKED = 1 << 30
 _MOST_CELLS, _TOO_MANY = 4 << 20, "it has more than four million cells"
+_PROTECTED = "a password protects it"
 _NEEDED = re.compile(r"(?!.*(?:worksheets/_rels|chartsheets|drawings|charts|docProps)/).*\.(?:xml|rels)")
 _BOUND = re.compile(rb"<((?:\w+:)?(?:pivotCaches|definedNames))\b.*?</\1>", re.DOTALL)
 _STRICT = re.compile(rb"http://purl\.oclc\.org/ooxml/(\w+)")
@@ -112,7 +113,10 @@ def of_xls(raw: bytes) -> Iterator[Sheet]:
     """Yield the sheets of an .xls file; raises whatever xlrd does."""
     import xlrd
 
-    book = xlrd.open_workbook(file_contents=raw, formatting_info=True, logfile=StringIO())
+    if "EncryptedPackage".encode("utf-16-le") in raw:  # an .xlsx within
+        raise ValueError(_PROTECTED)
+    # Without ragged rows, one cell far away would fill all between with empty ones.
+    book = xlrd.open_workbook(file_contents=raw, formatting_info=True, ragged_rows=True, logfile=StringIO())
     for worksheet in book.sheets():
         sheet = Sheet(worksheet.name, worksheet.visibility != 0)
         sheet.hidden_rows = {row + 1 for row, format in worksheet.rowinfo_map.items() if format.hidden}
@@ -136,6 +140,8 @@ def of_xls(raw: bytes) -> Iterator[Sheet]:
 def of_ods(path: Path, raw: bytes) -> Iterator[Sheet]:
     """Yield the sheets of an .ods file; raises ConfigError, or whatever zipfile does."""
     with zipfile.ZipFile(BytesIO(raw)) as file:
+        if any(b"encryption-data" in file.read(name) for name in file.namelist() if name == "META-INF/manifest.xml"):
+            raise ValueError(_PROTECTED)
         _expect_size(file.getinfo("content.xml").file_size)
         root = safe_xml.parse(path, file.read("content.xml"), "a spreadsheet")
     styles = {style.get(_ODS("style", "name"), ""): style for style in root.iter(_ODS("style", "style"))}

@@ -11,6 +11,7 @@ import pytest
 from coe.cad.refdes import designators
 from coe.errors import ConfigError
 from coe.placement import BomJoin, Placement, Side, join, parse_bom, parse_placements, read_bom
+from coe.placement.bom_join import Bom
 from coe.placement.cad_files import parse_file
 
 
@@ -154,6 +155,14 @@ def test_a_bom_of_a_panel_names_the_parts_of_each_board(boards: tuple[str, str])
     read = joined_with(bom, *(f"{board}/{part}" for board in boards for part in ("R1", "R2")))
     assert [place.value for place in read.placements] == ["10k", "1k", "10k", "1k"]
     assert (read.only_placed, read.only_listed) == ((), ())
+
+
+@pytest.mark.parametrize(("row", "told"), [("Sum:,USB,", True), ("Plug:,USB,SMD", False)])
+def test_what_stands_for_a_value_and_names_no_part_is_told(row: str, told: bool) -> None:
+    parts = parse_bom(Path("x.csv"), f"MPN,Designator,Package\nRC10K,R1,R_0402\n{row}\n".encode())
+    assert (parts["R1"].value, "USB" in parts) == ("RC10K", not told)
+    assert isinstance(parts, Bom)
+    assert [("MPN" in note, "USB" in note) for note in parts.notes] == [(False, True)] * told + [(True, False)]
 
 
 def test_words_between_designators_are_read_in_capitals() -> None:

@@ -181,6 +181,12 @@ FILES: dict[str, tuple[str, str]] = {
         "mm",
         "Part,Pad X,Part X,X,Y,Rot,Side\nR1,1,9,12.7,-3.5,90,CS\nU2,1,9,30,4,315,SS\n",
     ),
+    "names of boards and of parts.csv": (
+        "mm",
+        "Board Ref,Designator,X,Y,Rot,Part Angle,Comp Rotation,Board Layer,Side\n"
+        "B1,R1,12.7,-3.5,90,1,1,bottom,top\nB2,U2,30,4,315,1,1,top,bottom\n",
+    ),
+    "names between spaces.txt": ("mm", "Ref X Y Component Rot Side\nR1 12.7 -3.5 A 90 top\nU2 30 4 B 315 bottom\n"),
     "is bottom.csv": ("mm", "Ref,X,Y,Deg,Is Bottom\nR1,12.7,-3.5,90,False\nU2,30,4,315,True\n"),
     "origins and places of DesignSpark.csv": (
         "mm",
@@ -244,6 +250,12 @@ def test_what_is_no_utf8_is_read_by_its_columns(encoding: str, header: str, tmp_
     path.write_bytes(f"{header}\nR1,12.7,-3.5,90,T\n".encode(encoding))
     (place,) = read_placements(path, units="mm")
     assert (place.refdes, place.x_mm, place.y_mm, place.side) == ("R1", 12.7, -3.5, Side.TOP)
+
+
+def test_of_two_names_that_say_the_same_none_is_guessed() -> None:
+    for header in ("Ref,Board X,Board Y,Comp X,Comp Y,Rot", "Ref,X,Y,Board Angle,Part Angle"):
+        with pytest.raises(ConfigError):
+            parse_file(Path("a-top.csv"), f"{header}\nR1,1,2,3,90\n".encode(), "generic", "mm")
 
 
 def test_words_in_chinese_are_read_below_names_in_english() -> None:

@@ -9,21 +9,22 @@ from pathlib import Path
 
 import pytest
 
+from coe.cad.spreadsheet_forms import of_xls
 from coe.errors import ConfigError
 from coe.placement import Side, read_bom, read_file
 
 XLS = (
-    "c-rk)O-NKx6#njg@9CRy)ER#w4P+29H8<v_jZOvTDlwz92x`m;%%72IS|n7Kxr!iaRkRV@w6WUsLj|>K5g4@yl0a)21VKTB`a1W#`=;?HaG<2("
-    "eUE$IIp>~x&bhzu=jC){cH(a39G0O41{R$F^0IV-O28AspnAtqtarDmI6nR<1Z<kfJPVHsU*xMfRP#Lti96;qqQHA9hcS%y<WM5Ij@ZRH#D&VC"
-    "nW(@`(iEYBvnpYFjA<#;+idxm=?>OhX4*`)v*Hk@W9{|Z^(yX`)m&Eu<@Y|fdCQtcl;gQt#pkXF*Ve+$R9}4HZ?3RcR#cfGOoAq~Eisfx#Rq0l"
-    "Ml(B!uTB*B;%(ulQD48ldI8dZTdL3hh2CC8e@&XeD4e6bBgRpP22<5o7>=jXC+E>cDj-C~06G)LX*+jEYX=AGh&jlN(kIi@YF}S(!U7J&2Tmnu"
-    "?RPd(O*%PD?EY<J-IGkGlY_LZT2*CJP@VmJR)m+F6@|QqLPUE}%zT7*Qke3ezxDamo}P}_5!Q_I^Fb|Afz7HPaByC=2%Vw!7F|~hiuoA>S;Usy"
-    "HI7ox9=0;Qz)?0aU&*wL+S0wIqg*q)$Jpi~*Va(nCdTX7mMp%O`0<Z>A5@Khh}984)iyU$HuWYpfogin^>Us9V`vZ!;>LA_hcWLi^a=EiX~l}u"
-    "$d+N9yQ3eS#aKX)*$7itQllj@lGJ18N(M<rMlwk<Gm=G;rQ?WI;s}nTM(znVaz7%NDOI{l-yJ7{6GHiSEtO|Aoo8i`50D6rw(D7Dd5&t&l0Dnn"
-    "vpe4-tSe#q$@Dx+_8ibTOZFVpo{d#<HuzjG(4GzUoR{f`J2Hm0^m4YOO_If<*dj}CPZ`nq{}Vy@@ZrOU4<9~!_`tG%I_{g5`@U`IH|~7>UuS{J"
-    "qW_!ZzeOjKbfxJ#vlT;hPvLY<>t_Qj;rSA4Y~%eeROq7UDfFX<^XSic{nB@s$nMXY8-{=17RojLVlH|9;rKrQEJ*AM"
+    "c-rk)O-NKx6#nk}aef?~A2rfI1|k19=BABJ1?4I+qp}EW%omtCBh$1<s4R08LDZ^fBe-c}wdscnYS$t#Y7r!X)-ni!f(Z3>?s@l3V<|XLlJUOboq"
+    "Nu?_kQ=jd+y)7m($VNiMv&E_yyabW6=(vD9<P83AjcClyBQobyGh*wug0vfS&?cWa3fD3!jXkjQ1Qg+%cY!1m4qg1jFb^r>yuIVkh?@DP$koNDAB"
+    "}Pbn(7S232ySeCK8%_SeR+|HiMEZeB;tT>G6L`UORHH*8o8qO<)<h{>z-m<3!6?iUZ@wqF)DQjX!raw9OFK74*s8MZ%FbRruyOpvs$-!BaQ^+Ur)"
+    "s6#S+_n8Q?)lf&FF^ipOZ~nT{QedEfo1&HGy@ogeUz8bI7(m{GRMSlGLt<yj~-eDAU9~gN0)V+)_-@rerTwHltZjYe>zLG_VxE!CU77*c*>&1($z"
+    "va+4L}}`?pZ(-gGvb9+DZYBw7ZjMk<}Pg7VPdO(wErlPTfF7b4k*FzZoXf)RSZ`CFe~?dk1I^sr}?4;DFz1vbm~fsOOBM(7OHH|ck^ILwC=v{L76"
+    "s&mh)MrLSYd4XHm#CjFWa;i&dZD)m2c8_tHi=10a?Y1&rC+hO_deX-~?tM@_{vpvo`c(VeNcq&8!~|+627TO5fiX0TW^v=X#KVM}3bl2;V_EszHs"
+    ";qNa7M^hXKok^2(lVw=~!~KM9$LG*g2L?mY%Z=vW%Q%l4YuP#4_y&Zb!!F2{!V3L@`q)eV4x5b`&Rs<abI+W*N@2T97xGD2=wmtmQGs6|=_7e#Pv"
+    ">dxU*4mY)olS!3paV%C_sNiplo^jYTvA*h&j$T2R;`JD0ARY`+vpBfFFm}4kb%waia#8T#PolS8G$?K37!#znvhs#d{;lYCk4<0;t@UZS6`1;7Vf"
+    "4(M~>U!=|-*pz~S@b@W{I}>rntoaO+qerUN;5cJ(EQl|Q@C7Wm37?jg%Ss;^$Z5k%l#NAc>dD$UgW>esw+nR+!89Z{l!B1`Ip=O0h-18oB"
 )
-"""A sheet whose third row and sixth column are hidden, and whose R3 is struck out, written by xlwt and packed."""
+"""A sheet whose third row and sixth column are hidden, and R3 struck out, with a note far away; of xlwt, packed."""
 NAMES = ("office", "table", "text", "style")
 XMLNS = " ".join(f'xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{name}:1.0"' for name in NAMES)
 HEAD = ("Ref", "X (mm)", "Y (mm)", "Rot", "Side", "Value")
@@ -63,6 +64,9 @@ def test_an_xls_is_read_with_what_is_hidden_and_struck_out(tmp_path: Path) -> No
     for read in (read_file, read_bom):
         with pytest.raises(ConfigError, match=r"a\.xls:4: .* struck out"):
             read(path)
+    (sheet,) = of_xls(path.read_bytes())
+    assert [sheet.cells[at] for at in ((2, 2), (3, 6), (10_000, 256))] == ["12.7", "0.1", "note"]
+    assert (sheet.hidden_rows, sheet.hidden_columns, sheet.struck_rows) == ({3}, {6}, {4})
 
 
 def test_an_ods_is_read_with_its_digits_and_what_is_hidden(tmp_path: Path) -> None:
@@ -102,6 +106,16 @@ def test_a_spreadsheet_that_cannot_be_read_is_one_sentence(raw: bytes | str, tmp
     for read in (read_file, read_bom):
         with pytest.raises(ConfigError, match=r"a: .*(as CSV|again)"):
             read(path)
+
+
+def test_a_spreadsheet_behind_a_password_says_so(tmp_path: Path) -> None:
+    paths = [tmp_path / "a.xlsx", ods(tmp_path / "a.ods")]
+    paths[0].write_bytes(OLE + "EncryptedPackage".encode("utf-16-le") + bytes(600))
+    with zipfile.ZipFile(paths[1], "a") as file:
+        file.writestr("META-INF/manifest.xml", "<manifest:encryption-data/>")
+    for path in paths:
+        with pytest.raises(ConfigError, match="password"):
+            read_file(path)
 
 
 def test_a_row_that_repeats_a_name_is_no_part(tmp_path: Path) -> None:
