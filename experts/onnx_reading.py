@@ -53,6 +53,7 @@ def read(
     if takes_bytes:
         mean, std = NORMALIZATIONS["0..255"]
         seen = seen.model_copy(update={"mean": mean, "std": std})
+        said |= {"mean", "std"}
         unsaid.pop("mean", None)
     return replace(
         foreign,

@@ -57,6 +57,10 @@ def wishes(options: Mapping[str, str | None], *, force: bool = False) -> Wishes:
 _OUTPUTS = {"output": "name", "layout": "layout", "activation": "activation"}
 
 
+_GUESSED = {"resize": "come to size (--resize)", "mean": "are normalised (--normalize, --channels)"}
+"""What is guessed where nobody says it, by fields of `Preprocessing`, with the options that say it."""
+
+
 def _check(record: type[BaseModel], fields: Mapping[str, Any], options: Mapping[str, str]) -> None:
     try:
         record.model_validate(fields)
@@ -115,6 +119,15 @@ def agree(expert: Expert, foreign: Foreign, kind: Kind, said: Wishes) -> Agreed:
     remarks += [f"against the file: {fault}" for fault in against]
     agreed = replace(expert, labels=labels, input_size=size, preprocessing=seen, outputs=said.outputs)
     return Agreed(agreed, tuple(remarks))
+
+
+def guessed(foreign: Foreign, said: Wishes) -> list[str]:
+    """Return a sentence on what neither a file nor the user says of its pictures; none if its kind alone knows it."""
+    unsure = [how for name, how in _GUESSED.items() if name not in foreign.stated | said.preprocessing.keys()]
+    if foreign.preprocessing is None or not unsure:
+        return []
+    how = " and ".join(unsure)
+    return [f"no file says how its pictures {how}: what it sees is guessed; confirm or change it"]
 
 
 def _beside_labels(foreign: Foreign, labels: tuple[str, ...]) -> Foreign:

@@ -64,14 +64,15 @@ def bring(file: Path, expert: Expert, kind: Kind, wishes: Wishes, work: Path) ->
         with running("kind", expert.kind, f"run with {file}"):
             whole = kind.bundled(file, work)
             try:
-                agreed = facts.agree(expert, kind.read(whole), kind, wishes)
+                foreign = kind.read(whole)
+                agreed = facts.agree(expert, foreign, kind, wishes)
                 accept.check_labels(agreed.expert)
                 expert = replace(agreed.expert, outputs=kind.settle(whole, agreed.expert))
                 session = kind.open(whole, expert, 1)
             except StoreError as error:  # the user knows nothing of the copy
                 raise StoreError(str(error).replace(str(whole), str(file))) from error
         accept.check_session(kind, expert, session)
-        return Brought(expert, agreed.remarks, file=whole)
+        return Brought(expert, (*agreed.remarks, *facts.guessed(foreign, wishes)), file=whole)
     if not isinstance(kind, ModuleKind):
         raise ConfigError(f"kind '{expert.kind}' is neither a ModuleKind nor a FileKind; it cannot be imported")
     with running("kind", expert.kind, f"imported from {file}"):
@@ -87,7 +88,8 @@ def bring(file: Path, expert: Expert, kind: Kind, wishes: Wishes, work: Path) ->
                 raise
             raise StoreError(f"{file}: fits kind '{other}', not '{expert.kind}'; give --kind {other}") from error
     accept.check_module(kind, expert, taken.state)
-    return Brought(expert, (*agreed.remarks, *taken.remarks), state=taken.state)
+    remarks = (*agreed.remarks, *taken.remarks, *facts.guessed(foreign, wishes))
+    return Brought(expert, remarks, state=taken.state)
 
 
 def _taken(kind: ModuleKind, expert: Expert, foreign: Foreign, file: Path) -> Unwrapped:

@@ -717,6 +717,22 @@ def test_an_input_of_another_form_says_the_way_out(tmp_path: Path, call: Call, s
         assert (said.status, words in said.words, str(file) in said.err) == (2, True, True), said.err
 
 
+@pytest.mark.parametrize(
+    ("options", "guessed"),
+    [
+        ((), {"--resize", "--normalize"}),
+        (("--resize", "stretch"), {"--normalize"}),
+        (("--resize", "stretch", "--normalize", "0..1"), set()),
+    ],
+)
+def test_what_nobody_says_of_pictures_is_called_a_guess(
+    tmp_path: Path, call: Call, options: tuple[str, ...], guessed: set[str]
+) -> None:
+    file = classifier(tmp_path / "c.onnx", outputs={"means": [1, 3]})
+    said = take(call, file, "--labels", "a,b,c", "--input", SIZE, *options)
+    assert {option for option in ("--resize", "--normalize") if option in said.err} == guessed, said.err
+
+
 @pytest.mark.parametrize("batch", ["", "n"])
 @pytest.mark.parametrize(
     ("nodes", "shape", "labels"),
