@@ -8,7 +8,7 @@ from pathlib import Path
 
 from coe.cad.placement_header import PlacementHeader
 from coe.cad.placement_rows import PlacementRow
-from coe.cad.vocabulary import plain
+from coe.cad.vocabulary import COLUMNS, plain
 from coe.errors import ConfigError
 from coe.text_table import further_lines
 
@@ -80,7 +80,10 @@ def expect_designators(path: Path, parts: Sequence[PlacementRow], header: Placem
         return
     if 2 * sum(USUAL.fullmatch(refdes) is not None for refdes in designators) >= len(designators):
         return
-    for index in {*range(len(header.names))} - {taken, header.columns.get("package"), header.columns.get("value")}:
+    # A value or package as SOT23 looks like a designator; a column called Name may hold either.
+    others = {header.columns[field] for field in ("package", "value") if field in header.columns}
+    others = {taken, *(index for index in others if plain(header.names[index]) not in COLUMNS["refdes"])}
+    for index in {*range(len(header.names))} - others:
         cells = [row.all_cells[index] if index < len(row.all_cells) else "" for row in parts]
         within = all(cell in refdes for cell, refdes in zip(cells, designators, strict=True))  # as R1 in Board_1-R1
         if all(map(USUAL.fullmatch, cells)) and len({*cells}) == len(cells) > 1 and not within:

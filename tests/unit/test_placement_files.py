@@ -258,6 +258,12 @@ def test_of_two_names_that_say_the_same_none_is_guessed() -> None:
             parse_file(Path("a-top.csv"), f"{header}\nR1,1,2,3,90\n".encode(), "generic", "mm")
 
 
+def test_a_column_called_name_may_hold_the_designators() -> None:
+    text = "Component ID,Name,X,Y,Rot\nRES-10K,R1,1,2,90\nRES-20K,R2,3,4,90\n"
+    with pytest.raises(ConfigError, match="'Name'"):
+        parse_file(Path("a-top.csv"), text.encode(), "generic", "mm")
+
+
 def test_words_in_chinese_are_read_below_names_in_english() -> None:
     text = "Ref,X,Y,Rot,Side,Note\nR1,12.7,-3.5,90,T,贴片\nR9,1,2,0,T,不贴\n"
     file = parse_file(Path("a.csv"), text.encode("gb18030"), "generic", "mm")
