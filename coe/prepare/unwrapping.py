@@ -104,11 +104,9 @@ def unwrapped(
             f"{where}: other layers stand around the network under '{part.prefix}' ({list_few(around)}), and what it "
             "sees or says goes through them; export the whole as ONNX and import that with --kind onnx"
         )
-    if part.prefix:
+    if part.prefix or others:
         also = f"; it also holds a network under {_quoted(others)}" if others else ""
-        remarks.insert(0, f"took the weights under '{part.prefix}'{also}")
-    elif others:
-        remarks.insert(0, f"took the weights without a prefix; it also holds a network under {_quoted(others)}")
+        remarks.insert(0, f"took the weights under {_quoted([part.prefix])}{also}")
     layers = {
         name.removeprefix(part.prefix): layer
         for name, layer in foreign.layers.items()
@@ -126,7 +124,8 @@ def backbone(foreign: Foreign, kind: ModuleKind, expert: Expert, where: str) -> 
     shapes = {name: tensor.shape for name, tensor in many.state_dict().items()}
     wanted = {name: tensor for name, tensor in one.state_dict().items() if tensor.shape == shapes.get(name)}
     taken = unwrapped(foreign, wanted, where, drop_rest=True)
-    check_layers({n: layer for n, layer in taken.layers.items() if f"{n}.".startswith(_heads(wanted))}, one, where)
+    owners = tuple({f"{name.rpartition('.')[0]}." for name in wanted})
+    check_layers({n: layer for n, layer in taken.layers.items() if f"{n}.".startswith(owners)}, one, where)
     counters = {name: tensor for name, tensor in wanted.items() if name.endswith(_COUNTER)}
     state = counters | {name: taken.state[name] for name in wanted if name in taken.state}
     if missing := [name for name in wanted if name not in state]:
@@ -168,7 +167,6 @@ def _around(layers: Mapping[str, Layer], prefix: str) -> list[str]:
         return []
     root = f"{containers[0]}." if containers[0] else ""
     containers_of_any = {containers[0], *(name.rpartition(".")[0] for name in layers)}
-    harmless = _NOTHING_DONE | _AFTERWARDS
     return [
         f"{layer.name} as '{name}'"
         for name, layer in layers.items()
@@ -176,13 +174,8 @@ def _around(layers: Mapping[str, Layer], prefix: str) -> list[str]:
         and not f"{name}.".startswith(prefix)
         and not prefix.startswith(f"{name}.")
         and name not in containers_of_any
-        and layer.name not in harmless
+        and layer.name not in _NOTHING_DONE | _AFTERWARDS
     ]
-
-
-def _heads(wanted: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the first parts of names, with a dot: the layers that a backbone has."""
-    return tuple({f"{name.rpartition('.')[0]}." for name in wanted})
 
 
 def check_layers(layers: Mapping[str, Layer], module: torch.nn.Module, where: str) -> None:
