@@ -22,6 +22,8 @@ _ENDINGS = (".safetensors", ".pth.tar", ".pth", ".pt", ".ckpt", ".onnx", ".bin")
 _SETTINGS = re.compile(r"(config|preprocessor_config|signature)\.json|(args|hparams|inference)\.ya?ml")
 """What Hugging Face's programs, timm's, Lightning's, Lobe and Paddle's write beside a model that they save."""
 _LABELS = re.compile(r"(label(s|_?map)?|class(es|_?names|_indices|_to_idx)|id2label)\.(txt|json)|.+\.names")
+_NO_LABEL = re.compile(r"^\s*#\s.*|:\d+,\d+,\d+:.*")
+"""CVAT writes "# label:color_rgb:parts:actions", and then "ok:128,0,0::"."""
 _NUMBERED = re.compile(r"^(\d{1,6})[\s:,;]+(?=\S)")
 """Teachable Machine writes "0 ok", "1 bad"."""
 _MOST_BYTES = 1 << 20
@@ -82,7 +84,6 @@ def with_beside(path: Path, foreign: Foreign) -> Foreign:
         remarks.append(f"{names} beside it name different labels, which do not count")
     are_beside = labels != foreign.labels
     beside = names if arguments or are_beside else ""
-    remarks += [f"took what {beside} beside it says"] if beside else []
     return replace(
         foreign,
         labels=labels,
@@ -111,7 +112,7 @@ def _content(path: Path) -> Any:
             return json.loads(text)
     except (OSError, ValueError, RecursionError, yaml.YAMLError):
         return None
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [label for line in text.splitlines() if (label := _NO_LABEL.sub("", line).strip())]
     found = [_NUMBERED.match(line) for line in lines]
     numbers = [int(one.group(1)) for one in found if one]
     is_numbered = len(numbers) == len(lines) > 0 and numbers == [*range(numbers[0], numbers[0] + len(lines))]

@@ -131,13 +131,16 @@ def guessed(foreign: Foreign, said: Wishes) -> list[str]:
 
 
 def _beside_labels(foreign: Foreign, labels: tuple[str, ...]) -> Foreign:
-    """Return what a file says beside a user's labels: numbers say nothing then, nor other files' other labels."""
+    """Return what counts beside labels of a user, and tell it: not numbers, nor more or fewer labels of other files."""
     if labels and foreign.labels == tuple(map(str, range(len(labels)))):
-        return replace(foreign, labels=labels)
-    if not (foreign.has_labels_beside and foreign.labels and labels and len(labels) != len(foreign.labels)):
+        foreign = replace(foreign, labels=labels)
+    if not foreign.beside:
         return foreign
-    told = f"{foreign.beside} beside it names {len(foreign.labels)} labels, which do not count"
-    return replace(foreign, labels=None, remarks=(*foreign.remarks, told))
+    told = f"took what {foreign.beside} beside it says"
+    if foreign.has_labels_beside and foreign.labels and labels and len(labels) != len(foreign.labels):
+        told = f"of what {foreign.beside} beside it says, the {len(foreign.labels)} labels do not count"
+        foreign = replace(foreign, labels=None)
+    return replace(foreign, remarks=(*foreign.remarks, told))
 
 
 def described(expert: Expert) -> list[str]:

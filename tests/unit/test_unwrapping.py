@@ -551,7 +551,8 @@ def test_arguments_in_a_file_beside_the_weights_count_as_plain_data(
     (tmp_path / "args.yaml").write_text(text)
     read = resnet18.read(tmp_path / "model.safetensors")
     assert read.preprocessing is not None
-    assert (read.preprocessing.normalization, "args.yaml" in "".join(read.remarks)) == (normalization, is_told)
+    told = "".join((read.beside, *read.remarks))
+    assert (read.preprocessing.normalization, "args.yaml" in told) == (normalization, is_told)
     assert read.labels is None
 
 
