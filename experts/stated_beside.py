@@ -22,7 +22,7 @@ _ENDINGS = (".safetensors", ".pth.tar", ".pth", ".pt", ".ckpt", ".onnx", ".bin")
 _SETTINGS = re.compile(r"(config|preprocessor_config|signature)\.json|(args|hparams|inference)\.ya?ml")
 """What Hugging Face's programs, timm's, Lightning's, Lobe and Paddle's write beside a model that they save."""
 _LABELS = re.compile(r"(label(s|_?map)?|class(es|_?names|_indices|_to_idx)|id2label)\.(txt|json)|.+\.names")
-_NO_LABEL = re.compile(r"^\s*#\s.*|:\d+,\d+,\d+:.*")
+_NO_LABEL = re.compile(r"^\s*#\s.*|:\d+,\d+,\d+:[^:]*:[^:]*$")
 """CVAT writes "# label:color_rgb:parts:actions", and then "ok:128,0,0::"."""
 _NUMBERED = re.compile(r"^(\d{1,6})[\s:,;]+(?=\S)")
 """Teachable Machine writes "0 ok", "1 bad"."""
