@@ -15,7 +15,7 @@ from coe.board.rules import Rules
 from coe.board.steps import Component
 from coe.calibrate.verified import VerifiedPicture, digest_of_files
 from coe.core import FULL, NOTHING, Expert, Finding, Verdict
-from coe.errors import ConfigError, ImageError, StoreError
+from coe.errors import ConfigError, ImageError, StoreError, readable
 from coe.inspector import line_references
 from coe.pictures import alike
 from coe.pictures.decoding import decode
@@ -204,14 +204,11 @@ class BoardExperts:
             return None
         known = []
         for picture in pictures:
-            try:
+            # A picture that is none is named when it is judged.
+            with readable(picture.path), suppress(ImageError):
                 pixels = decode(picture.path, bits=self._board.bits)
                 if learned.holds(PictureDigests.of_file(picture.path, pixels)):
                     known.append(picture.name)
-            except ImageError:
-                continue  # it is named when it is judged
-            except OSError as error:
-                raise ConfigError(f"{picture.path} cannot be read: {error.strerror or error}") from error
         return known
 
     def _served(self, expert: Expert) -> list[Component]:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TypeVar
 
@@ -172,10 +172,6 @@ def steady(read: Callable[[], M], work: Callable[[M], T]) -> T:
             manifest = now
 
 
-@contextmanager
-def reading(weights: str, path: Path) -> Iterator[None]:
+def reading(weights: str, path: Path) -> AbstractContextManager[None]:
     """Turn an OSError while a file of an expert is read into a StoreError."""
-    try:
-        yield
-    except OSError as error:
-        raise StoreError(f"{weights}: {path.name} cannot be read: {error.strerror or error}") from error
+    return readable(f"{weights}: {path.name}", StoreError)
