@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as xml
+from collections import deque
+from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 
 from coe.errors import ConfigError
@@ -10,9 +13,18 @@ from coe.errors import ConfigError
 
 def parse(path: Path, raw: bytes, noun: str) -> xml.Element:
     """Return the root of a file's bytes; raises ConfigError, which calls it `noun`, if it cannot be read."""
+    return deque(elements(path, raw, noun), 1).pop()
+
+
+def elements(path: Path, raw: bytes, noun: str) -> Iterator[xml.Element]:
+    """Yield the elements of a file's bytes as they end, so that who has read one may clear it; the root is the last.
+
+    Raises ConfigError, which calls the file `noun`, if it cannot be read.
+    """
     if b"<!ENTITY" in raw or b"<!DOCTYPE" in raw:
         raise ConfigError(f"{path}: a document type has no place in {noun}; export it again")
     try:
-        return xml.fromstring(raw)
+        for _, element in xml.iterparse(BytesIO(raw)):
+            yield element
     except (xml.ParseError, ValueError, LookupError) as error:
         raise ConfigError(f"{path}: is not XML that can be read ({error}); export it again") from None

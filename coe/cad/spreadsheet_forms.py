@@ -7,6 +7,7 @@ import warnings
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from io import BytesIO, StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,7 +33,7 @@ _FORMULA = re.compile(
     rb"(?:<\1v\s*/>|<\1v>\s*</\1v>)?\s*</\1c>"
 )
 """A formula that no program has computed yet: its cell has no value, and no text that is empty."""
-_ODS = "{{urn:oasis:names:tc:opendocument:xmlns:{}:1.0}}{}".format
+_ODS = cache("{{urn:oasis:names:tc:opendocument:xmlns:{}:1.0}}{}".format)
 
 
 @dataclass(slots=True)
@@ -143,38 +144,42 @@ def of_ods(path: Path, raw: bytes) -> Iterator[Sheet]:
         if any(b"encryption-data" in file.read(name) for name in file.namelist() if name == "META-INF/manifest.xml"):
             raise ValueError(_PROTECTED)
         _expect_size(file.getinfo("content.xml").file_size)
-        root = safe_xml.parse(path, file.read("content.xml"), "a spreadsheet")
-    styles = {style.get(_ODS("style", "name"), ""): style for style in root.iter(_ODS("style", "style"))}
+        elements = safe_xml.elements(path, file.read("content.xml"), "a spreadsheet")
+    styles: dict[str, ElementTree.Element] = {}
 
     def has(style: str, said: str, *values: str) -> bool:
         """Tell whether one of the properties of a style has one of the values."""
         return any(element.get(said) in values for element in styles.get(style, ()))
 
-    for table in root.iter(_ODS("table", "table")):
-        hidden = has(table.get(_ODS("table", "style-name"), ""), _ODS("table", "display"), "false")
-        sheet = Sheet(table.get(_ODS("table", "name"), ""), hidden)
-        at = 1
-        for column in table.iter(_ODS("table", "table-column")):
-            count = int(column.get(_ODS("table", "number-columns-repeated"), 1))
-            sheet.hidden_columns |= {*range(at, at + min(count, 1024))} if _is_hidden(column) else set()
-            at += count
-        number = 1
-        for row in table.iter(_ODS("table", "table-row")):
-            rows = int(row.get(_ODS("table", "number-rows-repeated"), 1))
+    sheet, number, column = Sheet(""), 1, 1
+    for element in elements:
+        if element.tag == _ODS("style", "style"):
+            styles[element.get(_ODS("style", "name"), "")] = element
+        elif element.tag == _ODS("table", "table-column"):
+            count = int(element.get(_ODS("table", "number-columns-repeated"), 1))
+            sheet.hidden_columns |= {*range(column, column + min(count, 1024))} if _is_hidden(element) else set()
+            column += count
+        elif element.tag == _ODS("table", "table-row"):
+            rows = int(element.get(_ODS("table", "number-rows-repeated"), 1))
             at = 1
-            for cell in row:
+            for cell in element:
                 count = int(cell.get(_ODS("table", "number-columns-repeated"), 1))
                 if (text := _ods_text(cell)) and rows * count > _MOST_CELLS:
                     raise ValueError(_TOO_MANY)
                 if text:
-                    names = [element.get(_ODS(kind, "style-name"), "") for element in cell.iter() for kind in _STYLED]
+                    names = [part.get(_ODS(kind, "style-name"), "") for part in cell.iter() for kind in _STYLED]
                     struck = any(has(name, _ODS("style", "text-line-through-style"), "solid") for name in names)
                     for place in range(rows * count):
                         sheet.put(number + place // count, at + place % count, text, is_struck=struck)
                 at += count
-            sheet.hidden_rows |= {number} if _is_hidden(row) else set()
+            sheet.hidden_rows |= {number} if _is_hidden(element) else set()
             number += rows
-        yield sheet
+            element.clear()  # millions of cells may be empty
+        elif element.tag == _ODS("table", "table"):
+            sheet.title = element.get(_ODS("table", "name"), "")
+            sheet.is_hidden = has(element.get(_ODS("table", "style-name"), ""), _ODS("table", "display"), "false")
+            yield sheet
+            sheet, number, column = Sheet(""), 1, 1
 
 
 _STYLED = ("table", "text")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
+import tracemalloc
 import zipfile
 import zlib
 from pathlib import Path
 
 import pytest
 
-from coe.cad.spreadsheet_forms import of_xls
+from coe.cad.spreadsheet_forms import of_ods, of_xls
 from coe.errors import ConfigError
 from coe.placement import Side, read_bom, read_file
 
@@ -82,6 +83,20 @@ def test_an_ods_is_read_with_its_digits_and_what_is_hidden(tmp_path: Path) -> No
     assert [("(3)" in note, "(B)" in note) for note in file.notes] == [(True, False), (False, True)]
     with pytest.raises(ConfigError, match=r"a\.ods:3: .* struck out"):
         read_file(ods(path, row(*HEAD), row("R1", 1, 2, 0, "top", ""), row("R2", 1, 2, 0, "top", "", style="out")))
+
+
+def test_an_ods_is_read_row_by_row(tmp_path: Path) -> None:
+    empty = f"<table:table-row>{'<table:table-cell/>' * 1000}</table:table-row>" * 50
+    further = '</table:table><table:table table:name="more"><table:table-column table:visibility="collapse"/>'
+    path = ods(tmp_path / "a.ods", row(*HEAD), empty, row("R1"), further, row("R2"))
+    raw = path.read_bytes()
+    tracemalloc.start()
+    one, other = of_ods(path, raw)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4 * len(raw)
+    assert (one.title, one.cells[52, 1], one.hidden_columns) == ("parts", "R1", set())
+    assert (other.title, other.cells, other.hidden_columns) == ("more", {(1, 1): "R2"}, {1})
 
 
 OLE = b"\xd0\xcf\x11\xe0"
