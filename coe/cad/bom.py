@@ -68,6 +68,9 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
 }
 _XML = re.compile(rb"^\s*(?:\xef\xbb\xbf)?\s*<(?:\?xml|export)")
 _QUANTITY = re.compile(r"\s*(?P<n>\d+)(?:[.,]0+)?(?![\d.,])")
+_LIKE_A_NAME = re.compile(r"[^\W\d_][^\s:\uff1a]*\d|^[\d\W]+$")
+"""A letter and then a number in one word, or numbers alone."""
+_LABEL = re.compile(r":\s|\uff1a")
 _MOST_TOLD, _MOST_SIGNS = 3, 40
 _Row: TypeAlias = tuple[int, dict[str, str], list[str]]
 """A `FittedRow` whose designators may go on in the next row."""
@@ -229,10 +232,10 @@ def _parts(path: Path, rows: Sequence[_Row], header: PlacementHeader | None = No
 
 
 def _is_note(row: Sequence[str], listed: str) -> bool:
-    """Tell whether a row is a heading, or a line as "Date: 2024-01-31", and lists no parts."""
-    filled, is_named = [*filter(re.compile(r"[^\W_]").search, row)], any(map(str.isdigit, listed))
-    is_heading = len(filled) == 1 and (" " in filled[0] or says_so(filled[0])) and not is_named
-    has_label = 0 < len(filled) < 3 and filled[0].endswith((":", "\uff1a"))
+    """Tell whether a row is a heading, or a line as "Date: 2024-01-31" or "Total 5", and lists no parts."""
+    filled = [*filter(re.compile(r"[^\W_]").search, row)]
+    is_heading = len(filled) == 1 and (" " in filled[0] or says_so(filled[0])) and not _LIKE_A_NAME.search(listed)
+    has_label = 0 < len(filled) < 3 and bool(_LABEL.search(listed) or filled[0].endswith((":", "\uff1a")))
     return is_heading or (has_label and not any(map(USUAL.match, designators(listed))))
 
 

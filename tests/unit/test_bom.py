@@ -286,8 +286,9 @@ def test_a_quantity_or_a_word_of_any_language_leaves_a_part_out(row: str) -> Non
     assert {name: part.is_fitted for name, part in read.items()} == {"R1": True, "R9": False}
 
 
-def test_legends_and_names_like_dates_are_read() -> None:
+def test_legends_totals_and_names_like_dates_are_read() -> None:
     text = "DNP = do not populate,,\nParts marked DNP are not fitted,,\n"
+    text += "Total: 5,5,\nTotal 5 parts,,\nVersion: 1.0,,\nDate: 2024-01-31,,\n\u5408\u8ba1\uff1a5,,\n"
     text += "Con-12,1k,\nMARK-01,1k,\nUNIT1-T2,1k,\n* DNP = do not populate,,\n,,J. Smith\n"
     assert [*parse_bom(Path("b.csv"), f"Designator,Value,DNP\n{text}".encode())] == ["Con-12", "MARK-01", "UNIT1-T2"]
 
