@@ -6,11 +6,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from sqlalchemy import ColumnElement
 
 SECOND_US = 1_000_000
 HOUR_US = 3600 * SECOND_US
 DAY_US = 24 * HOUR_US
+_Moments = TypeVar("_Moments", int, "ColumnElement[int]")
 
 
 def now_us() -> int:
@@ -33,7 +37,7 @@ class SteadyClock:
         return min(self._wall_us(), self._begun_us + microseconds(self._passed_s() - self._begun_s))
 
 
-def hour_of(moment_us: Any) -> Any:
+def hour_of(moment_us: _Moments) -> _Moments:
     """Return the beginning of the hour in which a moment lies; of a column of moments, that of each."""
     return moment_us - moment_us % HOUR_US
 
