@@ -6,7 +6,9 @@ keys, with numbers within bounds.
 
 from __future__ import annotations
 
+import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import UnionType
@@ -54,6 +56,26 @@ def of_json(data: Any, model: type[M]) -> M:
     if not isinstance(data, Mapping):
         raise ConfigError("the body must be a JSON object")
     return _validated(model, data, lambda _, text: ConfigError(text))
+
+
+def parsed_json(text: bytes | bytearray | str) -> Any:
+    """Return the data of a JSON text, in which NaN is no number and no object has a key twice.
+
+    Raises ValueError, or RecursionError for what is nested too deeply.
+    """
+    return json.loads(text, parse_constant=_refuse_number, object_pairs_hook=_object)
+
+
+def _refuse_number(word: str) -> None:
+    raise ValueError(f"{word} is not a number of JSON")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    data = dict(pairs)
+    if len(data) < len(pairs):
+        twice, _ = Counter(key for key, _ in pairs).most_common(1)[0]
+        raise ValueError(f"the key '{visible(twice[:_SHOWN])}' stands twice in one object")
+    return data
 
 
 def paths_from(model: M, folder: Path) -> M:

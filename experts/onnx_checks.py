@@ -123,9 +123,24 @@ def misfit(path: Path, kind: str, shape: Sequence[Any], inputs: int) -> StoreErr
     return StoreError(f"{path}: takes {kind} of shape {list(shape)}; it must be {needed}: {way}")
 
 
-def of_attribute(attribute: Any) -> Any:
-    """Return the value of an attribute of an operator, a tensor as an array."""
-    import onnx
+class Tensors:
+    """The tensors of a graph: the operators that compute them and the constants by name, and the inputs."""
 
-    value = onnx.helper.get_attribute_value(attribute)
-    return onnx.numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
+    def __init__(self, graph: Any) -> None:
+        self.makers = {name: node for node in graph.node for name in node.output}
+        self.constants = {one.name: one for one in graph.initializer}
+        self.inputs = [one for one in graph.input if one.name not in self.constants]
+
+    def numbers(self, name: str) -> NDArray[Any] | None:
+        """Return the values of a constant, also of one that an operator writes; None for others and in other files."""
+        import onnx
+
+        if (constant := self.constants.get(name)) is None:
+            node = self.makers.get(name)
+            if node is None or node.op_type not in ("Constant", "ConstantOfShape") or not node.attribute:
+                return None
+            constant = onnx.helper.get_attribute_value(node.attribute[0])
+        if not isinstance(constant, onnx.TensorProto):
+            return np.asarray(constant)
+        is_elsewhere = constant.data_location == onnx.TensorProto.EXTERNAL
+        return None if is_elsewhere else np.asarray(onnx.numpy_helper.to_array(constant))

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 from numpy.typing import NDArray
 
 from coe.errors import StoreError
-from experts.onnx_checks import NOT_READ, PASSED, graph_of
+from experts.onnx_checks import NOT_READ, PASSED, Tensors, graph_of
 
 Measured = Callable[[Sequence[str]], Mapping[str, NDArray[Any]]]
 """Returns the numbers of tensors inside of a model, by name, for the test pictures; none if that cannot be run."""
@@ -71,16 +70,15 @@ class _Ending:
     """The operators of a graph by what they compute, and the tensors that depend on the pixels of the picture."""
 
     def __init__(self, graph: Any) -> None:
-        self._makers = {name: node for node in graph.node for name in node.output}
-        self._constants = {one.name: one for one in graph.initializer}
-        self._seen = {one.name for one in graph.input} - self._constants.keys()
+        self._tensors = Tensors(graph)
+        self._seen = {one.name for one in self._tensors.inputs}
         for node in graph.node:
             if not self._seen.isdisjoint(node.input) and node.op_type not in NOT_READ:
                 self._seen.update(node.output)
 
     def maker(self, output: str, beside: Collection[str] = ()) -> Any:
         """Return the operator that computes a tensor, before `PASSED`, and `beside` constants; None for none."""
-        while (node := self._makers.get(output)) is not None:
+        while (node := self._tensors.makers.get(output)) is not None:
             computed = self._computed(node)
             if len(computed) != 1 or node.op_type not in PASSED.union(beside):
                 break
@@ -150,7 +148,7 @@ class _Ending:
         pair, end = [*product.input[:2]], node.output[0]
         if _SCALING.isdisjoint(map(self._kind_of, pair)):  # so that most models need not run once more
             return False
-        found = {name: onnx.numpy_helper.to_array(self._constants[name]) for name in pair if name in self._constants}
+        found = {name: numbers for name in pair if (numbers := self._tensors.numbers(name)) is not None}
         found |= measured([end, *(name for name in pair if name not in found)])
         if not {*pair, end} <= found.keys():
             return False

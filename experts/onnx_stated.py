@@ -127,9 +127,8 @@ class _Beginning:
 
 
 def _by_operators(graph: Any) -> _Beginning:
-    constants = {one.name: one for one in graph.initializer}
-    makers = {name: node for node in graph.node for name in node.output}
-    names = {next((one.name for one in graph.input if one.name not in constants), "")}
+    tensors = onnx_checks.Tensors(graph)
+    names = {one.name for one in tensors.inputs[:1]}
     span: str | None = None
     ordered = True
     for _ in range(_MOST_PASSED):
@@ -142,7 +141,7 @@ def _by_operators(graph: Any) -> _Beginning:
             if len(readers) > 1 or len(names) > 1:
                 break
             node = readers[0]
-            others = [_numbers(other, constants, makers) for other in node.input if other not in names]
+            others = [_numbers(other, tensors) for other in node.input if other not in names]
             is_first = node.input[0] in names or node.op_type in ("Mul", "Add")
             passes = is_first and _changes_nothing(node.op_type, others)
             # A convolution of grey gives several channels of one.
@@ -154,7 +153,7 @@ def _by_operators(graph: Any) -> _Beginning:
                 return _Beginning((_range_of(node.op_type, others) if is_first else None) or span, bgr)
         for node in readers:
             if node.op_type == "QuantizeLinear":
-                span = _range_of_steps(*(_numbers(other, constants, makers) for other in node.input[1:3]))
+                span = _range_of_steps(*(_numbers(other, tensors) for other in node.input[1:3]))
         ordered = ordered and _REORDERING.isdisjoint(node.op_type for node in readers)
         names = {name for node in readers for name in node.output}
     return _Beginning(span)
@@ -238,17 +237,10 @@ def _is_bgr(values: NDArray[Any] | None) -> bool:
     return blue_first((float(red), float(green), float(blue)))
 
 
-def _numbers(name: str, constants: Mapping[str, Any], makers: Mapping[str, Any]) -> NDArray[Any] | None:
+def _numbers(name: str, tensors: onnx_checks.Tensors) -> NDArray[Any] | None:
     """Return a constant by its name, also one that the model writes in another form first; None for no numbers."""
-    import onnx
-
-    while (node := makers.get(name)) is not None and node.op_type in _PASSED and node.input:
+    while (node := tensors.makers.get(name)) is not None and node.op_type in _PASSED and node.input:
         name = node.input[0]
-    if node is not None and node.op_type == "Constant" and node.attribute:
-        values = np.asarray(onnx_checks.of_attribute(node.attribute[0]))
-    else:
-        constant = constants.get(name)
-        if constant is None or constant.data_location == onnx.TensorProto.EXTERNAL:
-            return None
-        values = np.asarray(onnx.numpy_helper.to_array(constant))
-    return values if values.size and values.dtype.kind not in "OSU" else None  # no texts, no sparse tensor
+    values = tensors.numbers(name)
+    # No texts, no sparse tensor.
+    return values if values is not None and values.size and values.dtype.kind not in "OSU" else None

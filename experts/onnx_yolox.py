@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from experts import onnx_checks
 
 _PLACED = onnx_checks.PASSED | {"Expand", "ScatterND"}
@@ -21,8 +19,8 @@ def decodes(graph: Any, places: Sequence[int]) -> bool | None:
     `places` are those of the axes of its input. None if it may be so: the size of its pictures is open, and what it
     multiplies by is not known.
     """
-    weights = {one.name for one in graph.initializer}
-    size = next(_sizes(one)[places.index(2)] for one in graph.input if one.name not in weights)
+    tensors = onnx_checks.Tensors(graph)
+    makers, size = tensors.makers, _sizes(tensors.inputs[0])[places.index(2)]
     rows = sum((size // step) ** 2 for step in _STEPS)
     shapes = {one.name: _sizes(one) for one in graph.output}
     tables = [
@@ -30,7 +28,6 @@ def decodes(graph: Any, places: Sequence[int]) -> bool | None:
         for name, shape in shapes.items()
         if len(shape) == 3 and (shape[1] == rows > 0 and shape[2] > 5 if size else shape[1] == 0)
     ]
-    makers = {name: node for node in graph.node for name in node.output}
     products = [node for node in _computed(tables, makers) if node.op_type == "Mul"]
     sides: dict[str, list[str]] = {}
     for node in products:
@@ -43,7 +40,7 @@ def decodes(graph: Any, places: Sequence[int]) -> bool | None:
         return False
     if size:
         return True
-    steps = [_numbers(name, graph, makers) for factors in sides.values() for name in factors]
+    steps = [_numbers(name, tensors) for factors in sides.values() for name in factors]
     return None if None in steps or not steps else {one for few in steps for one in few or ()} == {*_STEPS}
 
 
@@ -66,18 +63,13 @@ def _computed(names: Sequence[str], makers: Mapping[str, Any]) -> list[Any]:
     return found
 
 
-def _numbers(name: str, graph: Any, makers: Mapping[str, Any]) -> set[float] | None:
+def _numbers(name: str, tensors: onnx_checks.Tensors) -> set[float] | None:
     """Return the different numbers of a tensor that is put together of constants; None if it is computed."""
-    import onnx
-
-    constant = next((one for one in graph.initializer if one.name == name), None)
-    node = makers.get(name)
-    if constant is not None and constant.data_location != onnx.TensorProto.EXTERNAL:
-        return {*onnx.numpy_helper.to_array(constant).ravel().tolist()}
-    if node is not None and node.op_type in ("Constant", "ConstantOfShape") and node.attribute:
-        return {*np.ravel(onnx_checks.of_attribute(node.attribute[0])).tolist()}
+    if (numbers := tensors.numbers(name)) is not None:
+        return {*numbers.ravel().tolist()}
+    node = tensors.makers.get(name)
     if node is None or node.op_type not in _PLACED:
         return None
     # The other inputs of such an operator say where its numbers stand.
-    parts = [_numbers(one, graph, makers) for one in (node.input if node.op_type == "Concat" else node.input[:1])]
+    parts = [_numbers(one, tensors) for one in (node.input if node.op_type == "Concat" else node.input[:1])]
     return None if None in parts else {one for part in parts for one in part or ()}

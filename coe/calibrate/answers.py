@@ -20,12 +20,11 @@ from coe.inspector import line_references
 from coe.pictures import alike
 from coe.pictures.decoding import decode
 from coe.pictures.image_source import ImageSource, ReferenceSource
-from coe.runtime.cpu import CpuDevice
+from coe.runtime.cpu import load_alone
 from coe.store import kinds
 from coe.store.kinds import Comparing, ExpertInput, Image, Kind, Reference
 from coe.store.learned import PictureDigests, digest_of
 from coe.store.references import References
-from coe.store.snapshot import Snapshot
 from coe.store.store import Store
 
 
@@ -73,18 +72,15 @@ def ask(
 ) -> Iterator[PictureAnswer]:
     """Yield what an expert says of each picture, in full precision; raises CoeError if it cannot run."""
     expert = replace(expert, variant=FULL)
-    manifests = {expert.weights: store.manifest(expert.weights)}
-    device = CpuDevice(Snapshot(store, manifests), {expert.kind: kind}, threads=0)
-    device.load("calibrate", expert)
+    run = load_alone(store, store.manifest(expert.weights), kind, expert)
     for picture in pictures:
         try:
             prepared = prepare(picture)
         except ImageError as error:
             yield PictureAnswer(picture, None, str(error))
         else:
-            (finding,) = device.run("calibrate", "calibrate", expert, [prepared])
+            (finding,) = run([prepared])
             yield PictureAnswer(picture, finding)
-    device.evict("calibrate", expert)
 
 
 def decoded(picture: VerifiedPicture, bits: int | None = None) -> Image:

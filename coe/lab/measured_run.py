@@ -1,4 +1,4 @@
-"""Measured runs of the real engine as rows of figures: what `coe-bench run` reports."""
+"""Measured runs of the real engine as rows of figures, and their predictions: what `coe-bench run` reports."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from coe.inspector.inspector import Picture
 from coe.inspector.line_arguments import LineArguments
 from coe.inspector.line_options import LineOptions
 from coe.lab.rows import Heading, Latencies, MachineFigures, Row, row
+from coe.lab.simulated import PlannedBox, contender, run_plan
 from coe.lab.time_limits import ANY_TIME, Times
+from coe.lab.workloads.recorded import recorded
+from coe.lab.workloads.workload import Workload
 from coe.profiler.line_run import LineRun, run_line, weights_files
 
 _READ_REPEATS = 3
@@ -86,6 +89,24 @@ def measured_run(
         line_options.strategy.name,
         run,
     )
+
+
+def workload_of(measured: MeasuredRun) -> Workload:
+    """Return the arrivals and findings of a measured run as a workload."""
+    record = recorded(measured.line_run.trace)
+    return Workload(measured.row.task, measured.row.order, measured.line_run.board, record.arrivals, record.findings)
+
+
+def predict(measured: MeasuredRun, times: Times = ANY_TIME, settling: int = 0) -> Row:
+    """Simulate a measured run: its arrivals, its findings, and the cost table that scheduled it.
+
+    The table was measured before the run, so the row is a prediction, not a fit. Its latencies leave out the first
+    `settling` images, too.
+    """
+    workload = replace(workload_of(measured), settling=settling)
+    box = PlannedBox(measured.row.device, measured.line_run.costs, measured.line_run.plan, {})
+    row = run_plan(workload, contender(measured.strategy), box, times=times)
+    return replace(row, strategy=f"{measured.row.strategy} (predicted)")
 
 
 def _plain_read_s_per_byte(paths: Sequence[Path]) -> float:

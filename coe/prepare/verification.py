@@ -10,11 +10,10 @@ import numpy as np
 from coe.core import Expert
 from coe.prepare import unwrapping
 from coe.prepare.fold import check_finite
-from coe.runtime.cpu import CpuDevice
+from coe.runtime.cpu import load_alone
 from coe.store import kinds, weights_file
 from coe.store.kinds import Foreign, Kind, ModuleKind
 from coe.store.manifest import Manifest
-from coe.store.snapshot import Snapshot
 from coe.store.store import Store
 
 _BACKBONE = " (a backbone without labels: nothing runs it, and `train --init` starts from it)"
@@ -44,10 +43,8 @@ def verify(store: Store, manifest: Manifest, allow_kinds: Sequence[str] = ()) ->
 
 
 def _run(store: Store, manifest: Manifest, expert: Expert, kind: Kind) -> None:
-    device = CpuDevice(Snapshot(store, {manifest.id: manifest}), {expert.kind: kind}, threads=1)
-    device.load("verify", expert)
+    run = load_alone(store, manifest, kind, expert, threads=1)
     if isinstance(kind, ModuleKind) and not manifest.variants:
         check_finite(store.load(manifest.id))  # before the run, whose outputs would not say which tensor it is
     grey = np.full((expert.input_size, expert.input_size, 3), 127, np.uint8)
-    device.run("verify", "verify", expert, [kind.preprocess(grey, expert)])
-    device.evict("verify", expert)
+    run([kind.preprocess(grey, expert)])

@@ -14,9 +14,8 @@ import numpy as np
 from coe.allowed_text import Reading
 from coe.core import Expert, Finding
 from coe.errors import ConfigError
-from coe.runtime.cpu import CpuDevice
+from coe.runtime.cpu import load_alone
 from coe.store.kinds import Image, Kind
-from coe.store.snapshot import Snapshot
 from coe.store.store import Store
 
 Window = tuple[float, float, float, float]
@@ -72,8 +71,7 @@ class WindowSearch:
         manifest = store.manifest(weights)
         self._kind, self._text = kind, text
         self._expert = replace(manifest.expert(), reads=Reading(allowed=(text,)))
-        self._device = CpuDevice(Snapshot(store, {weights: manifest}), {manifest.kind: kind}, threads=0)
-        self._device.load("search", self._expert)
+        self._run = load_alone(store, manifest, kind, self._expert)
 
     def read(self, image: Image, windows: Sequence[Window]) -> list[Finding]:
         """Return what is read in each window of an image (H, W, 3) uint8 RGB."""
@@ -81,7 +79,7 @@ class WindowSearch:
         for start in range(0, len(windows), _BATCH):
             experts = [self._in(window) for window in windows[start : start + _BATCH]]
             inputs = [self._kind.preprocess(image, expert) for expert in experts]
-            findings += self._device.run("search", "search", self._expert, inputs)
+            findings += self._run(inputs)
         return findings
 
     def find(

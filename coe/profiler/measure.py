@@ -1,14 +1,19 @@
-"""Measures the costs of a kind on a device, by one expert that stands for its kind (paper section 4.5)."""
+"""Measures the costs of a kind on a device, by one expert that stands for its kind (paper section 4.5).
+
+Batches are timed in rounds that go through the sizes upwards and downwards in turn, so that a slow moment of the
+machine hits all sizes.
+"""
 
 from __future__ import annotations
 
 import gc
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -23,7 +28,6 @@ from coe.pictures.decoding import decode
 from coe.pictures.wide import AS_FILLED
 from coe.prepare.calibration_images import generated
 from coe.prepare.calibration_images import spread as spread_over
-from coe.profiler.batches import TimeLimit, climb, rounds
 from coe.runtime.cost_fit import batch_memory, fit, plateau, spread, typical
 from coe.runtime.trial import Trial, whole_pages
 from coe.store.kinds import Kind, ModuleKind
@@ -35,6 +39,16 @@ from coe.system import give_memory_back
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 _LOADS = _DECODINGS = 3
 _MOST_IMAGES = 16
+_LOOK = 8
+"""All sizes up to this one run: the first times alone may be disturbed, and do not end the climb."""
+_LEAST = 3
+"""At least this many sizes run, however long they take."""
+_ROUNDS = 5
+_SMALL_SPREAD = 0.05
+_CLIMB = 0.6
+"""The part of the time limit in which all sizes must have run for the first time."""
+_BATCHES = 0.9
+"""The part of the time limit that batches take; the rest is for loads and images."""
 
 
 class CannotMeasure(ConfigError):
@@ -76,6 +90,26 @@ class MeasuredExpert:
     device_bytes: int | None = None
 
 
+@dataclass(slots=True)
+class TimeLimit:
+    """How much of the time limit has passed, and whether the measurement shall stop."""
+
+    limit_s: float
+    tick: Callable[[float], None]
+    stop: threading.Event = field(default_factory=threading.Event)
+    began: float = field(default_factory=time.perf_counter)
+
+    def passed(self) -> float:
+        """Return the part of the time limit that has passed."""
+        return (time.perf_counter() - self.began) / max(self.limit_s, 1e-9)
+
+    def step(self) -> None:
+        """Report progress between two batches; raises CancelledError if `stop` is set."""
+        if self.stop.is_set():
+            raise CancelledError
+        self.tick(min(0.99, self.passed()))
+
+
 def measure(
     subject: MeasuredExpert,
     *,
@@ -101,7 +135,8 @@ def measure(
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="coe-profile-")))
             store = with_weights(subject.expert, subject.kind, subject.store, folder, say)
-            stack.callback(_tidy)
+            stack.callback(give_memory_back)
+            stack.callback(gc.collect)
             ready = replace(subject, store=store)
             trial = stack.enter_context(_trial(ready))
             return _measured(ready, trial, sizes, images, limit, say)
@@ -125,7 +160,7 @@ def _measured(
     say: Callable[[str], None],
 ) -> KindProfile:
     kind, target = subject.kind, subject.target
-    limit.restart()
+    limit.began = time.perf_counter()
     held, repeats = climb(trial, sorted({n for n in sizes if n <= kind.max_batch} or {1}), limit)
     rounds(trial, repeats, limit)
     times = {n: typical(each) for n, each in repeats.items()}
@@ -154,6 +189,35 @@ def _measured(
         decode_s=decode_s,
         preprocess_s=preprocess_s,
     )
+
+
+def climb(trial: Trial, sizes: Sequence[int], limit: TimeLimit) -> tuple[dict[int, int], dict[int, list[float]]]:
+    """Run each size once until larger ones bring nothing; return the bytes that batches hold and the times, by size."""
+    held: dict[int, int] = {}
+    repeats: dict[int, list[float]] = {}
+    for n, following in zip(sizes, [*sizes[1:], None], strict=True):
+        limit.step()
+        held[n] = trial.batch_bytes(n)
+        limit.step()
+        repeats[n] = [trial.batch_s(n)]
+        if n >= _LOOK and n >= 2 * plateau({size: times[0] for size, times in repeats.items()}):
+            break
+        following_s = 3 * repeats[n][0] * (following or 0) / n  # the next size runs three times
+        if len(held) >= _LEAST and limit.passed() + following_s / limit.limit_s > _CLIMB:
+            break
+    return held, repeats
+
+
+def rounds(trial: Trial, repeats: dict[int, list[float]], limit: TimeLimit) -> None:
+    """Time all sizes again and again, until the times of each lie close together or the time is up."""
+    done = 0
+    while done < _ROUNDS or max(spread(each) for each in repeats.values()) > _SMALL_SPREAD:
+        done += 1
+        for n in sorted(repeats, reverse=bool(done % 2)):
+            if limit.passed() > _BATCHES:
+                return
+            limit.step()
+            repeats[n].append(trial.batch_s(n))
 
 
 def _load_s(trial: Trial, kind: Kind, say: Callable[[str], None]) -> tuple[float, bool]:
@@ -203,11 +267,6 @@ def _trial(subject: MeasuredExpert) -> Iterator[Trial]:
         )
     with device.trial(replace(expert, variant=target.precision)) as trial:
         yield trial
-
-
-def _tidy() -> None:
-    gc.collect()
-    give_memory_back()
 
 
 def _before_s(kind: Kind, expert: Expert, images: Sequence[Path], say: Callable[[str], None]) -> tuple[float, float]:

@@ -24,7 +24,9 @@ from coe.runtime.sessions import opening_bytes, runs_as_session, session_of
 from coe.runtime.slot import NetworkKey, SlotShelf
 from coe.runtime.trial import HERE, MeasuredOnce, Trial, identity, opened, quick_cost, whole_pages
 from coe.scheduler.costs import Cost
+from coe.store.manifest import Manifest
 from coe.store.runnable_kinds import ExpertInput, RunnableKind, Session
+from coe.store.snapshot import Snapshot
 from coe.store.store_reader import StoreReader
 from coe.system import give_memory_back
 
@@ -271,3 +273,12 @@ class CpuDevice(Device):
         with contextlib.suppress(StoreError):
             return weights(self.store, expert).needs()
         return None
+
+
+def load_alone(
+    store: StoreReader, manifest: Manifest, kind: RunnableKind, expert: Expert, threads: int = 0
+) -> Callable[[Sequence[ExpertInput]], Sequence[Finding]]:
+    """Return a function that runs an expert on inputs, by itself and without a line; raises CoeError."""
+    device = CpuDevice(Snapshot(store, {expert.weights: manifest}), {expert.kind: kind}, threads)
+    device.load("alone", expert)
+    return partial(device.run, "alone", "alone", expert)

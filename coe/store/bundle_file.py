@@ -6,7 +6,6 @@ than those that a bundle may have, so nothing is written outside of the folder t
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import zipfile
@@ -20,7 +19,7 @@ from pydantic import Field, ValidationError
 from coe import versions
 from coe.errors import StoreError, first_line
 from coe.files import replacing, writing
-from coe.strict_model import Bytes, StrictModel
+from coe.strict_model import Bytes, StrictModel, parsed_json
 
 CONTENTS, FORMAT = "bundle.json", 1
 RULES, STORE, FILES = "rules", "store", "files"
@@ -84,7 +83,7 @@ def read(path: Path) -> BundleContents:
             info = bundle.getinfo(CONTENTS)
             if info.file_size > _MOST_CONTENTS:
                 raise ValueError(f"{CONTENTS} is too large")
-            data = json.loads(bundle.read(info))
+            data = parsed_json(bundle.read(info))
             if isinstance(data, dict) and data.get("format", FORMAT) != FORMAT:
                 made_by = str(data.get("made_by") or "another version of coe")[:100]
                 raise StoreError(

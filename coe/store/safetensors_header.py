@@ -5,17 +5,16 @@ A file with a repeated key, or with tensors that overlap, leave gaps or are not 
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from pydantic import ValidationError
 
 from coe import regular
 from coe.errors import StoreError, first_line
 from coe.store.blob_format import ITEM_BYTES, Identity, TensorEntry
+from coe.strict_model import parsed_json
 
 LENGTH_BYTES = 8
 _IDENTITY = "coe"
@@ -55,7 +54,7 @@ def read(number: int, file_bytes: int, name: str) -> SafetensorsHeader:
 def decode(text: bytes, data_bytes: int, name: str) -> SafetensorsHeader:
     """Read the header `text` of a file with `data_bytes` of data, and prove it sound; raises StoreError."""
     try:
-        table = json.loads(text, object_pairs_hook=_once)
+        table = parsed_json(text)
         if not isinstance(table, dict):
             raise ValueError("it is not a table of tensors")
         identity = identity_of(table.pop(_METADATA, None))
@@ -65,13 +64,6 @@ def decode(text: bytes, data_bytes: int, name: str) -> SafetensorsHeader:
         raise StoreError(f"{name} has a header that makes no sense ({reason}); {_AGAIN}") from None
     _check_places(entries, data_bytes, name)
     return SafetensorsHeader(entries, identity)
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    table = dict(pairs)
-    if len(table) != len(pairs):
-        raise ValueError("it repeats a key")
-    return table
 
 
 def identity_of(metadata: object) -> Identity | None:

@@ -12,8 +12,7 @@ from coe.board import rules
 from coe.errors import ConfigError
 from coe.inspector import line_devices
 from coe.inspector.line_options import LineOptions
-from coe.lab.measured_run import all_at_once, measured_run
-from coe.lab.prediction import predict, workload_of
+from coe.lab.measured_run import all_at_once, measured_run, predict, workload_of
 from coe.lab.rows import Heading
 from coe.lab.workloads import trace_file
 from coe.runtime.cpu import CpuDevice

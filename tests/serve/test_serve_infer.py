@@ -146,6 +146,13 @@ def test_bytes_that_do_not_fit_are_refused(raw: bytes, sentence: str) -> None:
         parse(text, str(len(text) + 1))
 
 
+def test_a_request_that_says_a_thing_twice_or_no_number_is_refused() -> None:
+    image = '{"name": "image", "shape": [1], "datatype": "UINT8", "data": %s}'
+    for data, sentence in (('[7], "data": [8]', "'data' stands twice"), ("[NaN]", "NaN is not a number")):
+        with pytest.raises(ConfigError, match=sentence):
+            parse(f'{{"inputs": [{image % data}]}}'.encode(), None)
+
+
 def test_values_travel_as_the_protocol_says() -> None:
     assert [packed(value) for value in (7, 0.5, "é")] == [
         struct.pack("<q", 7),

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from coe.profiler.batches import TimeLimit, climb, rounds
+from coe.profiler.measure import TimeLimit, climb, rounds
 from coe.runtime.cost_fit import fit, typical
 
 

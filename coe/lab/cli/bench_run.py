@@ -153,7 +153,6 @@ def run(  # noqa: PLR0913
     from coe.inspector.cores import free_cores
     from coe.inspector.line_options import LineOptions
     from coe.lab import measured_run as engine
-    from coe.lab import prediction
     from coe.lab.workloads import synthetic
     from coe.serve.benchmark.remembered_device import RememberedOutputs
 
@@ -192,7 +191,7 @@ def run(  # noqa: PLR0913
     compared = _compare(comparison, ways, repeat, with_prediction=with_prediction)
     bench_out.show(compared.rows, json_to)
     if save_task is not None:
-        trace_file.write(save_task, prediction.workload_of(compared.last))
+        trace_file.write(save_task, engine.workload_of(compared.last))
     for sentence in compared.sentences:
         (err if json_to == STANDARD_OUTPUT else out).print(sentence)
 
@@ -210,7 +209,8 @@ def _compare(
     comparison: BenchRuns, ways: Sequence[tuple[str, str]], repeat: int, *, with_prediction: bool
 ) -> _Compared:
     """Run each way, a name and a precision, `repeat` times there and back; the run in the middle counts."""
-    from coe.lab import prediction, sentences
+    from coe.lab import measured_run as engine
+    from coe.lab import sentences
     from coe.profiler.confirm import in_turn
 
     rows: list[Row] = []
@@ -226,7 +226,7 @@ def _compare(
         for measured in chosen.values():
             rows.append(measured.row)
             if with_prediction:
-                rows.append(prediction.predict(measured, comparison.times, comparison.settling))
+                rows.append(engine.predict(measured, comparison.times, comparison.settling))
     texts = sentences.of_rounds(dict(zip(ways, runs_by_way, strict=True)))
     texts += sentences.of_precisions(chosen) + sentences.of_ways(chosen, EAGER) + sentences.of_paces(chosen)
     return _Compared(rows, texts, measured)

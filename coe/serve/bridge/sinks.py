@@ -18,7 +18,7 @@ from pydantic import AfterValidator, Field
 
 from coe import plugins
 from coe.errors import CoeError, did_you_mean
-from coe.strict_model import StrictModel
+from coe.strict_model import StrictModel, parsed_json
 
 if TYPE_CHECKING:
     from coe.serve.database.board_rows import Board
@@ -90,7 +90,7 @@ class SinkRequest:
 def requests_in(body: bytes | bytearray | str, reply_to: str = "", id: str = "") -> Iterator[SinkRequest]:
     """Yield the requests in a message, which is an envelope or a list of them; what cannot be read is logged."""
     try:
-        content = json.loads(body)
+        content = parsed_json(body)
     except (ValueError, RecursionError) as error:
         logging.getLogger(__name__).warning("a request cannot be read: %s", error)
         return

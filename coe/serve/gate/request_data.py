@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from coe.errors import ConfigError, did_you_mean
 from coe.serve.database.tables import NAME
 from coe.serve.gate.operations import Visit
 from coe.serve.gate.problems import Problem, ProblemKind
-from coe.strict_model import StrictModel, of_json
+from coe.strict_model import StrictModel, of_json, parsed_json
 from coe.visible import visible
 
 MOST_HELD_BYTES = 1 << 30
@@ -42,7 +41,7 @@ async def json_body(visit: Visit, form: type[_F], *, most_bytes: int) -> JsonBod
 
 def _read(content: bytes, form: type[_F]) -> JsonBody[_F]:
     try:
-        data = json.loads(content or b"{}", parse_constant=_refuse, object_pairs_hook=_once)
+        data = parsed_json(content or b"{}")
     except (ValueError, RecursionError) as error:
         raise Problem(ProblemKind.BAD_REQUEST, f"the body is not JSON: {error}", "send a JSON object") from None
     return JsonBody(data, of_json(data, form))
@@ -105,17 +104,6 @@ def _too_large(limit: int) -> Problem:
         # What the client still sends is not read.
         {"Connection": "close"},
     )
-
-
-def _refuse(word: str) -> None:
-    raise ValueError(f"{word} is not a number of JSON")
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    data = dict(pairs)
-    if len(data) < len(pairs):
-        raise ValueError("a key stands twice in one object")
-    return data
 
 
 def read_query(request: Request, form: type[_F]) -> _F:

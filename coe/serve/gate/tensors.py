@@ -18,7 +18,7 @@ from pydantic import AfterValidator, Field
 from starlette.responses import Response
 
 from coe.errors import ConfigError
-from coe.strict_model import StrictModel, of_json
+from coe.strict_model import StrictModel, of_json, parsed_json
 
 LENGTH_HEADER = "Inference-Header-Content-Length"
 OUTPUTS = {"verdict": "BYTES", "label": "BYTES", "score": "FP32", "findings": "BYTES", "board": "INT64"}
@@ -112,7 +112,7 @@ def parse(body: bytes, header_length: str | None) -> Parsed:
     else:
         raise ConfigError(f"{LENGTH_HEADER} {header_length[:30]!r} is not a length within the body")
     try:
-        request = of_json(json.loads(body[:length]), InferRequest)
+        request = of_json(parsed_json(body[:length]), InferRequest)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"the request is not JSON: {error}") from None
     raw: dict[str, bytes] = {}
