@@ -1,20 +1,31 @@
-"""How lines end that nobody closes: their devices are closed too, after the last batch and the last copy."""
+"""How lines open beside others, on which threads they work, how a run replays, and how lines end that nobody closes."""
 
 from __future__ import annotations
 
 import gc
+import itertools
 import threading
 import weakref
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
-from coe import Inspector
+from coe import Inspector, Picture
+from coe.core import Expert, Verdict
 from coe.errors import CoeError
-from coe.runtime import line_engine
+from coe.runtime import cpu, line_engine, trial
 from coe.runtime.cpu import CpuDevice
+from coe.runtime.processor import on_fresh_thread
+from coe.runtime.trial import MeasuredOnce
+from coe.scheduler.controller import Controller
+from coe.scheduler.events import single_events
+from coe.scheduler.strategies import strategy
+from coe.store import kinds
+from coe.store.store import Store
 
 PICTURE = np.zeros((32, 32, 3), np.uint8)
 AT_DEVICES = ("coe-executor", "coe-answers", "coe-lane", "coe-disk")
@@ -100,3 +111,146 @@ def test_what_a_device_raises_when_a_dropped_line_closes_it_reaches_nobody(
     ended(threads)
     assert len(tried) == 1
     assert "Traceback" not in capfd.readouterr().err
+
+
+# Lines that are opened in several threads, or beside one that runs
+
+
+LINES = 3
+MEMORY = "17MB"
+"""Enough for each line, and far less than what all of them grow by."""
+
+
+@pytest.fixture
+def measured(measures_itself: None, monkeypatch: pytest.MonkeyPatch) -> MeasuredOnce:
+    """What nobody has measured yet."""
+    fresh = MeasuredOnce()
+    monkeypatch.setattr(cpu.CpuDevice.__init__, "__kwdefaults__", {"measured": fresh})
+    return fresh
+
+
+@pytest.fixture
+def batches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of all batches whose memory is measured, in order."""
+    sizes: list[int] = []
+    measure = trial.Trial.batch_bytes
+
+    def count(self: trial.Trial, images: int) -> int:
+        sizes.append(images)
+        return measure(self, images)
+
+    monkeypatch.setattr(trial.Trial, "batch_bytes", count)
+    return sizes
+
+
+def test_lines_of_one_board_that_open_at_once_measure_once(
+    tiny: tuple[Path, Path], pictures: list[Picture], measured: MeasuredOnce, batches: list[int]
+) -> None:
+    board, store = tiny
+
+    def inspect(_: int) -> list[Verdict | None]:
+        with Inspector(board, store=store, memory=MEMORY) as line:
+            return [result.verdict for result in line.stream(pictures[:3])]
+
+    with ThreadPoolExecutor(LINES) as pool:
+        verdicts = list(pool.map(inspect, range(LINES)))
+    assert all(len(each) == 3 and None not in each for each in verdicts)
+    # Two networks, each with one image and with several.
+    assert len(batches) == 4
+    assert repr(measured) == "<MeasuredOnce 2 results>"
+
+
+@pytest.mark.slow
+def test_a_line_opens_while_another_runs(
+    tiny: tuple[Path, Path], pictures: list[Picture], measured: MeasuredOnce
+) -> None:
+    board, store = tiny
+    ended = threading.Event()
+
+    def endless() -> Iterator[Picture]:
+        for picture in itertools.cycle(pictures):
+            if ended.is_set():
+                return
+            yield picture
+
+    with Inspector(board, store=store, memory=MEMORY, inbox=4) as busy, ThreadPoolExecutor(1) as pool:
+        running = pool.submit(lambda: sum(result.error is None for result in busy.stream(endless())))
+        try:
+            measured._results.clear()
+            with Inspector(board, store=store, memory=MEMORY) as line:
+                assert all(result.error is None for result in line.stream(pictures[:3]))
+        finally:
+            ended.set()
+        assert running.result() > 0
+
+
+# Nothing runs operators on the thread that opens a line
+
+
+@pytest.mark.usefixtures("measures_itself")
+def test_measuring_and_preparing_run_on_threads_that_end(tmp_path, monkeypatch) -> None:
+    kind = kinds.resolve("narrow")
+    expert = Expert("e", "narrow", ("ok", "bad"), 32, "e")
+    store = Store(tmp_path)
+    store.put(
+        "e", kind="narrow", labels=expert.labels, input_size=32, state=kind.skeleton(expert).state_dict(), source="test"
+    )
+    threads = set()
+
+    def noting(method):
+        def call(*arguments):
+            threads.add(threading.current_thread())
+            return method(*arguments)
+
+        return call
+
+    monkeypatch.setattr(type(kind), "forward", noting(type(kind).forward))
+    monkeypatch.setattr(type(kind), "skeleton", noting(type(kind).skeleton))
+    device = CpuDevice(store, {"narrow": kind}, threads=2)
+    device.measure(expert)
+    device.prepare([expert])
+    assert threads
+    assert threading.main_thread() not in threads
+    assert not any(thread.is_alive() for thread in threads)
+
+
+def test_an_executor_keeps_its_threads_whatever_another_sets_before_its_first_batch(tmp_path, monkeypatch) -> None:
+    monkeypatch.delenv("OMP_THREAD_LIMIT", raising=False)
+
+    def executor() -> int:
+        CpuDevice(Store(tmp_path), {}, threads=3).enter("one")
+        on_fresh_thread(lambda: torch.set_num_threads(1))
+        return torch.get_num_threads()
+
+    before = torch.get_num_threads()
+    try:
+        assert on_fresh_thread(executor) == 3
+    finally:
+        torch.set_num_threads(before)
+
+
+# What the engine did on the machine, a fresh controller does again, command by command
+
+
+@pytest.mark.parametrize("name", ["coserve", "late-binding"])
+def test_a_recorded_run_replays_to_the_same_commands(tiny, pictures, name):
+    board, store = tiny
+    options = {"memory": "18MB", "executors": "cpu=2", "keep_trace": True}
+    with Inspector(board, store=store, strategy=name, **options) as line:
+        results = list(line.stream(pictures))
+    assert len(results) == len(pictures)
+    recorded = line._engine.controller
+    fresh = Controller(
+        router=line.rules.router,
+        graph=line.rules.graph,
+        costs=line.costs.following(),
+        plan=line.plan,
+        strategy=strategy(name),
+    )
+    assert sum(len(single_events(event)) for _, event, _ in line.trace[1:]) > len(pictures)
+    for now, event, commands in line.trace:
+        again = fresh.start(now) if event is None else fresh.handle(event, now)
+        assert again == commands
+        fresh.check()
+    fresh.check(idle=True)
+    recorded.check(idle=True)

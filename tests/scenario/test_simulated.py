@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import pytest
+import yaml
 from boxes import boxes
 from cases import Case, cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lines import ENGINE, board, cost, inspect, line_of
+from tables import with_slow_rows
 from thorough import THOROUGH
 
+from coe.board.rules import Rules
 from coe.core import Request
-from coe.lab.machine import SimulatedMachine
+from coe.lab.machine import Configuration, SimulatedMachine
+from coe.lab.preset import FOLDER
+from coe.lab.rows import Row
 from coe.lab.simulated import PlannedBox, contender, run_plan, simulated_run
-from coe.lab.workloads.workload import Workload, task
+from coe.lab.workloads.workload import Workload, placement, task
+from coe.scheduler.policies.coserve import COSERVE
 from coe.scheduler.strategies import names
 from coe.sim.agenda import Arrival
 
@@ -48,3 +56,139 @@ def test_a_bound_counts_from_the_first_request_as_a_makespan_does() -> None:
     assert late_row.lower_bound_makespan_s == pytest.approx(early_row.lower_bound_makespan_s)
     assert late_row.makespan_s == pytest.approx(early_row.makespan_s)
     assert late_row.switches == early_row.switches
+
+
+# A simulated box with two GPUs, each with a memory of its own
+
+
+ONE = Configuration({"cuda": 2}, {"cuda": 0.75})
+TWO = Configuration({"cuda": 2, "cuda:1": 2}, {"cuda": 0.75, "cuda:1": 0.75})
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> SimulatedMachine:
+    """The paper's box with a second GPU."""
+    box = yaml.safe_load((FOLDER / "numa-rtx3080ti.yaml").read_text(encoding="utf-8"))
+    box["memories"]["device 1"] = box["memories"]["device"]
+    box["devices"]["cuda:1"] = {**box["devices"]["cuda"], "memory": "device 1"}
+    path = tmp_path_factory.mktemp("box") / "two.yaml"
+    path.write_text(yaml.safe_dump(box), encoding="utf-8")
+    return SimulatedMachine(str(path))
+
+
+@pytest.mark.parametrize("name", ["late-binding", "coserve"])
+def test_a_second_gpu_brings_its_memory_and_its_speed(machine: SimulatedMachine, name: str) -> None:
+    day = task("A1", requests=600)
+    one, two = (simulated_run(machine, day, contender(name), configuration=asked) for asked in (ONE, TWO))
+    assert (two.images, two.errors) == (600, 0)
+    assert two.switches < one.switches
+    assert one.makespan_s > 1.3 * two.makespan_s
+
+
+def test_each_gpu_has_pools_of_its_own_memory_and_names_of_its_own(machine: SimulatedMachine) -> None:
+    board = task("A1", requests=1).board
+    plan = machine.plan(board, machine.costs(board), COSERVE, TWO)
+    assert [pool.id for pool in plan.pools] == ["cuda0", "cuda1", "cuda:1/0", "cuda:1/1"]
+    assert len({pool.capacity_bytes for pool in plan.pools}) == 1
+
+
+# The strategies of the engine
+
+
+def long_tail(seed: int) -> Rules:
+    """Twelve components with a long tail of counts; every third goes on to one of two shared experts."""
+    names = "ABCDEFGHIJKL"
+    counts = {name: 24 / (1 + index) for index, name in enumerate(names)}
+    follows = {name.lower(): "yz"[index % 2] for index, name in enumerate(names) if index % 3 == seed % 3}
+    return board(counts, follows)
+
+
+def switches(name: str, seed: int) -> int:
+    """Loads after the start, for 300 images that come faster than they can be inspected."""
+    rules, random_ = long_tail(seed), random.Random(seed)
+    line = line_of(rules, 54, executors=2, strategy=name)
+    counts = [component.count for component in rules.components.values()]
+    for index, component in enumerate(random_.choices([*rules.components], counts, k=300)):
+        line.arrive(20.0 + index * 0.05, component)
+    line.run()
+    assert len(line.results) == 300
+    return line.switches
+
+
+@pytest.mark.parametrize(("seed", "known"), [(1, (25, 14)), (2, (27, 17)), (3, (16, 18)), (4, (24, 16))])
+def test_switches_are_known_and_late_binding_has_fewer(seed: int, known: tuple[int, int]) -> None:
+    """Not on every small board: it makes room ahead, so that the disk need not wait, and that may be a load more."""
+    assert tuple(switches(name, seed) for name in ENGINE) == known
+
+
+@pytest.mark.parametrize("name", ENGINE)
+def test_costs_of_nothing_are_divided_by_nowhere(name: str) -> None:
+    nothing = cost(per_image_s=0.0, base_s=0.0, load_s=0.0, weights_bytes=0, activation_bytes=0, max_batch=1)
+    line = line_of(board({"A": 3, "B": 2, "C": 1}), 14, strategy=name, costs={"a": nothing})
+    inspect(line, (10.0, "ABCABC"))
+    assert [result.error for result in line.results.values()] == [None] * 6
+
+
+# How often the engine's strategies switch on the paper's tasks, seed 0
+
+
+GOLDEN = {
+    ("numa-rtx3080ti", "A1", "iid", 300): (66, 50),
+    ("uma-m2", "A1", "iid", 300): (85, 66),
+    ("numa-rtx3080ti", "A1", "iid", 2500): (240, 196),
+    ("numa-rtx3080ti", "A2", "iid", 3500): (272, 221),
+    ("numa-rtx3080ti", "B1", "iid", 2500): (240, 195),
+    ("numa-rtx3080ti", "B2", "iid", 3500): (265, 215),
+    ("numa-rtx3080ti", "A1", "boards", 2500): (313, 265),
+    ("uma-m2", "A1", "iid", 2500): (303, 245),
+    ("uma-m2", "B2", "iid", 3500): (319, 267),
+}
+"""By box, task, order, and number of images, in the order of `ENGINE`: first the beginning of a task."""
+
+
+def check(row: Row, requests: int) -> None:
+    """Prove what holds of any run."""
+    assert (row.images, row.errors) == (requests, 0)
+    assert row.lower_bound_switches is not None
+    assert row.lower_bound_makespan_s is not None
+    assert row.switches >= row.lower_bound_switches > 0, row
+    assert row.makespan_s >= row.lower_bound_makespan_s * (1 - 1e-9) > 0, row
+    assert 0 < row.p50_s <= row.p99_s <= row.makespan_s, row
+    assert 0 < row.disk_loads <= row.switches, row
+    assert 0 < row.hit_ratio < 1, row
+    assert row.images_per_s == pytest.approx(requests / row.makespan_s)
+
+
+# Whole tasks take ten times as long, and `make test-all` runs most of them.
+@pytest.mark.parametrize(("device", "name", "order", "images"), with_slow_rows(GOLDEN, fast=3), ids=str)
+def test_switches_are_what_they_were(device: str, name: str, order: str, images: int) -> None:
+    machine, workload = SimulatedMachine(device), task(name, order=order, requests=images, seed=0)
+    coserve, late = rows = [simulated_run(machine, workload, contender(chosen), seed=0) for chosen in ENGINE]
+    for row in rows:
+        check(row, len(workload.arrivals))
+        # Without a host cache everything comes from the disk.
+        assert row.disk_loads == row.switches
+    assert late.images_per_s > coserve.images_per_s
+    assert (coserve.switches, late.switches) == GOLDEN[device, name, order, images]
+
+
+def test_labels_are_drawn_by_the_seed_and_by_nothing_else() -> None:
+    machine, workload = SimulatedMachine("uma-m2"), task("A1", requests=300)
+    one, again, other = (
+        simulated_run(machine, workload, contender("coserve"), seed=seed, bounded=False) for seed in (0, 0, 1)
+    )
+    assert (one.switches, one.makespan_s, one.p99_s) == (again.switches, again.makespan_s, again.p99_s)
+    assert one.makespan_s != other.makespan_s
+
+
+@pytest.mark.parametrize(("foreseen", "switches", "ahead"), [("parts", 117, 117), ("none", 216, 0)])
+def test_switches_at_a_trickle_are_what_they_were(foreseen: str, switches: int, ahead: int) -> None:
+    """900 images of board A, one every 200 ms."""
+    workload = task("A1", order="boards", requests=900, every_s=0.2, seed=0)
+    parts = placement(workload.board, seed=0)
+    workload = replace(workload, parts=parts) if foreseen == "parts" else workload.unforeseen()
+    row = simulated_run(SimulatedMachine("uma-m2"), workload, contender("late-binding"), seed=0)
+    check(row, 900)
+    assert (row.switches, row.speculated) == (switches, ahead)
+    assert row.in_order_switches is not None
+    assert row.switches >= row.in_order_switches >= 112

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import cv2
 import numpy as np
 import pytest
-from golden_parts import DEFECT, bad, moved, noisy, part
+from golden_parts import DEFECT, Pixels, bad, half_second, moved, noisy, part, second_look
+from PIL import Image
 
+from coe.cluster import cluster_engine
+from coe.cluster.messages import CarriedImage
+from coe.comparing.alternates import alike_in_size, best_of
 from coe.comparing.comparison import compare
+from coe.comparing.local_shifts import MOST, settle
+from coe.comparing.motion import lasting_differences
+from coe.pictures.image_source import ImageSource, ReferenceSource
 from coe.store.kinds import Reference
 from experts.pair import compared, differences
 
@@ -104,3 +114,135 @@ def test_a_frame_drawn_into_a_grey_picture_leaves_it_comparable() -> None:
     picture = GREY.copy()
     picture[30:34, 20:120] = (0, 255, 0)
     assert compare(picture, GREY).doubt == ""
+
+
+# Places of a reference that lie beside those of the picture are moved there, and defects are not explained away
+
+
+GOOD_PART = part(1, 320)
+SPREAD = np.arange(320 * 320, dtype=np.uint32).reshape(320, 320).astype(np.uint8)
+
+
+def stretched(picture: np.ndarray, most: float, from_column: int = 200) -> np.ndarray:  # type: ignore[type-arg]
+    """Return the picture with its right side moved down, more and more towards the border."""
+    height, width = picture.shape[:2]
+    across, down = np.meshgrid(np.arange(width, dtype=np.float32), np.arange(height, dtype=np.float32))
+    down -= np.clip((across - from_column) / (width - from_column), 0, 1) * most
+    return cv2.remap(picture, across, down.astype(np.float32), cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+
+
+@pytest.mark.parametrize("most", [3, 5])
+def test_a_stretched_border_no_longer_differs_but_a_hole_in_it_does(most: int) -> None:
+    picture = stretched(GOOD_PART, most)
+    before = lasting_differences(picture, GOOD_PART)
+    reference, spread = settle(picture, GOOD_PART, SPREAD)
+    assert lasting_differences(picture, reference) < 0.4 * before
+    assert not np.array_equal(spread, SPREAD), "the spread belongs to the reference's pixels"
+    place = (slice(150, 166), slice(280, 296))
+    picture[place] = 255 - picture[place]
+    hole = np.abs(picture.astype(int) - settle(picture, GOOD_PART, SPREAD)[0]).max(axis=2) > 40
+    assert hole[place].mean() > 0.8
+
+
+def test_a_picture_in_place_and_one_with_a_hole_keep_their_reference() -> None:
+    picture = noisy(GOOD_PART, 1)
+    assert settle(picture, GOOD_PART, SPREAD)[0] is GOOD_PART
+    for top, left in ((60, 60), (150, 40), (200, 200)):
+        holed = GOOD_PART.copy()
+        holed[top : top + 24, left : left + 24] = (255, 0, 0)
+        assert settle(holed, GOOD_PART, SPREAD)[0] is GOOD_PART
+
+
+def test_what_lies_further_away_than_the_reach_still_differs() -> None:
+    picture = stretched(GOOD_PART, 3 * MOST)
+    reference, _ = settle(picture, GOOD_PART, SPREAD)
+    assert lasting_differences(picture, reference) > 1000
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 200), (63, 63), (64, 200), (65, 700)])
+def test_a_picture_of_any_shape_is_compared(shape: tuple[int, int]) -> None:
+    chance = np.random.default_rng(0)
+    picture, reference = (chance.integers(0, 255, (*shape, 3), dtype=np.uint8) for _ in range(2))
+    moved, spread = settle(picture, reference, np.zeros(shape, np.uint8))
+    assert (moved.shape, spread.shape) == ((*shape, 3), shape)
+
+
+def test_kinds_compare_with_the_settled_reference() -> None:
+    across, down = np.meshgrid(np.arange(320, dtype=np.float32), np.arange(320, dtype=np.float32))
+    down -= 5 * np.exp(-(((across - 160) / 50) ** 2))  # no turn and no scale undoes a bulge
+    picture = cv2.remap(GOOD_PART, across, down, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+    pair = compared(picture, Reference(GOOD_PART, np.zeros((320, 320), np.uint8)))
+    assert pair.stack is not None
+    assert pair.alignment is not None
+    remaining = lasting_differences(*(np.repeat(pair.stack[:, :, place, None], 3, axis=2) for place in (0, 1)))
+    assert remaining < 0.4 * lasting_differences(pair.alignment.image, GOOD_PART)
+
+
+# Which of several references a picture is compared with
+
+
+def reference(picture: Pixels, id: str) -> Reference:
+    return Reference(picture, np.zeros(picture.shape[:2], np.uint8), id)
+
+
+BOTH = (reference(part(), "first"), reference(second_look(part()), "second"))
+
+
+@pytest.mark.parametrize("alternates", [BOTH, BOTH[::-1]])
+@pytest.mark.parametrize(
+    ("picture", "fits"),
+    [
+        (part(), "first"),
+        (second_look(part()), "second"),
+        (moved(noisy(bad(part()), 1), 3, -2), "first"),
+        (moved(noisy(bad(second_look(part())), 2), -3, 2), "second"),
+        (half_second(part()), "first"),
+    ],
+)
+def test_the_whole_part_decides(alternates: tuple[Reference, ...], picture: Pixels, fits: str) -> None:
+    assert best_of(picture, alternates).id == fits
+
+
+def test_what_cannot_be_compared_goes_to_what_it_resembles_most() -> None:
+    cut = part()[:120]
+    assert best_of(cut, (reference(part()[:, :100], "narrow"), *BOTH)).id == "narrow", (
+        "the first, as none has its shape"
+    )
+    other = part(9)
+    assert best_of(
+        other, (reference(np.full((160, 160, 3), 128, np.uint8), "flat"), reference(other // 2, "dim"))
+    ).id == ("dim")
+
+
+def test_equals_go_to_the_first() -> None:
+    assert best_of(part(), (reference(part(), "a"), reference(part(), "b"))).id == "a"
+
+
+@pytest.mark.parametrize(
+    ("height", "width", "alike"),
+    [(160, 160, True), (81, 81, True), (79, 79, False), (160, 120, False), (330, 330, False)],
+)
+def test_sizes_may_differ_by_half(height: int, width: int, alike: bool) -> None:
+    one, other = np.zeros((160, 160, 3), np.uint8), np.zeros((height, width, 3), np.uint8)
+    assert alike_in_size(one, other) is alike_in_size(other, one) is alike
+
+
+def test_a_source_counts_and_decodes_all_alternates_in_order() -> None:
+    sources = [ReferenceSource(ImageSource.of(one.image, "RGB"), id=one.id) for one in BOTH]
+    both = replace(sources[0], others=(sources[1],))
+    assert both.decoding_bytes() == sum(source.decoding_bytes() for source in sources)
+    decoded = both.decode()
+    assert [(one.id, one.place) for one in decoded.alternates] == [("first", 0), ("second", 1)]
+    assert np.array_equal(decoded.others[0].image, BOTH[1].image)
+
+
+def test_images_for_other_boxes_carry_all_alternates(tmp_path: Path) -> None:
+    for one in BOTH:
+        Image.fromarray(one.image).save(tmp_path / f"{one.id}.png")
+    sources = [ReferenceSource(ImageSource.of(tmp_path / f"{one.id}.png"), id=one.id) for one in BOTH]
+    source = ImageSource.of(part(), "RGB").beside(replace(sources[0], others=(sources[1],)))
+    carried = cluster_engine._with_bytes(CarriedImage(source, "U1")).source.reference
+    assert carried is not None
+    for one in BOTH:
+        (tmp_path / f"{one.id}.png").unlink()
+    assert [one.id for one in carried.decode().alternates] == ["first", "second"]

@@ -1,7 +1,12 @@
 """The words of the framework: second looks, and what was decided."""
 
+from __future__ import annotations
+
+import pytest
+
 from coe.core import Failure, FailureKind, Finding, Request, Result, Verdict, again_id, decided, deciding
 from coe.errors import first_line
+from coe.store.expert_id import ExpertId
 
 
 def says(expert: str, label: str) -> Finding:
@@ -30,3 +35,16 @@ def test_the_first_line_of_an_error_is_never_blank() -> None:
     assert first_line(ValueError("no room\nat line 3")) == "no room"
     assert first_line(ValueError("\n  \n  it is damaged \n")) == "it is damaged"
     assert [first_line(error) for error in (ValueError(), ValueError("\n"))] == ["ValueError", "ValueError"]
+
+
+# The parts of an expert's id, with a board and without
+
+
+@pytest.mark.parametrize(
+    ("text", "board", "name", "folders"),
+    [("demo/resistor", "demo", "resistor", ("demo", "resistor")), ("resistor", "", "resistor", ("resistor",))],
+)
+def test_an_id_is_its_parts_and_back(text: str, board: str, name: str, folders: tuple[str, ...]) -> None:
+    expert = ExpertId.of(text)
+    assert expert == ExpertId(board, name)
+    assert (expert.folders, str(expert)) == (folders, text)

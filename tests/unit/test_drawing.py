@@ -10,9 +10,11 @@ import re
 import numpy as np
 import pages
 import pytest
+from matplotlib.lines import Line2D
 
 from coe import Box, Failure, FailureKind, Finding, Request, Result, Verdict, draw
 from coe.core import Heat
+from coe.results.plots import head, sheet
 from coe.results.result_lines import from_line, to_line
 
 GREY = np.full((200, 300, 3), 128, np.uint8)
@@ -86,3 +88,16 @@ def test_errors_that_the_page_of_the_api_names_come_with_the_package() -> None:
     assert {"ConfigError", "LineFull", "LineClosed", "WouldWaitForItself"} <= named
     assert named <= set(coe.__all__)
     assert all(getattr(coe, name) is not None for name in coe.__all__)
+
+
+# The sheet that all figures are drawn on
+
+
+@pytest.mark.parametrize("count", [1, 6, 13])
+def test_a_legend_of_long_names_stays_on_the_sheet(count: int) -> None:
+    figure = sheet((12.5, 4.0), None)
+    names = [f"resnet101, onnxruntime, bf16, 224 px, {index} thread(s)" for index in range(count)]
+    head(figure, "title", [Line2D([], [], label=name) for name in names])
+    figure.draw_without_rendering()
+    (legend,) = figure.legends
+    assert legend.get_window_extent().x1 <= figure.bbox.x1

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
+from coe.prepare.box_sides import beside_each_other
 from coe.prepare.first_layer import PIXELS, OnPixels, on_pixels
+from coe.prepare.layer_search import MOST_FLOAT, Harm, Layers, search
 from coe.preprocessing import NORMALIZATIONS, Colour
 from coe.runtime.onnx_network import open_session
 
@@ -125,3 +130,151 @@ def refused(case: str) -> OnPixels | None:
 )
 def test_another_model_stays_as_it_is(case: str) -> None:
     assert refused(case) is None
+
+
+# Means over channels in the head of a detector
+
+
+PLACES, CANDIDATES = 16, 30
+
+
+def head(
+    *, axis: int = 1, conv: dict[str, Any] | None = None, outputs: int = 1, bias: bool = False, opset: int = 17
+) -> onnx.ModelProto:
+    """Return the head of a detector as ultralytics' networks have it: sides (n, 4, a) of numbers (n, 4 * 16, a)."""
+    weight = np.arange(outputs * PLACES, dtype=np.float32).reshape(outputs, PLACES, 1, 1)
+    constants = {"weight": weight, "bias": np.ones(outputs, np.float32), "split": np.array([-1, 4, PLACES, CANDIDATES])}
+    nodes = [
+        helper.make_node("Reshape", ["numbers", "split"], ["sides"]),
+        helper.make_node("Transpose", ["sides"], ["places"], perm=[0, 2, 1, 3]),
+        helper.make_node("Softmax", ["places"], ["shares"], axis=axis),
+        helper.make_node("Conv", ["shares", "weight", *(["bias"] if bias else [])], ["means"], **(conv or {})),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("numbers", TensorProto.FLOAT, ["n", 4 * PLACES, CANDIDATES])],
+        [helper.make_tensor_value_info("means", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(value, name) for name, value in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+def operators(model: onnx.ModelProto) -> Sequence[str]:
+    return [node.op_type for node in model.graph.node]
+
+
+@pytest.mark.parametrize("axis", [1, -3])
+def test_means_over_channels_are_the_same_along_the_last_axis(axis: int) -> None:
+    before = head(axis=axis)
+    after = beside_each_other(before)
+    assert operators(after) == ["Reshape", "Transpose", "Transpose", "Softmax", "MatMul", "Transpose"]
+    numbers = np.random.default_rng(0).normal(0, 4, (3, 4 * PLACES, CANDIDATES)).astype(np.float32)
+    expected, seen = (
+        open_session(model.SerializeToString(), 1).run(None, {"numbers": numbers})[0] for model in (before, after)
+    )
+    assert expected.shape == seen.shape == (3, 1, 4, CANDIDATES)
+    np.testing.assert_allclose(seen, expected, rtol=1e-5)
+    assert beside_each_other(after) == after
+
+
+def test_a_softmax_that_others_read_stays() -> None:
+    model = head()
+    model.graph.output.append(helper.make_tensor_value_info("shares", TensorProto.FLOAT, None))
+    assert operators(beside_each_other(model)).count("Softmax") == 2
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        head(axis=2),
+        head(axis=-1),
+        head(outputs=2),
+        head(bias=True),
+        head(conv={"strides": [1, 2]}),
+        head(conv={"pads": [0, 1, 0, 1]}),
+        head(opset=12),
+    ],
+    ids=["other axis", "last axis", "two sums", "bias", "stride", "padding", "old softmax"],
+)
+def test_other_heads_stay_as_they_are(model: onnx.ModelProto) -> None:
+    assert beside_each_other(model) == model
+
+
+# The search for layers that stay float
+
+
+LAYERS = tuple("abcdefghijklmnopqrst")
+ENDS = frozenset("at")
+
+
+class Network:
+    """A tenth of the findings differ for each layer of `harmful` that is not float; `asked` is what was run."""
+
+    def __init__(self, harmful: str) -> None:
+        self.harmful = frozenset(harmful)
+        self.asked: list[Layers] = []
+
+    def __call__(self, in_float: Layers) -> Harm:
+        self.asked.append(in_float)
+        return Harm(len(self.harmful - in_float) / 10, 0.0, 0.01)
+
+
+def found(network: Callable[[Layers], Harm], in_time: Callable[[], bool] = lambda: True) -> str:
+    return "".join(sorted(search(LAYERS, ENDS, network, most_again=1 / 16, in_time=in_time)))
+
+
+def test_a_network_that_says_the_same_stays_whole() -> None:
+    assert (found(network := Network("")), len(network.asked)) == ("", 1)
+
+
+def test_float_ends_are_tried_first_and_given_back_where_they_do_nothing() -> None:
+    assert found(Network("a")) == "a"
+    assert found(Network("at")) == "at"
+
+
+def test_the_layers_that_do_harm_are_found_wherever_they_lie() -> None:
+    for harmful in ("h", "gh", "ck", "bs", "aeq"):
+        assert found(Network(harmful)) == harmful
+
+
+def test_second_looks_count_as_harm() -> None:
+    def network(in_float: Layers) -> Harm:
+        return Harm(0.0, 0.01 if "k" in in_float else 0.5, 0.0)
+
+    assert found(network) == "k"
+
+
+def test_layers_that_another_network_keeps_in_float_are_taken_if_they_do() -> None:
+    def asked(harmful: str, first: str) -> tuple[str, int]:
+        network = Network(harmful)
+        kept = search(LAYERS, ENDS, network, most_again=1 / 16, first=frozenset(first))
+        return "".join(sorted(kept)), len(network.asked)
+
+    assert asked("gh", "gh") == ("gh", 2)
+    assert asked("", "gh") == ("", 1)
+    assert asked("gh", "ck")[0] == "gh"
+    assert asked("gh", "z")[0] == "gh"
+
+
+def test_nothing_is_measured_twice() -> None:
+    assert found(network := Network("bjs")) == "bjs"
+    assert len(network.asked) == len(set(network.asked))
+
+
+def test_half_of_the_layers_may_stay_float_and_no_more() -> None:
+    kept = found(network := Network("abcdefghijklmnop"))
+    assert len(kept) <= MOST_FLOAT * len(LAYERS)
+    assert max(map(len, network.asked)) <= MOST_FLOAT * len(LAYERS)
+
+
+def test_what_helps_nothing_is_not_kept() -> None:
+    assert found(lambda in_float: Harm(0.5, 0.5, 0.1)) == ""
+
+
+def test_the_search_ends_with_its_time() -> None:
+    answers = iter([True, True, True])
+    assert found(network := Network("h"), lambda: next(answers, False)) in ("", "at")
+    assert len(network.asked) == 4
+    assert (found(network := Network("h"), lambda: False), len(network.asked)) == ("", 2)
+    assert (found(network := Network("at"), lambda: False), len(network.asked)) == ("at", 2)

@@ -12,10 +12,11 @@ from option_table import table, table_of_page
 from pydantic import ValidationError
 from quick_line import COSTS, LIGHT, QuickDevice
 
-from coe import Inspector
+from coe import Inspector, system
 from coe.cli import inspect as inspecting
 from coe.cli import profile_command
 from coe.errors import ConfigError
+from coe.inspector import cores, line_devices
 from coe.inspector.line import Line
 from coe.inspector.line_arguments import LineArguments
 from coe.inspector.line_options import AUTO, OPTIONS, LineOptions, taken
@@ -110,3 +111,32 @@ def test_a_line_is_opened_from_options(tiny: tuple[Path, Path]) -> None:
     )
     with Line(options) as line:
         assert line.submit(LIGHT, "C").result().verdict == "OK"
+
+
+# How many threads a line has for its pictures and its networks
+
+
+@pytest.mark.parametrize(("usable", "workers"), [(1, 2), (2, 2), (4, 2), (5, 3), (16, 14)])
+def test_pictures_are_decoded_by_all_threads_but_two(
+    monkeypatch: pytest.MonkeyPatch, usable: int, workers: int
+) -> None:
+    monkeypatch.setattr(line_devices, "usable_cores", lambda: usable)
+    assert line_devices.decode_workers() == workers
+
+
+def test_a_line_opens_with_the_cores_that_other_programs_leave_free(
+    monkeypatch: pytest.MonkeyPatch, tiny: tuple[Path, Path]
+) -> None:
+    path, store = tiny
+    monkeypatch.setattr(cores, "_looks", [])
+    monkeypatch.setattr(cores, "free_cores", lambda: 1)
+    monkeypatch.setattr(system, "usable_cores", lambda: 2)
+    made = []
+
+    def noted(numbers, store, known, threads, **options):
+        made.append(dict(threads))
+        return line_devices.make(numbers, store, known, threads, **options)
+
+    with Inspector(path, store=store, make_devices=noted):
+        pass
+    assert made == [{"cpu": 1}]

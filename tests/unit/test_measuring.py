@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import math
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from coe.core import Expert
+from coe.errors import ConfigError, StoreError
 from coe.inspector.measuring import _adapted, _from_disk, _whole, divided, profiled_cost
+from coe.runtime import trial
+from coe.runtime.trial import MeasuredOnce
 from coe.scheduler.costs import Body, Cost
+from coe.scheduler.events import Why
+from coe.scheduler.plan import PoolSpec
+from coe.scheduler.pool import ModelPool
 from coe.store.manifest import StoredFile
 
 SMALL, LARGE = (Expert(name, "k", ("ok",), 64, f"t/{name}") for name in ("small", "large"))
@@ -51,3 +62,132 @@ def test_an_expert_and_its_body_take_their_parts_of_the_time_of_the_whole() -> N
     whole = _whole(cost)
     assert (whole.load_s, whole.copy_s, whole.body) == (1.0, 0.25, None)
     assert _whole(COST) == COST
+
+
+# Measurings of one process
+
+
+ONE_COST = Cost(per_image_s=0.1, base_s=0.2, load_s=0.3, weights_bytes=10, activation_bytes=5)
+
+
+class Counting:
+    """Measures, and counts how many do so at once."""
+
+    def __init__(self) -> None:
+        self.times = self.inside = self.most = 0
+        self.others = threading.Event()
+
+    def __call__(self) -> Cost:
+        self.inside += 1
+        self.times += 1
+        self.most = max(self.most, self.inside)
+        # Others have the time to come in, if anything lets them.
+        self.others.wait(0.02)
+        self.inside -= 1
+        return ONE_COST
+
+
+def test_ten_that_ask_at_once_measure_once() -> None:
+    known, measure = MeasuredOnce(), Counting()
+    with ThreadPoolExecutor(10) as pool:
+        found = list(pool.map(lambda _: known.once("resnet18", measure), range(10)))
+    assert found == [ONE_COST] * 10
+    assert (measure.times, repr(known)) == (1, "<MeasuredOnce 1 results>")
+
+
+def test_two_never_measure_at_once() -> None:
+    known, measure = MeasuredOnce(), Counting()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda key: known.once(key, measure), range(3)))
+        list(pool.map(lambda _: known.alone(measure), range(3)))
+    assert (measure.times, measure.most) == (6, 1)
+
+
+def test_an_error_is_not_remembered_and_lets_the_next_in() -> None:
+    known = MeasuredOnce()
+
+    def fail() -> Cost:
+        raise StoreError("damaged")
+
+    with pytest.raises(StoreError, match="damaged"):
+        known.once("a", fail)
+    with pytest.raises(StoreError, match="damaged"):
+        known.alone(fail)
+    assert known.once("a", lambda: ONE_COST) == ONE_COST
+
+
+def test_the_oldest_goes_where_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial, "_MOST_RESULTS", 2)
+    known, measure = MeasuredOnce(), Counting()
+    for key in ("a", "b", "c", "b", "a"):
+        known.once(key, measure)
+    assert measure.times == 4
+
+
+# What a cost is made of, and how many images fit into so many bytes
+
+
+GOOD = {"per_image_s": 0.1, "base_s": 0.2, "load_s": 1.0, "weights_bytes": 10, "activation_bytes": 4}
+
+
+@pytest.mark.parametrize(
+    ("activation", "workspace", "room", "images"),
+    [
+        (4, 0, 12, 3),
+        (4, 0, 11, 2),
+        (4, 3, 11, 2),
+        (4, 3, 2, 0),
+        (4, 0, -4, 0),
+        (0, 3, 2, 0),
+        (0, 3, 3, math.inf),
+        (0, 0, 0, math.inf),
+        (0, 0, -1, 0),
+    ],
+)
+def test_how_many_images_fit(activation: int, workspace: int, room: int, images: float) -> None:
+    cost = Cost(**{**GOOD, "activation_bytes": activation, "workspace_bytes": workspace})
+    assert min(cost.images_in(room), 1000) == min(images, 1000)
+
+
+@given(
+    waiting=st.integers(1, 40),
+    activation=st.sampled_from([0, 0, 1, 7]),
+    workspace=st.sampled_from([0, 1, 30, 10**12]),
+    max_batch=st.integers(1, 32),
+    taken=st.integers(0, 90),
+)
+def test_a_batch_that_is_split_off_always_fits_and_one_more_would_not(
+    waiting: int, activation: int, workspace: int, max_batch: int, taken: int
+) -> None:
+    cost = Cost(**{**GOOD, "activation_bytes": activation, "workspace_bytes": workspace, "max_batch": max_batch})
+    pool = ModelPool(PoolSpec("cpu0", "cpu", 100, 0))
+    for expert, size in (("a", cost.weights_bytes), ("b", taken)):
+        pool.plan(expert, size, Why.DEMAND)
+        assert pool.reserve(expert)
+        pool.commit(expert)
+    room = pool.batch_room_bytes()
+    size = min(waiting, cost.max_batch, cost.images_in(room))
+    assert 0 <= size <= min(waiting, max_batch)
+    if size:
+        pool.pin("a", cost.batch_bytes(size))
+        pool.check()
+    if size < min(waiting, max_batch):
+        assert cost.batch_bytes(size + 1) > room
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *((name, bad) for name in GOOD for bad in (-1, math.nan, math.inf)),
+        *((name, -1) for name in ("workspace_bytes", "copy_s")),
+    ],
+)
+def test_what_no_expert_can_cost_is_refused(name: str, value: float) -> None:
+    with pytest.raises(ConfigError, match=f"an expert cannot cost {name}={value}; it must be a number of 0 or more"):
+        Cost(**{**GOOD, name: value})
+
+
+@pytest.mark.parametrize("max_batch", [0, -1])
+def test_batches_without_images_are_refused(max_batch: int) -> None:
+    with pytest.raises(ConfigError, match=f"max_batch={max_batch} lets no image run; give at least 1"):
+        Cost(**GOOD, max_batch=max_batch)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
 
 import pytest
 
 from coe.errors import LineClosed
+from coe.runtime import engine
+from coe.runtime.engine import Engine
 from coe.runtime.workers import Workers
 
 
@@ -81,3 +84,21 @@ def test_they_say_how_long_the_longest_work_under_way_takes() -> None:
     for thread in workers.threads:
         thread.join()
     assert workers.longest_s() == 0
+
+
+# The control thread takes what came while it decided all at once
+
+
+def test_events_that_came_meanwhile_are_decided_on_together_and_no_more_than_so_many() -> None:
+    waiting = Engine.__new__(Engine)
+    waiting._queue = queue.SimpleQueue()
+    for number in range(engine._MOST_TOGETHER + 3):
+        waiting._queue.put(number)  # type: ignore[arg-type]
+    events, last = waiting._came()
+    assert (len(events), last) == (engine._MOST_TOGETHER, engine._MOST_TOGETHER - 1)
+    events, _ = waiting._came()
+    assert len(events) == 3
+    for what in (7, None, 8):
+        waiting._queue.put(what)  # type: ignore[arg-type]
+    assert waiting._came() == ([7], None), "the end comes after what came before it"
+    assert waiting._came() == ([8], 8)
