@@ -7,10 +7,13 @@ Pillow decodes, except for JPEGs. The classes of `coe.pictures.formats` refuse w
 from __future__ import annotations
 
 import io
+import re
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +46,7 @@ NO_PICTURE = "is not a JPEG, PNG, BMP or TIFF picture, whatever its name says; s
 _UNWRITTEN_SHARE = 32
 """An uncompressed picture is not whole if one in so many bytes is zero at its end."""
 _ORIENTATION, _SHORT, _LONG = 274, 3, 4
+_IN_XMP = re.compile(rb"""tiff:Orientation(?:=["']|>)([1-8])""")
 _AS_IT_LIES: dict[int, Callable[[DecodedImage], DecodedImage]] = {
     1: lambda upright: upright,
     2: lambda upright: upright[:, ::-1],
@@ -124,7 +128,7 @@ def _from_bytes(data: bytes, bits: int | None, limit_pixels: int, min_side: int,
             raise damaged()
         if not written:
             _check_written(picture, data)
-        turn = picture.turn if isinstance(picture, Tiff) else _orientation(picture.info.get("exif"))
+        turn = picture.turn if isinstance(picture, Tiff) else _orientation(picture.info)
         turn = turn if turn in _AS_IT_LIES else 1
         if isinstance(picture, Jpeg):
             pixels = picture.whole_pixels()
@@ -138,19 +142,18 @@ def _from_bytes(data: bytes, bits: int | None, limit_pixels: int, min_side: int,
         return _to_rgb(picture, turn)
 
 
-def _orientation(exif: object) -> int:
-    """Return the orientation that an EXIF block states; 1 if it states none that can be read."""
+def _orientation(info: Mapping[str | tuple[int, int], Any]) -> int:
+    """Return the orientation that an EXIF block states, or else XMP, as Pillow has it; 1 if none can be read."""
     # Nothing else of the block is read: it may be damaged, and the picture is whole.
+    exif = info.get("exif")
     block = exif.removeprefix(b"Exif\0\0") if isinstance(exif, bytes) else b""
-    if block[:4] not in (b"II*\0", b"MM\0*"):
-        return 1
-    try:
-        for entry in numbers_in(io.BytesIO(block)):
-            if entry.tag == _ORIENTATION and entry.kind in (_SHORT, _LONG) and entry.count == 1:
-                return entry.value
-    except struct.error:  # it ends too early
-        pass
-    return 1
+    if block[:4] in (b"II*\0", b"MM\0*"):
+        with suppress(struct.error):  # it ends too early
+            for entry in numbers_in(io.BytesIO(block)):
+                if entry.tag == _ORIENTATION and entry.kind in (_SHORT, _LONG) and entry.count == 1:
+                    return entry.value
+    said = _IN_XMP.search(info.get("xmp", b""))
+    return int(said[1]) if said else 1
 
 
 def _room(height: int, width: int, turn: int) -> DecodedImage:

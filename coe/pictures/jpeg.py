@@ -42,6 +42,7 @@ _READ_FRAMES = {0xC0, 0xC1, 0xC2, 0xC9, 0xCA}
 """Sequential and progressive pictures; the codes are Huffman's or arithmetic."""
 _SEQUENTIAL = {0xC0, 0xC1, 0xC9}
 _END, _SCAN, _JFIF, _EXIF, _ADOBE, _COMMENT = 0xD9, 0xDA, 0xE0, 0xE1, 0xEE, 0xFE
+_XMP = b"http://ns.adobe.com/xap/1.0/\0"
 _PROGRAMS = {*range(0xE0, 0xF0), _COMMENT}
 """Segments that programs may fill as they like."""
 _ALONE = {0x01, *range(0xD0, 0xD9)}
@@ -157,7 +158,7 @@ class PlainJpeg:
 def plain(data: bytes) -> PlainJpeg:
     """Return a JPEG with what its pixels and its orientation need; raises ImageError if its header is not whole."""
     kept: list[bytes | bytearray] = [data[:2]]
-    jfif, exif, adobe, frame, inks = b"", b"", bytearray(), 0, 0
+    jfif, exif, xmp, adobe, frame, inks = b"", b"", b"", bytearray(), 0, 0
     file = io.BytesIO(data)
     for segment in _segments(file):
         mark, body = segment.mark, segment.data
@@ -168,13 +169,15 @@ def plain(data: bytes) -> PlainJpeg:
             jfif = jfif or body[:9] + b"\1\1" + body[11:]  # version 1.1: of others libjpeg warns
         elif mark == _EXIF and body[4:10] == b"Exif\0\0":
             exif = exif or body
+        elif mark == _EXIF and body[4:].startswith(_XMP):
+            xmp = xmp or body
         elif mark == _ADOBE and body[4:9] == b"Adobe" and len(body) >= 16:
             adobe = bytearray(body)
         elif mark == _SCAN:
             if adobe and adobe[15] != 0:
                 # How colours are coded: 1 for three, 2 for four inks. libjpeg takes all else for these, and warns.
                 adobe[15] = {3: 1, 4: 2}.get(inks, adobe[15])
-            kept += [jfif, exif, adobe, _scan_of_all(body) if frame in _SEQUENTIAL else body]
+            kept += [jfif, exif, xmp, adobe, _scan_of_all(body) if frame in _SEQUENTIAL else body]
             head = b"".join(kept)
             return PlainJpeg(b"".join((head, memoryview(data)[file.tell() :])), len(head))
         elif mark not in _PROGRAMS:

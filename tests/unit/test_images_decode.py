@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 from thorough import THOROUGH
 
 from coe.errors import ImageError, UnsupportedImage
@@ -224,12 +225,17 @@ def test_a_transparent_palette_lies_over_white() -> None:
     assert (pixels == 255).all(axis=2).sum() == 80
 
 
-@pytest.mark.parametrize("form", ["JPEG", "PNG", "TIFF"])
+@pytest.mark.parametrize("form", ["JPEG", "PNG", "TIFF", "JPEG in XMP", "PNG in XMP"])
 def test_orientation_is_applied(form: str) -> None:
-    exif = Image.Exif()
-    exif[274] = 6
+    exif, name, *in_xmp = Image.Exif(), *form.split(" in ")
+    xmp = '<rdf:Description tiff:Orientation="6"/>'
+    texts = PngInfo()
+    if in_xmp:
+        texts.add_itxt("XML:com.adobe.xmp", xmp)
+    else:
+        exif[274] = 6
     data = io.BytesIO()
-    Image.fromarray(SMOOTH).save(data, form, exif=exif)
+    Image.fromarray(SMOOTH).save(data, name, exif=exif, xmp=xmp.encode() if in_xmp else b"", pnginfo=texts)
     pixels = decode(data.getvalue())
     assert pixels.shape == (WIDTH, HEIGHT, 3)
     assert np.abs(pixels.astype(int) - np.rot90(SMOOTH, -1)).mean() < 12
