@@ -22,10 +22,13 @@ _ENDINGS = (".safetensors", ".pth.tar", ".pth", ".pt", ".ckpt", ".onnx", ".bin")
 _SETTINGS = re.compile(r"(config|preprocessor_config|signature)\.json|(args|hparams|inference)\.ya?ml")
 """What Hugging Face's programs, timm's, Lightning's, Lobe and Paddle's write beside a model that they save."""
 _LABELS = re.compile(r"(label(s|_?map)?|class(es|_?names|_indices|_to_idx)|id2label)\.(txt|json)|.+\.names")
-_NO_LABEL = re.compile(r"^\s*#\s.*|:\d+,\d+,\d+:[^:]*:[^:]*$")
+_NO_LABEL = re.compile(r"^\s*(#\s|//).*|:\d+,\d+,\d+:[^:]*:[^:]*$")
 """CVAT writes "# label:color_rgb:parts:actions", and then "ok:128,0,0::"."""
-_NUMBERED = re.compile(r"^(\d{1,6})[\s:,;]+(?=\S)")
-"""Teachable Machine writes "0 ok", "1 bad"."""
+_NUMBERED = (
+    re.compile(r"(?P<number>\d{1,6})[\s:,;=]+(?P<label>\S.*)"),
+    re.compile(r"(?P<label>.*\S)[\s:,;=]+(?P<number>\d{1,6})"),
+)
+"""Teachable Machine writes "0 ok", "1 bad"; others write "ok 0"."""
 _MOST_BYTES = 1 << 20
 
 
@@ -113,7 +116,14 @@ def _content(path: Path) -> Any:
     except (OSError, ValueError, RecursionError, yaml.YAMLError):
         return None
     lines = [label for line in text.splitlines() if (label := _NO_LABEL.sub("", line).strip())]
-    found = [_NUMBERED.match(line) for line in lines]
-    numbers = [int(one.group(1)) for one in found if one]
-    is_numbered = len(numbers) == len(lines) > 0 and numbers == [*range(numbers[0], numbers[0] + len(lines))]
-    return [_NUMBERED.sub("", line) for line in lines] if is_numbered else lines
+    for form in _NUMBERED:
+        found = [one for line in lines if (one := form.fullmatch(line))]
+        labels = {int(one["number"]): one["label"] for one in found}
+        if (
+            lines
+            and len({*labels.values()}) == len(lines)
+            and max(labels) - min(labels) < len(lines)
+            and min(labels) < 2
+        ):
+            return [labels[number] for number in sorted(labels)]
+    return lines

@@ -70,12 +70,12 @@ def unwrapped(
         whole, made = put_together(foreign.state)
         if made:
             inner = unwrapped(replace(foreign, state=whole), wanted, where, drop_rest=drop_rest)
-            told = f"put together what pruning or weight norm keeps apart: {list_few(made)}"
+            told = f"put together what pruning or a norm of weights keeps apart: {list_few(made)}"
             return replace(inner, remarks=(*inner.remarks, told))
         if unknown := computed(foreign.state):
             raise StoreError(
-                f"{where}: the weights of {list_few(unknown)} are computed from others, as by spectral norm; make them "
-                "plain where the network was made (`remove_spectral_norm`, `remove_parametrizations`) and save it again"
+                f"{where}: the weights of {list_few(unknown)} are computed from others in a way that is not known; "
+                "make them plain where the network was made (`remove_parametrizations`) and save it again"
             )
         _expect_no_torn_network(foreign.state, prefixes, needed, where)
         plain = {_INSIDE.sub("", name): value for name, value in foreign.state.items()}

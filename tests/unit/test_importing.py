@@ -250,6 +250,8 @@ BESIDE = {
     "labels.txt": "0 dark\n1 bright\n",
     "classes.txt": "dark\r\nbright\r\n\r\n",
     "labelmap.txt": "# label:color_rgb:parts:actions\ndark:0,0,0::\nbright:128,0,0:lamp,lid:on\n",
+    "class_names.txt": "// made by a script\ndark 0\nbright 1\n",
+    "label.txt": "1 bright\n0 dark\n",
     "label_map.txt": "# made on Monday\n0: dark\n1: bright\n",
     "class_indices.json": '{"0": "dark", "1": "bright"}',
     "class_to_idx.json": '{"dark": 0, "bright": 1}',

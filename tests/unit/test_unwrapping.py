@@ -647,6 +647,8 @@ def test_means_with_blue_first_are_those_of_a_network_that_takes_blue_first(tmp_
         weight_norm,
         parametrizations.weight_norm,
         lambda layer: weight_norm(layer, dim=None),
+        spectral_norm,
+        parametrizations.spectral_norm,
     ],
 )
 @pytest.mark.parametrize("prefix", ["", "model._orig_mod."])
@@ -654,7 +656,7 @@ def test_weights_kept_apart_are_put_together(tmp_path: Path, keep_apart: Callabl
     module = network()
     layers = [one for one in module.modules() if isinstance(one, nn.Conv2d | nn.Linear)]
     for layer in layers:
-        keep_apart(layer)
+        keep_apart(layer.eval())
         layer(torch.zeros(1, *layer.weight.shape[1:]))  # then its weights are those that it computes
     state = brought(tmp_path / "x.pt", under(prefix, dict(module.state_dict()))).state
     assert state is not None
@@ -663,11 +665,10 @@ def test_weights_kept_apart_are_put_together(tmp_path: Path, keep_apart: Callabl
         torch.testing.assert_close(state[f"{names[layer]}.weight"], layer.weight.detach())
 
 
-@pytest.mark.parametrize("norm", [spectral_norm, parametrizations.spectral_norm])
-def test_weights_that_are_computed_otherwise_say_the_way_out(tmp_path: Path, norm: Callable[[Any], object]) -> None:
+def test_weights_that_are_computed_otherwise_say_the_way_out(tmp_path: Path) -> None:
     module = network()
-    norm(next(one for one in module.modules() if isinstance(one, nn.Conv2d | nn.Linear)))
-    with pytest.raises(StoreError, match="remove_spectral_norm"):
+    parametrizations.orthogonal(next(one for one in module.modules() if isinstance(one, nn.Conv2d | nn.Linear)))
+    with pytest.raises(StoreError, match="remove_parametrizations"):
         brought(tmp_path / "x.pt", dict(module.state_dict()))
 
 
