@@ -84,9 +84,9 @@ def bring(file: Path, expert: Expert, kind: Kind, wishes: Wishes, work: Path) ->
         try:
             taken = _taken(kind, expert, foreign, file)
         except StoreError as error:
-            if not (other := _kind_that_fits(expert, foreign, file)):
-                raise
-            raise StoreError(f"{file}: fits kind '{other}', not '{expert.kind}'; give --kind {other}") from error
+            if other := _kind_that_fits(kind, expert, foreign, file):
+                raise StoreError(f"{file}: fits kind '{other}', not '{expert.kind}'; give --kind {other}") from error
+            raise StoreError(f"{file}: {str(error).removeprefix(f'{file}: ')}") from error
     accept.check_module(kind, expert, taken.state)
     remarks = (*agreed.remarks, *taken.remarks, *facts.guessed(foreign, wishes))
     return Brought(expert, remarks, state=taken.state)
@@ -94,21 +94,33 @@ def bring(file: Path, expert: Expert, kind: Kind, wishes: Wishes, work: Path) ->
 
 def _taken(kind: ModuleKind, expert: Expert, foreign: Foreign, file: Path) -> Unwrapped:
     """Return the tensors of a foreign file as a kind needs them; raises StoreError if they do not fit."""
-    skeleton = bare_skeleton(kind, expert, optional=optional_of(foreign.state))
-    taken = unwrapping.unwrapped(foreign, skeleton.state_dict(), str(file))
+    taken, skeleton = _unwrapped(kind, expert, foreign, file)
     unwrapping.check_layers(taken.layers, skeleton, str(file))
     return replace(taken, state=kind.convert(taken.state, expert))
 
 
-def _kind_that_fits(expert: Expert, foreign: Foreign, file: Path) -> str:
-    """Return the name of the installed kind that a foreign file fits, as of a network of another size; "" for none."""
-    for name in kinds.names():
+def _unwrapped(kind: ModuleKind, expert: Expert, foreign: Foreign, file: Path) -> tuple[Unwrapped, torch.nn.Module]:
+    skeleton = bare_skeleton(kind, expert, optional=optional_of(foreign.state))
+    return unwrapping.unwrapped(foreign, skeleton.state_dict(), str(file)), skeleton
+
+
+def _kind_that_fits(own: ModuleKind, expert: Expert, foreign: Foreign, file: Path) -> str:
+    """Return the name of the installed kind that a foreign file fits, as of a network of another size; "" for none.
+
+    None is looked for if it is of its `own` kind, so that something else is wrong, as the number of labels.
+    """
+    for name in dict.fromkeys((expert.kind, *kinds.names())):
         with suppress(CoeError), running("kind", name, f"tried with {file}"):
-            kind = kinds.resolve(name)
-            if isinstance(kind, ModuleKind):
-                other = replace(expert, kind=name)
-                accept.check_module(kind, other, _taken(kind, other, foreign, file).state)
-                return name
+            kind, other = own if name == expert.kind else kinds.resolve(name), replace(expert, kind=name)
+            if not isinstance(kind, ModuleKind):
+                continue
+            taken, skeleton = _unwrapped(kind, other, foreign, file)
+            if not unwrapping.resembles(taken.state, skeleton.state_dict()):
+                continue
+            if kind is own:
+                break
+            accept.check_module(kind, other, _taken(kind, other, foreign, file).state)
+            return name
     return ""
 
 

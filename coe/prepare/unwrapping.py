@@ -115,6 +115,12 @@ def unwrapped(
     return Unwrapped(taken, layers, tuple(remarks))
 
 
+def resembles(state: Mapping[str, torch.Tensor], wanted: Mapping[str, torch.Tensor]) -> bool:
+    """Tell whether tensors have the names of a kind's, counters aside, and nearly all have their shapes."""
+    names, needed = ([name for name in one if not name.endswith(_COUNTER)] for one in (state, wanted))
+    return {*names} == {*needed} and sum(state[n].shape == wanted[n].shape for n in needed) >= _NEARLY * len(needed)
+
+
 def backbone(foreign: Foreign, kind: ModuleKind, expert: Expert, where: str) -> Unwrapped:
     """Return the tensors of a kind's network but those of its head, whose shape depends on the number of labels.
 

@@ -1,4 +1,4 @@
-"""Weights that a training keeps apart, as pruning and norms of weights do: put together as the network computes them."""
+"""Weights that a training keeps apart, as pruning and norms do: put together as the network computes them."""
 
 from __future__ import annotations
 

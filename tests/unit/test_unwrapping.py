@@ -870,3 +870,15 @@ def test_a_network_of_another_kind_names_the_kind_that_it_fits(tmp_path: Path, s
     torch.save(state, path)
     with pytest.raises(StoreError, match=r"--kind narrow$"):
         bring(path, replace(EXPERT, kind="resnet18"), kinds.resolve("resnet18"), Wishes(), path.parent)
+
+
+def test_a_wrong_number_of_labels_names_the_file_and_looks_for_no_other_kind(
+    tmp_path: Path, state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[str] = []
+    monkeypatch.setattr(kinds, "names", lambda: ["resnet18"])
+    monkeypatch.setattr(kinds, "resolve", lambda name, *_, known=kinds.resolve: (tried.append(name), known(name))[1])
+    wide = {name: value.repeat(2, *[1] * (value.dim() - 1)) for name, value in state.items() if name.startswith("fc.")}
+    with pytest.raises(StoreError, match=r"x\.pt"):
+        brought(tmp_path / "x.pt", state | wide)
+    assert tried == ["narrow"]
