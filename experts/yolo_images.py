@@ -120,6 +120,16 @@ def images_of(root: Path, entry: Any, source: Path) -> list[Path]:
     return images
 
 
+def labels_of(image: Path) -> Path:
+    """Return the file of an image's labels: in 'labels' beside a folder 'images', in any case, or else beside it."""
+    folders = image.parts[:-1]
+    for at in reversed([number for number, name in enumerate(folders) if name.casefold() == "images"]):
+        for name in ("labels", "Labels", "LABELS"):
+            if (folder := Path(*folders[:at], name)).is_dir():
+                return folder.joinpath(*folders[at + 1 :], image.name).with_suffix(".txt")
+    return image.with_suffix(".txt")
+
+
 def _found(entry: str, *bases: Path) -> Path:
     """Return what an entry names in one of some folders; what it names in the first if there is nothing.
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coe.errors import ConfigError, list_few
+from experts import yolo_images
 from experts.taken import DataPart, TrainingPicture
 
 _SHOWN = 10
@@ -29,8 +30,8 @@ def check(pictures: Sequence[TrainingPicture], labels: int, source: Path) -> tup
 
     missing, wrong, over, learns, file = list[str](), list[str](), list[str](), False, source
     marked = [np.zeros((0, 5), np.float32)]
-    files = map(Path, utils.img2label_paths([str(one.path) for one in pictures]))
-    for picture, file in zip(pictures, files, strict=True):
+    for picture in pictures:
+        file = yolo_images.labels_of(picture.path)
         _, boxes, *_, message = utils.verify_image_label((str(picture.path), str(file), "", False, labels, 0, 0, False))
         learns |= picture.part is DataPart.TRAINING and boxes is not None and len(boxes) > 0
         if boxes is not None:
@@ -55,7 +56,7 @@ def check(pictures: Sequence[TrainingPicture], labels: int, source: Path) -> tup
     if not learns:
         raise ConfigError(
             f"data set '{source}': nothing is marked in the images to learn from; labels of the last are looked for in "
-            f"'{file}' (those of a folder 'images' beside it in 'labels', in small letters)"
+            f"'{file}' (those of a folder 'images' in 'labels' beside it, if there is such a folder)"
         )
     told = {
         "without a file of labels, and so without an object": missing,

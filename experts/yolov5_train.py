@@ -156,6 +156,7 @@ def _trainer_class(bits: int | None) -> Callable[..., Any]:
     # ultralytics caches a data set as a pickle beside the labels: these replacements neither open nor write it.
     dataset.load_dataset_cache_file = _not_remembered
     dataset.save_dataset_cache_file = _not_kept
+    dataset.img2label_paths = lambda images: [str(yolo_images.labels_of(Path(image))) for image in images]
     # It would write a JPEG with bytes behind its end anew, over the user's file.
     utils.check_image = _size_of
     base.imread = partial(_as_judged, bits=bits)

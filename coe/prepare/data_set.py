@@ -26,8 +26,12 @@ def labels(data: Path) -> tuple[str, ...]:
 
 def read(path: Path) -> Mapping[str, Any]:
     """Read the YAML of a YOLO data set by the rules of a board file; raises ConfigError."""
-    if path.is_dir():
-        raise ConfigError(f"{path} is a folder; give the YAML of a YOLO data set, as {path / 'data.yaml'}")
+    if path.is_dir() or path.suffix in (".data", ".names", ".txt"):
+        raise ConfigError(
+            f"{path} is {'a folder' if path.is_dir() else 'no YAML'}; give the YAML of a YOLO data set, as data.yaml; "
+            "for an export without one (YOLO 1.1 of CVAT, Label Studio, LabelImg) write it: `train: FOLDER` of the "
+            "pictures, and `names: [...]`, the lines of obj.names or classes.txt"
+        )
     if not path.is_file():
         raise ConfigError(f"{path}: no such file; give the YAML of a YOLO data set")
     if path.suffix.lower() in finding.EXTENSIONS:

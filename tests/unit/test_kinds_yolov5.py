@@ -192,13 +192,14 @@ def test_a_data_set_is_words_and_its_download_is_not_followed(tmp_path):
         ("train: nowhere\nnames: [joint, bridge]\n", "neither a folder nor a list"),
         ("train: images/train\nnc: 3\nnames: [joint, bridge]\n", "'nc' says 3"),
         ("[1, 2]", "train and names"),
+        (None, "obj.names"),
     ],
 )
 def test_a_data_set_that_does_not_fit_is_told(tmp_path, text, words):
     data = data_set(tmp_path / "d")
-    data.write_text(text)
+    data.write_text(text or "")
     with pytest.raises(ConfigError, match=words):
-        read_data_set(plan(data, tmp_path / "w"), JOINT)
+        read_data_set(plan(data if text else tmp_path / "d", tmp_path / "w"), JOINT)
 
 
 def test_files_of_labels_that_would_be_passed_over_are_refused_at_once(tmp_path):
@@ -214,8 +215,12 @@ def test_files_of_labels_that_would_be_passed_over_are_refused_at_once(tmp_path)
 def test_images_without_a_file_of_labels_are_told(tmp_path):
     data = data_set(tmp_path / "d", images=3)
     (tmp_path / "d" / "labels" / "train" / "1.txt").unlink()
+    for name in ("images", "labels"):
+        (tmp_path / "d" / name).rename(tmp_path / "d" / name.title())
+    data.write_text(data.read_text().replace("images", "Images"))
     trained = KIND.train(JOINT, plan(data, tmp_path / "w"), lambda *words: None)
     assert [("train/1.png" in one, "0.png" in one) for one in trained.remarks] == [(True, False)]
+    assert "recall_at_least" in trained.metrics  # there were objects to find
 
 
 @pytest.mark.parametrize("away", [True, False])
@@ -225,8 +230,18 @@ def test_a_data_set_in_which_nothing_is_marked_is_refused(tmp_path, away):
         file.write_text("")
     if away:
         labels.rename(tmp_path / "d" / "labelTxt")
-    with pytest.raises(ConfigError, match="labels/"):
+    with pytest.raises(ConfigError, match="'labels' beside"):
         KIND.train(JOINT, plan(data, tmp_path / "w"), lambda *words: None)
+
+
+@pytest.mark.parametrize(
+    ("images", "labels"),
+    [("Images/train", "Labels/train"), ("IMAGES", "labels"), ("images", "images"), ("images/obj_train_data",) * 2],
+)
+def test_files_of_labels_are_found_as_programs_lay_them(tmp_path, images, labels):
+    image, wanted = tmp_path / images / "0.a.png", tmp_path / labels / "0.a.txt"
+    wanted.parent.mkdir(parents=True)
+    assert yolo_images.labels_of(image) == wanted
 
 
 def test_folders_as_roboflow_names_them_are_found(tmp_path):
