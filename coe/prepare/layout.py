@@ -152,8 +152,12 @@ def _converted(state: dict[str, torch.Tensor], variant: Variant) -> tuple[dict[s
 
 
 def can_be_blocks(tensor: torch.Tensor) -> bool:
-    """Tell whether `q8` holds a tensor as blocks, unless a scale overflows."""
-    return tensor.dtype == torch.float32 and tensor.ndim >= 2 and tensor.numel() > 0
+    """Tell whether `q8` holds a tensor as blocks, unless a scale overflows.
+
+    A block over several output channels rounds the small weights of one by the scale of another: of EfficientNet-Lite0
+    with its depthwise kernels of 9 weights nothing was left. So channels of less than half a block stay as they are.
+    """
+    return tensor.dtype == torch.float32 and tensor.ndim >= 2 and tensor.numel() * 2 >= BLOCK * len(tensor) > 0
 
 
 def _entry(name: str, dtype: Dtype, tensor: torch.Tensor) -> TensorEntry:

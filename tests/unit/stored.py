@@ -17,7 +17,7 @@ from coe.store.store import Store
 
 KIND = "tiny"
 STATE = {
-    "conv.weight": torch.linspace(-1, 1, 20 * 7 * 3 * 3).reshape(20, 7, 3, 3),
+    "conv.weight": torch.linspace(-1, 1, 20 * 9 * 3 * 3).reshape(20, 9, 3, 3),
     "fc.weight": torch.linspace(-2, 3, 300 * 1000).reshape(300, 1000),
     "fc.bias": torch.linspace(0, 1, 300),
     "count": torch.tensor(5),

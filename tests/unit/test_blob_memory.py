@@ -129,7 +129,7 @@ def test_copies_go_when_nothing_else_is_left_and_the_oldest_first():
 # A blob's header that is well-formed and claims what cannot be is refused before any view is made
 
 
-STATE = {"conv.weight": torch.ones(4, 3, 3, 3), "fc.weight": torch.ones(2, 300)}
+STATE = {"conv.weight": torch.ones(4, 8, 3, 3), "fc.weight": torch.ones(2, 300)}
 HEADER = encode(lay_out(Folded(STATE, ()), "q8", kind="k", labels=2).header)
 LENGTH = 8
 

@@ -106,22 +106,23 @@ def test_a_quantised_weight_is_off_by_half_its_scale_at_most(count, magnitude, s
     assert bool((blocks.scales.double() <= largest / 127 * (1 + 2**-10) + 2**-24).all())
 
 
-def test_q8_keeps_what_is_not_a_matrix_and_what_no_scale_can_hold():
+def test_q8_keeps_what_is_not_a_matrix_what_no_scale_can_hold_and_channels_of_few_weights():
     state = {
-        "huge": torch.full((2, 2), 1e9),
+        "huge": torch.full((2, 64), 1e9),
+        "depthwise": torch.randn(96, 1, 3, 3) * torch.logspace(-4, 1, 96)[:, None, None, None],
         "matrix": torch.randn(3, 100),
         "bias": torch.randn(3),
         "count": torch.tensor(7),
-        "zero": torch.zeros(1, 4),
+        "zero": torch.zeros(1, 64),
         "none": torch.zeros(0, 4),
     }
     blob = made(state, "q8")
     assert {entry.name: entry.dtype for entry in blob.header.tensors} == {
-        "huge": "F32", "matrix": "Q8", "bias": "F32", "count": "I64", "zero": "Q8", "none": "F32",
+        "huge": "F32", "depthwise": "F32", "matrix": "Q8", "bias": "F32", "count": "I64", "zero": "Q8", "none": "F32",
     }  # fmt: skip
     assert blob.header.quantised.blocks == 4
     found = tensors(blob)
-    for name in ("huge", "bias", "count", "zero", "none"):
+    for name in ("huge", "depthwise", "bias", "count", "zero", "none"):
         assert torch.equal(found[name], state[name])
     assert torch.allclose(found["matrix"], state["matrix"], atol=0.02)
 

@@ -102,7 +102,7 @@ class Plain(BareKind):
 
     def skeleton(self, expert):
         module = torch.nn.Module()
-        module.conv = torch.nn.Conv2d(7, 20, 3, bias=False)
+        module.conv = torch.nn.Conv2d(9, 20, 3, bias=False)
         module.fc = torch.nn.Linear(1000, 300)
         module.register_buffer("count", torch.tensor(0))
         return module
