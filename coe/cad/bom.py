@@ -5,75 +5,39 @@ A line is of one kind of part, with all its designators: "R1,R2", "R1-R4", "C1 C
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeAlias
+from statistics import median_high
 
-from coe import text_table
 from coe.cad import safe_xml
+from coe.cad.bom_table import (
+    COLUMNS,
+    LAST_VALUES,
+    BomRow,
+    bom_rows,
+    filled_cells,
+    find_bom_header,
+    is_bom,
+    joined_rows,
+)
 from coe.cad.cad_tables import expect_unstruck, lines_of
 from coe.cad.other_cad_files import expect_list
-from coe.cad.placement_header import PlacementHeader, find_headers, lines_below
+from coe.cad.placement_header import PlacementHeader, lines_below
 from coe.cad.refdes import COUNT, USUAL, designators, fault_of, is_date
-from coe.cad.spaced_row import unquoted
-from coe.cad.vocabulary import COLUMNS as VOCABULARY
 from coe.cad.vocabulary import one_word
 from coe.errors import ConfigError, list_few
-from coe.not_fitted import FITTED, LEFT_OUT, FittedRow, fitting_of, says_so
+from coe.not_fitted import FittedRow, fitting_of, says_so
 from coe.placement.bom_join import Bom, BomPart
 from coe.placement.placement_file import FittedQuestion
-from coe.text_table import further_lines
 from coe.visible import visible
 
-_ROWS_OR_TYPES = (
-    "comp name",
-    "placement id",
-    "id",
-    "name",
-    "part",
-    "part id",
-    "part name",
-    "component name",
-    "component",
-    "bauteil",
-)
-"""Columns of placement files that in a BOM are a number of the line, or a kind of part."""
-_BY_MAKERS = (
-    *("manufacture part number seeed sku", "mpn", "manufacturer mpn"),
-    *(
-        f"{maker} {what}"
-        for maker in ("manufacturer", "manufacture", "mfr", "mfg")
-        for what in ("part number", "part no", "part", "pn", "p n")
-    ),
-    "description",
-)
-_LAST_VALUES = {one_word(name) for name in _BY_MAKERS}
-"""What is the value of a part where nothing else is."""
-COLUMNS: Mapping[str, tuple[str, ...]] = {
-    "refdes": (
-        *("designator", "designators", "reference", "references", "refdes", "ref", "refs", "parts", "part reference"),
-        *("reference s", "ref s", "top designator", "bezeichnung", "bauteile"),
-        *(name for name in VOCABULARY["refdes"] if name not in _ROWS_OR_TYPES),
-        "part",
-    ),
-    "value": ("value", "val", "comment", "designation", "name", *VOCABULARY["value"], "part", *_BY_MAKERS),
-    "package": (*VOCABULARY["package"][:-2], "case package"),
-    "left_out": LEFT_OUT,
-    "config": ("config",),
-    "quantity": VOCABULARY["quantity"],
-    "fitted": FITTED,
-}
 _XML = re.compile(rb"^\s*(?:\xef\xbb\xbf)?\s*<(?:\?xml|export)")
 _QUANTITY = re.compile(r"\s*(?P<n>\d+)(?:[.,]0+)?(?![\d.,])")
-_LIKE_A_NAME = re.compile(r"[^\W\d_][^\s:\uff1a]*\d|^[\d\W]+$")
-"""A letter and then a number in one word, or numbers alone."""
+_LIKE_A_NAME = re.compile(r"[^\W\d_]+[_-]?\d")
 _LABEL = re.compile(r":\s|\uff1a")
 _MOST_TOLD, _MOST_SIGNS = 3, 40
-_Row: TypeAlias = tuple[int, dict[str, str], list[str]]
-"""A `FittedRow` whose designators may go on in the next row."""
 
 
 def parse(path: Path, raw: bytes) -> Bom:
@@ -82,85 +46,18 @@ def parse(path: Path, raw: bytes) -> Bom:
     if _XML.match(raw):
         return _parts(path, [*_of_netlist(path, raw)])
     table = lines_of(path, raw, "the BOM", is_bom)
-    lines, header = table.lines, _header(table.lines)
+    lines, header = table.lines, find_bom_header(table.lines)
     if header is None:
         names = ", ".join(COLUMNS["refdes"][:4])
         raise ConfigError(f"{path}: no line is the header of a BOM, with designators ({names}) and values or packages")
-    rows = _joined(_rows(path, lines_below(lines, header), header))
+    rows = joined_rows(bom_rows(path, lines_below(lines, header), header))
     parts = _parts(path, rows, header)
     expect_unstruck(path, lines, {part.line for part in parts.values() if part.is_fitted})
     parts.notes = (*table.notes, *parts.notes, *_wrong_quantities(rows, parts))
     return parts
 
 
-def is_bom(lines: Sequence[text_table.TextLine]) -> bool:
-    """Tell whether a line names the columns of a BOM."""
-    return _header(lines) is not None
-
-
-def _header(lines: Sequence[text_table.TextLine]) -> PlacementHeader | None:
-    """Return the first line with names between separators, or without one the first with names between spaces.
-
-    A line that names nothing but a number of the maker, or a description, may be a remark: others are taken first.
-    """
-    best: dict[tuple[bool, bool], PlacementHeader] = {}
-    for header in find_headers(lines, COLUMNS, ("refdes",), COLUMNS.keys() - {"refdes", "quantity"}):
-        others = header.columns.keys() - {"refdes", "quantity", "value"}
-        is_sure = bool(others) or one_word(header.names[header.columns["value"]]) not in _LAST_VALUES
-        if header.separator is not None or header.is_fixed_width:
-            best.setdefault((header.separator is None, not is_sure), header)
-        if (False, False) in best:
-            break
-    return best[min(best)] if best else None
-
-
-def _rows(path: Path, lines: Sequence[text_table.TextLine], header: PlacementHeader) -> Iterator[_Row]:
-    if header.separator is None:
-        for line in lines:
-            if (row := _spaced_row(line.text, header)) is None:
-                raise ConfigError(f"{path}:{line.number}: no cell begins below each name of the header; save it as CSV")
-            yield line.number, {field: row[index] for field, index in header.columns.items()}, row
-        return
-    # Cells may have line breaks, and so the lines are read as one text.
-    reader = csv.reader((line.text + "\n" for line in lines), delimiter=header.separator, skipinitialspace=True)
-    table = [(lines[min(reader.line_num, len(lines)) - 1].number, row) for row in reader]
-    # What stands beside the names of the header is a note behind tabs, as no list of designators has one, and where
-    # all rows have as many cells as the header: a separator in a cell would have moved the others.
-    named, behind = len(header.names), header.columns["refdes"] + 1
-    has_notes = header.separator == "\t" or all(len(row) == header.width for _, row in table)
-    widest = min((len(row) for _, row in table if len(row) >= header.width), default=header.width)
-    if wrong := [
-        at
-        for at, row in table
-        if any(row[header.width if has_notes else named :])
-        or (
-            USUAL.fullmatch("".join(row[behind : behind + 1]))
-            and (row[widest:] or (header.separator == "," and any(row[named:])))
-        )
-    ]:
-        raise ConfigError(
-            f"{path}:{wrong[0]}: this line has more cells than the header; put a list of designators, and any other "
-            f"cell with a separator, in quotes{further_lines(wrong)}"
-        )
-    for number, row in table:
-        cells = [" ".join(cell.split()) for cell in row]
-        yield number, {field: cells[index] for field, index in header.columns.items() if index < len(cells)}, cells
-
-
-def _spaced_row(text: str, header: PlacementHeader) -> list[str] | None:
-    """Return the cells of a line between spaces, below the names or with two blanks between them; None if unclear."""
-    far_apart = re.split(r"\t|\s\s+", text.strip())
-    ends = (*header.starts[1:], None)
-    below = [text[start:end].strip() for start, end in zip((0, *header.starts[1:]), ends, strict=True)]
-    is_cut = any(text[start - 1 : start].strip() for start in header.starts if start)
-    if len(far_apart) == len(below) and (is_cut or far_apart == below):
-        return [*map(unquoted, far_apart)]
-    behind = ends[header.columns["refdes"]]
-    goes_on = behind and text[behind - 2 : behind].strip() and USUAL.match(text, behind)
-    return None if is_cut or goes_on or len(far_apart) == len(below) else [*map(unquoted, below)]
-
-
-def _of_netlist(path: Path, raw: bytes) -> Iterator[_Row]:
+def _of_netlist(path: Path, raw: bytes) -> Iterator[BomRow]:
     """Yield the components of the XML from which KiCad makes BOMs; a property, and a field, may leave one out."""
     for number, part in enumerate(safe_xml.parse(path, raw, "a BOM").iter("comp"), 1):
         said = [element.get("value", "") for element in part.iter("property") if element.get("name") != "dnp"]
@@ -172,31 +69,19 @@ def _of_netlist(path: Path, raw: bytes) -> Iterator[_Row]:
         yield number, cells, said
 
 
-def _joined(rows: Iterable[_Row]) -> list[_Row]:
-    """Return rows, each with the designators of those that only go on with its list, as OrCAD wraps it."""
-    joined: list[_Row] = []
-    for number, cells, row in rows:
-        listed = cells.get("refdes", "")
-        before = joined[-1][1] if joined else {}
-        if listed and before.get("refdes", "").endswith(",") and [*filter(None, row)] == [listed]:
-            before["refdes"] += listed
-        else:
-            joined.append((number, cells, row))
-    return joined
-
-
-def _parts(path: Path, rows: Sequence[_Row], header: PlacementHeader | None = None) -> Bom:
+def _parts(path: Path, rows: Sequence[BomRow], header: PlacementHeader | None = None) -> Bom:
     parts = Bom()
     heading = ""
     passed: list[str] = []
     named_in: dict[int, dict[str, str]] = {}
     names, columns = ((), {}) if header is None else (header.names, header.columns)
     fitting = fitting_of([FittedRow(*row) for row in rows], names, columns)
+    usual = _usual_size(rows)
     for number, cells, row in rows:
         part = BomPart(cells.get("value", ""), cells.get("package", ""), number not in fitting.left_out, number)
         listed = cells.get("refdes", "")
         repeats = bool(names) and listed.casefold() == names[columns["refdes"]].casefold()
-        if repeats or _is_note(row, listed):
+        if repeats or _is_note(filled_cells(row), listed, usual if part.is_fitted else 0):
             text = " ".join(filter(None, row))
             if says_so(text) and not re.search(r"=|:\s*\d+$|\bmark", text):  # else it is a legend, or a total
                 heading = f"{number}: '{text}' heads parts that are not fitted"
@@ -225,21 +110,44 @@ def _parts(path: Path, rows: Sequence[_Row], header: PlacementHeader | None = No
     asked = {number: FittedQuestion(path, number, fault) for number, fault in fitting.asked.items()}
     parts.asked = {refdes: asked[number] for number in asked for refdes in named_in.get(number, ())}
     told = [f"passed over, as they name no part: {list_few(passed, _MOST_TOLD, '; ')}"] if passed else []
-    if "value" in columns and one_word(name := names[columns["value"]]) in _LAST_VALUES:
+    if "refdes" in columns and one_word(name := names[columns["refdes"]]) not in map(one_word, COLUMNS["refdes"]):
+        told.append(f"no column is named Designator: the designators are those of '{visible(name)}'")
+    if "value" in columns and one_word(name := names[columns["value"]]) in LAST_VALUES:
         told.append(f"no column is named Value: the values are those of '{visible(name)}'")
     parts.notes = (*told, *fitting.notes)
     return parts
 
 
-def _is_note(row: Sequence[str], listed: str) -> bool:
-    """Tell whether a row is a heading, or a line as "Date: 2024-01-31" or "Total 5", and lists no parts."""
-    filled = [*filter(re.compile(r"[^\W_]").search, row)]
-    is_heading = len(filled) == 1 and (" " in filled[0] or says_so(filled[0])) and not _LIKE_A_NAME.search(listed)
+def _usual_size(rows: Sequence[BomRow]) -> int:
+    """Return how many cells most rows with designators have, if these are half of the rows that have so many; else 0.
+
+    Example: 4 of a table whose lines have four cells, but for "Rev: B2" below them.
+    """
+    sizes = [(len(filled_cells(row)), bool(USUAL.match(cells.get("refdes", "")))) for _, cells, row in rows]
+    usual = median_high([size for size, has_name in sizes if has_name] or [0])
+    whole = [has_name for size, has_name in sizes if size >= usual]
+    return usual if 2 * sum(whole) >= len(whole) else 0
+
+
+def _is_note(filled: Sequence[str], listed: str, usual: int) -> bool:
+    """Tell whether a row is a heading, or a line as "Rev: B2", "Total 5", or a page number, and lists no parts.
+
+    `filled` are its cells, of which most rows have `usual`; 0 if nobody knows.
+    """
+    names = [*designators(listed)]
+    lists = any(map(USUAL.match, names))
+    has_letters = any(re.search(r"[^\W\d_]", cell) for cell in filled)  # else it is a sum, or numbers a line
+    is_short = len(filled) < min(usual, 3) and (has_letters or names) and not _LIKE_A_NAME.match("".join(names[:1]))
+    has_words = len(filled) == 1 and has_letters and (" " in filled[0] or says_so(filled[0]))
     has_label = 0 < len(filled) < 3 and bool(_LABEL.search(listed) or filled[0].endswith((":", "\uff1a")))
-    return is_heading or (has_label and not any(map(USUAL.match, designators(listed))))
+    return (
+        bool(is_short and not (lists and says_so(listed)))
+        or (has_words and not _LIKE_A_NAME.search(listed))
+        or (has_label and not lists)
+    )
 
 
-def _wrong_quantities(rows: Iterable[_Row], parts: Mapping[str, BomPart]) -> list[str]:
+def _wrong_quantities(rows: Iterable[BomRow], parts: Mapping[str, BomPart]) -> list[str]:
     """Return a note on quantities that are not the number of designators; none where all are those of several boards.
 
     `parts` are those of `rows`; those that are not fitted may have any quantity, and a line as "Total" has none.

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from coe.cad.vocabulary import one_word
+from coe.cad.vocabulary import UNIT_WORDS, one_word
 from coe.text_table import TextLine
 
 SEPARATORS = (",", ";", "\t", "!", "|", None)
@@ -98,9 +98,25 @@ def _readings(
         for one in dict.fromkeys((whole, line)):
             for separator, joinable in ways if one is line else ways[:-2]:
                 words = _words(one, separator, joinable)
+                if at + 1 < len(numbered) and len(words) > len({word for word, _ in words}):
+                    yield numbered[at + 1].number, separator, _with_units(words, numbered[at + 1], separator)
                 yield one.number, separator, words
                 if at and separator is not None and any(one_word(word) in known for word, _ in words):
                     yield one.number, separator, _below_groups(_words(numbered[at - 1], separator, ()), words)
+
+
+def _with_units(words: Sequence[tuple[str, int]], below: TextLine, separator: str | None) -> list[tuple[str, int]]:
+    """Return names, of which some stand twice, with the units in the line below them; none if it holds others."""
+    places = list(enumerate(_words(below, separator, ())))
+    units = {at: (unit, start) for at, (unit, start) in places if unit}
+    if len(units) < 4 or any(unit.strip("()[]. ").casefold() not in UNIT_WORDS for unit, _ in units.values()):
+        return []
+    named = list(words)
+    for at, (unit, start) in units.items():
+        nearest = min(range(len(words)), key=lambda one: abs(words[one][1] - start)) if separator is None else at
+        if nearest < len(words):
+            named[nearest] = (f"{words[nearest][0]} [{unit.strip('()[]. ')}]", words[nearest][1])
+    return named
 
 
 def _below_groups(groups: Sequence[tuple[str, int]], words: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:

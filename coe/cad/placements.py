@@ -79,8 +79,9 @@ class _PlacementReader:
         self._comma = False
 
     def is_table(self, lines: Sequence[TextLine]) -> bool:
-        """Tell whether a line names the columns that the dialect needs."""
-        return self._dialect.header and find_header(lines, self._dialect.columns, self._needs) is not None
+        """Tell whether a line above others names the columns that the dialect needs."""
+        header = find_header(lines, self._dialect.columns, self._needs) if self._dialect.header else None
+        return header is not None and header.number < lines[-1].number
 
     @property
     def _needs(self) -> list[str]:

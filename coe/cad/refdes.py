@@ -36,8 +36,9 @@ COUNT = re.compile(
     re.IGNORECASE,
 )
 """R1,R2 (2) are two parts."""
-_AND = {"and", "und", "et"}
+_NO_NAMES = {"and", "und", "et", "n/a", "none"}
 _MOST_IN_RANGE = 1000
+_MOST = 0.75
 USUAL = re.compile(r"[A-Za-z]{1,4}[1-9]\d{0,3}")
 """What most designators look like, and few other cells."""
 
@@ -94,6 +95,14 @@ def expect_designators(path: Path, parts: Sequence[PlacementRow], header: Placem
             )
 
 
+def hold_designators(cells: Sequence[str]) -> bool:
+    """Tell whether most cells of a column are lists of designators, of which few stand twice, as packages would."""
+    lists = [*filter(None, map(designators, cells))]
+    usual = [names for names in lists if all(map(USUAL.fullmatch, names))]
+    names = [name for found in usual for name in found]
+    return len(usual) >= _MOST * len(lists) and len({*names}) >= max(_MOST * len(names), 2)
+
+
 def designators(text: str) -> dict[str, str]:
     """Return the reference designators of a cell, each with the word that may be one name instead, or "".
 
@@ -120,7 +129,7 @@ def _names_in(text: str) -> dict[str, str]:
     text = _RANGE.sub(range_of, text)
     text = _SHORT.sub(lambda match: re.sub(_AND_NUMBER, f",{match[1]}", match[0]), text)
     for word in _BETWEEN.split(_RANGE.sub(range_of, text)):
-        if re.search(r"[^\W_]", word) and word.casefold() not in _AND:
+        if re.search(r"[^\W_]", word) and word.casefold() not in _NO_NAMES:
             is_joined = _JOINED.fullmatch(word) is not None
             for name in re.split("[/+]", word) if is_joined else [word]:
                 found.setdefault(name, word if is_joined else "")

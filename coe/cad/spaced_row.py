@@ -36,7 +36,8 @@ def spaced(text: str, header: PlacementHeader) -> list[str] | None:
     tokens = [(match[0], match.start()) for match in re.finditer(r'"[^"]*"|\S+', text)]
     names = [one_word(name) for name in header.names]
     fields = {index: field for field, index in header.columns.items()}
-    numeric = [fields.get(index) in NUMBERS or name in FURTHER_NUMBERS for index, name in enumerate(names)]
+    twice = {names[header.columns[axis]] for axis in "xy"}  # as X in mil, and X in mm
+    numeric = [fields.get(at) in NUMBERS or name in FURTHER_NUMBERS | twice for at, name in enumerate(names)]
     first = numeric.index(True)
     size = next((n for n, is_number in enumerate(numeric[first:]) if not is_number), len(numeric) - first)
     after = len(names) - first - size

@@ -83,6 +83,11 @@ def test_lists_of_designators(text: str, found: list[str]) -> None:
         ",,,\nComponent Count:,102,,\nBoM Date:,1/13/2020,,\nBuilt by a friend,,,\n",
         "Reference   Qty  Value   Package\nR1 R2       2    10k     R_0402\nU2          1    24C64   SOIC-8\n"
         "R9,R9,R9,R9,R9  1  1k DNP  R_0402\n",
+        "Partlist\n\nPart Value  Package\nR1   10k    R_0402\nWIRELESS\n=====\nR2   10k    R_0402\nU2   24C64  SOIC-8\n"
+        "R9   DNP    R_0402\n",
+        '品名,定数,パッケージ,回路No\n抵抗,10k,R_0402,"R1,R2"\nIC,24C64,SOIC-8,U2\n抵抗,DNP,R_0402,R9\n',
+        'Nr,Circuit numbers,Model,Package\n1,"R1,R2",10k,R_0402\n2,U2,24C64,SOIC-8\n3,R9,DNP,R_0402\n4,--,Screw,M3\n'
+        "5,n/a,Screw,M4\n",
         '<?xml version="1.0"?><export><components>'
         '<comp ref="R1"><value>10k</value><footprint>R:R_0402</footprint></comp>'
         '<comp ref="R2"><value>10k</value><footprint>R:R_0402</footprint></comp>'
@@ -108,6 +113,9 @@ def test_lists_of_designators(text: str, found: list[str]) -> None:
         "notes in an even table",
         "labels",
         "a list that is wider than its column",
+        "titles between spaces",
+        "japanese, designators by their look",
+        "english, designators by their look",
         "kicad xml",
     ],
 )
@@ -291,6 +299,17 @@ def test_legends_totals_and_names_like_dates_are_read() -> None:
     text += "Total: 5,5,\nTotal 5 parts,,\nVersion: 1.0,,\nDate: 2024-01-31,,\n\u5408\u8ba1\uff1a5,,\n"
     text += "Con-12,1k,\nMARK-01,1k,\nUNIT1-T2,1k,\n* DNP = do not populate,,\n,,J. Smith\n"
     assert [*parse_bom(Path("b.csv"), f"Designator,Value,DNP\n{text}".encode())] == ["Con-12", "MARK-01", "UNIT1-T2"]
+
+
+def test_short_lines_that_name_no_part_as_others_do_are_passed_over_and_told() -> None:
+    rows = "Qty,Designator,Value,Package\n1,R1,1k,0402\n2,LED_A LED_B,red,0603\n,Rev: B2,,\n,Date,12.03.2024,\n"
+    rows += ",2024-01-31,,\n,Prepared by,J. Smith,\n,Page 1 of P2,,\n,R7,,\n,ANT,DNP,\n,Board,PCB1,\n,,,3\n"
+    bom = parse_bom(Path("b.csv"), rows.encode())
+    assert isinstance(bom, Bom)
+    assert [*bom] == ["R1", "LED_A", "LED_B", "R7", "ANT"]
+    assert not bom["ANT"].is_fitted
+    assert "Rev: B2" in bom.notes[0]
+    assert "3 more" in bom.notes[0]
 
 
 @pytest.mark.parametrize("value", ["NC", "N.C.", "n.c.", "NP", "NA(10k)", "10k/NC", "10k(NC)", "NC 10k"])

@@ -143,6 +143,18 @@ FILES: dict[str, tuple[str, str]] = {
         "Ref,X (mil),Y (mil),X (mm),Y (mm),Rot,Side\nR1,500,-137.795,12.7,-3.5,90,top\n"
         "U2,1181.102,157.48,30,4,315,bottom\n",
     ),
+    "two units below.csv": (
+        "",
+        "Ref,X,Y,X,Y,Rot,Side\n,[mil],[mil],[mm],[mm],,\nR1,500,-137.795,12.7,-3.5,90,top\n"
+        "U2,1181.102,157.48,30,4,315,bottom\n",
+    ),
+    "two units below.smt": (
+        "",
+        "# COMPNAME     XPOS       YPOS      XPOS    YPOS   ROTATION  SIDE    FOOTPRINT\n"
+        "#             [mill]     [mill]     [mm]    [mm]\n#=======\n"
+        "  R1           500      -137.795    12.7    -3.5     90      top     R 0402\n"
+        "  U2           1181.102  157.48     30      4        315     bottom  SOIC 8\n",
+    ),
     "as text.csv": ("mm", '="Ref",X,Y,Rot,Side\n="R1",="12.7",-3.5,90,="top"\n"=""U2""",30,4,315,bottom\n'),
     "names in two rows.csv": (
         "",

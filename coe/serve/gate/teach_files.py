@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from starlette.responses import Response
 
-from coe.cad.bom import is_bom
+from coe.cad.bom_table import is_bom
 from coe.cad.cad_tables import lines_of
 from coe.cad.placements import is_list
 from coe.errors import ImageError

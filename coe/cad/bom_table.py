@@ -1,0 +1,169 @@
+"""The table of a bill of materials (BOM): its columns, and its rows between separators or spaces."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeAlias
+
+from coe.cad.placement_header import PlacementHeader, find_headers, lines_below
+from coe.cad.refdes import USUAL, designators, hold_designators
+from coe.cad.spaced_row import unquoted
+from coe.cad.vocabulary import COLUMNS as VOCABULARY
+from coe.cad.vocabulary import one_word
+from coe.errors import ConfigError
+from coe.not_fitted import FITTED, LEFT_OUT
+from coe.text_table import TextLine, further_lines
+
+_ROWS_OR_TYPES = (
+    "comp name",
+    "placement id",
+    "id",
+    "name",
+    "part",
+    "part id",
+    "part name",
+    "component name",
+    "component",
+    "bauteil",
+)
+"""Columns of placement files that in a BOM are a number of the line, or a kind of part."""
+_BY_MAKERS = (
+    *("manufacture part number seeed sku", "mpn", "manufacturer mpn"),
+    *(
+        f"{maker} {what}"
+        for maker in ("manufacturer", "manufacture", "mfr", "mfg")
+        for what in ("part number", "part no", "part", "pn", "p n")
+    ),
+    "description",
+)
+LAST_VALUES = {one_word(name) for name in _BY_MAKERS}
+"""What is the value of a part where nothing else is."""
+COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "refdes": (
+        *("designator", "designators", "reference", "references", "refdes", "ref", "refs", "parts", "part reference"),
+        *("reference s", "ref s", "top designator", "bezeichnung", "bauteile"),
+        *(name for name in VOCABULARY["refdes"] if name not in _ROWS_OR_TYPES),
+        "part",
+    ),
+    "value": ("value", "val", "comment", "designation", "name", *VOCABULARY["value"], "part", *_BY_MAKERS),
+    "package": (*VOCABULARY["package"][:-2], "case package"),
+    "left_out": LEFT_OUT,
+    "config": ("config",),
+    "quantity": VOCABULARY["quantity"],
+    "fitted": FITTED,
+}
+_MOST_TITLES = 50
+"""So many lines may stand above the names of columns, where none names the designators."""
+BomRow: TypeAlias = tuple[int, dict[str, str], list[str]]
+"""A `FittedRow` whose designators may go on in the next row."""
+
+
+def is_bom(lines: Sequence[TextLine]) -> bool:
+    """Tell whether a line above others names the columns of a BOM."""
+    header = find_bom_header(lines)
+    return header is not None and header.number < lines[-1].number
+
+
+def find_bom_header(lines: Sequence[TextLine]) -> PlacementHeader | None:
+    """Return the first line with names between separators, or without one the first with names between spaces.
+
+    A line that names nothing but a number of the maker, or a description, may be a remark: others are taken first.
+    Where no line names the designators, they are in the one column that holds nothing else, whatever its name.
+    """
+    best: dict[tuple[bool, bool], PlacementHeader] = {}
+    for header in find_headers(lines, COLUMNS, ("refdes",), COLUMNS.keys() - {"refdes", "quantity"}):
+        others = header.columns.keys() - {"refdes", "quantity", "value"}
+        is_sure = bool(others) or one_word(header.names[header.columns["value"]]) not in LAST_VALUES
+        if header.separator is not None or header.is_fixed_width:
+            best.setdefault((header.separator is None, not is_sure), header)
+        if (False, False) in best:
+            break
+    if best:
+        return best[min(best)]
+    unnamed = {field: names for field, names in COLUMNS.items() if field != "refdes"}
+    for header in find_headers(lines[:_MOST_TITLES], unnamed, (), ("value", "package")):
+        below = (line.text for line in lines_below(lines, header))
+        rows = [row for row in csv.reader(below, delimiter=header.separator or "\t") if len(filled_cells(row)) > 2]
+        cells = {at: [row[at] for row in rows if at < len(row) and row[at]] for at in range(len(header.names))}
+        found = [at for at in cells.keys() - {*header.columns.values()} if hold_designators(cells[at])]
+        if len(found) == 1 and header.separator is not None:
+            return replace(header, columns={**header.columns, "refdes": found[0]})
+    return None
+
+
+def bom_rows(path: Path, lines: Sequence[TextLine], header: PlacementHeader) -> Iterator[BomRow]:
+    """Yield the rows below a header; raises ConfigError, with lines, for those that cannot be divided into cells."""
+    if header.separator is None:
+        spaced = {line.number: _spaced_row(line.text, header) for line in lines}
+        # A list may go on in the next column, if the file has lists.
+        if not any(row and len(designators(row[header.columns["refdes"]])) > 1 for row in spaced.values()):
+            spaced = {line.number: _spaced_row(line.text, header, has_lists=False) for line in lines}
+        if unclear := [number for number, row in spaced.items() if row is None]:
+            raise ConfigError(
+                f"{path}:{unclear[0]}: no cell begins below each name of the header; save it as CSV"
+                f"{further_lines(unclear)}"
+            )
+        for number, cells in spaced.items():
+            yield number, {field: (cells or [])[index] for field, index in header.columns.items()}, cells or []
+        return
+    # Cells may have line breaks, and so the lines are read as one text.
+    reader = csv.reader((line.text + "\n" for line in lines), delimiter=header.separator, skipinitialspace=True)
+    table = [(lines[min(reader.line_num, len(lines)) - 1].number, row) for row in reader]
+    # What stands beside the names of the header is a note behind tabs, as no list of designators has one, and where
+    # all rows have as many cells as the header: a separator in a cell would have moved the others.
+    named, behind = len(header.names), header.columns["refdes"] + 1
+    has_notes = header.separator == "\t" or all(len(row) == header.width for _, row in table)
+    widest = min((len(row) for _, row in table if len(row) >= header.width), default=header.width)
+    if wrong := [
+        at
+        for at, row in table
+        if any(row[header.width if has_notes else named :])
+        or (
+            USUAL.fullmatch("".join(row[behind : behind + 1]))
+            and (row[widest:] or (header.separator == "," and any(row[named:])))
+        )
+    ]:
+        raise ConfigError(
+            f"{path}:{wrong[0]}: this line has more cells than the header; put a list of designators, and any other "
+            f"cell with a separator, in quotes{further_lines(wrong)}"
+        )
+    for number, row in table:
+        cells = [" ".join(cell.split()) for cell in row]
+        yield number, {field: cells[index] for field, index in header.columns.items() if index < len(cells)}, cells
+
+
+def _spaced_row(text: str, header: PlacementHeader, *, has_lists: bool = True) -> list[str] | None:
+    """Return the cells of a line between spaces, below the names or with two blanks between them; None if unclear."""
+    far_apart = re.split(r"\t|\s\s+", text.strip())
+    if len(far_apart) == 1 < len(header.names):  # a title
+        return [*far_apart, *[""] * (len(header.names) - 1)]
+    ends = (*header.starts[1:], None)
+    below = [text[start:end].strip() for start, end in zip((0, *header.starts[1:]), ends, strict=True)]
+    is_cut = any(text[start - 1 : start].strip() for start in header.starts if start)
+    if len(far_apart) == len(below) and (is_cut or far_apart == below):
+        return [*map(unquoted, far_apart)]
+    behind = ends[header.columns["refdes"]]
+    goes_on = has_lists and behind and text[behind - 2 : behind].strip() and USUAL.match(text, behind)
+    return None if is_cut or goes_on or len(far_apart) == len(below) else [*map(unquoted, below)]
+
+
+def joined_rows(rows: Iterable[BomRow]) -> list[BomRow]:
+    """Return rows, each with the designators of those that only go on with its list, as OrCAD wraps it."""
+    joined: list[BomRow] = []
+    for number, cells, row in rows:
+        listed = cells.get("refdes", "")
+        before = joined[-1][1] if joined else {}
+        if listed and before.get("refdes", "").endswith(",") and [*filter(None, row)] == [listed]:
+            before["refdes"] += listed
+        else:
+            joined.append((number, cells, row))
+    return joined
+
+
+def filled_cells(row: Sequence[str]) -> list[str]:
+    """Return the cells of a row that hold a letter or a digit."""
+    return [cell for cell in row if re.search(r"[^\W_]", cell)]
