@@ -54,7 +54,7 @@ def in_time(read: Callable[[], T]) -> T:
         )
     helper = getattr(_own, "helper", None)
     if helper is None or helper.process != os.getpid():  # a forked child has no thread of its parent
-        helper = _own.helper = _Helper()
+        helper = _own.helper = Helper()
     future: _Read[T] = helper.ask(read)
     pieces = -1
     while pieces < future.pieces:
@@ -85,13 +85,13 @@ def end_helper() -> None:
             helper.thread.join()
 
 
-class _Helper:
-    """A thread that reads for another, and ends with it."""
+class Helper:
+    """A thread that reads for another, and ends with it; one that never comes back keeps no process alive."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "picture-read") -> None:
         self.process = os.getpid()
         self._work: queue.SimpleQueue[tuple[_Read[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
-        self.thread = threading.Thread(target=_work_through, args=(self._work,), name="picture-read", daemon=True)
+        self.thread = threading.Thread(target=_work_through, args=(self._work,), name=name, daemon=True)
         self.thread.start()
 
     def __del__(self) -> None:

@@ -25,6 +25,7 @@ from coe.errors import LateImage
 from coe.serve.clock import iso
 from coe.serve.database.tables import board, recipe, view
 from coe.serve.picture_folder import Pictures
+from coe.serve.secret_file import ARCHIVE, read_or_make
 from coe.timely import answered, in_time
 
 MARK = "coe-archive"
@@ -110,9 +111,16 @@ def _expect(folder: Path) -> None:
 
 
 def _index_of(folder: Path, pictures: Pictures, now_us: int) -> Path:
-    """Return the index of a month, of this station's own: two that share an archive would cut each other's lines."""
-    of = pictures.folder.stat()
-    station = hashlib.sha256(f"{platform.node()} {of.st_dev} {of.st_ino}".encode()).hexdigest()[:8]
+    """Return the index of a month, of this station's own: two that share an archive would cut each other's lines.
+
+    Boxes from one image may have one host name and disks of the same numbers, and a copied folder has the secret of its
+    station: the name is made of secret and host.
+    """
+    try:
+        own = read_or_make(pictures.folder.parent / ARCHIVE)
+    except OSError:  # the disk is full, for which pictures go into the archive
+        own = f"{pictures.folder.stat().st_dev} {pictures.folder.stat().st_ino}".encode()
+    station = hashlib.sha256(own + platform.node().encode()).hexdigest()[:8]
     return folder / f"index-{iso(now_us)[:7]}-{station}.jsonl"
 
 

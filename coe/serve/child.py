@@ -41,9 +41,11 @@ def run(process: Process, config: ServeConfig) -> None:
 
 
 def end_with_parent() -> None:
-    """Wait until standard input ends, and end this process in order."""
+    """Wait until standard input ends, and end this process in order; then nobody reads its log any more."""
     while os.read(sys.stdin.fileno(), 1024):
         pass
+    with open(os.devnull, "wb") as nobody:
+        os.dup2(nobody.fileno(), 2)
     os.kill(os.getpid(), signal.SIGTERM)
 
 

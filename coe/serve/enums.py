@@ -231,7 +231,7 @@ class FaultKind(StrEnum):
     FOLDER = "folder"
     """Something of a folder that fills cannot be handed in, or the folder does not answer."""
     CERTIFICATE = "certificate"
-    """A certificate of ours is over, or will be soon."""
+    """A certificate of ours, or one that we trust, is over, or will be soon."""
     RETENTION = "retention"
     """Pictures whose time is over cannot be removed."""
     CLOCK = "clock"

@@ -11,6 +11,8 @@ SESSIONS = "session.secret"
 """Signs the names of sessions, and proofs of overlays."""
 AUDITS = "audits.secret"
 """Draws the blind audits; who can read it can foresee them."""
+ARCHIVE = "archive.secret"
+"""Tells the index of this station from those of others in one archive."""
 _BYTES = 32
 
 
@@ -19,7 +21,7 @@ def make_all(folder: Path) -> None:
 
     Raises OSError.
     """
-    for name in (SESSIONS, AUDITS):
+    for name in (SESSIONS, AUDITS, ARCHIVE):
         read_or_make(folder / name)
 
 

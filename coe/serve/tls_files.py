@@ -1,4 +1,4 @@
-"""Certificates of ours, with their private keys, from PEM files."""
+"""Certificates, ours with their private keys and those that we trust, from PEM files."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ WARNS_BEFORE_US = 30 * DAY_US
 
 
 @dataclass(frozen=True, slots=True)
-class OwnCertificate:
-    """A certificate of ours that a process has read; `key` is the section of the config that names it."""
+class WatchedCertificate:
+    """A certificate that a process has read; `key` is the key of the config that names its file."""
 
     key: str
     file: Path
@@ -33,23 +33,34 @@ class OwnCertificate:
             return ""
         when = f"ends in {config.counted(left_us // DAY_US + 1, 'day')}," if left_us > 0 else "ended"
         told = f"{self.key}: the certificate {self.file} {when} on {iso(self.ends_us)[:10]}"
-        return f"{told}; renew it, then restart the service"
+        return f"{told}; replace it, then restart the service"
 
 
-def own_certificates(section: Mapping[str, Any], key: str = "") -> Iterator[OwnCertificate]:
-    """Yield the certificates that a section names, and those in it; whoever uses an unreadable one says so."""
-    from cryptography.x509 import load_pem_x509_certificate as load  # commands show their help without it
+def watched_certificates(section: Mapping[str, Any], key: str = "") -> Iterator[WatchedCertificate]:
+    """Yield the certificates that a section names, and those in it; whoever uses an unreadable one says so.
 
+    Of a file with several it is the first of `certificate`, a chain that begins with ours; and of those that we trust
+    the last to end, because a file may hold the old and the new ones of an authority, or those of the whole world.
+    """
     for name, value in section.items():
+        inside = f"{key}.{name}".strip(".")
         if isinstance(value, Mapping):
-            yield from own_certificates(value, f"{key}.{name}".strip("."))
-        elif name == "certificate" and isinstance(value, Path):
-            with suppress(OSError, ValueError):
-                found = load(value.read_bytes())  # the first of a chain is ours
-                begins, ends = (
-                    microseconds(at.timestamp()) for at in (found.not_valid_before_utc, found.not_valid_after_utc)
-                )
-                yield OwnCertificate(key, value, begins, ends)
+            yield from watched_certificates(value, inside)
+        elif name in ("certificate", "ca"):
+            yield from _read(inside, value)
+        elif name == "clients":
+            for number, file in enumerate(value, 1):
+                yield from _read(f"{inside}, number {number}", file)
+
+
+def _read(key: str, file: object) -> Iterator[WatchedCertificate]:
+    from cryptography.x509 import load_pem_x509_certificates as load  # commands show their help without it
+
+    if isinstance(file, Path):
+        with suppress(OSError, ValueError):
+            spans = [(at.not_valid_before_utc, at.not_valid_after_utc) for at in load(file.read_bytes())]
+            begins, ends = spans[0] if key.endswith(".certificate") else max(spans, key=lambda span: span[1])
+            yield WatchedCertificate(key, file, microseconds(begins.timestamp()), microseconds(ends.timestamp()))
 
 
 def present(context: ssl.SSLContext, certificate: Path, private_key: Path, what: str) -> None:

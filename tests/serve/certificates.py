@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 class Authority:
     """A certificate authority of a plant, and certificates that it has signed."""
 
-    def __init__(self, folder: Path, name: str) -> None:
-        self._folder, self._name = folder, name
+    def __init__(self, folder: Path, name: str, days: int = 1) -> None:
+        self._folder, self._name, self._days = folder, name, days
         self._key = ec.generate_private_key(ec.SECP256R1())
         self.path = self._written(name, self._signed(name, self._key, is_authority=True))
 
@@ -43,7 +43,7 @@ class Authority:
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - timedelta(days=1))
-            .not_valid_after(now + timedelta(days=1))
+            .not_valid_after(now + timedelta(days=self._days))
             .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
             # Python 3.13 asks for what RFC 5280 demands.
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 import sys
@@ -22,6 +23,7 @@ from coe.serve.database.connecting import Database
 from coe.serve.database.views import NewView
 from coe.serve.picture_folder import Pictures
 from coe.serve.retention import sweep
+from coe.serve.secret_file import ARCHIVE
 from coe.serve.service_config import Retention
 
 LATER_US = now_us() + 400 * DAY_US
@@ -195,7 +197,7 @@ def test_a_crash_after_the_copy_archives_again(sqlite_database: Database, pictur
 
 
 def test_a_crash_or_a_full_disk_within_a_line_of_the_index_loses_no_picture(
-    sqlite_database: Database, pictures: Pictures, tmp_path: Path
+    sqlite_database: Database, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = board_with_picture(sqlite_database, pictures, "k1")
     folder = archive_in(tmp_path / "archive")
@@ -209,10 +211,22 @@ def test_a_crash_or_a_full_disk_within_a_line_of_the_index_loses_no_picture(
         archive.keep(folder, pictures, rows, LATER_US)
         assert {row["file"] for row in index_of(folder)} == {file}
         assert archive.prove(folder) == archive.ArchiveProof(1, [])
-    other = Pictures(tmp_path / "other")
+    pictures.folder.rename(tmp_path / "moved")
+    shutil.copytree(tmp_path / "moved", pictures.folder)  # as to a larger disk
+    archive.keep(folder, pictures, rows, LATER_US)
+    assert [*folder.glob("index-*.jsonl")] == [index]
+    other = Pictures(tmp_path / "other" / "pictures")
     other.prepare()
     archive.keep(folder, other, rows, LATER_US)  # a station that shares the archive cuts no line of this one
     assert len([*folder.glob("index-*.jsonl")]) == 2
+    (other.folder.parent / ARCHIVE).unlink()
+    monkeypatch.setattr(archive, "read_or_make", no_room)
+    archive.keep(folder, other, rows, LATER_US)
+    assert len([*folder.glob("index-*.jsonl")]) == 3, "its disk is full, for which pictures go"
+
+
+def no_room(path: Path) -> bytes:
+    raise OSError(errno.ENOSPC, "no room")
 
 
 def test_the_command_tells_of_changed_pictures(

@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 from serve_rows import decided, ng, read, write
 from serving import Served
+from sqlalchemy import update
 from test_serve_cfx import answer
 from test_serve_keyboard import CALLS, holding, signed_in, verifying, wait_drawn, with_pictures, words_of
 from test_serve_people import BADGE, known
 from waiting import eventually
 
-from coe.serve.database import audit, call_rows, event_log, repairs, trial_rows, verifications
+from coe.serve.database import audit, call_rows, event_log, keys, repairs, trial_rows, verifications
+from coe.serve.database.tables import api_key
 from coe.serve.enums import EventKind, Outcome, Role
 
 pytestmark = pytest.mark.slow
@@ -276,10 +278,23 @@ def test_the_form_of_a_trial_offers_the_labels_that_the_expert_has(served: Serve
     ]
     offered = "(field) => [...field.options].filter((one) => !one.parentElement.disabled).map((one) => one.value)"
     assert page.eval_on_selector("[name=label]", offered) == ["ok", "bad", "none"]
-    page.eval_on_selector("[data-when=body-c] option:nth-child(2)", "(option) => { option.selected = true; }")
+    chosen = "(option) => { option.selected = true; option.closest('select').dispatchEvent(new Event('input')); }"
+    page.eval_on_selector("[data-when=body-c] option:nth-child(2)", chosen)
     page.fill("[name=score]", "0.7")
+    page.check("[name=follow]")
+    page.context.clear_cookies()
+    page.click("text=Try >> nth=-1")
+    key = keys.generate()  # the session was over: what was typed is there again after the next sign-in
+    with served.database.writing() as connection:
+        connection.execute(update(api_key).where(api_key.c.name == "a new engineer").values(hash=keys.hash_of(key)))
+    page.fill("#key", key)
+    page.keyboard.press("Enter")
+    page.wait_for_selector("[name=score]")
     with page.expect_response("**/api/v1/trials") as answer:
         page.click("text=Try >> nth=-1")
     assert answer.value.status == 201
     (trial,) = read(served.database, trial_rows.newest)
     assert trial.asked["scores"] == {"body-c": {"min_scores": {"bad": 0.7}}}
+    assert trial.asked["follow"]
+    page.reload()
+    assert page.input_value("[name=score]") == ""

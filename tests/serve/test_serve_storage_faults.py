@@ -34,7 +34,7 @@ from coe.serve.gate import gate_state, own_faults, storage
 from coe.serve.gate.own_faults import DataDisk, OwnFaults
 from coe.serve.gate.server import LONGEST_OFF_US, give_sign, open_gate, remove_old
 from coe.serve.picture_folder import Pictures, Receiving
-from coe.serve.tls_files import own_certificates
+from coe.serve.tls_files import watched_certificates
 
 PAGES = ("/", "/verify", "/statistics", "/recipes", "/experts", "/faults")
 GIB = 1 << 30
@@ -399,9 +399,16 @@ def test_a_certificate_is_warned_of_before_its_end_and_again_each_day(
     station: Served, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     file, key = Authority(tmp_path, "plant").certificate("ours")  # of two days, the first of which is over
+    old, new = (Authority(tmp_path, name, days).path for name, days in (("old", 1), ("new", 50)))
+    new.write_bytes(old.read_bytes() + new.read_bytes())  # as while an authority changes its own
     listen = {"certificate": file, "private_key": key}
-    config = config_of(tmp_path, listen=listen, sinks={"mqtt": {"cell": {"host": "broker", "tls": listen}}})
-    station.gate.certificates = list(own_certificates(config.model_dump()))
+    broker = {"host": "broker", "tls": {**listen, "ca": old}}
+    hook = {"url": "https://mes/", "secret": {"file": key}, "ca": new}
+    sinks = {"mqtt": {"cell": broker}, "webhooks": {"mes": hook}, "hosts": ["mes"]}
+    config = config_of(tmp_path, listen=listen, sinks={**sinks, "opcua": {**listen, "clients": [new, old]}})
+    names = ["listen.certificate", "sinks.mqtt.cell.tls.certificate", "sinks.mqtt.cell.tls.ca"]
+    names += ["sinks.opcua.certificate", "sinks.opcua.clients, number 2"]
+    station.gate.certificates = list(watched_certificates(config.model_dump()))
     begun_us = now_us()
     for hours, told in {0: 0, 13: 1, 14: 1, 25: 2, 90: 2}.items():
         with monkeypatch.context() as later:
@@ -409,7 +416,7 @@ def test_a_certificate_is_warned_of_before_its_end_and_again_each_day(
             look(station)
         with station.database.reading() as connection:
             found = {fault.about: fault.times for fault in fault_log.open_faults(connection)}
-        assert found == ({"listen": told, "sinks.mqtt.cell.tls": told} if told else {})
+        assert found == (dict.fromkeys(names, told) if told else {})
     assert str(file) in station.operator.get("/api/v1/faults").text
     assert station.nobody.get("/v2/health/ready").status_code == 200
 

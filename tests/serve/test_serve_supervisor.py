@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from serve_rows import decision, ng, read, write
@@ -108,9 +109,8 @@ def fault_kinds(database: Database) -> list[tuple[FaultKind, str]]:
 
 
 def test_a_process_that_dies_is_started_again_later_and_later_and_the_others_go_on(
-    service: Path, database: Database, monkeypatch: pytest.MonkeyPatch
+    service: Path, database: Database
 ) -> None:
-    monkeypatch.setattr(supervisor, "LEAST_PAUSE_S", 0.01)
     gates = set()
 
     def until(running: Supervisor) -> bool:
@@ -124,26 +124,80 @@ def test_a_process_that_dies_is_started_again_later_and_later_and_the_others_go_
     assert read(database, fault_log.newest)[0].times >= 3
 
 
-def test_a_service_ends_though_its_database_does_not_answer(service: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, answers, left = threading.Event(), threading.Event(), list[object]()
+ENDS = {
+    "raise ValueError('no such thing')": ["status 1", "ValueError: no such thing"],
+    "import sys; sys.exit('worker: no folder is there.')": ["status 1: no folder is there; it starts"],
+    "import os; os.write(2, b'terminate called\\n---\\n'); os.abort()": ["signal 6", "terminate called"],
+    "import os, signal, sys; print('all is well', file=sys.stderr); os.kill(os.getpid(), signal.SIGKILL)": [
+        "signal 9 (Killed), as where memory is short; it starts"
+    ],
+    "import os, subprocess; subprocess.Popen(['sleep', '30']); os._exit(7)": ["status 7; it starts"],
+}
 
-    def hang(*_: object) -> str:
-        asked.set()
+
+@pytest.mark.parametrize("code", ENDS)
+def test_a_fault_says_how_a_process_ended_and_what_it_said_last(
+    service: Path, database: Database, code: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    worker = [sys.executable, "-S", "-c", code]
+    commands = {Process.GATE: SLEEPS, Process.WORKER: worker}
+    supervised(service, commands, lambda running: running.children[Process.WORKER].pause_s > 0.5)
+    [fault] = read(database, fault_log.newest)
+    log = capfd.readouterr().err
+    assert all(words in fault.message and words in log for words in ENDS[code]), fault.message
+    assert ("all is well" in fault.message, "all is well" in log) == (False, "all is well" in code)
+
+
+@pytest.mark.parametrize("answers_again", [True, False])
+def test_a_disk_that_does_not_answer_is_told_and_stops_neither_the_care_for_processes_nor_the_end(
+    service: Path,
+    database: Database,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    answers_again: bool,
+) -> None:
+    answers, told, gates, look = threading.Event(), list[str](), set[int](), silent_worker.SilentWorker.look
+
+    def hang(*given: Any) -> str:
         answers.wait()
-        return ""
+        return look(*given)
 
     def until(running: Supervisor) -> bool:
-        def leave(status: int) -> None:
-            left.extend([status, *(child.running for child in running.children.values())])
+        told.append(capfd.readouterr().err)
+        gate = running.children[Process.GATE].running
+        if gate is not None:
+            gates.add(gate.pid)
+            gate.kill()
+        is_told = "does not answer" in "".join(told)
+        if is_told and answers_again:
             answers.set()
+        return is_told and len(gates) > 1 and (not answers_again or "did not answer" in "".join(told))
 
-        monkeypatch.setattr(os, "_exit", leave)
-        return asked.is_set()
-
-    monkeypatch.setattr(supervisor, "GRACE_S", 0.1)
+    monkeypatch.setattr(supervisor, "SILENT_S", 0.1)
     monkeypatch.setattr(silent_worker.SilentWorker, "look", hang)
+    try:
+        supervised(service, {Process.GATE: SLEEPS, Process.WORKER: SLEEPS}, until)
+    finally:
+        answers.set()
+    if answers_again:
+        faults = {fault.kind: fault.cleared_us for fault in read(database, fault_log.newest)}
+        assert faults[FaultKind.DATABASE] is not None
+        assert faults[FaultKind.PROCESS_DIED] is None
+
+
+def test_a_disk_that_does_not_answer_at_the_start_is_told(
+    service: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    answers, opened = threading.Event(), open_database
+    monkeypatch.setattr(supervisor, "SILENT_S", 0.1)
+    monkeypatch.setattr(supervisor, "open_database", lambda url: opened(url) if answers.wait() else None)
+
+    def until(running: Supervisor) -> bool:
+        if "does not answer" in capfd.readouterr().err:
+            answers.set()
+        return all(child.running for child in running.children.values())
+
     supervised(service, {Process.GATE: SLEEPS, Process.WORKER: SLEEPS}, until)
-    assert left == [1, None, None]
 
 
 def test_a_config_that_is_edited_while_the_service_runs_is_that_of_its_next_start(
@@ -159,14 +213,13 @@ def test_a_config_that_is_edited_while_the_service_runs_is_that_of_its_next_star
 
 
 def test_a_process_that_cannot_be_started_is_tried_again_and_the_others_go_on(
-    service: Path, database: Database, monkeypatch: pytest.MonkeyPatch
+    service: Path, database: Database
 ) -> None:
     """As on a machine that has no memory left for a moment."""
-    monkeypatch.setattr(supervisor, "LEAST_PAUSE_S", 0.01)
 
     def until(running: Supervisor) -> bool:
         line, gate = running.children[Process.WORKER], running.children[Process.GATE]
-        return line.pause_s >= 0.04 and line.running is None and gate.running is not None
+        return line.pause_s > 0.5 and line.running is None and gate.running is not None
 
     supervised(service, {Process.GATE: SLEEPS, Process.WORKER: ["/no/such/program"]}, until)
     assert fault_kinds(database) == [(FaultKind.PROCESS_DIED, "line")]
@@ -417,6 +470,7 @@ def test_a_new_service_has_its_secrets_so_that_no_page_needs_room_on_the_disk(ow
     assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in data.glob("*.secret")} == {
         "session.secret": 0o600,
         "audits.secret": 0o600,
+        "archive.secret": 0o600,
     }
 
 

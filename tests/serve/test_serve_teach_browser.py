@@ -72,11 +72,19 @@ def test_a_board_is_taught_without_a_text_editor(station: Served, browser: Any, 
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.on("dialog", lambda dialog: dialog.accept())
 
+    def after_sign_in(button: str) -> None:
+        """Press a button once the session is over, and again after a new one has begun."""
+        page.context.clear_cookies()
+        page.click(button)
+        page.fill("#key", key)
+        page.keyboard.press("Enter")
+        page.click(button)
+
     page.goto(f"{station.address}/teach")
     page.fill("#key", key)
     page.keyboard.press("Enter")
     page.fill("#teach-name", "line7")
-    page.keyboard.press("Enter")
+    after_sign_in("#teach-new button")
     page.set_input_files("[data-upload=boards]", [files / "bom.csv"])
     page.wait_for_selector(".fault:has-text('no JPEG')")
     page.set_input_files("[data-upload=boards]", [files / "boards" / f"SN{number}.png" for number in (1, 2)])
@@ -125,8 +133,9 @@ def test_a_board_is_taught_without_a_text_editor(station: Served, browser: Any, 
     guess = page.locator("tr.review")
     for name, value in (("component", "switch"), ("width", "3.6"), ("height", "2.6")):
         guess.locator(f"[name={name}]").fill(value)
-    page.click("#packages button.next")
+    after_sign_in("#packages button.next")
     page.wait_for_selector("#marks")
+    assert page.evaluate("sessionStorage.typed") == "{}"
     assert {site.component for site in draft.layout.sites} == {"C0402-100n", "R0402-10k", "switch"}
 
     page.locator(".crop").first.click()

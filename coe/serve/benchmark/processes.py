@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 
 from coe.serve import failpoints
 from coe.serve.child import end_with_parent
+from coe.serve.children import command_of
 from coe.serve.enums import Process
 from coe.serve.failpoints import Failpoint
 from coe.serve.service_config import load
-from coe.serve.supervisor import Supervisor, command_of
+from coe.serve.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from coe.inspector.line_options import LineOptions

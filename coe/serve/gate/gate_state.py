@@ -30,7 +30,7 @@ from coe.serve.picture_folder import Pictures, Receiving
 from coe.serve.secret_file import SESSIONS, read_or_make
 from coe.serve.service_config import ServeConfig
 from coe.serve.teach.teach_work import Works
-from coe.serve.tls_files import OwnCertificate
+from coe.serve.tls_files import WatchedCertificate
 
 _T = TypeVar("_T")
 WAITING = 1000
@@ -82,7 +82,7 @@ class Gate:
     faults: OwnFaults = field(init=False)
     secret: bytes = b""
     """What signs sessions, as of the last look: pages need no disk for it."""
-    certificates: Sequence[OwnCertificate] = ()
+    certificates: Sequence[WatchedCertificate] = ()
     disk: DataDisk | None = None
     """The file system of the data folder at the last look; None if it did not answer."""
     admissions: Admissions = field(default_factory=Admissions)

@@ -34,7 +34,7 @@ from coe.serve.gate.storage import GLANCE_S
 from coe.serve.picture_folder import PARTS, Pictures
 from coe.serve.retention import remove_strays, sweep
 from coe.serve.service_config import ServeConfig
-from coe.serve.tls_files import own_certificates
+from coe.serve.tls_files import watched_certificates
 
 _log = logging.getLogger(__name__)
 BEAT_S, TIDY_S = 2.0, 600.0
@@ -73,7 +73,7 @@ def open_gate(config: ServeConfig) -> Gate:
     expect_newest(database)
     expect_keys(config, database)
     gate = Gate(config, database, Pictures(config.pictures), Feed(database))
-    gate.certificates = list(own_certificates(config.model_dump()))
+    gate.certificates = list(watched_certificates(config.model_dump()))
     with database.reading() as connection:
         before = states.heartbeats(connection).get(Process.GATE)
     if before is not None and (off_us := gate.now_us() - before.beat_us) > LONGEST_OFF_US:

@@ -38,15 +38,21 @@ async function send(...request) {
   return problem.status >= 500 ? undefined : null;
 }
 
-// What a person types stays in this tab until it is sent, because the session may end before that.
+// What a person types stays in this tab until it is sent, because the session may end before that; it comes back where
+// the field still holds what it was typed over.
 const drafts = JSON.parse(sessionStorage.getItem("typed") ?? "{}"), person = document.querySelector(".person")?.textContent;
-const saveTyped = () => sessionStorage.setItem("typed", JSON.stringify(drafts));
+const saveTyped = () => sessionStorage.setItem("typed", JSON.stringify(drafts)), draftOf = (form) => location.pathname + form.id;
 function keepTyped(about, ...fields) {
-  const texts = drafts[person + about] ??= {};
-  for (const field of fields) { field.value = texts[field.name] ?? ""; field.oninput = () => { texts[field.name] = field.value; saveTyped(); }; }
+  const texts = drafts[person + about] ?? {};
+  for (const field of fields) {
+    const { package: one = "", value = "" } = field.closest("tr")?.dataset ?? {}, name = [one, value, field.name || field.id].join("|");
+    const is = field.type === "checkbox" ? "checked" : "value", before = field[is];
+    if (texts[name]?.[0] === before) field[is] = texts[name][1];
+    field.oninput = () => { texts[name] = [before, field[is]]; drafts[person + about] = texts; saveTyped(); };
+  }
 }
 function forgetTyped(about) { delete drafts[person + about]; saveTyped(); }
-document.querySelectorAll("form[method=dialog]").forEach((form) => form.elements.note && keepTyped(form.id, form.elements.note));
+document.querySelectorAll("main form:not([action], #sign-in)").forEach((form) => keepTyped(draftOf(form), ...form.querySelectorAll("input, select")));
 
 // What a page still has to send before its person signs out.
 let beforeLeaving = async () => {};
@@ -74,7 +80,7 @@ async function press(button) {
     print();
   } else if (!button.dataset.ask || confirm(button.dataset.ask)) {
     const { outcome, match } = button.dataset, word = outcome && { outcome, note: button.form.elements.note.value };
-    if (await send("POST", button.dataset.post, word, match ? { "If-Match": `"${match}"` } : {})) { forgetTyped(button.form?.id); sessionStorage.setItem("focus", button.dataset.post); await reload(); }
+    if (await send("POST", button.dataset.post, word, match ? { "If-Match": `"${match}"` } : {})) { if (button.form) forgetTyped(draftOf(button.form)); sessionStorage.setItem("focus", button.dataset.post); await reload(); }
   }
 }
 
@@ -99,7 +105,7 @@ async function submit(form) {
     for (const key of keys) at = at[key] ??= last === "[]" ? [] : {};
     if (last === "[]") at.push(value); else at[last] = value;
   }
-  if (await send("POST", form.dataset.json, body)) await reload();
+  if (await send("POST", form.dataset.json, body)) { forgetTyped(draftOf(form)); await reload(); }
 }
 
 // Whoever works with keys goes on where the page was loaded again.

@@ -11,6 +11,7 @@ async function tell(near, ...request) {
     place.hidden = !text;
     place.textContent = text;
   } else if (text) say(text);
+  if (answer && near?.matches("form")) forgetTyped(draftOf(near));
   return answer ?? null;
 }
 const leave = (step = "") => { location.href = step ? `${at}/${step}` : at; };

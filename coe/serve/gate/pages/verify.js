@@ -37,6 +37,7 @@ function show(next, why = "") {
   at("serial").textContent = next.serial;
   at("picture").alt = `${next.refdes} on this board`;
   at("view").alt = `the whole board with the outline of ${next.refdes}`;
+  at("new-label").value = at("note").value = "";
   keepTyped(next.call, at("new-label"), at("note"));
   if (at("new-label").value || at("note").value) more.open = true;
   const boxes = next.findings.length ? next.findings[next.findings.length - 1].boxes : [];
