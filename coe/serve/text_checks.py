@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, StringConstraints
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 
 from coe.serve.database.tables import NAME
 from coe.spelling import composed
@@ -29,8 +29,16 @@ Note = Annotated[str, Field(max_length=MOST_NOTE), AfterValidator(_readable)]
 Text = Annotated[str, Field(max_length=NAME), AfterValidator(_plain)]
 """A text for people in one line."""
 Word = Annotated[str, Field(min_length=1, max_length=NAME), AfterValidator(_plain)]
-_Bare = Annotated[str, StringConstraints(strip_whitespace=True)]
-"""Controllers send names of a fixed length, with blanks at the end; scanners add a line end."""
+SEPARATORS = dict.fromkeys((0x04, 0x1C, 0x1D, 0x1E, 0x1F))
+"""Signs between the fields of a code (GS1, ISO/IEC 15434), to be left out: scanners that type have no key for them."""
+
+
+def _bare(text: Any) -> Any:
+    """Return a name without what controllers fill texts of a fixed length with, and the line end of a scanner."""
+    return text.translate(SEPARATORS).strip("\0 \t\r\n") if isinstance(text, str) else text
+
+
+_Bare = Annotated[str, BeforeValidator(_bare), StringConstraints(strip_whitespace=True)]
 Spelt = Annotated[_Bare, Field(min_length=1, max_length=NAME), AfterValidator(_plain), AfterValidator(composed)]
 """A name on a board, in NFC: names meet, however their accented letters are written."""
 SpeltText = Annotated[_Bare, Field(max_length=NAME), AfterValidator(_plain), AfterValidator(composed)]

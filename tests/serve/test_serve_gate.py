@@ -39,13 +39,16 @@ def test_the_address_is_told_once_it_answers(
 
 
 def test_a_board_is_accepted_once_its_pictures_and_its_row_are_on_the_disk(served: Served) -> None:
-    answer = hand_in(served.feeder, "k1", {"R1": "A", "R2": "B"}, serial=" SN1 \r\n", within_s=9, work_order="W")
+    scan = "\x1d\x04 S\x1dN1 \r\n\0\0"  # as of a code with fields, in a text of a fixed length
+    answer = hand_in(served.feeder, "k1", {"R1": "A", "R2": "B"}, serial=scan, within_s=9, work_order="W")
     assert answer.status_code == 202
     board = the_board(served)
     assert answer.json()["board"] == board.id
     assert answer.headers["location"] == f"/api/v1/boards/{board.id}"
     assert (board.serial, board.work_order, board.fed_by) == ("SN1", "W", "feeder")
-    assert served.operator.get("/api/v1/boards", params={"serial": "SN1  "}).json()["boards"][0]["board"] == board.id
+    for serial in ("SN1  ", scan.rstrip("\0\r\n")):
+        found = served.operator.get("/api/v1/boards", params={"serial": serial}).json()
+        assert [one["board"] for one in found["boards"]] == [board.id]
     assert board.due_us == board.accepted_us + 9_000_000
     with served.database.reading() as connection:
         for view in views.of_board(connection, "k1"):

@@ -281,13 +281,18 @@ AS_TYPED = {
     "a small letter": "Sn0",
     "a French keyboard": "SN\u00e0",
     "a code that names its kind": "]C1SN0",
+    "a Swedish keyboard": "\u00a8C1SN0",
+    "what separates fields": "]C1SN\x1d0\n",
 }
 CODES = {"s": "KeyS", "n": "KeyN", "c": "KeyC", "1": "Digit1", "0": "Digit0", "\u00e0": "Digit0", "]": "BracketRight"}
+CODES |= {"\u00a8": "BracketRight", "\x1d": "BracketRight", "\n": "KeyJ"}
+WITH_CTRL, DEAD = {"\x1d": "]", "\n": "j"}, {"\u00a8": "Dead"}
 SCAN = """([keys, field]) => {
     const at = field ? document.querySelector(field) : document.body;
     at.focus();
-    for (const [key, code, shiftKey] of keys) {
-        if (at.dispatchEvent(new KeyboardEvent("keydown", { key, code, shiftKey, bubbles: true, cancelable: true })))
+    for (const [key, code, shiftKey, ctrlKey = false] of keys) {
+        const pressed = { key, code, shiftKey, ctrlKey, bubbles: true, cancelable: true };
+        if (at.dispatchEvent(new KeyboardEvent("keydown", pressed)))
             if (key.length === 1 && "value" in at) at.value += key;
     }
     return at.value;
@@ -305,7 +310,11 @@ def test_a_scan_finds_its_board_whatever_keyboard_is_set_and_wherever_the_cursor
     page.wait_for_selector(field or "#call:not([hidden])", state="attached")
     page.wait_for_timeout(100)  # what comes with the page is half a scan
     typed = [[key, CODES[key.lower()], key.lower() != key or (keys == "sn0" and key != "0")] for key in keys]
-    page.evaluate(SCAN, [[*typed, ["Enter", "Enter", False]], field])
+    for one in typed:
+        one[:1], one[3:] = [(WITH_CTRL | DEAD).get(one[0], one[0])], [one[0] in WITH_CTRL]
+    if keys[-1] != "\n":
+        typed.append(["Enter", "Enter", False])
+    page.evaluate(SCAN, [typed, field])
     page.wait_for_url("**/boards/1")
     assert words_of(served, 1) == []
 

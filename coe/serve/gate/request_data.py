@@ -14,6 +14,7 @@ from coe.errors import ConfigError, did_you_mean
 from coe.serve.database.tables import NAME
 from coe.serve.gate.operations import Visit
 from coe.serve.gate.problems import Problem, ProblemKind
+from coe.serve.text_checks import SEPARATORS
 from coe.strict_model import StrictModel, of_json, parsed_json
 from coe.visible import visible
 
@@ -112,7 +113,7 @@ def read_query(request: Request, form: type[_F]) -> _F:
     No parameter may be given twice, be long, or have hidden characters.
     """
     pairs = request.query_params.multi_items()
-    data, known = dict(pairs), list(form.model_fields)
+    data, known = {name: value.translate(SEPARATORS) for name, value in pairs}, list(form.model_fields)
     way_out = f"known: {', '.join(known)}" if known else "leave it out"
     for name, value in data.items():
         if name not in known:

@@ -82,10 +82,17 @@ document.querySelector(".find")?.addEventListener("submit", (event) => {
 });
 
 document.addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.altKey || event.metaKey) return;
-  const { key, code, shiftKey, timeStamp: atMs } = event;
+  const { code, shiftKey, timeStamp: atMs } = event, sinceMs = atMs - (burst.at(-1) ?? inField.at(-1))?.atMs;
+  let { key } = event;
+  if ((event.ctrlKey || event.altKey || event.metaKey) && !event.getModifierState("AltGraph")) {
+    // A scanner presses Ctrl for signs without a key: a line end (J, M) is Enter, and what separates fields is nothing.
+    if (!event.ctrlKey || !(sinceMs <= SCAN_MS)) return;
+    event.preventDefault();
+    if (!/^[jm]$/i.test(key)) return;
+    key = "Enter";
+  } else if (key === "Dead") key = "";  // it types for another keyboard than this one, on which the key waits for a letter
   if (event.target.matches(FIELD)) typed(event, { key, code, shiftKey, atMs });
-  else if (key.length === 1) {
+  else if (key.length <= 1) {
     if (key === " " && !burst.length) return;  // it presses the button that has the focus
     event.preventDefault();
     if (event.repeat) return;
@@ -101,7 +108,7 @@ let inField = [], valueBefore = "";
 function typed(event, pressed) {
   const field = event.target, last = inField.at(-1);
   if (last?.field !== field || pressed.atMs - last.atMs > SCAN_MS) { inField = []; valueBefore = field.value; }
-  if (pressed.key?.length === 1) inField.push({ ...pressed, field });
+  if (pressed.key?.length <= 1) inField.push({ ...pressed, field });
   const keys = inField, before = valueBefore, isEnd = pressed.key === "Enter" || pressed.key === "Tab";
   if (!isEnd || keys.length < LEAST_SCAN || field.type === "password") return;
   const form = pressed.key === "Enter" && field.form;
