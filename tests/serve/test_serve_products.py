@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from quick_line import QuickDevice
-from serve_rows import read
+from serve_rows import read, write
 from serving import activated, config_of, embedded, embedded_database
 from stations import DARK, LIGHT, accept, deciding, quick_opener, state_of
 from tiny_line import TINY
@@ -26,6 +26,7 @@ from coe.serve.clock import now_us
 from coe.serve.database import call_rows, event_log, fault_log, recipe_versions, states
 from coe.serve.database.board_rows import Board
 from coe.serve.database.connecting import Database
+from coe.serve.database.fault_log import NewFault
 from coe.serve.database.recipe_versions import Activation, Recipe
 from coe.serve.enums import ActivationState, CallReason, EventKind, FaultKind, Process
 from coe.serve.service_config import LineSettings, ServeConfig
@@ -277,6 +278,10 @@ def test_a_recipe_that_was_mended_is_opened_for_its_next_board_and_its_fault_is_
         board = accept(config, database, recipe.id, {"R1": LIGHT}, key="k2")
         eventually(lambda: verdict_of(database, board) is not None)
     assert verdict_of(database, board) is Verdict.OK
+    for kind in (FaultKind.INSPECTOR_FAILED, FaultKind.RECIPE_REFUSED):
+        write(database, fault_log.note, NewFault(Process.WORKER, kind, "gone", "tiny 1"), now_us())
+    with deciding(config, database, Opener(own_tiny)):  # a worker that began after it was mended
+        eventually(lambda: open_faults(database) == [])
 
 
 def test_board_files_that_are_removed_from_the_disk_change_nothing(

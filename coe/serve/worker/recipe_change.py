@@ -122,9 +122,12 @@ class Changeover:
                 is_asked = asked is not None and asked.recipe_id == id
                 kind = FaultKind.RECIPE_REFUSED if is_asked else FaultKind.INSPECTOR_FAILED
                 fault_log.note(connection, NewFault(Process.WORKER, kind, reason, self._about(id)), self._now_us())
-            for id in self._refused.keys() & changed.products.keys():
-                kind, about = FaultKind.INSPECTOR_FAILED, self._about(id)
-                fault_log.clear_about(connection, Process.WORKER, kind, about=about, now_us=self._now_us())
+            # They may be open from before this process was started.
+            for id in changed.products.keys() - changed.refused.keys():
+                for kind in (FaultKind.INSPECTOR_FAILED, FaultKind.RECIPE_REFUSED):
+                    fault_log.clear_about(
+                        connection, Process.WORKER, kind, about=self._about(id), now_us=self._now_us()
+                    )
             if asked is not None and is_answered:
                 self._answer(connection, asked, changed.refused.get(asked.recipe_id, ""))
         # A recipe that could not be read again is still on the line as it was.

@@ -42,17 +42,22 @@ async function send(...request) {
 // the field still holds what it was typed over.
 const drafts = JSON.parse(sessionStorage.getItem("typed") ?? "{}"), person = document.querySelector(".person")?.textContent;
 const saveTyped = () => sessionStorage.setItem("typed", JSON.stringify(drafts)), draftOf = (form) => location.pathname + form.id;
+const valueOf = (field) => (field.type === "checkbox" ? field.checked : field.value);
 function keepTyped(about, ...fields) {
-  const texts = drafts[person + about] ?? {};
-  for (const field of fields) {
+  const texts = drafts[person + about] ?? {}, befores = fields.map(valueOf);
+  for (const [index, field] of fields.entries()) {
     const { package: one = "", value = "" } = field.closest("tr")?.dataset ?? {}, name = [one, value, field.name || field.id].join("|");
-    const is = field.type === "checkbox" ? "checked" : "value", before = field[is];
-    if (texts[name]?.[0] === before) field[is] = texts[name][1];
-    field.oninput = () => { texts[name] = [before, field[is]]; drafts[person + about] = texts; saveTyped(); };
+    const [over, typed] = texts[name] ?? [];
+    if (over === befores[index]) {
+      if (field.options) for (const option of field.options) option.selected ||= option.value === typed && !option.parentElement.disabled;
+      else if (field.type === "checkbox") field.checked = typed;
+      else field.value = typed;
+      field.dispatchEvent(new Event("change"));  // other fields may offer something else now
+    }
+    field.oninput = () => { texts[name] = [befores[index], valueOf(field)]; drafts[person + about] = texts; saveTyped(); };
   }
 }
 function forgetTyped(about) { delete drafts[person + about]; saveTyped(); }
-document.querySelectorAll("main form:not([action], #sign-in)").forEach((form) => keepTyped(draftOf(form), ...form.querySelectorAll("input, select")));
 
 // What a page still has to send before its person signs out.
 let beforeLeaving = async () => {};
@@ -129,6 +134,8 @@ document.querySelectorAll("select[data-of]").forEach((field) => {
   other.addEventListener("change", offer);
   offer();
 });
+
+document.querySelectorAll("main form:not([action], #sign-in)").forEach((form) => keepTyped(draftOf(form), ...form.querySelectorAll("input, select")));
 
 document.querySelectorAll(".filters input, .filters select").forEach((field) =>
   field.addEventListener("change", () => field.form.submit()));
