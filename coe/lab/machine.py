@@ -31,11 +31,6 @@ class Configuration:
     copies: bool = False
 
 
-def workspace_wanted(capacity_bytes: int, expert_share: float) -> int:
-    """Return the bytes of a pool that are left for activations if a share of it is for experts."""
-    return int(capacity_bytes * (1 - expert_share))
-
-
 @dataclass(frozen=True, slots=True)
 class _Weights:
     """The part of an expert's weights that is its own, and its body if it has one."""
@@ -184,7 +179,7 @@ class SimulatedMachine:
             memory = self.preset.devices[device].memory
             capacity = self._usable_bytes(memory) // sharing[memory]
             share = configuration.expert_share.get(device)
-            wanted = None if share is None else workspace_wanted(capacity, share)
+            wanted = None if share is None else int(capacity * (1 - share))
             try:
                 workspace = workspace_bytes(device, capacity, board.experts, costs, wanted)
             except TooSmall as small:

@@ -217,26 +217,9 @@ _COLUMNS: dict[str, Callable[[Row], str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class SeededRow:
-    """The runs of one task, order, device and strategy, one for each of several seeds."""
-
-    runs: tuple[Row, ...]
-
-    def spread(self, figure: Callable[[Row], float | None]) -> tuple[float, float, float] | None:
-        """Return mean, least and most of a figure; None if a run lacks it."""
-        values = [value for run in self.runs if (value := figure(run)) is not None]
-        return (fmean(values), min(values), max(values)) if len(values) == len(self.runs) else None
-
-
-def grouped(rows_of_seeds: Sequence[Sequence[Row]]) -> list[SeededRow]:
-    """Return the rows of several seeds, each list in the same order, as one row for each run."""
-    return [SeededRow(runs) for runs in zip(*rows_of_seeds, strict=True)]
-
-
-def seeds_table(rows: Sequence[SeededRow]) -> Table:
-    """Return rows for people: a figure is "mean (least to most)"."""
-    return figures_table(_SEEDED_COLUMNS, rows, words=_WORDS)
+def seeds_table(rows_of_seeds: Sequence[Sequence[Row]]) -> Table:
+    """Return the rows of several seeds, each list in the same order, for people: a figure is "mean (least to most)"."""
+    return figures_table(_SEEDED_COLUMNS, list(zip(*rows_of_seeds, strict=True)), words=_WORDS)
 
 
 def seeds_json(rows_of_seeds: Sequence[Sequence[Row]], first: int) -> str:
@@ -247,22 +230,23 @@ def seeds_json(rows_of_seeds: Sequence[Sequence[Row]], first: int) -> str:
     return json.dumps(flat, indent=2) + "\n"
 
 
-def _cell(figure: Callable[[Row], float | None], shape: str) -> Callable[[SeededRow], str]:
-    def cell(row: SeededRow) -> str:
-        if (spread := row.spread(figure)) is None:
+def _cell(figure: Callable[[Row], float | None], shape: str) -> Callable[[Sequence[Row]], str]:
+    def cell(runs: Sequence[Row]) -> str:
+        values = [value for run in runs if (value := figure(run)) is not None]
+        if len(values) < len(runs):
             return ""
-        mean, least, most = (format(value, shape) for value in spread)
+        mean, least, most = (format(value, shape) for value in (fmean(values), min(values), max(values)))
         return mean if least == most else f"{mean} ({least} to {most})"
 
     return cell
 
 
-_SEEDED_COLUMNS: dict[str, Callable[[SeededRow], str]] = {
-    "task": lambda row: row.runs[0].task,
-    "order": lambda row: row.runs[0].order,
-    "device": lambda row: row.runs[0].device,
-    "strategy": lambda row: row.runs[0].strategy,
-    "seeds": lambda row: str(len(row.runs)),
+_SEEDED_COLUMNS: dict[str, Callable[[Sequence[Row]], str]] = {
+    "task": lambda runs: runs[0].task,
+    "order": lambda runs: runs[0].order,
+    "device": lambda runs: runs[0].device,
+    "strategy": lambda runs: runs[0].strategy,
+    "seeds": lambda runs: str(len(runs)),
     "images/s": _cell(lambda run: run.images_per_s, ".2f"),
     "switches": _cell(lambda run: run.switches, ",.0f"),
     "at least": _cell(lambda run: run.lower_bound_switches, ",.0f"),

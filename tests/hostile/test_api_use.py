@@ -521,11 +521,6 @@ def test_an_interrupted_wait_gives_its_place_in_the_row_back(tiny: tuple[Path, P
         assert line.drain(60)
 
 
-def test_a_stream_waits_also_where_submit_would_raise(tiny: tuple[Path, Path]) -> None:
-    with quick(tiny, inbox=2, on_full="raise") as line:
-        assert len(list(line.stream([Picture(LIGHT, "C")] * 20))) == 20
-
-
 def test_full_is_full_from_asyncio_too(tiny: tuple[Path, Path]) -> None:
     device = QuickDevice()
     device.gate.clear()

@@ -178,15 +178,6 @@ def test_a_finished_run_keeps_its_figures(run: Run, place: Path) -> None:
     assert IdleLine.opened == opened
 
 
-def test_figures_of_the_parts_add_up(run: Run, place: Path) -> None:
-    run()
-    half(place / "out")
-    assert run("--resume").status == 0
-    found = summary(place / "out")
-    assert (found["timed_images"], found["switches"], found["wall_s"]) == (PICTURES + 3, PICTURES + 3, 4.5)
-    assert (found["images"], found["peak_reserved_bytes"], found["images_per_s"]) == (PICTURES, 100 + PICTURES, 2.0)
-
-
 # Damage
 
 

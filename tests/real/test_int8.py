@@ -364,10 +364,6 @@ def test_a_damaged_model_fails_its_expert_alone(prepared: Store, tmp_path: Path)
         device.load("pool", CLASSIFIER)
     with pytest.raises(StoreError, match="prepare"):
         OnnxNetwork(b"no model", 1, "line/joint/int8")
-    newer = exported()
-    newer.opset_import[0].version = 99  # as if onnxruntime were too old
-    with pytest.raises(StoreError, match=r"99.*update onnxruntime"):
-        OnnxNetwork(newer.SerializeToString(), 1, "line/joint/int8")
 
 
 @pytest.mark.usefixtures("measures_itself")

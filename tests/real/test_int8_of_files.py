@@ -21,7 +21,6 @@ from coe.pictures.decoding import decode
 from coe.prepare.calibration_images import sample_images
 from coe.prepare.prepare import Preparation, Preparer
 from coe.preprocessing import NORMALIZATIONS, Outputs, Preprocessing
-from coe.profiler.measure import MeasuredExpert, Target, measure
 from coe.runtime.cpu import CpuDevice
 from coe.scheduler.costs import Cost
 from coe.store.kinds import resolve
@@ -252,15 +251,6 @@ def test_pictures_that_cannot_be_read_are_told_and_bits_count_as_the_board_says(
     levels = {bits: sample_images(kind, expert, wide, bits=bits).prepared[0].pixels.max() for bits in (None, 12)}
     assert levels[12] == 899 >> 4
     assert levels[None] > 3 * levels[12]
-
-
-def test_a_profile_measures_it_as_the_engine_runs_it(tmp_path: Path, pictures: list[Path]) -> None:
-    store = stored(tmp_path, File(batch=1).save(tmp_path / "m.onnx"))
-    prepared(store, pictures)
-    expert = store.manifest(EXPERT.weights).expert()
-    subject = MeasuredExpert(expert, kind, store, Target("cpu", 1, "int8"))
-    measured = measure(subject, sizes=(1, 2), limit_s=0.2)
-    assert (measured.precision, len(measured.batches)) == ("int8", 2)
 
 
 def test_import_makes_it_where_pictures_are_at_hand_and_a_line_uses_it(

@@ -107,12 +107,6 @@ def test_an_image_that_cannot_be_decoded_is_answered_at_once() -> None:
     ]
 
 
-def test_an_unknown_component_is_answered_with_a_suggestion() -> None:
-    line = line_of(board({"A": 1}), 14)
-    inspect(line, (10.0, "Q"))
-    assert errors_of(line) == {0: "the board has no component 'Q'; known: A"}
-
-
 def test_a_label_that_no_rule_covers_is_an_error_and_keeps_what_was_found() -> None:
     odd = Finding("x", "fp32", "smudge", 0.9)
     line = line_of(board({"A": 1}, {"a": "[x, y]"}), 44, findings={(0, "x"): odd})

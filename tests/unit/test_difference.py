@@ -466,7 +466,7 @@ def test_a_line_chooses_differences_where_blocks_do_not_fit_and_finds_what_fp32_
     board = tmp_path / "tuned.yaml"
     board.write_text(BOARD, encoding="utf-8")
     chance = np.random.default_rng(3)
-    noise = [chance.integers(0, 255, (32, 32, 3), dtype=np.uint8) // (1 + number % 5) for number in range(36)]
+    noise = [chance.integers(0, 255, (32, 32, 3), dtype=np.uint8) // (1 + number % 5) for number in range(18)]
     pictures = [Picture(pixels, "ABCDEFGHI"[number % 9], name=f"{number}") for number, pixels in enumerate(noise)]
     options: dict[str, object] = {"store": fine_tuned / "store", "profile": None, "disk_bandwidth": "20MB/s"}
     options |= {"executors": "cuda=1", "device_memory": "170MB", "memory": "200MB"} if on_gpu else {}

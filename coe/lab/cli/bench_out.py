@@ -10,7 +10,7 @@ from coe.cli.common import err, out, wide
 from coe.cli.tool_options import STANDARD_OUTPUT, words_of, write_json
 from coe.errors import ConfigError, did_you_mean
 from coe.lab.cli.bench_ways import EAGER, current
-from coe.lab.rows import Row, grouped, seeds_json, seeds_table, to_json, to_table
+from coe.lab.rows import Row, seeds_json, seeds_table, to_json, to_table
 from coe.lab.time_limits import Times
 from coe.scheduler.strategies import Strategy, check_hurry, names, present_name
 from coe.scheduler.strategies import strategy as named_strategy
@@ -75,5 +75,5 @@ def show_seeds(rows_of_seeds: Sequence[Sequence[Row]], first: int, json_to: str 
     if len(rows_of_seeds) == 1:
         show(rows_of_seeds[0], json_to)
         return
-    wide(err if json_to == STANDARD_OUTPUT else out).print(seeds_table(grouped(rows_of_seeds)))
+    wide(err if json_to == STANDARD_OUTPUT else out).print(seeds_table(rows_of_seeds))
     write_json(seeds_json(rows_of_seeds, first), json_to)
