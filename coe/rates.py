@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 CONFIDENCE = 0.95
 
@@ -56,16 +60,30 @@ def prediction_factor(count: int, share: float, more: int = 0) -> float:
 def extreme_factor(count: int, share: float, more: int = 0) -> float:
     """Return the factor of `prediction_factor` for values of which each is an extreme of many (Gumbel's distribution).
 
-    Their upper tail is longer than that of normal values. The chance is the mean of many samples, always the same.
+    Their upper tail is longer than that of normal values, and the deviation is `extreme_deviation`'s. The chance is the
+    mean of many samples, always the same.
     """
     import numpy as np  # slow to import, as all of these
     from scipy.optimize import brentq
     from scipy.stats import gumbel_r
 
     values = gumbel_r.ppf(np.random.default_rng(0).random((20_000, count)))
-    variance = (more * gumbel_r.var() + count * values.var(axis=1)) / (count - 1 + more)
+    variance = (more * gumbel_r.var() + (count - 1) * extreme_deviation(values) ** 2) / (count - 1 + more)
     centre, deviation = values.mean(axis=1), np.sqrt(variance)
     return float(brentq(lambda factor: gumbel_r.sf(centre + factor * deviation).mean() - share, -10, 1e9))
+
+
+def extreme_deviation(values: NDArray[Any]) -> NDArray[Any]:
+    """Return the standard deviation (...) of extremes (..., n), by the second L-moment (Hosking, 1990); 0 of one value.
+
+    An odd value counts by its distance, not by the square of it, as in the standard deviation of the values.
+    """
+    import numpy as np  # slow to import
+
+    count = values.shape[-1]
+    weights = (2 * np.arange(count) + 1 - count) / max(1, count * (count - 1))
+    scaled: NDArray[Any] = np.sort(values, axis=-1) @ weights * (math.pi / math.sqrt(6) / math.log(2))
+    return scaled
 
 
 def trials_needed(rate: float, confidence: float = CONFIDENCE) -> int:

@@ -20,7 +20,7 @@ from coe.comparing import left_out
 from coe.comparing.alternates import best_of
 from coe.core import Expert
 from coe.errors import ConfigError
-from coe.rates import Rate, tolerance_factor
+from coe.rates import Rate, extreme_deviation, tolerance_factor
 from coe.store.kinds import Comparing, Image, ModuleKind, Progress, Reference, Trained, TrainingPlan
 from experts import good_parts
 from experts.classifier_train import computing
@@ -67,13 +67,15 @@ class Scale:
     deviations: Numbers
 
     @classmethod
-    def of(cls, largest: Numbers, usual: Numbers | None = None, worth: int = 0) -> Scale:
+    def of(cls, largest: Numbers, usual: Numbers | None = None, worth: int = 0, *, extremes: bool = False) -> Scale:
         """Return the scale of parts with these largest deviations, (n, k).
 
         `usual` (k,) are standard deviations that are known beforehand, and count as those of `worth` further parts
-        would: a moderated variance (Smyth, 2004), which is less a matter of chance than that of a few parts.
+        would: a moderated variance (Smyth, 2004), which is less a matter of chance than that of a few parts. Of
+        `extremes` the deviations are those of Gumbel's distribution.
         """
-        centre, variance = largest.mean(axis=0), largest.var(axis=0, ddof=1)
+        centre = largest.mean(axis=0)
+        variance = extreme_deviation(largest.T) ** 2 if extremes else largest.var(axis=0, ddof=1)
         if usual is not None:
             variance = (worth * usual**2 + (len(largest) - 1) * variance) / (worth + len(largest) - 1)
         deviation = np.maximum(np.sqrt(variance), 1e-3)

@@ -13,7 +13,6 @@ from experts.good_train import MOST_STRANGE, Numbers, Scale
 from experts.patch_colours import colour_logarithms, outside_of_others, usual_of
 from experts.patch_network import ROWS, USUAL, on_grid_of, picture_logarithm
 
-_FOLDS = 5
 _STEPS = 127
 _REACH = 0.7
 """In aligned parts, the steps of the grid to where a neighbour lies as far off as parts usually differ at a place."""
@@ -67,12 +66,12 @@ class LeftOut:
     """How far parts lie from others, by a bank of all of them in which rows of the part itself do not count."""
 
     def __init__(self, parts: Parts) -> None:
-        bank, count = bank_of(parts), len(parts.names)
+        self.bank, count = bank_of(parts), len(parts.names)
         grid = parts.seen.shape[1]
-        owner = bank.patches // grid**2
+        owner = self.bank.patches // grid**2
         self._squares = torch.full((count, grid**2, count), torch.inf)
         for place in range(count):
-            found = _squares(parts.of([place]), bank, parts)
+            found = _squares(parts.of([place]), self.bank, parts)
             self._squares[place] = torch.full((grid**2, count), torch.inf).scatter_reduce(
                 1, owner.expand(grid**2, -1), found, "amin"
             )
@@ -80,11 +79,16 @@ class LeftOut:
 
     def largest(self, places: list[int]) -> Numbers:
         """Return the largest deviations (n, 1 or 2) of the parts at these places from each other."""
-        squares = self._squares[places][:, :, places]
-        own = torch.arange(len(places))
-        squares[own, :, own] = torch.inf
-        alone = replace(self._parts.of(places), numbers=own)
-        return _largest(alone, squares.amin(dim=2).clamp_max(_NOTHING))
+        alone = replace(self._parts.of(places), numbers=torch.arange(len(places)))
+        return largest_of(alone, self._from_others(places, alone.numbers))
+
+    def squares(self, numbers: torch.Tensor) -> torch.Tensor:
+        """Return squared distances of patches (n, G, G) from pictures of parts of other numbers, (n,)."""
+        return self._from_others([*range(len(numbers))], numbers).view(self._parts.seen.shape[:3])
+
+    def _from_others(self, places: list[int], numbers: torch.Tensor) -> torch.Tensor:
+        same = (numbers[:, None] == numbers)[:, None]
+        return self._squares[places][:, :, places].masked_fill(same, torch.inf).amin(dim=2).clamp_max(_NOTHING)
 
     def group(self, share: float, farther: float) -> list[int]:
         """Return the places of the largest group of parts that are strange to all parts beside the group.
@@ -110,10 +114,7 @@ class LeftOut:
 
     def _is_strange(self, group: list[int], share: float, farther: float) -> bool:
         rest = [place for place in range(len(self._squares)) if place not in group]
-        within = self._squares[rest][:, :, rest]
-        own = torch.arange(len(rest))
-        within[own, :, own] = torch.inf
-        of_rest = _distances(within.amin(dim=2))[:, None]
+        of_rest = _distances(self._from_others(rest, torch.arange(len(rest))))[:, None]
         nearest = _distances(self._squares[group][:, :, rest].amin(dim=2)).min()
         scale = Scale.of(of_rest)
         beyond = scale.deviation_of(np.array([nearest])) > scale.limit(share)
@@ -125,7 +126,7 @@ def _distances(squares: torch.Tensor) -> Numbers:
     return picture_logarithm(squares.clamp_max(_NOTHING)[:, None]).double().numpy()
 
 
-def _largest(parts: Parts, squares: torch.Tensor) -> Numbers:
+def largest_of(parts: Parts, squares: torch.Tensor) -> Numbers:
     """Return the largest deviations (n, 1 or 2) of parts whose patches have these squared distances (n, G G)."""
     grid = parts.seen.shape[1]
     squares = squares.view(-1, grid, grid)
@@ -142,24 +143,6 @@ def usual_at(squares: torch.Tensor, grid: int) -> torch.Tensor:
     """Return the mean of squared distances (n, G, G) at each place and those around it, on a grid (1, grid, grid)."""
     mean = squares.mean(dim=0, keepdim=True)
     return on_grid_of((1 - _FLOOR) * smooth(mean) + _FLOOR * mean.mean(), grid).clamp_min(1e-8)
-
-
-def cross_validated(parts: Parts) -> tuple[Numbers, torch.Tensor]:
-    """Return the largest deviations (n, 1 or 2) of each part from others, and squared distances of patches (n, G, G).
-
-    Patches are compared with banks of others in folds, colours with those of all others.
-    """
-    count, grid = len(parts.names), parts.seen.shape[1]
-    squares = torch.zeros(count, grid, grid)
-    different = parts.numbers.unique()
-    for fold in range(min(_FOLDS, len(different))):
-        judged = torch.nonzero(torch.isin(parts.numbers, different[fold::_FOLDS]))[:, 0].tolist()
-        others = parts.of([place for place in range(count) if place not in judged])
-        bank = bank_of(others)
-        for place in judged:
-            least = _squares(parts.of([place]), bank, others).amin(dim=1)
-            squares[place] = least.clamp_min(0.0).view(grid, grid)
-    return _largest(parts, squares), squares
 
 
 def bank_of(parts: Parts) -> Bank:

@@ -1,8 +1,8 @@
 """Learning the kind `patch` from a folder of good parts: a bank of patches, and the limit for a wanted false-call rate.
 
-Each part is judged by a bank of others (cross-validation in five folds), so that the limit is not that of parts
-that were learned. The scale is that of kind `good`; see `experts.good_train`. The next good part exceeds the limit with
-the wanted chance (a prediction limit): `good`'s, of a confidence of 95 %, let most defects pass beside odd good parts.
+Each part is judged by the rows of others (leave-one-out), so that the limit is not that of parts that were learned.
+The scale is that of kind `good`; see `experts.good_train`. The next good part exceeds the limit with the wanted chance
+(a prediction limit): `good`'s, of a confidence of 95 %, let most defects pass beside odd good parts.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from coe.comparing import left_out
 from coe.comparing.alternates import best_of
 from coe.core import Expert
 from coe.errors import ConfigError
-from coe.rates import Rate, extreme_factor, prediction_factor, tolerance_factor
+from coe.rates import Rate, extreme_factor, prediction_factor
 from coe.store.kind_data import BACKBONE
 from coe.store.kinds import Comparing, ExpertInput, Image, Progress, Trained, TrainingPlan
 from experts import good_parts, good_train, series, two_groups
 from experts.backbone import BackboneKind, load_backbone
 from experts.classifier_train import computing
 from experts.core_set import core_set
-from experts.good_train import ADVISED, FEW, Numbers, Scale
+from experts.good_train import ADVISED, FEW, WANTED, Numbers, Scale
 from experts.patch_colours import colours, leeway_of
-from experts.patch_deviations import LeftOut, Parts, apart, bank_of, cross_validated, usual_at
+from experts.patch_deviations import Bank, LeftOut, Parts, apart, largest_of, usual_at
 from experts.patch_network import (
     CELL,
     EXAMPLES,
@@ -50,8 +50,8 @@ _SPREADS = np.array([0.27, 0.1])
 """How much the logarithms of the largest deviations of good parts usually spread: of colours, and of patches."""
 _WORTH, _WORTH_ALONE = 10, 5
 """How many further good parts this is worth, of parts that are aligned, and of others, which differ more in it."""
-_LEAST_LIMIT = 0.1
-"""If half of the good parts may be called, the limit is their mean; `_as_whole` divides by it."""
+_SPREAD_AS_WHOLE, _WORTH_AS_WHOLE = np.array([0.26]), 2
+"""The same of how far wholes lie from the nearest other, the median of eleven parts; of one it was 0.08, of one 2.6."""
 _STRANGE = 0.01
 """A part is left out that an expert which may call such a share of good parts calls: what is left out, no row shows."""
 _FARTHER = 2.5
@@ -59,7 +59,7 @@ _FARTHER = 2.5
 _FARTHER_TOGETHER = 0.15
 """The same for each of a group of parts, as a logarithm: by chance one lies far off, and hardly several together."""
 _UNLIKE = 0.01
-"""The share of good parts that may be called because they look unlike every other as a whole."""
+"""Of the good parts so many may be called because they look unlike every other as a whole, where `WANTED` are."""
 _SMALL = 0.06
 """A part that fills less of its pictures than this share is small."""
 _TWO_WAYS = "name a reference of each (`reference: [A, B]`): one limit for both may let defects of one pass"
@@ -159,7 +159,8 @@ def _looks(
     spreads = _SPREADS if parts.colours is not None else _SPREADS[1:]
     # A whole series may look unlike the others and be left out, so series are told first.
     remarks = series.remarks(numbers, "a limit from so few parts calls others that are good")
-    kept = _usual(parts, _FARTHER * spreads)
+    judge = LeftOut(parts)
+    kept = _usual(judge, len(parts.names), _FARTHER * spreads)
     odd = [name for place, name in enumerate(parts.names) if place not in kept]
     strange = dict.fromkeys(odd, "it looks unlike the other good parts")
     parts = parts.of(kept)
@@ -175,25 +176,27 @@ def _looks(
             f"the part fills about {share:.0%} of its pictures, so that a defect is a few pixels of the input; crop "
             "the pictures closer to the part"
         )
-    of_looks = [others, group] if divided else [[*range(len(kept))]]
-    looks = [_look(network, plan, reference, parts.of(places)) for places in of_looks]
+    if divided:
+        looks = [_look(network, plan, reference, one, LeftOut(one)) for one in map(parts.of, (others, group))]
+    else:
+        looks = [_look(network, plan, reference, parts, LeftOut(parts) if strange else judge)]
     return [replace(looks[0], strange=strange, remarks=(*remarks, *looks[0].remarks)), *looks[1:]]
 
 
-def _look(network: PatchNetwork, plan: TrainingPlan, reference: str, parts: Parts) -> good_train.Look:
-    """Learn how parts look; the network is used as that of this look alone."""
+def _look(network: PatchNetwork, plan: TrainingPlan, reference: str, parts: Parts, judge: LeftOut) -> good_train.Look:
+    """Learn how parts look, judged by `judge` of all of them; the network is used as that of this look alone."""
     count, wholes = len(parts.names), whole(parts.seen, network.wholes.shape[1])
     spreads = _SPREADS if parts.colours is not None else _SPREADS[1:]
     if len(parts.numbers.unique()) < series.LEAST_PARTS:
         parts = replace(parts, numbers=torch.arange(count))
-    largest, squares = cross_validated(parts)
-    worth = _WORTH if parts.colours is not None else _WORTH_ALONE
-    scale = Scale.of(largest, spreads, worth)
+    squares = judge.squares(parts.numbers)
+    worth, extremes = (_WORTH, False) if parts.colours is not None else (_WORTH_ALONE, True)
+    scale = Scale.of(largest_of(parts, squares), spreads, worth, extremes=extremes)
     # Of two deviations each may call half of what is wanted. What parts that are not aligned deviate by is skewed as
     # the extreme of many places is; that of aligned ones, which is measured by what is usual at each place, is not.
-    factor = prediction_factor if parts.colours is not None else extreme_factor
-    limit = max(factor(len(parts.numbers.unique()), good_train.wanted_of(plan) / len(spreads), worth), _LEAST_LIMIT)
-    _fill(network, parts)
+    factor = extreme_factor if extremes else prediction_factor
+    limit = factor(len(parts.numbers.unique()), good_train.wanted_of(plan) / len(spreads), worth)
+    _fill(network, parts, judge.bank)
     if parts.colours is not None:
         network.log_usual.copy_(usual_at(squares, USUAL).log())
         assert network.optional is not None
@@ -206,7 +209,7 @@ def _look(network: PatchNetwork, plan: TrainingPlan, reference: str, parts: Part
     network.wholes.copy_(wholes[torch.arange(WHOLES) % count])
     # Of aligned parts each place says what is missing there.
     network.centre[2], network.deviation[2] = (
-        _as_whole(wholes, parts.numbers, limit) if parts.colours is None else (NEVER, 1.0)
+        _as_whole(wholes, parts.numbers) if parts.colours is None else (NEVER, 1.0)
     )
     network.limit.fill_(limit)
     state = network.state_dict()
@@ -215,32 +218,34 @@ def _look(network: PatchNetwork, plan: TrainingPlan, reference: str, parts: Part
     return good_train.Look(reference, own, limit, called, {}, (series.farthest(parts.names, scale.deviations),))
 
 
-def _usual(parts: Parts, farther: Numbers) -> list[int]:
-    """Return the places of the parts that are not strange, alone or as a group.
+def _usual(judge: LeftOut, count: int, farther: Numbers) -> list[int]:
+    """Return the places of those of so many parts that are not strange, alone or as a group.
 
     Pictures of another part may be like each other, and each then hides the others; so groups are looked at first.
     """
-    judge = LeftOut(parts)
     group = judge.group(_STRANGE, _FARTHER_TOGETHER)
-    rest = [place for place in range(len(parts.names)) if place not in group]
+    rest = [place for place in range(count) if place not in group]
     kept = good_train.typical(len(rest), lambda places: judge.largest([rest[one] for one in places]), _STRANGE, farther)
     return [rest[one] for one in kept]
 
 
-def _as_whole(wholes: torch.Tensor, numbers: torch.Tensor, limit: float) -> tuple[float, float]:
+def _as_whole(wholes: torch.Tensor, numbers: torch.Tensor) -> tuple[float, float]:
     """Return centre and deviation of the logarithms of how far pictures (n, deepest) of parts (n,) lie from others.
 
-    In these units a part of which `_UNLIKE` is called (a tolerance limit) lies at `limit`.
+    In these units a limit for `WANTED` good parts by their patches is one for `_UNLIKE` as wholes. They do not depend
+    on the limit: which picture deviates more is no matter of how many may be called.
     """
     squares = torch.cdist(wholes, wholes).square().masked_fill(numbers[:, None] == numbers, torch.inf)
-    far = logarithms(squares.amin(dim=1)).double()
-    beyond = tolerance_factor(len(numbers.unique()), _UNLIKE) * max(float(far.std()), 1e-3)
-    return float(far.mean()), beyond / limit
+    far = logarithms(squares.amin(dim=1)).double().numpy()
+    scale, count = Scale.of(far[:, None], _SPREAD_AS_WHOLE, _WORTH_AS_WHOLE, extremes=True), len(numbers.unique())
+    beyond = extreme_factor(count, _UNLIKE, _WORTH_AS_WHOLE) - extreme_factor(count, WANTED, _WORTH_ALONE)
+    deviation = float(scale.deviation[0])
+    return float(scale.centre[0]) + beyond * deviation, deviation
 
 
-def _fill(network: PatchNetwork, parts: Parts) -> None:
+def _fill(network: PatchNetwork, parts: Parts, bank: Bank) -> None:
     """Write the bank of parts into a network, with what shows its rows."""
-    bank, grid = bank_of(parts), parts.seen.shape[1]
+    grid = parts.seen.shape[1]
     owners = bank.patches // grid**2
     counts = torch.bincount(owners, minlength=len(parts.names))
     examples = counts.argsort(descending=True, stable=True)[:EXAMPLES]

@@ -118,6 +118,12 @@ def test_a_picture_without_its_part_is_called_though_it_shows_nothing_new(learn:
     assert {judged(trained, empty(seed)).label for seed in range(900, 904)} == {"strange"}
 
 
+def test_the_wanted_rate_moves_the_limit_and_not_which_picture_deviates_more(learn: Learn, learned: Trained) -> None:
+    strict = learn([part(seed) for seed in range(12)], false_calls=0.01)
+    differing = {name for name, one in learned.state.items() if not torch.equal(one, strict.state[name])}
+    assert differing == {"limit"}
+
+
 def test_it_shows_a_good_patch_beside_what_deviates(learned: Trained) -> None:
     picture = part(200, blot=(36, 27), at=(20, 30))
     likeness = judged(learned, picture).likeness
