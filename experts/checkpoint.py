@@ -47,6 +47,7 @@ _FOREIGN_NETWORK = re.compile(r"timm\.models\.\w+(\.\w+)*")
 """Classes whose whole networks are not read."""
 _TORCH = re.compile(
     r"torch\.(_utils|_tensor|nn\.parameter|serialization|storage)\.\w+|torch\.\w+|collections\.\w+|_codecs\.\w+"
+    r"|builtins\.set"
 )
 """Names that stand in every file of torch."""
 _TO_ONNX = "; export it as ONNX where it was made, `{command}`, and import that with --kind onnx"

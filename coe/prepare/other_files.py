@@ -37,6 +37,9 @@ def other_file(path: Path, start: bytes) -> str | None:
     if _PART.search(path.name) or path.name.endswith(".index.json"):
         way = "`save_pretrained(FOLDER, max_shard_size='100GB')`"
         return f"one of several files of one network; save its weights as one file, {way}"
+    if path.suffix == ".distcp" or path.name == ".metadata":
+        way = "`python -m torch.distributed.checkpoint.format_utils dcp_to_torch FOLDER weights.pt`"
+        return f"a part of a distributed checkpoint; make one file of its folder, {way}"
     if start.lstrip()[:5].lower() in (b"<!doc", b"<html"):
         return "a web page, not weights; download the file itself"
     if start.startswith(b"<?xml") and b"<net " in start:
@@ -67,5 +70,7 @@ def other_folder(names: Collection[str]) -> str | None:
     """Say what a folder of files of these names is, if it is a model of TensorFlow or of Core ML; None otherwise."""
     if "saved_model.pb" in names:
         return f"a SavedModel of TensorFlow; make ONNX of it, `{_TO_ONNX}`, and import that"
+    if part := next((name for name in names if name.endswith(".distcp")), None):
+        return other_file(Path(part), b"")
     is_apple = {"Manifest.json", "Data"} <= {*names}
     return f"a model of Core ML; {_MADE_OF}" if is_apple else None

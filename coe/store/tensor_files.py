@@ -82,4 +82,4 @@ def load_tensors(path: Path) -> dict[str, torch.Tensor]:
         with regular.opened(path):
             return safetensors.torch.load_file(path)
     except (safetensors.SafetensorError, OSError, ValueError) as error:
-        raise StoreError(f"{path}: not a safetensors file ({reason(error)})") from error
+        raise StoreError(f"{path}: not a safetensors file ({reason(error)}); copy or download it again") from error

@@ -174,7 +174,8 @@ def _check_archive(path: Path) -> set[str]:
                     with archive.open(entry) as file:
                         named |= _count_steps(path, file)
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, EOFError) as error:
-        raise StoreError(f"{path}: cannot be read as a PyTorch file ({_visible_line(error)})") from error
+        again = "copy or download it again, or save it again"
+        raise StoreError(f"{path}: cannot be read as a PyTorch file ({_visible_line(error)}); {again}") from error
     return named
 
 

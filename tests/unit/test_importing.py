@@ -294,12 +294,15 @@ def test_other_labels_beside_the_weights_give_way(run: Callable[..., Said], tmp_
     assert run("import", "b/lamp", folder / "lamp.onnx", *LAMP).status == 0
 
 
-@pytest.mark.parametrize("names", [("saved_model.pb",), ("Manifest.json", "Data")])
+@pytest.mark.parametrize(
+    ("names", "way"),
+    [(("saved_model.pb",), "ONNX"), (("Manifest.json", "Data"), "ONNX"), ((".metadata", "__0_0.distcp"), "dcp_to")],
+)
 def test_a_folder_that_is_a_model_of_another_program_says_the_way_out(
-    run: Callable[..., Said], tmp_path: Path, names: tuple[str, ...]
+    run: Callable[..., Said], tmp_path: Path, names: tuple[str, ...], way: str
 ) -> None:
     (folder := tmp_path / "model").mkdir()
     for name in names:
         (folder / name).write_text("x")
     said = run("import", "b/lamp", folder, *LAMP)
-    assert (said.status, "ONNX" in said.words) == (2, True)
+    assert (said.status, way in said.words) == (2, True)

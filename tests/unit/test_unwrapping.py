@@ -732,10 +732,12 @@ def test_a_file_that_is_something_else_says_the_way_out(tmp_path: Path) -> None:
         with zipfile.ZipFile(tmp_path / name, "w") as archive:
             archive.writestr(inside, "x")
             archive.writestr("model.weights.h5", "x")
+    (tmp_path / "__0_0.distcp").write_bytes(b"PK\3\4")
     save_file({"a": torch.ones(1)}, tmp_path / "safe.pt")
     save_file({"a": torch.ones(1)}, tmp_path / "model-00001-of-00002.safetensors")
     for name, way in (
         ("model-00001-of-00002.safetensors", "one file"),
+        ("__0_0.distcp", "dcp_to_torch"),
         ("script.pt", "ONNX"),
         ("lfs.pt", "git lfs pull"),
         ("page.pth", "download"),
