@@ -72,7 +72,10 @@ class Onnx(FileKind):
         session = _Session(path, 1)
         size, rank = session.description.input_size, session.description.rank
         takes_bytes, places = session.takes_bytes, session.order
-        return onnx_reading.read(path, session.metadata, places, size, rank == _OF_SCORES, takes_bytes=takes_bytes)
+        columns = session.shape[1] if len(session.shape) == rank == _OF_SCORES else None
+        return onnx_reading.read(
+            path, session.metadata, places, size, rank == _OF_SCORES, takes_bytes=takes_bytes, columns=columns
+        )
 
     def bundled(self, path: Path, work: Path) -> Path:
         """Take weights in other files into one file, whose model takes colours and gives a table; raises StoreError."""
@@ -89,15 +92,16 @@ class Onnx(FileKind):
         asked = expert.outputs or Outputs()
         answers = session.answers(expert.input_size)
         means = _decided(session, path, expert, asked, answers, strict=True)
-        onnx_checks.check_steady(path, answers[means.name], session.answers(expert.input_size)[means.name])
-        if means.layout == "scores":
-            onnx_checks.check_alone(
-                path, answers[means.name], session.answers(expert.input_size, alone=True)[means.name]
-            )
+        answer = answers[means.name]
+        onnx_checks.check_steady(path, answer, session.answers(expert.input_size)[means.name])
+        if means.layout != "scores":
+            onnx_scores.check_step(path, means.name)
+        else:
+            onnx_checks.check_alone(path, answer, session.answers(expert.input_size, alone=True)[means.name])
             if asked.activation is None and means.activation != "none":
                 measured = partial(self._measured, path, expert)
-                onnx_scores.check_logits(path, means.name, answers[means.name], measured)
-            unclear = asked.activation is None and means.activation == "none" and answers[means.name].shape[1] == 1
+                onnx_scores.check_logits(path, means.name, answer, measured)
+            unclear = asked.activation is None and means.activation == "none" and answer.shape[1] == 1
             if unclear and not onnx_scores.ends_in_shares(path, means.name):
                 raise StoreError(
                     f"{path}: its one output lies between 0 and 1 for the test pictures, but the model does not end "

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from coe.errors import list_few
 from coe.preprocessing import NORMALIZATIONS, WHOLLY
 from coe.store.kinds import Foreign
 from experts import onnx_checks, onnx_external, onnx_grey, onnx_stated, script_facts, ultralytics_facts
@@ -41,16 +42,22 @@ def read(
     is_classifier: bool,
     *,
     takes_bytes: bool,
+    columns: int | None,
 ) -> Foreign:
     """Return what a model, its metadata and the files beside it say of its labels and pictures; raises StoreError.
 
     `places` are those of the axes of its input, of `size` pixels (None if that is open), which `takes_bytes` or floats.
+    A classifier has so many `columns`, None if their number is open.
     """
     stated = ultralytics_facts.stated(metadata, str(path))
     graph = onnx_checks.graph_of(path)
     known = stated.seen(is_classifier)
     seen, said, unsaid = known or onnx_stated.usual(graph, is_classifier, places), WHOLLY, dict[str, str]()
-    foreign = with_beside(path, Foreign({}, stated.labels or labels_in_text(metadata, str(path))))
+    labels, told = stated.labels or labels_in_text(metadata, str(path)), []
+    if labels and columns and stated.labels is None and len(labels) not in (columns, columns + (columns == 1)):
+        told = [f"{list_few(labels)} in its metadata are no labels: it has {columns} outputs"]  # but tags
+        labels = None
+    foreign = with_beside(path, Foreign({}, labels, remarks=tuple(told)))
     beside = script_facts.said(foreign.arguments)
     if known is None:
         pixels = onnx_stated.stated_pixels(graph, metadata, places)

@@ -35,6 +35,8 @@ _MOVED = {"Add", "Div", "Mul", "Neg", "Sub"}
 _WIDEST = 2.0
 """Numbers that are bounded, and moved or scaled no further than this, were not made to be logits."""
 _NEARLY = 1e-3
+_WIDEST_STEP = 0.5
+"""In larger steps no score above 0 is one of 8 bits."""
 
 
 def ends_in_shares(path: Path, output: str) -> bool:
@@ -63,6 +65,20 @@ def check_logits(path: Path, output: str, values: NDArray[Any], measured: Measur
         raise StoreError(
             f"{path}: its scores {fault}; export it with probabilities, which sum to 1, or say with --activation "
             "softmax that they are logits, the largest of which is right"
+        )
+
+
+def check_step(path: Path, output: str) -> None:
+    """Raise StoreError if the boxes and scores of a detector share a step of 8 bits that is larger than any score."""
+    tensors = Tensors(graph_of(path))
+    node = tensors.makers.get(output)
+    while node is not None and node.op_type in ("Cast", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"):
+        node = tensors.makers.get(node.input[0])
+    is_stepped = node is not None and node.op_type == "DequantizeLinear"
+    if is_stepped and (step := tensors.numbers(node.input[1])) is not None and step.min() > _WIDEST_STEP:
+        raise StoreError(
+            f"{path}: its boxes and scores share a step of {float(step.min()):.3g} in 8 bits, and scores lie from 0 to "
+            "1: nothing would be found; quantise it without its last Concat (`nodes_to_exclude`), or give it in floats"
         )
 
 

@@ -767,6 +767,28 @@ def test_scores_beside_axes_of_one_are_rows(
     assert judge(file, 255)[0] == labels[-1]  # of white, blue is the farthest from its mean
 
 
+@pytest.mark.parametrize(("step", "status"), [(0.25, 0), (0.75, 2), (2.5, 2)])
+def test_a_detector_whose_scores_are_lost_in_8_bits_is_refused(
+    tmp_path: Path, call: Call, step: float, status: int
+) -> None:
+    table = np.stack([np.linspace(9, 30, 40)] * 2 + [np.linspace(5, 8, 40)] * 2 + [np.full(40, 0.3)] * 2)
+    file = detector(tmp_path / "m.onnx", table, 0.01 * np.ones_like(table))
+    model = onnx.load(str(file))
+    model.graph.node[-1].output[0] = "floats"
+    model.graph.initializer.extend(
+        [numpy_helper.from_array(np.float32(step), "step"), numpy_helper.from_array(np.uint8(0), "zero")]
+    )
+    model.graph.node.extend(
+        [
+            helper.make_node("QuantizeLinear", ["floats", "step", "zero"], ["steps"]),
+            helper.make_node("DequantizeLinear", ["steps", "step", "zero"], ["output0"]),
+        ]
+    )
+    onnx.save(model, str(file))
+    said = take(call, file, "--labels", "a,b", "--input", SIZE, "--layout", "yolov8")
+    assert (said.status, "nodes_to_exclude" in said.words) == (status, status == 2), said.err
+
+
 @pytest.mark.parametrize("layout", ["yolov5", "yolov8"])
 def test_offsets_of_a_grid_are_no_boxes(layout: Any) -> None:
     """As YOLOX gives them without --decode_in_inference: some few are as large as small boxes in pixels."""

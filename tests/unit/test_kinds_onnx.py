@@ -424,6 +424,8 @@ def with_metadata(path, **entries):
 @pytest.mark.parametrize("key", ["class_names", "character"])
 def test_labels_in_the_metadata_of_any_exporter_count(tmp_path, key, text):
     assert kind.read(with_metadata(classifier(tmp_path / "c.onnx"), **{key: text})).labels == COLOUR.labels
+    tags = kind.read(with_metadata(classifier(tmp_path / "t.onnx"), **{key: "pcb,aoi"}))  # of two, and three outputs
+    assert (tags.labels, [("pcb" in one) for one in tags.remarks]) == (None, [True])
 
 
 @pytest.mark.parametrize(
