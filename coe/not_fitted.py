@@ -14,6 +14,8 @@ _WORDS: dict[str, tuple[str, ...]] = {name: tuple(words) for name, words in word
 FITTED = (*_WORDS["fitted"], *(f"{verb} {name}" for verb in ("is", "to be") for name in _WORDS["fitted"]))
 LEFT_OUT = (*_WORDS["left_out"], *(f"is {name}" for name in _WORDS["left_out"]))
 """The columns that say whether a part is there, and those that say whether it is not."""
+QUANTITY = _WORDS["quantity"]
+"""The columns of how many parts a row has."""
 _HOW, _NO, _YES, _OUT = (_WORDS[name] for name in ("how", "no", "yes", "out"))
 _PLACED = (*_WORDS["fitted"], "ok", "load", "execute", "no skip")
 _NOTHING = ("", "-", "--", "~", "n/a", "none")

@@ -92,11 +92,6 @@ def find_header(
     return None
 
 
-def lines(path: Path, noun: str) -> list[TextLine]:
-    """Return the lines of a text file that are not empty; raises ConfigError, which calls the file `noun`."""
-    return parse(path, content(path, noun), noun)
-
-
 def content(path: Path, noun: str) -> bytes:
     """Return the bytes of a file; raises ConfigError, which calls the file `noun`."""
     with readable(f"{noun} {path}"):

@@ -1,7 +1,7 @@
 """Parts lists: which component stands at which reference designator, in the order in which the camera reaches them.
 
-A pick-and-place file will do: a text file with a header line and columns between commas, semicolons, tabs or spaces.
-What it says is not fitted is no part.
+A pick-and-place file will do: a text file with a header line and columns between commas, semicolons, tabs or spaces,
+in any usual encoding, or a spreadsheet. What it says is not fitted is no part.
 """
 
 from __future__ import annotations
@@ -12,13 +12,18 @@ from pathlib import Path
 
 from coe import text_table
 from coe.errors import ConfigError, did_you_mean, list_few
-from coe.not_fitted import FITTED, LEFT_OUT, FittedRow, fitting_of
-from coe.text_table import further_lines
+from coe.not_fitted import FITTED, LEFT_OUT, QUANTITY, FittedRow, fitting_of
+from coe.tables.table_file import expect_unstruck, lines_of
+from coe.text_table import TableHeader, TextLine, further_lines
 
 REFDES = ("refdes", "designator", "ref", "reference", "reference designator")
 """Names of the column of reference designators, in any case, as Ref-Des; the first that the header has counts."""
 COMPONENT = ("component", "type", "part", "part number", "comment", "value", "val")
 """Names of the column of components, by the same rule."""
+_NAMES = {
+    **{"refdes": REFDES, "component": COMPONENT},
+    **{"fitted": FITTED, "left_out": LEFT_OUT, "quantity": QUANTITY},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +41,20 @@ class ListedParts(tuple[PlacedPart, ...]):
     notes: tuple[str, ...] = ()
 
 
+def _header(lines: Sequence[TextLine]) -> TableHeader | None:
+    remarks_last = sorted(lines, key=lambda line: line.is_remark)
+    return text_table.find_header(remarks_last, _NAMES, ("refdes", "component"))
+
+
 def read(path: Path) -> ListedParts:
     """Read a parts list; raises ConfigError that names the file, and the line where there is one.
 
     Lines before the header, empty lines, and lines that begin with '#' are passed over. The header may begin with '#'
     if no other line is a header.
     """
-    lines = text_table.lines(path, "the parts list")
-    remarks_last = sorted(lines, key=lambda line: line.is_remark)
-    names = {"refdes": REFDES, "component": COMPONENT, "fitted": FITTED, "left_out": LEFT_OUT}
-    header = text_table.find_header(remarks_last, names, ("refdes", "component"))
+    raw = text_table.content(path, "the parts list")
+    table = lines_of(path, raw, "the parts list", lambda lines: _header(lines) is not None)
+    lines, header = table.lines, _header(table.lines)
     if header is None:
         raise ConfigError(
             f"{path}: no line names a column of reference designators ({', '.join(REFDES)}) and a column of components "
@@ -60,6 +69,7 @@ def read(path: Path) -> ListedParts:
     fitting = fitting_of(rows, header.words, header.columns)
     if asked := [*fitting.asked]:
         raise ConfigError(f"{path}:{asked[0]}: {fitting.asked[asked[0]]}{further_lines(asked)}")
+    expect_unstruck(path, lines, {row.number for row in rows} - fitting.left_out)
     parts: dict[str, PlacedPart] = {}
     for number, said, _ in rows:
         if number in fitting.left_out:
@@ -76,7 +86,7 @@ def read(path: Path) -> ListedParts:
         raise ConfigError(f"{path}: there is no part under the header; add a line for each part")
     listed = ListedParts(parts.values())
     listed.not_fitted = tuple(said.get("refdes", "") for number, said, _ in rows if number in fitting.left_out)
-    listed.notes = fitting.notes
+    listed.notes = (*table.notes, *fitting.notes)
     return listed
 
 

@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median_high
 
-from coe.cad import safe_xml
 from coe.cad.bom_table import (
     COLUMNS,
     LAST_VALUES,
@@ -22,7 +21,6 @@ from coe.cad.bom_table import (
     is_bom,
     joined_rows,
 )
-from coe.cad.cad_tables import expect_unstruck, lines_of
 from coe.cad.other_cad_files import expect_list
 from coe.cad.placement_header import PlacementHeader, lines_below
 from coe.cad.refdes import COUNT, USUAL, designators, fault_of, is_date
@@ -31,6 +29,8 @@ from coe.errors import ConfigError, list_few
 from coe.not_fitted import FittedRow, fitting_of, says_so
 from coe.placement.bom_join import Bom, BomPart
 from coe.placement.placement_file import FittedQuestion
+from coe.tables import safe_xml
+from coe.tables.table_file import expect_unstruck, lines_of
 from coe.visible import visible
 
 _XML = re.compile(rb"^\s*(?:\xef\xbb\xbf)?\s*<(?:\?xml|export)")
@@ -110,7 +110,9 @@ def _parts(path: Path, rows: Sequence[BomRow], header: PlacementHeader | None = 
     asked = {number: FittedQuestion(path, number, fault) for number, fault in fitting.asked.items()}
     parts.asked = {refdes: asked[number] for number in asked for refdes in named_in.get(number, ())}
     told = [f"passed over, as they name no part: {list_few(passed, _MOST_TOLD, '; ')}"] if passed else []
-    if "refdes" in columns and one_word(name := names[columns["refdes"]]) not in map(one_word, COLUMNS["refdes"]):
+    name = one_word(names[columns["refdes"]]) if "refdes" in columns else "ref"
+    if name not in map(one_word, COLUMNS["refdes"]) and "ref" not in name and "des" not in name:
+        name = names[columns["refdes"]]
         told.append(f"no column is named Designator: the designators are those of '{visible(name)}'")
     if "value" in columns and one_word(name := names[columns["value"]]) in LAST_VALUES:
         told.append(f"no column is named Value: the values are those of '{visible(name)}'")

@@ -15,7 +15,7 @@ from coe.cad.spaced_row import unquoted
 from coe.cad.vocabulary import COLUMNS as VOCABULARY
 from coe.cad.vocabulary import one_word
 from coe.errors import ConfigError
-from coe.not_fitted import FITTED, LEFT_OUT
+from coe.not_fitted import FITTED, LEFT_OUT, QUANTITY
 from coe.text_table import TextLine, further_lines
 
 _ROWS_OR_TYPES = (
@@ -53,7 +53,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "package": (*VOCABULARY["package"][:-2], "case package"),
     "left_out": LEFT_OUT,
     "config": ("config",),
-    "quantity": VOCABULARY["quantity"],
+    "quantity": QUANTITY,
     "fitted": FITTED,
 }
 _MOST_TITLES = 50
@@ -64,26 +64,17 @@ BomRow: TypeAlias = tuple[int, dict[str, str], list[str]]
 
 def is_bom(lines: Sequence[TextLine]) -> bool:
     """Tell whether a line above others names the columns of a BOM."""
-    header = find_bom_header(lines)
+    header = _named_header(lines)
     return header is not None and header.number < lines[-1].number
 
 
 def find_bom_header(lines: Sequence[TextLine]) -> PlacementHeader | None:
-    """Return the first line with names between separators, or without one the first with names between spaces.
+    """Return the line that names the columns of a BOM; where none names the designators, they are known by their look.
 
-    A line that names nothing but a number of the maker, or a description, may be a remark: others are taken first.
-    Where no line names the designators, they are in the one column that holds nothing else, whatever its name.
+    They are then in the one column that holds nothing else.
     """
-    best: dict[tuple[bool, bool], PlacementHeader] = {}
-    for header in find_headers(lines, COLUMNS, ("refdes",), COLUMNS.keys() - {"refdes", "quantity"}):
-        others = header.columns.keys() - {"refdes", "quantity", "value"}
-        is_sure = bool(others) or one_word(header.names[header.columns["value"]]) not in LAST_VALUES
-        if header.separator is not None or header.is_fixed_width:
-            best.setdefault((header.separator is None, not is_sure), header)
-        if (False, False) in best:
-            break
-    if best:
-        return best[min(best)]
+    if (named := _named_header(lines)) is not None:
+        return named
     unnamed = {field: names for field, names in COLUMNS.items() if field != "refdes"}
     for header in find_headers(lines[:_MOST_TITLES], unnamed, (), ("value", "package")):
         below = (line.text for line in lines_below(lines, header))
@@ -93,6 +84,22 @@ def find_bom_header(lines: Sequence[TextLine]) -> PlacementHeader | None:
         if len(found) == 1 and header.separator is not None:
             return replace(header, columns={**header.columns, "refdes": found[0]})
     return None
+
+
+def _named_header(lines: Sequence[TextLine]) -> PlacementHeader | None:
+    """Return the first line with names between separators, or without one the first with names between spaces.
+
+    A line that names nothing but a number of the maker, or a description, may be a remark: others are taken first.
+    """
+    best: dict[tuple[bool, bool], PlacementHeader] = {}
+    for header in find_headers(lines, COLUMNS, ("refdes",), COLUMNS.keys() - {"refdes", "quantity"}):
+        others = header.columns.keys() - {"refdes", "quantity", "value"}
+        is_sure = bool(others) or one_word(header.names[header.columns["value"]]) not in LAST_VALUES
+        if header.separator is not None or header.is_fixed_width:
+            best.setdefault((header.separator is None, not is_sure), header)
+        if (False, False) in best:
+            break
+    return best[min(best)] if best else None
 
 
 def bom_rows(path: Path, lines: Sequence[TextLine], header: PlacementHeader) -> Iterator[BomRow]:
@@ -155,10 +162,11 @@ def joined_rows(rows: Iterable[BomRow]) -> list[BomRow]:
     """Return rows, each with the designators of those that only go on with its list, as OrCAD wraps it."""
     joined: list[BomRow] = []
     for number, cells, row in rows:
-        listed = cells.get("refdes", "")
+        filled = [*filter(None, row)]  # in any column
         before = joined[-1][1] if joined else {}
-        if listed and before.get("refdes", "").endswith(",") and [*filter(None, row)] == [listed]:
-            before["refdes"] += listed
+        goes_on = len(filled) == 1 and (cells.get("refdes") or USUAL.match(filled[0]))
+        if goes_on and before.get("refdes", "").endswith(","):
+            before["refdes"] += filled[0]
         else:
             joined.append((number, cells, row))
     return joined

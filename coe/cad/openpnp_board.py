@@ -6,9 +6,9 @@ import xml.etree.ElementTree as xml
 from dataclasses import dataclass
 from pathlib import Path
 
-from coe.cad import safe_xml
 from coe.cad.placement_rows import PlacementRow
 from coe.errors import ConfigError, list_few
+from coe.tables import safe_xml
 from coe.visible import visible
 
 

@@ -66,7 +66,10 @@ def find_headers(
     known_of = {field: [one_word(name) for name in of_field] for field, of_field in names.items()}
     known = {name for of_field in known_of.values() for name in of_field} | FURTHER_NUMBERS
     last = -1
+    fewest = len(needs) + bool(one_of)
     for number, separator, words in _readings(lines, known):
+        if len(words) < fewest:
+            continue
         bare = _unqualified([one_word(word) for word, _ in words], known_of, known)
         if number == last or sum(word in known for word in bare) < len(needs):
             continue  # as most lines; to look for each name would take long
@@ -97,6 +100,8 @@ def _readings(
             whole = TextLine(further.number, f"{whole.text} {further.text}")
         for one in dict.fromkeys((whole, line)):
             for separator, joinable in ways if one is line else ways[:-2]:
+                if separator is not None and separator not in one.text:
+                    continue  # one cell is no header
                 words = _words(one, separator, joinable)
                 if at + 1 < len(numbered) and len(words) > len({word for word, _ in words}):
                     yield numbered[at + 1].number, separator, _with_units(words, numbered[at + 1], separator)
@@ -141,10 +146,12 @@ def _unqualified(bare: list[str], known_of: Mapping[str, Sequence[str]], known: 
 
     So Part Rotation is none beside Rot, nor beside Board Rotation; Part Center X is one beside X, its origin.
     """
+    cores = ["" if name in known else _QUALIFIER.sub("", name) for name in bare]
+    if not any(core in known and core != name for core, name in zip(cores, bare, strict=True)):
+        return bare
     fields = {field: {*known_of.get(field, ())} for field in _QUALIFIED}
     fields["refdes"] = {name for name in fields["refdes"] if "ref" in name or "des" in name}
     taken = {*bare}.union(*(names for field, names in fields.items() if field not in "xy" and names & {*bare}))
-    cores = ["" if name in known else _QUALIFIER.sub("", name) for name in bare]
     may_be = {core for core in {*chain(*fields.values())} - taken if cores.count(core) == 1}
     return [core if core in may_be else name for name, core in zip(bare, cores, strict=True)]
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from coe.cad.cad_tables import expect_unstruck, lines_of
 from coe.cad.openpnp_board import places_of
 from coe.cad.other_cad_files import expect_list
 from coe.cad.placement_angles import PlacementAngles, Turn
@@ -25,6 +24,7 @@ from coe.errors import ConfigError
 from coe.not_fitted import FittedRow, fitting_of
 from coe.placement.cad_files import DIALECTS
 from coe.placement.placement_file import FARTHEST_MM, FileForm, FittedQuestion, Placement, PlacementFile, Units
+from coe.tables.table_file import expect_unstruck, lines_of
 from coe.text_table import TextLine, further_lines
 
 _NEAREST_MM = 0.2

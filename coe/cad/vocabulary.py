@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from coe.not_fitted import FITTED, LEFT_OUT
+from coe.not_fitted import FITTED, LEFT_OUT, QUANTITY
 from coe.placement.placement_file import FileForm, Side, Units
 from coe.strict_yaml import word_lists
 
@@ -69,6 +69,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     **{field: tuple(name.replace("@", field) for name in names) for field, names in _WORDS["columns"].items()},
     "fitted": FITTED,
     "left_out": LEFT_OUT,
+    "quantity": QUANTITY,
 }
 """The names of columns by field, the best first."""
 MIRRORED: tuple[str, ...] = tuple(_WORDS["mirrored"])

@@ -72,7 +72,7 @@ def test_lists_of_designators(text: str, found: list[str]) -> None:
         "Partlist exported from parts and value at noon\n\nQty Value     Package   Parts \n"
         "2   10k       R_0402    R1, R2\n1   24C64     SOIC-8    U2\n1   1k DNP    R_0402    R9\n",
         "Designator\tValue\tFootprint\t\nR1 R2\t10k\tR_0402\ta note\nU2\t24C64\tSOIC-8\t\nR9\t1k\tR_0402\tDNP\n",
-        "Item\tQuantity\tReference\tPart\tFootprint\n___\n\n1\t2\tR1,\t10k\tR_0402\n\t\tR2\t\t\n"
+        "Item\tQuantity\tReference\tPart\tFootprint\n___\n\n1\t2\tR1,\t10k\tR_0402\n\tR2\t\t\t\n"
         "2\t1\tU2\t24C64\tSOIC-8\n3\t1\tR9\t1k\tdo not install\n",
         "Bezeichner;Wert;Gehäuse;Bestückt\nR1,R2;10k;R_0402;ja\nU2;24C64;SOIC-8;ja\nR9;1k;R_0402;nein\n",
         '"Reference\nDesignator","Part\nValue",Package\n"R1,R2",10k,R_0402\nU2,24C64,SOIC-8\nR9,DNP,R_0402\n',

@@ -159,7 +159,7 @@ def test_the_engine_imports_none_of_the_annexes() -> None:
 LINE = {
     *("allowed_text", "board", "comparing", "config", "core", "errors", "inspector", "pictures", "plugins"),
     *("not_fitted", "preprocessing", "regular", "results", "runtime", "scheduler", "spelling", "store", "strict_model"),
-    *("strict_yaml", "surroundings", "system", "text_table", "timely", "values", "versions", "visible"),
+    *("strict_yaml", "surroundings", "system", "tables", "text_table", "timely", "values", "versions", "visible"),
 }
 
 

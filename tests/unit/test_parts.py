@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import openpyxl
 import pytest
 
 from coe.board import parts_list
@@ -35,6 +36,27 @@ def test_a_list_has_a_header_and_a_line_for_each_part(tmp_path: Path, text: str)
     assert (listed, listed.not_fitted) == (TWO, ("R9",) if "R9" in text else ())
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "cp1252", "cp1250", "gb18030", "cp932", "cp949"])
+def test_a_list_is_in_any_usual_encoding(tmp_path: Path, encoding: str) -> None:
+    word = {"cp1250": "\u0159", "gb18030": "\u4f4d\u53f7", "cp932": "\u90e8\u54c1", "cp949": "\ubd80"}.get(
+        encoding, "\u00b5"
+    )
+    (tmp_path / "parts.csv").write_bytes(f"{word} 7\nrefdes,component\nR1,R0402\nU1,U-QFP32\n".encode(encoding))
+    assert parts_list.read(tmp_path / "parts.csv") == TWO
+
+
+def test_a_spreadsheet_is_a_list_whose_notes_are_told(tmp_path: Path) -> None:
+    book = openpyxl.Workbook()
+    for row in ("Parts of board 7", "Ref,Qty,Value", "R1,1,R0402", "U1,1,U-QFP32", "R9,0,R0402"):
+        book.worksheets[0].append(row.split(","))
+    book.worksheets[0].row_dimensions[3].hidden = True
+    book.create_sheet("notes").append(["one"])
+    book.save(tmp_path / "parts.xlsx")
+    listed = parts_list.read(tmp_path / "parts.xlsx")
+    assert (listed, listed.not_fitted) == (TWO, ("R9",))
+    assert "hidden rows" in listed.notes[0]
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
@@ -56,8 +78,8 @@ def test_a_list_that_cannot_be_used_is_one_sentence(tmp_path: Path, text: str, c
 
 
 def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "parts.csv").write_bytes(b"refdes,component\nR1,\xff\xfe\n")
-    with pytest.raises(ConfigError, match="is not a text in UTF-8"):
+    (tmp_path / "parts.csv").write_bytes(b"refdes,component\nR1,\0\0\0\0\n")
+    with pytest.raises(ConfigError, match="is not a text"):
         parts_list.read(tmp_path / "parts.csv")
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
         parts_list.read(tmp_path / "none.csv")

@@ -16,10 +16,10 @@ from texts import texts
 from thorough import THOROUGH
 
 from coe import plugins
-from coe.cad import cad_tables
 from coe.errors import ConfigError
 from coe.placement import Placement, Side, read_bom, read_file, read_placements
 from coe.placement.placement_file import FileForm
+from coe.tables import table_file
 
 TOP, BOTTOM = Side.TOP, Side.BOTTOM
 
@@ -381,7 +381,7 @@ def test_formulas_without_a_result_are_told_and_a_value_far_off_is_one_column(tm
     book.save(path)
     file = read_file(path)
     assert (file.placements[0].value, ["(F2)" in note for note in file.notes]) == ('=A2&"k"', [True])
-    assert len(cad_tables.lines_of(path, path.read_bytes(), "", lambda lines: True).lines[0].text) < 100
+    assert len(table_file.lines_of(path, path.read_bytes(), "", lambda lines: True).lines[0].text) < 100
     for column, told in (("B", "=1+1"), ("G", "=1+1")):
         book.active["G1"] = "DNP"
         book.active[f"{column}2"] = told

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from coe.cad.spreadsheet_forms import of_ods, of_xls
 from coe.errors import ConfigError
 from coe.placement import Side, read_bom, read_file
+from coe.tables.spreadsheet_forms import of_ods, of_xls
 
 XLS = (
     "c-rk)O-NKx6#nk}aef?~A2rfI1|k19=BABJ1?4I+qp}EW%omtCBh$1<s4R08LDZ^fBe-c}wdscnYS$t#Y7r!X)-ni!f(Z3>?s@l3V<|XLlJUOboq"

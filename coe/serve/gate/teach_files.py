@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 from starlette.responses import Response
 
 from coe.cad.bom_table import is_bom
-from coe.cad.cad_tables import lines_of
 from coe.cad.placements import is_list
 from coe.errors import ImageError
 from coe.files import replacing, writing
@@ -29,6 +28,8 @@ from coe.serve.gate.upload_routes import check_pixels
 from coe.serve.teach import undo_stack
 from coe.serve.teach.teach_draft import BOARDS, BOM, FOLDER, PLACEMENTS, BoardDraft
 from coe.strict_model import StrictModel
+from coe.tables.spreadsheet import OLE
+from coe.tables.table_file import lines_of
 
 _T = TypeVar("_T")
 _W = TypeVar("_W", bound=Callable[[Visit, BoardDraft], HandlerResult])
@@ -155,7 +156,7 @@ def _keep_picture(draft: BoardDraft, kind: str, content: bytes, name: str, most_
 
 def _text(content: bytes, name: str, folder: str) -> tuple[bytes, tuple[str, ...]]:
     """Return a spreadsheet as text, and what to tell of it, and what is none as it is; raises ConfigError."""
-    if not content.startswith(b"PK"):
+    if not content.startswith((b"PK", OLE)):
         return content, ()
     noun, is_table = ("the BOM", is_bom) if folder == BOM else ("the placement file", is_list)
     table = lines_of(Path(name), content, noun, is_table)

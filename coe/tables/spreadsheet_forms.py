@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
-from coe.cad import safe_xml
+from coe.tables import safe_xml
 from coe.text_table import without_hidden
 
 if TYPE_CHECKING:

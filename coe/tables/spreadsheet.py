@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from coe.cad.spreadsheet_forms import Sheet, of_ods, of_xls, of_xlsx
 from coe.errors import ConfigError, first_line, list_few
+from coe.tables.spreadsheet_forms import Sheet, of_ods, of_xls, of_xlsx
 from coe.text_table import TextLine
 from coe.visible import visible
 
