@@ -48,7 +48,7 @@ def test_a_recipe_of_another_version_of_the_service_ends_no_line(
     assert call.reason is CallReason.FAILED
 
 
-@pytest.mark.parametrize("refdes", ["", "R" * 201, "R\x00", "R\u202e"])
+@pytest.mark.parametrize("refdes", ["", "R" * 201, "R\x001", "R\u202e"])
 def test_a_part_has_a_name_that_every_column_holds(refdes: str) -> None:
     with pytest.raises(ConfigError, match="parts"):
         of_json({"rules": TINY, "parts": {refdes: "A"}}, RecipeContent)

@@ -5,12 +5,14 @@ Locks, full disks and certificates are real; minutes and hours pass on clocks of
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from bridging import Remembered, append, told, waiting
@@ -30,7 +32,8 @@ from coe.serve.bridge.outbox_relay import OutboxRelay
 from coe.serve.bridge.sinks import Origin, Sink
 from coe.serve.clock import DAY_US, HOUR_US, SECOND_US, Clocks, SteadyClock, now_us
 from coe.serve.database import audit, board_rows, call_rows, decisions, event_log, fault_log, hourly, keys, outbox
-from coe.serve.database.connecting import Database, open_database
+from coe.serve.database.connecting import Database, open_database, sqlite_url
+from coe.serve.database.database_errors import DatabaseError, DatabaseErrorKind
 from coe.serve.enums import EventKind, FaultKind, Outcome, Role
 from coe.serve.gate.access import COOKIE, CSRF_HEADER
 from coe.serve.gate.call_routes import CLAIM_S
@@ -154,6 +157,20 @@ def test_a_picture_that_does_not_fit_on_the_disk_is_refused_and_leaves_nothing(s
     left = [path for path in served.gate.pictures.folder.rglob("*") if path.is_file()]
     assert len(left) == 1
     assert put(served.feeder, "k1", "v", LARGE).status_code == 201
+
+
+@pytest.mark.parametrize(("free", "kind"), [(0, DatabaseErrorKind.FULL), (1 << 30, DatabaseErrorKind.LOST)])
+def test_a_database_that_is_opened_on_a_full_disk_says_so(
+    tmp_path: Path, sqlite_template: Path, monkeypatch: pytest.MonkeyPatch, free: int, kind: DatabaseErrorKind
+) -> None:
+    """It has no room for the files beside it: SQLite calls that an error of the disk."""
+    usage = SimpleNamespace(free=free)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage)
+    database = open_database(sqlite_url(Path(shutil.copy(sqlite_template, tmp_path / "serve.db"))))
+    with disk_of(0), pytest.raises(DatabaseError) as error, database.reading() as connection:
+        keys.any_valid(connection, now_us())
+    database.close()
+    assert error.value.kind is kind
 
 
 def test_an_export_that_does_not_fit_on_the_disk_leaves_nothing(served: Served) -> None:

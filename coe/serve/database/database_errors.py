@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sqlalchemy import exc
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 from sqlalchemy.exc import TimeoutError as NoConnection
 
 from coe.errors import CoeError
+
+if TYPE_CHECKING:
+    from coe.serve.database.connecting import Database
+
+
+NO_ROOM_BYTES = 1 << 20
+"""With less than this a disk counts as full, though nobody has failed to write yet."""
 
 
 class DatabaseErrorKind(StrEnum):
@@ -53,7 +63,7 @@ _POSTGRESQL = {
 
 
 @contextmanager
-def translated(database: object) -> Iterator[None]:
+def translated(database: Database) -> Iterator[None]:
     """Raise DatabaseError instead of a driver's error if a database cannot be used now.
 
     Errors of a statement itself, such as a row that already exists (IntegrityError), stay as they are.
@@ -69,15 +79,25 @@ def translated(database: object) -> Iterator[None]:
         is_of_database = isinstance(error, OperationalError) or type(error) is exc.DatabaseError
         if not is_of_database and not error.connection_invalidated:
             raise
-        raise _error(database, _kind(error.orig), error.orig) from error
+        raise _error(database, _kind(database, error.orig), error.orig) from error
 
 
-def _error(database: object, kind: DatabaseErrorKind, why: object) -> DatabaseError:
+def _error(database: Database, kind: DatabaseErrorKind, why: object) -> DatabaseError:
     return DatabaseError(kind, _SENTENCES.get(kind) or f"{database} cannot be reached or read: {why}")
 
 
-def _kind(error: BaseException | None) -> DatabaseErrorKind:
+def _kind(database: Database, error: BaseException | None) -> DatabaseErrorKind:
     if isinstance(error, sqlite3.Error):
         # The low byte is the result; the others say more about it.
-        return _SQLITE.get(error.sqlite_errorcode & 0xFF, DatabaseErrorKind.LOST)
+        result = error.sqlite_errorcode & 0xFF
+        if result == sqlite3.SQLITE_IOERR and _is_full(database):  # it says so of the files that it keeps beside it
+            return DatabaseErrorKind.FULL
+        return _SQLITE.get(result, DatabaseErrorKind.LOST)
     return _POSTGRESQL.get(getattr(error, "sqlstate", None) or "", DatabaseErrorKind.LOST)
+
+
+def _is_full(database: Database) -> bool:
+    try:
+        return shutil.disk_usage(Path(database.url.database or "").parent).free < NO_ROOM_BYTES
+    except OSError:
+        return False

@@ -19,7 +19,7 @@ from sqlalchemy import Connection
 from coe import files
 from coe.serve.database import fault_log
 from coe.serve.database.connecting import MAX_WAL_BYTES
-from coe.serve.database.database_errors import DatabaseError, DatabaseErrorKind
+from coe.serve.database.database_errors import NO_ROOM_BYTES, DatabaseError, DatabaseErrorKind
 from coe.serve.database.fault_log import Fault, NewFault
 from coe.serve.enums import FaultKind, Process
 
@@ -29,8 +29,6 @@ DATABASE = "database"
 """What a full disk is about if the database met it; empty for pictures."""
 ROOM_AGAIN = 1.1
 """The warning clears itself at so many times the share below which it comes, so that it does not come and go."""
-NO_ROOM_BYTES = 1 << 20
-"""With less than this the disk counts as full, though nobody has failed to write yet."""
 _Key = tuple[FaultKind, str]
 _NO_DATABASE: _Key = (FaultKind.DATABASE, DATABASE)
 _FULL: tuple[_Key, ...] = ((FaultKind.DISK_FULL, DATABASE), (FaultKind.DISK_FULL, ""))
