@@ -10,6 +10,7 @@ from typing import Any
 
 from coe.annotations.marked import Findings, MarkedBox, around, turned
 from coe.annotations.picture_index import PictureIndex
+from coe.errors import list_few
 
 
 def read(content: dict[str, Any], index: PictureIndex, findings: Findings) -> tuple[str, ...]:
@@ -48,7 +49,11 @@ def read(content: dict[str, Any], index: PictureIndex, findings: Findings) -> tu
             stated = (int(image["width"]), int(image["height"])) if image.get("width") and image.get("height") else None
             if size := index.size(path, stated):
                 index.add(path, size, boxes[id])
-    return tuple(names.values())
+    used = {box.label for each in boxes.values() for box in each}
+    above = {str(one.get("supercategory")) for one in labels.values() if one.get("supercategory") != one.get("name")}
+    if groups := [name for name in names.values() if name in above - used]:  # as Roboflow writes its project
+        findings.notes[f"categories without a box, above others, are no labels ({list_few(groups)})"] += len(groups)
+    return tuple(name for name in names.values() if name not in groups)
 
 
 def _unique(entries: list[Any], what: str, findings: Findings) -> dict[Any, dict[str, Any]]:

@@ -59,18 +59,10 @@ def _names(task: dict[str, Any]) -> Iterator[str]:
     values = data.values() if isinstance(data, dict) else []
     for value in values:
         if isinstance(value, str) and ("/" in value or "." in value):
-            place, _, query = value.partition("?")
-            local = _LOCAL.search(query)
-            yield _plain(local[1] if local else place)
-            yield value  # a file's own name may have % or ?
+            local = _LOCAL.search(value.partition("?")[2])
+            yield local[1] if local else value
     if task.get("file_upload"):
         yield str(task["file_upload"])
-
-
-def _plain(address: str) -> str:
-    """Return the text of an address, in which %20 is a space; no library of addresses belongs here."""
-    raw = re.sub(rb"%([0-9A-Fa-f]{2})", lambda found: bytes([int(found[1], 16)]), address.encode())
-    return raw.decode(errors="replace")
 
 
 def _who(annotation: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from PIL import Image
 
@@ -18,8 +18,14 @@ from coe.pictures.label_folders import GOOD, letters
 from coe.spelling import composed
 
 _ORIENTATION, _ON_ITS_SIDE, _TURNED = 0x0112, (5, 6, 7, 8), range(2, 9)
-_UPLOADED = re.compile(r"^[0-9a-f]{8}-(?=.)")
+_UPLOADED = re.compile(r"(^|[/\\])[0-9a-f]{8}-(?=[^/\\]+$)")
 """What Label Studio puts before the name of an uploaded file."""
+
+
+def _plain(address: str) -> str:
+    """Return the place of an address, in which %20 is a space; no library of addresses belongs here."""
+    raw = address.partition("?")[0].encode()
+    return re.sub(rb"%([0-9A-Fa-f]{2})", lambda found: bytes([int(found[1], 16)]), raw).decode(errors="replace")
 
 
 @contextmanager
@@ -66,14 +72,12 @@ class PictureIndex:
     def find(self, names: Iterable[str], where: str, *, told: bool = True) -> Path | None:
         """Return the picture that is called by one of some names, the first that fits; note why if there is none.
 
-        Of a name its end counts, as many folders of it as it takes to tell pictures apart. If it is `told`, it
-        is noted if folders that both have differ.
+        A name may be an address. Its end counts, as many folders of it as it takes to tell pictures apart. If it is
+        `told`, it is noted if folders that both have differ.
         """
         names = list(names)
-        for name in [
-            *names,
-            *(str(PurePosixPath(n).with_name(_UPLOADED.sub("", PurePosixPath(n).name))) for n in names),
-        ]:
+        each = [*names, *map(_plain, names)]
+        for name in [*each, *(_UPLOADED.sub(r"\1", name) for name in each)]:
             parts = composed(name).replace("\\", "/").strip("/").split("/")
             if exact := self._by_name.get("/".join(parts)):
                 return self._take(exact, where)

@@ -102,6 +102,23 @@ def test_coco_has_pixels_and_categories_with_gaps(tmp_path: Path, photos: Path) 
     assert not findings.notes
 
 
+def test_coco_of_roboflow_and_label_studio(tmp_path: Path, photos: Path) -> None:
+    """A category above the others is no label, unless it has boxes; names are addresses, or of uploaded files."""
+    names = ("https://h/x/board1/R1.png?v=1", "/board2/R1.png", "images\\0a1b2c3d-good%20one.jpg")
+    groups = [("faults", "none"), ("bridge", "faults"), ("whole", "whole"), ("lifted", "faults")]
+    content = coco(
+        [{"image_id": 1, "category_id": 1, "bbox": [10, 20, 30, 40]}],
+        images=[{"id": number, "file_name": name} for number, name in enumerate(names)],
+        categories=[{"id": id, "name": name, "supercategory": above} for id, (name, above) in enumerate(groups)],
+    )
+    marked, findings = taken(stored(tmp_path / "a.json", content), photos)
+    assert (marked.labels, len(marked.pictures)) == (("bridge", "whole", "lifted"), 3)
+    assert ["faults" in note for note in findings.notes] == [True]
+    content["annotations"][0]["category_id"] = 0
+    marked, findings = taken(stored(tmp_path / "b.json", content), photos)
+    assert (marked.labels[0], [*findings.notes]) == ("faults", [])
+
+
 def test_coco_pictures_with_a_crowd_are_left_out_and_counted(tmp_path: Path, photos: Path) -> None:
     box = {"image_id": 7, "category_id": 11, "bbox": [10, 20, 30, 40], "iscrowd": "false"}
     crowd = {"image_id": 9, "category_id": 11, "bbox": [0, 0, 200, 100], "iscrowd": 1}
