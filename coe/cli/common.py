@@ -133,15 +133,25 @@ def _invoke(app: typer.Typer) -> int:
 @cache
 def _command(app: typer.Typer) -> Any:
     # Typer evaluates the annotations of all commands, so a process that runs several does that once.
-    return typer.main.get_command(app)
+    return _whole(typer.main.get_command(app))
+
+
+def _whole(command: Any) -> Any:
+    """Let the list of a command's parts have their whole first sentences, which else end after 45 characters."""
+    for part in getattr(command, "commands", {}).values():
+        _whole(part).short_help = part.help.partition("\n\n")[0]
+    return command
 
 
 def application(help_text: str) -> typer.Typer:
-    """Return an application with our conventions: no shell completion, markup in help, errors left to `run`."""
+    """Return an application with our conventions: no shell completion, help in plain text, errors left to `run`.
+
+    In a window of 80 columns, typer's table of options by rich is twice as long and cuts long words and flags off.
+    """
     return typer.Typer(
         help=help_text,
         add_completion=False,
-        rich_markup_mode="rich",
+        rich_markup_mode=None,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )

@@ -72,11 +72,12 @@ def find(source: Path, components: Components | Collection[str]) -> tuple[list[F
         elif source.suffix.lower() == ".csv":
             _must_be_file(source)
             items = read_table(source, known)
-        elif source.suffix.lower() in EXTENSIONS or (source.is_file() and not goes_with_pictures(source)):
+        elif is_called_picture(source.name) or holds_picture(source) or other_format(source):
             _must_be_file(source)
             items = [_file(source, PurePosixPath(source.name), _absolute(source).parent, known)]
         else:
-            raise ConfigError(f"{source} is not an image ({' '.join(sorted(EXTENSIONS))}), a folder or a .csv table")
+            forms = " ".join(sorted(EXTENSIONS))
+            raise ConfigError(f"{source} is not an image ({forms}), a folder or a .csv table; unpack an archive first")
     if not items:
         others = f" (only {len(skipped)} other files)" if skipped else ""
         raise ConfigError(f"{source} holds no images{others}; {LAYOUTS}")

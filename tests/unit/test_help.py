@@ -12,20 +12,20 @@ from coe.lab.cli import bench
 from coe.serve import command as serve
 
 APPLICATIONS = {
-    "coe-bench": bench.app,
-    "coe-board": board_command.app,
-    "coe-experts": experts_command.app,
-    "coe-inspect": inspect.app,
-    "coe-profile": profile_command.app,
-    "coe-serve": serve.app,
+    "coe-bench": bench,
+    "coe-board": board_command,
+    "coe-experts": experts_command,
+    "coe-inspect": inspect,
+    "coe-profile": profile_command,
+    "coe-serve": serve,
 }
 
 
 def commands() -> list[tuple[str, Any]]:
     """Return all commands by the words that call them."""
     listed: list[tuple[str, Any]] = []
-    for name, application in APPLICATIONS.items():
-        command: Any = typer.main.get_command(application)
+    for name, module in APPLICATIONS.items():
+        command: Any = typer.main.get_command(module.app)
         listed += _inside(name, command)
     return listed
 
@@ -43,6 +43,26 @@ def test_each_command_shows_one_example_that_it_reads(name: str, command: Any) -
     words = shlex.split(examples[0].removeprefix("Example:"))
     assert " ".join(words[: len(name.split())]) == name
     command.make_context(name, words[len(name.split()) :])
+
+
+@pytest.mark.parametrize(("name", "command"), [pytest.param(name, command, id=name) for name, command in commands()])
+def test_help_cuts_no_flag_and_no_sentence_off(name: str, command: Any) -> None:
+    text = "".join(command.get_help(command.make_context(name, [], resilient_parsing=True)).split())
+
+    shown = [option for option in command.params if not option.hidden]
+    said = [
+        *(flag for option in shown for flag in option.opts if flag[0] == "-"),
+        *(option.help for option in shown if option.help),
+    ]
+    assert [one for one in said if "".join(one.split()) not in text] == []
+
+
+@pytest.mark.parametrize("name", ["coe-bench", "coe-board", "coe-experts", "coe-serve"])
+def test_the_list_of_commands_has_whole_sentences(name: str, call: Call) -> None:
+    text = "".join(call("--help", command=APPLICATIONS[name]).out.split())
+
+    first = [command.help.partition("\n\n")[0] for words, command in commands() if words.rpartition(" ")[0] == name]
+    assert [one for one in first if "".join(one.split()) not in text] == []
 
 
 @pytest.mark.parametrize(("name", "command"), [pytest.param(name, command, id=name) for name, command in commands()])

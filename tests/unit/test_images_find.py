@@ -74,10 +74,11 @@ def test_other_files_are_reported(tmp_path: Path) -> None:
     assert skipped[2].reason == "'.db' is not the extension of an image"
 
 
-@pytest.mark.parametrize("name", ["empty", "absent", "only-others", "R0402.txt"])
+@pytest.mark.parametrize("name", ["empty", "absent", "only-others", "R0402.txt", "R0402.zip"])
 def test_nothing_to_inspect_is_a_clear_error(tmp_path: Path, name: str) -> None:
     make(tmp_path, "only-others/a.txt", "R0402.txt")
     (tmp_path / "empty").mkdir()
+    (tmp_path / "R0402.zip").write_bytes(b"PK\x03\x04\x14\x00\x00\x00")
     with pytest.raises(ConfigError, match=r"no images|no such folder|is not an image"):
         find(tmp_path / name, COMPONENTS)
 
