@@ -252,7 +252,7 @@ def _refusal(path: Path, reason: str, version: str) -> str:
         )
     return (
         f"not an ONNX model that can be run with the weights in this one file ({reason}); if another program made it, "
-        "export the network as ONNX there"
+        "export the network as ONNX there, in float32"
     )
 
 

@@ -107,24 +107,32 @@ def _give_rows(model: Any) -> bool:
     """Let a model whose one output has axes of size 1 beside its scores, or no axis of pictures, give rows; else False.
 
     So end convolutions behind a pooling, (n, labels, 1, 1), and networks behind a `squeeze`, (n,) or (labels,). There
-    are as many rows as pictures: what a file says of its output may hold for one picture alone.
+    are as many rows as pictures: what a file says of its output may hold for one picture alone. Beside the one output
+    may be maps and answers yes or no, as anomalib gives them.
     """
     from onnx import TensorProto, helper
 
     graph = model.graph
-    kind = graph.output[0].type.tensor_type if len(graph.output) == 1 else None
-    if kind is None or kind.elem_type not in (TensorProto.FLOAT, TensorProto.FLOAT16) or not kind.HasField("shape"):
+    kinds = {one.name: one.type.tensor_type for one in graph.output}
+    several = {n: kind for n, kind in kinds.items() if kind.elem_type != TensorProto.BOOL and len(kind.shape.dim) != 4}
+    name, kind = next(iter((several or kinds).items()))
+    if (
+        len(several or kinds) > 1
+        or kind.elem_type not in (TensorProto.FLOAT, TensorProto.FLOAT16)
+        or not kind.HasField("shape")
+    ):
         return False
     sizes = [size.dim_value for size in kind.shape.dim]
     if len(sizes) != 1 and not (len(sizes) == 4 and sizes[1:].count(1) >= 2):
         return False
-    name, weights = graph.output[0].name, {one.name for one in graph.initializer}
+    weights = {one.name for one in graph.initializer}
     makers = [node for node in graph.node if name in node.output]
     pictures = [one.name for one in graph.input if one.name not in weights]
-    if len(makers) != 1 or not pictures or any(name in node.input for node in graph.node):
+    if len(makers) != 1 or not pictures:
         return False
     inner, taken, first, count, rest, shape = (f"{name}/coe/{number}" for number in range(6))
-    makers[0].output[list(makers[0].output).index(name)] = inner
+    for names in (makers[0].output, *(node.input for node in graph.node)):
+        names[:] = [inner if one == name else one for one in names]
     graph.node.extend(
         (
             helper.make_node("Shape", pictures[:1], [taken]),
@@ -135,5 +143,7 @@ def _give_rows(model: Any) -> bool:
             helper.make_node("Reshape", [inner, shape], [name]),
         )
     )
-    graph.output[0].CopyFrom(helper.make_tensor_value_info(name, kind.elem_type, ["n", None]))
+    next(one for one in graph.output if one.name == name).CopyFrom(
+        helper.make_tensor_value_info(name, kind.elem_type, ["n", None])
+    )
     return True

@@ -767,6 +767,25 @@ def test_scores_beside_axes_of_one_are_rows(
     assert judge(file, 255)[0] == labels[-1]  # of white, blue is the farthest from its mean
 
 
+@pytest.mark.parametrize("beside", ["map", "number"])
+def test_one_score_beside_a_map_and_a_word_counts(tmp_path: Path, call: Call, beside: str) -> None:
+    """So models of anomalib answer; of two numbers nobody knows which counts."""
+    nodes = [
+        helper.make_node("ReduceMean", ["images"], ["mean"], axes=[1, 2, 3], keepdims=0),
+        helper.make_node("Sigmoid", ["mean"], ["pred_score"]),
+        helper.make_node("Greater", ["pred_score", "half"], ["pred_label"]),
+        helper.make_node("Relu", ["images" if beside == "map" else "mean"], ["other"]),
+    ]
+    shape = [1, 3, SIZE, SIZE] if beside == "map" else [1]
+    file = save(tmp_path / "m.onnx", nodes, {"half": np.float32(0.5)}, {"pred_score": [1], "other": shape}, None)
+    model = onnx.load(str(file))
+    model.graph.output.append(helper.make_tensor_value_info("pred_label", TensorProto.BOOL, [1]))
+    onnx.save(model, str(file))
+    assert take(call, file, "--labels", "good,bad", "--input", SIZE).status == (0 if beside == "map" else 2)
+    if beside == "map":
+        assert judge(file, 250)[0] == "bad"
+
+
 @pytest.mark.parametrize(("step", "status"), [(0.25, 0), (0.75, 2), (2.5, 2)])
 def test_a_detector_whose_scores_are_lost_in_8_bits_is_refused(
     tmp_path: Path, call: Call, step: float, status: int
