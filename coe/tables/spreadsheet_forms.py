@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from io import BytesIO, StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 from xml.etree import ElementTree
 
 from coe.tables import safe_xml
@@ -27,7 +27,9 @@ _BOUND = re.compile(rb"<((?:\w+:)?(?:pivotCaches|definedNames))\b.*?</\1>", re.D
 _STRICT = re.compile(rb"http://purl\.oclc\.org/ooxml/(\w+)")
 """The namespaces of a strict XLSX, of which openpyxl knows the usual ones alone."""
 _STYLE = re.compile(rb'\s(?:s|style)="\d+"')
-_EMPTY_CELL = re.compile(rb"<(?:\w+:)?c\b(?=[^<>]*\sr=)[^<>]*/>")
+_EMPTY_CELL = re.compile(rb"<((?:\w+:)?)c\b(?=[^<>]*\sr=)[^<>]*(?:/>|(?<!/)>\s*</\1c>)")
+_EMPTY_ROW = re.compile(rb"<((?:\w+:)?)row\b(?=[^<>]*\sr=)[^<>]*(?:/>|(?<!/)>\s*</\1row>)")
+_PIECE = 1 << 20
 _FORMULA = re.compile(
     rb"<((?:\w+:)?)c\b((?:(?!\st=\"str\")[^<>])*)>\s*<\1f\b[^<>]*(?:/>|>([^<]*)</\1f>)\s*"
     rb"(?:<\1v\s*/>|<\1v>\s*</\1v>)?\s*</\1c>"
@@ -84,7 +86,8 @@ def _load(raw: bytes, *, styled: bool = True) -> Workbook:
         parts = [part for part in old.infolist() if _NEEDED.fullmatch(part.filename)]
         _expect_size(sum(part.file_size for part in parts))
         for part in parts:
-            xml = _filled(_STRICT.sub(rb"http://schemas.openxmlformats.org/\1/2006", old.read(part)))
+            with old.open(part) as file:
+                xml = _STRICT.sub(rb"http://schemas.openxmlformats.org/\1/2006", _filled(file))
             new.writestr(part.filename, xml if styled or b"sheetData>" not in xml else _STYLE.sub(b"", xml))
     return openpyxl.load_workbook(needed, data_only=True, keep_links=False)
 
@@ -94,20 +97,21 @@ def _expect_size(size: int) -> None:
         raise ValueError("it unpacks to more than 1 GiB")
 
 
-def _filled(xml: bytes) -> bytes:
-    """Return the XML of a sheet up to its last value, without empty cells; formats may reach the last of its rows.
+def _filled(file: IO[bytes]) -> bytes:
+    """Return the XML of a sheet without empty cells, rows and what follows them; of a book, without what refers to it.
 
-    A formula without a value is the text of its cell.
+    It is read in pieces, as formats alone may fill hundreds of MB. A formula without a value is the text of its cell.
     """
-    xml = _FORMULA.sub(rb'<\1c\2 t="inlineStr"><\1is><\1t>=\3</\1t></\1is></\1c>', xml)
-    end = xml.rfind(b"sheetData>")
-    close = xml.rfind(b"</", 0, max(end, 0))
-    if close < 0:
-        return _BOUND.sub(b"", xml) if end < 0 and b"<sheets" in xml else xml
-    prefix = xml[close + 2 : end]
-    last = max(xml.rfind(b"</" + prefix + tag + b">", 0, close) for tag in (b"v", b"is"))
-    at = xml.find(b"sheetData>") + 10 if last < 0 else xml.find(b"row>", last) + 4
-    return _EMPTY_CELL.sub(b"", xml[:at]) + xml[close : end + 10] + xml[xml.rfind(b"</") :]
+    kept, rest = [], b""
+    while piece := file.read(_PIECE):
+        rows, end, rest = (rest + piece).rpartition(b"row>")
+        rows = _FORMULA.sub(rb'<\1c\2 t="inlineStr"><\1is><\1t>=\3</\1t></\1is></\1c>', rows + end)
+        kept.append(_EMPTY_ROW.sub(b"", _EMPTY_CELL.sub(b"", rows)))
+    xml = b"".join([*kept, rest])
+    if b"<sheets" in xml:
+        return _BOUND.sub(b"", xml)
+    sheet, end, _ = xml.rpartition(b"sheetData>")
+    return sheet + end + xml[xml.rfind(b"</") :] if end else xml
 
 
 def of_xls(raw: bytes) -> Iterator[Sheet]:

@@ -6,13 +6,15 @@ import base64
 import tracemalloc
 import zipfile
 import zlib
+from io import BytesIO
 from pathlib import Path
 
+import openpyxl
 import pytest
 
 from coe.errors import ConfigError
 from coe.placement import Side, read_bom, read_file
-from coe.tables.spreadsheet_forms import of_ods, of_xls
+from coe.tables.spreadsheet_forms import of_ods, of_xls, of_xlsx
 
 XLS = (
     "c-rk)O-NKx6#nk}aef?~A2rfI1|k19=BABJ1?4I+qp}EW%omtCBh$1<s4R08LDZ^fBe-c}wdscnYS$t#Y7r!X)-ni!f(Z3>?s@l3V<|XLlJUOboq"
@@ -137,3 +139,26 @@ def test_a_row_that_repeats_a_name_is_no_part(tmp_path: Path) -> None:
     names = ("Qty", "Designator", "Comment")
     parts = read_bom(ods(tmp_path / "a.ods", row(*names), row("Quantity", *names[1:]), row(2, "R1, R2", "10k")))
     assert [*parts] == ["R1", "R2"]
+
+
+def test_formats_of_empty_cells_are_not_held_in_memory(tmp_path: Path) -> None:
+    book, raw = openpyxl.Workbook(), BytesIO()
+    for one in (HEAD, ("R1", 1, 2, 0, "top", "10k")):
+        book.worksheets[0].append(one)
+    book.save(raw)
+    cells = 1000 * '<c r="A7" s="0"></c>'
+    empty = f'<row r="7">{cells}</row>' * 600
+    last = '<row r="8" hidden="1"><c r="A8" t="inlineStr"><is><t>a note</t></is></c></row>'
+    with zipfile.ZipFile(raw) as old, zipfile.ZipFile(tmp_path / "a.xlsx", "w", zipfile.ZIP_DEFLATED) as new:
+        for part in old.infolist():
+            xml = old.read(part).decode()
+            new.writestr(part, xml.replace("</sheetData>", f"{empty}{last}</sheetData>"))
+    tracemalloc.start()
+    try:
+        (sheet,) = of_xlsx((tmp_path / "a.xlsx").read_bytes())
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (sheet.cells[8, 1], sheet.hidden_rows, len(sheet.cells)) == ("a note", {8}, 13)
+    print(peak, len(empty))
+    assert peak < 2 * len(empty), "the XML was held whole, and copied"
