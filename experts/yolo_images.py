@@ -14,6 +14,7 @@ from coe.core import Expert
 from coe.errors import ConfigError, ImageError
 from coe.pictures import photographs
 from coe.pictures.decoding import decode
+from coe.pictures.label_folders import TO_CHOOSE
 from coe.prepare import data_set
 from coe.spelling import composed
 from coe.store.kinds import TrainingPlan
@@ -21,9 +22,6 @@ from coe.store.learned import PictureDigests
 from coe.system import usable_cores
 from experts.proof import MANY, halved
 from experts.taken import DataPart, TakenPictures, TrainingPicture, digests_of
-
-_TO_CHOOSE = ("val", "validation", "valid")
-"""The keys of the part to choose by; the last is the name of Roboflow's folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +55,7 @@ def read(expert: Expert, plan: TrainingPlan) -> YoloImages:
         )
     root = (plan.data.parent / str(raw.get("path") or ".")).resolve()
     training = images_of(root, raw["train"], plan.data)
-    beside = next((raw[name] for name in _TO_CHOOSE if raw.get(name)), None), raw.get("test")
+    beside = next((raw[name] for name in TO_CHOOSE if raw.get(name)), None), raw.get("test")
     choosing, held_out = (images_of(root, entry, plan.data) if entry else [] for entry in beside)
     if not held_out:
         held_out, choosing = choosing, []

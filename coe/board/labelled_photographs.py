@@ -13,12 +13,13 @@ from coe.core import NOTHING, Expert
 from coe.errors import ConfigError, did_you_mean, list_few
 from coe.pictures import photographs, split_making
 from coe.pictures.formats import EXTENSIONS
-from coe.pictures.label_folders import BAD, GOOD, is_undecided, letters
+from coe.pictures.label_folders import BAD, GOOD, TO_CHOOSE, is_undecided, letters
 from coe.pictures.photo_split import Purpose
 from coe.pictures.photographs import LAYOUT, LabelledPhotograph, Photograph
 from coe.spelling import composed
 
-_PARTS = ("train", "val", "test")
+_PARTS = {"train": "train", **dict.fromkeys(TO_CHOOSE, "val"), "test": "test"}
+"""The part of a data set by the name of its folder."""
 _FAULTS = 20
 """So many folders whose meaning is not clear are named."""
 
@@ -77,12 +78,14 @@ def _parts(
     photographs.expect_no_masks(root, inside)
     if others := sorted(name for name in inside if (root / name).is_dir() and name not in _PARTS):
         raise ConfigError(f"'{root}' has 'train', and beside it {others}; only 'val' and 'test' may stand there")
+    if len(several := [name for name in inside if name in TO_CHOOSE]) > 1:
+        raise ConfigError(f"'{root}' has {list_few(several)}, which mean the same; keep one of them")
     if loose := sorted(name for name in inside if (root / name).suffix.lower() in EXTENSIONS):
         raise ConfigError(f"'{root}' holds {loose[0]} beside the folders of labels; put each picture into one of them")
-    for part in _PARTS:
-        if (root / part).is_dir():
-            for one in read(root / part, expert, board, components=components, may_lack=part != "train"):
-                yield replace(one, name=f"{part}/{one.name}", part=part)
+    for name, part in _PARTS.items():
+        if (root / name).is_dir():
+            for one in read(root / name, expert, board, components=components, may_lack=part != "train"):
+                yield replace(one, name=f"{name}/{one.name}", part=part)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from coe.cli.tool_options import InputOption, SeedOption, words_of
 from coe.core import Expert
 from coe.errors import ConfigError, readable
 from coe.pictures import finding, folder
+from coe.pictures.label_folders import TO_CHOOSE
 from coe.pictures.photographs import LabelledPhotograph
 from coe.prepare import accept, backbones, data_set, learning
 from coe.store import kinds
@@ -244,5 +245,5 @@ def _samples_of(data: Path) -> tuple[list[Path], str]:
     root = data if data.is_dir() else data.parent / str(data_set.read(data).get("path", ""))
     files = [entry.path for entry in folder.walk(root) if entry.kind is folder.EntryKind.FILE] if root.is_dir() else []
     pictures = sorted(path for path in files if path.suffix.lower() in finding.EXTENSIONS)
-    held = [path for path in pictures if "val" in path.relative_to(root).parts]
+    held = [path for path in pictures if not {*TO_CHOOSE}.isdisjoint(path.relative_to(root).parts)]
     return held or pictures, f"the {'held-out ' if held else ''}pictures of its training"

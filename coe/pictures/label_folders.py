@@ -13,6 +13,8 @@ GOOD, BAD = _WORDS["good"] | {NOTHING}, _WORDS["bad"]
 """Usual names of folders with good parts, and with bad ones, by their `letters`."""
 _UNDECIDED, _FILLERS, _DENYING = (_WORDS[name] for name in ("undecided", "fillers", "denying"))
 _SPEAKING = GOOD - {NOTHING, "io"}
+TO_CHOOSE = ("val", "validation", "valid")
+"""Names of the pictures that choose the best epoch; the last is Roboflow's."""
 _DATE = re.compile(r"\d{6,}")
 
 

@@ -108,10 +108,14 @@ def test_a_processor_with_bf16_trains_in_it_unless_the_plan_says_otherwise(tmp_p
         assert uses_bf16(plan(tmp_path, bf16=bf16), gpu) is bf16
 
 
-def test_training_uses_the_split_that_is_there(tmp_path):
+@pytest.mark.parametrize("part", ["val", "valid"])
+def test_training_uses_the_split_that_is_there(tmp_path, part):
     folder(tmp_path / "train", {"bright": 4, "dark": 4})
-    folder(tmp_path / "val", {"bright": 2, "dark": 1}, seed=1)
+    folder(tmp_path / part, {"bright": 2, "dark": 1}, seed=1)
     assert SMALL.train(CHIP, plan(tmp_path, epochs=1), silent).metrics["held_out"] == 3
+    folder(tmp_path / "validation", {"bright": 2, "dark": 1}, seed=2)
+    with pytest.raises(ConfigError, match="the same"):
+        SMALL.train(CHIP, plan(tmp_path, epochs=1), silent)
 
 
 def test_training_starts_from_weights_with_another_head(tmp_path):
