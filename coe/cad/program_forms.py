@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import takewhile
 
+from coe.cad.gerber_components import component_table, is_component_layer
 from coe.text_table import TextLine
 
 _PAIR_NAME = re.compile(r"Position \((\w+)\)(\s*)")
@@ -34,6 +35,8 @@ def as_table(lines: Sequence[TextLine]) -> Sequence[TextLine]:
         return [lines[at], *map(_of_charmhigh, table)]
     if any(_ALLEGRO_UNIT.match(line.text) for line in lines) and not any("!" in line.text for line in lines):
         return [TextLine(0, _ALLEGRO_NAMES), *map(_of_allegro, lines)]
+    if is_component_layer(lines):
+        return [*component_table(lines)]
     if _EXTRACTED.match(lines[0].text):
         return [replace(line, text=_UNIT_OF_J.sub(r"Units: \1", line.text)) for line in lines]
     if all(_XYRS.fullmatch(line.text) or (line.is_remark and "rot" not in line.text.casefold()) for line in lines):

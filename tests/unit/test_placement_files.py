@@ -264,6 +264,41 @@ def test_what_is_no_utf8_is_read_by_its_columns(encoding: str, header: str, tmp_
     assert (place.refdes, place.x_mm, place.y_mm, place.side) == ("R1", 12.7, -3.5, Side.TOP)
 
 
+GERBER = """%TF.FileFunction,Component,L4,Bot*%
+%FSLAX46Y46*%
+G04 Created by a program*
+%MOIN*%
+%TA.AperFunction,ComponentMain*%
+%ADD10C,0.300000*%
+%TD*%
+%TA.AperFunction,ComponentPin*%
+%ADD11C,0.100000*%
+%TD*%
+D10*
+%TO.C,R1*%
+%TO.CFtp,R_0402*%
+%TO.CVal,"10k\\u03a9, 1\\u0025"*%
+%TO.CRot,90*%
+X0500000Y-137795D03*
+D11*
+%TO.P,R1,1*%
+X0510000D03*
+%TD*%
+D10*%TO.C,U2*%%TO.CRot,-45*%
+X1181102Y157480D03*
+M02*
+"""
+
+
+def test_a_component_layer_of_gerber_is_a_placement_file() -> None:
+    file = parse_file(Path("pnp_bottom.gbr"), GERBER.encode(), "generic")
+    told = [(round(one.x_mm, 2), round(one.y_mm, 2), one.rotation_deg, one.side) for one in file.placements]
+    assert told == [(12.7, -3.5, 90, Side.BOTTOM), (30, 4, 315, Side.BOTTOM)]
+    assert (file.placements[0].value, file.placements[0].package, file.units) == ("10k\u03a9, 1%", "R_0402", "inch")
+    with pytest.raises(ConfigError, match="Gerber"):
+        parse_file(Path("top.gbr"), GERBER.replace("Component,L4,Bot", "Copper,L1,Top").encode(), "generic")
+
+
 def test_of_two_names_that_say_the_same_none_is_guessed() -> None:
     for header in ("Ref,Board X,Board Y,Comp X,Comp Y,Rot", "Ref,X,Y,Board Angle,Part Angle"):
         with pytest.raises(ConfigError):
