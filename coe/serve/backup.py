@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import sqlite3
 from contextlib import closing, suppress
@@ -43,17 +44,23 @@ def back_up(config: ServeConfig, folder: Path) -> Backup:
         raise ConfigError(f"{folder} is there already; give a folder that does not exist")
     unfinished = folder.with_name(f".{folder.name}.tmp")
     with writing(folder):
-        shutil.rmtree(unfinished, ignore_errors=True)
-        unfinished.mkdir(parents=True)
-        with closing(sqlite3.connect(source)) as live, closing(sqlite3.connect(unfinished / DATABASE)) as copy:
-            live.backup(copy)
-            with copy, suppress(sqlite3.OperationalError):  # a schema before 0005 has no sessions
-                copy.execute("DELETE FROM session")  # who signs out later must not be signed in by the backup
-        copied, missing = _pictures(config.pictures, unfinished)
-        _drafts(config.data / FOLDER, unfinished / FOLDER)
-        save_tree(unfinished)
-        system.replace(unfinished, folder)
-        system.save_names(folder.parent)
+        try:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            unfinished.mkdir(parents=True)
+            with closing(sqlite3.connect(source)) as live, closing(sqlite3.connect(unfinished / DATABASE)) as copy:
+                live.backup(copy)
+                with copy, suppress(sqlite3.OperationalError):  # a schema before 0005 has no sessions
+                    copy.execute("DELETE FROM session")  # who signs out later must not be signed in by the backup
+            copied, missing = _pictures(config.pictures, unfinished)
+            _drafts(config.data / FOLDER, unfinished / FOLDER)
+            save_tree(unfinished)
+            system.replace(unfinished, folder)
+            system.save_names(folder.parent)
+        except sqlite3.Error as error:
+            is_full = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_FULL
+            raise OSError(errno.ENOSPC if is_full else errno.EIO, str(error)) from error
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
     return Backup(folder, copied, missing)
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from full_disk import disk_of
 from serve_rows import decision, ng, read, write
 from serving import activated, config_of
 from stations import DARK, LIGHT, accept
@@ -25,6 +26,7 @@ from coe.board import calibration_file
 from coe.cli.start import way_out
 from coe.core import Verdict
 from coe.errors import CoeError, ConfigError
+from coe.files import NotWritten
 from coe.serve import backup, service_config, silent_worker, supervisor
 from coe.serve import command as serve
 from coe.serve.bridge import sink_settings
@@ -552,6 +554,9 @@ def test_a_backup_can_take_the_place_of_the_data(
     assert [Pictures(restored.pictures).path(view.file).read_bytes() for view in found] == [LIGHT, DARK]
     with pytest.raises(ConfigError, match="is there already"):
         backup.back_up(filled, tmp_path / "copy")
+    with disk_of(50_000), pytest.raises(NotWritten):
+        backup.back_up(filled, tmp_path / "more")
+    assert not [path for path in tmp_path.iterdir() if "more" in path.name]
 
 
 def test_pictures_go_after_their_time_and_none_while_it_is_needed(filled: ServeConfig, database: Database) -> None:
