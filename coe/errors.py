@@ -112,16 +112,18 @@ def sentence_of(error: BaseException, during: str = "") -> str:
 
 
 @contextmanager
-def readable(what: Path | str, wrong: type[CoeError] = ConfigError) -> Iterator[None]:
+def readable(what: Path | str, wrong: type[CoeError] = ConfigError, if_gone: str = "") -> Iterator[None]:
     """Turn an OSError in the block into an error that says what cannot be read, and why.
 
-    A path may be that of a folder: what lies in it is named where the system names it.
+    A path may be that of a folder: what lies in it is named where the system names it. `if_gone` says what to do about
+    a file that is not there.
     """
     try:
         yield
     except OSError as error:
         named = (isinstance(what, Path) and error.filename) or what
-        raise wrong(f"{named} cannot be read: {error.strerror or error}") from error
+        remedy = f"; {if_gone}" if if_gone and isinstance(error, FileNotFoundError) else ""
+        raise wrong(f"{named} cannot be read: {error.strerror or error}{remedy}") from error
 
 
 def place_of(error: BaseException) -> str:

@@ -64,6 +64,8 @@ _SMALL = 0.06
 """A part that fills less of its pictures than this share is small."""
 _TWO_WAYS = "name a reference of each (`reference: [A, B]`): one limit for both may let defects of one pass"
 _OWN_LIMIT = "each has a limit of its own"
+_OTHER, _OTHER_OF_MOST = 0.5, 0.55
+"""Edges lie so far from each other, as does what is no part; or so much of how far the farthest place lies."""
 _SEES = 24
 """In a grid of so many places, of an input of 192 pixels, each sees one place farther than it is."""
 _BATCH = 8
@@ -135,9 +137,10 @@ def _pictures(
             given = len(paths) - len(without)
             same = f" ({given} are given, and only {len(known)} of them differ)" if given > len(known) else ""
             of = f" that fit '{id}' best" if len(groups) > 1 else ""
+            over = taken.passed_over([path.parent for path in paths] or [plan.data])
             raise ConfigError(
                 f"{plan.data}: {len(inputs)} pictures of good parts{of}{same} are too few; give at least {FEW}, of as "
-                f"many parts, and better {ADVISED}"
+                f"many parts, and better {ADVISED}{over}"
             )
     return groups, without, remarks
 
@@ -281,8 +284,9 @@ def _filled(parts: Parts, early: int) -> float:
     grid = seen.shape[1]
     edge = torch.cat([seen[:, 0], seen[:, -1], seen[:, :, 0], seen[:, :, -1]], dim=1).flatten(0, 1)
     usual = edge[core_set(edge, 256)]
-    # Edges differ from each other by as much as what is no part differs from them.
-    unlike = (torch.cdist(seen.flatten(0, 2), usual).amin(dim=1) > 0.5).view(-1, grid, grid)
+    far = torch.cdist(seen.flatten(0, 2), usual).amin(dim=1).view(-1, grid, grid)
+    # In little light no place differs much, and none does if the part fills its pictures.
+    unlike = far > min(_OTHER, _OTHER_OF_MOST * float(far.amax(dim=(1, 2)).median()))
     # A place sees what lies around it, so a part seems larger than it is by so many places on each side.
     around = grid // _SEES
     other = functional.max_pool2d((~unlike).float()[:, None], 2 * around + 1, 1, around)

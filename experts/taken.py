@@ -82,22 +82,19 @@ class TakenPictures:
         """Say how many pictures were taken from which folder, and which files there are no pictures that are read."""
         folders = Counter(self.name(picture.path.parent) for picture in self.pictures)
         taken = ", ".join(f"{count} from {folder}" for folder, count in sorted(folders.items()))
-        over = self._passed_over()
-        names = list_few(over, _SHOWN)
-        passed = f"; passed over {len(over)} files that are no pictures by their names: {names}" if over else ""
-        return f"took {len(self.pictures)} pictures: {taken}{passed}"
+        return f"took {len(self.pictures)} pictures: {taken}{self.passed_over(p.path.parent for p in self.pictures)}"
 
-    def _passed_over(self) -> list[str]:
-        """Return the files beside the pictures, notes aside, that have no ending of a picture that is read."""
+    def passed_over(self, folders: Iterable[Path]) -> str:
+        """Name the files in folders, notes aside, that have no ending of a picture that is read, behind a sentence."""
         over = set()
-        for folder in {picture.path.parent for picture in self.pictures}:
-            for path in folder.iterdir():
-                hidden = path.name.startswith(".")
-                read = not hidden and path.suffix.lower() in EXTENSIONS
-                meant = is_called_picture(path.name) or not hidden
-                if meant and not read and not path.is_dir() and not goes_with_pictures(path):
-                    over.add(self.name(path))
-        return sorted(over, key=natural)
+        for path in (path for folder in set(folders) for path in folder.iterdir()):
+            hidden = path.name.startswith(".")
+            read = not hidden and path.suffix.lower() in EXTENSIONS
+            meant = is_called_picture(path.name) or not hidden
+            if meant and not read and not path.is_dir() and not goes_with_pictures(path):
+                over.add(self.name(path))
+        names = list_few(sorted(over, key=natural), _SHOWN)
+        return f"; passed over {len(over)} files that are no pictures by their names: {names}" if over else ""
 
     def identical(self) -> Iterable[str]:
         """Yield sentences about identical pictures: in two parts of the data, under two labels, twice, or all of them.

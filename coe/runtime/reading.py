@@ -19,7 +19,7 @@ from coe.core import Expert
 from coe.errors import StoreError, readable
 from coe.runtime.blob import Blob, Content, Structure, converted, structure_of
 from coe.runtime.buffers import Buffers, M, MemoryLender
-from coe.store import blob_format, safetensors_header
+from coe.store import blob_format, safetensors_header, weights_file
 from coe.store.blob_format import ALIGNMENT, CHUNK, PAGE, Header
 from coe.store.manifest import Manifest, PreparedVariant, StoredFile
 from coe.store.store_reader import StoreReader
@@ -147,7 +147,7 @@ def proved(weights: Weights) -> bytes:
 @contextmanager
 def _opened(weights: Weights) -> Iterator[int]:
     """Open the file and give its descriptor, which stays the same file whatever is renamed into its place meanwhile."""
-    with readable(weights.name, StoreError), regular.opened(weights.path) as file:
+    with readable(weights.name, StoreError, weights_file.if_gone(weights.path)), regular.opened(weights.path) as file:
         yield file
 
 

@@ -100,9 +100,9 @@ def export(store: Store, weights: str, to: Path) -> Path:
 def whole_file(store: Store, weights: str, folder: Path) -> Path:
     """Return a file with all trained tensors of an expert: its own or, if it has a body, an export in `folder`.
 
-    Raises StoreError, OSError.
+    Raises StoreError, also for a file that is damaged, and OSError.
     """
-    if store.manifest(weights).body is None:
+    if store.check_weights(weights).body is None:
         return store.path(weights)
     return export(store, weights, folder / f"{weights.replace('/', '-')}{weights_file.SUFFIX}")
 

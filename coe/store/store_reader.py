@@ -174,4 +174,4 @@ def steady(read: Callable[[], M], work: Callable[[M], T]) -> T:
 
 def reading(weights: str, path: Path) -> AbstractContextManager[None]:
     """Turn an OSError while a file of an expert is read into a StoreError."""
-    return readable(f"{weights}: {path.name}", StoreError)
+    return readable(f"{weights}: {path.name}", StoreError, weights_file.if_gone(path))

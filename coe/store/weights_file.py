@@ -29,6 +29,13 @@ def checksum(path: Path) -> str:
         return _checksum(number)
 
 
+def if_gone(path: Path) -> str:
+    """Say what to do about a file of an expert that is not there."""
+    is_blob = path.name.endswith(BLOB_SUFFIX)
+    again = "prepare the expert again (coe-experts prepare)" if is_blob else "train or import the expert again"
+    return f"copy it back from a backup of the store, or {again}"
+
+
 def check_body(path: Path, body: StoredFile, name: str) -> None:
     """Read the body of an expert's trained tensors from end to end and prove it; raises StoreError, OSError."""
     with regular.opened(path) as number:

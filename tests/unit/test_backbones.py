@@ -16,10 +16,10 @@ from tiny_line import Call, Said
 from coe.cli import experts_command
 from coe.core import Expert
 from coe.errors import ConfigError, StoreError
-from coe.prepare import backbones
+from coe.prepare import backbones, learning
 from coe.prepare.fold import fold, network
 from coe.store import kinds
-from coe.store.kinds import ExpertInput, Image
+from coe.store.kinds import ExpertInput, Image, TrainingPlan
 from coe.store.store import Store
 from experts import backbone
 from experts.backbone import BackboneKind
@@ -144,6 +144,15 @@ def test_a_backbone_is_taken_from_the_package_when_a_kind_needs_it(tmp_path: Pat
     made = store.manifest(LITE).created
     assert backbones.start_of(store, Glance()) == LITE
     assert store.manifest(LITE).created == made
+
+
+def test_a_damaged_backbone_is_not_learned_from(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    path = store.path(backbones.add_packaged(store, "efficientnet-lite0").manifest.id)
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    plan = TrainingPlan(tmp_path, tmp_path, epochs=1, batch=1, learning_rate=0.1)
+    with pytest.raises(StoreError, match=r"efficientnet-lite0.*damaged"):
+        learning.learn(store, EXPERT, Glance(), plan, LITE, lambda *_: None)
 
 
 def test_where_no_package_brings_it_the_command_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -220,6 +220,21 @@ def test_what_cannot_be_learned_is_refused(
         learn(pictures, **plan)
 
 
+def test_files_of_a_phone_are_named_where_too_few_pictures_are_left(backbone: Path, tmp_path: Path) -> None:
+    data = saved(tmp_path / "good", [part(0)])
+    (data / "IMG_1.HEIC").write_bytes(b"ftypheic")
+    plan = TrainingPlan(data, data, epochs=1, batch=1, learning_rate=0.1, threads=1, init=backbone)
+    with pytest.raises(ConfigError, match=r"IMG_1\.HEIC"):
+        patch.train(EXPERT, plan, lambda *_: None)
+
+
+def surface(seed: int) -> Pixels:
+    """Draw a part that fills its picture."""
+    chance = np.random.default_rng(seed)
+    weave = cv2.GaussianBlur(chance.normal(0, 30, (SIDE, SIDE)), (0, 0), 2)[:, :, None]
+    return (125 + weave + chance.normal(0, 2, (SIDE, SIDE, 3))).clip(0, 255).astype(np.uint8)
+
+
 def test_a_part_that_is_small_in_its_pictures_is_told(learn: Learn) -> None:
     def small(seed: int) -> Pixels:
         picture = np.full((4 * SIDE, 4 * SIDE, 3), (40, 110, 60), np.uint8)
@@ -228,6 +243,7 @@ def test_a_part_that_is_small_in_its_pictures_is_told(learn: Learn) -> None:
         return picture
 
     assert [remark for remark in learn([small(seed) for seed in range(12)]).remarks if "crop" in remark]
+    assert not [remark for remark in learn([surface(seed) for seed in range(12)]).remarks if "crop" in remark]
 
 
 def test_a_part_that_fills_five_hundredths_of_its_pictures_is_told(backbone: Path, tmp_path: Path) -> None:
