@@ -146,7 +146,7 @@ def bom_rows(path: Path, lines: Sequence[TextLine], header: PlacementHeader) -> 
 def _spaced_row(text: str, header: PlacementHeader, *, has_lists: bool = True) -> list[str] | None:
     """Return the cells of a line between spaces, below the names or with two blanks between them; None if unclear."""
     far_apart = re.split(r"\t|\s\s+", text.strip())
-    if len(far_apart) == 1 < len(header.names):  # a title
+    if not re.search(r"\s", text.strip()):  # a title; a row may have one blank between its cells
         return [*far_apart, *[""] * (len(header.names) - 1)]
     ends = (*header.starts[1:], None)
     below = [text[start:end].strip() for start, end in zip((0, *header.starts[1:]), ends, strict=True)]

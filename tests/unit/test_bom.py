@@ -301,6 +301,11 @@ def test_legends_totals_and_names_like_dates_are_read() -> None:
     assert [*parse_bom(Path("b.csv"), f"Designator,Value,DNP\n{text}".encode())] == ["Con-12", "MARK-01", "UNIT1-T2"]
 
 
+def test_a_row_between_single_blanks_is_no_title() -> None:
+    text = "Part Value  Package\nR1   10k    R_0402\nR100 10kohm R_0402\n"
+    assert [*parse_bom(Path("b.txt"), text.encode())] == ["R1", "R100"]
+
+
 def test_short_lines_that_name_no_part_as_others_do_are_passed_over_and_told() -> None:
     rows = "Qty,Designator,Value,Package\n1,R1,1k,0402\n2,LED_A LED_B,red,0603\n,Rev: B2,,\n,Date,12.03.2024,\n"
     rows += ",2024-01-31,,\n,Prepared by,J. Smith,\n,Page 1 of P2,,\n,R7,,\n,ANT,DNP,\n,Board,PCB1,\n,,,3\n"
