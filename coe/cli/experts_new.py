@@ -245,5 +245,8 @@ def _samples_of(data: Path) -> tuple[list[Path], str]:
     root = data if data.is_dir() else data.parent / str(data_set.read(data).get("path", ""))
     files = [entry.path for entry in folder.walk(root) if entry.kind is folder.EntryKind.FILE] if root.is_dir() else []
     pictures = sorted(path for path in files if path.suffix.lower() in finding.EXTENSIONS)
-    held = [path for path in pictures if not {*TO_CHOOSE}.isdisjoint(path.relative_to(root).parts)]
+    places = {path: path.relative_to(root).parts for path in pictures}
+    is_split = any("train" in place for place in places.values())
+    names = {*TO_CHOOSE} if is_split else {"val"}  # a label may be called valid
+    held = [path for path, place in places.items() if not names.isdisjoint(place)]
     return held or pictures, f"the {'held-out ' if held else ''}pictures of its training"
