@@ -12,11 +12,11 @@ import json
 import os
 import platform
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, select
 
@@ -32,6 +32,7 @@ MARK = "coe-archive"
 _INDEX = "index-*.jsonl"
 _LONGEST_LINE = 2**20
 _late: dict[Path, LateImage] = {}
+_T = TypeVar("_T")
 
 
 class ArchiveFailed(OSError):
@@ -52,23 +53,28 @@ def rows_of(connection: Connection, ids: Sequence[int]) -> list[dict[str, Any]]:
     return [dict(row._mapping) for row in connection.execute(query)]
 
 
-def keep_in_time(folder: Path, pictures: Pictures, rows: Sequence[dict[str, Any]], now_us: int) -> list[str]:
-    """Do what `keep` does; raises ArchiveFailed, too, if the archive does not answer.
+def _in_time(folder: Path, work: Callable[[], _T]) -> _T:
+    """Do work with the archive; raises ArchiveFailed, too, if the archive does not answer.
 
     While it does not, nothing else is asked of it: of two that copy one picture, one would find a half of the other's.
     """
     late = _late.get(folder)
     if late is None or late.is_back():
         try:
-            return in_time(partial(keep, folder, pictures, rows, now_us))
+            return in_time(work)
         except LateImage as error:
             _late[folder] = error
     raise ArchiveFailed(f"{folder} does not answer: see to its server, or mount it again")
 
 
+def keep_in_time(folder: Path, pictures: Pictures, rows: Sequence[dict[str, Any]], now_us: int) -> list[str]:
+    """Do what `keep` does, as long as the archive answers."""
+    return _in_time(folder, partial(keep, folder, pictures, rows, now_us))
+
+
 def expect_other_disk(folder: Path, pictures: Pictures) -> None:
     """Raise ArchiveFailed if what goes into the archive frees no room; raises OSError."""
-    if folder.stat().st_dev == pictures.folder.stat().st_dev:
+    if _in_time(folder, folder.stat).st_dev == pictures.folder.stat().st_dev:
         raise ArchiveFailed(
             f"{folder} lies on the disk of the pictures, so nothing gets free; give `retention.archive` another disk"
         )

@@ -83,12 +83,6 @@ class Child:
         self.pause_s = min(2 * self.pause_s, MOST_PAUSE_S)
         return why
 
-    def kill(self, why: str) -> None:
-        """Kill the process; it is started again as one that died."""
-        if self.running is not None:
-            self.killed_why = why
-            self.running.kill()
-
     def forget(self) -> None:
         """Forget a process that has ended."""
         assert self.running is not None
@@ -121,11 +115,7 @@ class Child:
         """Return how the process ended, and what it said last if it had the time to say why."""
         if status == -signal.SIGKILL:
             return "was ended by signal 9 (Killed), as where memory is short"
-        how = (
-            f"ended with status {status}"
-            if status >= 0
-            else f"was ended by signal {-status} ({signal.strsignal(-status)})"
-        )
+        how = f"ended with status {status}" if status >= 0 else f"was ended by signal {-status}"
         assert self.log is not None
         self.log.join(_LAST_LINE_S)
         last = self.log.last_line.removeprefix(f"{self.process.word}: ").rstrip(".")

@@ -166,7 +166,8 @@ class Supervisor:
                     self._note(FaultKind.PROCESS_DIED, why, child.process)
             if asked is not None and self._answers(asked):
                 if (why := asked.result()) and worker.running is not None and worker.running.pid == pid:
-                    worker.kill(why)
+                    worker.killed_why = why
+                    worker.running.kill()
                 asked = None
             if asked is None and now_s - asked_s >= NOTIFY_S:
                 asked_s = now_s

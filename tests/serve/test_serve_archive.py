@@ -163,6 +163,24 @@ def test_an_archive_that_hangs_is_told_and_asked_once(
     assert sweep(sqlite_database, pictures, Retention(archive=folder), LATER_US) == 1
 
 
+def test_an_archive_that_hangs_is_told_also_where_room_is_wanted(
+    pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = threading.Event()
+
+    class Hung(type(tmp_path)):  # type: ignore[misc]
+        def stat(self, **given: bool) -> object:
+            answers.wait()
+            return super().stat(**given)
+
+    monkeypatch.setenv("COE_READ_TIMEOUT", "50ms")
+    try:
+        with pytest.raises(ArchiveFailed, match="does not answer"):
+            archive.expect_other_disk(Hung(archive_in(tmp_path / "archive")), pictures)
+    finally:
+        answers.set()
+
+
 def test_for_room_no_picture_goes_into_an_archive_on_the_same_disk(
     sqlite_database: Database, pictures: Pictures, tmp_path: Path
 ) -> None:
