@@ -86,6 +86,8 @@ def test_lists_of_designators(text: str, found: list[str]) -> None:
         "Partlist\n\nPart Value  Package\nR1   10k    R_0402\nWIRELESS\n=====\nR2   10k    R_0402\nU2   24C64  SOIC-8\n"
         "R9   DNP    R_0402\n",
         '品名,定数,パッケージ,回路No\n抵抗,10k,R_0402,"R1,R2"\nIC,24C64,SOIC-8,U2\n抵抗,DNP,R_0402,R9\n',
+        "Nr;Benennung;Bauform;Position im Plan;Menge\n1;10k;R_0402;R1, R2;2\n2;24C64;SOIC-8;U2;1\n3;DNP;R_0402;R9;1\n"
+        "4;Leiterplatte;;;1\n",
         'Nr,Circuit numbers,Model,Package\n1,"R1,R2",10k,R_0402\n2,U2,24C64,SOIC-8\n3,R9,DNP,R_0402\n4,--,Screw,M3\n'
         "5,n/a,Screw,M4\n",
         '<?xml version="1.0"?><export><components>'
@@ -115,6 +117,7 @@ def test_lists_of_designators(text: str, found: list[str]) -> None:
         "a list that is wider than its column",
         "titles between spaces",
         "japanese, designators by their look",
+        "german, designators by their look",
         "english, designators by their look",
         "kicad xml",
     ],
