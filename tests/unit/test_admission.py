@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 
@@ -10,47 +11,38 @@ from coe.errors import LineClosed, LineFull
 from coe.runtime.admission import Admission, Ticket
 
 
-def inside(tickets: list[Ticket]) -> list[int]:
+def inside(tickets: list[Ticket]) -> str:
     """Return which tickets are granted, by number."""
-    return [number for number, ticket in enumerate(tickets) if ticket.granted.done()]
+    return "".join(str(number) for number, ticket in enumerate(tickets) if ticket.granted.done())
 
 
-def test_a_large_image_holds_back_the_small_ones_behind_it() -> None:
-    admission = Admission(places=9, limit_bytes=100)
-    tickets = [admission.enter(size) for size in (40, 40, 90, 10, 10)]
-    assert inside(tickets) == [0, 1]
-    tickets[0].leave()
-    assert inside(tickets) == [0, 1]
-    tickets[1].leave()
-    assert inside(tickets) == [0, 1, 2, 3]
-    tickets[2].leave()
-    assert inside(tickets) == [0, 1, 2, 3, 4]
+ROWS = {
+    "a large image holds back the small ones behind it": (
+        9,
+        (40, 40, 90, 10, 10),
+        "01",
+        (0, "01"),
+        (1, "0123"),
+        (2, "01234"),
+    ),
+    "who is larger than all is let in alone": (9, (1, 500, 1), "0", (0, "01"), (1, "012")),
+    "places bound as bytes do": (2, (1, 1, 1, 1), "01", (1, "012")),
+    "who gives up waiting lets those behind go on": (9, (50, 90, 20), "0", (1, "02")),
+    "leaving twice gives one place back": (1, (1, 1, 1), "0", (0, "01"), (0, "01"), (0, "01")),
+    "leaving twice gives bytes back once": (9, (60, 60, 60), "0", (0, "01"), (0, "01")),
+}
+"""By what a row shows: places, sizes, who is inside, then who leaves or gives up and who is or was inside by then."""
 
 
-def test_who_is_larger_than_all_is_let_in_alone() -> None:
-    admission = Admission(places=9, limit_bytes=100)
-    tickets = [admission.enter(size) for size in (1, 500, 1)]
-    assert inside(tickets) == [0]
-    tickets[0].leave()
-    assert inside(tickets) == [0, 1]
-    tickets[1].leave()
-    assert inside(tickets) == [0, 1, 2]
-
-
-def test_places_bound_as_bytes_do() -> None:
-    admission = Admission(places=2, limit_bytes=100)
-    tickets = [admission.enter(1) for _ in range(4)]
-    assert inside(tickets) == [0, 1]
-    tickets[1].leave()
-    assert inside(tickets) == [0, 1, 2]
-
-
-def test_who_gives_up_waiting_lets_those_behind_go_on() -> None:
-    admission = Admission(places=9, limit_bytes=100)
-    tickets = [admission.enter(size) for size in (50, 90, 20)]
-    assert inside(tickets) == [0]
-    tickets[1].leave()
-    assert inside(tickets) == [0, 2]
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
+def test_who_is_let_in_as_others_leave(row: tuple[Any, ...]) -> None:
+    places, sizes, first, *steps = row
+    admission = Admission(places, limit_bytes=100)
+    tickets = [admission.enter(size) for size in sizes]
+    assert inside(tickets) == first
+    for number, then in steps:
+        tickets[number].leave()
+        assert inside(tickets) == then
 
 
 def test_a_place_may_be_abandoned_in_the_middle_of_any_other_call() -> None:
@@ -71,14 +63,6 @@ def test_who_does_not_wait_is_not_held_up_by_an_abandoned_place() -> None:
     admission.enter(40)
     admission.enter(90).abandon()
     assert admission.enter(10, wait=False).granted.done()
-
-
-def test_leaving_twice_gives_one_place_back() -> None:
-    admission = Admission(places=1, limit_bytes=100)
-    tickets = [admission.enter(1) for _ in range(3)]
-    for _ in range(3):
-        tickets[0].leave()
-    assert inside(tickets) == [0, 1]
 
 
 def test_who_does_not_wait_is_turned_away_also_where_somebody_else_waits() -> None:
@@ -150,13 +134,3 @@ def test_many_threads_never_pass_the_bounds() -> None:
     assert admission.wait_empty(0)
     assert len(seen) == 8 * 50
     assert all(len(sizes) == 1 or (len(sizes) <= 3 and sum(sizes) <= 100) for sizes in seen)
-
-
-def test_bytes_of_whoever_leaves_twice_are_given_back_once() -> None:
-    admission = Admission(places=9, limit_bytes=10)
-    ticket = admission.enter(6)
-    ticket.leave()
-    ticket.leave()
-    admission.enter(6)
-    with pytest.raises(LineFull):
-        admission.enter(6, wait=False)

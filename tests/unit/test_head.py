@@ -267,16 +267,20 @@ def test_an_expert_without_a_home_is_named() -> None:
     assert boxes.answers[0].result.error == "no box of the cluster has expert 'b', or has the memory for it"
 
 
-def test_stages_whose_boxes_are_all_lost_wait_for_other_homes() -> None:
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_stages_whose_boxes_are_all_lost_wait_for_other_homes_or_the_end(is_stopped: bool) -> None:
     boxes = Boxes(homes_on(["one", "two", "three"]))
     boxes.tell(Arrived(Request(0, "B")))
-    gone = boxes.placement.of("b")
-    for box in gone:
+    for box in boxes.placement.of("b"):
         boxes.alive.remove(box)
         boxes.open.clear()
         boxes.here.clear()
         boxes.tell(BoxLost(box))
-    assert not boxes.open
+    assert (boxes.open, boxes.answers) == ({}, [])
+    if is_stopped:
+        boxes.tell(Stopped())
+        assert [answer.result.failure for answer in boxes.answers] == [STOPPED]
+        return
     boxes.move()
     boxes.finish()
     assert [answer.result.verdict for answer in boxes.answers] == [Verdict.OK]
@@ -364,16 +368,3 @@ def test_once_it_is_stopped_no_stage_is_sent_and_each_image_is_answered() -> Non
     said = {answer.result.request.id: answer.result for answer in boxes.answers}
     assert [said[number].failure for number in range(4)] == [STOPPED, None, STOPPED, STOPPED]
     assert said[1].verdict is Verdict.NG
-
-
-def test_stages_that_wait_for_a_box_are_answered_when_it_is_stopped() -> None:
-    boxes = Boxes(homes_on(["one", "two", "three"]))
-    boxes.tell(Arrived(Request(0, "B")))
-    for box in boxes.placement.of("b"):
-        boxes.alive.remove(box)
-        boxes.open.clear()
-        boxes.here.clear()
-        boxes.tell(BoxLost(box))
-    assert boxes.answers == []
-    boxes.tell(Stopped())
-    assert [answer.result.failure for answer in boxes.answers] == [STOPPED]
