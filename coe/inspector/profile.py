@@ -41,7 +41,7 @@ class Fingerprint(StrictModel):
         seen = _sees_gpu()
         return cls(
             cpu=system.processor_name(),
-            cores=os.cpu_count() or 1,
+            cores=system.usable_cores(),
             memory_bytes=psutil.virtual_memory().total,
             gpu=system.gpu_name() if seen else None,
             driver=system.gpu_driver() if seen else None,

@@ -255,6 +255,12 @@ def test_a_gpu_that_may_not_be_used_is_none(monkeypatch, visible) -> None:
     assert any("the GPU was Some GPU, is None" in one for one in with_it.changes(without))
 
 
+def test_cores_that_a_container_withholds_change_the_fingerprint(monkeypatch) -> None:
+    before = Fingerprint.here()
+    monkeypatch.setattr(system, "usable_cores", lambda: before.cores + 1)
+    assert before.changes(Fingerprint.here()) == [f"the number of cores was {before.cores}, is {before.cores + 1}"]
+
+
 def test_a_fingerprint_says_what_has_changed() -> None:
     now = Fingerprint.here()
     assert now.changes(now) == []
