@@ -8,7 +8,7 @@ import pytest
 from quick_line import QuickDevice
 from serve_rows import NOON, decided, ng, the
 from serving import Served, activated, config_of
-from sqlalchemy import text
+from sqlalchemy import make_url, text
 from sqlalchemy.exc import TimeoutError as NoConnection
 from stations import LIGHT, accept, deciding, quick_opener, state_of
 from tiny_line import TINY
@@ -93,7 +93,10 @@ def test_a_damaged_file_is_a_database_that_cannot_be_read(sqlite_database: Datab
 
 
 def test_connections_that_all_wait_for_a_database_are_an_error() -> None:
-    with pytest.raises(DatabaseError, match="all connections are in use") as error, translated("it"):
+    with (
+        pytest.raises(DatabaseError, match="all connections are in use") as error,
+        translated(make_url("sqlite:///it.db")),
+    ):
         raise NoConnection("QueuePool limit of size 16 overflow 10 reached")
     assert error.value.kind is DatabaseErrorKind.LOST
 

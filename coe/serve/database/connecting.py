@@ -59,7 +59,7 @@ class Database:
 
         Raises DatabaseError.
         """
-        with translated(self), self.engine.connect() as connection:
+        with translated(self.url), self.engine.connect() as connection:
             yield connection
 
     @contextmanager
@@ -68,7 +68,7 @@ class Database:
 
         Raises DatabaseError. The block holds SQLite's only lock for writing: nothing in it may wait for anything.
         """
-        with translated(self), self.engine.connect() as connection:
+        with translated(self.url), self.engine.connect() as connection:
             writer = connection.execution_options(**{WRITES: True})
             with writer.begin():
                 yield writer
@@ -76,7 +76,7 @@ class Database:
     def shorten_log(self) -> None:
         """Copy the log into the database and cut it; for SQLite, now and then. Raises DatabaseError."""
         if self.is_sqlite:
-            with translated(self), self.engine.connect() as connection:
+            with translated(self.url), self.engine.connect() as connection:
                 connection.connection.driver_connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # type: ignore[union-attr]
 
     def close(self) -> None:
@@ -215,12 +215,12 @@ class Claim:
             return self._holds_file()
         if self._session is not None:
             try:
-                with translated(self._database):
+                with translated(self._database.url):
                     self._session.execute(select(1))
                 return True
             except DatabaseError:
                 self.release()
-        with translated(self._database):
+        with translated(self._database.url):
             session = self._database.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
             self._session = session
             session.execute(text(_DETECTION))
@@ -245,7 +245,7 @@ class Claim:
             self._file = None
         session, self._session = self._session, None
         if session is not None:
-            with suppress(DatabaseError), translated(self._database):
+            with suppress(DatabaseError), translated(self._database.url):
                 # The pool would keep the session, and its lock with it.
                 session.invalidate()
                 session.close()

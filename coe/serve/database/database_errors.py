@@ -8,17 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from sqlalchemy import exc
+from sqlalchemy import URL, exc
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 from sqlalchemy.exc import TimeoutError as NoConnection
 
 from coe.errors import CoeError
-
-if TYPE_CHECKING:
-    from coe.serve.database.connecting import Database
-
 
 NO_ROOM_BYTES = 1 << 20
 """With less than this a disk counts as full, though nobody has failed to write yet."""
@@ -63,7 +58,7 @@ _POSTGRESQL = {
 
 
 @contextmanager
-def translated(database: Database) -> Iterator[None]:
+def translated(url: URL) -> Iterator[None]:
     """Raise DatabaseError instead of a driver's error if a database cannot be used now.
 
     Errors of a statement itself, such as a row that already exists (IntegrityError), stay as they are.
@@ -73,31 +68,32 @@ def translated(database: Database) -> Iterator[None]:
     except IntegrityError:
         raise
     except NoConnection as error:  # all connections wait for a database that does not answer
-        raise _error(database, DatabaseErrorKind.LOST, "all connections are in use") from error
+        raise _error(url, DatabaseErrorKind.LOST, "all connections are in use") from error
     except DBAPIError as error:
         # A statement's errors are of a class below the driver's DatabaseError; SQLite raises that for a damaged file.
         is_of_database = isinstance(error, OperationalError) or type(error) is exc.DatabaseError
         if not is_of_database and not error.connection_invalidated:
             raise
-        raise _error(database, _kind(database, error.orig), error.orig) from error
+        raise _error(url, _kind(url, error.orig), error.orig) from error
 
 
-def _error(database: Database, kind: DatabaseErrorKind, why: object) -> DatabaseError:
-    return DatabaseError(kind, _SENTENCES.get(kind) or f"{database} cannot be reached or read: {why}")
+def _error(url: URL, kind: DatabaseErrorKind, why: object) -> DatabaseError:
+    lost = f"the database {url.render_as_string()} cannot be reached or read: {why}"
+    return DatabaseError(kind, _SENTENCES.get(kind, lost))
 
 
-def _kind(database: Database, error: BaseException | None) -> DatabaseErrorKind:
+def _kind(url: URL, error: BaseException | None) -> DatabaseErrorKind:
     if isinstance(error, sqlite3.Error):
         # The low byte is the result; the others say more about it.
         result = error.sqlite_errorcode & 0xFF
-        if result == sqlite3.SQLITE_IOERR and _is_full(database):  # it says so of the files that it keeps beside it
+        if result == sqlite3.SQLITE_IOERR and _is_full(url):  # it says so of the files that it keeps beside it
             return DatabaseErrorKind.FULL
         return _SQLITE.get(result, DatabaseErrorKind.LOST)
     return _POSTGRESQL.get(getattr(error, "sqlstate", None) or "", DatabaseErrorKind.LOST)
 
 
-def _is_full(database: Database) -> bool:
+def _is_full(url: URL) -> bool:
     try:
-        return shutil.disk_usage(Path(database.url.database or "").parent).free < NO_ROOM_BYTES
+        return shutil.disk_usage(Path(url.database or "").parent).free < NO_ROOM_BYTES
     except OSError:
         return False

@@ -50,7 +50,7 @@ def migrate(database: Database, to: str = "head") -> bool:
         )
     if before == (newest() if to == "head" else to):
         return False
-    with translated(database), database.engine.connect() as connection:
+    with translated(database.url), database.engine.connect() as connection:
         writer = connection.execution_options(**{WRITES: True})
         with writer.begin():
             config = Config()
