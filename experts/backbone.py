@@ -85,13 +85,28 @@ class BackboneKind(ModuleKind):
         hasten(layers)
         return layers
 
+    @property
+    def has_body_model(self) -> bool:  # type: ignore[override]
+        """Whether onnxruntime can run the backbone."""
+        return self.backbone == "efficientnet-lite0"
+
+    def body_model(self, module: torch.nn.Module) -> bytes | None:
+        """Return the backbone as a model from normalised images to what `maps` gives."""
+        from experts.lite0_model import maps_model  # slow to import
+
+        network: Any = module.backbone
+        return maps_model(network, [network.feature_info[stage]["module"] for stage in self.stages])
+
     def maps(self, module: torch.nn.Module, images: torch.Tensor) -> list[torch.Tensor]:
         """Return each stage's features (n, channels, h, w) of images (n, 3, S, S) uint8, as precise as the weights.
 
         The same images and weights give the same numbers on the same machine with as many threads.
         """
-        usual = NORMALIZATIONS[self.architecture.normalization]
-        seen = normalised(images, module, usual).contiguous(memory_format=torch.channels_last)
+        seen = normalised(images, module, NORMALIZATIONS[self.architecture.normalization])
+        if (body := getattr(module, "body_session", None)) is not None:
+            maps: list[torch.Tensor] = body.run(seen.numpy())
+            return maps
+        seen = seen.contiguous(memory_format=torch.channels_last)
         found: list[torch.Tensor] = module.backbone.forward_intermediates(  # type: ignore[operator, union-attr]
             seen, indices=list(self.stages), intermediates_only=True, stop_early=True
         )

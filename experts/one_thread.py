@@ -30,11 +30,16 @@ class Halving(torch.nn.Conv2d):
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Return what the convolution gives, (n, C, h / 2, w / 2) of (n, c, h, w), sides rounded up."""
-        if not _is_alone(input) or input.shape[-1] % 2 or input.shape[-2] % 2:
+        if any(int(side) % 2 for side in input.shape[-2:]):
             from timm.layers import Conv2dSame  # slow to import
 
             found: torch.Tensor = Conv2dSame.forward(self, input)
             return found
+        if not _is_alone(input):
+            # In numbers, not in what timm computes of the shape: with those, models in int8 pad in floats.
+            before = self.kernel_size[0] // 2 - 1
+            padded = functional.pad(input, (before, before + 1) * 2)
+            return functional.conv2d(padded, self.weight, self.bias, 2, 0, 1, self.groups)
         weights = functional.pad(self.weight, (1, 0, 1, 0))
         return functional.conv2d(input, weights, self.bias, 2, self.kernel_size[0] // 2, 1, self.groups)
 

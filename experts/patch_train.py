@@ -19,8 +19,8 @@ from coe.comparing.alternates import best_of
 from coe.core import Expert
 from coe.errors import ConfigError
 from coe.rates import Rate, extreme_factor, prediction_factor
-from coe.store.kind_data import BACKBONE
 from coe.store.kinds import Comparing, ExpertInput, Image, Progress, Trained, TrainingPlan
+from coe.store.runnable_kinds import BACKBONE
 from experts import good_parts, good_train, series, two_groups
 from experts.backbone import BackboneKind, load_backbone
 from experts.classifier_train import computing

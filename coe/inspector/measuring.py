@@ -90,7 +90,9 @@ def measure(
             cost = _adapted(sample_cost, sample, expert, sizes[sample], sizes[expert])
             cost = _from_disk(cost, sizes[expert], bytes_per_s)
             body = files[expert].body if device.holds_bodies else None
-            costs[device_id, expert.id, expert.variant] = divided(cost, files[expert].bytes, body) if body else cost
+            costs[device_id, expert.id, expert.variant] = (
+                divided(cost, files[expert].bytes, body, device.body_bytes(expert, files[expert])) if body else cost
+            )
     return {**costs, **earlier}
 
 
@@ -165,10 +167,13 @@ def _from_disk(cost: Cost, size: int, bytes_per_s: int | None) -> Cost:
     return replace(cost, load_s=max(cost.load_s, size / bytes_per_s + cost.copy_s)) if bytes_per_s else cost
 
 
-def divided(cost: Cost, own_bytes: int, body: StoredFile) -> Cost:
-    """Return the cost of an expert whose body is loaded apart, by the cost of the whole: by their bytes."""
+def divided(cost: Cost, own_bytes: int, body: StoredFile, body_bytes: int) -> Cost:
+    """Return the cost of an expert whose body is loaded apart, by the cost of the whole: by their bytes.
+
+    The body takes `body_bytes` in a pool, its file's or more.
+    """
     own = own_bytes / max(1, own_bytes + body.bytes)
-    common = Body(body.digest, whole_pages(body.bytes), (1 - own) * cost.load_s, (1 - own) * cost.copy_s)
+    common = Body(body.digest, whole_pages(body_bytes), (1 - own) * cost.load_s, (1 - own) * cost.copy_s)
     return replace(
         cost,
         weights_bytes=whole_pages(own_bytes),

@@ -28,6 +28,7 @@ from coe.runtime.trial import HERE, Trial, quick_cost, warmed
 from coe.scheduler.costs import Cost
 from coe.store import whole_reader
 from coe.store.kinds import ExpertInput, Image, Kind, ModuleKind
+from coe.store.manifest import Manifest, PreparedVariant
 from coe.store.skeletons import optional_of, skeleton
 from coe.store.store_reader import StoreReader
 from coe.system import give_memory_back
@@ -111,6 +112,10 @@ class EagerDevice:
     def fixed_bytes(self, experts: Iterable[Expert], executors: int) -> int:
         """Return the bytes that executors hold in addition to experts and batches: on a GPU what torch keeps."""
         return executors * _KEPT_BYTES if self._driver else 0
+
+    def body_bytes(self, expert: Expert, file: PreparedVariant | Manifest) -> int:
+        """Return 0: each expert is whole."""
+        return 0
 
     def read(self, pool: str, expert: Expert, *, body: bool = False) -> None:
         """Do nothing: `load` does all."""

@@ -222,17 +222,20 @@ def _parts(graph: onnx.GraphProto) -> tuple[list[str], frozenset[str], list[str]
     sizes = {one.name: math.prod(one.dims) for one in graph.initializer}
     layers = [node.name for node in graph.node if node.op_type in _LAYERS and sizes.get(node.input[1], _FEW) >= _FEW]
     is_layer = frozenset(layers)
+    sizes_of_maps = set[str]()
     before: dict[str, bool] = {}
     after: dict[str, bool] = {}
     for node in graph.node:  # in the order of computation
         above = [makers[name] for name in node.input if name in makers]
         before[node.name] = any(one.name in is_layer or before[one.name] for one in above)
+        if node.op_type == "Shape" or (above and all(one.name in sizes_of_maps for one in above)):
+            sizes_of_maps.add(node.name)  # paddings follow from them: in 8 bits these would be others
     readers: dict[str, list[onnx.NodeProto]] = {}
     for node in reversed(graph.node):
         below = [reader for name in node.output for reader in readers.get(name, ())]
         after[node.name] = any(one.name in is_layer or after[one.name] for one in below)
         for name in node.input:
             readers.setdefault(name, []).append(node)
-    edge = {node.name: None for node in graph.node if not (before[node.name] and after[node.name])}
-    outside = [node.name for node in graph.node if node.op_type in _FLOATS or node.name in edge]
+    edge = {node.name for node in graph.node if not (before[node.name] and after[node.name])}
+    outside = [node.name for node in graph.node if node.op_type in _FLOATS or node.name in edge | sizes_of_maps]
     return layers, frozenset(edge).intersection(layers), [name for name in outside if name not in is_layer]

@@ -23,6 +23,7 @@ from coe.inspector.measuring import stored
 from coe.inspector.profile import BoardProfile, Chosen, Profile
 from coe.profiler.configurations import board_profile, paper_default, pinned
 from coe.profiler.line_run import LineRun, run_line
+from coe.runtime.sessions import body_bytes
 from coe.store import kinds
 from coe.store.kinds import Kind
 from coe.store.manifest import StoredFile
@@ -103,6 +104,12 @@ class ProfiledSite:
                 if body is not None:
                     bodies[expert.id] = body
         return bodies
+
+    def body_bytes(self, device: str, expert: Expert, body: StoredFile) -> int:
+        """Return the bytes that an expert's body takes in a pool of a device."""
+        if device != "cpu":
+            return body.bytes
+        return body_bytes(self.kinds[expert.kind], expert, stored(self.store.manifest(expert.weights), expert.variant))
 
     def memories(self, executors: Mapping[str, int]) -> dict[str, KnownMemory]:
         """Return the memory of devices with so many executors; raises ConfigError where these do not fit."""

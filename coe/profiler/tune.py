@@ -189,7 +189,8 @@ class Setup:
                 assert kind is not None, f"{expert.kind} was not measured on {device} with {threads} thread(s)"
                 size, body = self.search.file_bytes[expert.id], self.search.bodies.get(expert.id)
                 cost = profiled_cost(kind, expert, size)
-                cost = cost if body is None else divided(cost, size - body.bytes, body)
+                if body is not None:
+                    cost = divided(cost, size - body.bytes, body, self.search.site.body_bytes(device, expert, body))
                 costs[device, expert.id] = with_decoding(cost, kind, together, self.search.cores)
         return CostTable(costs)
 

@@ -15,6 +15,7 @@ from coe.errors import StoreError
 from coe.runtime.buffers import Buffer, Buffers
 from coe.runtime.processor import has_bf16
 from coe.store.blob_format import BLOCK, Difference, Dtype, Quantised, TensorEntry, Variant, padded
+from coe.store.runnable_kinds import Session
 from coe.store.skeletons import optional_of
 
 Spec = Mapping[str, tuple[tuple[int, ...], torch.dtype]]
@@ -153,6 +154,8 @@ class Blob:
     ) -> None:
         """Make views of the content of a buffer that `buffers` lent."""
         self.body, self.owns_body = body, owns_body
+        self.session: Session | None = None
+        """What computes the layers of a body in place of torch, see `coe.runtime.sessions.open_body`."""
         entries, quantised, start = content.entries, content.quantised, content.start
         self._buffer: Buffer | None = buffer
         self._buffers = buffers
@@ -197,7 +200,7 @@ class Blob:
 
         Slots must have unbound the blob; a view that is left keeps the memory from reuse.
         """
-        self.tensors, self.values = {}, None
+        self.tensors, self.values, self.session = {}, None, None
         if self.body is not None and self.owns_body:
             self.body.release()
         if self._buffer is not None:

@@ -15,6 +15,7 @@ from coe.runtime.arena import Arena
 from coe.runtime.blob import Blob
 from coe.runtime.buffers import Buffers
 from coe.runtime.reading import Weights
+from coe.runtime.sessions import open_body
 from coe.runtime.slot import Slot
 from coe.runtime.trial import Trial, warmed
 from coe.store.runnable_kinds import Image
@@ -22,7 +23,7 @@ from coe.system import give_memory_back
 
 
 @contextlib.contextmanager
-def blob_trial(file: Weights, slot: Slot) -> Iterator[Trial]:
+def blob_trial(file: Weights, slot: Slot, threads: int) -> Iterator[Trial]:
     """Give a trial of the weights in a file, in a slot of its own; their memory is free at the end.
 
     Weights that are damaged run as they happen to lie in the slot: their load on the line will report the damage.
@@ -33,11 +34,13 @@ def blob_trial(file: Weights, slot: Slot) -> Iterator[Trial]:
 
     def answer(pixels: Image) -> Any:
         # The two blobs take turns, as experts do on a line: each batch binds weights, but for a common body.
-        blobs.extend([] if blobs else _read_twice(file, slot, buffers))
+        blobs.extend([] if blobs else _read_twice(file, slot, buffers, threads))
         return slot.run(blobs[next(turns) % len(blobs)] if blobs else None, torch.from_numpy(pixels))
 
     try:
-        trial = warmed(answer, file.expert.input_size, file.whole_bytes, file.path, partial(_read, file, buffers))
+        trial = warmed(
+            answer, file.expert.input_size, file.whole_bytes, file.path, partial(_read, file, slot, buffers, threads)
+        )
         # The first load is not timed: on a line, loads reuse the memory of evicted experts.
         trial.load()
         yield trial
@@ -50,10 +53,10 @@ def blob_trial(file: Weights, slot: Slot) -> Iterator[Trial]:
         give_memory_back()
 
 
-def _read_twice(file: Weights, slot: Slot, buffers: Buffers) -> list[Blob]:
+def _read_twice(file: Weights, slot: Slot, buffers: Buffers, threads: int) -> list[Blob]:
     """Read weights two times; return an empty list for damaged weights, which their load will report."""
     with contextlib.suppress(CoeError):
-        first = file.read(buffers)
+        first = _opened(file, slot, buffers, threads)
         blobs = [first, file.read(buffers, first.body)]
         for blob in blobs:
             blob.expect(slot.spec)
@@ -61,7 +64,15 @@ def _read_twice(file: Weights, slot: Slot, buffers: Buffers) -> list[Blob]:
     return []
 
 
-def _read(file: Weights, buffers: Buffers) -> None:
+def _opened(file: Weights, slot: Slot, buffers: Buffers, threads: int) -> Blob:
+    blob = file.read(buffers)
+    blob.expect(slot.spec)
+    if blob.body is not None:
+        open_body(slot, file, blob.body, threads)
+    return blob
+
+
+def _read(file: Weights, slot: Slot, buffers: Buffers, threads: int) -> None:
     # The load on the line will report a damaged file.
     with contextlib.suppress(CoeError):
-        file.read(buffers).release()
+        _opened(file, slot, buffers, threads).release()

@@ -20,11 +20,11 @@ from coe.runtime.device import Device
 from coe.runtime.processor import bound_threads, on_fresh_thread
 from coe.runtime.reading import Needs, Weights, weights
 from coe.runtime.runner import findings_of
-from coe.runtime.sessions import opening_bytes, runs_as_session, session_of
+from coe.runtime.sessions import body_bytes, open_body, opening_bytes, runs_as_session, session_of
 from coe.runtime.slot import NetworkKey, SlotShelf
 from coe.runtime.trial import HERE, MeasuredOnce, Trial, identity, opened, quick_cost, whole_pages
 from coe.scheduler.costs import Cost
-from coe.store.manifest import Manifest
+from coe.store.manifest import Manifest, PreparedVariant
 from coe.store.runnable_kinds import ExpertInput, RunnableKind, Session
 from coe.store.snapshot import Snapshot
 from coe.store.store_reader import StoreReader
@@ -113,6 +113,10 @@ class CpuDevice(Device):
                     arenas.append(file.needs().converted_bytes)
         return executors * max(arenas) + max(opened)
 
+    def body_bytes(self, expert: Expert, file: PreparedVariant | Manifest) -> int:
+        """Return the bytes of the body, and of the session that computes its layers."""
+        return body_bytes(self.kinds[expert.kind], expert, file)
+
     def load(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: bool = False) -> None:
         """Read an expert's weights, or open its session; raises StoreError. A CPU keeps no copies.
 
@@ -129,7 +133,10 @@ class CpuDevice(Device):
         with self._body(pool, file, bring=body) as common:
             blob = file.read(self._buffers, common)
             try:
-                blob.expect(self._slots.spare(expert, blob.structure).spec)
+                slot = self._slots.spare(expert, blob.structure)
+                blob.expect(slot.spec)
+                if common is not None:
+                    open_body(slot, file, common, self.threads)
             except BaseException:
                 blob.release()
                 raise
@@ -171,6 +178,7 @@ class CpuDevice(Device):
             leaving.append(common)
         for blob in leaving:
             self._slots.unbind(blob)
+            self._heap_is_loose |= blob.session is not None
             blob.release()
 
     def trim(self) -> None:
@@ -262,7 +270,7 @@ class CpuDevice(Device):
             yield opened(partial(session_of, kind, file, self.threads, Buffers()), expert.input_size, file.path)
             return
         needs = self._needs(expert)
-        with blob_trial(file, self._slots.build(expert, needs.structure if needs else PLAIN)) as trial:
+        with blob_trial(file, self._slots.build(expert, needs.structure if needs else PLAIN), self.threads) as trial:
             yield trial
 
     def _needs(self, expert: Expert) -> Needs | None:

@@ -12,6 +12,7 @@ from typing import Protocol
 from coe.core import Expert, Finding
 from coe.runtime.trial import Trial
 from coe.scheduler.costs import Cost
+from coe.store.manifest import Manifest, PreparedVariant
 from coe.store.runnable_kinds import ExpertInput
 
 
@@ -49,6 +50,10 @@ class Device(Protocol):
 
     def fixed_bytes(self, experts: Iterable[Expert], executors: int) -> int:
         """Return the bytes that so many executors hold for good, beside the experts and their activations."""
+
+    def body_bytes(self, expert: Expert, file: PreparedVariant | Manifest) -> int:
+        """Return the bytes that the body of an expert, which runs from `file`, takes in a pool; 0 without a body."""
+        return file.body.bytes if file.body is not None else 0
 
     def enter(self, executor: str) -> None:
         """Set up the calling thread as an executor, before its first batch."""

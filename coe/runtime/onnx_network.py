@@ -15,10 +15,10 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 
 from coe import surroundings
 from coe.errors import StoreError, first_line
-from coe.store.runnable_kinds import Image
 
 OUTPUTS = "coe.outputs"
 """The key of the metadata that says how the outputs are nested."""
@@ -54,12 +54,12 @@ class OnnxNetwork:
         self._input = self._session.get_inputs()[0]
         self._one_at_a_time = one_at_a_time or self._input.shape[0] == 1
 
-    def run(self, images: Image) -> Any:
-        """Run a batch, (n, 3, S, S) uint8 RGB; return tensors nested as those of the kind's `forward`."""
+    def run(self, images: NDArray[Any]) -> Any:
+        """Run a batch, (n, 3, S, S) as the model takes it; return tensors nested as those of the kind's `forward`."""
         batches = [image[None] for image in images] if self._one_at_a_time else [images]
         return concatenated([self._run(batch) for batch in batches])
 
-    def _run(self, images: Image) -> Any:
+    def _run(self, images: NDArray[Any]) -> Any:
         return nested(self._nesting, map(torch.from_numpy, self._session.run(None, {self._input.name: images})))
 
 
@@ -80,8 +80,11 @@ def open_session(model: bytes, threads: int, weights: Mapping[str, torch.Tensor]
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
     # By DLPack onnxruntime counts as a user of their memory; of numpy's arrays it takes the address alone.
     given = {name: onnxruntime.OrtValue.from_dlpack(weight) for name, weight in weights.items()}
-    for name, value in given.items():
-        options.add_initializer(name, value)
+    # Floats are laid out anew, from a copy.
+    floats = [name for name, weight in weights.items() if weight.is_floating_point()]
+    options.add_external_initializers(floats, [given[name] for name in floats])
+    for name in given.keys() - {*floats}:
+        options.add_initializer(name, given[name])
     # What a batch needs is free after it, so it counts as activations, and leaves with the expert.
     options.enable_cpu_mem_arena = False
     options.enable_mem_pattern = False

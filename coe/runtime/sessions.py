@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from coe.core import Expert
+from coe.core import FULL, Expert
+from coe.runtime.blob import Blob
 from coe.runtime.buffers import Buffers
 from coe.runtime.onnx_network import OnnxNetwork
 from coe.runtime.reading import Weights, proved
+from coe.runtime.slot import Slot
 from coe.store.blob_format import MODEL
-from coe.store.runnable_kinds import RunnableKind, Session, SessionKind
+from coe.store.manifest import Manifest, PreparedVariant
+from coe.store.runnable_kinds import BACKBONE, NetworkKind, RunnableKind, Session, SessionKind
 
 _MOST_BESIDE = 8 << 20
+_BODY_TIMES, _BODY_BESIDE = 3, 4 << 20
+"""How many times the bytes of a body its session needs while it is opened, and how many more bytes."""
 
 
 def runs_as_session(kind: RunnableKind, expert: Expert) -> bool:
@@ -43,3 +48,28 @@ def opening_bytes(file: Weights) -> int:
     if file.prepared is not None:
         model_bytes = next(entry.bytes for entry in file.outline().entries if entry.name == MODEL)
     return file.bytes + model_bytes + min(2 * file.bytes, _MOST_BESIDE)
+
+
+def open_body(slot: Slot, file: Weights, body: Blob, threads: int) -> None:
+    """Open the session of a body, unless it is open or torch runs this network; raises StoreError."""
+    if body.session is not None or not _runs_apart(slot.kind, file.expert, file.prepared):
+        return
+    names = {name for name in slot.spec if name.startswith(BACKBONE)}
+    if names <= body.tensors.keys() and (model := slot.kind.body_model(slot.module)) is not None:
+        weights = {name: body.tensors[name].contiguous() for name in names}
+        body.session = OnnxNetwork(model, threads, file.name, weights, one_at_a_time=slot.kind.one_at_a_time)
+
+
+def body_bytes(kind: RunnableKind, expert: Expert, file: PreparedVariant | Manifest) -> int:
+    """Return the bytes of the body of an expert that runs from `file`, with those of its session while that is opened.
+
+    An open session needs a third of them. Measured: 12.6 and 37 MB beside a body of 11.8 MB.
+    """
+    size = file.body.bytes if file.body is not None else 0
+    apart = size and _runs_apart(kind, expert, file)
+    return size + (_BODY_TIMES * size + _BODY_BESIDE if apart else 0)
+
+
+def _runs_apart(kind: RunnableKind, expert: Expert, file: PreparedVariant | Manifest | None) -> bool:
+    has_model = isinstance(kind, NetworkKind) and kind.has_body_model
+    return has_model and expert.variant == FULL and isinstance(file, PreparedVariant)

@@ -80,6 +80,11 @@ class Slot:
                     self._bring(body, memory[:common], is_there=body is in_place)
                 self._point(blob, memory[common:])
             self._bound, self._body = blob, body
+            self._use(body)
+
+    def _use(self, body: Blob | None) -> None:
+        """Let the kind's `forward` find the session of the body that is in place."""
+        self.module.body_session = body.session if body is not None else None  # type: ignore[assignment]
 
     def _bring(self, body: Blob, memory: torch.Tensor, *, is_there: bool) -> None:
         """Point parameters at the tensors of a body; if it `is_there`, only those that the last expert changed."""
@@ -111,6 +116,7 @@ class Slot:
             if blob is None or self._body is blob:
                 gone: Iterable[str] = self._targets
                 self._bound = self._body = None
+                self._use(None)
             elif self._bound is blob:
                 gone = blob.shapes.keys() & self._targets.keys()  # not the factors of differences
                 self._bound = None

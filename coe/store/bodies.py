@@ -15,8 +15,8 @@ from coe.errors import StoreError
 from coe.files import TEMPORARY
 from coe.store import blob_layout, blob_writing, tensor_files, weights_file
 from coe.store.blob_layout import BlobBytes
-from coe.store.kind_data import BACKBONE
 from coe.store.manifest import Manifest, PreparedVariant
+from coe.store.runnable_kinds import BACKBONE
 from coe.store.store import Store
 from coe.store.store_reader import reading
 

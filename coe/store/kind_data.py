@@ -15,9 +15,6 @@ from coe.pictures.photographs import LabelledPhotograph
 from coe.preprocessing import Preprocessing
 from coe.store.learned import LearnedPictures
 
-BACKBONE = "backbone."
-"""How the names of an expert's frozen layers begin, if its kind has a backbone."""
-
 
 @dataclass(frozen=True, slots=True)
 class TrainingPlan:

@@ -17,8 +17,9 @@ from coe.pictures.image_source import Reference
 from coe.preprocessing import WHOLLY, Outputs
 from coe.store import runnable_kinds, safetensors_header, torch_file
 from coe.store.blob_format import Identity
-from coe.store.kind_data import BACKBONE, Foreign, Layer, PackagedWeights, Progress, Trained, TrainingPlan
+from coe.store.kind_data import Foreign, Layer, PackagedWeights, Progress, Trained, TrainingPlan
 from coe.store.runnable_kinds import (
+    BACKBONE,
     GROUP,
     Comparing,
     ExpertInput,

@@ -27,6 +27,8 @@ from coe.surroundings import quiet_torch
 quiet_torch()  # before a kind imports torchvision, which imports torch's compiler
 
 GROUP = "coe.kinds"
+BACKBONE = "backbone."
+"""How the names of an expert's frozen layers begin, if its kind has a backbone."""
 Image = NDArray[np.uint8]
 
 
@@ -130,6 +132,17 @@ class NetworkKind(RunnableKind):
         Return tensors, bare or in tuples, lists or dicts, whose first axis is the image. On a GPU this is captured once
         as a graph: its operations must not depend on the numbers in its tensors.
         """
+
+    has_body_model: bool = False
+    """Whether `body_model` gives a model."""
+
+    def body_model(self, module: torch.nn.Module) -> bytes | None:
+        """Return the frozen layers of a skeleton, its `backbone`, as an ONNX model, which a CPU runs in fp32.
+
+        Its weights lie elsewhere, by the names of the skeleton's. `forward` finds the session that runs it as
+        `module.body_session`. None: torch runs this skeleton, as one whose batch norms are not folded.
+        """
+        return None
 
 
 class Session(Protocol):

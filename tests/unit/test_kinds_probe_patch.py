@@ -107,16 +107,25 @@ def test_what_cannot_be_learned_is_refused_in_a_sentence(backbone: Path, tmp_pat
         probe_patch.skeleton(replace(EXPERT, input_size=100))
 
 
-def test_it_can_be_exported_for_int8_and_its_distances_stay_float(trained: Trained) -> None:
-    folded = fold(probe_patch, EXPERT, trained.state)
-    module = network(probe_patch, EXPERT, folded.state, folded.pairs)
+@pytest.mark.parametrize("size", [64, 72])  # maps of even sides alone, and odd ones, of which paddings are computed
+def test_it_can_be_exported_for_int8_and_its_distances_and_paddings_stay_float(trained: Trained, size: int) -> None:
+    expert = replace(EXPERT, input_size=size)
+    folded = fold(probe_patch, expert, trained.state)
+    module = network(probe_patch, expert, folded.state, folded.pairs)
     draws = [(good, 40), (blotted, 140), (good, 41), (blotted, 141)] + [(good, seed) for seed in range(42, 46)]
-    pictures = [probe_patch.preprocess(draw(seed), EXPERT).pixels for draw, seed in draws]
-    model = int8.export(probe_patch, EXPERT, module, pictures)  # which proves that the model says what torch says
+    pictures = [probe_patch.preprocess(draw(seed), expert).pixels for draw, seed in draws]
+    model = int8.export(probe_patch, expert, module, pictures)  # which proves that the model says what torch says
     graph = int8.Quantiser(model, pictures).quantised().graph
     products = {name for node in graph.node if node.op_type == "Gemm" for name in node.output}
     assert products
     assert not [n for n in graph.node if n.op_type == "QuantizeLinear" and products & set(n.input)]
+    made, of_sizes = {name for node in graph.node for name in node.output}, dict[str, str]()
+    for node in graph.node:
+        above = [name for name in node.input if name in made]
+        if node.op_type == "Shape" or (above and all(name in of_sizes for name in above)):
+            of_sizes |= dict.fromkeys(node.output, node.op_type)
+    assert ("Ceil" in of_sizes.values()) == (size == 72)
+    assert not {"QuantizeLinear", "DequantizeLinear"} & {*of_sizes.values()}
 
 
 def test_the_worst_patches_lie_as_far_off_as_when_all_are_compared_with_all() -> None:

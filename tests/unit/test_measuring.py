@@ -55,7 +55,7 @@ def test_a_slow_disk_holds_up_the_read_and_the_copy_comes_after_it(bytes_per_s: 
 
 def test_an_expert_and_its_body_take_their_parts_of_the_time_of_the_whole() -> None:
     body = StoredFile(file="fp32-x.blob.safetensors", bytes=3000, digest="x")
-    cost = divided(COST, 1000, body)
+    cost = divided(COST, 1000, body, 3000)
     assert (cost.load_s, cost.copy_s, cost.weights_bytes) == (0.25, 0.0625, 4096)
     assert cost.body == Body("x", 4096, 0.75, 0.1875)
     assert cost.whole_bytes == 2 * 4096

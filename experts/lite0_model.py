@@ -1,0 +1,86 @@
+"""The frozen layers of EfficientNet-Lite0 as an ONNX model, which onnxruntime runs in three fifths of torch's time.
+
+It is written, not exported: that takes milliseconds instead of seconds, and holds for each size of pictures, because
+TensorFlow's padding, more below than above, is a word of ONNX's.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import onnx
+from onnx import TensorProto, helper
+from torch.nn import BatchNorm2d, ReLU6
+
+from coe.runtime.onnx_network import ELSEWHERE, OUTPUTS
+from coe.store.kinds import BACKBONE
+
+_OPSET, _IR = 17, 8
+_FLOAT_BYTES = 4
+
+
+def maps_model(network: Any, ends: Sequence[str]) -> bytes | None:
+    """Return a model from normalised images (n, 3, h, w) to the maps after the stages `ends` of timm's network.
+
+    Its weights have the names of the network's, and lie elsewhere. None: batch norms are not folded.
+    """
+    if any(isinstance(layer, BatchNorm2d) for layer in network.modules()):
+        return None
+    graph, found = _Graph(network), []
+    above = graph.layer("images", "conv_stem", "bn1")
+    for stage, blocks in network.blocks.named_children():
+        for number, block in blocks.named_children():
+            above = graph.block(above, f"blocks.{stage}.{number}", block)
+        if f"blocks.{stage}" in ends:
+            found.append(helper.make_tensor_value_info(above, TensorProto.FLOAT, None))
+    seen = helper.make_tensor_value_info("images", TensorProto.FLOAT, ["n", 3, "h", "w"])
+    made = helper.make_graph(graph.nodes, "maps", [seen], found, graph.constants)
+    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR)
+    model.metadata_props.add(key=OUTPUTS, value=json.dumps({"list": [None] * len(found)}))
+    return bytes(model.SerializeToString())
+
+
+class _Graph:
+    """Nodes and constants, layer by layer; each function returns the name of its output."""
+
+    def __init__(self, network: Any) -> None:
+        self._network = network
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants = [helper.make_tensor(str(end), TensorProto.FLOAT, [], [end]) for end in (0.0, 6.0)]
+
+    def block(self, above: str, name: str, block: Any) -> str:
+        layers = [("conv_pw", "bn1"), ("conv_dw", "bn2"), ("conv_pwl", "bn3")]
+        if not hasattr(block, "conv_pwl"):
+            layers = [("conv_dw", "bn1"), ("conv_pw", "bn2")]
+        found = above
+        for conv, norm in layers:
+            found = self.layer(found, f"{name}.{conv}", f"{name}.{norm}")
+        if not block.has_skip:
+            return found
+        self.nodes.append(helper.make_node("Add", [found, above], [name]))
+        return name
+
+    def layer(self, above: str, name: str, norm: str) -> str:
+        conv = self._network.get_submodule(name)
+        weights = [
+            self._weight(f"{name}.weight", conv.out_channels, conv.in_channels // conv.groups, *conv.kernel_size)
+        ]
+        weights.append(self._weight(f"{name}.bias", conv.out_channels))
+        padding = {"pads": [*conv.padding] * 2} if any(conv.padding) else {"auto_pad": "SAME_UPPER"}
+        how = {"strides": conv.stride, "group": conv.groups, **padding}
+        self.nodes.append(helper.make_node("Conv", [above, *weights], [name], **how))
+        if not isinstance(self._network.get_submodule(norm), ReLU6):
+            return name
+        self.nodes.append(helper.make_node("Clip", [name, "0.0", "6.0"], [norm]))
+        return norm
+
+    def _weight(self, name: str, *shape: int) -> str:
+        weight = TensorProto(name=f"{BACKBONE}{name}", data_type=TensorProto.FLOAT, dims=shape)
+        weight.data_location = TensorProto.EXTERNAL
+        for key, value in (("location", ELSEWHERE), ("length", str(_FLOAT_BYTES * math.prod(shape)))):
+            weight.external_data.add(key=key, value=value)
+        self.constants.append(weight)
+        return str(weight.name)
