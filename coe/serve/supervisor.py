@@ -71,7 +71,8 @@ class Supervisor:
         self._storage = Helper("records")
         """The thread that waits for the disk and the database."""
         self._answered_s = 0.0
-        self._is_silent = False
+        self._silent_since_s: float | None = None
+        self._is_refused = False
 
     @property
     def children(self) -> Mapping[Process, Child]:
@@ -138,19 +139,20 @@ class Supervisor:
 
     def _answers(self, asked: Future[_T]) -> bool:
         """Return whether there is an answer; say so if there has been none for long, and if there is one again."""
-        silent_s, what = time.monotonic() - self._answered_s, f"the disk of {self.config.data}, or the database,"
-        if not asked.done() and not self._is_silent and silent_s > SILENT_S:
-            self._is_silent = True
+        now_s, what = time.monotonic(), f"the disk of {self.config.data}, or the database,"
+        is_done, since_s = asked.done(), self._silent_since_s
+        if not is_done and since_s is None and now_s - self._answered_s > SILENT_S:
+            self._silent_since_s = self._answered_s
             _log(f"{what} does not answer; see to it, and the service goes on by itself")
-        elif asked.done() and self._is_silent:
-            self._is_silent = False
-            self._note(FaultKind.DATABASE, f"{what} did not answer for {silent_s:.0f} s", "database")
-        return asked.done()
+        elif is_done and since_s is not None:
+            self._silent_since_s = None
+            self._note(FaultKind.DATABASE, f"{what} did not answer for {now_s - since_s:.0f} s", "database")
+        return is_done
 
     def _end_with(self, work: Callable[[], object]) -> None:
         """Do what belongs to the end; a disk that does not answer is not waited for."""
         asked, until_s = self._ask(work), time.monotonic() + GRACE_S
-        while not self._answers(asked) and not self._is_silent and time.monotonic() < until_s:
+        while not self._answers(asked) and self._silent_since_s is None and time.monotonic() < until_s:
             wait({asked}, LOOK_S)
         if asked.done():
             asked.result()
@@ -204,7 +206,7 @@ class Supervisor:
         self._faults.append(NewFault(Process.SUPERVISOR, kind, message, about))
 
     def _write_faults(self, database: Database) -> None:
-        with suppress(DatabaseError):
+        try:
             while self._faults:
                 new = self._faults[0]
                 with database.writing() as connection:
@@ -212,6 +214,11 @@ class Supervisor:
                     if new.kind is FaultKind.DATABASE:  # it is over, because it can be written
                         fault_log.clear_about(connection, new.process, new.kind, about=new.about, now_us=now_us())
                 del self._faults[0]
+            self._is_refused = False
+        except DatabaseError as error:
+            if not self._is_refused:  # the gate, which would say so, may be what died
+                _log(f"a fault cannot be written yet: {error}")
+            self._is_refused = True
 
     def _drain(self, database: Database) -> None:
         """Accept no more boards: the worker finishes those that it has begun."""

@@ -48,7 +48,7 @@ def watched_certificates(section: Mapping[str, Any], key: str = "") -> Iterator[
             yield from watched_certificates(value, inside)
         elif name in ("certificate", "ca"):
             yield from _read(inside, value)
-        elif name == "clients":
+        elif name == "clients" and isinstance(value, tuple):  # a sink of another package may count them
             for number, file in enumerate(value, 1):
                 yield from _read(f"{inside}, number {number}", file)
 

@@ -14,8 +14,8 @@ from coe import Inspector, Picture
 from coe.errors import ConfigError
 from coe.lab.workloads.picture_forms import PictureForm, handed_in
 from coe.pictures.decoding import decode
+from coe.profiler import remembered_device
 from coe.runtime.cpu import CpuDevice
-from coe.serve.benchmark import remembered_device
 from coe.store.store import Store
 
 SMALL = ("--experts", "4", "--kind", "narrow", "--input", "32", "--requests", "24")

@@ -252,6 +252,17 @@ def test_what_was_typed_outlives_the_session_an_undo_and_a_scan(served: Served, 
     assert page.evaluate("sessionStorage.typed") == "{}"
 
 
+def test_a_choice_of_figures_is_shown_with_these_figures_alone(served: Served, browser: Any) -> None:
+    page = verifying(served, browser, 1)
+    page.goto(f"{served.address}/statistics")
+    by = page.locator("[name=by]")
+    first = by.input_value()
+    by.select_option(index=1)
+    page.wait_for_url("**by=*")
+    page.goto(f"{served.address}/statistics")
+    assert by.input_value() == first
+
+
 @pytest.mark.parametrize(
     ("code", "gap_ms", "end"), [("470110230", 10, ""), ("SN0", 60, "Enter"), ("k0-0231", 20, "Tab")]
 )

@@ -272,16 +272,36 @@ def test_a_recipe_that_was_mended_is_opened_for_its_next_board_and_its_fault_is_
         monkeypatch.setattr(recipe_change, "REFUSED_S", 0.0)
         refused = accept(config, database, recipe.id, {"R1": LIGHT})
         eventually(lambda: verdict_of(database, refused) is not None)
+        for about in ("tiny 9", "other tiny 9"):
+            write(database, fault_log.note, NewFault(Process.WORKER, FaultKind.RECIPE_REFUSED, "", about), now_us())
         _, asked = add(database, TINY)
         eventually(is_answered(database, asked))
-        eventually(lambda: open_faults(database) == [])
+        others = [(FaultKind.RECIPE_REFUSED, "other tiny 9")]
+        eventually(lambda: open_faults(database) == others)
         board = accept(config, database, recipe.id, {"R1": LIGHT}, key="k2")
         eventually(lambda: verdict_of(database, board) is not None)
     assert verdict_of(database, board) is Verdict.OK
     for kind in (FaultKind.INSPECTOR_FAILED, FaultKind.RECIPE_REFUSED):
         write(database, fault_log.note, NewFault(Process.WORKER, kind, "gone", "tiny 1"), now_us())
     with deciding(config, database, Opener(own_tiny)):  # a worker that began after it was mended
-        eventually(lambda: open_faults(database) == [])
+        eventually(lambda: open_faults(database) == others)
+
+
+def test_a_recipe_that_could_not_be_read_again_has_its_fault_after_other_changes(
+    config: ServeConfig, database: Database, own_tiny: tuple[Path, Path]
+) -> None:
+    opener, recipe, fault = Opener(own_tiny), activated(database, TINY), [(FaultKind.RECIPE_REFUSED, "tiny 1")]
+    body, moved = own_tiny[1] / "tiny" / "body-a", own_tiny[1] / "elsewhere"
+    with deciding(config, database, opener):
+        eventually(lambda: bool(opener.lines))
+        body.rename(moved)
+        again = write(database, recipe_versions.ask_activation, recipe.id, by="ann", now_us=now_us())
+        eventually(is_answered(database, again))
+        moved.rename(body)
+        assert open_faults(database) == fault
+        _, other = add(database, MILD, "other")
+        eventually(is_answered(database, other))
+        assert open_faults(database) == fault
 
 
 def test_board_files_that_are_removed_from_the_disk_change_nothing(

@@ -421,17 +421,20 @@ def test_a_certificate_is_warned_of_before_its_end_and_again_each_day(
     assert station.nobody.get("/v2/health/ready").status_code == 200
 
 
-def test_a_database_that_met_a_full_disk_stays_a_fault_until_there_is_room_and_a_while_has_passed() -> None:
+@pytest.mark.parametrize("roomy", [ROOMY, DataDisk(200 << 20, 150 << 20)])
+def test_a_database_that_met_a_full_disk_stays_a_fault_until_there_is_room_and_a_while_has_passed(
+    roomy: DataDisk,
+) -> None:
     passed = [0.0]
     faults = OwnFaults(lambda: 1, lambda: passed[0])
     faults.database_failed(DatabaseError(DatabaseErrorKind.FULL, "full"))
     assert faults.of_storage() == "full"
-    faults.look_at(ROOMY, 0.05, 0)
+    faults.look_at(roomy, 0.05, 256 << 20)
     assert faults.of_storage() == "full"
     passed[0] = own_faults.HOLD_S
     faults.look_at(TIGHT, 0.0, 0)
     assert faults.of_storage() == "full"
-    faults.look_at(ROOMY, 0.05, 0)
+    faults.look_at(roomy, 0.05, 256 << 20)
     assert not faults.of_storage()
 
 

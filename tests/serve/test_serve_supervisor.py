@@ -45,6 +45,7 @@ from coe.serve.database import (
     views,
 )
 from coe.serve.database.connecting import Database, open_database
+from coe.serve.database.database_errors import DatabaseError, DatabaseErrorKind
 from coe.serve.database.fault_log import NewFault
 from coe.serve.database.verifications import NewVerification
 from coe.serve.database.views import NewView
@@ -150,19 +151,28 @@ def test_a_fault_says_how_a_process_ended_and_what_it_said_last(
     assert ("all is well" in fault.message, "all is well" in log) == (False, "all is well" in code)
 
 
-@pytest.mark.parametrize("answers_again", [True, False])
+@pytest.mark.parametrize(
+    ("place", "work", "answers_again"),
+    [
+        (silent_worker.SilentWorker, "look", True),
+        (silent_worker.SilentWorker, "look", False),
+        (fault_log, "note", True),
+    ],
+)
 def test_a_disk_that_does_not_answer_is_told_and_stops_neither_the_care_for_processes_nor_the_end(
     service: Path,
     database: Database,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
+    place: object,
+    work: str,
     answers_again: bool,
 ) -> None:
-    answers, told, gates, look = threading.Event(), list[str](), set[int](), silent_worker.SilentWorker.look
+    answers, told, gates, do = threading.Event(), list[str](), set[int](), getattr(place, work)
 
-    def hang(*given: Any) -> str:
+    def hang(*given: Any) -> Any:
         answers.wait()
-        return look(*given)
+        return do(*given)
 
     def until(running: Supervisor) -> bool:
         told.append(capfd.readouterr().err)
@@ -171,20 +181,40 @@ def test_a_disk_that_does_not_answer_is_told_and_stops_neither_the_care_for_proc
             gates.add(gate.pid)
             gate.kill()
         is_told = "does not answer" in "".join(told)
-        if is_told and answers_again:
+        if is_told and answers_again and not answers.is_set():
+            time.sleep(0.6)  # a second, in the message
             answers.set()
         return is_told and len(gates) > 1 and (not answers_again or "did not answer" in "".join(told))
 
     monkeypatch.setattr(supervisor, "SILENT_S", 0.1)
-    monkeypatch.setattr(silent_worker.SilentWorker, "look", hang)
+    monkeypatch.setattr(place, work, hang)
     try:
         supervised(service, {Process.GATE: SLEEPS, Process.WORKER: SLEEPS}, until)
     finally:
         answers.set()
+    assert "for 0 s" not in "".join(told)
     if answers_again:
         faults = {fault.kind: fault.cleared_us for fault in read(database, fault_log.newest)}
         assert faults[FaultKind.DATABASE] is not None
         assert faults[FaultKind.PROCESS_DIED] is None
+
+
+def test_a_database_that_others_hold_is_told_although_no_gate_is_there_to_say_so(
+    service: Path, database: Database, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "NOTIFY_S", 0.05)
+    told = list[str]()
+
+    def until(running: Supervisor) -> bool:
+        told.append(capfd.readouterr().err)
+        return "cannot be written yet" in "".join(told)
+
+    def refused(*given: Any) -> None:
+        raise DatabaseError(DatabaseErrorKind.BUSY, "it is locked")
+
+    monkeypatch.setattr(fault_log, "note", refused)
+    supervised(service, {Process.GATE: DIES, Process.WORKER: SLEEPS}, until)
+    assert "".join(told).count("it is locked") == 1
 
 
 def test_a_disk_that_does_not_answer_at_the_start_is_told(

@@ -154,7 +154,7 @@ def run(  # noqa: PLR0913
     from coe.inspector.line_options import LineOptions
     from coe.lab import measured_run as engine
     from coe.lab.workloads import synthetic
-    from coe.serve.benchmark.remembered_device import RememberedOutputs
+    from coe.profiler.remembered_device import RememberedOutputs
 
     names = bench_out.strategies(strategy, also=CONFIGURED, eager=True)
     allowed = Times(line.pop("max_wait_s", None), seconds(within))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from coe.inspector.precision import LineCosts
     from coe.inspector.profile import Profile
     from coe.lab.measured_run import MeasuredRun
-    from coe.serve.benchmark.remembered_device import RememberedOutputs
+    from coe.profiler.remembered_device import RememberedOutputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class BenchRuns:
     """What all runs have in common; each run sets its strategy, precision and costs in `line_options`.
 
     `configured` holds a profile for each name that stands for a configuration. With `remembered` the devices take no
-    time (`coe.serve.benchmark.remembered_device`). Latencies are those of all images but the first `settling`.
+    time (`coe.profiler.remembered_device`). Latencies are those of all images but the first `settling`.
     """
 
     line_options: LineOptions
@@ -56,7 +56,7 @@ class BenchRuns:
     def _measure(self, name: str, precision: str, tick: Callable[[], None]) -> MeasuredRun:
         from coe.lab import measured_run as engine
         from coe.lab.rows import Heading
-        from coe.serve.benchmark import remembered_device
+        from coe.profiler import remembered_device
 
         profile, strategy = self.configured.get(name), named_strategy(strategy_of(name))
         options = self.line_options

@@ -95,7 +95,7 @@ def worker(path: Path, stamps_path: Path, device: BenchDevice) -> None:
     failpoints.hook = stamps.reached
 
     def adjust(line_options: LineOptions) -> LineOptions:
-        from coe.serve.benchmark.remembered_device import RememberedOutputs, devices
+        from coe.profiler.remembered_device import RememberedOutputs, devices
 
         stub = devices(RememberedOutputs()) if device is BenchDevice.STUB else line_options.make_devices
         return line_options.but(watchers=[*line_options.watchers, stamps], make_devices=stub)

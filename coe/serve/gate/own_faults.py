@@ -119,7 +119,7 @@ class OwnFaults:
         self._pass(_FAILED)
         if disk.free < NO_ROOM_BYTES:
             self.remind(*_FULL[1], "the disk of the service's folder is full; make room")
-        elif disk.free > MAX_WAL_BYTES + largest_body:
+        elif disk.free > min(MAX_WAL_BYTES + largest_body, disk.total // 2):  # a small disk never has the first
             self._pass(*_FULL)
         if disk.free_share < least_share:
             free = f"under {int(100 * disk.free_share) + 1} % of the disk of the service's folder is free"

@@ -23,6 +23,7 @@ REFUSED_S = 30.0
 """How long a recipe that could not be opened is left alone before the next attempt."""
 STAYS_S = 60.0
 """How long a version that is not active stays on the line after its last board: a feeder may name it again."""
+_KINDS = (FaultKind.INSPECTOR_FAILED, FaultKind.RECIPE_REFUSED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,8 @@ class Changeover:
         self._refused: dict[int, RefusedRecipe] = {}
         self._apart: dict[int, str] = {}
         self._first: int | None = None
+        self._kept: frozenset[int] = frozenset()
+        """What went on as it was during the change."""
 
     @property
     def is_holding_up(self) -> bool:
@@ -111,7 +114,7 @@ class Changeover:
         refused = {id: reason for id, reason in refusals.items() if reason is not None}
         wanted_now = [one for id, one in self._recipes.items() if id not in refused]
         self._products.begin_to_change(wanted_now, again=again, anew=self._first is not None, refused=refused)
-        self._first = None
+        self._first, self._kept = None, frozenset(self._products.current)
 
     def _conclude(self, changed: Changed, now_s: float) -> None:
         """Write what became of a change; what nobody could try is tried again."""
@@ -122,12 +125,9 @@ class Changeover:
                 is_asked = asked is not None and asked.recipe_id == id
                 kind = FaultKind.RECIPE_REFUSED if is_asked else FaultKind.INSPECTOR_FAILED
                 fault_log.note(connection, NewFault(Process.WORKER, kind, reason, self._about(id)), self._now_us())
-            # They may be open from before this process was started.
-            for id in changed.products.keys() - changed.refused.keys():
-                for kind in (FaultKind.INSPECTOR_FAILED, FaultKind.RECIPE_REFUSED):
-                    fault_log.clear_about(
-                        connection, Process.WORKER, kind, about=self._about(id), now_us=self._now_us()
-                    )
+            opened = changed.products.keys() - self._kept - changed.refused.keys()
+            activated = asked.recipe_id if asked is not None and is_answered and asked.recipe_id in opened else None
+            self._clear_faults(connection, opened, activated, changed.refused)
             if asked is not None and is_answered:
                 self._answer(connection, asked, changed.refused.get(asked.recipe_id, ""))
         # A recipe that could not be read again is still on the line as it was.
@@ -143,6 +143,20 @@ class Changeover:
             self._answering = None
         elif asked is not None and not changed.is_lost:
             self._first = asked.recipe_id
+
+    def _clear_faults(
+        self, connection: Connection, opened: Collection[int], activated: int | None, refused: Collection[int]
+    ) -> None:
+        """Clear the faults of versions that were opened, and of the versions whose place an activated one has taken.
+
+        They may be open from before this process was started.
+        """
+        name = None if activated is None else self._recipes[activated].name
+        mended, still = {self._about(id) for id in opened}, {self._about(id) for id in refused}
+        for fault in fault_log.open_faults(connection):
+            is_ours = fault.process is Process.WORKER and fault.kind in _KINDS and fault.about not in still
+            if is_ours and (fault.about in mended or fault.about.rpartition(" ")[0] == name):
+                fault_log.clear(connection, fault.id, by=Process.WORKER.value, now_us=self._now_us())
 
     def _about(self, id: int) -> str:
         return f"{self._recipes[id].name} {self._recipes[id].version}"

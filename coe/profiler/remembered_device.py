@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from functools import partial
 from typing import Any
 
@@ -20,6 +21,7 @@ from coe.errors import ConfigError
 from coe.inspector import line_devices
 from coe.inspector.line_devices import MakeDevices
 from coe.runtime.cpu import CpuDevice
+from coe.runtime.onnx_network import concatenated
 from coe.runtime.runner import findings_of
 from coe.store.kinds import ExpertInput, Kind, ModuleKind
 from coe.store.store import Store
@@ -58,11 +60,11 @@ class HostOnlyDevice(CpuDevice):
         keys = [(expert.weights, expert.variant, xxhash.xxh3_128_digest(image.pixels.data)) for image in images]
         if new := [image for key, image in zip(keys, images, strict=True) if key not in self._remembered]:
             self._learn(executor, pool, expert, new)
-        return findings_of(self.kinds[expert.kind], _batch([self._remembered[key] for key in keys]), images, expert)
+        return findings_of(
+            self.kinds[expert.kind], concatenated([self._remembered[key] for key in keys]), images, expert
+        )
 
     def _learn(self, executor: str, pool: str, expert: Expert, images: Sequence[ExpertInput]) -> None:
-        from torch.utils._pytree import tree_map
-
         with self._learning:
             super().load(pool, expert)
             try:
@@ -70,17 +72,9 @@ class HostOnlyDevice(CpuDevice):
                 for image in images:
                     outputs = self.outputs(executor, pool, expert, [image])
                     key = expert.weights, expert.variant, xxhash.xxh3_128_digest(image.pixels.data)
-                    self._remembered[key] = tree_map(lambda tensor: tensor.clone(), outputs)
+                    self._remembered[key] = deepcopy(outputs)
             finally:
                 super().evict(pool, expert)
-
-
-def _batch(outputs: Sequence[Any]) -> Any:
-    """Return the outputs of several images, each as a batch of one, as the outputs of one batch."""
-    import torch
-    from torch.utils._pytree import tree_map
-
-    return tree_map(lambda *tensors: torch.cat(tensors), *outputs)
 
 
 def devices(remembered: RememberedOutputs) -> MakeDevices:
