@@ -23,6 +23,10 @@ class ConfigError(CoeError):
     option: str = ""
 
 
+class TooFewPictures(ConfigError):
+    """A training was given too few pictures, of all or of a label; what it passed over is told with it."""
+
+
 class RulesError(ConfigError):
     """A board file cannot be used; the message starts with `file:line:`."""
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from coe.comparing import left_out
 from coe.comparing.alternates import best_of
 from coe.core import Expert
-from coe.errors import ConfigError
+from coe.errors import ConfigError, TooFewPictures
 from coe.rates import Rate, extreme_deviation, tolerance_factor
 from coe.store.kinds import Comparing, Image, ModuleKind, Progress, Reference, Trained, TrainingPlan
 from experts import good_parts
@@ -174,7 +174,7 @@ def _aligned(
         if len(parts.inputs) < FEW:
             others = "".join(f", {name} not ({reason})" for name, reason in list(unfit.items())[:1])
             fit = "the reference" if len(looks) == 1 else f"'{parts.reference}' best"
-            raise ConfigError(
+            raise TooFewPictures(
                 f"{plan.data}: {len(parts.inputs)} of {fitting + len(unfit)} images fit {fit}{others}; give at "
                 f"least {FEW} good parts, and better {ADVISED}"
             )

@@ -14,7 +14,7 @@ import torch
 
 from coe.board import labelled_photographs
 from coe.core import Expert
-from coe.errors import ConfigError, ImageError, readable
+from coe.errors import ConfigError, ImageError, TooFewPictures, readable
 from coe.pictures.decoding import decode
 from coe.pictures.photographs import LabelledPhotograph
 from coe.store.kinds import Kind, TrainingPlan
@@ -94,7 +94,7 @@ def _listed(root: Path, found: Sequence[LabelledPhotograph], expert: Expert) -> 
     for one in found:
         listed[one.label].append(one.path)
     if missing := [label for label, paths in listed.items() if not paths]:
-        raise ConfigError(
+        raise TooFewPictures(
             f"'{root}' holds no pictures of {', '.join(missing)}, and expert '{expert.id}' has the labels "
             f"{list(expert.labels)}; give a folder of pictures for each"
         )
@@ -107,7 +107,9 @@ def _held_out(
     training, held = {}, {}
     for label, paths in listed.items():
         if len(paths) < 2:
-            raise ConfigError(f"expert '{expert.id}' has one image of '{label}'; training needs two, one to hold out")
+            raise TooFewPictures(
+                f"expert '{expert.id}' has one image of '{label}'; training needs two, one to hold out"
+            )
         shuffled = paths[:]
         random.Random(plan.seed).shuffle(shuffled)
         count = min(len(paths) - 1, max(1, round(len(paths) * plan.held_out))) if plan.held_out else 0

@@ -17,7 +17,7 @@ from torch.nn import functional
 from coe.comparing import left_out
 from coe.comparing.alternates import best_of
 from coe.core import Expert
-from coe.errors import ConfigError
+from coe.errors import ConfigError, TooFewPictures
 from coe.rates import Rate, extreme_factor, prediction_factor
 from coe.store.kinds import Comparing, ExpertInput, Image, Progress, Trained, TrainingPlan
 from coe.store.runnable_kinds import BACKBONE
@@ -66,6 +66,8 @@ _TWO_WAYS = "name a reference of each (`reference: [A, B]`): one limit for both 
 _OWN_LIMIT = "each has a limit of its own"
 _OTHER, _OTHER_OF_MOST = 0.5, 0.55
 """Edges lie so far from each other, as does what is no part; or so much of how far the farthest place lies."""
+_WHITE = 128
+"""Pictures of which a hundredth is not as bright are made so before it is told how large their parts are."""
 _SEES = 24
 """In a grid of so many places, of an input of 192 pixels, each sees one place farther than it is."""
 _BATCH = 8
@@ -137,10 +139,9 @@ def _pictures(
             given = len(paths) - len(without)
             same = f" ({given} are given, and only {len(known)} of them differ)" if given > len(known) else ""
             of = f" that fit '{id}' best" if len(groups) > 1 else ""
-            over = taken.passed_over([path.parent for path in paths] or [plan.data])
-            raise ConfigError(
+            raise TooFewPictures(
                 f"{plan.data}: {len(inputs)} pictures of good parts{of}{same} are too few; give at least {FEW}, of as "
-                f"many parts, and better {ADVISED}{over}"
+                f"many parts, and better {ADVISED}"
             )
     return groups, without, remarks
 
@@ -174,7 +175,7 @@ def _looks(
     others = [place for place in range(len(kept)) if place not in group]
     divided = coloured is None and min(len(parts.numbers[places].unique()) for places in (group, others)) >= FEW
     remarks += two_groups.remarks(parts.names, seen_whole, _OWN_LIMIT if divided else _TWO_WAYS)
-    if (share := _filled(parts, kind.architecture.channels[kind.stages[0]])) < _SMALL:
+    if (share := _filled(kind, network, parts)) < _SMALL:
         remarks.append(
             f"the part fills about {share:.0%} of its pictures, so that a defect is a few pixels of the input; crop "
             "the pictures closer to the part"
@@ -218,7 +219,7 @@ def _look(network: PatchNetwork, plan: TrainingPlan, reference: str, parts: Part
     state = network.state_dict()
     own = {name: one.contiguous().clone() for name, one in state.items() if not name.startswith(BACKBONE)}
     called = Rate(int((scale.deviations > limit).sum()), count)
-    return good_train.Look(reference, own, limit, called, {}, (series.farthest(parts.names, scale.deviations),))
+    return good_train.Look(reference, own, limit, called, {}, (series.farthest(parts.names, scale.deviations, limit),))
 
 
 def _usual(judge: LeftOut, count: int, farther: Numbers) -> list[int]:
@@ -275,17 +276,19 @@ def _fill(network: PatchNetwork, parts: Parts, bank: Bank) -> None:
         network.examples[place].copy_(torch.from_numpy(small))
 
 
-def _filled(parts: Parts, early: int) -> float:
-    """Return about which share of their pictures parts fill: places unlike all that the pictures' edges show.
-
-    The `early` channels are of the first stage: deeper ones see a part from afar.
-    """
-    seen = functional.normalize(parts.seen[..., :early], dim=3)
-    grid = seen.shape[1]
+def _filled(kind: BackboneKind, network: PatchNetwork, parts: Parts) -> float:
+    """Return about which share of their pictures parts fill: places unlike all that the pictures' edges show."""
+    seen, grid = parts.seen, parts.seen.shape[1]
+    # In little light hardly any place differs much.
+    if (gain := _WHITE / max(1.0, float(np.percentile(parts.images[:, :, ::4, ::4], 99)))) > 1:
+        lit = (parts.images * gain).clamp_max(255).to(torch.uint8).split(_BATCH)
+        seen = torch.cat([features(kind.maps(network, group), grid) for group in lit])
+    # The channels of the first stage: deeper ones see a part from afar.
+    seen = functional.normalize(seen[..., : kind.architecture.channels[kind.stages[0]]], dim=3)
     edge = torch.cat([seen[:, 0], seen[:, -1], seen[:, :, 0], seen[:, :, -1]], dim=1).flatten(0, 1)
     usual = edge[core_set(edge, 256)]
     far = torch.cdist(seen.flatten(0, 2), usual).amin(dim=1).view(-1, grid, grid)
-    # In little light no place differs much, and none does if the part fills its pictures.
+    # No place differs much if the part fills its pictures.
     unlike = far > min(_OTHER, _OTHER_OF_MOST * float(far.amax(dim=(1, 2)).median()))
     # A place sees what lies around it, so a part seems larger than it is by so many places on each side.
     around = grid // _SEES

@@ -12,7 +12,7 @@ import torch
 
 from coe.board.photo_labels import Answers
 from coe.core import Expert
-from coe.errors import ConfigError
+from coe.errors import ConfigError, TooFewPictures
 from experts.core_set import core_set
 from experts.good_train import Scale
 from experts.logistic import Chosen, Numbers, Places
@@ -52,7 +52,7 @@ def seen_with_others(see: See, least: int, network: ProbeNetwork, learning: Lear
     assert isinstance(network, ProbePatchNetwork)
     parts = np.unique(learning.groups[learning.good])
     if len(parts) < least:
-        raise ConfigError(f"{len(parts)} good parts are too few to compare with; give {least}, and better twenty")
+        raise TooFewPictures(f"{len(parts)} good parts are too few to compare with; give {least}, and better twenty")
     parts = parts[np.linspace(0, len(parts) - 1, min(MOST, len(parts))).round().astype(np.intp)]
     owners = _fill_bank(see, network, learning, parts)
     pooled, squares = [], []

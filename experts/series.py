@@ -101,11 +101,13 @@ def looks_of(features: NDArray[np.floating]) -> NDArray[np.floating]:
     return np.asarray(means / np.maximum(spread, 0.1 * spread.mean() + 1e-6))
 
 
-def farthest(names: Sequence[str], deviations: NDArray[np.floating]) -> str:
+def farthest(names: Sequence[str], deviations: NDArray[np.floating], limit: float) -> str:
     """Return which of the good pictures, by how far each deviates from the others, a person should look at."""
     count = min(5, max(1, len(names) // 4))
     worst = np.argsort(-deviations, kind="stable")[:count]
+    beyond = int((deviations[worst] > limit).sum())
+    first = f", the first {beyond} beyond the limit" if beyond else ""
     return (
-        f"these deviate most of the good pictures: {', '.join(names[place] for place in worst)}; take out what is not "
-        "good, for what looks like it passes"
+        f"these deviate most of the good pictures{first}: {', '.join(names[place] for place in worst)}; move what is "
+        "not good into a folder 'bad', and train again, for what looks like it passes"
     )

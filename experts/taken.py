@@ -12,11 +12,10 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
-from coe.errors import list_few, readable
+from coe.errors import readable
 from coe.pictures import alike
 from coe.pictures.decoding import decode
-from coe.pictures.finding import EXTENSIONS, natural
-from coe.pictures.picture_names import goes_with_pictures, is_called_picture
+from coe.pictures.photographs import passed_over
 from coe.store.kinds import Image
 from coe.store.learned import LearnedPictures, PictureDigests
 
@@ -82,19 +81,8 @@ class TakenPictures:
         """Say how many pictures were taken from which folder, and which files there are no pictures that are read."""
         folders = Counter(self.name(picture.path.parent) for picture in self.pictures)
         taken = ", ".join(f"{count} from {folder}" for folder, count in sorted(folders.items()))
-        return f"took {len(self.pictures)} pictures: {taken}{self.passed_over(p.path.parent for p in self.pictures)}"
-
-    def passed_over(self, folders: Iterable[Path]) -> str:
-        """Name the files in folders, notes aside, that have no ending of a picture that is read, behind a sentence."""
-        over = set()
-        for path in (path for folder in set(folders) for path in folder.iterdir()):
-            hidden = path.name.startswith(".")
-            read = not hidden and path.suffix.lower() in EXTENSIONS
-            meant = is_called_picture(path.name) or not hidden
-            if meant and not read and not path.is_dir() and not goes_with_pictures(path):
-                over.add(self.name(path))
-        names = list_few(sorted(over, key=natural), _SHOWN)
-        return f"; passed over {len(over)} files that are no pictures by their names: {names}" if over else ""
+        beside = (path for folder in {p.path.parent for p in self.pictures} for path in folder.iterdir())
+        return f"took {len(self.pictures)} pictures: {taken}{passed_over(beside, self.root)}"
 
     def identical(self) -> Iterable[str]:
         """Yield sentences about identical pictures: in two parts of the data, under two labels, twice, or all of them.

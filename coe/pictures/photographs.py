@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from coe.core import NOTHING
-from coe.errors import ConfigError, readable
+from coe.errors import ConfigError, list_few, readable
 from coe.pictures.folder import EntryKind, walk
 from coe.pictures.formats import EXTENSIONS
 from coe.pictures.found_image import natural
@@ -22,6 +22,7 @@ from coe.pictures.picture_names import goes_with_pictures, is_called_picture, ot
 from coe.spelling import by_spelling, composed
 
 LAYOUT = "<component>/<label>/<picture>, where a label may be good or bad"
+_SHOWN = 3
 _MASKS = "groundtruth"
 """The name of folders in which masks lie beside pictures, by its `letters`."""
 
@@ -172,3 +173,16 @@ def pictures(root: Path, *, strict: bool) -> Iterator[Path]:
         if entry.kind is not EntryKind.FILE:
             raise ConfigError(f"{entry.path} {entry.reason}; mend it or remove it")
         yield entry.path
+
+
+def passed_over(paths: Iterable[Path], root: Path) -> str:
+    """Name those of paths, notes aside, that are files without an ending of a picture, behind a sentence."""
+    over = set()
+    for path in paths:
+        hidden = path.name.startswith(".")
+        read = not hidden and path.suffix.lower() in EXTENSIONS
+        meant = is_called_picture(path.name) or not hidden
+        if meant and not read and not path.is_dir() and not goes_with_pictures(path):
+            over.add(path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path))
+    names = list_few(sorted(over, key=natural), _SHOWN)
+    return f"; passed over {len(over)} files that are no pictures by their names: {names}" if over else ""

@@ -11,6 +11,8 @@ from pathlib import Path
 import torch
 
 from coe.core import Expert
+from coe.errors import TooFewPictures
+from coe.pictures.photographs import passed_over
 from coe.plugins import running
 from coe.prepare import accept
 from coe.store import bodies
@@ -30,7 +32,10 @@ def learn(
     Raises ConfigError, StoreError.
     """
     with _begun(store, expert, plan, start) as begun:
-        trained = kind.train(expert, begun, progress)
+        try:
+            trained = kind.train(expert, begun, progress)
+        except TooFewPictures as error:
+            raise TooFewPictures(f"{error}{passed_over(plan.data.rglob('*'), plan.data)}") from error
     if plan.turned and kind.learns_turned:
         trained = replace(trained, metrics=trained.metrics | {"turned": 1.0})
     if isinstance(kind, ModuleKind):

@@ -155,6 +155,18 @@ def test_a_damaged_backbone_is_not_learned_from(tmp_path: Path) -> None:
         learning.learn(store, EXPERT, Glance(), plan, LITE, lambda *_: None)
 
 
+@pytest.mark.parametrize("kind", ["patch", "probe", "resnet18"])
+def test_files_of_a_phone_are_named_where_too_few_pictures_are_left(kind: str, tmp_path: Path) -> None:
+    store, data = Store(tmp_path / "store"), tmp_path / "photos"
+    start = None if kind == "resnet18" else backbones.add_packaged(store, LITE.removeprefix("backbones/")).manifest.id
+    (data / "good").mkdir(parents=True)
+    (data / "good" / "IMG_1.HEIC").write_bytes(b"ftypheic")
+    plan = TrainingPlan(data, data, epochs=1, batch=1, learning_rate=0.1)
+    expert = replace(EXPERT, kind=kind, labels=("strange",) if kind == "patch" else ("bad", "good"), input_size=64)
+    with pytest.raises(ConfigError, match=r"good/IMG_1\.HEIC"):
+        learning.learn(store, expert, kinds.resolve(kind), plan, start, lambda *_: None)
+
+
 def test_where_no_package_brings_it_the_command_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Deep(Glance):
         backbone = "resnet18"

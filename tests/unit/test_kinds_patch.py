@@ -220,14 +220,6 @@ def test_what_cannot_be_learned_is_refused(
         learn(pictures, **plan)
 
 
-def test_files_of_a_phone_are_named_where_too_few_pictures_are_left(backbone: Path, tmp_path: Path) -> None:
-    data = saved(tmp_path / "good", [part(0)])
-    (data / "IMG_1.HEIC").write_bytes(b"ftypheic")
-    plan = TrainingPlan(data, data, epochs=1, batch=1, learning_rate=0.1, threads=1, init=backbone)
-    with pytest.raises(ConfigError, match=r"IMG_1\.HEIC"):
-        patch.train(EXPERT, plan, lambda *_: None)
-
-
 def surface(seed: int) -> Pixels:
     """Draw a part that fills its picture."""
     chance = np.random.default_rng(seed)
@@ -253,8 +245,10 @@ def test_a_part_that_fills_five_hundredths_of_its_pictures_is_told(backbone: Pat
         picture[top : top + side, left : left + side] = cv2.resize(part(seed, at=(20, 30)), (side, side))
         return picture
 
-    def remarks(side: int) -> list[str]:
-        data = saved(tmp_path / str(side), [at(seed, side) for seed in range(5)])
+    def remarks(side: int, light: float = 1.0) -> list[str]:
+        board = np.array((40, 110, 60))
+        pictures = [(light * (0.7 * at(seed, side) + 0.3 * board)).astype(np.uint8) for seed in range(5)]
+        data = saved(tmp_path / f"{side} {light}", pictures)
         plan = TrainingPlan(data, data, epochs=1, batch=1, learning_rate=0.1, threads=1, init=backbone)
         trained = patch.train(replace(EXPERT, input_size=224), plan, lambda *_: None)
         return [remark for remark in trained.remarks if "crop" in remark]
@@ -262,6 +256,7 @@ def test_a_part_that_fills_five_hundredths_of_its_pictures_is_told(backbone: Pat
     # The part has a sixth of the square that is pasted.
     assert remarks(200)
     assert not remarks(330)
+    assert not remarks(330, light=0.3)
 
 
 def test_grey_pictures_are_learned_as_they_are(learn: Learn) -> None:

@@ -39,4 +39,5 @@ def test_different_parts_groups_and_copies_are_no_series(seen: np.ndarray) -> No
 
 def test_the_good_pictures_that_deviate_most_are_named_first_the_farthest() -> None:
     names = [f"{number}.png" for number in range(9)]
-    assert "8.png, 7.png;" in farthest(names, np.arange(9.0))
+    assert "8.png, 7.png;" in farthest(names, np.arange(9.0), 9.0)
+    assert "1 beyond the limit: 8.png, 7.png;" in farthest(names, np.arange(9.0), 7.5)
