@@ -93,6 +93,12 @@ def test_a_board_is_taught_without_a_text_editor(station: Served, browser: Any, 
         page.set_input_files(f"[data-upload={kind}]", files / name)
         page.wait_for_selector(f".files :text('{name}')")
     page.click("a.next")
+    page.wait_for_selector("#reading")
+    page.context.clear_cookies()
+    page.select_option("[name=side]", "bottom")
+    page.fill("#key", key)
+    page.keyboard.press("Enter")
+    assert page.locator("[name=side]").input_value() == "top", "nobody has seen it from below"
     page.select_option("[name=units]", "mm")
     page.click("button[name=right]")
     page.wait_for_selector("#map-says:has-text('Found')")

@@ -135,7 +135,8 @@ document.querySelectorAll("select[data-of]").forEach((field) => {
   offer();
 });
 
-document.querySelectorAll("main form:not([action], #sign-in)").forEach((form) => keepTyped(draftOf(form), ...form.querySelectorAll("input, select")));
+// How a file reads is sent at once, and what is seen is what counts.
+document.querySelectorAll("main form:not([action], #sign-in, #reading)").forEach((form) => keepTyped(draftOf(form), ...form.querySelectorAll("input, select")));
 
 document.querySelectorAll(".filters input, .filters select").forEach((field) =>
   field.addEventListener("change", () => field.form.submit()));
