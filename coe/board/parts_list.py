@@ -71,17 +71,25 @@ def read(path: Path) -> ListedParts:
         raise ConfigError(f"{path}:{asked[0]}: {fitting.asked[asked[0]]}{further_lines(asked)}")
     expect_unstruck(path, lines, {row.number for row in rows} - fitting.left_out)
     parts: dict[str, PlacedPart] = {}
+    faults: dict[str, dict[int, str]] = {}
     for number, said, _ in rows:
         if number in fitting.left_out:
             continue
         part = PlacedPart(said.get("component", ""), said.get("refdes", ""))
         if not (part.component and part.refdes):
-            raise ConfigError(f"{path}:{number}: this line lacks a reference designator or a component; complete it")
-        if "," in part.refdes:
-            raise ConfigError(f"{path}:{number}: '{part.refdes}' names several parts; give each part a line")
-        if part.refdes in parts:
-            raise ConfigError(f"{path}:{number}: '{part.refdes}' stands in an earlier line already; take one line out")
-        parts[part.refdes] = part
+            fault = "this line lacks a reference designator or a component; complete it"
+        elif "," in part.refdes:
+            fault = "'{0}' names several parts; give each part a line"
+        elif part.refdes in parts:
+            fault = "'{0}' stands in an earlier line already; take one line out"
+        else:
+            parts[part.refdes] = part
+            continue
+        faults.setdefault(fault, {})[number] = part.refdes
+    if faults:
+        fault, names = next(iter(faults.items()))
+        number, name = next(iter(names.items()))
+        raise ConfigError(f"{path}:{number}: {fault.format(name)}{further_lines([*names])}")
     if not parts:
         raise ConfigError(f"{path}: there is no part under the header; add a line for each part")
     listed = ListedParts(parts.values())

@@ -31,12 +31,14 @@ from coe.placement.bom_join import Bom, BomPart
 from coe.placement.placement_file import FittedQuestion
 from coe.tables import safe_xml
 from coe.tables.table_file import expect_unstruck, lines_of
+from coe.text_table import further_lines
 from coe.visible import visible
 
 _XML = re.compile(rb"^\s*(?:\xef\xbb\xbf)?\s*<(?:\?xml|export)")
 _QUANTITY = re.compile(r"\s*(?P<n>\d+)(?:[.,]0+)?(?![\d.,])")
 _LIKE_A_NAME = re.compile(r"[^\W\d_]+[_-]?\d")
 _LABEL = re.compile(r":\s|\uff1a")
+_SAYS_SO = "says that a part is not fitted; give that part a line, and say it there in a column DNP"
 _MOST_TOLD, _MOST_SIGNS = 3, 40
 
 
@@ -72,7 +74,9 @@ def _of_netlist(path: Path, raw: bytes) -> Iterator[BomRow]:
 def _parts(path: Path, rows: Sequence[BomRow], header: PlacementHeader | None = None) -> Bom:
     parts = Bom()
     heading = ""
-    passed: list[str] = []
+    passed: dict[str, Mapping[str, BomPart]] = {}
+    faults: dict[str, dict[int, str]] = {}
+    differing: dict[str, list[int]] = {}
     named_in: dict[int, dict[str, str]] = {}
     names, columns = ((), {}) if header is None else (header.names, header.columns)
     fitting = fitting_of([FittedRow(*row) for row in rows], names, columns)
@@ -85,39 +89,45 @@ def _parts(path: Path, rows: Sequence[BomRow], header: PlacementHeader | None = 
             text = " ".join(filter(None, row))
             if says_so(text) and not re.search(r"=|:\s*\d+$|\bmark", text):  # else it is a legend, or a total
                 heading = f"{number}: '{text}' heads parts that are not fitted"
-            passed.append(f"line {number}: '{visible(text[:_MOST_SIGNS])}'")
+            told = f"line {number}: '{visible(text[:_MOST_SIGNS])}'"
+            passed[told] = {refdes: replace(part, whole=whole) for refdes, whole in designators(listed).items()}
             continue
         named = named_in[number] = {listed: ""} if is_date(listed) else designators(listed)
         if heading and named:
             raise ConfigError(f"{path}:{heading}; say it in a column DNP of each of their lines")
         if says_so(listed) and any(map(str.isdigit, listed)):
-            raise ConfigError(
-                f"{path}:{number}: '{listed}' says that a part is not fitted; give that part a line, and say it there "
-                "in a column DNP"
-            )
+            faults.setdefault(_SAYS_SO, {})[number] = listed
         for refdes, whole in named.items():
             if fault := fault_of(refdes):
-                raise ConfigError(f"{path}:{number}: '{refdes}' {fault}")
+                faults.setdefault(fault, {}).setdefault(number, refdes)
             before = parts.get(refdes, part)
             if replace(before, line=number, whole="") != part:
-                raise ConfigError(
-                    f"{path}:{number}: '{refdes}' stands in line {before.line} with other words; correct one"
-                )
-            if refdes not in parts or not whole:
+                differing.setdefault(refdes, [before.line]).append(number)
+            elif refdes not in parts or not whole:
                 parts[refdes] = replace(before, whole=whole)
+    if faults:
+        fault, wrong = next(iter(faults.items()))
+        raise ConfigError(f"{path}:{min(wrong)}: '{wrong[min(wrong)]}' {fault}{further_lines([*wrong])}")
+    if differing:
+        few = list_few(f"'{refdes}' (lines {', '.join(map(str, lines))})" for refdes, lines in differing.items())
+        raise ConfigError(f"{path}: lines say different things of one part; correct them: {few}")
     if not parts:
         raise ConfigError(f"{path}: there is no part under the header of the BOM; export it again")
     asked = {number: FittedQuestion(path, number, fault) for number, fault in fitting.asked.items()}
     parts.asked = {refdes: asked[number] for number in asked for refdes in named_in.get(number, ())}
-    told = [f"passed over, as they name no part: {list_few(passed, _MOST_TOLD, '; ')}"] if passed else []
-    name = one_word(names[columns["refdes"]]) if "refdes" in columns else "ref"
-    if name not in map(one_word, COLUMNS["refdes"]) and "ref" not in name and "des" not in name:
-        name = names[columns["refdes"]]
-        told.append(f"no column is named Designator: the designators are those of '{visible(name)}'")
-    if "value" in columns and one_word(name := names[columns["value"]]) in LAST_VALUES:
-        told.append(f"no column is named Value: the values are those of '{visible(name)}'")
-    parts.notes = (*told, *fitting.notes)
+    parts.passed = passed
+    parts.notes = (*_guessed_columns(names, columns), *fitting.notes)
     return parts
+
+
+def _guessed_columns(names: Sequence[str], columns: Mapping[str, int]) -> Iterator[str]:
+    """Yield a note on each column that was taken for another, as none has its name."""
+    taken = {field: names[at] for field, at in columns.items()}
+    word = one_word(taken.get("refdes", "ref"))
+    if word not in map(one_word, COLUMNS["refdes"]) and "ref" not in word and "des" not in word:
+        yield f"no column is named Designator: the designators are those of '{visible(taken['refdes'])}'"
+    if one_word(taken.get("value", "")) in LAST_VALUES:
+        yield f"no column is named Value: the values are those of '{visible(taken['value'])}'"
 
 
 def _usual_size(rows: Sequence[BomRow]) -> int:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from coe.errors import list_few
 from coe.placement.placement_file import FittedQuestion, Placement, expect_answered
 
+_MOST_TOLD = 3
+
 
 @dataclass(frozen=True, slots=True)
 class BomPart:
@@ -26,10 +28,12 @@ class BomPart:
 class Bom(dict[str, BomPart]):
     """What a BOM says, by reference designator; `notes` are sentences on how it was read, as on hidden rows.
 
-    `asked` are parts of which it leaves open whether they are fitted.
+    `asked` are parts of which it leaves open whether they are fitted. `passed` are lines that name no part by their
+    look, with the parts that they name if a placement file has all of these.
     """
 
     notes: tuple[str, ...] = ()
+    passed: Mapping[str, Mapping[str, BomPart]] = {}
     asked: Mapping[str, FittedQuestion] = {}
 
 
@@ -61,8 +65,13 @@ def join(
     parts of which the BOM leaves that open, and the placement file, too.
     """
     placed = {place.refdes for place in placements if place.refdes}
-    notes, asked = (bom.notes, bom.asked) if isinstance(bom, Bom) else ((), {})
+    notes, asked, passed = (bom.notes, bom.asked, bom.passed) if isinstance(bom, Bom) else ((), {}, {})
     known = {*placed, *not_placed}
+    counted = [line for line, parts in passed.items() if parts and parts.keys() <= known - bom.keys()]
+    bom = {**bom, **{refdes: part for line in counted for refdes, part in passed[line].items()}}
+    if left := passed.keys() - {*counted}:
+        few = list_few((line for line in passed if line in left), _MOST_TOLD, "; ")
+        notes = (f"passed over, as they name no part: {few}", *notes)
     names = {refdes: part.whole if part.whole in known else refdes for refdes, part in bom.items()}
     expect_answered(asked[refdes] for refdes in asked if names[refdes] in placed and names[refdes] not in said)
     bom = {names[refdes]: part for refdes, part in bom.items()}

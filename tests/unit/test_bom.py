@@ -11,7 +11,6 @@ import pytest
 from coe.cad.refdes import designators
 from coe.errors import ConfigError
 from coe.placement import BomJoin, Placement, Side, join, parse_bom, parse_placements, read_bom
-from coe.placement.bom_join import Bom
 from coe.placement.cad_files import parse_file
 
 
@@ -172,8 +171,8 @@ def test_a_bom_of_a_panel_names_the_parts_of_each_board(boards: tuple[str, str])
 def test_what_stands_for_a_value_and_names_no_part_is_told(row: str, told: bool) -> None:
     parts = parse_bom(Path("x.csv"), f"MPN,Designator,Package\nRC10K,R1,R_0402\n{row}\n".encode())
     assert (parts["R1"].value, "USB" in parts) == ("RC10K", not told)
-    assert isinstance(parts, Bom)
-    assert [("MPN" in note, "USB" in note) for note in parts.notes] == [(False, True)] * told + [(True, False)]
+    notes = join((), parts).notes
+    assert [("MPN" in note, "USB" in note) for note in notes] == [(False, True)] * told + [(True, False)]
 
 
 def test_words_between_designators_are_read_in_capitals() -> None:
@@ -313,11 +312,32 @@ def test_short_lines_that_name_no_part_as_others_do_are_passed_over_and_told() -
     rows = "Qty,Designator,Value,Package\n1,R1,1k,0402\n2,LED_A LED_B,red,0603\n,Rev: B2,,\n,Date,12.03.2024,\n"
     rows += ",2024-01-31,,\n,Prepared by,J. Smith,\n,Page 1 of P2,,\n,R7,,\n,ANT,DNP,\n,Board,PCB1,\n,,,3\n"
     bom = parse_bom(Path("b.csv"), rows.encode())
-    assert isinstance(bom, Bom)
     assert [*bom] == ["R1", "LED_A", "LED_B", "R7", "ANT"]
     assert not bom["ANT"].is_fitted
-    assert "Rev: B2" in bom.notes[0]
-    assert "3 more" in bom.notes[0]
+    note, *_ = join((), bom).notes
+    assert "Rev: B2" in note
+    assert "3 more" in note
+
+
+def test_a_short_line_counts_if_the_placement_file_names_its_parts() -> None:
+    rows = "1,R1,1k,0402\n1,C1,1u,0402\n,U_MAIN,ESP32,\n,Rev: B2,,\n,Total,5,\n"
+    read = joined_with(f"Qty,Designator,Value,Package\n{rows}", "R1", "C1", "U_MAIN", "B2")
+    assert [place.value for place in read.placements] == ["1k", "1u", "ESP32", ""]
+    assert read.only_placed == ("B2",)
+    assert [("U_MAIN" in note, "Rev" in note) for note in read.notes] == [(False, True)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ("R1,1k\nR1,2k\nR1,3k\nR2 R3,1k\nR3,4k", ["2, 3, 4", "'R3'"]),
+        ("10-Mar,1k\nR1,2k\n11-Mar,1k", ["10-Mar", "line 4"]),
+        ("R1 DNP,1k\nR2,2k\nR3 DNP,1k", ["R1 DNP", "line 4"]),
+    ],
+)
+def test_all_lines_of_a_bom_with_one_fault_are_told_at_once(rows: str, told: list[str]) -> None:
+    with pytest.raises(ConfigError, match=".*".join(told)):
+        parse_bom(Path("b.csv"), f"Designator,Value\n{rows}\n".encode())
 
 
 @pytest.mark.parametrize("value", ["NC", "N.C.", "n.c.", "NP", "NA(10k)", "10k/NC", "10k(NC)", "NC 10k"])

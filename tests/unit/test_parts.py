@@ -68,6 +68,7 @@ def test_a_spreadsheet_is_a_list_whose_notes_are_told(tmp_path: Path) -> None:
         ('refdes,component\n"R1, R2",R0402\n', "parts.csv:2: 'R1, R2' names several parts; give each part a line"),
         ("refdes,component\nR1," + 70_000 * "x", "parts.csv:2: a line of 70,003 characters; this is no parts list"),
         ("refdes,component\nR1,R0402\nR1,C1\n", "parts.csv:3: 'R1' stands in an earlier line already"),
+        ("refdes,component\nR1,R0402\nR1,C1\nR2\nR1,C2\n", "parts.csv:3: 'R1'.*also line 5"),
         ("refdes,component,Fitted\nR1,R0402,yes\nR2,C1,maybe\nR3,C1,?\n", "parts.csv:3: 'maybe'.*also line 4"),
     ],
 )
