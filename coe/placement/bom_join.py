@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from coe.errors import list_few
+from coe.placement.panel_split import on_boards
 from coe.placement.placement_file import FittedQuestion, Placement, expect_answered
 
 _MOST_TOLD = 3
@@ -61,20 +62,28 @@ def join(
 ) -> BomJoin:
     """Return placements with the BOM's words where the placement file has none, without what is not fitted.
 
+    A part of a BOM is that of each board of a panel whose parts are named as Board_0-R1.
+
     The placement file has `said` which parts are fitted, and leaves out what is `not_placed`. Raises ConfigError for
     parts of which the BOM leaves that open, and the placement file, too.
     """
     placed = {place.refdes for place in placements if place.refdes}
     notes, asked, passed = (bom.notes, bom.asked, bom.passed) if isinstance(bom, Bom) else ((), {}, {})
     known = {*placed, *not_placed}
-    counted = [line for line, parts in passed.items() if parts and parts.keys() <= known - bom.keys()]
+    of_board = on_boards(sorted(known - bom.keys()), placements)
+    named = known | of_board.keys()
+    counted = [line for line, parts in passed.items() if parts and parts.keys() <= named - bom.keys()]
     bom = {**bom, **{refdes: part for line in counted for refdes, part in passed[line].items()}}
     if left := passed.keys() - {*counted}:
         few = list_few((line for line in passed if line in left), _MOST_TOLD, "; ")
         notes = (f"passed over, as they name no part: {few}", *notes)
-    names = {refdes: part.whole if part.whole in known else refdes for refdes, part in bom.items()}
-    expect_answered(asked[refdes] for refdes in asked if names[refdes] in placed and names[refdes] not in said)
-    bom = {names[refdes]: part for refdes, part in bom.items()}
+    names = {refdes: part.whole if part.whole in named else refdes for refdes, part in bom.items()}
+    places = {
+        one: [*of_board.get(name, ()), *({name} & known or {name} - of_board.keys())] for one, name in names.items()
+    }
+    asked = {place: asked[refdes] for refdes in asked for place in places[refdes]}
+    expect_answered(row for refdes, row in asked.items() if refdes in placed and refdes not in said)
+    bom = {place: part for refdes, part in bom.items() for place in places[refdes]}
     against = [refdes for refdes in not_placed if refdes in bom and bom[refdes].is_fitted and refdes not in asked]
     if against:
         notes = (*notes, f"{list_few(against)}: listed as fitted, but left out of the placement file: not inspected")

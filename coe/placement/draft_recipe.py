@@ -7,7 +7,6 @@ packages.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import dist
@@ -17,7 +16,7 @@ from coe import strict_yaml
 from coe.errors import ConfigError, list_few
 from coe.placement.board_layout import Bottom
 from coe.placement.package_sizes import NamedSize, size_of
-from coe.placement.panel_split import NUMBER, ORIG
+from coe.placement.panel_split import pattern_of
 from coe.placement.placement_file import FileForm, Placement, Side
 from coe.placement.recipe_spec import Look
 from coe.strict_model import of_yaml
@@ -223,30 +222,6 @@ def _without_twins(marks: Sequence[Mark]) -> list[Mark]:
                 name = f"{mark.name or 'H'}-{number}"
             kept.append(Mark(name, mark.x_mm, mark.y_mm, mark.diameter_mm, mark.look))
     return kept
-
-
-_NAMED = re.compile(r"(.*?)(\d+)([-_./])([A-Za-z]+\d+\w*)")
-
-
-def pattern_of(placements: Sequence[Placement]) -> str | None:
-    """Return how the parts of a panel are named, as `Board_{n}-{orig}` or `{orig}`; None if this is no panel."""
-    named = [match for place in placements if (match := _NAMED.fullmatch(place.refdes))]
-    forms = Counter((match[1], match[3]) for match in named)
-    if forms:
-        (before, between), count = forms.most_common(1)[0]
-        boards: dict[str, set[str]] = {}
-        for match in named:
-            if (match[1], match[3]) == (before, between):
-                boards.setdefault(match[2], set()).add(match[4])
-        if (
-            len(boards) > 1
-            and 2 * count > len(placements)
-            and len({frozenset(parts) for parts in boards.values()}) == 1
-        ):
-            return f"{before}{NUMBER}{between}{ORIG}"
-    counts = Counter((place.refdes, place.side) for place in placements if place.refdes[-1:].isdigit())
-    many = Counter(counts.values()).most_common(1)
-    return ORIG if many and many[0][0] > 1 and 2 * many[0][1] > len(counts) > 1 else None
 
 
 def read_form(path: Path) -> FileForm:

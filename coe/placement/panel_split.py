@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import dist
 
@@ -16,8 +16,39 @@ from coe.errors import ConfigError, list_few
 from coe.placement.placement_file import Placement
 
 ORIG, NUMBER = "{orig}", "{n}"
+_NAMED = re.compile(r"(.*?)(\d+)([-_./])([A-Za-z]+\d+\w*)")
 _SAME_MM = 0.02
 """By how much two boards of a panel may differ."""
+
+
+def pattern_of(placements: Sequence[Placement]) -> str | None:
+    """Return how the parts of a panel are named, as `Board_{n}-{orig}` or `{orig}`; None if this is no panel."""
+    named = [match for place in placements if (match := _NAMED.fullmatch(place.refdes))]
+    forms = Counter((match[1], match[3]) for match in named)
+    if forms:
+        (before, between), count = forms.most_common(1)[0]
+        boards: dict[str, set[str]] = {}
+        for match in named:
+            if (match[1], match[3]) == (before, between):
+                boards.setdefault(match[2], set()).add(match[4])
+        if (
+            len(boards) > 1
+            and 2 * count > len(placements)
+            and len({frozenset(parts) for parts in boards.values()}) == 1
+        ):
+            return f"{before}{NUMBER}{between}{ORIG}"
+    counts = Counter((place.refdes, place.side) for place in placements if place.refdes[-1:].isdigit())
+    many = Counter(counts.values()).most_common(1)
+    return ORIG if many and many[0][0] > 1 and 2 * many[0][1] > len(counts) > 1 else None
+
+
+def on_boards(names: Iterable[str], placements: Sequence[Placement]) -> dict[str, list[str]]:
+    """Return the names on the panel by the name on a board; none if the placements are of no panel with such names."""
+    pattern, found = pattern_of(placements), dict[str, list[str]]()
+    for name in names if pattern and NUMBER in pattern else ():
+        if match := _form(pattern or "").fullmatch(name):
+            found.setdefault(match[2], []).append(name)
+    return found
 
 
 def split(placements: Sequence[Placement], pattern: str) -> dict[str, list[Placement]]:
@@ -35,9 +66,13 @@ def split(placements: Sequence[Placement], pattern: str) -> dict[str, list[Place
     return boards
 
 
-def _by_name(placements: Sequence[Placement], pattern: str) -> dict[str, list[Placement]]:
+def _form(pattern: str) -> re.Pattern[str]:
     name, _, between = pattern.partition(ORIG)[0].partition(NUMBER)
-    form = re.compile(f"({re.escape(name)}\\d+){re.escape(between)}(.+)")
+    return re.compile(f"({re.escape(name)}\\d+){re.escape(between)}(.+)")
+
+
+def _by_name(placements: Sequence[Placement], pattern: str) -> dict[str, list[Placement]]:
+    form = _form(pattern)
     boards: dict[str, list[Placement]] = {}
     for place in placements:
         if match := form.fullmatch(place.refdes):

@@ -167,6 +167,20 @@ def test_a_bom_of_a_panel_names_the_parts_of_each_board(boards: tuple[str, str])
     assert (read.only_placed, read.only_listed) == ((), ())
 
 
+def test_a_bom_of_one_board_counts_on_each_board_of_a_panel() -> None:
+    parts = [f"Board_{board}-{part}" for board in "01" for part in ("R1", "R2", "R9", "U_MAIN")]
+    rows = "R1/R2,10k,0402,\nR9,1k,0402,yes\nR7,1k,0402,\nU_MAIN,ESP32,,\nBoard_1-R1,2k,0402,\n"
+    read = joined_with(f"Designator,Value,Package,DNP\n{rows}", *parts)
+    assert [place.value for place in read.placements] == ["10k", "10k", "ESP32", "2k", "10k", "ESP32"]
+    assert (read.not_fitted, read.only_placed) == (("Board_0-R9", "Board_1-R9"), ())
+    assert read.only_listed == ("R7",)
+    with pytest.raises(ConfigError, match="column DNP"):
+        join(
+            [Placement(one, 1, 2, 0, Side.TOP) for one in parts],
+            parse_bom(Path("x.csv"), b"Designator,Value\nR1,NC\nR2,1k\nR9,1k\n", asks=False),
+        )
+
+
 @pytest.mark.parametrize(("row", "told"), [("Sum:,USB,", True), ("Plug:,USB,SMD", False)])
 def test_what_stands_for_a_value_and_names_no_part_is_told(row: str, told: bool) -> None:
     parts = parse_bom(Path("x.csv"), f"MPN,Designator,Package\nRC10K,R1,R_0402\n{row}\n".encode())

@@ -8,7 +8,7 @@ import pytest
 
 from coe.errors import ConfigError
 from coe.placement import Layout, Placement, Side, lay_out, parse_recipe
-from coe.placement.draft_recipe import pattern_of
+from coe.placement.panel_split import pattern_of
 
 PARTS = (("R1", 3, 4, 0), ("R2", 6, 4, 90), ("U1", 5, 8, 180))
 SHIFTS = ((0, 0), (20, 0), (0, 15), (20, 15))
