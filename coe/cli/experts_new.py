@@ -48,8 +48,8 @@ def train(  # noqa: PLR0913
         Path,
         typer.Option(
             help="Photographs <component>/<label>/<image>, where a label may be good or bad (with --board), or "
-            "<label>/<image>; for the kinds good and difference also <component>/<image>; or the YAML file of a YOLO "
-            "data set."
+            "<label>/<image>; for the kinds good, patch and difference also <component>/<image>; or the YAML file of a "
+            "YOLO data set."
         ),
     ],
     board: BoardOption = None,
@@ -76,7 +76,7 @@ def train(  # noqa: PLR0913
             "--false-calls",
             min=1e-6,
             max=0.5,
-            help="The share of good parts that may be called, for kind good. Default: 0.05.",
+            help="The share of good parts that may be called, for kinds good and patch. Default: 0.05.",
         ),
     ] = None,
     turned: Annotated[
