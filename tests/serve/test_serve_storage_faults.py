@@ -409,6 +409,7 @@ def test_a_certificate_is_warned_of_before_its_end_and_again_each_day(
     names = ["listen.certificate", "sinks.mqtt.cell.tls.certificate", "sinks.mqtt.cell.tls.ca"]
     names += ["sinks.opcua.certificate", "sinks.opcua.clients, number 2"]
     station.gate.certificates = list(watched_certificates(config.model_dump()))
+    assert list(watched_certificates({"mes": {"clients": 5, "ca": "of the system"}})) == [], "as a plug-in may say"
     begun_us = now_us()
     for hours, told in {0: 0, 13: 1, 14: 1, 25: 2, 90: 2}.items():
         with monkeypatch.context() as later:

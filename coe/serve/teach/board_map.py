@@ -23,7 +23,6 @@ from coe.placement.found_camera import map_through
 from coe.serve.teach.teach_draft import BoardDraft, DraftState, Read
 
 _MOST_POINTS = 12
-_FAR = 6
 
 
 def planned(draft: BoardDraft) -> BoardPlan:
