@@ -13,6 +13,7 @@ from pathlib import Path
 from coe import plugins, text_table
 from coe.errors import ConfigError
 from coe.placement.bom_join import Bom, BomPart
+from coe.placement.panel_split import on_boards
 from coe.placement.placement_file import FileForm, Placement, PlacementFile, Units, expect_answered
 
 _GROUP = "coe.dialects"
@@ -106,6 +107,8 @@ def parse_file(
         raise ConfigError(f"'{units}' is not a unit of placement files; give mm, um, mil or inch")
     file = _resolve(dialect).placements(path, raw, dialect, Units(units) if units else None, form)
     answered = {*(bom or ())} - {*(bom.asked if isinstance(bom, Bom) else ())}
+    of_board = on_boards(file.asked, file.placements)
+    answered.update(name for part in of_board.keys() & answered for name in of_board[part])
     expect_answered(row for refdes, row in file.asked.items() if refdes not in answered)
     return file
 

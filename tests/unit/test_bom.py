@@ -181,6 +181,14 @@ def test_a_bom_of_one_board_counts_on_each_board_of_a_panel() -> None:
         )
 
 
+def test_a_bom_of_one_board_answers_for_each_board_of_a_panel() -> None:
+    places = "Ref,Value,X(mm),Y(mm),Rot,Side\n" + "".join(
+        f"B{board}-R1,1k,1,1,0,top\nB{board}-R2,2k,2,1,0,top\nB{board}-R3,NC,3,1,0,top\n" for board in "12"
+    )
+    bom = parse_bom(Path("b.csv"), b"Designator,Value,DNP\nR1,1k,\nR3,3k,no\n")
+    assert len(parse_file(Path("p.csv"), places.encode(), "generic", bom=bom).placements) == 6
+
+
 @pytest.mark.parametrize(("row", "told"), [("Sum:,USB,", True), ("Plug:,USB,SMD", False)])
 def test_what_stands_for_a_value_and_names_no_part_is_told(row: str, told: bool) -> None:
     parts = parse_bom(Path("x.csv"), f"MPN,Designator,Package\nRC10K,R1,R_0402\n{row}\n".encode())
