@@ -59,8 +59,7 @@ def show(summary: Summary, report: Path) -> None:
         out.print(f"images need these experts more or less often than the rules say (in brackets): {shares}")
     for warning in run_.warnings:
         point_out("warning", warning, out)
-    if report.exists():
-        out.print(f"report: {report}")
+    out.print(f"report: {report}")
 
 
 def _completeness(summary: Summary) -> Text:

@@ -246,8 +246,8 @@ class Controller:
                 self._fail(stage, failure, now)
                 return
             world = replace(world, executors=able)
-        chosen = self._assign.choose(stage.expert, world, now)
-        executor = self.executors[next(policies.named("assign", self._assign, "executor", [chosen], self.executors))]
+        if (executor := self.executors.get(chosen := self._assign.choose(stage.expert, world, now))) is None:
+            raise policies.no_such("assign", self._assign, "executor", chosen, self.executors)
         cost = self.costs(executor.device, stage.expert)
         alone = not executor.backlog.waiting(stage.expert)
         charge_s = cost.per_image_s + (cost.base_s if alone else 0.0)

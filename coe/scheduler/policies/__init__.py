@@ -6,15 +6,14 @@ Each name is an entry point of the group `coe.policies.FAMILY` (docs/strategies.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterable
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any
 
 from coe import plugins, values
 from coe.errors import ConfigError, did_you_mean
 from coe.scheduler.policies.base import Arrange, Assign, Eviction, Policy, Prefetch, Select
 
-T = TypeVar("T")
 FAMILIES: dict[str, type[Policy]] = {
     "assign": Assign,
     "arrange": Arrange,
@@ -49,20 +48,10 @@ def name_of(family: str, policy: str | type[Policy]) -> str:
     return next(offered, policy.__name__)
 
 
-def named(family: str, policy: Policy, what: str, answer: Iterable[T], known: Container[T]) -> Iterator[T]:
-    """Yield what a policy names, one `what` after another; raises ConfigError for one that is not `known`."""
-    whose = f"{family} policy '{type(policy).__name__}' names"
-    if not isinstance(answer, Iterable):
-        raise ConfigError(f"{whose} {values.shown(answer)}; it must yield each {what} in turn")
-    for one in answer:
-        try:
-            is_known = one in known
-        except TypeError:  # a list is no key
-            is_known = False
-        if not is_known:
-            hint = did_you_mean(str(one), known) if isinstance(known, Iterable) else ""
-            raise ConfigError(f"{whose} {values.shown(one)}, which is no {what}{hint}")
-        yield one
+def no_such(family: str, policy: Policy, what: str, named: object, known: Iterable[str]) -> ConfigError:
+    """Return the error of a policy that names an executor or an expert, `what`, that there is not."""
+    wrong = f"{family} policy '{type(policy).__name__}' names the {what} {values.shown(named)}, which there is not"
+    return ConfigError(wrong + did_you_mean(str(named), known))
 
 
 def make(family: str, policy: str | type[Policy]) -> Any:
