@@ -3,7 +3,6 @@
 import gc
 import os
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -52,17 +51,12 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-_imported: list[int] = [0]
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Exclude what a test imported, and what a file of tests leaves behind, from later collections, too."""
-    is_last = nextitem is None or nextitem.path != item.path
-    if is_last or len(sys.modules) > _imported[0] + 20:
-        _imported[0] = len(sys.modules)
-        gc.collect()
-        gc.freeze()
+@pytest.fixture(autouse=True, scope="module")
+def collections_stay_short() -> Iterator[None]:
+    """Exclude what the tests of a module imported from later collections, too."""
+    yield
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
