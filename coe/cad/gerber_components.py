@@ -7,39 +7,48 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
+from coe.errors import ConfigError, list_few
 from coe.text_table import TextLine
 
-_FUNCTION = re.compile(r"TF\.FileFunction,Component,L\d+,(Top|Bot)\b")
 _COMMAND = re.compile(r"([^*%]+)\*")
-_FORMAT = re.compile(r"FSLAX\d(\d)Y\d\1")
+_NEEDED = {
+    "TF.FileFunction,Component,L1,Top": re.compile(r"TF\.FileFunction,Component,L\d+,(Top|Bot)\b"),
+    "FSLAX46Y46": re.compile(r"FSLAX\d(\d)Y\d\1"),
+    "MOMM": re.compile(r"MO(MM|IN)\b"),
+}
+"""An example of each command that says side, digits behind the point, and unit."""
 _FLASH = re.compile(r"(?:X([+-]?\d+))?(?:Y([+-]?\d+))?D0?([123])")
 _ESCAPED = re.compile(r"\\u([0-9A-Fa-f]{4})")
 _ATTRIBUTES = ("C", "CVal", "CFtp", "CRot")
 
 
 def is_component_layer(lines: Sequence[TextLine]) -> bool:
-    """Tell whether lines are those of a Gerber file whose function is Component."""
-    return any(_FUNCTION.search(line.text) for line in lines[:100])
+    """Tell whether lines are those of a Gerber file with components."""
+    return any(mark in line.text for line in lines[:100] for mark in ("FileFunction,Component", ",ComponentMain*"))
 
 
-def component_table(lines: Sequence[TextLine]) -> Iterator[TextLine]:
+def component_table(path: Path, lines: Sequence[TextLine]) -> Iterator[TextLine]:
     """Yield the names of columns, and a line for each component: where the aperture ComponentMain is flashed.
 
     x and y are those of the file, in its unit, and angles grow counterclockwise as seen from the top, also below.
+    Raises ConfigError for a file that lacks its side, its digits behind the point, or its unit.
     """
-    scale, side, main, aperture = 1.0, "", "", ""
+    found_in = {
+        one: next(filter(None, (command.search(line.text) for line in lines)), None) for one, command in _NEEDED.items()
+    }
+    side, digits, unit = (found[1] if found else "" for found in found_in.values())
+    if missing := [f"'%{one}*%'" for one, found in found_in.items() if not found]:
+        raise ConfigError(
+            f"{path}: this Gerber file of components lacks a line as {list_few(missing)}; export it again"
+        )
+    yield TextLine(0, f"Designator;Value;Footprint;Rotation;X ({unit});Y ({unit});Side")
+    main = aperture = ""
     place, said = ["0", "0"], dict[str, str]()
     for line in lines:
         for command in _COMMAND.findall(line.text):
-            if found := _FORMAT.match(command):
-                scale = 10.0 ** -int(found[1])
-            elif found := _FUNCTION.match(command):
-                side = found[1]
-            elif command in ("MOMM", "MOIN"):
-                unit = "mm" if command == "MOMM" else "inch"
-                yield TextLine(0, f"Designator;Value;Footprint;Rotation;X ({unit});Y ({unit});Side")
-            elif command == "TA.AperFunction,ComponentMain":
+            if command == "TA.AperFunction,ComponentMain":
                 main = "next"
             elif main == "next" and (found := re.match(r"ADD(\d+)", command)):
                 main = f"D{found[1]}"
@@ -53,5 +62,5 @@ def component_table(lines: Sequence[TextLine]) -> Iterator[TextLine]:
                 place = [found[axis] or place[axis - 1] for axis in (1, 2)]
                 if found[3] == "3" and aperture == main:
                     cells = [said.get(name, "").replace('"', '""') for name in _ATTRIBUTES]
-                    cells += [f"{int(along) * scale:.6f}" for along in place]
+                    cells += [f"{int(along) / 10 ** int(digits):.6f}" for along in place]
                     yield TextLine(line.number, ";".join(f'"{cell}"' for cell in (*cells, side)))

@@ -16,7 +16,7 @@ _MARKS = {
     rb"\A\s*\$HEADER\b": "a GenCAD file",
     rb"^P\s+(UNITS\s+CUST|JOB|VER|IMAGE)\b": "a netlist for tests (IPC-D-356)",
     rb"^CMP \d+ [-\d.]+ [-\d.]+ ": "a part of an ODB++ folder",
-    rb"\A(?![\s\S]*FileFunction,Component)\s*(G04|%[A-Z]{2}|G75\*)": "a Gerber file",
+    rb"\A(?![\s\S]*(?:FileFunction,Component|,ComponentMain\*))\s*(G04|%[A-Z]{2}|G75\*)": "a Gerber file",
     rb"\A\s*\((kicad_pcb|module|footprint|kicad_sch)\b": "a file of KiCad",
     rb"^\$(BeginDESCRIPTION|MODULE)\b": "a report of KiCad",
     rb"\A\.HEADER\b": "an IDF file",

@@ -43,7 +43,7 @@ def parse(
         file = reader.openpnp(raw)
     else:
         table = lines_of(path, raw, "the placement file", reader.is_table)
-        file = reader.file(as_table(table.lines))
+        file = reader.file(as_table(path, table.lines))
         file = replace(file, notes=(*table.notes, *file.notes))
     if not file.placements:
         raise ConfigError(

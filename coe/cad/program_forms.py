@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import takewhile
+from pathlib import Path
 
 from coe.cad.gerber_components import component_table, is_component_layer
 from coe.text_table import TextLine
@@ -26,8 +27,11 @@ _UNIT_OF_J = re.compile(r"J!.*!((?:milli|centi)meters|microns|mils|inches)!.*", 
 _ALLEGRO_NAMES = "refdes!symbol_x!symbol_y!rotation!mirror!symbol_name"
 
 
-def as_table(lines: Sequence[TextLine]) -> Sequence[TextLine]:
-    """Return the lines of a placement file with one cell for each field, below the columns' names."""
+def as_table(path: Path, lines: Sequence[TextLine]) -> Sequence[TextLine]:
+    """Return the lines of a placement file with one cell for each field, below the columns' names.
+
+    Raises ConfigError.
+    """
     if not lines:
         return lines
     if (at := next((at for at, line in enumerate(lines) if _CHARMHIGH.match(line.text)), None)) is not None:
@@ -36,7 +40,7 @@ def as_table(lines: Sequence[TextLine]) -> Sequence[TextLine]:
     if any(_ALLEGRO_UNIT.match(line.text) for line in lines) and not any("!" in line.text for line in lines):
         return [TextLine(0, _ALLEGRO_NAMES), *map(_of_allegro, lines)]
     if is_component_layer(lines):
-        return [*component_table(lines)]
+        return [*component_table(path, lines)]
     if _EXTRACTED.match(lines[0].text):
         return [replace(line, text=_UNIT_OF_J.sub(r"Units: \1", line.text)) for line in lines]
     if all(_XYRS.fullmatch(line.text) or (line.is_remark and "rot" not in line.text.casefold()) for line in lines):

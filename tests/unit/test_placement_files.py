@@ -296,7 +296,10 @@ def test_a_component_layer_of_gerber_is_a_placement_file() -> None:
     assert told == [(12.7, -3.5, 90, Side.BOTTOM), (30, 4, 315, Side.BOTTOM)]
     assert (file.placements[0].value, file.placements[0].package, file.units) == ("10k\u03a9, 1%", "R_0402", "inch")
     with pytest.raises(ConfigError, match="Gerber"):
-        parse_file(Path("top.gbr"), GERBER.replace("Component,L4,Bot", "Copper,L1,Top").encode(), "generic")
+        parse_file(Path("top.gbr"), b"%TF.FileFunction,Copper,L1,Top*%", "generic")
+    for line in ("%TF.FileFunction,Component", "%FSLAX46Y46*%", "%MOIN*%"):
+        with pytest.raises(ConfigError, match=line[1:5].removesuffix("IN")):
+            parse_file(Path("pnp_bottom.gbr"), GERBER.replace(line, "G04 %").encode(), "generic")
 
 
 def test_of_two_names_that_say_the_same_none_is_guessed() -> None:
