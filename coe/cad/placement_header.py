@@ -20,6 +20,7 @@ _OPEN = re.compile(r'(?:^|[,;\t|])\s*"(?:[^"]|"")*$')
 _QUALIFIER = re.compile(
     "^(?:component|comp|part|placement|place|mount(?:ing|ed)?|assembly|board|pcb|smt|symbol|sym|circuit|schematic)"
 )
+_ASIAN = re.compile("[\u1100-\u11ff\u2e80-\u9fff]+")
 _QUALIFIED = ("refdes", "x", "y", "rotation", "side")
 FURTHER_NUMBERS = frozenset({"refx", "refy", "padx", "pady", "height"})
 """Columns that hold numbers, and that nobody needs, as `one_word` has them."""
@@ -70,7 +71,7 @@ def find_headers(
     for number, separator, words in _readings(lines, known):
         if len(words) < fewest:
             continue
-        bare = _unqualified([one_word(word) for word, _ in words], known_of, known)
+        bare = _unqualified([_in_one_language(one_word(word), known) for word, _ in words], known_of, known)
         if number == last or sum(word in known for word in bare) < len(needs):
             continue  # as most lines; to look for each name would take long
         columns = _columns(bare, known_of, needs_pair=separator is None and "x" in known_of)
@@ -139,6 +140,12 @@ def _below_groups(groups: Sequence[tuple[str, int]], words: Sequence[tuple[str, 
         name = below if lower.count(below) == 1 or not below else f"{group} {below}"
         names.append((f"{name} {unit[0]}" if name and unit else name or above, 0))
     return names
+
+
+def _in_one_language(name: str, known: Collection[str]) -> str:
+    """Return a name; of one in two languages (`Comment型号`) what is known in it, but for a letter, as X."""
+    latin = _ASIAN.sub("", name)
+    return latin if len(latin) > 2 and latin in known and name not in known else name
 
 
 def _unqualified(bare: list[str], known_of: Mapping[str, Sequence[str]], known: Collection[str]) -> list[str]:

@@ -63,7 +63,7 @@ class Supervisor:
         self._path, self._command = path.absolute(), command
         self.config: ServeConfig = load(path)
         bridge = (Process.BRIDGE,) if self.config.sinks.names else ()
-        self._children = [Child(process) for process in (*PROCESSES, *bridge)]
+        self.children: Mapping[Process, Child] = {process: Child(process) for process in (*PROCESSES, *bridge)}
         self._is_ending = False
         self._faults: list[NewFault] = []
         self._refused_s = math.inf
@@ -73,11 +73,6 @@ class Supervisor:
         self._answered_s = 0.0
         self._silent_since_s: float | None = None
         self._is_refused = False
-
-    @property
-    def children(self) -> Mapping[Process, Child]:
-        """The processes."""
-        return {child.process: child for child in self._children}
 
     def end(self) -> None:
         """End the service in order; may be called by a signal handler."""
@@ -99,7 +94,7 @@ class Supervisor:
                 notify(SystemdNotice.STOPPING)
                 self._end_with(partial(self._drain, database))
                 _end([self.children[Process.WORKER]], self.config.drain_s + GRACE_S)
-                _end([child for child in self._children if child.process is not Process.WORKER], GRACE_S)
+                _end([*self.children.values()], GRACE_S)
         finally:
             self._end_with(held.close)
             self._storage.end()
@@ -163,7 +158,7 @@ class Supervisor:
         asked_s, pid = -math.inf, None
         while not self._is_ending:
             now_s = time.monotonic()
-            for child in self._children:
+            for child in self.children.values():
                 if why := child.care(self._command(child.process, self._path), self.config, now_s):
                     self._note(FaultKind.PROCESS_DIED, why, child.process)
             if asked is not None and self._answers(asked):
@@ -184,7 +179,7 @@ class Supervisor:
         self._keep_claim(claim)
         self._answered_s = time.monotonic()
         why = look()
-        if _answers(database):
+        if _is_alive(database):
             notify(SystemdNotice.ALIVE if self._was_ready else SystemdNotice.READY)
             self._was_ready = True
         return why
@@ -283,7 +278,7 @@ def _reopen(database: Database) -> None:
             states.change(connection, Subject.INTAKE, Intake.OPEN, by=Process.SUPERVISOR, now_us=now_us())
 
 
-def _answers(database: Database) -> bool:
+def _is_alive(database: Database) -> bool:
     """Return whether worker and database answer."""
     with suppress(DatabaseError), database.reading() as connection:
         return states.living_worker(connection, now_us()) is not None

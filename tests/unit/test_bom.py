@@ -67,6 +67,7 @@ def test_lists_of_designators(text: str, found: list[str]) -> None:
         "Collated\n\n#,Ref,Value,Footprint,Class\n1,R1 R2,10k,R_0402,SMD\n2,U2,24C64,SOIC-8,SMD\n3,R9,1k,R_0402,DNP\n",
         'Reference Designators,Value,Footprint\n"R1,\nR2",10k,R_0402\nU2,24C64,SOIC-8\nR9,do not populate,R_0402\n',
         "Item,Reference,Part,Footprint,Option\n1,R1 R2,10k,R_0402,\n2,U2,24C64,SOIC-8,\n3,R9,1k,R_0402,DNP\n",
+        "Comment型号,Designator位号,封装Footprint,X\n10k,R1 R2,R_0402,\n24C64,U2,SOIC-8,\nDNP,R9,R_0402,\n",
         "位号,型号,封装,备注\nR1 R2,10k,R_0402,\nU2,24C64,SOIC-8,\nR9,1k,R_0402,不贴\n",
         "Partlist exported from parts and value at noon\n\nQty Value     Package   Parts \n"
         "2   10k       R_0402    R1, R2\n1   24C64     SOIC-8    U2\n1   1k DNP    R_0402    R9\n",
@@ -103,6 +104,7 @@ def test_lists_of_designators(text: str, found: list[str]) -> None:
         "two tables",
         "line breaks",
         "in any column",
+        "two languages",
         "chinese",
         "columns of spaces",
         "notes without a name",
