@@ -41,7 +41,11 @@ class LogRelay(threading.Thread):
     def __init__(self, log: IO[bytes]) -> None:
         super().__init__(daemon=True)
         self._log, self.last_line = log, ""
-        self.start()
+        try:
+            self.start()
+        except RuntimeError:
+            log.close()
+            raise
 
     def run(self) -> None:
         """Hand on until the log ends."""
@@ -107,7 +111,9 @@ class Child:
             self.log = LogRelay(self.running.stderr)
             with suppress(BrokenPipeError):  # it has ended already
                 os.write(self.running.stdin.fileno(), pickle.dumps(config))
-        except OSError as error:  # the machine has no memory or no process left for now: the others go on
+        except (OSError, RuntimeError) as error:  # no memory, process or thread is left for now: the others go on
+            if self.running is not None:
+                self.running.kill()
             return f"the {self.process.word} could not be started: {error}"
         return ""
 

@@ -30,6 +30,7 @@ from coe.files import NotWritten
 from coe.serve import backup, service_config, silent_worker, supervisor
 from coe.serve import command as serve
 from coe.serve.bridge import sink_settings
+from coe.serve.children import Child
 from coe.serve.clock import DAY_US, HOUR_US, now_us
 from coe.serve.creation import Wanted, create
 from coe.serve.database import (
@@ -255,6 +256,20 @@ def test_a_process_that_cannot_be_started_is_tried_again_and_the_others_go_on(
 
     supervised(service, {Process.GATE: SLEEPS, Process.WORKER: ["/no/such/program"]}, until)
     assert fault_kinds(database) == [(FaultKind.PROCESS_DIED, "line")]
+
+
+def test_a_process_whose_log_finds_no_thread_is_tried_again(service: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    child, config = Child(Process.GATE), service_config.load(service)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        assert "can't start new thread" in child.care(SLEEPS, config, 0.0)
+    assert child.running is not None
+    child.running.wait(10)
+    assert child.care(SLEEPS, config, 1.0)
+    assert child.running is None
 
 
 def test_faults_of_sinks_and_folders_that_the_config_has_no_longer_are_over(service: Path, database: Database) -> None:
