@@ -81,7 +81,7 @@ def read(contents: Iterable[tuple[Path, Content]], index: PictureIndex, findings
         if picture is None or not (size := index.size(picture, stated if all(stated) else None)):
             continue
         boxes = []
-        objects = list(content.iter("object")) if isinstance(content, xml.Element) else content["shapes"]
+        objects = content["shapes"] if isinstance(content, dict) else _objects(content)
         for number, one in enumerate(objects, 1):
             where = f"{path.name} object {number}"
             box = _of_voc(one, where) if isinstance(one, xml.Element) else _of_labelme(one, where)
@@ -100,6 +100,11 @@ def read(contents: Iterable[tuple[Path, Content]], index: PictureIndex, findings
     return tuple(sorted(labels))
 
 
+def _objects(content: xml.Element) -> list[xml.Element]:
+    # The LabelMe that ran in a browser keeps what was deleted.
+    return [one for one in content.iter("object") if one.findtext("deleted", "").strip() != "1"]
+
+
 def _of_voc(one: xml.Element, where: str) -> MarkedBox | None:
     label = one.findtext("name", "").strip()
     try:
@@ -109,6 +114,11 @@ def _of_voc(one: xml.Element, where: str) -> MarkedBox | None:
             )
             edges = (x - width / 2, y - height / 2, x + width / 2, y + height / 2)
             return around(turned(*edges, math.degrees(turn)), label, where)
+        if one.find("bndbox") is None and (drawn := one.find("polygon")) is not None:
+            xs, ys = (
+                [float(p.text or "") for p in drawn.iter() if re.fullmatch(f"{axis}\\d*", p.tag)] for axis in "xy"
+            )
+            return around([*zip(xs, ys, strict=True)], label, where)
         left, top, right, bottom = (
             float(one.findtext(f"bndbox/{key}", "")) for key in ("xmin", "ymin", "xmax", "ymax")
         )

@@ -55,7 +55,7 @@ REPORT = "report.html"
 @takes("layout", layout_of)
 @takes("watching", watching_of)
 @takes_line_options(Door.INSPECT)
-def inspect(  # noqa: PLR0913
+def inspect(  # noqa: PLR0913, PLR0915
     board: Annotated[str, typer.Option(help="Board: a name (A, demo, ...) or a YAML file of routing rules.")],
     images_at: Annotated[
         Path | None,
@@ -159,8 +159,11 @@ def inspect(  # noqa: PLR0913
         pictures = PixelSource(
             source.pixels, _references(items, loaded_board, options.store, identity.references, bits), source.view
         )
-        write_reports(forms, out_dir, loaded_board.board, results.results, summary, pictures, used)
-    raise typer.Exit(_ended(run_, summary, report, as_json=as_json, quiet=quiet))
+        try:
+            write_reports(forms, out_dir, loaded_board.board, results.results, summary, pictures, used)
+        finally:  # the verdicts are there, with or without a report
+            status = _ended(run_, summary, report, as_json=as_json, quiet=quiet)
+    raise typer.Exit(status)
 
 
 def _place(images_at: Path | None, watching: Watching | None) -> Path:

@@ -122,6 +122,10 @@ class Backlog:
     def __repr__(self) -> str:
         return f"<Backlog {len(self)} stages in {len(self._groups)} groups, {self.pending_s:.3f} s>"
 
+    def __contains__(self, group: object) -> bool:
+        """Whether a group waits here; one that is empty by now may be anybody's."""
+        return isinstance(group, Group) and (self._groups.get(group.key) is group or not len(group))
+
     def waiting(self, expert: str) -> int:
         """Return how many stages wait for an expert."""
         return self._waiting.get(expert, 0)

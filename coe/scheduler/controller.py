@@ -246,7 +246,7 @@ class Controller:
                 self._fail(stage, failure, now)
                 return
             world = replace(world, executors=able)
-        if (executor := self.executors.get(chosen := self._assign.choose(stage.expert, world, now))) is None:
+        if (executor := self.executors.get(str(chosen := self._assign.choose(stage.expert, world, now)))) is None:
             raise policies.no_such("assign", self._assign, "executor", chosen, self.executors)
         cost = self.costs(executor.device, stage.expert)
         alone = not executor.backlog.waiting(stage.expert)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product
 
 from coe.core import Batch
@@ -70,7 +70,7 @@ class Dispatcher:
         if any(pool.is_moving() for pool in self._residency.pools.values()):
             return
         for executor in self._world.executors.values():
-            for expert in self._prefetch.ahead(executor, self._world, now):
+            for expert in self._named(self._prefetch.ahead(executor, self._world, now)):
                 # An expert that is still leaving cannot come back yet.
                 if executor.pool.state(expert) is None and self._broken.failure(expert, now) is None:
                     if self._residency.make_room(executor.pool, expert, Why.SPECULATIVE, (), now):
@@ -83,7 +83,8 @@ class Dispatcher:
         if not self._is_shared and not executor.backlog.size:
             return False
         is_held_up = is_awaited = False
-        for group in self._select.rank(executor, self._world, now):
+        ranked = self._select.rank(executor, self._world, now)
+        for group in policies.named("select", self._select, "group that waits here", ranked, executor.backlog):
             state = executor.pool.state(group.expert)
             if state is State.READY and self._run(executor, group, now):
                 return True
@@ -150,9 +151,7 @@ class Dispatcher:
         """Begin the next load from each of the tiers from which nothing comes into the executor's pool."""
         pool = executor.pool
         ahead: set[str] = set()
-        for expert in self._prefetch.rank(executor, self._world, now):
-            if expert not in self._world.graph.experts:
-                raise policies.no_such("prefetch", self._prefetch, "expert", expert, self._world.graph.experts)
+        for expert in self._named(self._prefetch.rank(executor, self._world, now)):
             if expert in pool:
                 ahead.add(expert)
             elif (source := self._world.source_for(pool, expert)) in idle:
@@ -161,6 +160,9 @@ class Dispatcher:
                 idle.remove(source)
                 if not idle:
                     return
+
+    def _named(self, experts: Iterable[str]) -> Iterator[str]:
+        return policies.named("prefetch", self._prefetch, "expert of the rules", experts, self._world.graph.experts)
 
 
 def _why(executor: Executor) -> Why:

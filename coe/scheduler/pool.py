@@ -109,6 +109,10 @@ class ModelPool:
         entry = self._entries.get(expert)
         return entry.state if entry else None
 
+    def known(self) -> Collection[str]:
+        """Return the experts here, on their way, and leaving."""
+        return self._entries.keys()
+
     def size(self, expert: str) -> int:
         """Return the bytes that an expert takes here, without its body."""
         return self._entries[expert].bytes

@@ -23,6 +23,7 @@ from coe.cli import inspect
 from coe.core import Verdict
 from coe.inspector import line as line_module
 from coe.inspector.line_options import LineOptions
+from coe.results import report_forms
 from coe.results.records import ResultsFile
 from coe.store.store import Store
 
@@ -516,6 +517,14 @@ def test_a_picture_that_is_gone_when_the_report_is_written_is_a_note_there(
     page = (place / "out" / "report.html").read_text(encoding="utf-8")
     assert page.count("The picture can no longer be read.") == 1
     assert page.count("<img") == PICTURES - 1
+
+
+def test_a_report_that_fails_hides_no_verdict(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report_forms, "writers", lambda: {"pdf": lambda *_, **__: 1 / 0})
+    said = run()
+    assert said.status == 4
+    assert f"{PICTURES} images" in said.out
+    assert "report.pdf" in said.words
 
 
 # What changes between the reading of the board and the opening of the line

@@ -332,6 +332,15 @@ def test_files_of_one_picture_each_lie_beside_the_pictures_or_elsewhere(tmp_path
     ((label, box),) = boxes_of(marked, photos)["board1/R1.png"]
     assert (label, box) == ("joint", pytest.approx((20, 10, 80, 60), abs=0.01))
     stored(notes / "1.xml", voc("board1/R1.png", ("joint", BNDBOX)))
+    drawn = "<polygon>{}</polygon>".format(
+        "".join(f"<pt><x>{x}</x><y>{y}</y></pt>" for x, y in ((20, 10), (80, 30), (40, 60)))
+    )
+    numbered = "<polygon><x1>3</x1><y1>4</y1><x2>9</x2><y2>4</y2><x3>5</x3><y3>8</y3></polygon>"  # as Roboflow
+    deleted = f"{drawn}<deleted>1</deleted>"
+    stored(notes / "2.xml", voc("board2/R1.png", ("joint", drawn), ("joint", numbered), ("gone", deleted)))
+    marked, _ = taken(notes, photos)
+    assert boxes_of(marked, photos)["board2/R1.png"] == [("joint", (20, 10, 80, 60)), ("joint", (3, 4, 9, 8))]
+    stored(notes / "2.xml", voc("board2/R1.png"))
     marked, _ = taken(notes, photos)
     assert boxes_of(marked, photos) == {**expected, "good one.jpg": []}
     assert marked.labels == ("joint",)

@@ -10,11 +10,12 @@ from coe.board.rules import Rules
 from coe.core import Request, Stage
 from coe.errors import ConfigError
 from coe.scheduler import policies
+from coe.scheduler.backlog import Backlog
 from coe.scheduler.controller import Controller, Executor
 from coe.scheduler.costs import Cost
 from coe.scheduler.events import Why
 from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec
-from coe.scheduler.policies.base import Assign, Eviction, Need, Prefetch, World
+from coe.scheduler.policies.base import Assign, Eviction, Need, Prefetch, Select, World
 from coe.scheduler.policies.coserve import COSERVE
 from coe.scheduler.pool import ModelPool
 from coe.scheduler.strategies import LATE_BINDING, Strategy, strategy
@@ -259,14 +260,52 @@ class Beyond(Prefetch):
         yield "another"
 
 
+class Ahead(Beyond):
+    def ahead(self, executor: Executor, world: World, now: float) -> Iterator[str]:
+        yield "another"
+
+    def rank(self, executor: Executor, world: World, now: float) -> Iterator[str]:
+        yield from ()
+
+
+class Stranger(Eviction):
+    def rank(self, pool: ModelPool, world: World, now: float) -> Iterator[str]:
+        yield "another"
+
+
+class Nothing(Select):
+    def rank(self, executor: Executor, world: World, now: float) -> Any:
+        return None
+
+
+class Foreign(Select):
+    def rank(self, executor: Executor, world: World, now: float) -> Any:
+        (other := Backlog()).add(Stage(0, "c"), 0.1, join=False)
+        yield from other.groups()
+
+
+class Listed(Assign):
+    def choose(self, expert: str, world: World, now: float) -> Any:
+        return [*world.executors]
+
+
 @pytest.mark.parametrize(
     ("mine", "words"),
-    [({"assign": Elsewhere}, ["Elsewhere", "gpu7", "cpu0"]), ({"prefetch": Beyond}, ["Beyond", "another"])],
+    [
+        ({"assign": Elsewhere}, ["Elsewhere", "gpu7", "cpu0"]),
+        ({"assign": Listed}, ["Listed", "['cpu0']"]),
+        ({"prefetch": Beyond}, ["Beyond", "another"]),
+        ({"prefetch": Ahead}, ["Ahead", "another"]),
+        ({"eviction": Stranger}, ["Stranger", "another"]),
+        ({"select": Nothing}, ["Nothing", "None"]),
+        ({"select": Foreign}, ["Foreign", "group"]),
+    ],
 )
 def test_a_policy_that_names_what_there_is_not_is_named(rules: Rules, mine: dict[str, Any], words: list[str]) -> None:
     costs = {expert: Cost(0.1, 0.2, 1.0, 10, 2) for expert in rules.experts}
     line = VirtualLine(rules, costs, pools_of(1, 25), strategy=replace(strategy("samba"), name="mine", **mine))
-    line.arrive(0.0, "C")
+    for when, component in enumerate("CABC"):
+        line.arrive(10.0 * when, component)
     with pytest.raises(ConfigError) as caught:
         line.run()
     assert [word for word in words if word not in str(caught.value)] == []

@@ -6,14 +6,15 @@ Each name is an entry point of the group `coe.policies.FAMILY` (docs/strategies.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Iterator
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 from coe import plugins, values
 from coe.errors import ConfigError, did_you_mean
 from coe.scheduler.policies.base import Arrange, Assign, Eviction, Policy, Prefetch, Select
 
+T = TypeVar("T")
 FAMILIES: dict[str, type[Policy]] = {
     "assign": Assign,
     "arrange": Arrange,
@@ -48,10 +49,20 @@ def name_of(family: str, policy: str | type[Policy]) -> str:
     return next(offered, policy.__name__)
 
 
-def no_such(family: str, policy: Policy, what: str, named: object, known: Iterable[str]) -> ConfigError:
-    """Return the error of a policy that names an executor or an expert, `what`, that there is not."""
-    wrong = f"{family} policy '{type(policy).__name__}' names the {what} {values.shown(named)}, which there is not"
-    return ConfigError(wrong + did_you_mean(str(named), known))
+def no_such(family: str, policy: Policy, what: str, named: object, known: Container[Any]) -> ConfigError:
+    """Return the error of a policy that names something which is no `what`."""
+    wrong = f"{family} policy '{type(policy).__name__}' names {values.shown(named)}, which is no {what}"
+    return ConfigError(wrong + (did_you_mean(str(named), known) if isinstance(known, Iterable) else ""))
+
+
+def named(family: str, policy: Policy, what: str, answer: Iterable[T], known: Container[T]) -> Iterator[T]:
+    """Yield what a policy names, one `what` after another; raises ConfigError for one that is not `known`."""
+    if not hasattr(answer, "__iter__"):
+        raise no_such(family, policy, what, answer, known)
+    for one in answer:
+        if getattr(one, "__hash__", None) is None or one not in known:  # a list is no key
+            raise no_such(family, policy, what, one, known)
+        yield one
 
 
 def make(family: str, policy: str | type[Policy]) -> Any:
