@@ -152,7 +152,8 @@ def _orientation(info: Mapping[str | tuple[int, int], Any]) -> int:
             for entry in numbers_in(io.BytesIO(block)):
                 if entry.tag == _ORIENTATION and entry.kind in (_SHORT, _LONG) and entry.count == 1:
                     return entry.value
-    said = _IN_XMP.search(info.get("xmp", b""))
+    xmp = info.get("xmp")  # in a PNG it may be a remark of this name
+    said = _IN_XMP.search(xmp) if isinstance(xmp, bytes) else None
     return int(said[1]) if said else 1
 
 
