@@ -86,9 +86,8 @@ def unwrapped(
         return replace(inner, remarks=(*inner.remarks, f"took {list_few(words)} out of the names"))
     part = _chosen([part for part in found if part.fits] or found, foreign.state, where)
     others = [other.prefix for other in found if other is not part]
-    explained = {name for one in found for name in one.names.values()}
     taken = {own: foreign.state[theirs] for own, theirs in part.names.items()}
-    surplus = sorted(foreign.state.keys() - explained)
+    surplus = sorted(foreign.state.keys() - {name for one in found for name in one.names.values()})
     unknown = [n for n in surplus if not drop_rest and not _is_beside(n, foreign.state[n], part.prefix)]
     if unknown and part.prefix:
         raise StoreError(
@@ -224,9 +223,7 @@ class _Part:
 
 
 def _prefixes(state: Mapping[str, Any], needed: Sequence[str]) -> list[str]:
-    if not needed:
-        return []
-    ends = {name.removesuffix(needed[0]) for name in state if name.endswith(needed[0])}
+    ends = {name.removesuffix(needed[0]) for name in state if needed and name.endswith(needed[0])}
     return sorted(prefix for prefix in ends if not prefix or prefix.endswith("."))
 
 

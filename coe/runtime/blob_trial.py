@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import torch
@@ -32,15 +31,27 @@ def blob_trial(file: Weights, slot: Slot, threads: int) -> Iterator[Trial]:
     blobs: list[Blob] = []
     turns = itertools.count()
 
+    def read(body: Blob | None = None) -> Blob:
+        blob = file.read(buffers, body)
+        blob.expect(slot.spec)
+        if blob.body is not None:
+            open_body(slot, file, blob.body, threads)
+        return blob
+
+    def load() -> None:
+        with contextlib.suppress(CoeError):
+            read().release()
+
     def answer(pixels: Image) -> Any:
         # The two blobs take turns, as experts do on a line: each batch binds weights, but for a common body.
-        blobs.extend([] if blobs else _read_twice(file, slot, buffers, threads))
+        if not blobs:
+            with contextlib.suppress(CoeError):
+                first = read()
+                blobs.extend([first, read(first.body)])
         return slot.run(blobs[next(turns) % len(blobs)] if blobs else None, torch.from_numpy(pixels))
 
     try:
-        trial = warmed(
-            answer, file.expert.input_size, file.whole_bytes, file.path, partial(_read, file, slot, buffers, threads)
-        )
+        trial = warmed(answer, file.expert.input_size, file.whole_bytes, file.path, load)
         # The first load is not timed: on a line, loads reuse the memory of evicted experts.
         trial.load()
         yield trial
@@ -51,28 +62,3 @@ def blob_trial(file: Weights, slot: Slot, threads: int) -> Iterator[Trial]:
             blob.release()
         buffers.make_room(buffers.idle_bytes)
         give_memory_back()
-
-
-def _read_twice(file: Weights, slot: Slot, buffers: Buffers, threads: int) -> list[Blob]:
-    """Read weights two times; return an empty list for damaged weights, which their load will report."""
-    with contextlib.suppress(CoeError):
-        first = _opened(file, slot, buffers, threads)
-        blobs = [first, file.read(buffers, first.body)]
-        for blob in blobs:
-            blob.expect(slot.spec)
-        return blobs
-    return []
-
-
-def _opened(file: Weights, slot: Slot, buffers: Buffers, threads: int) -> Blob:
-    blob = file.read(buffers)
-    blob.expect(slot.spec)
-    if blob.body is not None:
-        open_body(slot, file, blob.body, threads)
-    return blob
-
-
-def _read(file: Weights, slot: Slot, buffers: Buffers, threads: int) -> None:
-    # The load on the line will report a damaged file.
-    with contextlib.suppress(CoeError):
-        _opened(file, slot, buffers, threads).release()
