@@ -76,7 +76,7 @@ NOTHING = "none"
 class Expert:
     """One trained model with its own weights, as the rules name it.
 
-    `weights` is the expert's place in the store, `input_size` the side of its square input in pixels. `reject` holds
+    `weights` is the expert's place in the store, `input_size` the longer side of its input in pixels. `reject` holds
     the labels that speak against a part: they lead to NG or REVIEW in some step of the rules. `variant` is the
     precision of the weights.
 

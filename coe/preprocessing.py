@@ -11,6 +11,7 @@ Colour = tuple[float, float, float]
 _Mean = Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False)]
 _Deviation = Annotated[float, Field(ge=1e-6, le=1e6, allow_inf_nan=False)]
 _Grey = Annotated[int, Field(ge=0, le=255)]
+_Side = Annotated[int, Field(ge=1, le=1 << 16)]
 
 NORMALIZATIONS: dict[str, tuple[Colour, Colour]] = {
     "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
@@ -35,7 +36,8 @@ class Preprocessing(BaseModel):
 
     `interpolation`: area, bilinear and bicubic are OpenCV's (area enlarges bilinearly); with `-antialias` they are
     Pillow's, which torchvision's transforms use. The network gets (value / 255 - `mean`) / `std` of each channel, in
-    the order `channels`.
+    the order `channels`. `sides` are height and width of what it sees, the upper left part of the square input that
+    the longer is a side of; None for the whole square.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -43,10 +45,11 @@ class Preprocessing(BaseModel):
     resize: Resize = "letterbox"
     interpolation: Interpolation = "area"
     pad: tuple[_Grey, _Grey, _Grey] = (114, 114, 114)
-    shortest_edge: Annotated[int, Field(ge=1, le=1 << 16)] | None = None
+    shortest_edge: _Side | None = None
     channels: Channels = "rgb"
     mean: tuple[_Mean, _Mean, _Mean] = (0.0, 0.0, 0.0)
     std: tuple[_Deviation, _Deviation, _Deviation] = (1.0, 1.0, 1.0)
+    sides: tuple[_Side, _Side] | None = None
 
     @property
     def normalization(self) -> tuple[Colour, Colour]:
@@ -55,12 +58,17 @@ class Preprocessing(BaseModel):
 
     def described(self, size: int) -> str:
         """Return in words what a network with an input of `size` pixels sees."""
-        edge = self.shortest_edge or size
-        cut = f" and cut to the middle {size} x {size} pixels, so that the rest is not seen"
+        height, width = self.sides or (size, size)
+        edge, area = self.shortest_edge, f"{width} x {height} pixels"
+        cut = f" and cut to the middle {area}, so that the rest is not seen"
+        is_cut = edge is not None and (edge, edge) != (height, width)
+        scaled = (
+            f"scaled to {edge or size} pixels on its shorter side" if is_cut or height == width else "scaled to fill"
+        )
         shapes = {
-            "letterbox": f"scaled to fit {size} x {size} pixels and padded with the colour {_text(self.pad)}",
-            "stretch": f"stretched to {edge} x {edge} pixels{cut if edge > size else ''}",
-            "center-crop": f"scaled to {edge} pixels on its shorter side{cut}",
+            "letterbox": f"scaled to fit {area} and padded with the colour {_text(self.pad)}",
+            "stretch": f"stretched to {edge} x {edge} pixels{cut}" if is_cut else f"stretched to {area}",
+            "center-crop": f"{scaled}{cut}",
         }
         named = [name for name, values in NORMALIZATIONS.items() if values == self.normalization]
         numbers = f"mean {_text(self.mean)} and std {_text(self.std)}"

@@ -1,4 +1,4 @@
-"""Scaling an image of any shape to a square input, and mapping boxes back to the image."""
+"""Scaling an image of any shape to an expert's input, and mapping boxes back to the image."""
 
 from __future__ import annotations
 
@@ -24,25 +24,34 @@ _PILLOW = {"bilinear-antialias": pillow.Resampling.BILINEAR, "bicubic-antialias"
 def fitted_image(image: Image, size: int, seen: Preprocessing) -> ExpertInput:
     """Bring an image (H, W, 3) uint8 RGB to a square of `size` pixels, and its channels into order, as `seen` says.
 
+    A network that sees an upper left part of the square alone finds the whole image there.
+
     Raises ImageError for an image of which a centre crop would show next to nothing.
     """
     if seen.resize == "letterbox":
-        prepared = letterbox(image, size, seen.pad, seen.interpolation)
+        prepared = letterbox(image, size, seen.pad, seen.interpolation, seen.sides)
     else:
         prepared = _cut(image, size, seen)
     return prepared if seen.channels == "rgb" else replace(prepared, pixels=prepared.pixels[::-1].copy())
 
 
-def letterbox(image: Image, size: int, padding: Colour, interpolation: Interpolation = "area") -> ExpertInput:
-    """Scale an image (H, W, 3) uint8 RGB to fit a square of `size` pixels, centred, and fill the rest.
+def letterbox(
+    image: Image,
+    size: int,
+    padding: Colour,
+    interpolation: Interpolation = "area",
+    sides: tuple[int, int] | None = None,
+) -> ExpertInput:
+    """Scale an image (H, W, 3) uint8 RGB to fit `sides`, or a square of `size` pixels, centred, and fill the rest.
 
     The result holds pixels (3, size, size), and the image's original shape, scale and place.
     """
     height, width = image.shape[:2]
-    scale = min(size / height, size / width)
+    rows, columns = sides or (size, size)
+    scale = min(rows / height, columns / width)
     new_height, new_width = max(1, round(height * scale)), max(1, round(width * scale))
     image = _resized(image, new_width, new_height, interpolation)
-    top, left = (size - new_height) // 2, (size - new_width) // 2
+    top, left = (rows - new_height) // 2, (columns - new_width) // 2
     pixels = np.empty((3, size, size), np.uint8)
     if (new_height, new_width) != (size, size):
         pixels[:] = np.array(padding, np.uint8)[:, None, None]
@@ -61,19 +70,21 @@ def to_image(corners: NDArray[np.float64], prepared: ExpertInput) -> NDArray[np.
 def _cut(image: Image, size: int, seen: Preprocessing) -> ExpertInput:
     """Scale the shorter side, or stretch both, and keep the middle, rounding as torchvision's transforms do."""
     height, width = image.shape[:2]
-    edge, short, longer = seen.shortest_edge or size, min(height, width), max(height, width)
-    new_height, new_width, scale_x, scale_y = edge, edge, edge / short, None
-    if seen.resize == "stretch":
-        scale_x, scale_y = edge / width, edge / height
-    elif longer > MOST_ASPECT * short:
-        raise ImageError(f"is {width} x {height} pixels: too long for an expert that sees the middle square alone")
-    elif height == short:
-        new_width = edge * longer // short
-    else:
-        new_height = edge * longer // short
+    rows, columns = seen.sides or (size, size)
+    new_height, new_width = (seen.shortest_edge,) * 2 if seen.shortest_edge else (rows, columns)
+    scale_x, scale_y = new_width / width, new_height / height
+    if seen.resize == "center-crop":
+        if max(height, width) > MOST_ASPECT * min(height, width):
+            raise ImageError(f"is {width} x {height} pixels: too long for an expert that sees the middle alone")
+        if scale_y >= scale_x:
+            new_width = new_height * width // height
+        else:
+            new_height = new_width * height // width
+        scale_x = scale_y = max(scale_x, scale_y)
     image = _resized(image, new_width, new_height, seen.interpolation)
-    top, left = round((new_height - size) / 2), round((new_width - size) / 2)
-    pixels = np.ascontiguousarray(image[top : top + size, left : left + size].transpose(2, 0, 1))
+    top, left = round((new_height - rows) / 2), round((new_width - columns) / 2)
+    pixels = np.zeros((3, size, size), np.uint8)
+    pixels[:, :rows, :columns] = image[top : top + rows, left : left + columns].transpose(2, 0, 1)
     return ExpertInput(pixels, height, width, scale_x, left=float(-left), top=float(-top), scale_y=scale_y)
 
 

@@ -49,7 +49,7 @@ def describe(path: Path) -> Description:
 
 
 class Onnx(FileKind):
-    """Models with one image input (n, 3, S, S) or (n, S, S, 3) RGB whose batch is open or 1.
+    """Models with one image input (n, 3, H, W) or (n, H, W, 3) RGB whose batch is open or 1.
 
     `coe.preprocessing.Outputs` says what a model may return. Its meaning is decided when a model is imported; for an
     expert whose manifest does not hold it, when the model is opened. An input of type uint8 gets the pixels as they
@@ -78,7 +78,7 @@ class Onnx(FileKind):
         )
 
     def bundled(self, path: Path, work: Path) -> Path:
-        """Take weights in other files into one file, whose model takes colours and gives a table; raises StoreError."""
+        """Take weights in other files into one file, whose model takes squares and gives a table; raises StoreError."""
         from experts import onnx_reading
 
         return onnx_reading.bundled(path, work)

@@ -118,8 +118,8 @@ def misfit(path: Path, kind: str, shape: Sequence[Any], inputs: int) -> StoreErr
         if channels not in (3, None):
             way = f"it takes {channels} channels; export it with a first layer that makes them of red, green and blue"
         elif height != width:
-            way = "export it for a square input"
-    needed = "(n, 3, S, S) or (n, S, S, 3) with n open or 1"
+            way = "export it with both sides fixed, or both open, and with opset 17"
+    needed = "(n, 3, height, width) or (n, height, width, 3) with n open or 1"
     return StoreError(f"{path}: takes {kind} of shape {list(shape)}; it must be {needed}: {way}")
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from experts.onnx_checks import CHANNELS_LAST, places
+from experts.onnx_checks import CHANNELS_LAST, Tensors, places
 
 NAME = "coe/grey"
 """The name of the layer that is put before the others."""
@@ -20,8 +20,7 @@ def take_colours(model: Any) -> bool:
     from onnx import TensorProto, helper, numpy_helper
 
     graph = model.graph
-    weights = {one.name for one in graph.initializer}
-    entries = [one for one in graph.input if one.name not in weights]
+    entries = Tensors(graph).inputs
     floats = {TensorProto.FLOAT: np.float32, TensorProto.FLOAT16: np.float16, TensorProto.UINT8: np.float32}
     kind = entries[0].type.tensor_type.elem_type if len(entries) == 1 else 0
     if kind not in floats or (axis := _grey_axis(entries[0])) is None:

@@ -14,7 +14,7 @@ from typing import Any
 from coe.errors import list_few
 from coe.preprocessing import NORMALIZATIONS, WHOLLY
 from coe.store.kinds import Foreign
-from experts import onnx_checks, onnx_external, onnx_grey, onnx_stated, script_facts, ultralytics_facts
+from experts import onnx_checks, onnx_external, onnx_grey, onnx_sides, onnx_stated, script_facts, ultralytics_facts
 from experts.stated_beside import copied, with_beside
 from experts.stated_facts import labels_in_text
 
@@ -23,12 +23,14 @@ _LABELS = "classes"
 
 
 def bundled(path: Path, work: Path) -> Path:
-    """Return a model file that needs no other, takes colours and gives a table: `path`, or a copy in `work`.
+    """Return a model file that needs no other, takes squares in colours and gives a table: `path`, or a copy in `work`.
 
     Raises StoreError.
     """
     whole = onnx_external.bundled(path, work)
-    whole = onnx_external.changed(whole, work, (onnx_grey.take_colours, _give_table, _give_rows))
+    whole = onnx_external.changed(
+        whole, work, (onnx_grey.take_colours, onnx_sides.take_squares, _give_table, _give_rows)
+    )
     if whole != path:
         copied(path, work)
     return whole
@@ -73,7 +75,7 @@ def read(
     return replace(
         foreign,
         input_size=size or stated.input_size or beside.input_size,
-        preprocessing=seen,
+        preprocessing=seen.model_copy(update={"sides": onnx_sides.sides_of(graph)}),
         stated=said,
         unsaid=unsaid,
         remarks=(*onnx_stated.remarks(graph, seen, said, metadata), *foreign.remarks),

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coe.preprocessing import NORMALIZATIONS, Preprocessing
-from experts import onnx_checks, onnx_grey, onnx_yolox
+from experts import onnx_checks, onnx_grey, onnx_sides, onnx_yolox
 from experts.stated_facts import BRIGHTEST, blue_first, names_mean_alone, normalization_in_text
 from experts.ultralytics_facts import LETTERBOX
 
@@ -154,7 +154,7 @@ def _by_operators(graph: Any) -> _Beginning:
         for node in readers:
             if node.op_type == "QuantizeLinear":
                 span = _range_of_steps(*(_numbers(other, tensors) for other in node.input[1:3]))
-        ordered = ordered and _REORDERING.isdisjoint(node.op_type for node in readers)
+        ordered = ordered and _REORDERING.isdisjoint(node.op_type for node in readers if node.name != onnx_sides.NAME)
         names = {name for node in readers for name in node.output}
     return _Beginning(span)
 

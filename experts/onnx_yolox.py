@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experts import onnx_checks
+from experts import onnx_checks, onnx_sides
 
 _PLACED = onnx_checks.PASSED | {"Expand", "ScatterND"}
 """Operators that put numbers together to a table, as torch exports that."""
@@ -21,7 +21,8 @@ def decodes(graph: Any, places: Sequence[int]) -> bool | None:
     """
     tensors = onnx_checks.Tensors(graph)
     makers, size = tensors.makers, _sizes(tensors.inputs[0])[places.index(2)]
-    rows = sum((size // step) ** 2 for step in _STEPS)
+    height, width = onnx_sides.sides_of(graph) or (size, size)
+    rows = sum((height // step) * (width // step) for step in _STEPS)
     shapes = {one.name: _sizes(one) for one in graph.output}
     tables = [
         name

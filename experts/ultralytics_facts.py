@@ -83,10 +83,10 @@ def _literal(metadata: Mapping[str, str], key: str, where: str) -> Any:
 
 
 def side_of(sides: Any, where: str) -> int | None:
-    """Return the side of a square input, from a number or [height, width]; None if nobody says; raises StoreError."""
+    """Return the longer side of an input, from a number or [height, width]; None if nobody says; raises StoreError."""
     if sides is None:
         return None
     both = sides if isinstance(sides, list | tuple) else (sides,)
-    if not both or type(both[0]) is not int or any(side != both[0] for side in both):
-        raise StoreError(f"{where}: was made for images of {sides!r:.40} pixels; export it for a square input")
-    return both[0]
+    if not both or any(type(side) is not int for side in both):
+        raise StoreError(f"{where}: was made for images of {sides!r:.40} pixels; export it again")
+    return max(both)

@@ -161,7 +161,7 @@ def test_a_model_that_takes_no_image_is_told(tmp_path):
         tmp_path / "x.onnx", [helper.make_node("Identity", ["images"], ["y"])], ["n", 4, 32, 32], "y",
         out_shape=["n", 4, 32, 32],
     )  # fmt: skip
-    with pytest.raises(StoreError, match=r"must be \(n, 3, S, S\)"):
+    with pytest.raises(StoreError, match=r"must be \(n, 3, height, width\)"):
         kind.open(path, COLOUR, 1)
 
 
@@ -398,6 +398,26 @@ def test_a_model_of_grey_pictures_in_bytes_gets_grey_as_pillow_rounds_it(tmp_pat
     ]
     session = InferenceSession(kind.network(taken, expert).SerializeToString())
     assert session.run(None, {"images": pictures})[0].tolist() == answers.tolist()
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_a_model_whose_input_is_not_square_sees_the_whole_picture_as_it_takes_it(tmp_path, last):
+    shape, axes = (["n", 16, 32, 3], [1, 2]) if last else (["n", 3, 16, 32], [2, 3])
+    nodes = [helper.make_node("ReduceMax", ["images"], ["means"], axes=axes, keepdims=0)]
+    path = save(tmp_path / "c.onnx", nodes, shape, "means", out_shape=["n", 3])
+    (tmp_path / "whole").mkdir()
+    whole = kind.bundled(path, tmp_path / "whole")
+    foreign = kind.read(whole)
+    assert (foreign.input_size, foreign.preprocessing.sides) == (32, (16, 32))
+    expert = replace(COLOUR, preprocessing=replace_seen(foreign, resize="stretch", mean=(0, 0, 0), std=(1, 1, 1)))
+    image = np.random.default_rng(0).integers(0, 200, (64, 64, 3), np.uint8)
+    image[48:, 40:], image[:8] = 255, 0  # the brightest lies at the lower right corner
+    outputs, _ = run(whole, expert, image)
+    assert outputs.tolist() == [[1.0, 1.0, 1.0]]
+
+
+def replace_seen(foreign, **fields):
+    return foreign.preprocessing.model_copy(update=fields)
 
 
 def test_a_model_with_its_channels_last_answers_as_one_with_its_channels_first(tmp_path):

@@ -41,14 +41,19 @@ def picture(height: int, width: int) -> Any:
 @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
 @pytest.mark.parametrize("edge", [32, 40])
 @pytest.mark.parametrize("resize", ["center-crop", "stretch"])
-def test_a_crop_is_that_of_torchvision(height: int, width: int, interpolation: str, edge: int, resize: str) -> None:
+@pytest.mark.parametrize("sides", [None, (24, 32)])
+def test_a_crop_is_that_of_torchvision(
+    height: int, width: int, interpolation: str, edge: int, resize: str, sides: tuple[int, int] | None
+) -> None:
     from torchvision import transforms
 
     mode = transforms.InterpolationMode(interpolation)
     size = edge if resize == "center-crop" else (edge, edge)
-    wanted = transforms.Compose([transforms.Resize(size, mode), transforms.CenterCrop(32), transforms.PILToTensor()])
-    seen = Preprocessing(resize=resize, shortest_edge=edge, interpolation=f"{interpolation}-antialias")  # type: ignore[arg-type]
-    ours = fitted_image(picture(height, width), 32, seen).pixels
+    wanted = transforms.Compose(
+        [transforms.Resize(size, mode), transforms.CenterCrop(sides or 32), transforms.PILToTensor()]
+    )
+    seen = Preprocessing(resize=resize, shortest_edge=edge, interpolation=f"{interpolation}-antialias", sides=sides)  # type: ignore[arg-type]
+    ours = fitted_image(picture(height, width), 32, seen).pixels[:, : (sides or (32, 32))[0]]
     assert (torch.from_numpy(ours) == wanted(Image.fromarray(picture(height, width)))).all()
 
 
@@ -72,6 +77,22 @@ def test_boxes_of_a_centre_crop_lead_back() -> None:
 def test_boxes_of_a_stretch_that_is_cut_lead_back() -> None:
     prepared = fitted_image(picture(64, 128), 32, Preprocessing(resize="stretch", shortest_edge=64))
     assert to_image(np.array([[0.0, 0.0, 32.0, 32.0]]), prepared)[0].tolist() == [32.0, 16.0, 96.0, 48.0]
+
+
+@pytest.mark.parametrize(
+    ("resize", "seen", "shown"),
+    [
+        ("letterbox", [8, 0, 24, 16], [0, 0, 64, 64]),
+        ("stretch", [0, 0, 32, 16], [0, 0, 64, 64]),
+        ("center-crop", [0, 0, 32, 16], [0, 16, 64, 48]),
+    ],
+)
+def test_a_network_that_sees_no_square_gets_the_picture_in_its_corner(
+    resize: Any, seen: list[int], shown: list[int]
+) -> None:
+    prepared = fitted_image(picture(64, 64), 32, Preprocessing(resize=resize, sides=(16, 32)))
+    assert prepared.pixels.shape == (3, 32, 32)
+    assert to_image(np.array([seen], float), prepared)[0].tolist() == shown
 
 
 def test_a_centre_crop_of_a_long_thin_picture_is_an_error_of_the_picture() -> None:
