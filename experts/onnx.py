@@ -98,15 +98,8 @@ class Onnx(FileKind):
             onnx_scores.check_step(path, means.name)
         else:
             onnx_checks.check_alone(path, answer, session.answers(expert.input_size, alone=True)[means.name])
-            if asked.activation is None and means.activation != "none":
-                measured = partial(self._measured, path, expert)
-                onnx_scores.check_logits(path, means.name, answer, measured)
-            unclear = asked.activation is None and means.activation == "none" and answer.shape[1] == 1
-            if unclear and not onnx_scores.ends_in_shares(path, means.name):
-                raise StoreError(
-                    f"{path}: its one output lies between 0 and 1 for the test pictures, but the model does not end "
-                    "with a sigmoid; say with --activation what it needs: sigmoid for a logit, none for a probability"
-                )
+            if asked.activation is None:
+                means = onnx_scores.proved(path, means, answer, partial(self._measured, path, expert))
         return means
 
     def _measured(self, path: Path, expert: Expert, names: Sequence[str]) -> dict[str, Any]:

@@ -56,8 +56,8 @@ def decide(answers: Mapping[str, Any], count: int, asked: Outputs, stated: Layou
     """Return which output of a model with `count` labels counts, and what it means.
 
     `answers` are the outputs for the test pictures, by name; `asked` is what the user says, `stated` the layout that
-    the file says. Raises StoreError, which begins with "it", if nothing fits, and if two readings do; without `strict`,
-    a classifier whose numbers may be logits or not gets a softmax.
+    the file says. Raises StoreError, which begins with "it", if nothing fits, and if two readings do. A classifier
+    whose numbers may be logits or not has no activation if it is `strict`, and else a softmax.
     """
     if asked.name and asked.name not in answers:
         raise StoreError(f"it has no output '{asked.name}'; it has {', '.join(answers)}")
@@ -149,17 +149,12 @@ def may_fit(shape: Sequence[int | None], layout: Layout, count: int) -> bool:
     return len(shape) == 3 and shape[axis] in (size, None)
 
 
-def _activation(values: NDArray[Any], *, strict: bool) -> Activation:
+def _activation(values: NDArray[Any], *, strict: bool) -> Activation | None:
     if values.shape[1] == 1:
         return "none" if _are_shares(values) else "sigmoid"
     if look_like_probabilities(values):
         return "none"
-    if strict and _are_shares(values):
-        raise StoreError(
-            "its scores lie between 0 and 1 without summing to 1; say with --activation what they need: softmax for "
-            "logits, none if each is a probability by itself"
-        )
-    return "softmax"
+    return None if strict and _are_shares(values) else "softmax"
 
 
 def _expect_no_percents(values: NDArray[Any]) -> None:

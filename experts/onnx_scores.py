@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coe.errors import StoreError
+from coe.preprocessing import Outputs
 from experts.onnx_checks import NOT_READ, PASSED, Tensors, graph_of
 
 Measured = Callable[[Sequence[str]], Mapping[str, NDArray[Any]]]
@@ -29,6 +30,7 @@ _SCALING = {"Div", "Expand", "LpNormalization", "Mul"}
 """Operators that may make rows of length 1."""
 _LINEAR = re.compile(r"Conv|Gemm|MatMul|Einsum|BatchNorm|Integer|^(Where|If|Loop|Add|Sub|Sum|Mean|Mul|Concat)$")
 """Operators with weights, and those that join what such ones compute."""
+_WEIGHTED = re.compile("Conv|Gemm|MatMul")
 _POOLING = re.compile(r"Pool|^Reduce(Max|Mean)$")
 _MOVED = {"Add", "Div", "Mul", "Neg", "Sub"}
 """Operators behind which numbers have the same meaning, beside a constant."""
@@ -39,23 +41,37 @@ _WIDEST_STEP = 0.5
 """In larger steps no score above 0 is one of 8 bits."""
 
 
-def ends_in_shares(path: Path, output: str) -> bool:
-    """Tell whether the last operator that computes an output makes numbers from 0 to 1. The model was opened before.
+def proved(path: Path, means: Outputs, values: NDArray[Any], measured: Measured) -> Outputs:
+    """Return what a classifier's output means, `values` of which are given, if its last operators agree.
 
-    A Clip is taken for one: nobody clips logits to such a range.
+    Raises StoreError if they do not, or leave it open: nobody has said which activation it needs. The model was opened
+    before.
     """
-    node = _Ending(graph_of(path)).maker(output)
-    return node is not None and node.op_type in _SHARES | {"Clip"}
+    ending = _Ending(graph_of(path))
+    if means.activation is None:
+        if not ending.is_layer(means.name):
+            raise StoreError(
+                f"{path}: its scores lie between 0 and 1 without summing to 1; say with --activation what they need: "
+                "softmax for logits, none if each is a probability by itself"
+            )
+        means = means.model_copy(update={"activation": "softmax"})
+    if means.activation != "none":
+        _check_logits(path, ending, means.name, values, measured)
+    elif values.shape[1] == 1 and not ending.is_share(means.name):
+        raise StoreError(
+            f"{path}: its one output lies between 0 and 1 for the test pictures, but the model does not end with a "
+            "sigmoid; say with --activation what it needs: sigmoid for a logit, none for a probability"
+        )
+    return means
 
 
-def check_logits(path: Path, output: str, values: NDArray[Any], measured: Measured) -> None:
+def _check_logits(path: Path, ending: _Ending, output: str, values: NDArray[Any], measured: Measured) -> None:
     """Raise StoreError if the last operators that compute an output, `values` of which are given, make no logits.
 
-    Only these tell: the logits of some networks are small, or all below 0. The model was opened before.
+    Only these tell: the logits of some networks are small, or all below 0.
     """
     if bool((np.abs(np.exp(np.minimum(values, 1)).sum(axis=1) - 1) <= _NEARLY).all()):  # logarithms of probabilities
         return
-    ending = _Ending(graph_of(path))
     if values.shape[1] == 1 and (fault := ending.fault(output, values, measured) or ending.one_fault(output)):
         raise StoreError(
             f"{path}: its one output is no logit: its scores {fault}; export it with the probability of the second "
@@ -101,6 +117,26 @@ class _Ending:
             output = computed[0]
         return node
 
+    def is_share(self, output: str) -> bool:
+        """Tell whether the last operator that computes an output makes numbers from 0 to 1.
+
+        A Clip is taken for one: nobody clips logits to such a range.
+        """
+        node = self.maker(output)
+        return node is not None and node.op_type in _SHARES | {"Clip"}
+
+    def is_layer(self, output: str) -> bool:
+        """Tell whether the last operator that computes an output, before constants and poolings, has weights."""
+        node = self.unpooled(output)
+        return node is not None and _WEIGHTED.search(node.op_type) is not None
+
+    def unpooled(self, output: str) -> Any:
+        """Return the operator that computes a tensor, before constants and poolings; None for none."""
+        node = self.maker(output, _MOVED)
+        while node is not None and _POOLING.search(node.op_type) and node.input:
+            node = self.maker(node.input[0], _MOVED)
+        return node
+
     def fault(self, output: str, values: NDArray[Any], measured: Measured) -> str:
         """Return in words what makes a tensor no logits; "" if nothing does. `values` are those of the whole model."""
         node = self.maker(output, _MOVED)
@@ -134,9 +170,7 @@ class _Ending:
 
         What is pooled counts, and an operator that nobody here knows may be a linear layer.
         """
-        node = self.maker(output, _MOVED)
-        while node is not None and _POOLING.search(node.op_type) and node.input:
-            node = self.maker(node.input[0], _MOVED)
+        node = self.unpooled(output)
         known = node is not None and node.domain in ("", "ai.onnx") and not _LINEAR.search(node.op_type)
         return f"come from a {node.op_type}, not from a layer of weights" if known else ""
 

@@ -404,6 +404,17 @@ def test_scores_between_0_and_1_that_do_not_sum_to_1_are_explained_by_the_user(t
         assert manifest(file).outputs.activation == activation
 
 
+def test_scores_between_0_and_1_behind_a_last_layer_are_logits(tmp_path: Path, call: Call) -> None:
+    nodes = [
+        helper.make_node("MatMul", ["means", "weight"], ["rows"]),
+        helper.make_node("Add", ["rows", "bias"], ["y"]),
+    ]
+    numbers = {"weight": np.eye(3) / 9, "bias": [0.5, 0.4, 0.3]}
+    file = classifier(tmp_path / "c.onnx", *nodes, outputs={"y": [1, 3]}, **numbers)
+    assert take(call, file, "--labels", "a,b,c", "--input", SIZE, "--normalize", "0..1").status == 0
+    assert manifest(file).outputs.activation == "softmax"
+
+
 def test_of_several_outputs_that_fit_the_user_names_one(tmp_path: Path, call: Call) -> None:
     file = classifier(
         tmp_path / "c.onnx",
