@@ -14,7 +14,16 @@ from typing import Any
 from coe.errors import list_few
 from coe.preprocessing import NORMALIZATIONS, WHOLLY
 from coe.store.kinds import Foreign
-from experts import onnx_checks, onnx_external, onnx_grey, onnx_sides, onnx_stated, script_facts, ultralytics_facts
+from experts import (
+    onnx_boxes,
+    onnx_checks,
+    onnx_external,
+    onnx_grey,
+    onnx_sides,
+    onnx_stated,
+    script_facts,
+    ultralytics_facts,
+)
 from experts.stated_beside import copied, with_beside
 from experts.stated_facts import labels_in_text
 
@@ -29,7 +38,7 @@ def bundled(path: Path, work: Path) -> Path:
     """
     whole = onnx_external.bundled(path, work)
     whole = onnx_external.changed(
-        whole, work, (onnx_grey.take_colours, onnx_sides.take_squares, _give_table, _give_rows)
+        whole, work, (onnx_grey.take_colours, onnx_sides.take_squares, onnx_boxes.give_boxes, _give_table, _give_rows)
     )
     if whole != path:
         copied(path, work)

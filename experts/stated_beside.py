@@ -19,8 +19,8 @@ from experts.stated_facts import stated_labels
 
 _WEIGHTS = re.compile(r"(pytorch_)?(.+?)(_(quantized|optimized|simplified|fp16|u?int8|q4\w*))?\.", re.IGNORECASE)
 _ENDINGS = (".safetensors", ".pth.tar", ".pth", ".pt", ".ckpt", ".onnx", ".bin")
-_SETTINGS = re.compile(r"(config|preprocessor_config|signature)\.json|(args|hparams|inference)\.ya?ml")
-"""What Hugging Face's programs, timm's, Lightning's, Lobe and Paddle's write beside a model that they save."""
+_SETTINGS = re.compile(r"(config|preprocessor_config|signature|pipeline)\.json|(args|hparams|inference)\.ya?ml")
+"""What Hugging Face, timm, Lightning, Lobe, MMDeploy and Paddle write beside a model that they save."""
 _LABELS = re.compile(r"(label(s|_?map)?|class(es|_?names|_indices|_to_idx)|id2label)\.(txt|json)|.+\.names")
 _NO_LABEL = re.compile(r"^\s*(#\s|//).*|:\d+,\d+,\d+:[^:]*:[^:]*$")
 """CVAT writes "# label:color_rgb:parts:actions", and then "ok:128,0,0::"."""

@@ -105,6 +105,38 @@ def test_boxes_end_to_end_for_any_number_of_labels(
     assert judge(file, 0)[0] == "none"
 
 
+@pytest.mark.parametrize("width", [4, 5])
+@pytest.mark.parametrize("has_batch", [True, False])
+def test_boxes_whose_scores_and_labels_lie_apart_are_one_table(
+    tmp_path: Path, call: Call, width: int, has_batch: bool
+) -> None:
+    file = detector(tmp_path / "d.onnx", *end_to_end(label=1))
+    model = onnx.load(str(file))
+    columns = {"labels": 5, "boxes": [*range(width)]} | ({"scores": 4} if width == 4 else {})
+    del model.graph.output[:]
+    for name, numbers in {"first": 0, **columns}.items():
+        model.graph.initializer.append(numpy_helper.from_array(np.array(numbers), f"{name}/at"))
+    for name in columns:
+        kind_of, shape = (
+            (TensorProto.INT64 if name == "labels" else TensorProto.FLOAT),
+            ["N"] + [width] * (name == "boxes"),
+        )
+        rows = f"{name}/rows" if has_batch else f"{name}/one"
+        model.graph.node.extend(
+            (
+                helper.make_node("Gather", ["output0", f"{name}/at"], [f"{name}/rows"], axis=2),
+                helper.make_node("Gather", [f"{name}/rows", "first/at"], [f"{name}/one"], axis=0),
+                helper.make_node("Cast", [rows], [name], to=kind_of),
+            )
+        )
+        model.graph.output.append(helper.make_tensor_value_info(name, kind_of, ["n", *shape] if has_batch else shape))
+    onnx.save(model, str(file))
+    said = take(call, file, "--labels", "joint,bridge", "--input", SIZE)
+    assert (said.status, manifest(file).outputs.layout) == (0, "end2end"), said.err
+    label, score, boxes = judge(file, 204)
+    assert (label, score, boxes[0].xyxy) == ("bridge", 0.8, (4.0, 8.0, 20.0, 16.0))
+
+
 def test_a_box_of_a_label_beyond_the_last_is_an_error(tmp_path: Path) -> None:
     file = detector(tmp_path / "d.onnx", *end_to_end(label=3))
     expert = Expert("x", "onnx", ("a", "b"), SIZE, "t/x", outputs=Outputs(name="output0", layout="end2end"))

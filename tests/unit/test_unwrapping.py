@@ -568,6 +568,21 @@ PostProcess:
 """
 
 
+def test_the_steps_that_mmdeploy_writes_beside_a_model_count(tmp_path: Path, state: State) -> None:
+    save_file(state, tmp_path / "end2end.safetensors")
+    steps = [
+        {"type": "Resize", "keep_ratio": False, "size": [64, 64]},
+        {"type": "Normalize", "mean": [127.5] * 3, "std": [127.5] * 3, "to_rgb": True},
+    ]
+    (tmp_path / "pipeline.json").write_text(
+        json.dumps({"pipeline": {"tasks": [{"type": "Task", "transforms": steps}]}})
+    )
+    read = resnet18.read(tmp_path / "end2end.safetensors")
+    assert read.preprocessing is not None
+    assert (read.input_size, read.preprocessing.resize) == (64, "stretch")
+    assert read.preprocessing.normalization == NORMALIZATIONS["-1..1"]
+
+
 def test_weights_that_are_given_as_a_network_of_onnx_say_so(tmp_path: Path, state: State) -> None:
     torch.save(state, tmp_path / "x.pt")
     with pytest.raises(StoreError, match="give the --kind of their network"):
