@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from coe.cad import kicad_board
 from coe.cad.openpnp_board import places_of
 from coe.cad.other_cad_files import expect_list
 from coe.cad.placement_angles import PlacementAngles, Turn
@@ -24,6 +25,7 @@ from coe.errors import ConfigError
 from coe.not_fitted import FittedRow, fitting_of
 from coe.placement.cad_files import DIALECTS
 from coe.placement.placement_file import FARTHEST_MM, FileForm, FittedQuestion, Placement, PlacementFile, Units
+from coe.tables.spreadsheet import Table
 from coe.tables.table_file import expect_unstruck, lines_of
 from coe.text_table import TextLine, further_lines
 
@@ -38,13 +40,15 @@ def parse(
 ) -> PlacementFile:
     """Return a placement file by its bytes, as `CadDialect.placements` does."""
     reader = _PlacementReader(path, name, vocabulary, unit, form)
-    expect_list(path, raw, "the placement list (pick and place, centroid)")
-    if _XML.match(raw):
-        file = reader.openpnp(raw)
+    if kicad_board.is_board(raw):
+        file = reader.file(kicad_board.board_table(path, raw))
     else:
-        table = lines_of(path, raw, "the placement file", reader.is_table)
-        file = reader.file(as_table(path, table.lines))
-        file = replace(file, notes=(*table.notes, *file.notes))
+        expect_list(path, raw, "the placement list (pick and place, centroid)")
+        if _XML.match(raw):
+            file = reader.openpnp(raw)
+        else:
+            table = lines_of(path, raw, "the placement file", reader.is_table)
+            file = reader.file(Table([*as_table(path, table.lines)], table.notes))
     if not file.placements:
         raise ConfigError(
             f"{path}: the file leaves out each of its {len(file.not_placed)} parts; correct what it says of them"
@@ -89,7 +93,8 @@ class _PlacementReader:
         told = {"side"} if self._form.rotation is None else {"side", "rotation"}
         return [field for field in self._dialect.needs if field not in told]
 
-    def file(self, lines: Sequence[TextLine]) -> PlacementFile:
+    def file(self, table: Table) -> PlacementFile:
+        lines = table.lines
         if not lines:
             raise ConfigError(f"{self._path}: the placement file is empty; export it again")
         header = self._header(lines)
@@ -105,7 +110,8 @@ class _PlacementReader:
         if not parts:
             raise ConfigError(f"{self._path}: there is no part in the placement file; export it again")
         self._expect_cells(parts, header)
-        expect_designators(self._path, parts, header, is_said="refdes" in self._form.columns)
+        if header.number:  # else each row is of one part
+            expect_designators(self._path, parts, header, is_said="refdes" in self._form.columns)
         fitting = fitting_of(
             [FittedRow(row.number, row.cells or {}, row.all_cells) for row in parts], header.names, header.columns
         )
@@ -135,7 +141,7 @@ class _PlacementReader:
             names,
             tuple(name for name in header.unused if name not in names.values()),
             tuple(name for number, name in names_of.items() if number in fitting.left_out),
-            (*noted.told, *fitting.notes),
+            (*table.notes, *noted.told, *fitting.notes),
             frozenset(names_of[number] for number in fitting.said),
             {names_of[number]: FittedQuestion(self._path, number, fault) for number, fault in fitting.asked.items()},
         )

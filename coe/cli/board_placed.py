@@ -66,7 +66,8 @@ def placed(  # noqa: PLR0913
         typer.Option(
             "--outline",
             metavar="FILE",
-            help="The board's edge: a Gerber file (Edge.Cuts, profile) or a .kicad_pcb. Default: the parts' extent.",
+            help="The board's edge: a Gerber file (Edge.Cuts, profile) or a .kicad_pcb. Default: that of "
+            "a .kicad_pcb given as placements, else the parts' extent.",
         ),
     ] = None,
     side: Annotated[str, typer.Option(help="The side that the camera sees: top or bottom.")] = "top",
@@ -113,7 +114,7 @@ def placed(  # noqa: PLR0913
         return None
 
     def make(name: str, to: Path) -> FirstBoard:
-        from coe.placement.board_outline import read_outline
+        from coe.placement.board_outline import edge_in, read_outline
         from coe.placement.draft_recipe import plan, read_form
         from coe.placement.package_sizes import LIBRARY, read_library
         from coe.placement.placement_file import FileForm, Side
@@ -132,7 +133,7 @@ def placed(  # noqa: PLR0913
         said = bom_of(bom, dialect)
         file = read_confirmed(placements, dialect, units, how, said, yes=yes, in_pixels=in_pixels)
         library = read_library(Path(LIBRARY)) if Path(LIBRARY).is_file() else ()
-        edge = None if outline is None else read_outline(outline)
+        edge = edge_in(placements) if outline is None else read_outline(outline)
         there, not_fitted = fitted(file, placements, said, bom)
         words = ["--placements", str(placements), "--dialect", dialect or "generic", "--units", str(file.units)]
         words += [] if bom is None else ["--bom", str(bom)]

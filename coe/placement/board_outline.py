@@ -7,28 +7,43 @@ file has y downwards, and its placement file counts from the auxiliary origin if
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from math import atan2, cos, hypot, pi, sin
 from pathlib import Path
 
 from coe import text_table
 from coe.errors import ConfigError
+from coe.tables.s_expression import read_lists, words_of
 
 Rectangle = tuple[float, float, float, float]
 """Left, bottom, right and top in mm."""
 _NOUN = "the outline"
 _MOVE = re.compile(r"(?:G0?([123]))?(?:X([+-]?\d+))?(?:Y([+-]?\d+))?(?:I([+-]?\d+))?(?:J([+-]?\d+))?D0?([12])")
 _MODE = re.compile(r"G0?([123])")
-_NUMBER = r"\(\s*{}\s+(-?[\d.]+)\s+(-?[\d.]+)"
+_KICAD = "(kicad_pcb"
+_DRAWN = ("gr_line", "gr_rect", "gr_arc", "gr_circle", "gr_poly")
 _STEPS = 64
 
 
 def read_outline(path: Path) -> Rectangle:
     """Return the rectangle around the board; raises ConfigError if the file is no Gerber file and none of KiCad."""
-    text = text_table.content(path, _NOUN).decode("utf-8", "replace")
-    points = list(_kicad(text) if text.lstrip().startswith("(kicad_pcb") else _gerber(path, text))
-    if len(points) < 2:
+    text = text_table.content(path, _NOUN).decode("utf-8-sig", "replace")
+    edge = _around(_kicad(path, text) if text.lstrip().startswith(_KICAD) else _gerber(path, text))
+    if edge is None:
         raise ConfigError(f"{path}: it draws no edge of a board; give the layer Edge.Cuts, or the profile")
+    return edge
+
+
+def edge_in(path: Path) -> Rectangle | None:
+    """Return the rectangle around the board of a placement file that is KiCad's board file; None if it has no edge."""
+    text = text_table.content(path, _NOUN).decode("utf-8-sig", "replace")
+    return _around(_kicad(path, text)) if text.lstrip().startswith(_KICAD) else None
+
+
+def _around(drawn: Iterable[tuple[float, float]]) -> Rectangle | None:
+    points = [*drawn]
+    if len(points) < 2:
+        return None
     xs, ys = ([point[axis] for point in points] for axis in (0, 1))
     return round(min(xs), 4), round(min(ys), 4), round(max(xs), 4), round(max(ys), 4)
 
@@ -69,31 +84,22 @@ def _arc(
         yield middle[0] + radius * cos(angle), middle[1] + radius * sin(angle)
 
 
-def _kicad(text: str) -> Iterator[tuple[float, float]]:
+def _kicad(path: Path, text: str) -> Iterator[tuple[float, float]]:
     """Yield points of lines, rectangles, arcs and circles on Edge.Cuts, as the placement file counts them."""
-    origin = re.search(_NUMBER.format("aux_axis_origin"), text)
-    zero = (float(origin[1]), float(origin[2])) if origin else (0.0, 0.0)
-    for item in re.split(r"\n\s*(?=\(gr_)", text)[1:]:
-        shape = re.match(r"\(gr_(line|rect|arc|circle|poly)", item)
-        body = item[: _end(item)]
-        if shape is None or not re.search(r'\(layer\s+"?Edge\.Cuts"?\)', body):
+    lists = [*read_lists(path, text, ("setup", *_DRAWN))]
+    zero = next((_point(words) for _, node in lists for words in words_of(node, "aux_axis_origin")), (0.0, 0.0))
+    for _, node in lists:
+        if ["Edge.Cuts"] not in words_of(node, "layer"):
             continue
-        named = [re.search(_NUMBER.format(word), body) for word in ("start", "mid", "end", "center")]
-        points = [(float(match[1]), float(match[2])) for match in named if match]
-        points += [(float(x), float(y)) for x, y in re.findall(_NUMBER.format("xy"), body)]
-        if shape[1] == "circle" and len(points) == 2:
-            (end, middle) = points
+        named = [*node, *(inner for list_ in node if list_[:1] == ["pts"] for inner in list_)]
+        points = [_point(words) for word in ("start", "mid", "end", "center", "xy") for words in words_of(named, word)]
+        if node[0] == "gr_circle" and len(points) == 2:
+            end, middle = points
             radius = hypot(end[0] - middle[0], end[1] - middle[1])
             points = [(middle[0] - radius, middle[1] - radius), (middle[0] + radius, middle[1] + radius)]
         for x, y in points:
             yield x - zero[0], zero[1] - y
 
 
-def _end(item: str) -> int:
-    """Return where the brackets of an item are closed."""
-    depth = 0
-    for at, sign in enumerate(item):
-        depth += (sign == "(") - (sign == ")")
-        if depth == 0:
-            return at + 1
-    return len(item)
+def _point(words: Sequence[str]) -> tuple[float, float]:
+    return float(words[0]), float(words[1])

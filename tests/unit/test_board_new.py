@@ -257,6 +257,15 @@ def test_the_edge_of_a_board_comes_from_a_gerber_file_or_from_kicad(tmp_path: Pa
         read_outline(tmp_path / "c.gbr")
 
 
+def test_a_board_of_kicad_tells_its_parts_and_its_edge(call: Call, folder: Path) -> None:
+    part = '(footprint "R:R_0402_1005Metric" (layer "F.Cu") (at {} 70) (property "Reference" "R{}"))\n'
+    parts = "".join(part.format(at, at) for at in (110, 120))
+    (folder / "pnp.csv").write_text(KICAD.replace("  (gr_line", f'  (layers (0 "F.Cu" signal))\n{parts}  (gr_line', 1))
+    assert new(call, "--held") == 0
+    outline = read_recipe(folder / "line7" / "recipe.yaml").outline
+    assert (outline.x, outline.y) == ((0, 62), (0, 41))
+
+
 def test_an_outline_in_another_frame_is_refused(call: Call, folder: Path) -> None:
     (folder / "b.kicad_pcb").write_text(KICAD.replace("100 80", "200 80"))
     assert new(call, "--outline", "b.kicad_pcb") == 2

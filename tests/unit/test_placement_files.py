@@ -302,6 +302,42 @@ def test_a_component_layer_of_gerber_is_a_placement_file() -> None:
             parse_file(Path("pnp_bottom.gbr"), GERBER.replace(line, "G04 %").encode(), "generic")
 
 
+KICAD_8 = r"""(kicad_pcb
+  # from a converter ")
+  (layers (0 "F.Cu" signal) (4 "In1.Cu" power) (2 "B.Cu" signal) (9 "F.Adhes" user))
+  (setup (aux_axis_origin 100 80))
+  (footprint "Resistor_SMD:R_0402" (layer "F.Cu") (at 112.7 83.5 90) (attr smd)
+    (property "Reference" "R1" (at 0 -1)) (property "Value" "10k 1\"; )" (at 0 1)))
+  (footprint "Package_SO:SO8" (layer "B.Cu") (at 130 76 -45) (attr smd)
+    (property "Reference" "U2") (property "Value" "E"))
+  (footprint "Fiducial:Fiducial_1mm" (layer "F.Cu") (at 101 79) (attr smd exclude_from_pos_files)
+    (property "Reference" "FID1"))
+  (footprint "C" (layer "F.Cu") (at 101 79) (attr smd dnp) (property "Reference" "C9") (property "Value" "1u"))
+  (footprint "C" (layer "F.Cu") (at 101 79) (property "dnp" "") (property "Reference" "C8"))
+  (footprint "Logo" (layer "F.Cu") (at 101 79) (attr exclude_from_pos_files) (property "Reference" "LOGO"))
+)"""
+KICAD_5 = """(kicad_pcb (version 4)
+  (layers (0 Parts signal) (31 Back signal) (32 B.Adhes user))
+  (module R:R_0402 locked (layer Parts) (at 12.7 3.5 90) (fp_text reference R1 (at 0 1)) (fp_text value 10k (at 0 1)))
+  (module SO8 (layer Back) (at 30 -4 315) (fp_text reference U2 (at 0 1)) (fp_text value E (at 0 1)))
+  (module Logo (layer Parts) (at 1 1) (attr virtual) (fp_text reference LOGO (at 0 1)) (fp_text value L (at 0 1)))
+)"""
+
+
+@pytest.mark.parametrize(("text", "more", "left_out"), [(KICAD_8, ["FID1"], ("C9", "C8")), (KICAD_5, [], ())])
+def test_a_board_of_kicad_is_a_placement_file(text: str, more: list[str], left_out: tuple[str, ...]) -> None:
+    file = parse_file(Path("b.kicad_pcb"), text.encode(), "kicad")
+    told = [(place.refdes, place.x_mm, place.y_mm, place.rotation_deg, place.side) for place in file.placements]
+    assert told[:2] == [("R1", 12.7, -3.5, 90, Side.TOP), ("U2", 30, 4, 315, Side.BOTTOM)]
+    assert ([place[0] for place in told[2:]], file.not_placed) == (more, left_out)
+    assert (file.placements[0].package, file.placements[0].value[:3]) == ("R_0402", "10k")
+    assert any("LOGO" in note for note in file.notes)
+    with pytest.raises(ConfigError, match="brackets"):
+        parse_file(Path("b.kicad_pcb"), text[:-1].encode(), "kicad")
+    with pytest.raises(ConfigError, match="no place"):
+        parse_file(Path("b.kicad_pcb"), text.replace("(at 30", "(of 30").replace("(at 130", "(of 1").encode(), "kicad")
+
+
 def test_of_two_names_that_say_the_same_none_is_guessed() -> None:
     for header in ("Ref,Board X,Board Y,Comp X,Comp Y,Rot", "Ref,X,Y,Board Angle,Part Angle"):
         with pytest.raises(ConfigError):
@@ -708,7 +744,7 @@ OTHER_FILES = {
     "IPC-D-356": b"C  board\nP  UNITS CUST 0\n",
     "ODB": b"UNITS=MM\n#\nCMP 0 10.5 20.25 90.0 N C1 100nF ;0=1\n",
     "Gerber": b"G04 pads*\n%FSLAX46Y46*%\n",
-    "KiCad": b"(kicad_pcb (version 20221018))",
+    "KiCad": b"(kicad_sch (version 20221018))",
     "Eagle": b'<?xml version="1.0"?><!DOCTYPE eagle SYSTEM "eagle.dtd"><eagle version="9"/>',
     "PDF": b"%PDF-1.4\n",
     "archive": b"PK\x03\x04" + bytes(26) + b"board-top.gbr",
