@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from coe.annotations import coco, cvat, label_studio, masks, per_picture
+from coe.annotations import coco, cvat, label_studio, masks, per_picture, via
 from coe.annotations.marked import Findings, MarkedSet
 from coe.annotations.picture_index import PictureIndex
 from coe.errors import ConfigError
@@ -17,8 +17,7 @@ from coe.spelling import composed
 
 _OTHERS = (
     ("Datumaro", {"categories", "items"}),
-    ("VIA", {"_via_img_metadata"}),
-    ("VIA", {"filename", "regions"}),
+    ("VIA 3", {"metadata", "view"}),
     ("Supervisely", {"objects", "size"}),
     ("VoTT", {"assets"}),
     ("Darwin (V7)", {"item", "annotations"}),
@@ -40,7 +39,10 @@ _OTHER_ENDINGS = {
     ".yml": "the YAML of a YOLO data set, which `coe-experts train` takes as it is",
     ".txt": "texts, as of YOLO or KITTI",
 }
-_KNOWN = "COCO JSON, Label Studio JSON, CVAT XML 1.1, or a folder of masks, of Pascal VOC XML or of LabelMe JSON"
+_KNOWN = (
+    "COCO JSON, Label Studio JSON, CVAT XML 1.1, JSON or CSV of VIA 2, or a folder of masks, of Pascal VOC XML or of "
+    "LabelMe JSON"
+)
 
 _TASK = {"data", "annotator", "annotation_id"}
 """The keys of which Label Studio's tasks have one, in each form of JSON."""
@@ -87,7 +89,7 @@ def read(source: Path, images: Path, choices: ReadingChoices, findings: Findings
             raise ConfigError(f"{source} is a folder of masks, which name no labels; give them with --labels")
         form, labels = "masks", masks.read(drawn, choices.labels, index, findings)
     else:
-        form, labels = _read_file(source, index, findings, choices.annotator)
+        form, labels = _read_file(source, index, findings, choices)
     if choices.annotator and form != "Label Studio":
         raise ConfigError(f"--annotator is for Label Studio, and {source} is {form}; leave it out")
     _rest(source, index, unmarked_good=choices.unmarked_good)
@@ -127,7 +129,9 @@ def _wanted(labels: tuple[str, ...], index: PictureIndex, findings: Findings) ->
     return labels
 
 
-def _read_file(source: Path, index: PictureIndex, findings: Findings, annotator: str) -> tuple[str, tuple[str, ...]]:
+def _read_file(
+    source: Path, index: PictureIndex, findings: Findings, choices: ReadingChoices
+) -> tuple[str, tuple[str, ...]]:
     try:
         raw = source.read_bytes()
     except OSError as error:
@@ -140,6 +144,8 @@ def _read_file(source: Path, index: PictureIndex, findings: Findings, annotator:
             if root.tag == "annotations" and root.findtext("version") == "1.1":
                 return "CVAT", cvat.read(root, index, findings)
             raise ConfigError(f"{source}: is no CVAT XML of version 1.1; export as 'CVAT for images 1.1'")
+        if entries := via.entries_of_table(raw):
+            return "VIA", via.read(entries, index, findings, choices.labels)
         if raw.lstrip(b"\xef\xbb\xbf \r\n\t")[:1] not in b"[{":
             raise _unknown(source)
         content: Any = json.loads(raw)
@@ -148,7 +154,9 @@ def _read_file(source: Path, index: PictureIndex, findings: Findings, annotator:
         if isinstance(content, dict) and all(isinstance(content.get(key), list) for key in ("images", "annotations")):
             return "COCO", coco.read(content, index, findings)
         if isinstance(content, list) and any(isinstance(one, dict) and _TASK & one.keys() for one in content):
-            return "Label Studio", label_studio.read(content, index, findings, annotator)
+            return "Label Studio", label_studio.read(content, index, findings, choices.annotator)
+        if entries := via.entries_of(content):
+            return "VIA", via.read(entries, index, findings, choices.labels)
     except (ValueError, LookupError, RecursionError, xml.ParseError, AttributeError, TypeError) as error:
         if _other_form(source):
             raise _unknown(source) from None

@@ -21,7 +21,7 @@ def boxes(
     annotations: Annotated[
         Path,
         typer.Argument(
-            help="COCO JSON, Label Studio JSON, CVAT XML 1.1 (found by their content), or a folder of masks."
+            help="COCO JSON, Label Studio JSON, CVAT XML 1.1, VIA (found by their content), or a folder of masks."
         ),
     ],
     images: Annotated[Path, typer.Option(metavar="FOLDER", help="The pictures, with subfolders.")],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
 from collections.abc import Sequence
@@ -400,6 +402,66 @@ def test_a_file_of_another_form_tells_that_its_picture_is_not_a_good_one(
     assert len(taken(notes, photos)[0].pictures) == 1
 
 
+def region(said: dict[str, Any], **shape: Any) -> dict[str, Any]:
+    return {"shape_attributes": shape, "region_attributes": said}
+
+
+VIA = {
+    "board1/R1.png": {
+        "first": region({"class": "lifted", "note": ""}, name="rect", x=10, y=20, width=30, height=40),
+        "second": region(
+            {"class": {"bridge": True, "ok": False}}, name="polygon", all_points_x=[5, 9, 7], all_points_y=[1, 2, 8]
+        ),
+    },
+    "board2/R1.png": [
+        region({"class": "lifted"}, name="circle", cx=50, cy=40, r=10.5),
+        region({"class": "lifted"}, name="ellipse", cx=50, cy=40, rx=10, ry=20, theta=np.pi / 2),
+    ],
+    "good one.jpg": [],
+}
+
+
+def via_files(place: Path, regions: dict[str, Any]) -> list[Path]:
+    """The same regions as the program writes a project, an export, and a table."""
+    entries = {
+        f"{name}123": {"filename": name, "size": 123, "regions": each, "file_attributes": {}}
+        for name, each in regions.items()
+    }
+    text = io.StringIO()
+    table = csv.writer(text)
+    columns = "#filename,file_size,file_attributes,region_count,region_id,region_shape_attributes,region_attributes"
+    table.writerow(columns.split(","))
+    for name, each in regions.items():
+        shapes = [*(each.values() if isinstance(each, dict) else each)] or [region({})]
+        for number, one in enumerate(shapes):
+            table.writerow([name, 123, "{}", len(each), number, *map(json.dumps, one.values())])
+    project = {"_via_settings": {}, "_via_img_metadata": entries, "_via_attributes": {}}
+    return [stored(place / f"via{n}", one) for n, one in enumerate((project, entries, text.getvalue()))]
+
+
+def test_regions_of_the_vgg_annotator_are_boxes(tmp_path: Path, photos: Path) -> None:
+    for source in via_files(tmp_path, VIA):
+        marked, _ = taken(source, photos)
+        assert marked.labels == ("bridge", "lifted")
+        assert boxes_of(marked, photos) == {
+            "board1/R1.png": [("lifted", (10, 20, 40, 60)), ("bridge", (5, 1, 9, 8))],
+            "board2/R1.png": [("lifted", (39.5, 29.5, 60.5, 50.5)), ("lifted", (30, 30, 70, 50))],
+            "good one.jpg": [],
+        }
+
+
+def test_the_label_of_a_region_is_its_only_attribute_or_named(tmp_path: Path, photos: Path) -> None:
+    shape = {"name": "rect", "x": 10, "y": 20, "width": 30, "height": 40}
+    for source in via_files(tmp_path, {"good one.jpg": [region({}, **shape), region({}, **shape)]}):
+        assert faults_of(source, photos) == [2]
+        assert taken(source, photos, ReadingChoices(labels=("dent",)))[0].pictures[0].boxes[0].label == "dent"
+    said = {"class": "dent", "quality": "clear"}
+    for source in via_files(
+        tmp_path, {"good one.jpg": [region(said, **shape), region({"class": "dent"}, name="point", cx=1)]}
+    ):
+        assert faults_of(source, photos) == [1, 1]
+
+
 def test_boxes_that_cvat_turns_are_turned_in_each_of_its_formats(tmp_path: Path, photos: Path) -> None:
     place = {"image_id": 7, "category_id": 3, "bbox": [60, 40, 40, 20], "attributes": {"rotation": 90.0}}
     box = BNDBOX.replace("20<", "60<").replace("10<", "40<").replace("80<", "100<")
@@ -578,7 +640,7 @@ def test_files_of_other_kinds_are_refused(tmp_path: Path, photos: Path, said: st
         ("a.csv", "filename,class,xmin\na.png,x,1\n", "table"),
         ("a.tfrecord", "\x9e\x05\0", "TFRecord"),
         ("a.json", '{"info": {}, "categories": {}, "items": []}', "Datumaro"),
-        ("a.json", '{"a.png12": {"filename": "a.png", "regions": []}}', "VIA"),
+        ("a.json", '{"project": {}, "file": {}, "metadata": {}, "view": {}}', "VIA 3"),
         ("a.json", '{"size": {}, "objects": []}', "Supervisely"),
         ("a.ndjson", '{"data_row": {}}\n{"data_row": {}}\n', "Labelbox"),
         ("a.json", '[{"image_id": 1, "category_id": 1, "bbox": [1, 2, 3, 4], "score": 0.5}]', "a model"),
