@@ -69,8 +69,8 @@ def prepare_change(assembly: Assembly, boards: Sequence[LineBoard], ending: Sequ
     fixed = fixed_bytes(assembly.devices, list(lineup.board.experts.values()), settings.executors)
     if fixed > assembly.fixed_bytes:
         raise BoardsClash(
-            f"these boards need {format_bytes(fixed - assembly.fixed_bytes)} more for weights that are converted than "
-            "the line set aside when it was opened; close it, and open a line with these boards"
+            f"these boards need {format_bytes(fixed - assembly.fixed_bytes)} more to convert weights and to open "
+            "sessions than the line set aside when it was opened; close it, and open a line with these boards"
         )
     for id, device in assembly.devices.items():
         device.admit(newcomers, settings.executors[id])

@@ -106,10 +106,9 @@ class CpuDevice(Device):
         arenas, opened = [0], [0]
         for expert in experts:
             with contextlib.suppress(StoreError):  # the load will report it
-                file = weights(self.store, expert)
-                if runs_as_session(self.kinds[expert.kind], expert):
-                    opened.append(opening_bytes(file))
-                else:
+                file, kind = weights(self.store, expert), self.kinds[expert.kind]
+                opened.append(opening_bytes(kind, file))
+                if not runs_as_session(kind, expert):
                     arenas.append(file.needs().converted_bytes)
         return executors * max(arenas) + max(opened)
 
@@ -135,8 +134,8 @@ class CpuDevice(Device):
             try:
                 slot = self._slots.spare(expert, blob.structure)
                 blob.expect(slot.spec)
-                if common is not None:
-                    open_body(slot, file, common, self.threads)
+                if common is not None and open_body(slot, file, common, self.threads):
+                    self._tighten_heap()
             except BaseException:
                 blob.release()
                 raise

@@ -7,6 +7,7 @@ import weakref
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from built_once import Build
@@ -143,20 +144,26 @@ def costs_of_bodies(store: Store, experts: list[Expert], device: CpuDevice) -> l
     return [body for expert in experts if (body := costs["cpu", expert.id, expert.variant].body)]
 
 
-def test_a_pool_counts_the_session_of_a_body(store: Store) -> None:
+def test_a_pool_counts_the_session_of_a_body_and_a_device_once_what_opening_it_needs(store: Store) -> None:
     experts = [expert_of("probe", name=name, variant=variant) for name, variant in (("u1", "fp32"), ("u2", "q8"))]
     experts.append(expert_of("probe", name="bare"))
-    body, *others = costs_of_bodies(store, experts, CpuDevice(store, {"probe": PROBE}, 1))
+    device = CpuDevice(store, {"probe": PROBE}, 1)
+    body, *others = costs_of_bodies(store, experts, device)
     files = [store.manifest("b/u1").variants["fp32"], store.manifest("b/u2").variants["q8"], store.manifest("b/bare")]
     size, *plain = (file.body.bytes for file in files if file.body is not None)
-    assert body.bytes > 3 * size
+    assert 2 * size < body.bytes < 3 * size
+    once, of_four = (device.fixed_bytes(experts[:1], executors) for executors in (1, 4))
+    assert 2 * size < once <= of_four < once + size
+    assert device.fixed_bytes(experts[2:], 1) == 0
     assert [0 <= other.bytes - own < 4096 for other, own in zip(others, plain, strict=True)] == [True, True]
 
 
 @pytest.mark.stress
-def test_opening_the_session_of_a_body_takes_no_more_than_a_pool_counts(store: Store) -> None:
+def test_opening_the_session_of_a_body_takes_no_more_than_is_counted(store: Store) -> None:
     experts, device = [expert_of("probe", name="u1")], CpuDevice(store, {"probe": PROBE}, 1)
     (body,) = costs_of_bodies(store, experts, device)
     give_memory_back()
+    before = int(psutil.Process().memory_info().rss)
     grown = peak_growth_bytes(lambda: device.load("pool", experts[0], body=True))
-    assert grown is None or grown <= body.bytes
+    assert grown is None or grown <= body.bytes + device.fixed_bytes(experts, 1)
+    assert psutil.Process().memory_info().rss - before <= body.bytes + (1 << 20)
