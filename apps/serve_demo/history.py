@@ -26,10 +26,9 @@ from coe.serve.clock import HOUR_US, SECOND_US, hour_of, now_us
 from coe.serve.database import fault_log, recipe_versions
 from coe.serve.database.blind import Face
 from coe.serve.database.connecting import Database, open_database
-from coe.serve.database.fault_log import NewFault
 from coe.serve.database.findings import GoodComponent, pack
-from coe.serve.database.hourly import Tally
 from coe.serve.database.migration import expect_newest
+from coe.serve.database.tables import NewFault, Recipe, Tally
 from coe.serve.enums import CallKind, CallReason, FaultKind, Outcome, Process
 from coe.serve.picture_folder import Pictures
 from coe.serve.recipe_content import RecipeContent
@@ -43,9 +42,7 @@ _SHARE_ANSWERED = 0.97
 _LATE, _AUDITED = 0.004, 0.05
 
 
-def fill(
-    database: Database, recipe: recipe_versions.Recipe, wanted: argparse.Namespace, pictures: Pictures, end_us: int
-) -> None:
+def fill(database: Database, recipe: Recipe, wanted: argparse.Namespace, pictures: Pictures, end_us: int) -> None:
     """Write boards with calls, answers and tallies that end at `end_us`, the newest with pictures; and a fault."""
     writer = _Writer(np.random.default_rng(wanted.seed), recipe.id, pictures)
     step_us = round(wanted.hours * HOUR_US / max(1, wanted.boards))
@@ -194,7 +191,7 @@ def _png(picture: np.ndarray[Any, Any]) -> bytes:
     return file.getvalue()
 
 
-def recipe_of(connection: Connection) -> recipe_versions.Recipe:
+def recipe_of(connection: Connection) -> Recipe:
     """Return the active recipe; without any, a recipe of the demo board's parts."""
     for recipe in recipe_versions.all_active(connection):
         return recipe

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, select, union
 from coe.core import NOTHING, Verdict
 from coe.errors import CoeError
 from coe.serve.database import recipe_versions
-from coe.serve.database.tables import board, escape, unit_serial
+from coe.serve.database.tables import Recipe, board, escape, unit_serial
 from coe.serve.recipe_content import RecipeContent
 
 
@@ -29,7 +29,7 @@ class Passing:
         for id in recipe_ids:
             self._add(recipe_versions.get(connection, id))
 
-    def _add(self, recipe: recipe_versions.Recipe) -> None:
+    def _add(self, recipe: Recipe) -> None:
         try:
             components = RecipeContent.model_validate(recipe.content).board(recipe.name).components.values()
         except (CoeError, ValidationError):  # its experts stay unknown

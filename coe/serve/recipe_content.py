@@ -18,7 +18,7 @@ from coe.errors import ConfigError, RulesError
 from coe.placement import Bottom, Layout, blind_to, join, lay_out, parse_recipe, warnings_of
 from coe.placement.board_layout import BottomAngle, BottomX, Point
 from coe.placement.cad_files import parse_bom, parse_file
-from coe.serve.database.tables import NAME
+from coe.serve.database.columns import NAME
 from coe.serve.text_checks import Spelt, Word
 from coe.spelling import by_spelling
 from coe.strict_model import Name, StrictModel

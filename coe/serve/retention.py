@@ -19,7 +19,7 @@ from coe.serve import archive
 from coe.serve.clock import DAY_US, SECOND_US
 from coe.serve.database import views
 from coe.serve.database.connecting import Database
-from coe.serve.database.views import View
+from coe.serve.database.tables import View
 from coe.serve.picture_folder import Pictures
 from coe.serve.service_config import Retention
 

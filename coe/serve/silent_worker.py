@@ -11,12 +11,10 @@ from sqlalchemy import update
 
 from coe.serve.clock import CLOCKS, Clocks
 from coe.serve.database import decisions, fault_log, recipe_versions, states, views
-from coe.serve.database.board_rows import Board
 from coe.serve.database.connecting import Database
 from coe.serve.database.database_errors import DatabaseError
-from coe.serve.database.fault_log import NewFault
 from coe.serve.database.states import SILENT_S
-from coe.serve.database.tables import heartbeat
+from coe.serve.database.tables import Board, NewFault, heartbeat
 from coe.serve.enums import FaultKind, Process
 from coe.serve.picture_folder import Pictures
 from coe.serve.service_config import ServeConfig

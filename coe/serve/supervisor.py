@@ -28,9 +28,9 @@ from coe.serve.clock import now_us
 from coe.serve.database import fault_log, outbox, states
 from coe.serve.database.connecting import Claim, Database, open_database
 from coe.serve.database.database_errors import DatabaseError
-from coe.serve.database.fault_log import NewFault
 from coe.serve.database.migration import expect_newest
 from coe.serve.database.states import SILENT_S
+from coe.serve.database.tables import NewFault
 from coe.serve.enums import FaultKind, Intake, Process, Subject
 from coe.serve.exposure import expect_keys, expect_place
 from coe.serve.secret_file import make_all

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 
-from coe.serve.database.tables import NAME
+from coe.serve.database.columns import NAME
 from coe.spelling import composed
 from coe.visible import is_visible
 

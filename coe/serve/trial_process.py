@@ -25,10 +25,11 @@ from coe.errors import ImageError, sentence_of
 from coe.inspector.asked_boards import AskedBoard
 from coe.pictures.picture_file import PictureFile
 from coe.serve.component_pictures import CropPlace, Cutter
-from coe.serve.database import recipe_versions, states, trial_rows, views
+from coe.serve.database import recipe_versions, row_types, states, trial_rows, views
 from coe.serve.database.connecting import Database, open_database
 from coe.serve.database.database_errors import DatabaseError
-from coe.serve.database.trial_rows import StoredBoard, StoredPart, StoredTrial, TrialNews
+from coe.serve.database.tables import StoredTrial, View
+from coe.serve.database.trial_rows import StoredBoard, StoredPart, TrialNews
 from coe.serve.enums import LineState, TrialState
 from coe.serve.exportable import SuspectedPictures
 from coe.serve.picture_folder import Pictures
@@ -78,7 +79,7 @@ def run(config: ServeConfig, id: int, tell: Callable[[TrialNews], None]) -> None
         while os.getppid() == parent:
             try:
                 with database.reading() as connection:
-                    asked = trial_rows.get(connection, id)
+                    asked = row_types.get(connection, StoredTrial, id)
                 assert asked is not None
                 left -= 1
                 return _carry_out(_RunningTrial(config, database, asked, tell), is_last=left == 0)
@@ -172,7 +173,7 @@ class _RunningTrial:
         """Tell the counts; raises TrialOver if nobody wants them."""
         self._noted_s = time.monotonic()
         with self.database.reading() as connection:
-            trial = trial_rows.get(connection, self.trial.id)
+            trial = row_types.get(connection, StoredTrial, self.trial.id)
         if os.getppid() != self._parent or trial is None or trial.state not in trial_rows.UNFINISHED:
             raise TrialOver
         self.tell(TrialNews(TrialState.RUNNING, self.counts))
@@ -198,7 +199,7 @@ class _RunningTrial:
             self._judge(board, files)
             self._note_in_time()
 
-    def _judge(self, board: StoredBoard, files: Mapping[int, views.View]) -> None:
+    def _judge(self, board: StoredBoard, files: Mapping[int, View]) -> None:
         rejudge = self._rejudge(board.recipe_id)
         verdicts = [rejudge.verdict(part.component, part.findings, part.today) for part in board.parts]
         if self._asked.inspect:
@@ -221,7 +222,7 @@ class _RunningTrial:
         then: Rules = RecipeContent.model_validate(recipe.content).board(recipe.name)
         return Rejudge(then, self._rules, self._asked.anew)
 
-    def _look(self, part: StoredPart, files: Mapping[int, views.View]) -> Future[Result] | None:
+    def _look(self, part: StoredPart, files: Mapping[int, View]) -> Future[Result] | None:
         """Hand in the picture of a part; None if it is gone, or if nobody knows where the part lies."""
         view = files.get(part.view_id or 0)
         place = CropPlace.of(part.place)

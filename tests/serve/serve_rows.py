@@ -9,15 +9,12 @@ from sqlalchemy import Connection
 
 from coe.core import Verdict
 from coe.placement.placement_file import Side
-from coe.serve.database import board_rows, decisions, recipe_versions
+from coe.serve.database import board_rows, decisions, recipe_versions, row_types
 from coe.serve.database.blind import Face
-from coe.serve.database.board_rows import Board, NewBoard
-from coe.serve.database.call_rows import NewCall
 from coe.serve.database.connecting import Database
 from coe.serve.database.decisions import Decision
 from coe.serve.database.findings import GoodComponent
-from coe.serve.database.hourly import Tally
-from coe.serve.database.recipe_versions import Recipe
+from coe.serve.database.tables import Board, NewBoard, NewCall, Recipe, Tally
 from coe.serve.enums import CallKind, CallReason
 
 NOON = 1_700_000_000_000_000
@@ -82,6 +79,6 @@ def decision(
 def decided(connection: Connection, key: str, *calls: NewCall) -> Board:
     board = accepted(connection, key)
     assert decisions.write(connection, decision(board, *calls))
-    found = board_rows.get(connection, board.id)
+    found = row_types.get(connection, Board, board.id)
     assert found is not None
     return found

@@ -26,6 +26,7 @@ from coe.serve import service_config
 from coe.serve.clock import now_us
 from coe.serve.database import keys, recipe_versions
 from coe.serve.database.connecting import Database, open_database
+from coe.serve.database.tables import Recipe
 from coe.serve.enums import ActivationState, Role
 from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.server import make_server, open_gate
@@ -133,7 +134,7 @@ def locked(database: Database) -> Iterator[None]:
         other.execute("ROLLBACK")
 
 
-def activated(database: Database, rules: str, name: str = "tiny", **content: object) -> recipe_versions.Recipe:
+def activated(database: Database, rules: str, name: str = "tiny", **content: object) -> Recipe:
     """Add a recipe and make it active."""
     with database.writing() as connection:
         recipe = recipe_versions.add(connection, name, {"rules": rules, **content}, by="ann", now_us=now_us())

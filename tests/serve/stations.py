@@ -19,13 +19,9 @@ from waiting import eventually
 
 from coe.placement.placement_file import Side
 from coe.serve.clock import Clocks, microseconds, now_us
-from coe.serve.database import board_rows, call_rows, event_log, fault_log, views
-from coe.serve.database.board_rows import Board, NewBoard
-from coe.serve.database.call_rows import Call
+from coe.serve.database import board_rows, call_rows, event_log, fault_log, row_types, views
 from coe.serve.database.connecting import Database
-from coe.serve.database.fault_log import Fault
-from coe.serve.database.recipe_versions import Recipe
-from coe.serve.database.views import NewView
+from coe.serve.database.tables import Board, Call, Fault, NewBoard, NewView, Recipe
 from coe.serve.enums import EventKind
 from coe.serve.picture_folder import Pictures
 from coe.serve.request import BoardRequest, digest_of
@@ -119,7 +115,7 @@ def deciding(
 
 def state_of(database: Database, id: int) -> Board:
     with database.reading() as connection:
-        found = board_rows.get(connection, id)
+        found = row_types.get(connection, Board, id)
     assert found is not None
     return found
 

@@ -16,7 +16,7 @@ from tiny_line import TINY
 
 from coe.core import Box, Finding, Heat, Likeness
 from coe.serve.database import fault_log
-from coe.serve.database.fault_log import NewFault
+from coe.serve.database.tables import NewFault
 from coe.serve.enums import FaultKind, Process
 
 STATED = {"properties", "additionalProperties", "patternProperties"}

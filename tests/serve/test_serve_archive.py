@@ -20,7 +20,7 @@ from coe.serve.archive import ArchiveFailed
 from coe.serve.clock import DAY_US, now_us
 from coe.serve.database import decisions, views
 from coe.serve.database.connecting import Database
-from coe.serve.database.views import NewView
+from coe.serve.database.tables import NewView
 from coe.serve.picture_folder import Pictures
 from coe.serve.retention import sweep
 from coe.serve.secret_file import ARCHIVE

@@ -28,18 +28,14 @@ from coe.serve.database import (
     event_log,
     hourly,
     recipe_versions,
+    row_types,
     verifications,
     views,
 )
-from coe.serve.database.board_rows import Board
-from coe.serve.database.call_rows import Call, NewCall
 from coe.serve.database.connecting import Database
-from coe.serve.database.event_log import Event
 from coe.serve.database.findings import GoodComponent
 from coe.serve.database.hourly import Window
-from coe.serve.database.keys import Key
-from coe.serve.database.verifications import NewVerification
-from coe.serve.database.views import NewView, View
+from coe.serve.database.tables import Board, Call, Event, Key, NewCall, NewVerification, NewView, View
 from coe.serve.enums import BoardState, CallKind, EventKind, Outcome, Role
 from coe.serve.gate import role_views
 from coe.serve.picture_folder import Pictures
@@ -90,11 +86,11 @@ def decide(
 
 def faces_of(connection: Any, board_id: int, *, kinds: bool = False) -> list[Call]:
     found = role_views.calls_of(connection, board_id, OPERATOR)
-    return [one for id in (one.id for one in found) if (one := call_rows.get(connection, id))] if kinds else found
+    return [one for id in (one.id for one in found) if (one := row_types.get(connection, Call, id))] if kinds else found
 
 
 def answer(connection: Any, call: Call, outcome: Outcome, at_us: int = NOON + 1, label: str = "") -> None:
-    now = the(call_rows.get(connection, call.id))
+    now = the(row_types.get(connection, Call, call.id))
     verifications.record_verification(connection, now, NewVerification(outcome, at_us, "ann", label))
 
 
@@ -216,7 +212,7 @@ def test_a_known_defect_seems_to_lie_where_its_part_lies_on_the_board(sqlite_dat
         made = decision(new, called(connection, "k1", "R2"), fine=[good])
         decisions.write(connection, BlindAudits(EVERY_SEED, LOTTERY).added(connection, made, ["R1", "R2"]))
         seen = faces_of(connection, new.id)
-        seeded = call_rows.get(connection, seen[0].id)
+        seeded = row_types.get(connection, Call, seen[0].id)
     assert [(one.refdes, one.place) for one in seen] == [("R1", here), ("R2", None)]
     assert seeded is not None
     assert seeded.place == there, "its picture is cut out of the view in which it lies"
@@ -249,7 +245,7 @@ def test_no_picture_of_a_known_defect_goes_while_somebody_may_look_at_it(
     for is_open in (True, False):
         sweep(sqlite_database, Pictures(tmp_path), Retention(), NOON + 10_000 * DAY_US)
         with sqlite_database.writing() as connection:
-            view = the(views.get(connection, source.view_id or 0))
+            view = the(row_types.get(connection, View, source.view_id or 0))
             assert (view.removed_us is None) is is_open
             if is_open:
                 answer(connection, seeded, Outcome.CONFIRMED)
@@ -323,7 +319,7 @@ def test_what_an_operator_sees_of_a_board_always_fits_together(
         for row, outcome in zip(rows, answers, strict=False):
             if outcome is not None:
                 answer(connection, row, outcome)
-        truth, seen = board_rows.get(connection, board.id), role_views.board_of(connection, board, OPERATOR)
+        truth, seen = row_types.get(connection, Board, board.id), role_views.board_of(connection, board, OPERATOR)
         seen = role_views.board_of(connection, truth, OPERATOR) if truth else seen
         shown = faces_of(connection, board.id)
     assert truth is not None

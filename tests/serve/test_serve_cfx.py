@@ -17,12 +17,11 @@ from coe.serve.bridge.cfx import CfxFormat, time_span
 from coe.serve.bridge.outbox_relay import envelope_of
 from coe.serve.bridge.sinks import Origin, Sign, StationStatus
 from coe.serve.database import board_rows, call_rows, decisions, event_log, fault_log, recipe_versions, states
-from coe.serve.database.board_rows import NewBoard
 from coe.serve.database.connecting import Database
 from coe.serve.database.decisions import Amendment
-from coe.serve.database.fault_log import NewFault
 from coe.serve.database.recipe_versions import KeptRecipes
-from coe.serve.database.verifications import NewVerification, record_verification
+from coe.serve.database.tables import NewBoard, NewFault, NewVerification
+from coe.serve.database.verifications import record_verification
 from coe.serve.enums import EventKind, FaultKind, Intake, LineState, Outcome, Process, Subject
 
 WORDS = CfxFormat(Origin("aoi-1", "acme.aoi.7"))

@@ -20,10 +20,9 @@ from coe.placement.placement_file import Side
 from coe.serve.bridge.cfx import PUBLISHED, CfxFormat
 from coe.serve.bridge.sinks import Origin, Sign, StationStatus
 from coe.serve.database import board_rows, decisions, event_log, recipe_versions
-from coe.serve.database.board_rows import Board, NewBoard
-from coe.serve.database.call_rows import NewCall
 from coe.serve.database.connecting import Database
 from coe.serve.database.decisions import Amendment
+from coe.serve.database.tables import Board, NewBoard, NewCall
 from coe.serve.enums import CallReason, EventKind, Intake, LineState, Outcome
 
 PANEL = whole_of(

@@ -20,8 +20,9 @@ from coe import Inspector
 from coe.core import Verdict
 from coe.inspector.line_options import LineOptions
 from coe.serve.clock import now_us
-from coe.serve.database import call_rows, fault_log, recipe_versions
+from coe.serve.database import call_rows, fault_log, recipe_versions, row_types
 from coe.serve.database.connecting import Database
+from coe.serve.database.tables import Activation
 from coe.serve.enums import ActivationState
 from coe.serve.service_config import LineSettings, ServeConfig
 from coe.serve.worker.product import Adjust
@@ -60,7 +61,7 @@ def change_over(config: ServeConfig, database: Database, tiny: tuple[Path, Path]
 
         def state() -> ActivationState:
             with database.reading() as connection:
-                found = recipe_versions.get_activation(connection, asked.id)
+                found = row_types.get(connection, Activation, asked.id)
             assert found is not None
             return found.state
 

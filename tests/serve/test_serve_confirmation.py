@@ -21,7 +21,8 @@ from whole_boards import BOARD, WHOLE, RedDevice, layout_of, picture_of, png, wh
 from coe.core import Verdict
 from coe.errors import ConfigError
 from coe.serve.clock import now_us
-from coe.serve.database import audit, call_rows, recipe_versions
+from coe.serve.database import audit, call_rows, recipe_versions, row_types
+from coe.serve.database.tables import Activation
 from coe.serve.enums import ActivationState, CallReason, Role
 from coe.serve.recipe_content import WholeBoard
 
@@ -186,7 +187,7 @@ def test_a_line_opens_no_version_that_cannot_be_activated(served: Served, tiny: 
             eventually(lambda: recipe_versions.asked(connection) == [])
     assert state_of(database, board.id).verdict is Verdict.REVIEW
     with database.reading() as connection:
-        answered = recipe_versions.get_activation(connection, asked.id)
+        answered = row_types.get(connection, Activation, asked.id)
         assert {call.reason for call in call_rows.of_board(connection, board.id)} == {CallReason.FAILED}
     assert answered is not None
     assert answered.state is ActivationState.FAILED

@@ -20,16 +20,34 @@ from whole_boards import WHOLE
 from coe.core import Verdict
 from coe.placement.placement_file import Side
 from coe.serve.clock import HOUR_US, hour_of
-from coe.serve.database import board_rows, call_rows, decisions, hourly, recipe_versions, repairs, verifications
-from coe.serve.database.board_rows import Board, NewBoard
-from coe.serve.database.call_rows import NewCall
+from coe.serve.database import (
+    board_rows,
+    call_rows,
+    decisions,
+    hourly,
+    recipe_versions,
+    repairs,
+    row_types,
+    verifications,
+)
 from coe.serve.database.connecting import Database
 from coe.serve.database.decisions import Amendment
 from coe.serve.database.hourly import BoardCount, CallCount, Window
 from coe.serve.database.migration import migrate
-from coe.serve.database.repairs import NewEscape
-from coe.serve.database.tables import board, board_count, call, call_count, confirmation, verification
-from coe.serve.database.verifications import NewVerification
+from coe.serve.database.tables import (
+    Board,
+    Call,
+    NewBoard,
+    NewCall,
+    NewEscape,
+    NewVerification,
+    board,
+    board_count,
+    call,
+    call_count,
+    confirmation,
+    verification,
+)
 from coe.serve.enums import BoardState, CallKind, Dimension, Outcome
 from coe.serve.exportable import SuspectedPictures
 
@@ -150,7 +168,7 @@ class Shift:
         elif step.what == "abort":
             board_rows.abort(self._connection, one, at_us, reason="taken back")
         elif step.what == "amend":
-            found = board_rows.get(self._connection, one.id)
+            found = row_types.get(self._connection, Board, one.id)
             if found is not None and found.verdict is not None:
                 new = replace(ng("P0"), label="lifted")
                 decisions.amend(self._connection, Amendment(one.id, at_us, [new], []))
@@ -164,7 +182,7 @@ class Shift:
     def _verify(self, step: Step) -> None:
         ids = self._connection.scalars(select(call.c.id)).all()
         if ids:
-            seen = the(call_rows.get(self._connection, ids[-1 - step.which % len(ids)]))
+            seen = the(row_types.get(self._connection, Call, ids[-1 - step.which % len(ids)]))
             word = NewVerification(step.outcome, NOON + step.minute * MINUTE_US, "ann", step.label)
             verifications.record_verification(self._connection, seen, word)
 

@@ -31,22 +31,31 @@ from coe.serve.database import (
     outbox,
     recipe_versions,
     repairs,
+    row_types,
     states,
     tables,
     verifications,
     views,
 )
-from coe.serve.database.board_rows import Board
 from coe.serve.database.connecting import Database, open_database
 from coe.serve.database.database_errors import DatabaseError
 from coe.serve.database.decisions import Amendment
-from coe.serve.database.fault_log import NewFault
-from coe.serve.database.hourly import Tally, Window
+from coe.serve.database.hourly import Window
 from coe.serve.database.migration import expect_newest, migrate, newest, revision_of
-from coe.serve.database.repairs import NewEscape, NewRepair
 from coe.serve.database.row_types import upserting
-from coe.serve.database.verifications import CallChanged, NewVerification
-from coe.serve.database.views import NewView
+from coe.serve.database.tables import (
+    Board,
+    Call,
+    NewBoard,
+    NewEscape,
+    NewFault,
+    NewRepair,
+    NewVerification,
+    NewView,
+    Tally,
+    View,
+)
+from coe.serve.database.verifications import CallChanged
 from coe.serve.enums import (
     NEXT,
     ActivationState,
@@ -155,7 +164,7 @@ def test_a_board_is_decided_once(database: Database) -> None:
         assert not decisions.write(connection, decision(board))
         assert not board_rows.begin(connection, board.id, NOON)
         assert not board_rows.abort(connection, board, NOON, reason="too late")
-        found = the(board_rows.get(connection, board.id))
+        found = the(row_types.get(connection, Board, board.id))
         assert (found.state, found.verdict, found.late) == (BoardState.DECIDED, Verdict.NG, True)
         assert (found.components, found.calls, found.attempts) == (3, 2, 1)
         assert [call.refdes for call in call_rows.of_board(connection, board.id)] == ["R1", "R2"]
@@ -174,7 +183,7 @@ def test_a_board_for_review_without_calls_is_not_taken_as_verified(database: Dat
     with database.writing() as connection:
         board = accepted(connection, "k1")
         assert decisions.write(connection, replace(decision(board), verdict=Verdict.REVIEW))
-        found = board_rows.get(connection, board.id)
+        found = row_types.get(connection, Board, board.id)
     assert found is not None
     assert (found.state, found.verified_us) == (BoardState.DECIDED, None)
 
@@ -200,7 +209,7 @@ def test_a_board_takes_the_steps_of_the_table_of_states_and_no_others(database: 
             for step in way:
                 before = board.state
                 step(connection, board)
-                board = board_rows.get(connection, board.id) or pytest.fail("the board is gone")
+                board = row_types.get(connection, Board, board.id) or pytest.fail("the board is gone")
                 taken |= {(before, board.state)} if board.state is not before else set()
     assert taken == {(before, after) for before, following in NEXT.items() for after in following}
 
@@ -229,7 +238,7 @@ def test_later_findings_raise_severity_and_never_lower_it(database: Database) ->
         assert not decisions.amend(connection, same)
         assert decisions.amend(connection, Amendment(board.id, NOON + 9, [ng("R1")], []))
         assert not decisions.amend(connection, Amendment(board.id, NOON + 9, [ng("R1", Verdict.REVIEW)], []))
-        found = the(board_rows.get(connection, board.id))
+        found = the(row_types.get(connection, Board, board.id))
         assert (found.verdict, found.revision) == (Verdict.NG, 1)
         assert [call.verdict for call in call_rows.of_board(connection, board.id)] == [Verdict.NG, Verdict.REVIEW]
 
@@ -250,9 +259,9 @@ def test_verifications_supersede_and_are_never_overwritten(database: Database) -
         with pytest.raises(CallChanged):
             verifications.record_verification(connection, first, NewVerification(Outcome.CONFIRMED, NOON + 3, "two"))
         verifications.record_verification(connection, second, NewVerification(Outcome.CONFIRMED, NOON + 4, "op"))
-        found = the(board_rows.get(connection, board.id))
+        found = the(row_types.get(connection, Board, board.id))
         assert (found.state, found.verified_us) == (BoardState.VERIFIED, NOON + 4)
-        again = the(call_rows.get(connection, first.id))
+        again = the(row_types.get(connection, Call, first.id))
         verifications.record_verification(connection, again, NewVerification(Outcome.CONFIRMED, NOON + 5, "op"))
         words = verifications.of_calls(connection, [first.id])
         assert [(one.outcome, one.supersedes) for one in words] == [
@@ -277,10 +286,10 @@ def test_no_insert_takes_the_place_of_a_row_that_is_never_changed(database: Data
         decisions.write(connection, decision(board, ng("R1")))
         (call,) = call_rows.open_calls(connection)
         for outcome in (Outcome.FALSE_CALL, Outcome.CONFIRMED):
-            seen = the(call_rows.get(connection, call.id))
+            seen = the(row_types.get(connection, Call, call.id))
             verifications.record_verification(connection, seen, NewVerification(outcome, NOON, "op"))
         for became in (RepairOutcome.SCRAPPED, RepairOutcome.REPAIRED):
-            seen = the(call_rows.get(connection, call.id))
+            seen = the(row_types.get(connection, Call, call.id))
             repairs.record_repair(connection, seen, NewRepair(became, NOON, "eve"))
         audit.append(connection, "ann", "drain", "line", now_us=NOON)
         repairs.report_escape(connection, NewEscape("SN1", NOON, "ict"))
@@ -435,7 +444,7 @@ def test_a_view_whose_picture_goes_leaves_a_row_only_where_a_call_refers_to_it_a
         views.removed(connection, [fine.id, called.id, last.id], NOON)
         (kept,) = views.of_board(connection, "k1")
         assert (kept.id, kept.removed_us) == (called.id, NOON)
-        assert views.get(connection, last.id) is None
+        assert row_types.get(connection, View, last.id) is None
         assert views.add(connection, view("a", "k2")).id > last.id
 
 
@@ -528,11 +537,9 @@ def test_an_escape_belongs_to_the_newest_decided_board_of_its_serial(database: D
         assert connection.scalar(select(func.count()).select_from(tables.escape)) == 2
 
 
-def panel(
-    connection: Connection, key: str, serial: str, units: dict[str, str], product: str = "demo"
-) -> board_rows.Board:
+def panel(connection: Connection, key: str, serial: str, units: dict[str, str], product: str = "demo") -> Board:
     of, said = recipe(connection, product), {"serials": units}
-    new = board_rows.NewBoard(key, "d" * 64, of.id, serial, "", Side.TOP, "", said, "feeder", NOON, None)
+    new = NewBoard(key, "d" * 64, of.id, serial, "", Side.TOP, "", said, "feeder", NOON, None)
     return board_rows.accept(connection, new)
 
 
@@ -554,9 +561,9 @@ def test_an_escape_of_a_unit_belongs_to_its_panel_and_one_that_is_repeated_count
 
 
 def test_a_first_pass_is_the_first_decision_of_a_product_and_a_serial(database: Database) -> None:
-    def decide(board: board_rows.Board) -> int:
+    def decide(board: Board) -> int:
         assert decisions.write(connection, decision(board))
-        found = the(board_rows.get(connection, board.id))
+        found = the(row_types.get(connection, Board, board.id))
         return found.pass_number
 
     with database.writing() as connection:

@@ -15,7 +15,8 @@ from coe.scheduler.events import Event, Evicted, Loaded, Lost
 from coe.serve.clock import HOUR_US, hour_of, now_us
 from coe.serve.database import board_rows, decisions, states
 from coe.serve.database.connecting import Database
-from coe.serve.database.hourly import Tally, add_tallies
+from coe.serve.database.hourly import add_tallies
+from coe.serve.database.tables import Tally
 from coe.serve.enums import Process, Role
 from coe.serve.worker.line_watchers import Residents
 

@@ -29,8 +29,8 @@ from coe.pictures.watched_folder import WatchedFolder
 from coe.serve import failpoints, service_config
 from coe.serve.clock import now_us
 from coe.serve.database import board_rows, fault_log, states, views
-from coe.serve.database.board_rows import Board
 from coe.serve.database.database_errors import DatabaseError, DatabaseErrorKind
+from coe.serve.database.tables import Board
 from coe.serve.enums import FaultKind, Intake, Subject
 from coe.serve.failpoints import Failpoint
 from coe.serve.folder_section import FolderSection

@@ -19,13 +19,13 @@ from tiny_line import TINY
 from coe.serve.clock import SECOND_US, now_us
 from coe.serve.database import audit, board_rows, decisions, event_log, fault_log, recipe_versions, states, views
 from coe.serve.database.connecting import Database
-from coe.serve.database.fault_log import NewFault
+from coe.serve.database.tables import Board, NewFault
 from coe.serve.enums import ActivationState, BoardState, EventKind, FaultKind, Intake, LineState, Process, Subject
 from coe.serve.recipe_content import RecipeContent
 from coe.store.store import Store
 
 
-def the_board(served: Served, key: str = "k1") -> board_rows.Board:
+def the_board(served: Served, key: str = "k1") -> Board:
     board = read(served.database, board_rows.of_key, key)
     assert board is not None
     return board

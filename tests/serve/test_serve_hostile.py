@@ -20,7 +20,7 @@ from coe.serve.clock import now_us
 from coe.serve.database import board_search, fault_log, keys
 from coe.serve.database.board_search import BoardFilter
 from coe.serve.database.connecting import open_database
-from coe.serve.database.fault_log import NewFault
+from coe.serve.database.tables import NewFault
 from coe.serve.enums import FaultKind, Process, Role
 from coe.serve.gate import connections
 from coe.serve.gate.app import OPERATIONS

@@ -17,10 +17,10 @@ from waiting import eventually
 from coe.core import Verdict
 from coe.errors import ConfigError
 from coe.serve.clock import Clocks, now_us
-from coe.serve.database import board_rows, event_log
-from coe.serve.database.board_rows import Board
+from coe.serve.database import board_rows, event_log, row_types
 from coe.serve.database.connecting import Database, open_database
 from coe.serve.database.database_errors import DatabaseError
+from coe.serve.database.tables import Board
 from coe.serve.enums import UNDECIDED, EventKind, LineState
 from coe.serve.service_config import ServeConfig
 from coe.serve.worker import write_report as report_module
@@ -151,7 +151,7 @@ def test_all_boards_in_danger_are_locked_before_the_first_event(shop: Shop, monk
     append = event_log.append
 
     def look(connection: object, *new: object) -> object:
-        seen.append({board_rows.get(connection, board.id).endangered_us for board in (first, second)})  # type: ignore[arg-type, union-attr]
+        seen.append({row_types.get(connection, Board, board.id).endangered_us for board in (first, second)})  # type: ignore[arg-type, union-attr]
         return append(connection, *new)  # type: ignore[arg-type]
 
     monkeypatch.setattr(board_rows.event_log, "append", look)

@@ -18,8 +18,16 @@ from waiting import eventually
 from whole_boards import BOARD, WHOLE, found, png, with_call
 
 from coe.serve.clock import now_us
-from coe.serve.database import board_rows, call_rows, decisions, keys, recipe_versions, repairs, verifications
-from coe.serve.database.tables import api_key, call
+from coe.serve.database import (
+    call_rows,
+    decisions,
+    keys,
+    recipe_versions,
+    repairs,
+    row_types,
+    verifications,
+)
+from coe.serve.database.tables import Board, api_key, call
 from coe.serve.enums import Outcome, RepairOutcome, Role
 from coe.serve.service_config import VerifySection
 
@@ -135,7 +143,7 @@ def with_pictures(served: Served, calls: int) -> None:
         answer = hand_in(served.feeder, f"k{number}", {f"R{number}": "A"}, serial=f"SN{number}")
         call = replace(ng(f"R{number}", view_id=number + 1), component="A")
         with served.database.writing() as connection:
-            board = the(board_rows.get(connection, answer.json()["board"]))
+            board = the(row_types.get(connection, Board, answer.json()["board"]))
             decisions.write(connection, decision(board, call, at_us=NOON, fine=[]))
 
 

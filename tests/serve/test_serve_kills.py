@@ -29,8 +29,9 @@ from tiny_line import TINY
 
 from coe.core import Verdict
 from coe.serve.clock import DAY_US, now_us
-from coe.serve.database import board_rows, views
+from coe.serve.database import board_rows, row_types, views
 from coe.serve.database.connecting import Database
+from coe.serve.database.tables import Board
 from coe.serve.failpoints import Failpoint
 from coe.serve.picture_folder import PARTS, Pictures
 from coe.serve.retention import remove_strays
@@ -74,7 +75,7 @@ def test_a_kill_during_an_amendment_leaves_the_decision(
     assert run_line(config, tiny) == 0
     check_one_decision_each(database)
     with database.reading() as connection:
-        found = board_rows.get(connection, board.id)
+        found = row_types.get(connection, Board, board.id)
     assert found is not None
     assert (found.verdict, found.late, found.revision) == (Verdict.REVIEW, True, 0)
 

@@ -41,8 +41,7 @@ from coe.core import Verdict
 from coe.serve.clock import DAY_US, now_us
 from coe.serve.database import audit, board_rows, call_rows, event_log, outbox, verifications, views
 from coe.serve.database.connecting import Database
-from coe.serve.database.recipe_versions import Recipe
-from coe.serve.database.verifications import NewVerification, Verification
+from coe.serve.database.tables import NewVerification, Recipe, Verification
 from coe.serve.enums import UNDECIDED, Outcome
 from coe.serve.failpoints import Failpoint
 from coe.serve.picture_folder import PARTS, Pictures

@@ -19,7 +19,7 @@ from coe.serve.benchmark.benchmark_boards import PAGES
 from coe.serve.clock import hour_of, now_us
 from coe.serve.database import board_rows, decisions, recipe_versions, repairs, tables
 from coe.serve.database.hourly import decided
-from coe.serve.database.repairs import NewEscape
+from coe.serve.database.tables import NewBoard, NewEscape
 from coe.serve.enums import BoardState
 from coe.serve.retention import sweep
 
@@ -88,7 +88,7 @@ def test_a_board_and_an_escape_are_found_by_their_serials_alone(served: Served) 
     fill(served, 60, now_us())
     with served.database.writing() as connection, statements(served.database.engine) as seen:
         (recipe,) = recipe_versions.all_active(connection)
-        new = board_rows.NewBoard("k", "d" * 64, recipe.id, "SN0000001", "", Side.TOP, "", {}, "f", now_us(), None)
+        new = NewBoard("k", "d" * 64, recipe.id, "SN0000001", "", Side.TOP, "", {}, "f", now_us(), None)
         assert decisions.write(connection, decision(board_rows.accept(connection, new), at_us=now_us()))
         assert repairs.report_escape(connection, NewEscape("SN0000001", now_us(), "ann")).board_id
         for statement, parameters in seen:

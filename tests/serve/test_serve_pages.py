@@ -18,12 +18,9 @@ from tiny_line import TINY
 from coe.core import Verdict
 from coe.serve.clock import HOUR_US, hour_of, now_us
 from coe.serve.database import board_rows, decisions, fault_log, repairs, states, tables, trial_rows
-from coe.serve.database.call_rows import NewCall
 from coe.serve.database.decisions import Decision
-from coe.serve.database.fault_log import NewFault
 from coe.serve.database.findings import GoodComponent
-from coe.serve.database.hourly import Tally
-from coe.serve.database.repairs import NewEscape
+from coe.serve.database.tables import NewCall, NewEscape, NewFault, Tally
 from coe.serve.database.trial_rows import TrialNews
 from coe.serve.enums import CallReason, FaultKind, Process, Role, TrialState
 from coe.serve.gate.pages import rendering, svg

@@ -19,7 +19,8 @@ from coe.serve.database import audit, call_rows, keys, verifications
 from coe.serve.database.connecting import Database, open_database, sqlite_url
 from coe.serve.database.hourly import Window
 from coe.serve.database.migration import migrate
-from coe.serve.database.verifications import NewVerification, PersonFigures, figures_by_person
+from coe.serve.database.tables import NewVerification
+from coe.serve.database.verifications import PersonFigures, figures_by_person
 from coe.serve.enums import CallKind, Outcome, Role
 from coe.serve.gate.admissions import LOCKED_S, MOST_TRIES, Admissions
 

@@ -17,10 +17,9 @@ from waiting import eventually
 from coe.core import Verdict
 from coe.errors import ConfigError
 from coe.serve.database import call_rows, fault_log, recipe_versions
-from coe.serve.database.call_rows import NewCall
 from coe.serve.database.connecting import Database, open_database
 from coe.serve.database.database_errors import DatabaseError, DatabaseErrorKind, translated
-from coe.serve.database.fault_log import NewFault
+from coe.serve.database.tables import NewCall, NewFault
 from coe.serve.enums import CallReason, FaultKind, Process
 from coe.serve.recipe_content import RecipeContent
 from coe.strict_model import of_json

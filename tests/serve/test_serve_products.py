@@ -23,11 +23,9 @@ from coe.core import Verdict
 from coe.inspector.asked_boards import AskedBoard
 from coe.inspector.line import Line
 from coe.serve.clock import now_us
-from coe.serve.database import call_rows, event_log, fault_log, recipe_versions, states
-from coe.serve.database.board_rows import Board
+from coe.serve.database import call_rows, event_log, fault_log, recipe_versions, row_types, states
 from coe.serve.database.connecting import Database
-from coe.serve.database.fault_log import NewFault
-from coe.serve.database.recipe_versions import Activation, Recipe
+from coe.serve.database.tables import Activation, Board, NewFault, Recipe
 from coe.serve.enums import ActivationState, CallReason, EventKind, FaultKind, Process
 from coe.serve.service_config import LineSettings, ServeConfig
 from coe.serve.worker import recipe_change
@@ -91,7 +89,7 @@ def add(database: Database, rules: str, name: str = "tiny") -> tuple[Recipe, Act
 
 
 def answer(database: Database, asked: Activation) -> Activation:
-    found = read(database, recipe_versions.get_activation, asked.id)
+    found = read(database, row_types.get, Activation, asked.id)
     assert found is not None
     return found
 

@@ -16,11 +16,9 @@ from tiny_line import TINY
 from coe import system
 from coe.serve import failpoints, retention
 from coe.serve.clock import DAY_US, SECOND_US, now_us
-from coe.serve.database import audit, board_rows, call_rows, event_log, verifications, views
-from coe.serve.database.call_rows import NewCall
+from coe.serve.database import audit, board_rows, call_rows, event_log, row_types, verifications, views
 from coe.serve.database.connecting import Database, open_database
-from coe.serve.database.verifications import NewVerification
-from coe.serve.database.views import NewView, View
+from coe.serve.database.tables import Board, NewCall, NewVerification, NewView, View
 from coe.serve.enums import BoardState, CallKind, Outcome
 from coe.serve.failpoints import Failpoint
 from coe.serve.gate import recipe_routes, server
@@ -125,7 +123,7 @@ def test_two_people_who_answer_the_last_two_calls_at_a_time_verify_the_board(dat
         other.start()
         other.join(0.5)  # it has to wait for this transaction
     other.join()
-    found = read(database, board_rows.get, board.id)
+    found = read(database, row_types.get, Board, board.id)
     assert found is not None
     assert found.state is BoardState.VERIFIED
 

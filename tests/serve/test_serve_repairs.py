@@ -17,8 +17,8 @@ from coe.serve.database import audit, call_rows, event_log, hourly, repairs
 from coe.serve.database.connecting import Database
 from coe.serve.database.database_errors import DatabaseError
 from coe.serve.database.hourly import Window
-from coe.serve.database.repairs import NewRepair, NothingToRepair, Repair
-from coe.serve.database.tables import repair
+from coe.serve.database.repairs import NothingToRepair
+from coe.serve.database.tables import NewRepair, Repair, repair
 from coe.serve.enums import EventKind, Outcome, RepairOutcome, Role
 from coe.serve.gate import repair_routes
 from coe.serve.gate.pages import board_page

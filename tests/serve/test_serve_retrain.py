@@ -22,8 +22,8 @@ from coe.cli import experts_command
 from coe.core import Verdict
 from coe.placement import Layout, crop
 from coe.serve.database import board_rows, call_rows, findings
-from coe.serve.database.board_rows import Board
 from coe.serve.database.connecting import open_database
+from coe.serve.database.tables import Board
 from coe.serve.enums import BoardState, Outcome
 from coe.serve.worker.station import Station
 

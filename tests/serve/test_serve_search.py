@@ -22,14 +22,11 @@ from coe.core import Verdict
 from coe.placement.placement_file import Side
 from coe.serve.benchmark import past_boards
 from coe.serve.clock import SECOND_US, iso
-from coe.serve.database import board_rows, board_search, call_rows, decisions, verifications
+from coe.serve.database import board_rows, board_search, decisions, row_types, verifications
 from coe.serve.database.blind import Face
-from coe.serve.database.board_rows import Board, NewBoard
 from coe.serve.database.board_search import BoardFilter
-from coe.serve.database.call_rows import Call, NewCall
 from coe.serve.database.connecting import Database
-from coe.serve.database.keys import Key
-from coe.serve.database.verifications import NewVerification
+from coe.serve.database.tables import Board, Call, Key, NewBoard, NewCall, NewVerification
 from coe.serve.enums import BoardState, CallKind, Outcome, Role
 from coe.serve.gate import role_views
 from coe.spelling import composed
@@ -100,7 +97,7 @@ def handed_in(connection: Connection, drawn: Drawn, key: str) -> Board:
         for row, part in zip(opened, drawn.parts, strict=True):
             if part[3] is not None:
                 answered(connection, row.id, part[3])
-    return the(board_rows.get(connection, board.id))
+    return the(row_types.get(connection, Board, board.id))
 
 
 def call(number: int, kind: CallKind, verdict: Verdict | None, component: str) -> NewCall:
@@ -112,7 +109,7 @@ def call(number: int, kind: CallKind, verdict: Verdict | None, component: str) -
 
 
 def answered(connection: Connection, call_id: int, outcome: Outcome, at_us: int = NOON + 9, by: str = "ann") -> Call:
-    seen = the(call_rows.get(connection, call_id))
+    seen = the(row_types.get(connection, Call, call_id))
     verifications.record_verification(connection, seen, NewVerification(outcome, at_us, by))
     return seen
 
@@ -180,7 +177,7 @@ def test_postgresql_reads_no_board_without_an_index(postgresql_database: Databas
         connection.execute(text("ANALYZE"))
     for asked in SEARCHES:
         with postgresql_database.reading() as connection:
-            after = board_rows.get(connection, 2000)
+            after = row_types.get(connection, Board, 2000)
             for is_blind in (False, True):
                 for plan in plans_of(connection, asked, after, is_blind):
                     assert "Seq Scan on board" not in plan, (asked, plan)
@@ -273,13 +270,13 @@ def test_boards_are_found_by_who_may_read_them_and_an_empty_field_is_no_conditio
 
 def the_board(served: Served, id: int) -> Board | None:
     with served.database.reading() as connection:
-        return board_rows.get(connection, id)
+        return row_types.get(connection, Board, id)
 
 
 def test_a_blind_audit_is_found_as_the_call_that_it_seems_to_be(served: Served) -> None:
     id = a_board(served, "k1", "SN")
     with served.database.writing() as connection:
-        board = the(board_rows.get(connection, id))
+        board = the(row_types.get(connection, Board, id))
         made = decision(board, fine=[], at_us=board.accepted_us + 1)
         assert decisions.write(connection, replace(made, calls=[blind_audit()]))
     for asked, client, is_found in [
@@ -303,7 +300,7 @@ def corrected(served: Served) -> int:
     """A board with two calls and an audit; a person corrected the answer of another."""
     id = a_board(served, "k1", "SN")
     with served.database.writing() as connection:
-        board = the(board_rows.get(connection, id))
+        board = the(row_types.get(connection, Board, id))
         at_us = board.accepted_us
         made = decision(board, ng("R1"), ng("R2", Verdict.REVIEW), at_us=at_us + SECOND_US)
         assert decisions.write(connection, replace(made, calls=[*made.calls, blind_audit("R8")]))

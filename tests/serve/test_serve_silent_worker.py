@@ -17,6 +17,7 @@ from coe.serve.clock import SECOND_US, Clocks, now_us
 from coe.serve.database import call_rows, event_log, fault_log, states
 from coe.serve.database.connecting import Database
 from coe.serve.database.database_errors import DatabaseError, DatabaseErrorKind
+from coe.serve.database.tables import NewFault
 from coe.serve.enums import CallReason, EventKind, FaultKind, Process
 from coe.serve.service_config import ServeConfig
 from coe.serve.silent_worker import AWAY_S, SILENT_S, STARTS_FOR, SilentWorker
@@ -147,7 +148,7 @@ def test_a_worker_is_not_silent_while_the_database_answers_nobody(
 
 def test_a_fault_of_an_earlier_supervisor_is_cleared_by_the_first_sign(config: ServeConfig, database: Database) -> None:
     with database.writing() as connection:
-        new = fault_log.NewFault(Process.SUPERVISOR, FaultKind.PROCESS_SILENT, "before", Process.WORKER)
+        new = NewFault(Process.SUPERVISOR, FaultKind.PROCESS_SILENT, "before", Process.WORKER)
         fault_log.note(connection, new, 1)
     watch = Watch(config, database)
     watch.at(1)

@@ -14,10 +14,10 @@ from coe.core import Verdict
 from coe.rates import Rate
 from coe.serve.clock import DAY_US, HOUR_US
 from coe.serve.database import decisions, hourly, verifications
-from coe.serve.database.call_rows import NewCall, of_board
+from coe.serve.database.call_rows import of_board
 from coe.serve.database.connecting import Database
-from coe.serve.database.hourly import BoardCount, CallCount, Tally, Window
-from coe.serve.database.verifications import NewVerification
+from coe.serve.database.hourly import BoardCount, CallCount, Window
+from coe.serve.database.tables import NewCall, NewVerification, Tally
 from coe.serve.enums import CallKind, CallReason, Outcome
 from coe.serve.statistics import control_charts, yields
 from coe.serve.statistics.control_charts import Subgroup

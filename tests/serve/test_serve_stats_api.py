@@ -16,9 +16,8 @@ from tiny_line import TINY
 
 from coe.results.csv_table import restored
 from coe.serve.clock import now_us
-from coe.serve.database import board_rows, call_rows, decisions, recipe_versions, repairs, verifications
-from coe.serve.database.repairs import NewEscape
-from coe.serve.database.verifications import NewVerification
+from coe.serve.database import board_rows, call_rows, decisions, recipe_versions, repairs, row_types, verifications
+from coe.serve.database.tables import Board, NewEscape, NewVerification
 from coe.serve.enums import Outcome
 from coe.serve.gate import report_routes
 from coe.serve.recipe_content import RecipeContent
@@ -144,7 +143,7 @@ def worked(served: Served) -> Served:
             connection.execute(
                 board_rows.board.update().where(board_rows.board.c.id == board.id).values(recipe_id=version.id)
             )
-            found = board_rows.get(connection, board.id)
+            found = row_types.get(connection, Board, board.id)
             assert found is not None
             decisions.write(connection, decision(found, ng(name), late("R9"), at_us=now_us()))
         call = call_rows.of_component(connection, 1, NAMES[0])

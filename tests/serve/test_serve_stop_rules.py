@@ -23,14 +23,13 @@ from coe.serve.database import (
     event_log,
     fault_log,
     recipe_versions,
+    row_types,
     states,
     stop_alarms,
     verifications,
 )
-from coe.serve.database.call_rows import NewCall
 from coe.serve.database.connecting import Database
-from coe.serve.database.fault_log import Fault
-from coe.serve.database.verifications import NewVerification
+from coe.serve.database.tables import Board, Fault, NewCall, NewVerification
 from coe.serve.enums import (
     BoardState,
     By,
@@ -303,7 +302,7 @@ def test_calls_are_counted_by_place_panel_position_and_feeder(served: Served) ->
         for key, places in (("k1", ("u1/R1", "u2/R1")), ("k2", ("u1/R2",))):
             board = accepted(connection, key)
             connection.execute(board_rows.board.update().values(recipe_id=version.id))
-            board = the(board_rows.get(connection, board.id))
+            board = the(row_types.get(connection, Board, board.id))
             decisions.write(connection, decision(board, *map(ng, places), at_us=now_us()))
 
     def bars(by: str) -> dict[str, int]:

@@ -29,6 +29,7 @@ from coe.serve.clock import DAY_US, HOUR_US, now_us
 from coe.serve.database import fault_log, states
 from coe.serve.database.connecting import Database, open_database, sqlite_url
 from coe.serve.database.database_errors import DatabaseError, DatabaseErrorKind
+from coe.serve.database.tables import NewFault
 from coe.serve.enums import FaultKind, LineState, Process, Role, Subject
 from coe.serve.gate import gate_state, own_faults, storage
 from coe.serve.gate.own_faults import DataDisk, OwnFaults
@@ -442,7 +443,7 @@ def test_a_database_that_met_a_full_disk_stays_a_fault_until_there_is_room_and_a
 def test_a_fault_of_an_earlier_process_is_cleared_when_its_cause_is_gone(station: Served) -> None:
     with station.database.writing() as connection:
         for kind in (FaultKind.DISK_LOW, FaultKind.DISK_FULL):
-            fault_log.note(connection, fault_log.NewFault(Process.GATE, kind, "before"), 1)
+            fault_log.note(connection, NewFault(Process.GATE, kind, "before"), 1)
     look(station)
     assert shown(station) == []
 

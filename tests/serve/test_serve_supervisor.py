@@ -47,9 +47,7 @@ from coe.serve.database import (
 )
 from coe.serve.database.connecting import Database, open_database
 from coe.serve.database.database_errors import DatabaseError, DatabaseErrorKind
-from coe.serve.database.fault_log import NewFault
-from coe.serve.database.verifications import NewVerification
-from coe.serve.database.views import NewView
+from coe.serve.database.tables import NewFault, NewVerification, NewView
 from coe.serve.enums import FaultKind, Intake, Outcome, Process, Role, Subject
 from coe.serve.picture_folder import PARTS, Pictures
 from coe.serve.retention import remove_strays, sweep

@@ -23,8 +23,8 @@ from coe.placement import locate, outline, read_recipe
 from coe.placement.fit import Fit
 from coe.serve.clock import now_us
 from coe.serve.database import board_rows, decisions, keys, recipe_versions
-from coe.serve.database.call_rows import NewCall
 from coe.serve.database.decisions import Decision
+from coe.serve.database.tables import NewCall, Recipe
 from coe.serve.enums import ActivationState, CallReason, Role
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.teach.teach_draft import BoardDraft
@@ -193,7 +193,7 @@ def test_a_board_is_taught_without_a_text_editor(station: Served, browser: Any, 
     verified(station, page, recipe, files)
 
 
-def verified(station: Served, page: Any, recipe: recipe_versions.Recipe, files: Path) -> None:
+def verified(station: Served, page: Any, recipe: Recipe, files: Path) -> None:
     """Hand in a board with a crack in a part, decide it as a line would, and look at its call."""
     layout = the(RecipeContent.model_validate(recipe.content).whole).layout
     pixels = np.ascontiguousarray(cv2.imread(str(files / "boards" / "SN2.png")))

@@ -26,11 +26,11 @@ from coe.board.rules import Rules
 from coe.core import Verdict
 from coe.serve import trial_process
 from coe.serve.clock import now_us
-from coe.serve.database import call_rows, decisions, recipe_versions, trial_rows, verifications, views
+from coe.serve.database import call_rows, decisions, recipe_versions, row_types, trial_rows, verifications, views
 from coe.serve.database.connecting import Database
 from coe.serve.database.database_errors import DatabaseError, DatabaseErrorKind
-from coe.serve.database.trial_rows import StoredTrial, TrialNews
-from coe.serve.database.verifications import NewVerification
+from coe.serve.database.tables import NewVerification, StoredTrial
+from coe.serve.database.trial_rows import TrialNews
 from coe.serve.enums import Outcome, TrialState
 from coe.serve.gate import trial_routes
 from coe.serve.recipe_content import RecipeContent
@@ -151,7 +151,7 @@ def trial(shop: Shop, content: RecipeContent, **asked: Any) -> StoredTrial:
     data = content.model_dump(mode="json")
     added = write(shop.database, trial_rows.add, "tiny", data, request, by="ann", now_us=NOON)
     carry_out(shop, added.id)
-    ended = read(shop.database, trial_rows.get, added.id)
+    ended = read(shop.database, row_types.get, StoredTrial, added.id)
     assert ended is not None
     return ended
 
@@ -216,7 +216,7 @@ def test_a_trial_that_follows_the_line_passes_over_no_board_that_waits(
     added = write(shop.database, trial_rows.add, "tiny", {"rules": TINY}, asked, by="ann", now_us=NOON)
 
     def counted(boards: int) -> bool:
-        found = the(read(shop.database, trial_rows.get, added.id))
+        found = the(read(shop.database, row_types.get, StoredTrial, added.id))
         return found.state is TrialState.RUNNING and found.counts["boards"] == boards
 
     following = threading.Thread(target=carry_out, args=(shop, added.id))
@@ -305,7 +305,7 @@ def test_a_trial_that_fails_says_why_and_one_that_was_dropped_ends(shop: Shop) -
     added = write(shop.database, trial_rows.add, "tiny", {"rules": TINY}, {"recipe": "tiny"}, by="ann", now_us=NOON)
     assert write(shop.database, trial_rows.end, added.id, TrialState.DROPPED, now_us=NOON)
     carry_out(shop, added.id)
-    assert (dropped := read(shop.database, trial_rows.get, added.id)) is not None
+    assert (dropped := read(shop.database, row_types.get, StoredTrial, added.id)) is not None
     assert (dropped.state, dropped.counts) == (TrialState.DROPPED, {})
     assert read(shop.database, trial_rows.next_unfinished) is None
 
@@ -356,7 +356,7 @@ def test_trials_whose_processes_cannot_be_started_fail_one_after_the_other(
         carrying.cancel()
 
     asyncio.run(asyncio.wait_for(until_all_have_ended(), 60))
-    ended = [the(read(served.database, trial_rows.get, id)) for id in asked]
+    ended = [the(read(served.database, row_types.get, StoredTrial, id)) for id in asked]
     assert [one.state for one in ended] == [TrialState.FAILED] * 2
 
 

@@ -13,8 +13,8 @@ from serving import Served, client_of, hand_in, problem
 from coe.placement.placement_file import Side
 from coe.serve.clock import now_us
 from coe.serve.database import audit, board_rows, call_rows, decisions, event_log, keys, verifications
-from coe.serve.database.call_rows import NewCall
 from coe.serve.database.connecting import Database
+from coe.serve.database.tables import Board, NewBoard, NewCall
 from coe.serve.enums import BoardState, CallKind, EventKind, Role
 from coe.serve.gate.access import CSRF_HEADER
 from coe.serve.gate.call_routes import CLAIM_S
@@ -22,7 +22,7 @@ from coe.serve.gate.call_routes import CLAIM_S
 CONFIRMED = {"outcome": "confirmed"}
 
 
-def with_calls(served: Served, *calls: NewCall, key: str = "k1") -> board_rows.Board:
+def with_calls(served: Served, *calls: NewCall, key: str = "k1") -> Board:
     return write(served.database, decided, key, *calls)
 
 
@@ -231,7 +231,7 @@ def test_a_board_is_found_by_its_serial_or_that_of_a_unit(served: Served) -> Non
     with served.database.writing() as connection:
         id = accepted(connection, "k0").recipe_id
         for key, serial, units in (("k1", "SN/1", {}), ("k2", "SN/1", {}), ("SN9", "", {"serials": {"u1": "SN2"}})):
-            new = board_rows.NewBoard(key, "d" * 64, id, serial, "", Side.TOP, "", units, "feeder", NOON, None)
+            new = NewBoard(key, "d" * 64, id, serial, "", Side.TOP, "", units, "feeder", NOON, None)
             board_rows.accept(connection, new)
     found = {
         serial: [

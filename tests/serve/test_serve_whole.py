@@ -30,10 +30,9 @@ from coe.inspector.asked_boards import AskedBoard
 from coe.placement import Placement, Side, crop, outline
 from coe.serve.clock import now_us
 from coe.serve.database import board_rows, call_rows, decisions, event_log, fault_log, findings
-from coe.serve.database.board_rows import Board
-from coe.serve.database.call_rows import Call, NewCall
 from coe.serve.database.connecting import Database
 from coe.serve.database.decisions import Decision
+from coe.serve.database.tables import Board, Call, NewCall
 from coe.serve.enums import BoardState, CallReason, EventKind, FaultKind
 from coe.serve.failpoints import Failpoint
 from coe.serve.recipe_content import RecipeContent, WholeBoard

@@ -23,9 +23,9 @@ from coe.core import Expert, Finding, Verdict
 from coe.placement import Layout, Placement, outline
 from coe.serve.clock import now_us
 from coe.serve.database import board_rows, decisions
-from coe.serve.database.call_rows import NewCall
 from coe.serve.database.decisions import Decision
 from coe.serve.database.findings import GoodComponent
+from coe.serve.database.tables import NewCall
 from coe.serve.enums import CallReason
 from coe.serve.recipe_content import WholeBoard
 from coe.serve.worker.items import Item, Items, Whole

@@ -19,7 +19,7 @@ from coe.placement.placement_file import Side
 from coe.serve.clock import HOUR_US, SECOND_US, hour_of
 from coe.serve.database import audit, counts, hourly, tables
 from coe.serve.database.connecting import Database
-from coe.serve.database.hourly import Tally
+from coe.serve.database.tables import Tally
 from coe.serve.enums import BoardState, CallKind, CallReason, EventKind, Outcome
 
 Row = dict[str, Any]
@@ -59,7 +59,10 @@ class HistoryRows:
             "digest": hashlib.sha256(key.encode()).hexdigest(),
             "recipe_id": recipe_id,
             "state": BoardState.DECIDED if is_open else BoardState.VERIFIED,
+            "serial": "",
+            "panel": "",
             "side": Side.TOP,
+            "work_order": "",
             "request": {},
             "fed_by": "feeder",
             "accepted_us": decided_us - 4 * SECOND_US,

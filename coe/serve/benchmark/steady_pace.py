@@ -22,7 +22,8 @@ from sqlalchemy import func, select
 
 from coe.serve.benchmark.benchmark_figures import Aim, Measured, Part, times_ms
 from coe.serve.benchmark.running import BenchmarkPicture, Client, Service, board_of, numbered
-from coe.serve.database import board_rows, tables
+from coe.serve.database import board_rows, row_types, tables
+from coe.serve.database.tables import Board
 from coe.serve.enums import EventKind, Outcome
 
 STUB_LEARNS_S = 300.0
@@ -68,7 +69,7 @@ def pace(service: Service, pictures: Sequence[BenchmarkPicture], wanted: BoardPa
     service.wait_for(ids, _WITHIN_S + wanted.seconds)
     feeding.close()
     with service.database.reading() as connection:
-        done = [one for one in (board_rows.get(connection, id) for id in ids) if one is not None]
+        done = [one for one in (row_types.get(connection, Board, id) for id in ids) if one is not None]
     decided_s = [(one.decided_us - one.accepted_us) / 1e6 for one in done if one.decided_us]
     late = sum(one.late for one in done)
     about = f"{wanted.boards_per_hour:g} boards/h of {wanted.components} components"

@@ -20,13 +20,12 @@ from coe.serve import failpoints
 from coe.serve.bridge.sink_settings import sinks_of
 from coe.serve.bridge.sinks import EventEnvelope, Sign, Sink, SinkFailed, StationStatus
 from coe.serve.clock import now_us
-from coe.serve.database import board_rows, fault_log, outbox, recipe_versions, states
+from coe.serve.database import fault_log, outbox, recipe_versions, row_types, states
 from coe.serve.database.connecting import Database, open_database
 from coe.serve.database.database_errors import DatabaseError
-from coe.serve.database.event_log import Event
-from coe.serve.database.fault_log import NewFault
 from coe.serve.database.migration import expect_newest
 from coe.serve.database.recipe_versions import KeptRecipes
+from coe.serve.database.tables import Board, Event, NewFault
 from coe.serve.enums import EventKind, FaultKind, Process
 from coe.serve.service_config import ServeConfig
 
@@ -206,7 +205,7 @@ class OutboxRelay:
 
 def envelope_of(connection: Connection, event: Event, kept: KeptRecipes) -> EventEnvelope:
     """Return an event with its board and its recipe, whose content is large; raises DatabaseError."""
-    board = None if event.board_id is None else board_rows.get(connection, event.board_id)
+    board = None if event.board_id is None else row_types.get(connection, Board, event.board_id)
     recipe = None if board is None else kept.get(connection, board.recipe_id)
     if event.kind is EventKind.RECIPE_ACTIVATED:
         recipe = recipe_versions.version(connection, event.body["name"], event.body["version"])

@@ -18,13 +18,10 @@ from pydantic import AfterValidator, Field
 
 from coe import plugins
 from coe.errors import CoeError, did_you_mean
+from coe.serve.database.tables import Board, Event, Fault, Recipe
 from coe.strict_model import StrictModel, parsed_json
 
 if TYPE_CHECKING:
-    from coe.serve.database.board_rows import Board
-    from coe.serve.database.event_log import Event
-    from coe.serve.database.fault_log import Fault
-    from coe.serve.database.recipe_versions import Recipe
     from coe.serve.enums import Intake, LineState
 
 FORMATS = "coe.message_formats"

@@ -11,28 +11,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, select
 
-from coe.serve.database.row_types import in_turn, record, records
-from coe.serve.database.tables import NAME, audit
+from coe.serve.database import row_types
+from coe.serve.database.columns import NAME
+from coe.serve.database.row_types import in_turn, listed, values_of
+from coe.serve.database.tables import AuditEntry, audit
 
 BEGINNING = "0" * 64
 """The hash before the first entry."""
 _TOGETHER = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class AuditEntry:
-    """A deed: `actor` is the name of a key or of a process, `about` names what it was done to, `detail` is JSON."""
-
-    id: int
-    acted_us: int
-    actor: str
-    action: str
-    about: str
-    detail: Mapping[str, Any]
-    previous: str
-    hash: str
 
 
 def append(
@@ -50,12 +38,12 @@ def append(
         "previous": last or BEGINNING,
     }
     row["hash"] = hash_of(row)
-    return record(AuditEntry, connection.execute(insert(audit).values(row).returning(audit)).one())
+    return row_types.add(connection, AuditEntry, row)
 
 
 def newest(connection: Connection, *, limit: int = 100) -> list[AuditEntry]:
     """Return entries, the newest first."""
-    return records(AuditEntry, connection.execute(select(audit).order_by(audit.c.id.desc()).limit(limit)))
+    return listed(connection, AuditEntry, newest=True, limit=limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +66,9 @@ def prove(connection: Connection, *, newest: int | None = None) -> Proof:
         if (entry_before := connection.execute(before).one_or_none()) is not None:
             last, last_id = entry_before.hash, entry_before.id
     while True:
-        query = select(audit).where(audit.c.id > last_id).order_by(audit.c.id).limit(_TOGETHER)
-        entries = records(AuditEntry, connection.execute(query))
+        entries = listed(connection, AuditEntry, audit.c.id > last_id, limit=_TOGETHER)
         for entry in entries:
-            row = {name: getattr(entry, name) for name in AuditEntry.__dataclass_fields__}
-            if entry.previous != last or entry.hash != hash_of(row):
+            if entry.previous != last or entry.hash != hash_of(values_of(entry)):
                 return Proof(sound, last, entry.id)
             sound, last, last_id = sound + 1, entry.hash, entry.id
         if not entries:

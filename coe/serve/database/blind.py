@@ -14,9 +14,8 @@ from sqlalchemy import Connection, and_, func, or_, select
 
 from coe.core import Verdict
 from coe.serve.database import views
-from coe.serve.database.call_rows import Call
 from coe.serve.database.row_types import records
-from coe.serve.database.tables import board, call, recipe, verification, view
+from coe.serve.database.tables import Call, board, call, recipe, verification, view
 from coe.serve.enums import CallKind, CallReason, Outcome
 
 _LENDERS = 50

@@ -2,71 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import BindParameter, Connection, bindparam, func, insert, select, union_all, update
+from sqlalchemy import BindParameter, ColumnElement, Connection, bindparam, func, insert, select, union_all, update
 
-from coe.core import Verdict
-from coe.placement.placement_file import Side
-from coe.serve.database import event_log
-from coe.serve.database.row_types import columns, found, in_turn, record, records, shown
-from coe.serve.database.tables import board, recipe, unit_serial
+from coe.serve.database import event_log, row_types
+from coe.serve.database.row_types import change, found, in_turn, listed, records, values_of
+from coe.serve.database.tables import Board, NewBoard, board, recipe, unit_serial
 from coe.serve.enums import UNDECIDED, BoardState, EventKind
 from coe.spelling import composed
 
-
-@dataclass(frozen=True, slots=True)
-class NewBoard:
-    """A board whose pictures are on the disk; `digest` is that of the request, `request` is JSON."""
-
-    key: str
-    digest: str
-    recipe_id: int
-    serial: str
-    panel: str
-    side: Side
-    work_order: str
-    request: Mapping[str, Any]
-    fed_by: str
-    accepted_us: int
-    due_us: int | None
-    components: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Board(NewBoard):
-    """A board without its findings; see `coe.serve.database.tables.board` for each field."""
-
-    id: int
-    state: BoardState
-    pass_number: int
-    started_us: int | None
-    attempts: int
-    endangered_us: int | None
-    decided_us: int | None
-    verified_us: int | None
-    verdict: Verdict | None
-    late: bool
-    calls: int
-    revision: int
-    reason: str
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """What every event about the board says of it, as JSON."""
-        renamed = {"board": "id", "recipe": "recipe_id", "pass": "pass_number"}
-        return shown(self, "key serial panel side work_order", **renamed)
-
-
-COLUMNS = columns(board, "findings", "swept_us")
-"""The columns of `Board`."""
 # Statements of the line and of the intake are built once: to build them takes longer than to run them.
-_OF_ID = select(*COLUMNS).where(board.c.id == bindparam("of_id"))
-_OF_KEY = select(*COLUMNS).where(board.c.key == bindparam("of_key"))
+_OF_KEY = select(*Board.columns).where(board.c.key == bindparam("of_key"))
 _UNDECIDED_AFTER = (
-    select(*COLUMNS)
+    select(*Board.columns)
     .where(board.c.state.in_(UNDECIDED), board.c.id > bindparam("after_id"))
     .order_by(board.c.id)
     .limit(bindparam("at_most"))
@@ -100,10 +50,9 @@ def accept(connection: Connection, new: NewBoard) -> Board:
     Its pass is what it will be if all boards before it are decided first; the decision counts again.
     """
     in_turn(connection, board)
-    row = {name: getattr(new, name) for name in NewBoard.__dataclass_fields__}
-    row |= {"state": BoardState.ACCEPTED, "request": dict(new.request)}
+    row = values_of(new) | {"state": BoardState.ACCEPTED, "request": dict(new.request)}
     row["pass_number"] = 1 + _count(connection, _EARLIER_TOO, new)
-    accepted = record(Board, connection.execute(insert(board).values(row).returning(*COLUMNS)).one())
+    accepted = row_types.add(connection, Board, row)
     if units := _units(new):
         connection.execute(insert(unit_serial), [{"serial": serial, "board_id": accepted.id} for serial in units])
     body = {**accepted.facts, "due_us": accepted.due_us}
@@ -138,11 +87,6 @@ def newest_decided(connection: Connection, serial: str) -> int | None:
     return newest_id
 
 
-def get(connection: Connection, id: int) -> Board | None:
-    """Return a board, or None."""
-    return found(Board, connection.execute(_OF_ID, {"of_id": id}))
-
-
 def of_key(connection: Connection, key: str) -> Board | None:
     """Return the board that was handed in under a key, or None."""
     return found(Board, connection.execute(_OF_KEY, {"of_key": key}))
@@ -160,15 +104,16 @@ def count_undecided(connection: Connection) -> int:
 
 def newest(connection: Connection, *, limit: int = 50) -> list[Board]:
     """Return boards, the newest first."""
-    return records(Board, connection.execute(select(*COLUMNS).order_by(board.c.id.desc()).limit(limit)))
+    return listed(connection, Board, newest=True, limit=limit)
 
 
 def take_up(connection: Connection, id: int) -> bool:
     """Count an attempt before a board is located, because locating may end the worker; False if it is not undecided."""
-    taken = connection.execute(
-        update(board).where(board.c.id == id, board.c.state.in_(UNDECIDED)).values(attempts=board.c.attempts + 1)
-    )
-    return taken.rowcount == 1
+    return change(connection, board, *_undecided(id), attempts=board.c.attempts + 1)
+
+
+def _undecided(id: int) -> tuple[ColumnElement[bool], ...]:
+    return board.c.id == id, board.c.state.in_(UNDECIDED)
 
 
 def begin(connection: Connection, id: int, now_us: int, *, is_counted: bool = False) -> bool:
@@ -182,10 +127,8 @@ def begin(connection: Connection, id: int, now_us: int, *, is_counted: bool = Fa
 
 def located(connection: Connection, id: int) -> bool:
     """Note that the components of an accepted board are found in its pictures; False if it is not accepted."""
-    moved = connection.execute(
-        update(board).where(board.c.id == id, board.c.state == BoardState.ACCEPTED).values(state=BoardState.LOCATED)
-    )
-    return moved.rowcount == 1
+    is_accepted = (board.c.id == id, board.c.state == BoardState.ACCEPTED)
+    return change(connection, board, *is_accepted, state=BoardState.LOCATED)
 
 
 def endanger(connection: Connection, boards: Sequence[Board], now_us: int) -> None:
@@ -206,15 +149,11 @@ def endanger(connection: Connection, boards: Sequence[Board], now_us: int) -> No
 
 def abort(connection: Connection, aborted_board: Board, now_us: int, *, reason: str) -> bool:
     """Take back an undecided board, and append the event; False if it is decided or aborted already."""
-    aborted = connection.execute(
-        update(board)
-        .where(board.c.id == aborted_board.id, board.c.state.in_(UNDECIDED))
-        .values(state=BoardState.ABORTED, reason=reason)
-    )
-    if aborted.rowcount:
-        body = {**aborted_board.facts, "reason": reason}
-        event_log.append(connection, EventKind.BOARD_ABORTED, now_us, body, aborted_board.id)
-    return aborted.rowcount == 1
+    if not change(connection, board, *_undecided(aborted_board.id), state=BoardState.ABORTED, reason=reason):
+        return False
+    body = {**aborted_board.facts, "reason": reason}
+    event_log.append(connection, EventKind.BOARD_ABORTED, now_us, body, aborted_board.id)
+    return True
 
 
 def findings_of(connection: Connection, id: int) -> bytes | None:

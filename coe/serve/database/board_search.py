@@ -14,9 +14,9 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Select, String, cast, func, select, tuple_, union_all
 
 from coe.core import Verdict
-from coe.serve.database.board_rows import COLUMNS, OF_SERIALS, Board
+from coe.serve.database.board_rows import OF_SERIALS
 from coe.serve.database.row_types import records
-from coe.serve.database.tables import board, call
+from coe.serve.database.tables import Board, board, call
 from coe.serve.enums import BoardState, CallKind
 from coe.spelling import composed
 
@@ -66,7 +66,7 @@ def find(
     found: list[Board] = []
     # Each way ends at the limit by its own index; one statement with OR would sort all that it finds.
     for verdict, state in ways:
-        query = select(*COLUMNS).where(*always, *verdict.conditions, *state.conditions)
+        query = select(*Board.columns).where(*always, *verdict.conditions, *state.conditions)
         by_audits = verdict.by_audits or state.by_audits
         at_us = board.c.accepted_us + 0 if by_audits else board.c.accepted_us
         query = query.order_by(at_us.desc(), board.c.id.desc()).limit(limit)

@@ -2,64 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Collection, Sequence
 
-from sqlalchemy import ColumnElement, Connection, and_, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, func, insert, or_, select
 
-from coe.core import Verdict
 from coe.serve.clock import SECOND_US
-from coe.serve.database.row_types import found, records
-from coe.serve.database.tables import call
-from coe.serve.enums import CallKind, CallReason
+from coe.serve.database.row_types import change, get, listed, only, values_of
+from coe.serve.database.tables import Call, NewCall, call
+from coe.serve.enums import CallKind
 from coe.visible import visible
 
 LONGEST_CLAIM_US = 600 * SECOND_US
 """No claim of a call may last longer."""
 _ATTEMPTS = 5
 """How many times another person may be faster before the search for a call gives up."""
-
-
-@dataclass(frozen=True, slots=True)
-class NewCall:
-    """A component for the operator's queue; see `coe.serve.database.tables.call` for each field."""
-
-    refdes: str
-    component: str
-    verdict: Verdict
-    reason: CallReason
-    kind: CallKind = CallKind.DEFECT
-    view_id: int | None = None
-    place: Any = None
-    detail: str = ""
-    expert: str = ""
-    label: str = ""
-    score: float | None = None
-    late: bool = False
-    findings: Sequence[Mapping[str, Any]] = ()
-    truth: str = ""
-    face: Mapping[str, Any] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call(NewCall):
-    """A call; open while `verification_id` is None. `revision` counts up at each change."""
-
-    id: int
-    board_id: int | None
-    shown_board_id: int | None
-    opened_us: int
-    revision: int
-    verification_id: int | None
-    claimed_by: str
-    claimed_session: str
-    claimed_until_us: int
-
-    @property
-    def is_open(self) -> bool:
-        """Whether nobody has answered it."""
-        return self.verification_id is None
 
 
 _OPEN = insert(call)
@@ -70,7 +26,7 @@ def add(connection: Connection, board_id: int, opened: Sequence[NewCall], now_us
     if not opened:
         return
     rows = [
-        {name: getattr(new, name) for name in NewCall.__dataclass_fields__}
+        values_of(new)
         | {"findings": [dict(finding) for finding in new.findings], "opened_us": now_us}
         | {"board_id": None, "shown_board_id": None}
         | {"shown_board_id" if new.kind is CallKind.SEEDED else "board_id": board_id}
@@ -81,36 +37,28 @@ def add(connection: Connection, board_id: int, opened: Sequence[NewCall], now_us
     connection.execute(_OPEN, rows)
 
 
-def get(connection: Connection, id: int) -> Call | None:
-    """Return a call, or None."""
-    return found(Call, connection.execute(select(call).where(call.c.id == id)))
-
-
 def of_board(connection: Connection, board_id: int) -> list[Call]:
     """Return the calls of a board, in the order in which they were opened."""
-    return records(Call, connection.execute(select(call).where(call.c.board_id == board_id).order_by(call.c.id)))
+    return listed(connection, Call, call.c.board_id == board_id)
 
 
 def of_component(connection: Connection, board_id: int, refdes: str) -> Call | None:
     """Return the call of a component of a board, or None."""
-    query = select(call).where(call.c.board_id == board_id, call.c.refdes == refdes)
-    return found(Call, connection.execute(query))
+    return only(connection, Call, call.c.board_id == board_id, call.c.refdes == refdes)
 
 
 def open_calls(connection: Connection, *, after_id: int = 0, limit: int = 100, component: str = "") -> list[Call]:
     """Return open calls, the oldest first; of one component type if given."""
-    query = select(call).where(call.c.verification_id.is_(None), call.c.id > after_id).order_by(call.c.id).limit(limit)
-    if component:
-        query = query.where(call.c.component == component)
-    return records(Call, connection.execute(query))
+    which: list[ColumnElement[bool]] = [call.c.verification_id.is_(None), call.c.id > after_id]
+    which += [call.c.component == component] if component else []
+    return listed(connection, Call, *which, limit=limit)
 
 
 def answered(connection: Connection, *, before_id: int | None = None, limit: int = 100) -> list[Call]:
     """Return answered calls, the newest call first."""
-    query = select(call).where(call.c.verification_id.is_not(None)).order_by(call.c.id.desc()).limit(limit)
-    if before_id is not None:
-        query = query.where(call.c.id < before_id)
-    return records(Call, connection.execute(query))
+    which: list[ColumnElement[bool]] = [call.c.verification_id.is_not(None)]
+    which += [] if before_id is None else [call.c.id < before_id]
+    return listed(connection, Call, *which, newest=True, limit=limit)
 
 
 def count_open(connection: Connection) -> int:
@@ -144,12 +92,8 @@ def claim(connection: Connection, id: int, *, by: str, session: str = "", until_
 
     False if another person or session has it, or if it was answered.
     """
-    claimed = connection.execute(
-        update(call)
-        .where(call.c.id == id, call.c.verification_id.is_(None), _is_free(by, session, now_us))
-        .values(claimed_by=by, claimed_session=session, claimed_until_us=until_us)
-    )
-    return claimed.rowcount == 1
+    is_free = (call.c.id == id, call.c.verification_id.is_(None), _is_free(by, session, now_us))
+    return change(connection, call, *is_free, claimed_by=by, claimed_session=session, claimed_until_us=until_us)
 
 
 def claim_next(
@@ -177,14 +121,13 @@ def claim_next(
         if id is None:
             return None
         if claim(connection, id, by=by, session=session, until_us=until_us, now_us=now_us):
-            return get(connection, id)
+            return get(connection, Call, id)
     return None
 
 
 def free(connection: Connection, session: str) -> None:
     """Let others have the open calls that a session has reserved."""
-    mine = (call.c.verification_id.is_(None), call.c.claimed_session == session)
-    connection.execute(update(call).where(*mine).values(claimed_until_us=0))
+    change(connection, call, call.c.verification_id.is_(None), call.c.claimed_session == session, claimed_until_us=0)
 
 
 def raise_verdict(connection: Connection, before: Call, new: NewCall) -> bool:
@@ -197,7 +140,4 @@ def raise_verdict(connection: Connection, before: Call, new: NewCall) -> bool:
     values = {name: getattr(new, name) for name in ("verdict", "reason", "detail", "expert", "label", "score", "late")}
     values |= {"findings": [dict(finding) for finding in new.findings], "revision": call.c.revision + 1}
     values["detail"] = visible(new.detail, lines=True)
-    raised = connection.execute(
-        update(call).where(call.c.id == before.id, call.c.verification_id.is_(None)).values(values)
-    )
-    return raised.rowcount == 1
+    return change(connection, call, call.c.id == before.id, call.c.verification_id.is_(None), **values)

@@ -8,13 +8,10 @@ from dataclasses import dataclass, replace
 from sqlalchemy import Connection, bindparam, update
 
 from coe.core import Verdict
-from coe.serve.database import board_rows, call_rows, counts, event_log, hourly, stop_alarms
-from coe.serve.database.board_rows import Board
-from coe.serve.database.call_rows import NewCall
+from coe.serve.database import board_rows, call_rows, counts, event_log, hourly, row_types, stop_alarms
 from coe.serve.database.findings import GoodComponent, pack
-from coe.serve.database.hourly import Tally
 from coe.serve.database.row_types import add_up, shown
-from coe.serve.database.tables import board, decision_count
+from coe.serve.database.tables import Board, NewCall, Tally, board, decision_count
 from coe.serve.enums import UNDECIDED, BoardState, CallKind, EventKind
 from coe.serve.stop_rules import NO_RULES, StopRules
 from coe.visible import visible
@@ -111,7 +108,7 @@ def amend(connection: Connection, amendment: Amendment, rules: StopRules = NO_RU
     """
     stop_alarms.begin(connection, rules)
     with counts.followed(connection, amendment.board_id):
-        amended = board_rows.get(connection, amendment.board_id)
+        amended = row_types.get(connection, Board, amendment.board_id)
         assert amended is not None
         _tally(connection, amended, amendment.tallies)
         is_raised = _raise(connection, amended, amendment)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import BigInteger, Connection, Integer, bindparam, func, insert, literal, select
 
 from coe.serve.database.row_types import in_turn, record, records
-from coe.serve.database.tables import event, outbox, sink
+from coe.serve.database.tables import Event, event, outbox, sink
 from coe.serve.enums import EventKind
 
 # Built once: to build them takes longer than to run them.
@@ -20,18 +19,6 @@ _TOLD = (bindparam("told_id", type_=Integer), bindparam("told_us", type_=BigInte
 _TELL_SINKS = insert(outbox).from_select(
     ["sink", "event_id", "next_try_us", "attempts", "error"], select(sink.c.name, *_TOLD)
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """An event; ids grow in the order of commits, and the uuid is the same at every delivery."""
-
-    id: int
-    uuid: str
-    kind: EventKind
-    board_id: int | None
-    happened_us: int
-    body: Mapping[str, Any]
 
 
 def append(

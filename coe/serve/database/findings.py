@@ -11,10 +11,8 @@ from typing import Any
 from sqlalchemy import Connection, select
 
 from coe.core import Verdict
-from coe.serve.database import views
-from coe.serve.database.call_rows import Call
-from coe.serve.database.tables import board, recipe
-from coe.serve.database.views import View
+from coe.serve.database import row_types
+from coe.serve.database.tables import Call, View, board, recipe
 from coe.serve.enums import BoardState
 
 _LEVEL = 6
@@ -79,7 +77,7 @@ def good_picture(connection: Connection, call: Call) -> GoodPicture | None:
                 is_same = good.refdes == call.refdes
                 if good.component != call.component or (of_component is not None and not is_same):
                     continue
-                view = views.get(connection, good.view_id)
+                view = row_types.get(connection, View, good.view_id)
                 if view is not None and view.removed_us is None:
                     picture = GoodPicture(view, good.place)
                     if is_same:

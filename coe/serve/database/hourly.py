@@ -13,6 +13,7 @@ from coe.serve.clock import HOUR_US, hour_of
 from coe.serve.database import counts
 from coe.serve.database.row_types import add_up, records, total
 from coe.serve.database.tables import (
+    Tally,
     board,
     board_count,
     call,
@@ -185,24 +186,6 @@ def _of_recipe(window: Window, recipe_id: ColumnElement[int]) -> ColumnElement[b
 
 
 _SUMS = ("findings", "called", "score_sum", "score_square_sum")
-
-
-@dataclass(frozen=True, slots=True)
-class Tally:
-    """How often, in an hour, an expert said a label of a component type, and the sums of its scores and their squares.
-
-    `called` counts the findings of components that are not OK.
-    """
-
-    hour_us: int
-    recipe_id: int
-    component: str
-    expert: str
-    label: str
-    findings: int
-    called: int
-    score_sum: float
-    score_square_sum: float
 
 
 def add_tallies(connection: Connection, tallies: Sequence[Tally]) -> None:

@@ -12,34 +12,20 @@ import hashlib
 import re
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, bindparam, delete, insert, or_, select, update
+from sqlalchemy import BigInteger, ColumnElement, Connection, bindparam, delete, insert, or_, select
 
 from coe.errors import ConfigError
-from coe.serve.database.row_types import found, in_turn, record, records
-from coe.serve.database.tables import NAME, api_key, session
+from coe.serve.database import row_types
+from coe.serve.database.columns import NAME
+from coe.serve.database.row_types import change, found, in_turn, only, records
+from coe.serve.database.tables import Key, api_key, session
 from coe.serve.enums import Process, Role
 from coe.visible import is_visible
 
 PREFIX = "coe_"
 LEAST_BADGE = 6
 """The fewest characters of a badge: it alone says who somebody is."""
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """What is known of a key: who holds it, with which role, and until when (None: without end)."""
-
-    id: int
-    name: str
-    role: Role
-    hash: str
-    created_us: int
-    expires_us: int | None
-    revoked_us: int | None
-    badge_hash: str | None = None
-    pin_hash: str | None = None
 
 
 def generate() -> str:
@@ -64,7 +50,7 @@ def add(connection: Connection, name: str, role: Role, key: str, *, now_us: int,
     if connection.execute(select(api_key.c.id).where(api_key.c.name == name)).first() is not None:
         raise ConfigError(f"there is a key '{name}' already; choose another name")
     row = {"name": name, "role": role, "hash": hash_of(key), "created_us": now_us, "expires_us": expires_us}
-    return record(Key, connection.execute(insert(api_key).values(row).returning(api_key)).one())
+    return row_types.add(connection, Key, row)
 
 
 def holder(connection: Connection, key: str, now_us: int) -> Key | None:
@@ -98,7 +84,7 @@ def of_session(connection: Connection, name: str, now_us: int, longest_us: Calla
 
 def by_id(connection: Connection, id: int, now_us: int) -> Key | None:
     """Return what is known of the key of an id, if it is valid now, or None."""
-    return found(Key, connection.execute(select(api_key).where(api_key.c.id == id, is_valid(now_us))))
+    return only(connection, Key, api_key.c.id == id, is_valid(now_us))
 
 
 def end_session(connection: Connection, name: str) -> None:
@@ -118,10 +104,7 @@ def any_valid(connection: Connection, now_us: int) -> bool:
 
 def revoke(connection: Connection, name: str, now_us: int) -> bool:
     """End a key; False if there is no key of this name, or if it was ended before."""
-    ended = connection.execute(
-        update(api_key).where(api_key.c.name == name, api_key.c.revoked_us.is_(None)).values(revoked_us=now_us)
-    )
-    return ended.rowcount == 1
+    return change(connection, api_key, api_key.c.name == name, api_key.c.revoked_us.is_(None), revoked_us=now_us)
 
 
 def is_valid(now_us: int | ColumnElement[int]) -> ColumnElement[bool]:
@@ -166,16 +149,14 @@ def set_secrets(connection: Connection, name: str, badge: str, pin: str, now_us:
     taken = select(api_key.c.name).where(api_key.c.badge_hash == hashes["badge_hash"], api_key.c.name != name)
     if badge and (other := connection.scalar(taken)) is not None:
         raise ConfigError(f"'{other}' has this badge, or had it; take another one")
-    changed = connection.execute(update(api_key).where(api_key.c.name == name, is_valid(now_us)).values(hashes))
-    return changed.rowcount == 1
+    return change(connection, api_key, api_key.c.name == name, is_valid(now_us), **hashes)
 
 
 def of_badge(connection: Connection, hash: str, now_us: int) -> Key | None:
     """Return whose badge has a hash, if that person's key is valid now, or None."""
-    return found(Key, connection.execute(select(api_key).where(api_key.c.badge_hash == hash, is_valid(now_us))))
+    return only(connection, Key, api_key.c.badge_hash == hash, is_valid(now_us))
 
 
 def of_pin(connection: Connection, name: str, hash: str, now_us: int) -> Key | None:
     """Return who has a name and a PIN with a hash, if that person's key is valid now, or None."""
-    query = select(api_key).where(api_key.c.name == name, api_key.c.pin_hash == hash, is_valid(now_us))
-    return found(Key, connection.execute(query))
+    return only(connection, Key, api_key.c.name == name, api_key.c.pin_hash == hash, is_valid(now_us))

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, delete, func, insert, select, update
 
 from coe.serve.database import tables
-from coe.serve.database.event_log import Event
 from coe.serve.database.row_types import records
+from coe.serve.database.tables import Event
 from coe.visible import visible
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import Connection, func, select
 
 from coe.errors import ConfigError
-from coe.serve.database.row_types import found, in_turn, record, records
-from coe.serve.database.tables import activation, confirmation, recipe
+from coe.serve.database import row_types
+from coe.serve.database.row_types import change, found, in_turn, listed, only, record, records
+from coe.serve.database.tables import Activation, Confirmation, Recipe, activation, confirmation, recipe
 from coe.serve.enums import ActivationState
 from coe.serve.recipe_content import WholeBoard
 
@@ -21,49 +21,15 @@ MOST_VERSION = 2**31 - 1
 """The column holds no larger number, and drivers refuse to ask for one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    """A version of a recipe; `content` is JSON, see `coe.serve.recipe_content.RecipeContent`."""
-
-    id: int
-    name: str
-    version: int
-    content: Mapping[str, Any]
-    digest: str
-    created_us: int
-    created_by: str
-
-
-@dataclass(frozen=True, slots=True)
-class Activation:
-    """A request to make a version the active version, and its result."""
-
-    id: int
-    recipe_id: int
-    state: ActivationState
-    asked_us: int
-    asked_by: str
-    answered_us: int | None
-    reason: str
-
-
 def add(connection: Connection, name: str, content: Mapping[str, Any], *, by: str, now_us: int) -> Recipe:
     """Add a version of a recipe; the version that has this content already is returned as it is."""
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
     in_turn(connection, recipe)
-    same = connection.execute(select(recipe).where(recipe.c.name == name, recipe.c.digest == digest)).one_or_none()
-    if same is not None:
-        return record(Recipe, same)
+    if (same := only(connection, Recipe, recipe.c.name == name, recipe.c.digest == digest)) is not None:
+        return same
     last = connection.scalar(select(func.max(recipe.c.version)).where(recipe.c.name == name)) or 0
-    row = {
-        "name": name,
-        "version": last + 1,
-        "content": dict(content),
-        "digest": digest,
-        "created_us": now_us,
-        "created_by": by,
-    }
-    return record(Recipe, connection.execute(insert(recipe).values(row).returning(recipe)).one())
+    row = {"name": name, "version": last + 1, "content": dict(content), "digest": digest}
+    return row_types.add(connection, Recipe, row | {"created_us": now_us, "created_by": by})
 
 
 def get(connection: Connection, id: int) -> Recipe:
@@ -96,7 +62,7 @@ def version(connection: Connection, name: str, number: int) -> Recipe | None:
     """Return a version of a recipe, or None."""
     if number > MOST_VERSION:
         return None
-    return found(Recipe, connection.execute(select(recipe).where(recipe.c.name == name, recipe.c.version == number)))
+    return only(connection, Recipe, recipe.c.name == name, recipe.c.version == number)
 
 
 def versions(connection: Connection, name: str) -> list[Recipe]:
@@ -148,43 +114,18 @@ def active_ids(connection: Connection) -> frozenset[int]:
 def ask_activation(connection: Connection, recipe_id: int, *, by: str, now_us: int) -> Activation:
     """Ask the worker to make a version the active version."""
     row = {"recipe_id": recipe_id, "state": ActivationState.ASKED, "asked_us": now_us, "asked_by": by, "reason": ""}
-    return record(Activation, connection.execute(insert(activation).values(row).returning(activation)).one())
+    return row_types.add(connection, Activation, row)
 
 
 def asked(connection: Connection) -> list[Activation]:
     """Return the activations that the worker has not answered yet, the oldest first."""
-    query = select(activation).where(activation.c.state == ActivationState.ASKED).order_by(activation.c.id)
-    return records(Activation, connection.execute(query))
-
-
-def get_activation(connection: Connection, id: int) -> Activation | None:
-    """Return an activation, or None."""
-    return found(Activation, connection.execute(select(activation).where(activation.c.id == id)))
+    return listed(connection, Activation, activation.c.state == ActivationState.ASKED)
 
 
 def answer(connection: Connection, id: int, state: ActivationState, *, now_us: int, reason: str = "") -> bool:
     """Note the result of an activation; return False if it was answered before."""
-    answered = connection.execute(
-        update(activation)
-        .where(activation.c.id == id, activation.c.state == ActivationState.ASKED)
-        .values(state=state, answered_us=now_us, reason=reason)
-    )
-    return answered.rowcount == 1
-
-
-@dataclass(frozen=True, slots=True)
-class Confirmation:
-    """Who confirmed the placements of a recipe's version, and over which picture the crops were looked at.
-
-    `reading` is where they lay, as `WholeBoard.reading` says; empty if nobody kept it.
-    """
-
-    id: int
-    recipe_id: int
-    confirmed_us: int
-    confirmed_by: str
-    picture_sha256: str
-    reading: str
+    is_asked = (activation.c.id == id, activation.c.state == ActivationState.ASKED)
+    return change(connection, activation, *is_asked, state=state, answered_us=now_us, reason=reason)
 
 
 def confirm(connection: Connection, of: Recipe, *, by: str, now_us: int, picture_sha256: str) -> Confirmation:
@@ -193,7 +134,7 @@ def confirm(connection: Connection, of: Recipe, *, by: str, now_us: int, picture
         return before
     row = {"recipe_id": of.id, "confirmed_us": now_us, "confirmed_by": by, "picture_sha256": picture_sha256}
     row["reading"] = reading_of(of.content)
-    return record(Confirmation, connection.execute(insert(confirmation).values(row).returning(confirmation)).one())
+    return row_types.add(connection, Confirmation, row)
 
 
 def reading_of(content: Mapping[str, Any]) -> str:

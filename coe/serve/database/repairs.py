@@ -9,18 +9,29 @@ so the counts, the exports and other machines hear it as they hear any correctio
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from sqlalchemy import ColumnElement, Connection, and_, exists, func, insert, select
+from sqlalchemy import ColumnElement, Connection, and_, exists, func, select
 
 from coe.errors import CoeError
-from coe.serve.database import board_rows, call_rows, event_log, verifications
-from coe.serve.database.board_rows import Board
-from coe.serve.database.call_rows import Call
+from coe.serve.database import board_rows, call_rows, event_log, row_types, verifications
 from coe.serve.database.hourly import Window
-from coe.serve.database.row_types import in_turn, record, records, shown
-from coe.serve.database.tables import board, call, escape, recipe, repair, verification
-from coe.serve.database.verifications import NewVerification
+from coe.serve.database.row_types import in_turn, listed, shown, values_of
+from coe.serve.database.tables import (
+    Board,
+    Call,
+    Escape,
+    NewEscape,
+    NewRepair,
+    NewVerification,
+    Repair,
+    board,
+    call,
+    escape,
+    recipe,
+    repair,
+    verification,
+)
 from coe.serve.enums import EventKind, Outcome, RepairOutcome
 
 _LOOKED_THROUGH = 20_000
@@ -29,25 +40,6 @@ _LOOKED_THROUGH = 20_000
 
 class NothingToRepair(CoeError):
     """Nobody confirmed the defect, or calls of its board are open."""
-
-
-@dataclass(frozen=True, slots=True)
-class NewRepair:
-    """What became of a defect, by a person's word."""
-
-    outcome: RepairOutcome
-    repaired_us: int
-    repaired_by: str
-    note: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Repair(NewRepair):
-    """What became of a defect; `supersedes` is the id of the word that it corrects."""
-
-    id: int
-    call_id: int
-    supersedes: int | None
 
 
 def record_repair(connection: Connection, seen: Call, new: NewRepair) -> Repair:
@@ -60,9 +52,8 @@ def record_repair(connection: Connection, seen: Call, new: NewRepair) -> Repair:
         raise NothingToRepair(f"nobody confirmed a defect in call {seen.id}, so there is nothing to repair")
     expect_answered(seen.board_id, call_rows.count_open_of(connection, seen.board_id))
     verifications.move_on(connection, seen)
-    row = {name: getattr(new, name) for name in NewRepair.__dataclass_fields__}
-    row |= {"call_id": seen.id, "supersedes": before[-1].id if before else None}
-    added = record(Repair, connection.execute(insert(repair).values(row).returning(repair)).one())
+    row = values_of(new) | {"call_id": seen.id, "supersedes": before[-1].id if before else None}
+    added = row_types.add(connection, Repair, row)
     word = Outcome.FALSE_CALL if new.outcome is RepairOutcome.NO_DEFECT else Outcome.CONFIRMED
     if verifications.is_confirmed(connection, seen) != (word is Outcome.CONFIRMED):
         said = NewVerification(word, new.repaired_us, new.repaired_by, note=f"at repair: {new.outcome}")
@@ -83,7 +74,7 @@ def _tell(connection: Connection, board_id: int, added: Repair) -> None:
     words = {one.refdes: word for one, word in found if word is not None}
     if len(words) < len(found):
         return
-    of_board = board_rows.get(connection, board_id)
+    of_board = row_types.get(connection, Board, board_id)
     assert of_board is not None
     answers = verifications.answers(connection, board_id, also=[one.id for one, _ in found])
     said = [
@@ -118,8 +109,7 @@ def defects(connection: Connection, board_id: int) -> list[tuple[Call, Repair | 
 
 def of_calls(connection: Connection, call_ids: Sequence[int]) -> list[Repair]:
     """Return all words on some calls, the oldest first; the last one of a call counts."""
-    query = select(repair).where(repair.c.call_id.in_(call_ids)).order_by(repair.c.id)
-    return records(Repair, connection.execute(query))
+    return listed(connection, Repair, repair.c.call_id.in_(call_ids))
 
 
 def waiting(connection: Connection, *, limit: int) -> list[tuple[Board, int]]:
@@ -135,8 +125,8 @@ def waiting(connection: Connection, *, limit: int) -> list[tuple[Board, int]]:
         .limit(limit)
     )
     of_boards = {row.board_id: row.defects for row in connection.execute(query)}
-    query_of_boards = select(*board_rows.COLUMNS).where(board.c.id.in_(of_boards)).order_by(board.c.id.desc())
-    return [(one, of_boards[one.id]) for one in records(Board, connection.execute(query_of_boards))]
+    boards = listed(connection, Board, board.c.id.in_(of_boards), newest=True)
+    return [(one, of_boards[one.id]) for one in boards]
 
 
 def outcomes(connection: Connection, window: Window) -> Mapping[RepairOutcome, int]:
@@ -154,28 +144,6 @@ def outcomes(connection: Connection, window: Window) -> Mapping[RepairOutcome, i
     return {row.outcome: row.number for row in connection.execute(query)}
 
 
-@dataclass(frozen=True, slots=True)
-class NewEscape:
-    """A defect that a later test found; `found_at` is the test, as "ICT"."""
-
-    serial: str
-    reported_us: int
-    reported_by: str
-    refdes: str = ""
-    component: str = ""
-    label: str = ""
-    found_at: str = ""
-    note: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Escape(NewEscape):
-    """A reported escape; `board_id` is None if no board of this serial was inspected here."""
-
-    id: int
-    board_id: int | None
-
-
 def report_escape(connection: Connection, new: NewEscape) -> Escape:
     """Add an escape to the newest decided board of its serial, or to the panel of that unit, and append the event.
 
@@ -183,12 +151,11 @@ def report_escape(connection: Connection, new: NewEscape) -> Escape:
     """
     in_turn(connection, escape)
     board_id = board_rows.newest_decided(connection, new.serial)
-    row = {name: getattr(new, name) for name in NewEscape.__dataclass_fields__} | {"board_id": board_id}
+    row = values_of(new) | {"board_id": board_id}
     said = [escape.c[name].is_not_distinct_from(row[name]) for name in row if not name.startswith("reported_")]
-    before = connection.execute(select(escape).where(*said).order_by(escape.c.id).limit(1)).one_or_none()
-    if before is not None:
-        return record(Escape, before)
-    added = record(Escape, connection.execute(insert(escape).values(row).returning(escape)).one())
+    if before := listed(connection, Escape, *said, limit=1):
+        return before[0]
+    added = row_types.add(connection, Escape, row)
     body = shown(added, "board_id serial refdes component label found_at")
     event_log.append(connection, EventKind.ESCAPE_REPORTED, new.reported_us, body, board_id)
     return added

@@ -6,11 +6,58 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, TypeVar
 
-from sqlalchemy import Column, Connection, Label, Result, Row, Table, cast, func, text
+from sqlalchemy import (
+    Connection,
+    Label,
+    Result,
+    Row,
+    Table,
+    cast,
+    func,
+    insert,
+    select,
+    text,
+    update,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 
+from coe.serve.database.columns import Stored
+
 _R = TypeVar("_R")
-"""A frozen dataclass whose fields are columns."""
+"""A frozen dataclass whose fields are columns of a query."""
+_S = TypeVar("_S", bound=Stored)
+
+
+def get(connection: Connection, kind: type[_S], id: int) -> _S | None:
+    """Return the row of an id, or None."""
+    return found(kind, connection.execute(kind.of_id, {"of_id": id}))
+
+
+def only(connection: Connection, kind: type[_S], *which: Any) -> _S | None:
+    """Return the only row that fulfils all conditions, or None."""
+    return found(kind, connection.execute(select(*kind.columns).where(*which)))
+
+
+def listed(connection: Connection, kind: type[_S], *which: Any, newest: bool = False, limit: int = -1) -> list[_S]:
+    """Return the rows that fulfil all conditions, the oldest or the newest first; -1 is no limit."""
+    id = kind.table.c.id
+    query = select(*kind.columns).where(*which).order_by(id.desc() if newest else id)
+    return records(kind, connection.execute(query if limit < 0 else query.limit(limit)))
+
+
+def add(connection: Connection, kind: type[_S], row: Mapping[str, Any]) -> _S:
+    """Insert a row, and return it as a record."""
+    return record(kind, connection.execute(insert(kind.table).values(row).returning(*kind.columns)).one())
+
+
+def change(connection: Connection, table: Table, *which: Any, **values: Any) -> bool:
+    """Change the rows that fulfil all conditions; return whether there are any."""
+    return connection.execute(update(table).where(*which).values(values)).rowcount > 0
+
+
+def values_of(new: Any) -> dict[str, Any]:
+    """Return the fields of a record by their names."""
+    return {name: getattr(new, name) for name in new.__dataclass_fields__}
 
 
 def record(kind: type[_R], row: Row[*tuple[Any, ...]]) -> _R:
@@ -63,11 +110,6 @@ def _adding_up(table: Table, dialect: str) -> Any:
 def total(number: Any) -> Label[Any]:
     """Return the sum of a column, under its name and of its type: PostgreSQL adds 64-bit integers up to a decimal."""
     return cast(func.sum(number), number.type).label(number.name)
-
-
-def columns(table: Table, *without: str) -> list[Column[Any]]:
-    """Return the columns of a table but those of some names, as large values that a list does not need."""
-    return [column for column in table.c if column.name not in without]
 
 
 def in_turn(connection: Connection, table: Table) -> None:

@@ -3,42 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, insert, select
 
 from coe.serve.clock import SECOND_US
 from coe.serve.database import event_log
-from coe.serve.database.row_types import found, in_turn, records, upserting
-from coe.serve.database.tables import heartbeat, state_change
+from coe.serve.database.row_types import in_turn, listed, records, upserting
+from coe.serve.database.tables import Heartbeat, StateChange, heartbeat, state_change
 from coe.serve.enums import EventKind, Intake, LineState, Process, Subject
 
 SILENT_S = 8.0
 """After this time without a sign of life, which comes every second, the worker counts as silent."""
-
-
-@dataclass(frozen=True, slots=True)
-class StateChange:
-    """A change of state; `state` is a word of `Intake` or `LineState`, by the subject."""
-
-    id: int
-    subject: Subject
-    state: str
-    changed_us: int
-    changed_by: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
-    """The last sign of life of a process; `facts`, and the `experts` of the line, are JSON that the pages show."""
-
-    process: Process
-    pid: int
-    beat_us: int
-    facts: Mapping[str, Any]
-    experts: Mapping[str, Any] | None
 
 
 def change(
@@ -77,8 +53,7 @@ def hold(connection: Connection, *, by: str, now_us: int, reason: str) -> None:
 
 def current(connection: Connection, subject: Subject) -> StateChange | None:
     """Return the newest change of a subject, which says its state; None if it never had a state."""
-    query = select(state_change).where(state_change.c.subject == subject).order_by(state_change.c.id.desc()).limit(1)
-    return found(StateChange, connection.execute(query))
+    return next(iter(listed(connection, StateChange, state_change.c.subject == subject, newest=True, limit=1)), None)
 
 
 def intake(connection: Connection) -> Intake:

@@ -13,11 +13,10 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, bindparam, func, select
 
-from coe.serve.database import board_rows, fault_log, recipe_versions, states
-from coe.serve.database.board_rows import Board
-from coe.serve.database.fault_log import Fault, NewFault
+from coe.serve.database import fault_log, recipe_versions, row_types, states
+from coe.serve.database.columns import NAME
 from coe.serve.database.row_types import in_turn
-from coe.serve.database.tables import NAME, board, call, fault, state_change, verification
+from coe.serve.database.tables import Board, Fault, NewFault, board, call, fault, state_change, verification
 from coe.serve.enums import BoardState, By, CallKind, FaultKind, Intake, Process, Subject
 from coe.serve.stop_rules import Countable, SeenBoard, SeenCall, StopRule, StopRules, alarms
 
@@ -64,7 +63,7 @@ def begin(connection: Connection, rules: StopRules) -> None:
 
 def look(connection: Connection, rules: StopRules, board_id: int, now_us: int) -> None:
     """Raise the alarms that a board gives which was just decided, or whose call was answered, and hold the line."""
-    touched = board_rows.get(connection, board_id) if rules else None
+    touched = row_types.get(connection, Board, board_id) if rules else None
     if touched is None or touched.pass_number != 1:
         return
     for read in (_OF_RECIPE, _ANSWERED, _OF_ALL):

@@ -1,21 +1,19 @@
-"""The tables. A change here comes with a migration; a test compares the two.
+"""The tables, and the records that are their rows. A change here comes with a migration; a test compares the two.
 
-Columns that end in `_us` are times, UTC microseconds. Enumerations are stored as their words. All tables stand in one
-file, because they refer to each other.
+Fields that end in `_us` are times, UTC microseconds. Enumerations are stored as their words. A record `New...` is what
+somebody gives who adds a row. All tables stand in one file, because they refer to each other.
 """
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 from sqlalchemy import (
-    JSON,
     BigInteger,
     Boolean,
     Column,
-    Enum,
-    Float,
     ForeignKey,
     Index,
     Integer,
@@ -25,10 +23,27 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    bindparam,
+    select,
 )
 
 from coe.core import Verdict
 from coe.placement.placement_file import Side
+from coe.serve.database.columns import (
+    NAME,
+    WHOLE,
+    Id,
+    Is,
+    Large,
+    Moment,
+    NameText,
+    Refers,
+    Sha256,
+    Stored,
+    columns_of,
+    word,
+)
+from coe.serve.database.row_types import shown
 from coe.serve.enums import (
     ActivationState,
     BoardState,
@@ -44,9 +59,7 @@ from coe.serve.enums import (
     TrialState,
 )
 
-NAME = 200
-"""The most characters of a name that somebody gives: a serial, a refdes, a key's name."""
-
+Json = Mapping[str, Any]
 metadata = MetaData(
     naming_convention={
         "ix": "ix_%(column_0_label)s",
@@ -56,93 +69,115 @@ metadata = MetaData(
     }
 )
 
-_WHOLE = BigInteger().with_variant(Integer, "sqlite")
-"""SQLite counts up only keys of its own integer type, which has 64 bits."""
 
-
-def _id() -> Column[int]:
-    return Column("id", _WHOLE, primary_key=True, autoincrement=True)
-
-
-def _word(enumeration: type[StrEnum]) -> Enum:
-    """Return the type of a column with the words of an enumeration; a new word needs no migration."""
-    return Enum(
-        enumeration,
-        values_callable=lambda members: [member.value for member in members],
-        native_enum=False,
-        length=40,
-        create_constraint=False,
-    )
-
-
-def _table(name: str, *columns: Any) -> Table:
+def _table(name: str, row: type[Stored], *more: Any) -> Table:
+    """Return the table of a record, with further columns and indexes."""
+    row.columns = columns_of(row)
+    has_id = any(column.name == "id" for column in row.columns)
     # A key is never used twice, so that an event's id keeps its meaning for a client that was away.
-    return Table(name, metadata, *columns, sqlite_autoincrement=any(column.name == "id" for column in columns))
+    row.table = table = Table(name, metadata, *row.columns, *more, sqlite_autoincrement=has_id)
+    if has_id:
+        row.of_id = select(*row.columns).where(table.c.id == bindparam("of_id"))
+    return table
 
 
-recipe = _table(
-    "recipe",
-    _id(),
-    Column("name", String(NAME), nullable=False),
-    Column("version", Integer, nullable=False),
-    Column("content", JSON, nullable=False, comment="coe.serve.recipe_content.RecipeContent"),
-    Column("digest", String(64), nullable=False, comment="SHA-256 of the content; one content is one version"),
-    Column("created_us", BigInteger, nullable=False),
-    Column("created_by", String(NAME), nullable=False),
-    UniqueConstraint("name", "version"),
-    UniqueConstraint("name", "digest"),
-)
+@dataclass(frozen=True, slots=True)
+class Recipe(Stored):
+    """A version of a recipe; `content` is JSON, see `coe.serve.recipe_content.RecipeContent`."""
 
-activation = _table(
-    "activation",
-    _id(),
-    Column("recipe_id", ForeignKey(recipe.c.id), nullable=False, index=True),
-    Column("state", _word(ActivationState), nullable=False),
-    Column("asked_us", BigInteger, nullable=False),
-    Column("asked_by", String(NAME), nullable=False),
-    Column("answered_us", BigInteger),
-    Column("reason", Text, nullable=False, default="", comment="why it failed"),
-)
+    id: Id
+    name: NameText
+    version: int
+    content: Json
+    digest: Annotated[Sha256, "SHA-256 of the content; one content is one version"]
+    created_us: Moment
+    created_by: NameText
 
-confirmation = _table(
-    "confirmation",
-    _id(),
-    Column("recipe_id", ForeignKey(recipe.c.id), nullable=False),
-    Column("confirmed_us", BigInteger, nullable=False),
-    Column("confirmed_by", String(NAME), nullable=False),
-    Column("picture_sha256", String(64), nullable=False, comment="of the picture over which the crops were looked at"),
-    Column("reading", String(64), nullable=False, default="", comment="where they lay: coe.serve.recipe_content"),
-    UniqueConstraint("recipe_id", "reading"),
-)
+
+recipe = _table("recipe", Recipe, UniqueConstraint("name", "version"), UniqueConstraint("name", "digest"))
+
+
+@dataclass(frozen=True, slots=True)
+class Activation(Stored):
+    """A request to make a version the active version, and its result; `reason` says why it failed."""
+
+    id: Id
+    recipe_id: Annotated[int, Refers("recipe"), Is.INDEXED]
+    state: ActivationState
+    asked_us: Moment
+    asked_by: NameText
+    answered_us: Moment | None
+    reason: str
+
+
+activation = _table("activation", Activation)
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmation(Stored):
+    """Who confirmed the placements of a recipe's version, and over which picture the crops were looked at.
+
+    `reading` is where they lay, as `WholeBoard.reading` says; empty if nobody kept it.
+    """
+
+    id: Id
+    recipe_id: Annotated[int, Refers("recipe")]
+    confirmed_us: Moment
+    confirmed_by: NameText
+    picture_sha256: Annotated[Sha256, "of the picture over which the crops were looked at"]
+    reading: Annotated[Sha256, "where they lay: coe.serve.recipe_content"]
+
+
+confirmation = _table("confirmation", Confirmation, UniqueConstraint("recipe_id", "reading"))
+
+
+@dataclass(frozen=True, slots=True)
+class NewBoard(Stored):
+    """A board whose pictures are on the disk; `digest` is that of the request, `request` is JSON."""
+
+    key: Annotated[NameText, Is.UNIQUE, "the feeder's own name of this handing in"]
+    digest: Annotated[Sha256, "SHA-256 of the request: the same key and body again"]
+    recipe_id: Annotated[int, Refers("recipe"), Is.INDEXED]
+    serial: NameText
+    panel: NameText
+    side: Side
+    work_order: NameText
+    request: Annotated[Json, "coe.serve.request.BoardRequest"]
+    fed_by: NameText
+    accepted_us: Moment
+    due_us: Moment | None
+    components: Annotated[int, "how many there are to judge, or were judged"] = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Board(NewBoard):
+    """A board without its findings."""
+
+    id: Id
+    state: BoardState
+    pass_number: Annotated[int, "1 is the first decision of this product, serial and side"]
+    started_us: Moment | None
+    attempts: Annotated[int, "how often the line began it"] = 0
+    endangered_us: Annotated[Moment | None, "when it was said that it will probably be late"]
+    decided_us: Moment | None
+    verified_us: Moment | None
+    verdict: Verdict | None
+    late: bool = False
+    calls: Annotated[int, "how many of its components are not OK"] = 0
+    revision: Annotated[int, "0 is the decision; amendments count up"] = 0
+    reason: Annotated[str, "why the whole board is REVIEW, or was aborted"] = ""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What every event about the board says of it, as JSON."""
+        renamed = {"board": "id", "recipe": "recipe_id", "pass": "pass_number"}
+        return shown(self, "key serial panel side work_order", **renamed)
+
 
 board = _table(
     "board",
-    _id(),
-    Column("key", String(NAME), nullable=False, unique=True, comment="the feeder's own name of this handing in"),
-    Column("digest", String(64), nullable=False, comment="SHA-256 of the request: the same key and body again"),
-    Column("recipe_id", ForeignKey(recipe.c.id), nullable=False, index=True),
-    Column("state", _word(BoardState), nullable=False),
-    Column("serial", String(NAME), nullable=False, default=""),
-    Column("panel", String(NAME), nullable=False, default=""),
-    Column("side", _word(Side), nullable=False),
-    Column("work_order", String(NAME), nullable=False, default=""),
-    Column("request", JSON, nullable=False, comment="coe.serve.request.BoardRequest"),
-    Column("pass_number", Integer, nullable=False, comment="1 is the first decision of this product, serial and side"),
-    Column("fed_by", String(NAME), nullable=False),
-    Column("accepted_us", BigInteger, nullable=False),
-    Column("due_us", BigInteger),
-    Column("started_us", BigInteger),
-    Column("attempts", Integer, nullable=False, default=0, comment="how often the line began it"),
-    Column("endangered_us", BigInteger, comment="when it was said that it will probably be late"),
-    Column("decided_us", BigInteger),
-    Column("verified_us", BigInteger),
-    Column("verdict", _word(Verdict)),
-    Column("late", Boolean, nullable=False, default=False),
-    Column("components", Integer, nullable=False, default=0, comment="how many there are to judge, or were judged"),
-    Column("calls", Integer, nullable=False, default=0, comment="how many of them are not OK"),
-    Column("revision", Integer, nullable=False, default=0, comment="0 is the decision; amendments count up"),
+    Board,
     Column("findings", LargeBinary, comment="OK findings, see coe.serve.database.findings"),
-    Column("reason", Text, nullable=False, default="", comment="why the whole board is REVIEW, or was aborted"),
     Column("swept_us", BigInteger, comment="when retention found that no picture of it is left"),
     Index("ix_board_state_id", "state", "id"),
     Index("ix_board_decided_us", "decided_us"),
@@ -153,52 +188,82 @@ board = _table(
     Index("ix_board_state_accepted_us", "state", "accepted_us", "id"),
 )
 
-unit_serial = _table(
+unit_serial = Table(
     "unit_serial",
+    metadata,
     Column("serial", String(NAME), primary_key=True),
     Column("board_id", ForeignKey(board.c.id), primary_key=True, autoincrement=False, comment="the panel of the unit"),
 )
 
-view = _table(
-    "view",
-    _id(),
-    Column("board_key", String(NAME), nullable=False, comment="views come before their board"),
-    Column("name", String(NAME), nullable=False),
-    Column("file", String(80), nullable=False, unique=True, comment="generated; relative to the folder of pictures"),
-    Column("sha256", String(64), nullable=False),
-    Column("size_bytes", BigInteger, nullable=False),
-    Column("pixels", BigInteger, nullable=False, comment="width x height by its header"),
-    Column("received_us", BigInteger, nullable=False, index=True),
-    Column("removed_us", BigInteger, comment="when retention removed the file"),
-    UniqueConstraint("board_key", "name"),
-)
+
+@dataclass(frozen=True, slots=True)
+class NewView(Stored):
+    """A picture that lies under a generated name in the folder of pictures."""
+
+    board_key: Annotated[NameText, "views come before their board"]
+    name: NameText
+    file: Annotated[str, String(80), Is.UNIQUE, "generated; relative to the folder of pictures"]
+    sha256: Sha256
+    size_bytes: Large
+    pixels: Annotated[Large, "width x height by its header"]
+    received_us: Annotated[Moment, Is.INDEXED]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View(NewView):
+    """A picture; `removed_us` is the time at which its file was removed, None while it is there."""
+
+    id: Id
+    removed_us: Moment | None
+
+
+view = _table("view", View, UniqueConstraint("board_key", "name"))
+
+
+@dataclass(frozen=True, slots=True)
+class NewCall(Stored):
+    """A component for the operator's queue."""
+
+    refdes: NameText
+    component: NameText
+    verdict: Verdict
+    reason: CallReason
+    kind: CallKind = CallKind.DEFECT
+    view_id: Annotated[int | None, Refers("view"), Is.INDEXED] = None
+    place: Annotated[Any, "where the component lies in the view; None if the view shows it alone"] = None
+    detail: Annotated[str, "a sentence for people"] = ""
+    expert: Annotated[NameText, "whose finding decided"] = ""
+    label: NameText = ""
+    score: float | None = None
+    late: bool = False
+    findings: Annotated[Sequence[Json], "the way through the experts, in the order of the rules"] = ()
+    truth: Annotated[NameText, "of a seeded defect: its label"] = ""
+    face: Annotated[Json | None, "what a person sees of a blind audit, see coe.serve.database.blind.Face"] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call(NewCall):
+    """A call; open while `verification_id` is None. `revision` counts up at each change."""
+
+    id: Id
+    board_id: Annotated[int | None, Refers("board"), Is.INDEXED, "None for a seeded defect"]
+    shown_board_id: Annotated[int | None, Refers("board"), Is.INDEXED, "of a seeded defect: whose it seems to be"]
+    opened_us: Moment
+    revision: Annotated[int, "counts up at each change; the ETag"] = 0
+    verification_id: Annotated[int | None, WHOLE, "the newest verification; None while the call is open"]
+    claimed_by: NameText = ""
+    claimed_session: Annotated[Sha256, "empty for a program with a key"] = ""
+    claimed_until_us: Moment = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody has answered it."""
+        return self.verification_id is None
+
 
 call = _table(
     "call",
-    _id(),
-    Column("board_id", ForeignKey(board.c.id), index=True, comment="None for a seeded defect"),
-    Column("kind", _word(CallKind), nullable=False),
-    Column("refdes", String(NAME), nullable=False),
-    Column("component", String(NAME), nullable=False),
-    Column("view_id", ForeignKey(view.c.id), index=True),
-    Column("place", JSON, comment="where the component lies in the view; None if the view shows it alone"),
-    Column("verdict", _word(Verdict), nullable=False),
-    Column("reason", _word(CallReason), nullable=False),
-    Column("detail", Text, nullable=False, default="", comment="a sentence for people"),
-    Column("expert", String(NAME), nullable=False, default="", comment="whose finding decided"),
-    Column("label", String(NAME), nullable=False, default=""),
-    Column("score", Float),
-    Column("late", Boolean, nullable=False, default=False),
-    Column("findings", JSON, nullable=False, comment="the way through the experts, in the order of the rules"),
-    Column("truth", String(NAME), nullable=False, default="", comment="of a seeded defect: its label"),
-    Column("face", JSON, comment="what a person sees of a blind audit, see coe.serve.database.blind.Face"),
-    Column("shown_board_id", ForeignKey(board.c.id), index=True, comment="of a seeded defect: whose it seems to be"),
-    Column("opened_us", BigInteger, nullable=False),
-    Column("revision", Integer, nullable=False, default=0, comment="counts up at each change; the ETag"),
-    Column("verification_id", _WHOLE, comment="the newest verification; None while the call is open"),
-    Column("claimed_by", String(NAME), nullable=False, default=""),
-    Column("claimed_session", String(64), nullable=False, default="", comment="empty for a program with a key"),
-    Column("claimed_until_us", BigInteger, nullable=False, default=0),
+    Call,
     UniqueConstraint("board_id", "refdes"),
     Index("ix_call_open", "verification_id", "id"),
     Index("ix_call_lender", "component", "kind", "reason", "id"),
@@ -206,176 +271,251 @@ call = _table(
     Index("ix_call_kind_board_id", "kind", "board_id"),
 )
 
-verification = _table(
-    "verification",
-    _id(),
-    Column("call_id", ForeignKey(call.c.id), nullable=False, index=True),
-    Column("supersedes", ForeignKey("verification.id"), unique=True, comment="the verification that it corrects"),
-    Column("outcome", _word(Outcome), nullable=False),
-    Column("label", String(NAME), nullable=False, default="", comment="what the person sees, if not the call's label"),
-    Column("note", Text, nullable=False, default=""),
-    Column("verified_us", BigInteger, nullable=False, index=True),
-    Column("verified_by", String(NAME), nullable=False),
-)
 
-repair = _table(
-    "repair",
-    _id(),
-    Column("call_id", ForeignKey(call.c.id), nullable=False, index=True),
-    Column("supersedes", ForeignKey("repair.id"), unique=True, comment="the word that it corrects"),
-    Column("outcome", _word(RepairOutcome), nullable=False),
-    Column("note", Text, nullable=False, default=""),
-    Column("repaired_us", BigInteger, nullable=False, index=True),
-    Column("repaired_by", String(NAME), nullable=False),
-)
+@dataclass(frozen=True, slots=True)
+class NewVerification(Stored):
+    """A person's word on a call; `label` is what the person sees, if that is not the label of the call."""
 
-trial = _table(
-    "trial",
-    _id(),
-    Column("recipe", String(NAME), nullable=False, comment="the name of the recipe whose boards are judged again"),
-    Column("content", JSON, nullable=False, comment="what is tried: coe.serve.recipe_content.RecipeContent"),
-    Column("asked", JSON, nullable=False, comment="coe.serve.trial_counts.TrialRequest"),
-    Column("state", _word(TrialState), nullable=False),
-    Column("asked_us", BigInteger, nullable=False),
-    Column("asked_by", String(NAME), nullable=False),
-    Column("newest_id", BigInteger, nullable=False, comment="the newest board when it was asked for"),
-    Column("counts", JSON, nullable=False, comment="coe.serve.trial_counts.TrialCounts"),
-    Column("ended_us", BigInteger),
-    Column("reason", Text, nullable=False, default="", comment="why it failed"),
-)
+    outcome: Outcome
+    verified_us: Annotated[Moment, Is.INDEXED]
+    verified_by: NameText
+    label: NameText = ""
+    note: str = ""
 
-escape = _table(
-    "escape",
-    _id(),
-    Column("board_id", ForeignKey(board.c.id), index=True, comment="None if the serial is not known here"),
-    Column("serial", String(NAME), nullable=False),
-    Column("refdes", String(NAME), nullable=False, default=""),
-    Column("component", String(NAME), nullable=False, default=""),
-    Column("label", String(NAME), nullable=False, default=""),
-    Column("found_at", String(NAME), nullable=False, default="", comment="the later test, as ICT or customer"),
-    Column("note", Text, nullable=False, default=""),
-    Column("reported_us", BigInteger, nullable=False, index=True),
-    Column("reported_by", String(NAME), nullable=False),
-)
 
-fault = _table(
-    "fault",
-    _id(),
-    Column("process", _word(Process), nullable=False),
-    Column("kind", _word(FaultKind), nullable=False),
-    Column("about", String(NAME), nullable=False, default="", comment="the recipe, sink, view ... that it concerns"),
-    Column("message", Text, nullable=False),
-    Column("board_id", ForeignKey(board.c.id)),
-    Column("raised_us", BigInteger, nullable=False, index=True),
-    Column("seen_us", BigInteger, nullable=False, comment="the last time that it happened"),
-    Column("times", Integer, nullable=False, default=1),
-    Column("cleared_us", BigInteger, index=True),
-    Column("cleared_by", String(NAME), nullable=False, default=""),
-)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification(NewVerification):
+    """A person's word on a call; `supersedes` is the id of the verification that it corrects."""
 
-state_change = _table(
-    "state_change",
-    _id(),
-    Column("subject", _word(Subject), nullable=False),
-    Column("state", String(40), nullable=False, comment="a word of coe.serve.enums.Intake or LineState"),
-    Column("changed_us", BigInteger, nullable=False, index=True),
-    Column("changed_by", String(NAME), nullable=False),
-    Column("reason", Text, nullable=False, default=""),
-    Index("ix_state_change_subject_id", "subject", "id"),
-)
+    id: Id
+    call_id: Annotated[int, Refers("call"), Is.INDEXED]
+    supersedes: Annotated[int | None, Refers("verification"), Is.UNIQUE]
 
-heartbeat = _table(
-    "heartbeat",
-    Column("process", _word(Process), primary_key=True),
-    Column("pid", Integer, nullable=False),
-    Column("beat_us", BigInteger, nullable=False),
-    Column("facts", JSON, nullable=False, comment="what the pages show of the process"),
-    Column("experts", JSON, comment="what the pages show of the line's experts, see coe.serve.worker.line_watchers"),
-)
 
-decision_count = _table(
+verification = _table("verification", Verification)
+
+
+@dataclass(frozen=True, slots=True)
+class NewRepair(Stored):
+    """What became of a defect, by a person's word."""
+
+    outcome: RepairOutcome
+    repaired_us: Annotated[Moment, Is.INDEXED]
+    repaired_by: NameText
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repair(NewRepair):
+    """What became of a defect; `supersedes` is the id of the word that it corrects."""
+
+    id: Id
+    call_id: Annotated[int, Refers("call"), Is.INDEXED]
+    supersedes: Annotated[int | None, Refers("repair"), Is.UNIQUE]
+
+
+repair = _table("repair", Repair)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTrial(Stored):
+    """A trial of what is in `content`; `reason` says why it failed."""
+
+    id: Id
+    recipe: Annotated[NameText, "the name of the recipe whose boards are judged again"]
+    content: Annotated[Json, "what is tried: coe.serve.recipe_content.RecipeContent"]
+    asked: Annotated[Json, "coe.serve.trial_counts.TrialRequest"]
+    state: TrialState
+    asked_us: Moment
+    asked_by: NameText
+    newest_id: Annotated[Large, "the newest board when it was asked for"]
+    counts: Annotated[Json, "coe.serve.trial_counts.TrialCounts, as far as it is"]
+    ended_us: Moment | None
+    reason: str
+
+
+trial = _table("trial", StoredTrial)
+
+
+@dataclass(frozen=True, slots=True)
+class NewEscape(Stored):
+    """A defect that a later test found; `found_at` is the test, as "ICT"."""
+
+    serial: NameText
+    reported_us: Annotated[Moment, Is.INDEXED]
+    reported_by: NameText
+    refdes: NameText = ""
+    component: NameText = ""
+    label: NameText = ""
+    found_at: NameText = ""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Escape(NewEscape):
+    """A reported escape; `board_id` is None if no board of this serial was inspected here."""
+
+    id: Id
+    board_id: Annotated[int | None, Refers("board"), Is.INDEXED]
+
+
+escape = _table("escape", Escape)
+
+
+@dataclass(frozen=True, slots=True)
+class NewFault(Stored):
+    """A fault of a process; `about` names the recipe, sink or view that it concerns, `message` is for people."""
+
+    process: Process
+    kind: FaultKind
+    message: str
+    about: NameText = ""
+    board_id: Annotated[int | None, Refers("board")] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault(NewFault):
+    """A fault; open while `cleared_us` is None. It happened `times` times, the last time at `seen_us`."""
+
+    id: Id
+    raised_us: Annotated[Moment, Is.INDEXED]
+    seen_us: Moment
+    times: int = 1
+    cleared_us: Annotated[Moment | None, Is.INDEXED] = None
+    cleared_by: NameText = ""
+
+
+fault = _table("fault", Fault)
+
+
+@dataclass(frozen=True, slots=True)
+class StateChange(Stored):
+    """A change of state; `state` is a word of `Intake` or `LineState`, by the subject."""
+
+    id: Id
+    subject: Subject
+    state: Annotated[str, String(40)]
+    changed_us: Annotated[Moment, Is.INDEXED]
+    changed_by: NameText
+    reason: str
+
+
+state_change = _table("state_change", StateChange, Index("ix_state_change_subject_id", "subject", "id"))
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat(Stored):
+    """The last sign of life of a process; `facts`, and the `experts` of the line, are JSON that the pages show."""
+
+    process: Annotated[Process, Is.KEY]
+    pid: int
+    beat_us: Moment
+    facts: Json
+    experts: Annotated[Json | None, "see coe.serve.worker.line_watchers"]
+
+
+heartbeat = _table("heartbeat", Heartbeat)
+decision_count = Table(
     "decision_count",
-    Column("verdict", _word(Verdict), primary_key=True),
+    metadata,
+    Column("verdict", word(Verdict), primary_key=True),
     Column("boards", BigInteger, nullable=False, comment="decided so; no amendment changes it, so it never falls"),
 )
 
-tally = _table(
-    "tally",
-    Column("hour_us", BigInteger, primary_key=True, autoincrement=False, comment="the beginning of the hour"),
-    Column("recipe_id", ForeignKey(recipe.c.id), primary_key=True, autoincrement=False),
-    Column("component", String(NAME), primary_key=True),
-    Column("expert", String(NAME), primary_key=True),
-    Column("label", String(NAME), primary_key=True),
-    Column("findings", BigInteger, nullable=False, comment="on first passes"),
-    Column("called", BigInteger, nullable=False, comment="how many of them belong to components that are not OK"),
-    Column("score_sum", Float, nullable=False),
-    Column("score_square_sum", Float, nullable=False),
-)
 
-board_count = _table(
+@dataclass(frozen=True, slots=True)
+class Tally(Stored):
+    """How often, in an hour, an expert said a label of a component type, and the sums of its scores and their squares.
+
+    First passes alone count. `called` counts the findings of components that are not OK.
+    """
+
+    hour_us: Annotated[Moment, Is.KEY]
+    recipe_id: Annotated[int, Refers("recipe"), Is.KEY]
+    component: Annotated[NameText, Is.KEY]
+    expert: Annotated[NameText, Is.KEY]
+    label: Annotated[NameText, Is.KEY]
+    findings: Large
+    called: Large
+    score_sum: float
+    score_square_sum: float
+
+
+tally = _table("tally", Tally)
+board_count = Table(
     "board_count",
+    metadata,
     Column("hour_us", BigInteger, primary_key=True, autoincrement=False, comment="the hour of the decision"),
     Column("recipe_id", ForeignKey(recipe.c.id), primary_key=True, autoincrement=False),
     Column("first_pass", Boolean, primary_key=True),
-    Column("verdict", _word(Verdict), primary_key=True),
+    Column("verdict", word(Verdict), primary_key=True),
     Column("boards", BigInteger, nullable=False),
     Column("clean", BigInteger, nullable=False, comment="OK as a whole, and without a call"),
     Column("late", BigInteger, nullable=False),
     Column("verified", BigInteger, nullable=False),
     Column("good", BigInteger, nullable=False, comment="verified, without a confirmed defect"),
 )
-
-call_count = _table(
+call_count = Table(
     "call_count",
+    metadata,
     Column("hour_us", BigInteger, primary_key=True, autoincrement=False, comment="the hour of the board's decision"),
     Column("recipe_id", ForeignKey(recipe.c.id), primary_key=True, autoincrement=False),
     Column("component", String(NAME), primary_key=True),
     Column("expert", String(NAME), primary_key=True),
     Column("label", String(NAME), primary_key=True, comment="that of the person if there is one"),
-    Column("kind", _word(CallKind), primary_key=True),
+    Column("kind", word(CallKind), primary_key=True),
     Column("outcome", String(40), primary_key=True, comment="coe.serve.enums.Outcome; empty while open"),
     Column("calls", BigInteger, nullable=False, comment="on first passes"),
 )
 
-api_key = _table(
-    "api_key",
-    _id(),
-    Column("name", String(NAME), nullable=False, unique=True),
-    Column("role", _word(Role), nullable=False),
-    Column("hash", String(64), nullable=False, unique=True, comment="SHA-256 of the key, which has 256 random bits"),
-    Column("created_us", BigInteger, nullable=False),
-    Column("expires_us", BigInteger),
-    Column("revoked_us", BigInteger),
-    Column("badge_hash", String(64), comment="of the badge of a person, who then needs no key"),
-    Column("pin_hash", String(64), comment="of the PIN of a person, with the name"),
-    Index("ix_api_key_badge_hash", "badge_hash", unique=True),
-)
 
-session = _table(
+@dataclass(frozen=True, slots=True)
+class Key(Stored):
+    """What is known of a key: who holds it, with which role, and until when (None: without end)."""
+
+    id: Id
+    name: Annotated[NameText, Is.UNIQUE]
+    role: Role
+    hash: Annotated[Sha256, Is.UNIQUE, "SHA-256 of the key, which has 256 random bits"]
+    created_us: Moment
+    expires_us: Moment | None
+    revoked_us: Moment | None
+    badge_hash: Annotated[Sha256 | None, "of the badge of a person, who then needs no key"] = None
+    pin_hash: Annotated[Sha256 | None, "of the PIN of a person, with the name"] = None
+
+
+api_key = _table("api_key", Key, Index("ix_api_key_badge_hash", "badge_hash", unique=True))
+session = Table(
     "session",
+    metadata,
     Column("name", String(64), primary_key=True, comment="the signed hash of its cookie"),
     Column("key_id", ForeignKey(api_key.c.id), nullable=False),
     Column("ends_us", BigInteger, nullable=False, index=True),
 )
 
-event = _table(
-    "event",
-    _id(),
-    Column("uuid", String(36), nullable=False, unique=True),
-    Column("kind", _word(EventKind), nullable=False),
-    Column("board_id", ForeignKey(board.c.id), index=True),
-    Column("happened_us", BigInteger, nullable=False, index=True),
-    Column("body", JSON, nullable=False),
-)
 
-sink = _table(
+@dataclass(frozen=True, slots=True)
+class Event(Stored):
+    """An event; ids grow in the order of commits, and the uuid is the same at every delivery."""
+
+    id: Id
+    uuid: Annotated[str, String(36), Is.UNIQUE]
+    kind: EventKind
+    board_id: Annotated[int | None, Refers("board"), Is.INDEXED]
+    happened_us: Annotated[Moment, Is.INDEXED]
+    body: Json
+
+
+event = _table("event", Event)
+sink = Table(
     "sink",
+    metadata,
     Column("name", String(NAME), primary_key=True),
     Column("added_us", BigInteger, nullable=False),
 )
-
-outbox = _table(
+outbox = Table(
     "outbox",
+    metadata,
     Column("sink", ForeignKey(sink.c.name), primary_key=True),
     Column("event_id", ForeignKey(event.c.id), primary_key=True, autoincrement=False),
     Column("attempts", Integer, nullable=False, default=0),
@@ -385,17 +525,21 @@ outbox = _table(
     Column("error", Text, nullable=False, default="", comment="what the last attempt met"),
 )
 
-audit = _table(
-    "audit",
-    _id(),
-    Column("acted_us", BigInteger, nullable=False),
-    Column("actor", String(NAME), nullable=False),
-    Column("action", String(NAME), nullable=False),
-    Column("about", String(NAME), nullable=False),
-    Column("detail", JSON, nullable=False),
-    Column("previous", String(64), nullable=False),
-    Column("hash", String(64), nullable=False, unique=True),
-)
 
+@dataclass(frozen=True, slots=True)
+class AuditEntry(Stored):
+    """A deed: `actor` is the name of a key or of a process, `about` names what it was done to, `detail` is JSON."""
+
+    id: Id
+    acted_us: Moment
+    actor: NameText
+    action: NameText
+    about: NameText
+    detail: Json
+    previous: Sha256
+    hash: Annotated[Sha256, Is.UNIQUE]
+
+
+audit = _table("audit", AuditEntry)
 APPEND_ONLY = (verification, audit, confirmation, recipe, escape, repair)
 """Tables whose rows are never changed and never removed; triggers refuse it (`coe.serve.database.migration`)."""

@@ -7,34 +7,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Connection, Select, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Select, func, select
 
 from coe.core import Verdict
+from coe.serve.database import row_types
 from coe.serve.database.findings import GoodComponent, unpack
-from coe.serve.database.row_types import found, record, records
-from coe.serve.database.tables import board, call, recipe, trial, verification
+from coe.serve.database.row_types import change, listed
+from coe.serve.database.tables import StoredTrial, board, call, recipe, trial, verification
 from coe.serve.enums import UNDECIDED, CallKind, CallReason, Outcome, TrialState
 from coe.serve.exportable import SuspectedPictures
 from coe.serve.trial_counts import Truth
 
 UNFINISHED = (TrialState.ASKED, TrialState.RUNNING)
-
-
-@dataclass(frozen=True, slots=True)
-class StoredTrial:
-    """A trial; `counts` are those of `coe.serve.trial_counts.TrialCounts` as JSON, as far as it is."""
-
-    id: int
-    recipe: str
-    content: Mapping[str, Any]
-    asked: Mapping[str, Any]
-    state: TrialState
-    asked_us: int
-    asked_by: str
-    newest_id: int
-    counts: Mapping[str, Any]
-    ended_us: int | None
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,48 +35,34 @@ def add(
 ) -> StoredTrial:
     """Ask for a trial."""
     newest_id = connection.scalar(select(func.coalesce(func.max(board.c.id), 0)))
-    row: dict[str, Any] = {"recipe": name, "content": dict(content), "asked": dict(asked)}
-    row |= {
-        "state": TrialState.ASKED,
-        "asked_us": now_us,
-        "asked_by": by,
-        "newest_id": newest_id,
-        "counts": {},
-        "reason": "",
-    }
-    return record(StoredTrial, connection.execute(insert(trial).values(row).returning(trial)).one())
-
-
-def get(connection: Connection, id: int) -> StoredTrial | None:
-    """Return a trial, or None."""
-    return found(StoredTrial, connection.execute(select(trial).where(trial.c.id == id)))
+    row: dict[str, Any] = {"recipe": name, "content": dict(content), "asked": dict(asked), "counts": {}, "reason": ""}
+    row |= {"state": TrialState.ASKED, "asked_us": now_us, "asked_by": by, "newest_id": newest_id}
+    return row_types.add(connection, StoredTrial, row)
 
 
 def newest(connection: Connection, *, limit: int = 50) -> list[StoredTrial]:
     """Return trials, the newest first."""
-    return records(StoredTrial, connection.execute(select(trial).order_by(trial.c.id.desc()).limit(limit)))
+    return listed(connection, StoredTrial, newest=True, limit=limit)
 
 
 def next_unfinished(connection: Connection) -> StoredTrial | None:
     """Return the oldest trial that is not finished, or None."""
-    query = select(trial).where(trial.c.state.in_(UNFINISHED)).order_by(trial.c.id).limit(1)
-    return found(StoredTrial, connection.execute(query))
+    return next(iter(listed(connection, StoredTrial, trial.c.state.in_(UNFINISHED), limit=1)), None)
 
 
 def write(connection: Connection, id: int, news: TrialNews, now_us: int) -> None:
     """Write news of a trial, unless it was dropped."""
     end = {} if news.state is TrialState.RUNNING else {"ended_us": now_us, "reason": news.reason}
-    _move(connection, id, {"state": news.state, "counts": dict(news.counts), **end})
+    change(connection, trial, *_unfinished(id), state=news.state, counts=dict(news.counts), **end)
 
 
 def end(connection: Connection, id: int, state: TrialState, *, now_us: int, reason: str = "") -> bool:
     """End a trial; False if it has ended already."""
-    return _move(connection, id, {"state": state, "ended_us": now_us, "reason": reason})
+    return change(connection, trial, *_unfinished(id), state=state, ended_us=now_us, reason=reason)
 
 
-def _move(connection: Connection, id: int, values: Mapping[str, Any]) -> bool:
-    moved = connection.execute(update(trial).where(trial.c.id == id, trial.c.state.in_(UNFINISHED)).values(values))
-    return moved.rowcount == 1
+def _unfinished(id: int) -> tuple[ColumnElement[bool], ...]:
+    return trial.c.id == id, trial.c.state.in_(UNFINISHED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,15 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Integer, cast, func, insert, or_, select, update
+from sqlalchemy import Connection, Integer, cast, func, or_, select
 
 from coe.core import Verdict
 from coe.errors import CoeError
-from coe.serve.database import board_rows, call_rows, counts, event_log, stop_alarms
-from coe.serve.database.call_rows import Call
+from coe.serve.database import call_rows, counts, event_log, row_types, stop_alarms
 from coe.serve.database.hourly import Window
-from coe.serve.database.row_types import found, record, records, shown
-from coe.serve.database.tables import board, call, recipe, verification
+from coe.serve.database.row_types import change, listed, records, shown, values_of
+from coe.serve.database.tables import Board, Call, NewVerification, Verification, board, call, recipe, verification
 from coe.serve.enums import BoardState, CallKind, EventKind, Outcome
 from coe.serve.stop_rules import NO_RULES, Countable, StopRules
 
@@ -28,31 +27,9 @@ class CallChanged(CoeError):
 
 def move_on(connection: Connection, seen: Call) -> None:
     """Count up the revision of a call; raises CallChanged if it is another than that of `seen`."""
-    moved = connection.execute(
-        update(call).where(call.c.id == seen.id, call.c.revision == seen.revision).values(revision=seen.revision + 1)
-    )
-    if not moved.rowcount:
+    is_as_seen = (call.c.id == seen.id, call.c.revision == seen.revision)
+    if not change(connection, call, *is_as_seen, revision=seen.revision + 1):
         raise CallChanged(seen.id)
-
-
-@dataclass(frozen=True, slots=True)
-class NewVerification:
-    """A person's word on a call; `label` is what the person sees, if that is not the label of the call."""
-
-    outcome: Outcome
-    verified_us: int
-    verified_by: str
-    label: str = ""
-    note: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verification(NewVerification):
-    """A person's word on a call; `supersedes` is the id of the verification that it corrects."""
-
-    id: int
-    call_id: int
-    supersedes: int | None
 
 
 def record_verification(
@@ -77,11 +54,10 @@ def record_verification(
 
 
 def _record(connection: Connection, seen: Call, new: NewVerification) -> Verification:
-    row = {name: getattr(new, name) for name in NewVerification.__dataclass_fields__}
-    row |= {"call_id": seen.id, "supersedes": seen.verification_id}
     move_on(connection, seen)
-    added = record(Verification, connection.execute(insert(verification).values(row).returning(verification)).one())
-    connection.execute(update(call).where(call.c.id == seen.id).values(verification_id=added.id))
+    row = values_of(new) | {"call_id": seen.id, "supersedes": seen.verification_id}
+    added = row_types.add(connection, Verification, row)
+    change(connection, call, call.c.id == seen.id, verification_id=added.id)
     if seen.kind is CallKind.DEFECT:
         _tell(connection, seen, added)
     if seen.board_id is not None:
@@ -103,13 +79,10 @@ def _close(connection: Connection, seen: Call, board_id: int, added: Verificatio
     """Make a board verified if none of its calls is open any more; what changes for a verified board is told again."""
     if call_rows.count_open_of(connection, board_id):
         return
-    closed = connection.execute(
-        update(board)
-        .where(board.c.id == board_id, board.c.state == BoardState.DECIDED)
-        .values(state=BoardState.VERIFIED, verified_us=added.verified_us)
-    )
-    if closed.rowcount or _is_news(connection, seen, added):
-        verified = board_rows.get(connection, board_id)
+    is_waiting = (board.c.id == board_id, board.c.state == BoardState.DECIDED)
+    is_closed = change(connection, board, *is_waiting, state=BoardState.VERIFIED, verified_us=added.verified_us)
+    if is_closed or _is_news(connection, seen, added):
+        verified = row_types.get(connection, Board, board_id)
         assert verified is not None
         assert verified.verdict is not None
         confirmed = [
@@ -131,7 +104,7 @@ def _is_news(connection: Connection, seen: Call, added: Verification) -> bool:
     """Return whether a word changes what was told of a verified board: a correction, or what an audit found."""
     if seen.kind is CallKind.DEFECT:
         return added.supersedes is not None
-    before = None if added.supersedes is None else get(connection, added.supersedes)
+    before = None if added.supersedes is None else row_types.get(connection, Verification, added.supersedes)
     return any(word is not None and word.outcome is not Outcome.FALSE_CALL for word in (before, added))
 
 
@@ -167,15 +140,9 @@ def is_confirmed(connection: Connection, answered: Call) -> bool:
     )
 
 
-def get(connection: Connection, id: int) -> Verification | None:
-    """Return a verification, or None."""
-    return found(Verification, connection.execute(select(verification).where(verification.c.id == id)))
-
-
 def of_calls(connection: Connection, call_ids: Sequence[int]) -> list[Verification]:
     """Return all words on some calls, the oldest first; the last one of a call counts."""
-    query = select(verification).where(verification.c.call_id.in_(call_ids)).order_by(verification.c.id)
-    return records(Verification, connection.execute(query))
+    return listed(connection, Verification, verification.c.call_id.in_(call_ids))
 
 
 @dataclass(frozen=True, slots=True)

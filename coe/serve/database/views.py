@@ -3,38 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, exists, func, select, update
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, exists, func, select
 
 from coe.core import Verdict
-from coe.serve.database.row_types import found, in_turn, record, records, upserting
-from coe.serve.database.tables import board, call, view
+from coe.serve.database.row_types import change, found, in_turn, listed, record, records, upserting, values_of
+from coe.serve.database.tables import NewView, View, board, call, view
 from coe.serve.enums import UNDECIDED, BoardState
-
-
-@dataclass(frozen=True, slots=True)
-class NewView:
-    """A picture that lies under a generated name in the folder of pictures."""
-
-    board_key: str
-    name: str
-    file: str
-    sha256: str
-    size_bytes: int
-    pixels: int
-    received_us: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class View(NewView):
-    """A picture; `removed_us` is the time at which its file was removed, None while it is there."""
-
-    id: int
-    removed_us: int | None
-
 
 # Statements of the intake are built once: to build them takes longer than to run them.
 _NAMED = select(view).where(
@@ -57,8 +34,7 @@ def add(connection: Connection, new: NewView) -> View:
 
     The file of a view that is replaced belongs to nobody any more; `coe.serve.picture_folder` removes it.
     """
-    values = {name: getattr(new, name) for name in NewView.__dataclass_fields__}
-    return record(View, connection.execute(_putting(connection.dialect.name), values).one())
+    return record(View, connection.execute(_putting(connection.dialect.name), values_of(new)).one())
 
 
 @cache
@@ -71,14 +47,9 @@ def _putting(dialect: str) -> Any:
     ).returning(view)
 
 
-def get(connection: Connection, id: int) -> View | None:
-    """Return a view, or None."""
-    return found(View, connection.execute(select(view).where(view.c.id == id)))
-
-
 def of_ids(connection: Connection, ids: Collection[int]) -> dict[int, View]:
     """Return views by their ids."""
-    return {one.id: one for one in records(View, connection.execute(select(view).where(view.c.id.in_(ids))))}
+    return {one.id: one for one in listed(connection, View, view.c.id.in_(ids))}
 
 
 def named(connection: Connection, board_key: str, name: str) -> View | None:
@@ -88,7 +59,7 @@ def named(connection: Connection, board_key: str, name: str) -> View | None:
 
 def of_board(connection: Connection, board_key: str) -> list[View]:
     """Return the views of a board, in the order in which they came."""
-    return records(View, connection.execute(select(view).where(view.c.board_key == board_key).order_by(view.c.id)))
+    return listed(connection, View, view.c.board_key == board_key)
 
 
 def count_of_board(connection: Connection, board_key: str) -> int:
@@ -106,12 +77,7 @@ def removable(connection: Connection, ids: Collection[int]) -> list[View]:
         board.c.key == view.c.board_key, call.c.board_id == board.c.id, call.c.verification_id.is_(None)
     )
     shown = exists().where(call.c.view_id == view.c.id, call.c.verification_id.is_(None))
-    query = (
-        select(view)
-        .where(view.c.id.in_(ids), view.c.removed_us.is_(None), ~undecided, ~of_call, ~shown)
-        .order_by(view.c.id)
-    )
-    return records(View, connection.execute(query))
+    return listed(connection, View, view.c.id.in_(ids), view.c.removed_us.is_(None), ~undecided, ~of_call, ~shown)
 
 
 def expired(
@@ -135,7 +101,7 @@ def without_pictures(connection: Connection, verdict: Verdict | None, before_us:
 
 def swept(connection: Connection, board_ids: Collection[int], now_us: int) -> None:
     """Note that boards have no pictures any more, so that `expired` need not look at them again."""
-    connection.execute(update(board).where(board.c.id.in_(board_ids)).values(swept_us=now_us))
+    change(connection, board, board.c.id.in_(board_ids), swept_us=now_us)
 
 
 def _over(verdict: Verdict | None, before_us: int) -> ColumnElement[bool]:
@@ -188,4 +154,4 @@ def removed(connection: Connection, ids: Collection[int], now_us: int) -> None:
     """
     called = exists().where(call.c.view_id == view.c.id)
     connection.execute(delete(view).where(view.c.id.in_(ids), ~called))
-    connection.execute(update(view).where(view.c.id.in_(ids)).values(removed_us=now_us))
+    change(connection, view, view.c.id.in_(ids), removed_us=now_us)

@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse, Response
 
 from coe.serve.clock import HOUR_US, SECOND_US
 from coe.serve.database import keys
-from coe.serve.database.keys import Key
+from coe.serve.database.tables import Key
 from coe.serve.enums import Role
 from coe.serve.gate.admissions import HeldSession
 from coe.serve.gate.gate_state import Gate

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from coe.serve.database import audit, call_rows, keys
-from coe.serve.database.keys import Key
+from coe.serve.database.tables import Key
 from coe.serve.enums import Role
 
 EVERY_S = 60.0

@@ -16,11 +16,8 @@ from starlette.responses import JSONResponse, Response
 
 from coe.serve import failpoints
 from coe.serve.clock import microseconds
-from coe.serve.database import audit, board_rows, findings, recipe_versions, states, views
-from coe.serve.database.board_rows import Board, NewBoard
-from coe.serve.database.call_rows import Call
-from coe.serve.database.keys import Key
-from coe.serve.database.recipe_versions import Recipe
+from coe.serve.database import audit, board_rows, findings, recipe_versions, row_types, states, views
+from coe.serve.database.tables import Board, Call, Key, NewBoard, Recipe
 from coe.serve.enums import UNDECIDED
 from coe.serve.gate import role_views
 from coe.serve.gate.gate_state import Gate
@@ -231,7 +228,7 @@ async def until_decided(gate: Gate, id: int, wait_s: float) -> Board:
 def board_named(connection: Connection, *, id: int) -> Board:
     """Return the board of an id; raises Problem if there is none."""
     way_out = "use the number of `board` in the answer to its POST, or see the page of boards"
-    return existing(board_rows.get(connection, id), f"board {id}", way_out)
+    return existing(row_types.get(connection, Board, id), f"board {id}", way_out)
 
 
 def _board_shown(connection: Connection, *, id: int, with_good: bool, key: Key | None) -> Mapping[str, Any]:

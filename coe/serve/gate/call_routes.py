@@ -18,9 +18,8 @@ from starlette.responses import JSONResponse, Response
 
 from coe.serve.clock import SECOND_US, iso
 from coe.serve.component_pictures import CropPlace
-from coe.serve.database import audit, blind, call_rows, verifications
-from coe.serve.database.call_rows import Call
-from coe.serve.database.verifications import NewVerification, Verification
+from coe.serve.database import audit, blind, call_rows, row_types, verifications
+from coe.serve.database.tables import Call, NewVerification, Verification
 from coe.serve.enums import Outcome
 from coe.serve.gate.image_routes import call_named, golden_of
 from coe.serve.gate.json_form import FINDING, JsonForm
@@ -244,7 +243,7 @@ def call_as_seen(visit: Visit, connection: Connection) -> Call:
 
 def tag_of(connection: Connection, id: int) -> str:
     """Return the ETag of a call as it is now."""
-    call = call_rows.get(connection, id)
+    call = row_types.get(connection, Call, id)
     assert call is not None
     return _tag(call.revision)
 

@@ -18,7 +18,7 @@ from sqlalchemy import Connection
 from coe.serve.database import event_log
 from coe.serve.database.connecting import Database
 from coe.serve.database.database_errors import DatabaseError
-from coe.serve.database.event_log import Event
+from coe.serve.database.tables import Event
 
 LOOK_S, IDLE_LOOK_S = 0.05, 1.0
 """How often the database is asked while somebody waits, and while nobody does; after a change by the gate at once."""

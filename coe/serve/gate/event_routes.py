@@ -13,7 +13,8 @@ from starlette.types import Receive, Scope, Send
 
 from coe.serve.clock import iso
 from coe.serve.database.database_errors import DatabaseError
-from coe.serve.database.event_log import Event, newest_id
+from coe.serve.database.event_log import newest_id
+from coe.serve.database.tables import Event
 from coe.serve.gate import role_views
 from coe.serve.gate.access import admitted
 from coe.serve.gate.operations import ANY, OperationRouter, Visit

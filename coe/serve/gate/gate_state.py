@@ -18,8 +18,7 @@ from coe.serve.component_pictures import Cutter
 from coe.serve.database import fault_log
 from coe.serve.database.connecting import Database
 from coe.serve.database.database_errors import DatabaseError, DatabaseErrorKind
-from coe.serve.database.fault_log import Fault
-from coe.serve.database.keys import Key
+from coe.serve.database.tables import Fault, Key
 from coe.serve.enums import FaultKind
 from coe.serve.gate.admissions import Admissions
 from coe.serve.gate.event_feed import Feed

@@ -22,11 +22,9 @@ from coe.pictures.decoding import decode
 from coe.pictures.picture_file import PictureFile
 from coe.pictures.wide import AS_FILLED
 from coe.serve.component_pictures import CropPlace, in_frame
-from coe.serve.database import board_rows, call_rows, findings, recipe_versions, views
-from coe.serve.database.call_rows import Call
+from coe.serve.database import board_rows, call_rows, findings, recipe_versions, row_types
 from coe.serve.database.findings import GoodPicture
-from coe.serve.database.recipe_versions import Recipe
-from coe.serve.database.views import View
+from coe.serve.database.tables import Board, Call, Recipe, View
 from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.operations import READ, OperationRouter, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, existing, not_found
@@ -126,7 +124,7 @@ async def call_difference(visit: Visit) -> Response:
 @_image("/api/v1/views/{id:int}/picture", answers={200: "image"})
 async def view_picture(visit: Visit) -> Response:
     """A view of a board."""
-    view = await visit.gate.read(lambda connection: views.get(connection, visit.id))
+    view = await visit.gate.read(lambda connection: row_types.get(connection, View, visit.id))
     return await _answer(visit, lambda: _pixels(visit.gate, _Shot(view, None)))
 
 
@@ -149,17 +147,17 @@ def _part(visit: Visit, connection: Connection) -> _Shot:
         return _shot(connection, call)
     for good in findings.unpack(board_rows.findings_of(connection, visit.id)):
         if good.refdes == refdes:
-            return _Shot(views.get(connection, good.view_id), CropPlace.of(good.place))
+            return _Shot(row_types.get(connection, View, good.view_id), CropPlace.of(good.place))
     raise not_found(f"part '{refdes}' of board {visit.id}", "see GET /api/v1/boards/{id}?good=1")
 
 
 def call_named(visit: Visit, connection: Connection) -> Call:
     """Return the call that the path names; raises Problem if there is none."""
-    return existing(call_rows.get(connection, visit.id), f"call {visit.id}", "see GET /api/v1/calls?status=open")
+    return existing(row_types.get(connection, Call, visit.id), f"call {visit.id}", "see GET /api/v1/calls?status=open")
 
 
 def _shot(connection: Connection, call: Call) -> _Shot:
-    view = None if call.view_id is None else views.get(connection, call.view_id)
+    view = None if call.view_id is None else row_types.get(connection, View, call.view_id)
     return _Shot(view, CropPlace.of(call.place), bits_of(connection, call))
 
 
@@ -234,7 +232,7 @@ def bits_of(connection: Connection, call: Call) -> int | None:
 
 
 def _recipe_of(connection: Connection, call: Call) -> Recipe | None:
-    board = None if call.board_id is None else board_rows.get(connection, call.board_id)
+    board = None if call.board_id is None else row_types.get(connection, Board, call.board_id)
     return None if board is None else recipe_versions.get(connection, board.recipe_id)
 
 

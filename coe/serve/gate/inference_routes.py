@@ -23,9 +23,8 @@ from starlette.responses import Response
 import coe
 from coe.errors import CoeError, ConfigError
 from coe.serve.database import board_rows, call_rows, findings, recipe_versions
-from coe.serve.database.board_rows import Board
 from coe.serve.database.database_errors import DatabaseError
-from coe.serve.database.recipe_versions import Recipe
+from coe.serve.database.tables import Board, Recipe
 from coe.serve.enums import BoardState
 from coe.serve.gate.board_routes import hand_in, take_back, until_decided
 from coe.serve.gate.json_form import JsonForm

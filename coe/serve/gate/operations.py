@@ -14,8 +14,8 @@ from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
 
-from coe.serve.database.keys import Key
-from coe.serve.database.tables import NAME
+from coe.serve.database.columns import NAME
+from coe.serve.database.tables import Key
 from coe.serve.enums import Role
 from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.json_form import JsonForm

@@ -22,7 +22,7 @@ from starlette.responses import Response
 from coe.pictures.formats import pixels_in
 from coe.placement import overlay_of, read_board
 from coe.serve.database import audit, recipe_versions
-from coe.serve.database.recipe_versions import Confirmation, Recipe
+from coe.serve.database.tables import Confirmation, Recipe
 from coe.serve.gate import access
 from coe.serve.gate.json_form import JsonForm
 from coe.serve.gate.operations import DIGITS, ENGINEER, OperationRouter, Visit

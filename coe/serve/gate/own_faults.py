@@ -20,7 +20,7 @@ from coe import files
 from coe.serve.database import fault_log
 from coe.serve.database.connecting import MAX_WAL_BYTES
 from coe.serve.database.database_errors import NO_ROOM_BYTES, DatabaseError, DatabaseErrorKind
-from coe.serve.database.fault_log import Fault, NewFault
+from coe.serve.database.tables import Fault, NewFault
 from coe.serve.enums import FaultKind, Process
 
 HOLD_S = 10.0
@@ -82,7 +82,7 @@ class OwnFaults:
         with self._lock:
             before = self._open.get(key)
             fault = (
-                Fault(0, Process.GATE, kind, about, message, None, now_us, now_us, 1, None, "")
+                Fault(Process.GATE, kind, message, about, id=0, raised_us=now_us, seen_us=now_us)
                 if before is None
                 else replace(before.fault, message=message, seen_us=now_us, times=before.fault.times + 1)
             )

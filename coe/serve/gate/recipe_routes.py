@@ -12,8 +12,8 @@ from starlette.responses import JSONResponse, Response
 
 from coe.errors import did_you_mean
 from coe.inspector import weights_used
-from coe.serve.database import audit, event_log, recipe_versions
-from coe.serve.database.recipe_versions import Activation, Recipe
+from coe.serve.database import audit, event_log, recipe_versions, row_types
+from coe.serve.database.tables import Activation, Recipe
 from coe.serve.enums import ActivationState, EventKind
 from coe.serve.gate.json_form import JsonForm
 from coe.serve.gate.operations import ANY, ENGINEER, READ, OperationRouter, Visit
@@ -138,7 +138,7 @@ def expect_confirmed(connection: Connection, version: Recipe) -> None:
 @router.read("/api/v1/activations/{id:int}", ANY, answers={200: "asked, active or failed"}, sends=_ACTIVATION)
 def get_activation(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     """The result of an activation."""
-    found, way_out = recipe_versions.get_activation(connection, visit.id), "use the number in the answer to the POST"
+    found, way_out = row_types.get(connection, Activation, visit.id), "use the number in the answer to the POST"
     return _ACTIVATION(existing(found, f"activation {visit.id}", way_out))
 
 

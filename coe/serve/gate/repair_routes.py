@@ -10,8 +10,8 @@ from sqlalchemy import Connection
 from starlette.responses import JSONResponse, Response
 
 from coe.serve.database import audit, repairs
-from coe.serve.database.board_rows import Board
-from coe.serve.database.repairs import Escape, NewEscape, NewRepair, NothingToRepair, Repair
+from coe.serve.database.repairs import NothingToRepair
+from coe.serve.database.tables import Board, Escape, NewEscape, NewRepair, Repair
 from coe.serve.enums import RepairOutcome
 from coe.serve.gate import role_views
 from coe.serve.gate.call_routes import call_as_seen, tag_of

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from starlette.requests import Request
 
 from coe.errors import ConfigError, did_you_mean
-from coe.serve.database.tables import NAME
+from coe.serve.database.columns import NAME
 from coe.serve.gate.operations import Visit
 from coe.serve.gate.problems import Problem, ProblemKind
 from coe.serve.text_checks import SEPARATORS

@@ -19,11 +19,7 @@ from coe.serve import board_units
 from coe.serve.board_units import BoardUnit, layout_of
 from coe.serve.database import blind, call_rows, findings
 from coe.serve.database import board_rows as rows
-from coe.serve.database.board_rows import Board
-from coe.serve.database.call_rows import Call
-from coe.serve.database.event_log import Event
-from coe.serve.database.keys import Key
-from coe.serve.database.recipe_versions import Recipe
+from coe.serve.database.tables import Board, Call, Event, Key, Recipe
 from coe.serve.enums import BoardState, CallKind, CallReason, EventKind, Role
 from coe.serve.gate.json_form import JsonForm
 

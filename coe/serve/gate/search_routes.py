@@ -11,10 +11,9 @@ from sqlalchemy import Connection
 
 from coe.core import Verdict
 from coe.serve.clock import moment_us
-from coe.serve.database import board_rows, board_search, recipe_versions
-from coe.serve.database.board_rows import Board
+from coe.serve.database import board_search, recipe_versions, row_types
 from coe.serve.database.board_search import BoardFilter
-from coe.serve.database.keys import Key
+from coe.serve.database.tables import Board, Key
 from coe.serve.enums import BoardState
 from coe.serve.gate import role_views
 from coe.serve.gate.board_routes import FACTS, OF_RECIPE, RENAMED
@@ -73,7 +72,7 @@ def search(connection: Connection, query: BoardsQuery, key: Key | None) -> Found
     """Return the boards of a query as the holder of a key sees them; raises Problem for an unknown `after`."""
     after = None
     if query.after is not None:
-        after = board_rows.get(connection, query.after)
+        after = row_types.get(connection, Board, query.after)
         if after is None:
             detail = f"`after` names board {query.after}, which does not exist"
             raise Problem(ProblemKind.BAD_REQUEST, detail, "give `next` of the answer before, or leave `after` out")

@@ -20,8 +20,19 @@ from sqlalchemy import Connection
 from starlette.responses import Response
 
 from coe.serve.clock import SECOND_US
-from coe.serve.database import audit, board_rows, call_rows, event_log, fault_log, hourly, outbox, states, stop_alarms
-from coe.serve.database.fault_log import Fault
+from coe.serve.database import (
+    audit,
+    board_rows,
+    call_rows,
+    event_log,
+    fault_log,
+    hourly,
+    outbox,
+    row_types,
+    states,
+    stop_alarms,
+)
+from coe.serve.database.tables import Fault
 from coe.serve.enums import FaultKind, Intake, LineState, Subject
 from coe.serve.gate import access
 from coe.serve.gate.gate_state import Gate
@@ -127,7 +138,7 @@ def get_faults(visit: Visit, connection: Connection) -> Mapping[str, Any]:
 def clear(visit: Visit, connection: Connection) -> None:
     """Clear a fault, or acknowledge an alarm: a person has seen it. Operators clear alarms that hold no line."""
     now_us = visit.gate.now_us()
-    fault = fault_log.get(connection, visit.id)
+    fault = row_types.get(connection, Fault, visit.id)
     if fault is not None and fault.kind is not FaultKind.STOP_RULE:
         access.expect_role(visit.key, ENGINEER)
     if not stop_alarms.clear(connection, visit.id, by=visit.caller, now_us=now_us):

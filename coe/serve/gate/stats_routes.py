@@ -18,8 +18,8 @@ from sqlalchemy import Connection
 from coe.errors import ConfigError
 from coe.serve.clock import HOUR_US, hour_of, iso, moment_us
 from coe.serve.database import hourly, recipe_versions, repairs
-from coe.serve.database.hourly import BoardCount, CallCount, Tally, Window
-from coe.serve.database.keys import Key
+from coe.serve.database.hourly import BoardCount, CallCount, Window
+from coe.serve.database.tables import Key, Tally
 from coe.serve.database.verifications import PersonFigures, figures_by_person
 from coe.serve.enums import By, CallKind, Dimension, RepairOutcome
 from coe.serve.gate.json_form import JsonForm

@@ -18,10 +18,10 @@ from sqlalchemy import Connection
 from starlette.responses import JSONResponse, Response
 
 from coe.serve import trial_process
-from coe.serve.database import audit, recipe_versions, trial_rows
+from coe.serve.database import audit, recipe_versions, row_types, trial_rows
 from coe.serve.database.database_errors import DatabaseError
-from coe.serve.database.recipe_versions import Recipe
-from coe.serve.database.trial_rows import StoredTrial, TrialNews
+from coe.serve.database.tables import Recipe, StoredTrial
+from coe.serve.database.trial_rows import TrialNews
 from coe.serve.enums import TrialState
 from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.json_form import JsonForm
@@ -125,7 +125,7 @@ async def adopt(visit: Visit) -> Response:
 
 def trial_of(visit: Visit, connection: Connection) -> StoredTrial:
     """Return the trial that the path names; raises Problem."""
-    return existing(trial_rows.get(connection, visit.id), f"trial {visit.id}", "see GET /api/v1/trials")
+    return existing(row_types.get(connection, StoredTrial, visit.id), f"trial {visit.id}", "see GET /api/v1/trials")
 
 
 def facts(trial: StoredTrial) -> dict[str, Any]:

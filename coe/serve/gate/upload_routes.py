@@ -14,7 +14,7 @@ from coe.pictures.formats import pixels_in
 from coe.serve import failpoints
 from coe.serve.database import board_rows, views
 from coe.serve.database.database_errors import DatabaseError, DatabaseErrorKind
-from coe.serve.database.views import NewView, View
+from coe.serve.database.tables import NewView, View
 from coe.serve.enums import FaultKind
 from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.json_form import JsonForm

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
 
-from coe.serve.database.hourly import Tally
+from coe.serve.database.tables import Tally
 
 U_DEFINITION = (
     "calls per opportunity of each hour; mean = all calls / all opportunities; limits = mean +- 3 x sqrt(mean / "

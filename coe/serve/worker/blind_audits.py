@@ -19,11 +19,11 @@ from sqlalchemy import Connection
 from coe.core import Verdict
 from coe.serve.clock import HOUR_US
 from coe.serve.component_pictures import CropPlace
-from coe.serve.database import blind, recipe_versions, views
+from coe.serve.database import blind, recipe_versions, row_types
 from coe.serve.database.blind import Face, KnownDefect, Lender
-from coe.serve.database.call_rows import Call, NewCall
 from coe.serve.database.decisions import Decision
 from coe.serve.database.findings import GoodComponent
+from coe.serve.database.tables import Call, NewCall, View
 from coe.serve.enums import CallKind, CallReason
 from coe.serve.secret_file import AUDITS, read_or_make
 from coe.serve.service_config import Audits, ServeConfig
@@ -103,7 +103,7 @@ class BlindAudits:
             if (CropPlace.of(lender.call.place) is None) == (CropPlace.of(part.place) is None)
         ]
         if alike:
-            view = views.get(connection, part.view_id)
+            view = row_types.get(connection, View, part.view_id)
             lender = alike[self._lottery.number(len(alike), "face", *words)]
             face = _lent(lender, _pixels(part.place, view.pixels if view is not None else 0))
         else:

@@ -13,8 +13,7 @@ from typing import Any
 
 from coe.errors import ConfigError, sentence_of
 from coe.placement import serial_of
-from coe.serve.database.board_rows import Board
-from coe.serve.database.views import View
+from coe.serve.database.tables import Board, View
 from coe.serve.enums import CallReason
 from coe.serve.picture_folder import Pictures
 from coe.serve.recipe_content import RecipeContent, WholeBoard

@@ -22,8 +22,8 @@ from coe.pictures.picture_file import PictureFile
 from coe.placement import BoardPicture, Layout, Site, outline, read_board
 from coe.serve import failpoints
 from coe.serve.database import board_rows
-from coe.serve.database.board_rows import Board
 from coe.serve.database.connecting import Database
+from coe.serve.database.tables import Board
 from coe.serve.enums import CallReason
 from coe.serve.worker.items import NOWHERE, Item, Items, Unseen, Whole, skipped
 from coe.serve.worker.line_watchers import Hang, Hangs, picture_hang

@@ -18,7 +18,7 @@ from coe.board.router import Router
 from coe.errors import BoardsClash, LineClosed, sentence_of
 from coe.files import write_atomically
 from coe.inspector.asked_boards import AskedBoard
-from coe.serve.database.recipe_versions import Recipe
+from coe.serve.database.tables import Recipe
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.service_config import ServeConfig
 from coe.serve.worker.line_watchers import Residents

@@ -14,8 +14,7 @@ from sqlalchemy import Connection
 
 from coe.serve.database import audit, event_log, fault_log, recipe_versions
 from coe.serve.database.connecting import Database
-from coe.serve.database.fault_log import NewFault
-from coe.serve.database.recipe_versions import Activation, Recipe
+from coe.serve.database.tables import Activation, NewFault, Recipe
 from coe.serve.enums import ActivationState, EventKind, FaultKind, Process
 from coe.serve.worker.product import Changed, Product, Products
 

@@ -15,11 +15,10 @@ from contextlib import suppress
 from coe.core import Failure, FailureKind
 from coe.serve import failpoints
 from coe.serve.clock import CLOCKS, Clocks
-from coe.serve.database import board_rows, decisions, event_log, recipe_versions, states, views
-from coe.serve.database.board_rows import Board
+from coe.serve.database import board_rows, decisions, event_log, recipe_versions, row_types, states, views
 from coe.serve.database.connecting import Database
 from coe.serve.database.database_errors import DatabaseError
-from coe.serve.database.fault_log import NewFault
+from coe.serve.database.tables import Board, NewFault
 from coe.serve.enums import EventKind, FaultKind, Intake, LineState, Process
 from coe.serve.picture_folder import Pictures
 from coe.serve.service_config import ServeConfig
@@ -200,7 +199,7 @@ class Station:
         self._report.fault(NewFault(Process.WORKER, FaultKind.INSPECTOR_FAILED, reason))
         self._products.give_up()
         with self._database.reading() as connection:
-            again = [board_rows.get(connection, id) for id, run in self._runs.items() if not run.is_decided]
+            again = [row_types.get(connection, Board, id) for id, run in self._runs.items() if not run.is_decided]
         due_s = {id: run.due_s for id, run in self._runs.items()}
         self._queue.come_back([Queued(board, due_s[board.id]) for board in again if board is not None])
         self._runs.clear()

@@ -17,11 +17,10 @@ from coe.board.steps import Step
 from coe.core import Failure, FailureKind, Finding, Result, Verdict, decided, deciding, worst
 from coe.errors import RulesError
 from coe.serve.clock import hour_of
-from coe.serve.database.board_rows import Board
-from coe.serve.database.call_rows import NewCall
 from coe.serve.database.decisions import Amendment, Decision
 from coe.serve.database.findings import GoodComponent
-from coe.serve.database.hourly import Tally, together
+from coe.serve.database.hourly import together
+from coe.serve.database.tables import Board, NewCall, Tally
 from coe.serve.enums import CallReason
 from coe.serve.worker.items import Item, Items, Unseen
 from coe.serve.worker.product import Product

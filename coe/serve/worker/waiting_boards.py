@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 
 from coe.serve.clock import SECOND_US
 from coe.serve.database import board_rows
-from coe.serve.database.board_rows import Board
+from coe.serve.database.tables import Board
 
 ALONE_FROM = 2
 """After so many attempts that ended with the worker, a board is inspected alone, so that it takes no other down."""

@@ -17,7 +17,7 @@ from coe.serve.clock import SECOND_US
 from coe.serve.database import board_rows, fault_log, states
 from coe.serve.database.connecting import Database
 from coe.serve.database.database_errors import DatabaseError, DatabaseErrorKind
-from coe.serve.database.fault_log import NewFault
+from coe.serve.database.tables import Board, NewFault
 from coe.serve.enums import FaultKind, LineState, Process, Subject
 from coe.serve.worker.line_watchers import Hangs, LineHangs, Residents
 from coe.serve.worker.product import Products
@@ -221,7 +221,7 @@ class WorkerReport:
         self._faults.clear()
         self._database_fault = None
 
-    def _in_danger(self, runs: Mapping[int, BoardRun], queue: Queue, now_s: float) -> list[board_rows.Board]:
+    def _in_danger(self, runs: Mapping[int, BoardRun], queue: Queue, now_s: float) -> list[Board]:
         under_way = sum(len(run.waiting) for run in runs.values())
         waiting = [Waiting(one.board.id, one.board.components, one.due_s - now_s) for one in queue]
         late = endangered(under_way, waiting, self._speed)

@@ -20,10 +20,7 @@ from starlette.responses import RedirectResponse, Response
 from coe.core import Verdict
 from coe.serve.database import blind, board_rows, findings, recipe_versions, repairs, verifications
 from coe.serve.database import views as pictures
-from coe.serve.database.board_rows import Board
-from coe.serve.database.call_rows import Call
-from coe.serve.database.repairs import Repair
-from coe.serve.database.verifications import Verification
+from coe.serve.database.tables import Board, Call, Repair, Verification
 from coe.serve.enums import BoardState, RepairOutcome
 from coe.serve.gate import role_views
 from coe.serve.gate.board_routes import board_named

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from coe.serve.database.hourly import CallCount, Tally
+from coe.serve.database.hourly import CallCount
+from coe.serve.database.tables import Tally
 from coe.serve.enums import CallKind, Outcome
 from coe.serve.statistics import yields
 from coe.serve.statistics.control_charts import Chart, ChartPoint

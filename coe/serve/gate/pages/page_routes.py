@@ -14,10 +14,10 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from coe.serve.clock import HOUR_US
-from coe.serve.database import audit, board_rows, call_rows, fault_log, hourly, recipe_versions, states
-from coe.serve.database.board_rows import Board
+from coe.serve.database import audit, board_rows, call_rows, fault_log, hourly, recipe_versions, row_types, states
 from coe.serve.database.database_errors import DatabaseError
 from coe.serve.database.hourly import Window
+from coe.serve.database.tables import Board
 from coe.serve.database.verifications import figures_by_person
 from coe.serve.enums import UNDECIDED, By, Dimension, Process
 from coe.serve.gate import access, role_views, stats_routes
@@ -111,7 +111,7 @@ def overview(visit: Visit, connection: Connection) -> Shown:
 def _under_way(connection: Connection, facts: dict[str, Any]) -> list[UnderWay]:
     listed = []
     for item in facts.get("boards", ()):
-        board = board_rows.get(connection, item["board"])
+        board = row_types.get(connection, Board, item["board"])
         if board is not None and board.state in UNDECIDED:
             listed.append(UnderWay(board, item["done"], item["of"]))
     return listed

@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 from coe.core import NOTHING
 from coe.errors import ConfigError
 from coe.serve.database import recipe_versions, trial_rows
-from coe.serve.database.recipe_versions import Recipe
+from coe.serve.database.tables import Recipe
 from coe.serve.gate.operations import ENGINEER, Visit
 from coe.serve.gate.pages.rendering import PageRouter, Shown
 from coe.serve.gate.recipe_routes import version_of

@@ -16,7 +16,7 @@ from starlette.responses import HTMLResponse, Response
 from coe import config
 from coe.serve.clock import SECOND_US, iso
 from coe.serve.database import call_rows
-from coe.serve.database.keys import Key
+from coe.serve.database.tables import Key
 from coe.serve.enums import Role
 from coe.serve.gate import access
 from coe.serve.gate.gate_state import Gate
