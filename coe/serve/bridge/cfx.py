@@ -10,19 +10,18 @@ from __future__ import annotations
 
 import platform
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 import coe
 from coe.serve.bridge import cfx_inspections as inspections
 from coe.serve.bridge import cfx_units as units
+from coe.serve.bridge.cfx_units import CfxEvent
 from coe.serve.bridge.sinks import EventEnvelope, Format, Message, Origin, Sign, StationStatus
 from coe.serve.clock import SECOND_US, iso
 from coe.serve.database.row_types import shown
 from coe.serve.enums import EventKind, FaultKind, LineState, Process, Subject
-
-_NAMESPACE = uuid.UUID("5b3d5a0c-1c0e-4f57-9a53-6f2f7c1f5f0e")
-"""Our namespace: ids of transactions and faults are made from it, so that they are the same after a crash."""
 
 _STATES = {
     LineState.STARTING: 6500,  # shutdown and start-up
@@ -48,19 +47,8 @@ _SERVICES = {FaultKind.DATABASE, FaultKind.DISK_FULL, FaultKind.DISK_FAILED, Fau
 _QUALITY = {FaultKind.STOP_RULE, FaultKind.LINE_HELD}
 
 VERSION = "2.1"
-PUBLISHED: Mapping[str, tuple[str, ...]] = {
-    "CFX": (
-        "AreYouThereResponse", "EndpointConnected", "EndpointShuttingDown", "GetEndpointInformationResponse",
-        "Heartbeat", "NotSupportedResponse", "WhoIsThereResponse",
-    ),
-    "CFX.Production": (
-        "RecipeActivated", "UnitsArrived", "UnitsDeparted", "WorkCompleted", "WorkStarted",
-    ),
-    "CFX.Production.ReworkAndRepair": ("UnitsRepaired",),
-    "CFX.Production.TestAndInspection": ("UnitsInspected",),
-    "CFX.ResourcePerformance": ("FaultCleared", "FaultOccurred", "StationStateChanged"),
-}  # fmt: skip
-"""The messages that are sent, by topic."""
+_COMPLETED, _DEPARTED = "CFX.Production.WorkCompleted", "CFX.Production.UnitsDeparted"
+_INSPECTED = "CFX.Production.TestAndInspection.UnitsInspected"
 _PLATFORMS = {"x86_64": "Platform64bit", "AMD64": "Platform64bit", "aarch64": "ARM64", "arm64": "ARM64"}
 _DONE = {"Result": "Success", "ResultCode": 0, "Message": None}
 
@@ -72,9 +60,11 @@ class CfxFormat(Format):
         self._origin, self._handle, self._heartbeat_s = origin, origin.handle, heartbeat_s
 
     def messages(self, told: EventEnvelope) -> list[Message]:
-        id, at_us = uuid.UUID(told.event.uuid), told.event.happened_us
+        id, event = uuid.UUID(told.event.uuid), CfxEvent(told, self._handle)
         return [
-            envelope(self._handle, str(uuid.uuid5(id, name)), name, at_us, body) for name, body in self._bodies(told)
+            envelope(self._handle, str(uuid.uuid5(id, name)), name, told.event.happened_us, body_of(event))
+            for name, body_of in _BODIES.get(told.event.kind, ())
+            if _is_told(name, event)
         ]
 
     def sign(self, sign: Sign, status: StationStatus) -> Message:
@@ -87,7 +77,7 @@ class CfxFormat(Format):
                 {
                     "CFXHandle": self._handle,
                     "HeartbeatFrequency": time_span(round(self._heartbeat_s * SECOND_US)),
-                    "ActiveFaults": [self._fault(*one) for one in said],
+                    "ActiveFaults": [_fault(self._handle, *one) for one in said],
                     "ActiveRecipes": None,
                 },
             ),
@@ -152,92 +142,97 @@ class CfxFormat(Format):
             "HermesInformation": None,
             "OperatingRequirements": None,
             "SupportedTopics": [
-                {
-                    "TopicName": topic,
-                    "TopicSupportType": "Publisher",
-                    "SupportedMessages": [f"{topic}.{name}" for name in names],
-                }
+                {"TopicName": topic, "TopicSupportType": "Publisher", "SupportedMessages": names}
                 for topic, names in PUBLISHED.items()
             ],
             "SupportedPCBDimensions": None,
             "SleepStates": [],
         }
 
-    def _bodies(self, told: EventEnvelope) -> list[tuple[str, dict[str, Any]]]:
-        event, body = told.event, told.event.body
-        match event.kind:
-            case EventKind.BOARD_ACCEPTED:
-                return [("CFX.Production.UnitsArrived", units.arrived(told))]
-            case EventKind.BOARD_STARTED:
-                return [("CFX.Production.WorkStarted", units.started(self._transaction(body), told))]
-            case EventKind.BOARD_DECIDED:
-                id = self._transaction(body)
-                said = [(inspections.INSPECTED, inspections.inspected(id, told))]
-                return [*said, (units.COMPLETED, units.completed(id, told)), (units.DEPARTED, units.departed(told))]
-            case EventKind.BOARD_AMENDED:
-                return [(inspections.INSPECTED, inspections.amended(self._transaction(body), told))]
-            case EventKind.BOARD_VERIFIED:
-                return [(inspections.INSPECTED, inspections.verified(self._transaction(body), told))]
-            case EventKind.BOARD_REPAIRED:
-                return [(inspections.REPAIRED, inspections.repaired(self._transaction(body), told))]
-            case EventKind.BOARD_ABORTED:
-                ended = [(units.DEPARTED, units.departed(told, is_aborted=True))]
-                if told.board is not None and told.board.started_us is not None:
-                    ended.insert(0, (units.COMPLETED, units.completed(self._transaction(body), told, is_aborted=True)))
-                return ended
-            case EventKind.RECIPE_ACTIVATED:
-                return [("CFX.Production.RecipeActivated", units.activated(told))]
-            case EventKind.STATE_CHANGED if body["subject"] == Subject.LINE:
-                return [("CFX.ResourcePerformance.StationStateChanged", _state_changed(body))]
-            case EventKind.FAULT_RAISED:
-                return [("CFX.ResourcePerformance.FaultOccurred", {"Fault": self._fault(body, event.happened_us)})]
-            case EventKind.FAULT_CLEARED:
-                return [("CFX.ResourcePerformance.FaultCleared", self._fault_cleared(body))]
-        return []
 
-    def _transaction(self, body: Mapping[str, Any]) -> str:
-        # The number alone would come again with a new database; the feeder's key never does.
-        return str(uuid.uuid5(_NAMESPACE, f"{self._handle}/board/{body['board']}/{body['key']}"))
-
-    def _fault_id(self, id: int) -> str:
-        return str(uuid.uuid5(_NAMESPACE, f"{self._handle}/fault/{id}"))
-
-    def _fault(self, body: Mapping[str, Any], at_us: int) -> dict[str, Any]:
-        kind = FaultKind(body["fault_kind"])
-        services = "ServicesFailure" if kind in _SERVICES else "SoftwareFailure"
-        return {
-            "TransactionID": None,
-            "Cause": "QualityCheck" if kind in _QUALITY else services,
-            "Severity": "Error" if kind in _STOPS else "Warning",
-            "FaultCode": kind.value,
-            "FaultOccurrenceId": self._fault_id(body["fault"]),
-            "Lane": None,
-            "Stage": None,
-            "SideLocation": "Unknown",
-            "AccessType": "Unknown",
-            "Description": body["message"],
-            "DescriptionTranslations": {},
-            "OccurredAt": iso(at_us),
-            "DueDateTime": None,
-        }
-
-    def _fault_cleared(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        by = body["by"]
-        by_itself = by in set(Process)
-        return {
-            "FaultOccurrenceId": self._fault_id(body["fault"]),
-            "Operator": None if by_itself else inspections.operator(by),
-        }
+def _fault(handle: str, body: Mapping[str, Any], at_us: int) -> dict[str, Any]:
+    kind = FaultKind(body["fault_kind"])
+    services = "ServicesFailure" if kind in _SERVICES else "SoftwareFailure"
+    return {
+        "TransactionID": None,
+        "Cause": "QualityCheck" if kind in _QUALITY else services,
+        "Severity": "Error" if kind in _STOPS else "Warning",
+        "FaultCode": kind.value,
+        "FaultOccurrenceId": units.id_of(handle, "fault", body["fault"]),
+        "Lane": None,
+        "Stage": None,
+        "SideLocation": "Unknown",
+        "AccessType": "Unknown",
+        "Description": body["message"],
+        "DescriptionTranslations": {},
+        "OccurredAt": iso(at_us),
+        "DueDateTime": None,
+    }
 
 
-def _state_changed(body: Mapping[str, Any]) -> dict[str, Any]:
-    before, lasted_us = body["before"], body["lasted_us"]
+def _fault_raised(event: CfxEvent) -> dict[str, Any]:
+    return {"Fault": _fault(event.handle, event.body, event.envelope.event.happened_us)}
+
+
+def _fault_cleared(event: CfxEvent) -> dict[str, Any]:
+    by = event.body["by"]
+    return {
+        "FaultOccurrenceId": units.id_of(event.handle, "fault", event.body["fault"]),
+        "Operator": None if by in set(Process) else inspections.operator(by),
+    }
+
+
+def _state_changed(event: CfxEvent) -> dict[str, Any]:
+    before, lasted_us = event.body["before"], event.body["lasted_us"]
     return {
         "OldState": _STATES[LineState(before) if before else LineState.DOWN],
         "OldStateDuration": None if lasted_us is None else time_span(lasted_us),
-        "NewState": _STATES[LineState(body["state"])],
+        "NewState": _STATES[LineState(event.body["state"])],
         "RelatedFault": None,
     }
+
+
+_BODIES: Mapping[EventKind, Sequence[tuple[str, Callable[[CfxEvent], dict[str, Any]]]]] = {
+    EventKind.BOARD_ACCEPTED: [("CFX.Production.UnitsArrived", units.present)],
+    EventKind.BOARD_STARTED: [("CFX.Production.WorkStarted", units.started)],
+    EventKind.BOARD_DECIDED: [
+        (_INSPECTED, inspections.inspected),
+        (_COMPLETED, units.completed),
+        (_DEPARTED, units.present),
+    ],
+    EventKind.BOARD_AMENDED: [(_INSPECTED, inspections.amended)],
+    EventKind.BOARD_VERIFIED: [(_INSPECTED, inspections.verified)],
+    EventKind.BOARD_REPAIRED: [("CFX.Production.ReworkAndRepair.UnitsRepaired", inspections.repaired)],
+    EventKind.BOARD_ABORTED: [(_COMPLETED, units.completed), (_DEPARTED, units.present)],
+    EventKind.RECIPE_ACTIVATED: [("CFX.Production.RecipeActivated", units.activated)],
+    EventKind.STATE_CHANGED: [("CFX.ResourcePerformance.StationStateChanged", _state_changed)],
+    EventKind.FAULT_RAISED: [("CFX.ResourcePerformance.FaultOccurred", _fault_raised)],
+    EventKind.FAULT_CLEARED: [("CFX.ResourcePerformance.FaultCleared", _fault_cleared)],
+}
+"""The messages of each event, and what makes their bodies."""
+
+
+def _is_told(name: str, event: CfxEvent) -> bool:
+    """Return whether a message is sent of an event: the line alone has a state, and work that never began no end."""
+    board, is_of_end = event.envelope.board, name == _COMPLETED and event.is_aborted
+    has_begun = board is not None and board.started_us is not None
+    return event.body.get("subject", Subject.LINE) == Subject.LINE and (has_begun or not is_of_end)
+
+
+_OF_ENDPOINT = (
+    "CFX.AreYouThereResponse",
+    "CFX.EndpointConnected",
+    "CFX.EndpointShuttingDown",
+    "CFX.GetEndpointInformationResponse",
+    "CFX.Heartbeat",
+    "CFX.NotSupportedResponse",
+    "CFX.WhoIsThereResponse",
+)
+_NAMES = sorted({*_OF_ENDPOINT, *(name for bodies in _BODIES.values() for name, _ in bodies)})
+PUBLISHED: Mapping[str, Sequence[str]] = {
+    topic: list(names) for topic, names in groupby(_NAMES, key=lambda name: name.rpartition(".")[0])
+}
+"""The messages that are sent, by topic."""
 
 
 def envelope(

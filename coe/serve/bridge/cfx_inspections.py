@@ -13,12 +13,10 @@ from typing import Any
 
 from coe.core import Verdict
 from coe.serve.board_units import BoardUnit
-from coe.serve.bridge.cfx_units import Body, CfxBoard, recipe_of
-from coe.serve.bridge.sinks import EventEnvelope
+from coe.serve.bridge.cfx_units import Body, CfxEvent, recipe_of
 from coe.serve.clock import iso
 from coe.serve.enums import CallReason, Outcome, RepairOutcome
 
-INSPECTED = "CFX.Production.TestAndInspection.UnitsInspected"
 _PASSED, _FAILED, _SKIPPED = "Passed", "Failed", "Skipped"
 _NOT_YET = "NotVerifiedYet"
 _VERIFIED = {
@@ -39,30 +37,26 @@ class Judged:
     verification: str
 
 
-def inspected(transaction: str, envelope: EventEnvelope) -> dict[str, Any]:
+def inspected(event: CfxEvent) -> dict[str, Any]:
     """Return the body of `UnitsInspected` for what the line decided, which nobody has verified yet."""
-    return _units_inspected(transaction, envelope, "AOI", None, _by_line(envelope))
+    return _units_inspected(event, "AOI", None, [Judged(call, _FAILED, _NOT_YET) for call in event.body["calls"]])
 
 
-def amended(transaction: str, envelope: EventEnvelope) -> dict[str, Any]:
+def amended(event: CfxEvent) -> dict[str, Any]:
     """Return the body of `UnitsInspected` for what became worse; of a panel, the units alone of which that is."""
-    body, board = _units_inspected(transaction, envelope, "AOI", None, _by_line(envelope)), CfxBoard(envelope)
-    worse = {unit.number for call in envelope.event.body["calls"] if (unit := board.unit_of(call)) is not None}
+    body = inspected(event)
+    worse = {unit.number for call in event.body["calls"] if (unit := event.unit_of(call)) is not None}
     units = [unit for unit in body["InspectedUnits"] if unit["UnitPositionNumber"] in worse]
     return {**body, "InspectedUnits": units, "InspectedPanel": None}
 
 
-def _by_line(envelope: EventEnvelope) -> list[Judged]:
-    return [Judged(call, _FAILED, _NOT_YET) for call in envelope.event.body["calls"]]
-
-
-def verified(transaction: str, envelope: EventEnvelope) -> dict[str, Any]:
+def verified(event: CfxEvent) -> dict[str, Any]:
     """Return the body of `UnitsInspected` for a person's words on all calls of a board."""
-    body, judged = envelope.event.body, []
-    for call in body["calls"]:
+    judged = []
+    for call in event.body["calls"]:
         outcome = Outcome(call["outcome"])
         judged.append(Judged(call, _FAILED if outcome is Outcome.CONFIRMED else _PASSED, _VERIFIED[outcome]))
-    return _units_inspected(transaction, envelope, "Human", operator(body["by"]), judged)
+    return _units_inspected(event, "Human", operator(event.body["by"]), judged)
 
 
 def operator(name: str) -> dict[str, Any]:
@@ -76,26 +70,26 @@ def operator(name: str) -> dict[str, Any]:
     }
 
 
-def defect_id(transaction: str, refdes: str) -> str:
+def defect_id(event: CfxEvent, refdes: str) -> str:
     """Return the identifier of the defect of a component of a board."""
-    return str(uuid.uuid5(uuid.uuid5(uuid.UUID(transaction), refdes), "defect"))
+    return str(uuid.uuid5(uuid.uuid5(uuid.UUID(event.transaction), refdes), "defect"))
 
 
-def component(board: CfxBoard, call: Body) -> dict[str, Any]:
+def component(event: CfxEvent, call: Body) -> dict[str, Any]:
     """Return the component of a call as a `ComponentDesignator`, without its unit, in which it stands."""
     return {
-        "ReferenceDesignator": board.refdes_of(call),
+        "ReferenceDesignator": event.refdes_of(call),
         "UnitPosition": None,
         "PartNumber": call["component"],
     }
 
 
-def region(board: CfxBoard, refdes: str) -> dict[str, Any] | None:
+def region(event: CfxEvent, refdes: str) -> dict[str, Any] | None:
     """Return the outline of a component's crop, closed, in mm as the camera sees the board; None if unknown.
 
     The standard gives the coordinates of a region no unit; all its other lengths are mm.
     """
-    sites = board.layout.sites if board.layout else ()
+    sites = event.layout.sites if event.layout else ()
     if (site := next((site for site in sites if site.name == refdes), None)) is None:
         return None
     points = [{"X": round(at.x_mm, 4), "Y": round(at.y_mm, 4)} for at in site.corners]
@@ -103,39 +97,36 @@ def region(board: CfxBoard, refdes: str) -> dict[str, Any] | None:
     return {"StartPointX": start["X"], "StartPointY": start["Y"], "RegionSegments": [*points[1:], start]}
 
 
-def _units_inspected(
-    transaction: str, envelope: EventEnvelope, method: str, inspector: Body | None, judged: Sequence[Judged]
-) -> dict[str, Any]:
-    board = CfxBoard(envelope)
+def _units_inspected(event: CfxEvent, method: str, inspector: Body | None, judged: Sequence[Judged]) -> dict[str, Any]:
     by_unit: dict[BoardUnit | None, list[Judged]] = {}
     for one in judged:
-        by_unit.setdefault(board.unit_of(one.call), []).append(one)
+        by_unit.setdefault(event.unit_of(one.call), []).append(one)
     of_panel = by_unit.get(None, [])
     units = [
         {
             "UnitIdentifier": unit.serial,
             "UnitPositionNumber": unit.number,
-            "OverallResult": _SKIPPED if unit.is_skipped else _result(board, by_unit.get(unit, []), of_panel),
-            "Inspections": [_inspection(transaction, board, one) for one in by_unit.get(unit, [])],
+            "OverallResult": _SKIPPED if unit.is_skipped else _result(event, by_unit.get(unit, []), of_panel),
+            "Inspections": [_inspection(event, one) for one in by_unit.get(unit, [])],
             "Verification": _worst(by_unit.get(unit, [])),
             "TotalInspectionCount": 0 if unit.is_skipped else unit.components,
         }
-        for unit in board.units
+        for unit in event.units
     ]
     return {
         # The standard writes this name with a small d, unlike that of the other messages.
-        "TransactionId": transaction,
+        "TransactionId": event.transaction,
         "InspectionMethod": method,
         "SamplingInformation": {"SamplingMethod": "NoSampling", "LotSize": None, "SampleSize": None},
         "Inspector": inspector,
-        **recipe_of(envelope, "RecipeName", "RecipeRevision"),
+        **recipe_of(event, "RecipeName", "RecipeRevision"),
         "InspectedUnits": units,
-        "InspectedPanel": _panel(transaction, board, of_panel, units) if board.is_panel else None,
+        "InspectedPanel": _panel(event, of_panel, units) if event.is_panel else None,
     }
 
 
-def _result(board: CfxBoard, own: Sequence[Judged], of_panel: Sequence[Judged]) -> str:
-    is_failed = any(one.result == _FAILED for one in (*own, *of_panel)) or (board.is_in_doubt and not own)
+def _result(event: CfxEvent, own: Sequence[Judged], of_panel: Sequence[Judged]) -> str:
+    is_failed = any(one.result == _FAILED for one in (*own, *of_panel)) or (event.is_in_doubt and not own)
     return _FAILED if is_failed else _PASSED
 
 
@@ -144,13 +135,13 @@ def _worst(judged: Sequence[Judged]) -> str:
     return next((word for word in _WORST if word in found), _NOT_YET)
 
 
-def _panel(transaction: str, board: CfxBoard, own: Sequence[Judged], units: Sequence[Body]) -> dict[str, Any]:
+def _panel(event: CfxEvent, own: Sequence[Judged], units: Sequence[Body]) -> dict[str, Any]:
     """Return what is said of a panel as a whole: it fails with any of its units."""
     is_failed = any(unit["OverallResult"] == _FAILED for unit in units)
     return {
-        "UnitIdentifier": board.identity["PrimaryIdentifier"],
+        "UnitIdentifier": event.identity["PrimaryIdentifier"],
         "OverallResult": _FAILED if is_failed else _PASSED,
-        "Inspections": [_inspection(transaction, board, one) for one in own],
+        "Inspections": [_inspection(event, one) for one in own],
         "Verification": _worst(own),
         "TotalInspectionCount": sum(unit["TotalInspectionCount"] or 0 for unit in units),
         "Stretch": None,
@@ -160,12 +151,12 @@ def _panel(transaction: str, board: CfxBoard, own: Sequence[Judged], units: Sequ
     }
 
 
-def _inspection(transaction: str, board: CfxBoard, judged: Judged) -> dict[str, Any]:
+def _inspection(event: CfxEvent, judged: Judged) -> dict[str, Any]:
     """Return the inspection of a component that was called; a component that nobody could see has an error too."""
     call = judged.call
     is_skipped = call["reason"] == CallReason.SKIPPED
     return {
-        "UniqueIdentifier": str(uuid.uuid5(uuid.UUID(transaction), call["refdes"])),
+        "UniqueIdentifier": str(uuid.uuid5(uuid.UUID(event.transaction), call["refdes"])),
         "InspectionName": call["refdes"],
         "InspectionStartTime": None,
         "InspectionEndTime": None,
@@ -175,24 +166,24 @@ def _inspection(transaction: str, board: CfxBoard, judged: Judged) -> dict[str, 
         "Verification": judged.verification,
         "VerificationDetail": None,
         "Error": None if call["reason"] == CallReason.EXPERT else call["reason"],
-        "DefectsFound": [] if is_skipped else [defect(transaction, board, judged)],
+        "DefectsFound": [] if is_skipped else [defect(event, judged)],
         "Symptoms": [],
         "Measurements": [],
         "RefNo": None,
     }
 
 
-def defect(transaction: str, board: CfxBoard, judged: Judged) -> dict[str, Any]:
+def defect(event: CfxEvent, judged: Judged) -> dict[str, Any]:
     """Return the defect of a call."""
     call, score = judged.call, judged.call["score"]
     return {
-        "UniqueIdentifier": defect_id(transaction, call["refdes"]),
+        "UniqueIdentifier": defect_id(event, call["refdes"]),
         "DefectCode": call["label"] or call["reason"],
         "DefectCategory": call["verdict"],
         "Description": None,
         "Comments": None,
-        "ComponentOfInterest": component(board, call),
-        "RegionOfInterest": region(board, call["refdes"]),
+        "ComponentOfInterest": component(event, call),
+        "RegionOfInterest": region(event, call["refdes"]),
         "DefectImages": [],
         "Priority": 1 if call["verdict"] == Verdict.NG else 2,
         "ConfidenceLevel": None if score is None else round(100.0 * score, 4),
@@ -203,7 +194,6 @@ def defect(transaction: str, board: CfxBoard, judged: Judged) -> dict[str, Any]:
     }
 
 
-REPAIRED = "CFX.Production.ReworkAndRepair.UnitsRepaired"
 _REPAIRED_WELL, _SCRAP = "RepairSuccessful", "Scrap"
 _NAMES = {
     RepairOutcome.REPAIRED: "Repaired",
@@ -212,43 +202,42 @@ _NAMES = {
 }
 
 
-def repaired(transaction: str, envelope: EventEnvelope) -> dict[str, Any]:
+def repaired(event: CfxEvent) -> dict[str, Any]:
     """Return the body of `UnitsRepaired`: the units of which a defect was confirmed, with what became of each."""
-    body, board = envelope.event.body, CfxBoard(envelope)
     by_unit: dict[BoardUnit, list[Body]] = {}
-    for call in body["repairs"]:
-        by_unit.setdefault(board.unit_of(call) or board.units[0], []).append(call)
+    for call in event.body["repairs"]:
+        by_unit.setdefault(event.unit_of(call) or event.units[0], []).append(call)
     return {
-        "TransactionId": transaction,
-        "RepairOperator": operator(body["by"]),
-        "RepairedUnits": [_unit(transaction, board, unit, calls) for unit, calls in by_unit.items()],
+        "TransactionId": event.transaction,
+        "RepairOperator": operator(event.body["by"]),
+        "RepairedUnits": [_unit(event, unit, calls) for unit, calls in by_unit.items()],
     }
 
 
-def _unit(transaction: str, board: CfxBoard, unit: BoardUnit, calls: Sequence[Body]) -> dict[str, Any]:
+def _unit(event: CfxEvent, unit: BoardUnit, calls: Sequence[Body]) -> dict[str, Any]:
     is_scrap = any(call["repair"] == RepairOutcome.SCRAPPED for call in calls)
     return {
         "UnitIdentifier": unit.serial,
         "UnitPositionNumber": unit.number,
         "OverallResult": _SCRAP if is_scrap else _REPAIRED_WELL,
-        "Repairs": [_repair(transaction, board, call) for call in calls],
+        "Repairs": [_repair(event, call) for call in calls],
     }
 
 
-def _repair(transaction: str, board: CfxBoard, call: Body) -> dict[str, Any]:
+def _repair(event: CfxEvent, call: Body) -> dict[str, Any]:
     outcome, refdes = RepairOutcome(call["repair"]), call["refdes"]
     is_none = outcome is RepairOutcome.NO_DEFECT
     rejected = Judged(call, "Passed", "DefectRejected")
     return {
-        "UniqueIdentifier": str(uuid.uuid5(uuid.UUID(transaction), f"{refdes}/repair/{call['repaired_us']}")),
+        "UniqueIdentifier": str(uuid.uuid5(uuid.UUID(event.transaction), f"{refdes}/repair/{call['repaired_us']}")),
         "RepairName": _NAMES[outcome],
         "RepairStartTime": None,
         "RepairEndTime": iso(call["repaired_us"]),
         "Comments": call["note"] or None,
-        "ComponentOfInterest": component(board, call),
-        "RegionOfInterest": region(board, refdes),
-        "RelatedDefectIdentifiers": [defect_id(transaction, refdes)],
-        "ReclassifiedDefects": [defect(transaction, board, rejected)] if is_none else [],
+        "ComponentOfInterest": component(event, call),
+        "RegionOfInterest": region(event, refdes),
+        "RelatedDefectIdentifiers": [defect_id(event, refdes)],
+        "ReclassifiedDefects": [defect(event, rejected)] if is_none else [],
         "RelatedSymptomIdentifiers": [],
         "ReclassifiedSymptoms": [],
         "Result": _SCRAP if outcome is RepairOutcome.SCRAPPED else _REPAIRED_WELL,

@@ -6,8 +6,10 @@ at it, so no word of a person on other parts makes it good.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -16,11 +18,17 @@ from coe.errors import ConfigError
 from coe.placement import Layout
 from coe.serve.board_units import BoardUnit, layout_of, unit_of, units_of
 from coe.serve.bridge.sinks import EventEnvelope
-from coe.serve.enums import CallReason
+from coe.serve.enums import CallReason, EventKind
 from coe.serve.recipe_content import RecipeContent
 
-COMPLETED, DEPARTED = "CFX.Production.WorkCompleted", "CFX.Production.UnitsDeparted"
 Body = Mapping[str, Any]
+_NAMESPACE = uuid.UUID("5b3d5a0c-1c0e-4f57-9a53-6f2f7c1f5f0e")
+"""Our namespace: ids of transactions and faults are made from it, so that they are the same after a crash."""
+
+
+def id_of(handle: str, *words: object) -> str:
+    """Return an identifier that is the same each time for something of an endpoint."""
+    return str(uuid.uuid5(_NAMESPACE, "/".join(map(str, (handle, *words)))))
 
 
 def position(unit: BoardUnit, status: str) -> dict[str, Any]:
@@ -39,23 +47,40 @@ def position(unit: BoardUnit, status: str) -> dict[str, Any]:
     }
 
 
-class CfxBoard:
-    """A board as messages see it: its units, and which call is of which unit."""
+@dataclass(frozen=True)
+class CfxEvent:
+    """An event as messages of the endpoint `handle` see it; of a board, its units, and which call is of which unit."""
 
-    def __init__(self, envelope: EventEnvelope) -> None:
-        self._envelope, self._body = envelope, envelope.event.body
+    envelope: EventEnvelope
+    handle: str
+
+    @property
+    def body(self) -> Body:
+        """What the event says."""
+        return self.envelope.event.body
+
+    @property
+    def is_aborted(self) -> bool:
+        """Whether the board was taken back."""
+        return self.envelope.event.kind is EventKind.BOARD_ABORTED
+
+    @cached_property
+    def transaction(self) -> str:
+        """The identifier of all that is done with the board."""
+        # The number alone would come again with a new database; the feeder's key never does.
+        return id_of(self.handle, "board", self.body["board"], self.body["key"])
 
     @cached_property
     def layout(self) -> Layout | None:
         """The layout of the recipe; None if it cuts no whole boards."""
-        recipe = self._envelope.recipe
+        recipe = self.envelope.recipe
         return layout_of(recipe.content if recipe else None)
 
     @cached_property
     def units(self) -> tuple[BoardUnit, ...]:
         """The units, in the order of their numbers."""
-        board = self._envelope.board
-        skipped = [call["refdes"] for call in self._body.get("calls", ()) if call["reason"] == CallReason.SKIPPED]
+        board = self.envelope.board
+        skipped = [call["refdes"] for call in self.body.get("calls", ()) if call["reason"] == CallReason.SKIPPED]
         components = board.components if board else None
         return units_of(self.layout, board.request if board else {}, self._identifier, skipped, components)
 
@@ -67,21 +92,18 @@ class CfxBoard:
     @property
     def _identifier(self) -> str:
         """The serial; a board without a serial goes by the feeder's key."""
-        return str(self._body["serial"] or self._body["key"])
+        return str(self.body["serial"] or self.body["key"])
 
     @property
     def identity(self) -> dict[str, Any]:
         """The identifiers of all of it."""
-        return {"PrimaryIdentifier": self._body["panel"] or self._identifier, "HermesIdentifier": None}
+        return {"PrimaryIdentifier": self.body["panel"] or self._identifier, "HermesIdentifier": None}
 
     @property
     def is_in_doubt(self) -> bool:
         """Whether all of it is in doubt, whatever its calls say."""
-        body = self._body
-        verdict = body.get("verdict", Verdict.OK)
-        return bool(self._envelope.board and self._envelope.board.reason) or (
-            verdict != Verdict.OK and not body.get("calls", ())
-        )
+        is_without_call = self.body.get("verdict", Verdict.OK) != Verdict.OK and not self.body.get("calls", ())
+        return is_without_call or bool(self.envelope.board and self.envelope.board.reason)
 
     def unit_of(self, call: Body) -> BoardUnit | None:
         """Return the unit of a call; None for a call of a panel that names none of its units."""
@@ -91,55 +113,48 @@ class CfxBoard:
         """Return the reference designator of a call on its unit."""
         return str(call["refdes"]).partition("/")[2] or str(call["refdes"]) if self.is_panel else str(call["refdes"])
 
-    def positions(self, *, is_aborted: bool = False) -> dict[str, Any]:
-        """Return all units with the status that the body gives them."""
-        failed = {self.unit_of(call) for call in self._body.get("calls", ())}
-        all_fail = is_aborted or self.is_in_doubt or None in failed
+    @property
+    def positions(self) -> dict[str, Any]:
+        """All units with the status that the body gives them."""
+        failed = {self.unit_of(call) for call in self.body.get("calls", ())}
+        all_fail = self.is_aborted or self.is_in_doubt or None in failed
         units = [position(unit, "Fail" if all_fail or unit in failed else "Pass") for unit in self.units]
         return {"UnitCount": len(units), "Units": units}
 
 
-def arrived(envelope: EventEnvelope) -> dict[str, Any]:
-    """Return the body of `UnitsArrived`."""
-    board = CfxBoard(envelope)
-    return {**board.identity, **board.positions(), "Lane": None}
+def present(event: CfxEvent) -> dict[str, Any]:
+    """Return the body of `UnitsArrived`, and of `UnitsDeparted`: the station has done with the board."""
+    return {**event.identity, **event.positions, "Lane": None}
 
 
-def departed(envelope: EventEnvelope, *, is_aborted: bool = False) -> dict[str, Any]:
-    """Return the body of `UnitsDeparted`: the station has done with the board."""
-    board = CfxBoard(envelope)
-    return {**board.identity, **board.positions(is_aborted=is_aborted), "Lane": None}
-
-
-def started(transaction: str, envelope: EventEnvelope) -> dict[str, Any]:
+def started(event: CfxEvent) -> dict[str, Any]:
     """Return the body of `WorkStarted`."""
-    body, board = envelope.event.body, CfxBoard(envelope)
+    body = event.body
     return {
-        **board.identity,
-        "TransactionID": transaction,
+        **event.identity,
+        "TransactionID": event.transaction,
         "Lane": None,
-        **board.positions(),
-        **recipe_of(envelope, "RecipeName", "Revision"),
+        **event.positions,
+        **recipe_of(event, "RecipeName", "Revision"),
         "RelevantSurface": surface(body["side"]),
         "WorkOrderIdentifier": {"WorkOrderId": body["work_order"], "Batch": None} if body["work_order"] else None,
     }
 
 
-def completed(transaction: str, envelope: EventEnvelope, *, is_aborted: bool = False) -> dict[str, Any]:
+def completed(event: CfxEvent) -> dict[str, Any]:
     """Return the body of `WorkCompleted`: of a board that was decided, or taken back after its inspection had begun."""
-    board = CfxBoard(envelope)
     return {
-        "TransactionID": transaction,
-        "Result": "Aborted" if is_aborted else "Completed",
-        **board.identity,
-        **board.positions(is_aborted=is_aborted),
+        "TransactionID": event.transaction,
+        "Result": "Aborted" if event.is_aborted else "Completed",
+        **event.identity,
+        **event.positions,
         "PerformanceImpacts": [],
     }
 
 
-def recipe_of(envelope: EventEnvelope, name: str, revision: str) -> dict[str, Any]:
+def recipe_of(event: CfxEvent, name: str, revision: str) -> dict[str, Any]:
     """Return name and version of the recipe under the names of a message."""
-    recipe = envelope.recipe
+    recipe = event.envelope.recipe
     return {name: recipe and recipe.name, revision: recipe and str(recipe.version)}
 
 
@@ -148,15 +163,14 @@ def surface(side: str) -> str:
     return {"top": "PrimarySurface", "bottom": "SecondarySurface"}.get(side, "Unspecified")
 
 
-def activated(envelope: EventEnvelope) -> dict[str, Any]:
+def activated(event: CfxEvent) -> dict[str, Any]:
     """Return the body of `RecipeActivated`. Its times are numbers, which nobody knows here: 0 stands for unknown."""
-    body, recipe = envelope.event.body, envelope.recipe
-    content = RecipeContent.model_validate(recipe.content) if recipe else None
-    parts, units, side = 0, 1, ""
+    body, recipe, layout = event.body, event.envelope.recipe, event.layout
+    units, side = (len(layout.units), layout.recipe.side) if layout else (1, "")
+    parts = 0
     with suppress(ConfigError):
-        if content is not None:
-            layout = layout_of(recipe.content if recipe else None)
-            units, side = (len(layout.units), layout.recipe.side) if layout else (1, "")
+        if recipe is not None:
+            content = RecipeContent.model_validate(recipe.content)
             of_types = content.board(body["name"]).components.values()
             parts = len(content.components) or round(sum(one.count for one in of_types))
     return {
