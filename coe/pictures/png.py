@@ -12,6 +12,9 @@ from PIL.PngImagePlugin import PngImageFile
 from coe.pictures.picture_faults import damaged, truncated, unsupported
 from coe.pictures.wide import ALL, LEAST, StatedBits
 
+_INTERLACED = 28
+"""The byte that says whether rows lie interlaced."""
+
 
 class Png(PngImageFile):
     """A PNG as Pillow opens it: size and mode; no pixel is decoded.
@@ -29,6 +32,10 @@ class Png(PngImageFile):
         significant = _proven(data)
         super().__init__(io.BytesIO(data))
         self.depth = data[24]
+        # Beside what the file says stand remarks of any name, which are texts.
+        self.info = {name: said for name, said in self.info.items() if not isinstance(said, str)}
+        if data[_INTERLACED]:
+            self.info["interlace"] = 1
         # 16 is what programs write that know nothing better.
         if self.depth == ALL and LEAST <= max(significant, default=ALL) < ALL:
             self.said = StatedBits(max(significant), stretched=True)

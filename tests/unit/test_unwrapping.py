@@ -11,6 +11,7 @@ import pathlib
 import random
 import re
 import sys
+import tarfile
 import types
 import zipfile
 from collections.abc import Callable, Iterator
@@ -747,6 +748,10 @@ def test_a_file_that_is_something_else_says_the_way_out(tmp_path: Path) -> None:
         with zipfile.ZipFile(tmp_path / name, "w") as archive:
             archive.writestr(inside, "x")
             archive.writestr("model.weights.h5", "x")
+    for name, inside in (("packed.tar", ["w/best.pt"]), ("of2017.pth", ["sys_info", "pickle", "tensors", "storages"])):
+        with tarfile.open(tmp_path / name, "w") as archive:
+            for one in inside:
+                archive.add(tmp_path / "lfs.pt", one)
     (tmp_path / "__0_0.distcp").write_bytes(b"PK\3\4")
     save_file({"a": torch.ones(1)}, tmp_path / "safe.pt")
     save_file({"a": torch.ones(1)}, tmp_path / "model-00001-of-00002.safetensors")
@@ -764,6 +769,8 @@ def test_a_file_that_is_something_else_says_the_way_out(tmp_path: Path) -> None:
         ("x.onnx", "--kind onnx"),
         ("arrays.npz", "torch.save"),
         ("packed.zip", "unpack"),
+        ("packed.tar", "unpack"),
+        ("of2017.pth", "state_dict"),
         ("whole.keras", "Keras"),
         ("tm.zip", "ONNX"),
     ):
