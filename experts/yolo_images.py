@@ -66,7 +66,9 @@ def read(expert: Expert, plan: TrainingPlan) -> YoloImages:
     if not raw.get("test") and len(held_out) >= MANY:
         choosing, held_out = halved(held_out, plan.seed)
     if not training or not held_out:
-        raise ConfigError(f"data set '{plan.data}' has too few images to train on and to hold some out")
+        inside = (path for place in _places(root, raw["train"], plan.data) for path in place.rglob("*"))
+        over = photographs.passed_over(inside, root)
+        raise ConfigError(f"data set '{plan.data}' has too few images to train on and to hold some out{over}")
     return YoloImages(root, training, choosing, held_out)
 
 
@@ -100,8 +102,7 @@ def images_of(root: Path, entry: Any, source: Path) -> list[Path]:
     Raises ConfigError, which names the data set's file `source`, or a picture that is not read.
     """
     images: list[Path] = []
-    for part in entry if isinstance(entry, list) else [entry]:
-        place = _found(str(part), root, source.parent)
+    for place in _places(root, entry, source):
         if place.is_dir():
             images += sorted(photographs.pictures(place, strict=True))
         elif place.is_file():
@@ -116,6 +117,11 @@ def images_of(root: Path, entry: Any, source: Path) -> list[Path]:
                 "it out"
             )
     return images
+
+
+def _places(root: Path, entry: Any, source: Path) -> list[Path]:
+    parts = entry if isinstance(entry, list) else [entry]
+    return [_found(str(part), root, source.parent) for part in parts]
 
 
 def labels_of(image: Path) -> Path:

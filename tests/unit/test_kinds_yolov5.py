@@ -202,6 +202,13 @@ def test_a_data_set_that_does_not_fit_is_told(tmp_path, text, words):
         read_data_set(plan(data if text else tmp_path / "d", tmp_path / "w"), JOINT)
 
 
+def test_files_that_were_passed_over_are_named_where_too_few_images_are_left(tmp_path):
+    data = data_set(tmp_path / "d", val=False, images=1)
+    (tmp_path / "d" / "images" / "train" / "shot 2").write_bytes(b"\xff\xd8\xff\0")
+    with pytest.raises(ConfigError, match="shot 2"):
+        read_data_set(plan(data, tmp_path / "w"), JOINT)
+
+
 def test_files_of_labels_that_would_be_passed_over_are_refused_at_once(tmp_path):
     data = data_set(tmp_path / "d")
     wrong = {"1": "2 0.5 0.5 0.1 0.1", "3": "0 32 32 8 8", "4": "0,0.5,0.5,0.1,0.1", "5": "joint 0.5 0.5 0.1 0.1"}
