@@ -42,6 +42,12 @@ class TextLine:
     text: str
     is_struck: bool = False
 
+    @classmethod
+    def of_cells(cls, number: int, cells: Iterable[str], *, is_struck: bool = False) -> TextLine:
+        """Return a row of these cells, each in quotes, with tabs between them."""
+        quoted = ('"' + " ".join(cell.split()).replace('"', '""') + '"' for cell in cells)
+        return cls(number, "\t".join(quoted), is_struck)
+
     @property
     def is_remark(self) -> bool:
         """Whether the line begins with '#'."""

@@ -43,7 +43,8 @@ def component_table(path: Path, lines: Sequence[TextLine]) -> Iterator[TextLine]
         raise ConfigError(
             f"{path}: this Gerber file of components lacks a line as {list_few(missing)}; export it again"
         )
-    yield TextLine(0, f"Designator;Value;Footprint;Rotation;X ({unit});Y ({unit});Side")
+    names = ("Designator", "Value", "Footprint", "Rotation", f"X ({unit})", f"Y ({unit})", "Side")
+    yield TextLine.of_cells(0, names)
     main = aperture = ""
     place, said = ["0", "0"], dict[str, str]()
     for line in lines:
@@ -61,6 +62,6 @@ def component_table(path: Path, lines: Sequence[TextLine]) -> Iterator[TextLine]
             elif found := _FLASH.fullmatch(command):
                 place = [found[axis] or place[axis - 1] for axis in (1, 2)]
                 if found[3] == "3" and aperture == main:
-                    cells = [said.get(name, "").replace('"', '""') for name in _ATTRIBUTES]
+                    cells = [said.get(name, "") for name in _ATTRIBUTES]
                     cells += [f"{int(along) / 10 ** int(digits):.6f}" for along in place]
-                    yield TextLine(line.number, ";".join(f'"{cell}"' for cell in (*cells, side)))
+                    yield TextLine.of_cells(line.number, (*cells, side))

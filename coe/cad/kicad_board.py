@@ -8,14 +8,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from coe.errors import ConfigError, list_few
+from coe.cad.board_names import BOARD_NAMES, left_unread
+from coe.errors import ConfigError
 from coe.tables.s_expression import Node, read_lists, words_of
 from coe.tables.spreadsheet import Table
 from coe.text_table import TextLine
-from coe.visible import visible
 
 _START = re.compile(rb"\s*(?:\xef\xbb\xbf)?\s*\(kicad_pcb\b")
-_NAMES = ("Designator", "Value", "Footprint", "X (mm)", "Y (mm)", "Rotation", "Side", "DNP")
 _FOOTPRINTS = ("module", "footprint")
 _COPPER = {"signal", "power", "mixed", "jumper"}
 _NOT_PLACED = {"exclude_from_pos_files", "virtual"}
@@ -39,14 +38,14 @@ def board_table(path: Path, raw: bytes) -> Table:
     layers = [inner for _, node in lists if node[0] == "layers" for inner in node if isinstance(inner, list)]
     copper = [str(layer[1]) for layer in layers if _COPPER.intersection(map(str, layer[2:]))]
     sides = {**dict.fromkeys(copper[-1:], "bottom"), **dict.fromkeys(copper[:1], "top")}
-    table, without = [TextLine(0, "\t".join(_NAMES))], dict[str, None]()
+    table, without = [TextLine.of_cells(0, BOARD_NAMES)], list[str]()
     for number, node in lists:
         if node[0] not in _FOOTPRINTS:
             continue
         fields, package = _fields(node), str(node[1])
         attributes = {word for words in words_of(node, "attr") for word in words}
         if attributes & _NOT_PLACED and not _MARK.search(package):
-            without[fields.get("Reference", "")] = None
+            without.append(fields.get("Reference", ""))
             continue
         try:
             x, y, *turn = map(float, next(words_of(node, "at"))[:3])
@@ -58,11 +57,8 @@ def board_table(path: Path, raw: bytes) -> Table:
         is_out = "dnp" in attributes or fields.get("dnp") == ""
         cells = [fields.get("Reference", ""), fields.get("Value", ""), package.rpartition(":")[2]]
         cells += [*(f"{along:.6f}" for along in at), sides.get(side, side), "DNP" if is_out else fields.get("DNP", "")]
-        table.append(
-            TextLine(number, "\t".join('"' + " ".join(cell.split()).replace('"', '""') + '"' for cell in cells))
-        )
-    few = list_few(map(visible, filter(None, without)))
-    return Table(table, (f"not read, as KiCad has them in no placement file: {few}",) if few else ())
+        table.append(TextLine.of_cells(number, cells))
+    return Table(table, left_unread(without, "as KiCad has them in no placement file"))
 
 
 def _fields(node: Node) -> dict[str, str]:

@@ -18,6 +18,9 @@ _MARKS = {
     rb"^CMP \d+ [-\d.]+ [-\d.]+ ": "a part of an ODB++ folder",
     rb"\A(?![\s\S]*(?:FileFunction,Component|,ComponentMain\*))\s*(G04|%[A-Z]{2}|G75\*)": "a Gerber file",
     rb"\A\s*\((kicad_pcb|module|footprint|kicad_sch)\b": "a file of KiCad",
+    rb"\APCBNEW-BOARD": "a board of KiCad before version 4 (a later KiCad saves it as .kicad_pcb)",
+    rb"\A\x10[\x00\x80]": "a board of Eagle before version 6 (a later Eagle, or Fusion, saves it as XML)",
+    rb"\A.[\x00-\x20]\x14\x00[\x01-\x09]\x00\x00\x00": "a board of Allegro (Export > Placement writes its list)",
     rb"^\$(BeginDESCRIPTION|MODULE)\b": "a report of KiCad",
     rb"\A\.HEADER\b": "an IDF file",
     rb"urn:schemas-microsoft-com:office:spreadsheet": "a spreadsheet as XML",
@@ -31,5 +34,5 @@ def expect_list(path: Path, raw: bytes, wanted: str) -> None:
     """Raise ConfigError for bytes that are no table, nor XML that is read, and say that `wanted` is to be exported."""
     start = raw[:_LOOKED_AT]
     for mark, what in _MARKS.items():
-        if re.search(mark, start, re.MULTILINE | re.IGNORECASE):
+        if re.search(mark, start, re.MULTILINE | re.IGNORECASE | re.DOTALL):
             raise ConfigError(f"{path}: it is {what}, which is not read; export {wanted} of the board as CSV")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from coe.cad import kicad_board
+from coe.cad import eagle_board, kicad_board
 from coe.cad.openpnp_board import places_of
 from coe.cad.other_cad_files import expect_list
 from coe.cad.placement_angles import PlacementAngles, Turn
@@ -40,8 +40,8 @@ def parse(
 ) -> PlacementFile:
     """Return a placement file by its bytes, as `CadDialect.placements` does."""
     reader = _PlacementReader(path, name, vocabulary, unit, form)
-    if kicad_board.is_board(raw):
-        file = reader.file(kicad_board.board_table(path, raw))
+    if program := next((one for one in (kicad_board, eagle_board) if one.is_board(raw)), None):
+        file = reader.file(program.board_table(path, raw))
     else:
         expect_list(path, raw, "the placement list (pick and place, centroid)")
         if _XML.match(raw):

@@ -76,11 +76,10 @@ def _lines(sheet: Sheet) -> list[TextLine]:
     for (row, column), text in sheet.cells.items():
         rows.setdefault(row, {})[column] = text
     columns = sorted({column for row in rows.values() for column in row})
-    quoted = {
-        number: "\t".join('"' + row.get(column, "").replace('"', '""') + '"' for column in columns)
+    return [
+        TextLine.of_cells(number, (row.get(column, "") for column in columns), is_struck=number in sheet.struck_rows)
         for number, row in sorted(rows.items())
-    }
-    return [TextLine(number, text, number in sheet.struck_rows) for number, text in quoted.items()]
+    ]
 
 
 def _hidden(sheet: Sheet) -> list[str]:

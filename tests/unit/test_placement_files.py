@@ -338,6 +338,36 @@ def test_a_board_of_kicad_is_a_placement_file(text: str, more: list[str], left_o
         parse_file(Path("b.kicad_pcb"), text.replace("(at 30", "(of 30").replace("(at 130", "(of 1").encode(), "kicad")
 
 
+EAGLE_9 = """<?xml version="1.0" encoding="utf-8"?>
+<!DOCTYPE eagle SYSTEM "eagle.dtd">
+<eagle version="9.6.2"><drawing><board>
+<libraries><library name="rcl" urn="urn:1"><packages>
+<package name="R"><smd name="1" x="-0.5" y="1"/><smd name="2" x="1.5" y="1"/><pad name="3" x="9" y="9"/></package>
+<package name="FRAME"/>
+</packages></library></libraries>
+<variantdefs><variantdef name="A"/><variantdef name="B" current="yes"/></variantdefs>
+<elements>
+<element name="R1" library="rcl" library_urn="urn:1" package="R" value="10k" x="13.7" y="-4" rot="R90"/>
+<element name="U2" library="rcl" library_urn="urn:1" package="R" value="E" x="30.5" y="3" rot="MR0">
+<variant name="A" populate="no"/><variant name="B" populate="yes" value="F"/></element>
+<element name="C8" library="rcl" library_urn="urn:1" package="R" value="1u" x="1" y="1" populate="no"/>
+<element name="C9" library="rcl" library_urn="urn:1" package="R" value="1u" x="1" y="1">
+<attribute name="POPULATE" value="0"/></element>
+<element name="U$1" library="rcl" library_urn="urn:1" package="FRAME" value="" x="1" y="1"/>
+</elements></board></drawing></eagle>"""
+
+
+def test_a_board_of_eagle_is_a_placement_file() -> None:
+    file = parse_file(Path("b.brd"), EAGLE_9.encode(), "eagle")
+    told = [(place.refdes, place.x_mm, place.y_mm, place.rotation_deg, place.side) for place in file.placements]
+    assert told == [("R1", 12.7, -3.5, 90, Side.TOP), ("U2", 30, 4, 0, Side.BOTTOM)]
+    assert ([place.value for place in file.placements], file.not_placed) == (["10k", "F"], ("C8", "C9"))
+    assert any("U$1" in note for note in file.notes)
+    for wrong in (EAGLE_9.replace('y="-4"', ""), EAGLE_9.replace(' SYSTEM "eagle.dtd"', " [<!ENTITY a 'b'>]")):
+        with pytest.raises(ConfigError):
+            parse_file(Path("b.brd"), wrong.encode(), "eagle")
+
+
 def test_of_two_names_that_say_the_same_none_is_guessed() -> None:
     for header in ("Ref,Board X,Board Y,Comp X,Comp Y,Rot", "Ref,X,Y,Board Angle,Part Angle"):
         with pytest.raises(ConfigError):
@@ -746,6 +776,9 @@ OTHER_FILES = {
     "Gerber": b"G04 pads*\n%FSLAX46Y46*%\n",
     "KiCad": b"(kicad_sch (version 20221018))",
     "Eagle": b'<?xml version="1.0"?><!DOCTYPE eagle SYSTEM "eagle.dtd"><eagle version="9"/>',
+    "Eagle before": bytes.fromhex("10806a00b0580000"),
+    "KiCad before": b"PCBNEW-BOARD Version 1 date 2012\n",
+    "Allegro": bytes.fromhex("000414000300000001000000"),
     "PDF": b"%PDF-1.4\n",
     "archive": b"PK\x03\x04" + bytes(26) + b"board-top.gbr",
     "web page": b"<!DOCTYPE html><html/>",
