@@ -27,6 +27,7 @@ from coe.scheduler.events import (
     Event,
     Evict,
     Fill,
+    GiveUp,
     Late,
     Load,
     Lost,
@@ -210,7 +211,8 @@ class VirtualLine:
         """Log an event and its commands; the simulator calls this."""
         if event is not None:
             self.history.append((now, event, commands))
-            self.controller.check()
+            if not (commands and isinstance(commands[-1], GiveUp)):
+                self.controller.check()
         for command in commands:
             match command:
                 case Load():

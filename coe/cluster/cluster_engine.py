@@ -62,6 +62,7 @@ class ClusterEngine(LineEngine[HeadInput, Job]):
         self._driver = HeadDriver(rules, links, placer, now=self.now, reply=self._reply, observe=self._observe)
         self._recorder = Recorder({}, rules.router.second_looks)
         self._watchers = (self._recorder, *watchers)
+        self._watching_failed: BaseException | None = None
         self._ended = threading.Event()
         end_at_exit(self)
         try:
@@ -170,6 +171,8 @@ class ClusterEngine(LineEngine[HeadInput, Job]):
                     ending = True
                     continue
                 self._driver.take_in(event)
+                if self._watching_failed is not None:  # not before: it would cost replies that are decided
+                    raise self._watching_failed
                 if isinstance(event, BoxOpened):
                     self._listen(event.link)
                     self._say(f"{event.link.id} has joined; {len(self._driver.links)} boxes")
@@ -187,8 +190,11 @@ class ClusterEngine(LineEngine[HeadInput, Job]):
                 yield self._queue.get(timeout=left_s)
 
     def _observe(self, event: Event | None, commands: list[Command]) -> None:
-        for watcher in self._watchers:
-            watcher.observe(event, commands, self.now())
+        try:
+            for watcher in self._watchers:
+                watcher.observe(event, commands, self.now())
+        except BaseException as error:
+            self._watching_failed = error
 
     def _end(self) -> None:
         """End the boxes and all other threads."""

@@ -33,6 +33,7 @@ from coe.scheduler.events import (
     EventBatch,
     Evict,
     Fill,
+    GiveUp,
     Load,
     Rejected,
     Reply,
@@ -245,16 +246,23 @@ class Engine(LineEngine[Event | _Crash, ImageJob]):
         began = time.perf_counter()
         commands = self.controller.start(now) if event is None else self.controller.handle(event, now)
         spent = time.perf_counter() - began
-        # Watchers count before replies go out, so that a caller who has a result finds it counted.
-        steps = single_steps(event, commands) if isinstance(event, EventBatch) else ((event, commands),)
-        for part, answer in steps:
-            for watcher in self._watchers:
-                watcher.observe(part, answer, now, spent)
-            spent = 0.0
         if self.trace is not None:
             self.trace.append((now, event, commands))
-        for command in commands:
-            self._carry_out(command)
+        try:
+            # Watchers count before replies go out, so that a caller who has a result finds it counted.
+            steps = single_steps(event, commands) if isinstance(event, EventBatch) else ((event, commands),)
+            for part, answer in steps:
+                for watcher in self._watchers:
+                    watcher.observe(part, answer, now, spent)
+                spent = 0.0
+            for command in commands:
+                self._carry_out(command)
+        except BaseException:
+            # A watcher that fails, or a command of a user's decider that cannot be carried out, costs no reply.
+            for command in commands:
+                if isinstance(command, Reply):
+                    self._carry_out(command)
+            raise
         if not self._has_initial and not self.controller.lacks_initial():
             self._has_initial = True
             self._settled.set()
@@ -268,6 +276,8 @@ class Engine(LineEngine[Event | _Crash, ImageJob]):
             case Reply():
                 if (job := self._reply(command.result)) is not None:
                     self._inputs.done(job.image)
+            case GiveUp():
+                raise command.error
 
     def _let_go(self) -> None:
         """Close the devices, when no thread uses them any more; any number of calls is safe."""

@@ -96,6 +96,10 @@ class Cases:
         case = self._cases.get(request_id)
         return case is not None and case.is_stopped
 
+    def close_decided(self, now: float) -> list[Result]:
+        """End the requests that are `decided`, whatever they await."""
+        return [self._close(case, now) for case in list(self._cases.values()) if case.is_stopped]
+
     def withdrawn(self, stage: Stage, now: float) -> Advance:
         """Await the finding of a stage no more."""
         case = self._cases[stage.request_id]

@@ -8,14 +8,14 @@ subject, the order in which an event changes the books, and so one file.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from coe import config
 from coe.board.graph import ExpertGraph
 from coe.board.parts_list import PlacedPart
 from coe.board.router import Router
-from coe.core import Batch, Failure, FailureKind, Stage
+from coe.core import Batch, Failure, FailureKind, Finding, Stage
 from coe.scheduler import policies
 from coe.scheduler.backlog import Backlog
 from coe.scheduler.cases import Advance, Cases
@@ -27,12 +27,12 @@ from coe.scheduler.events import (
     Arrived,
     Command,
     Event,
-    EventBatch,
     Evicted,
     Fetched,
     Filled,
     FillFailed,
     Finished,
+    GiveUp,
     Loaded,
     LoadFailed,
     Lost,
@@ -42,6 +42,7 @@ from coe.scheduler.events import (
     RulesChanged,
     RunFailed,
     Stopped,
+    single_events,
 )
 from coe.scheduler.executor import Executor
 from coe.scheduler.expert_state import State
@@ -133,15 +134,29 @@ class Controller:
     def handle(self, event: Event, now: float) -> list[Command]:
         """Take an event, or events that came together; return the commands, in order.
 
-        `now` is in seconds and never goes back.
+        `now` is in seconds and never goes back. If a policy fails, `GiveUp` follows the replies that are decided.
         """
-        for part in event.events if isinstance(event, EventBatch) else (event,):
-            self._take_in(part, now)
-        self._hurry(now)
-        if not self._stopped:
-            self._residency.issue()
-            self._dispatcher.dispatch(now)
+        parts = iter(single_events(event))
+        try:
+            for part in parts:
+                self._take_in(part, now)
+            self._hurry(now)
+            if not self._stopped:
+                self._residency.issue()
+                self._dispatcher.dispatch(now)
+        except BaseException as error:
+            self._settle(parts, now)
+            return [*(command for command in self._flush() if isinstance(command, Reply)), GiveUp(error)]
         return self._flush()
+
+    def _settle(self, left: Iterable[Event], now: float) -> None:
+        """Reply to what is decided, also by the findings of events that were not taken in. No policy is asked."""
+        for event in left:
+            if isinstance(event, Finished | RunFailed):
+                batch = self._executor(event.executor).end().batch
+                if isinstance(event, Finished) and len(event.findings) == len(batch):
+                    self._judge(batch, event.findings, now)
+        self._commands += map(Reply, self._cases.close_decided(now))
 
     def _take_in(self, event: Event, now: float) -> None:  # noqa: PLR0912 - a branch for each event
         match event:
@@ -224,12 +239,20 @@ class Controller:
     # Requests
 
     def _go_on(self, advance: Advance, now: float) -> None:
+        self._reply(advance)
+        self._note(advance, now)
+
+    def _reply(self, advance: Advance) -> None:
+        if advance.result is not None:
+            self._commands.append(Reply(advance.result))
+
+    def _note(self, advance: Advance, now: float) -> None:
+        """Queue the stages of an advance; if it ends its request, note in the books that it has its reply."""
         for stage in advance.stages:
             self.demand.opened(stage.expert)
         for stage in advance.stages:
             self._queue(stage, now)
         if advance.result is not None:
-            self._commands.append(Reply(advance.result))
             self.history.answered(advance.result.request.id)
             if self._deadlines is not None:
                 self._deadlines.replied(advance.result.request, now)
@@ -276,15 +299,28 @@ class Controller:
             reason = f"it gave {len(event.findings)} finding(s) for {images} image(s)"
             self._run_failed(RunFailed(event.executor, reason), now)
             return
-        batch = self._residency.end(executor)
+        flight = executor.end()
+        batch = flight.batch
+        # Replies before books: a policy that fails when it hears of the batch must not cost an image its verdict.
+        advances = self._judge(batch, event.findings, now)
+        self._residency.ended(executor.pool, flight)
         self._residency.learned()
         self._follow(executor.device, batch, event.took_s)
-        for stage, finding in zip(batch.stages, event.findings, strict=True):
+        for stage, finding, advance in zip(batch.stages, event.findings, advances, strict=True):
             self.history.found(stage.request_id, finding)
-            self._go_on(self._cases.found(stage, finding, now), now)
+            self._note(advance, now)
             self.demand.closed(stage.expert)
             if self._cases.decided(stage.request_id):
                 self._withdraw(stage.request_id, now)
+
+    def _judge(self, batch: Batch, findings: Sequence[Finding], now: float) -> list[Advance]:
+        """Take in the findings of a batch, and reply to the images that they decide. No policy is asked."""
+        advances = [
+            self._cases.found(stage, finding, now) for stage, finding in zip(batch.stages, findings, strict=True)
+        ]
+        for advance in advances:
+            self._reply(advance)
+        return advances
 
     def _withdraw(self, request_id: int, now: float) -> None:
         """Withdraw the stages of a decided request that wait; a stage that runs is awaited."""
@@ -310,7 +346,9 @@ class Controller:
     def _run_failed(self, event: RunFailed, now: float) -> None:
         """Run the stages of a failed batch one by one, so that only the stages at fault fail."""
         executor = self._executor(event.executor)
-        batch = self._residency.end(executor)
+        flight = executor.end()
+        batch = flight.batch
+        self._residency.ended(executor.pool, flight)
         stages = tuple(stage for stage in batch.stages if not self._cases.decided(stage.request_id))
         for stage in batch.stages:
             if stage not in stages:

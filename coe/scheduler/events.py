@@ -131,7 +131,14 @@ class PaceChanged:
         return f"{self.device} of {self.box}" if self.box else self.device
 
 
-Command = Load | Evict | Fill | Run | Reply | Late | PaceChanged
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """End the line: the decider met an error, and the replies beside this command are all that it had decided."""
+
+    error: BaseException
+
+
+Command = Load | Evict | Fill | Run | Reply | Late | PaceChanged | GiveUp
 
 # Events
 

@@ -13,7 +13,7 @@ from itertools import filterfalse
 from coe.core import Batch
 from coe.scheduler.costs import Body, Cost, Tier
 from coe.scheduler.events import Command, Evict, Load, Why
-from coe.scheduler.executor import Executor
+from coe.scheduler.executor import Executor, Flight
 from coe.scheduler.host_cache import HostCache, Passage
 from coe.scheduler.plan import Plan
 from coe.scheduler.policies.base import World
@@ -112,13 +112,11 @@ class Transfers:
         executor.pool.pin(batch.expert, held_bytes)
         executor.begin(batch, held_bytes, until_s)
 
-    def end(self, executor: Executor) -> Batch:
-        """End the oldest batch of an executor, and unpin its expert. Raises ValueError if there is no batch."""
-        flight = executor.end()
-        executor.pool.unpin(flight.batch.expert, flight.held_bytes)
-        self._give_up_lost(executor.pool)
-        self._dismiss(executor.pool)
-        return flight.batch
+    def ended(self, pool: ModelPool, flight: Flight) -> None:
+        """Note that a batch has ended, and unpin its expert."""
+        pool.unpin(flight.batch.expert, flight.held_bytes)
+        self._give_up_lost(pool)
+        self._dismiss(pool)
 
     def lose(self, pool: str) -> None:
         """Drop all experts of a pool whose device is lost: at once, or after their load or batch has ended."""

@@ -26,6 +26,7 @@ from coe.scheduler.events import (
     Filled,
     FillFailed,
     Finished,
+    GiveUp,
     Load,
     Loaded,
     LoadFailed,
@@ -181,6 +182,8 @@ class Simulator:
                 self._run(command)
             case Reply():
                 self._requests.pop(command.result.request.id, None)
+            case GiveUp():
+                raise command.error
 
     # Loads and fills
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -21,11 +22,12 @@ import pytest
 from quick_line import DARK, LIGHT, QuickDevice, quick
 
 from coe import Inspector, Picture, config
-from coe.core import FailureKind, Result, Verdict
+from coe.core import Batch, FailureKind, Result, Verdict
 from coe.errors import CoeError, ConfigError, DeviceLost, LineClosed, LineFull, WouldWaitForItself
 from coe.inspector.line_devices import decode_workers
 from coe.pictures.image_source import ImageSource
-from coe.scheduler.events import Arrived
+from coe.scheduler.controller import Controller
+from coe.scheduler.events import Arrived, Command, Event, Reply, Run
 
 
 @pytest.fixture
@@ -754,3 +756,29 @@ def test_a_program_that_leaves_a_line_open_ends_and_so_does_its_forked_child(tin
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert sorted(done.stdout.split()) == ["OK", "end"]
+
+
+class _FailsAtReply:
+    """A watcher that raises once it sees a reply."""
+
+    def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
+        if any(isinstance(command, Reply) for command in commands):
+            raise SystemExit("no")
+
+
+class _RunsNowhere(Controller):
+    """A decider that orders a batch on an executor which is not there, before its replies."""
+
+    def handle(self, event: Event, now: float) -> list[Command]:
+        commands = super().handle(event, now)
+        replies = any(isinstance(command, Reply) for command in commands)
+        return [Run("nowhere", Batch("joint", ())), *commands] if replies else commands
+
+
+@pytest.mark.parametrize("options", [{"watchers": [_FailsAtReply()]}, {"make_decider": _RunsNowhere}])
+def test_what_is_decided_is_answered_whatever_a_plug_in_does_in_that_step(
+    tiny: tuple[Path, Path], options: dict[str, Any]
+) -> None:
+    with quick(tiny, **options) as line:
+        assert line.submit(LIGHT, "C").result(60).verdict is Verdict.OK
+        assert line.submit(LIGHT, "C").result(60).failure.kind is FailureKind.LINE

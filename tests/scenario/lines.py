@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
+from coe.board.router import Router
 from coe.board.rules import Rules
 from coe.board.union import Member, union
 from coe.scheduler.costs import Cost
@@ -29,6 +30,12 @@ def board(counts: Mapping[str, float], follows: Mapping[str, str] | None = None)
     lines.append("components:")
     lines += [f"  {letter}: {{count: {count}, inspect: {letter.lower()}}}" for letter, count in counts.items()]
     return rules_from("\n".join(lines))
+
+
+def stopping(rules: Rules) -> Rules:
+    """Return the board with `stop_at_ng: true`."""
+    components = {name: replace(component, stop_at_ng=True) for name, component in rules.components.items()}
+    return replace(rules, router=Router(components, rules.router.escalations))
 
 
 def cost(**changes: Any) -> Cost:

@@ -19,6 +19,7 @@ from coe.scheduler.events import (
     Evict,
     Evicted,
     Finished,
+    GiveUp,
     Load,
     Loaded,
     Rejected,
@@ -103,3 +104,17 @@ def test_whoever_watches_sees_each_event_and_all_commands_with_the_last() -> Non
     assert list(single_steps(EventBatch((first, second)), commands)) == [(first, []), (second, commands)]
     assert list(single_steps(first, commands)) == [(first, commands)]
     assert list(single_steps(None, commands)) == [(None, commands)]
+
+
+def test_findings_that_came_with_an_event_at_which_a_policy_fails_still_decide() -> None:
+    controller = line_of(board({"A": 1, "B": 1}), 24, executors=2).controller
+    pending: list[Command] = controller.start(0.0)
+    for command in pending:
+        pending += controller.handle(answers(command), 0.0)  # type: ignore[arg-type]
+    arrived = [Arrived(Request(number, name)) for number, name in enumerate("AB")]
+    runs = [command for event in arrived for command in controller.handle(event, 1.0)]
+    assert [type(command) for command in runs] == [Run, Run]
+    unknown = Loaded("cpu0", "martian")  # whatever raises while an event is taken in
+    *replies, last = controller.handle(EventBatch((unknown, *map(answers, runs))), 2.0)  # type: ignore[arg-type]
+    assert [reply.result.verdict for reply in replies if isinstance(reply, Reply)] == ["OK", "OK"]
+    assert isinstance(last, GiveUp)

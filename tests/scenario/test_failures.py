@@ -1,14 +1,21 @@
 """What goes wrong and what is made of it: each image still gets one reply, and the others go on."""
 
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
+from inspect import getmembers, isfunction
+from typing import Any
 
 import pytest
-from lines import ENGINE, arrive, board, cost, inspect, line_of, log_of
+from lines import ENGINE, arrive, board, cost, inspect, line_of, log_of, stopping
 
 from coe import config
 from coe.core import Finding, Verdict
-from coe.scheduler.events import Command, Event, Finished
+from coe.scheduler import policies
+from coe.scheduler.events import Command, Event, Finished, Reply
 from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec
+from coe.scheduler.policies.base import Policy
+from coe.scheduler.strategies import Strategy, strategy
 from coe.testing import VirtualLine
 
 
@@ -261,3 +268,55 @@ def test_images_that_are_due_are_answered_too(devices):
     assert {result.error for result in line.results.values()} == {
         None if len(devices) > 1 else "cuda was lost: it fell off the bus"
     }
+
+
+# A policy of a user's fails
+
+
+STOPPING = stopping(board({"A": 3, "B": 1}, {"a": "[c, d]", "c": "e"}))
+
+
+def failing(policy: type[Policy], calls: int) -> type[Policy]:
+    """Return a policy as the given one, whose methods raise after a number of calls."""
+    left = iter(range(calls))
+
+    def counted(method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            if next(left, None) is None:
+                raise ZeroDivisionError
+            return method(*arguments)
+
+        return call
+
+    methods = {name: counted(method) for name, method in getmembers(policy, isfunction) if not name.startswith("_")}
+    return type(policy.__name__, (policy,), methods)
+
+
+def replies_of_each_step(chosen: Strategy) -> list[dict[int, object]]:
+    """Return what the line has answered after each event, until it has inspected all images or a policy fails."""
+    replies, steps = dict[int, object](), list[dict[int, object]]()
+    with suppress(ZeroDivisionError):
+        line = line_of(STOPPING, 44, executors=2, strategy=chosen, findings={(3, "a"): "bad", (4, "c"): "bad"})
+        arrive(line, 0.5, "ABAAABAX")
+        arrive(line, 8.0, "BAAAA")
+        with suppress(ZeroDivisionError):
+            line.run()
+        for _, _, commands in line.history:
+            replies |= {part.result.request.id: part.result.verdict for part in commands if isinstance(part, Reply)}
+            steps.append(dict(replies))
+    return steps
+
+
+@pytest.mark.parametrize("family", policies.FAMILIES)
+@pytest.mark.parametrize("name", ENGINE)
+def test_a_policy_that_fails_costs_no_reply_that_is_decided(name: str, family: str) -> None:
+    """Whichever of its methods fails, at whichever call."""
+    known = strategy(name)
+    good, calls, steps = replies_of_each_step(known), 0, list[dict[int, object]]()
+    assert len(good[-1]) == 13
+    while steps != good:
+        broken = failing(policies.class_of(family, getattr(known, family)), calls)
+        steps, calls = replies_of_each_step(replace(known, **{family: broken})), calls + 1  # type: ignore[arg-type]
+        # An image that is NG already may be answered before its other branch has ended.
+        assert not steps or good[len(steps) - 1].items() <= steps[-1].items() <= good[-1].items()
+    assert calls > 5

@@ -8,10 +8,9 @@ import pytest
 from cases import LINE, Case, Chosen, cases, watch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lines import board, cost, inspect, line_of, log_of
+from lines import board, cost, inspect, line_of, log_of, stopping
 from thorough import THOROUGH
 
-from coe.board.router import Router
 from coe.board.rules import Rules
 from coe.core import Verdict
 from coe.errors import RulesError
@@ -19,12 +18,6 @@ from coe.inspector.precision import VariantChoice, apply_choice
 from coe.lab.workloads.workload import with_counts
 from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec
 from coe.testing import VirtualLine, rules_from
-
-
-def stopping(rules: Rules) -> Rules:
-    """Return the board with `stop_at_ng: true`."""
-    components = {name: replace(component, stop_at_ng=True) for name, component in rules.components.items()}
-    return replace(rules, router=Router(components, rules.router.escalations))
 
 
 def fan() -> Rules:

@@ -90,6 +90,15 @@ def test_a_box_that_can_run_nothing_any_more_is_given_up(
     assert cut.lost == [Lost("", "its last device was lost", "box2")]
 
 
+def test_a_watcher_that_fails_costs_no_reply_that_was_decided(
+    inspect_all: Run, thread_boxes: MakeBoxes, pictures: list[Picture], alone: dict[str, Result]
+) -> None:
+    results = inspect_all(pictures, cluster="auto", make_boxes=thread_boxes(1), watchers=[Cut(1, lambda: 1 / 0)])
+    decided = {name: result for name, result in results.items() if result.failure is None}
+    assert 0 < len(decided) < len(results)
+    same(decided, {name: alone[name] for name in decided})
+
+
 @pytest.mark.slow
 def test_a_box_comes_and_a_box_goes_again_and_again(
     tiny: tuple[Path, Path], thread_boxes: MakeBoxes, pictures: list[Picture], alone: dict[str, Result]
