@@ -13,6 +13,7 @@ from experts.good_train import MOST_STRANGE, Numbers, Scale
 from experts.patch_colours import colour_logarithms, outside_of_others, usual_of
 from experts.patch_network import ROWS, USUAL, on_grid_of, picture_logarithm
 
+_FOLDS = 5
 _STEPS = 127
 _REACH = 0.7
 """In aligned parts, the steps of the grid to where a neighbour lies as far off as parts usually differ at a place."""
@@ -83,8 +84,23 @@ class LeftOut:
         return largest_of(alone, self._from_others(places, alone.numbers))
 
     def squares(self, numbers: torch.Tensor) -> torch.Tensor:
-        """Return squared distances of patches (n, G, G) from pictures of parts of other numbers, (n,)."""
-        return self._from_others([*range(len(numbers))], numbers).view(self._parts.seen.shape[:3])
+        """Return squared distances of patches (n, G, G) from pictures of parts of other numbers, (n,).
+
+        In one bank a row of a part stands for the like in others, of aligned ones for those at its place alone: without
+        it they seem far. So these are judged by banks of others, in folds.
+        """
+        parts = replace(self._parts, numbers=numbers)
+        if not parts.apart:
+            return self._from_others([*range(len(numbers))], numbers).view(parts.seen.shape[:3])
+        squares, different = torch.zeros(parts.seen.shape[:3]), numbers.unique()
+        for fold in range(_FOLDS):
+            judged = torch.isin(numbers, different[fold::_FOLDS])
+            others = parts.of(torch.nonzero(~judged)[:, 0].tolist())
+            bank = bank_of(others)
+            for place in torch.nonzero(judged)[:, 0].tolist():
+                nearest = _squares(parts.of([place]), bank, others).amin(dim=1)
+                squares[place] = nearest.clamp_min(0).view(squares.shape[1:])
+        return squares
 
     def _from_others(self, places: list[int], numbers: torch.Tensor) -> torch.Tensor:
         same = (numbers[:, None] == numbers)[:, None]

@@ -33,6 +33,7 @@ from experts import good_train, two_groups
 from experts.core_set import core_set
 from experts.good_network import PIXELS, of_pixels, smooth
 from experts.patch import patch
+from experts.patch_deviations import LeftOut, Parts, apart
 from experts.patch_network import USUAL
 
 Pixels = NDArray[np.uint8]
@@ -357,6 +358,23 @@ def test_in_the_frame_of_a_reference_the_place_counts(learn: Learn) -> None:
     assert judged(trained, twice, reference).label == "strange"
     doubtful = judged(trained, np.zeros((SIDE, SIDE, 3), np.uint8), reference)
     assert doubtful.doubt
+
+
+def test_aligned_parts_seem_no_farther_from_each_other_than_further_ones_do() -> None:
+    # Each part looks of its own along six directions, more rows than a bank holds: rows stand for others.
+    rng, grid, count = torch.Generator().manual_seed(0), 28, 10
+    usual, directions = torch.randn(grid, grid, 32, generator=rng), torch.randn(6, 32, generator=rng)
+    seen = usual + torch.randn(2 * count, 1, 1, 6, generator=rng) @ directions / 6**0.5
+    seen = functional.normalize(seen + 0.1 * torch.randn(seen.shape, generator=rng), dim=3)
+    names = [str(number) for number in range(2 * count)]
+    drawn = Parts(names, torch.zeros(2 * count, 3, 1, 1), seen, torch.arange(2 * count), None)
+    parts, others = drawn.of([*range(count)]), drawn.of([*range(count, 2 * count)])
+    parts = replace(parts, apart=apart(parts))
+    judge = LeftOut(parts)
+    far = torch.cdist(others.seen.flatten(1, 2), judge.bank.values).square()
+    far += parts.apart * torch.cdist(parts.places()[: grid**2], parts.places()[judge.bank.patches]).square()
+    own, further = (one.flatten(1).amax(dim=1).mean() for one in (judge.squares(parts.numbers), far.amin(dim=2)))
+    assert own / further == pytest.approx(1, abs=0.25)
 
 
 def test_in_the_frame_of_a_reference_a_deviation_counts_less_where_good_parts_vary(learn: Learn) -> None:
