@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -72,6 +72,37 @@ def writing(path: Path) -> Iterator[None]:
                 "was written is safe"
             ) from error
         raise NotWritten(f"{path} cannot be written: {error.strerror}; give another place, a run with --out") from error
+
+
+class Writes:
+    """Files that are written one after another; one that cannot be written costs none of the others.
+
+    `expect_place` raises NotWritten if nothing may be written any more.
+    """
+
+    def __init__(self, expect_place: Callable[[], None] = lambda: None) -> None:
+        self._expect_place = expect_place
+        self.written: list[Path] = []
+        self._failed: list[NotWritten] = []
+
+    def attempt(self, path: Path, write: Callable[[], object]) -> None:
+        """Write a file, or note why it cannot be written."""
+        try:
+            self._expect_place()
+            write()
+        except NotWritten as error:
+            self._failed.append(error)
+        else:
+            self.written.append(path)
+
+    def check(self) -> None:
+        """Raise NotWritten, or DiskFull, which names all files that were not written."""
+        sentences = list(dict.fromkeys(map(str, self._failed)))
+        if len(sentences) == 1:
+            raise self._failed[0]
+        if sentences:
+            is_full = all(isinstance(error, DiskFull) for error in self._failed)
+            raise (DiskFull if is_full else NotWritten)("; ".join(sentences))
 
 
 def save_tree(folder: Path) -> None:

@@ -145,7 +145,7 @@ def inspect(  # noqa: PLR0913, PLR0915
             run_: InspectionRun = WatchRun(figures, results, source, watching, shown, expected, within_s)
         else:
             run_ = InspectionRun(figures, results, source.items, partial(source.feed, within_s=within_s), shown)
-        run_.go(options, variants)
+        results.writes.attempt(results.path, lambda: run_.go(options, variants))
         items, skipped = source.items, source.skipped
         left_alone = [finding.printable(entry.path.relative_to(at).as_posix()) for entry in skipped]
         summary = results.finish(
@@ -160,9 +160,11 @@ def inspect(  # noqa: PLR0913, PLR0915
             source.pixels, _references(items, loaded_board, options.store, identity.references, bits), source.view
         )
         try:
-            write_reports(forms, out_dir, loaded_board.board, results.results, summary, pictures, used)
-        finally:  # the verdicts are there, with or without a report
-            status = _ended(run_, summary, report, as_json=as_json, quiet=quiet)
+            write_reports(forms, out_dir, loaded_board.board, results.results, summary, pictures, used, results.writes)
+        finally:  # the verdicts are there, with or without files
+            written = report if report in results.writes.written else None
+            status = _ended(run_, summary, out_dir, written, as_json=as_json, quiet=quiet)
+        results.writes.check()
     raise typer.Exit(status)
 
 
@@ -201,17 +203,19 @@ def _source(at: Path, watching: Watching | None, board: Rules, layout: Layout | 
     return source_of(at, board, layout, bits)
 
 
-def _ended(run_: InspectionRun, summary: Summary, report: Path, *, as_json: bool, quiet: bool) -> Exit:
-    """Tell how a run ended."""
+def _ended(
+    run_: InspectionRun, summary: Summary, folder: Path, report: Path | None, *, as_json: bool, quiet: bool
+) -> Exit:
+    """Tell how a run ended; `report` is None if it could not be written."""
     from coe.cli.inspect_out import show
 
     if as_json:
         # Directly to the stream: a console would wrap and colour text that a program reads.
-        sys.stdout.write(json.dumps({**summary.to_json(), "report": str(report)}) + "\n")
+        sys.stdout.write(json.dumps({**summary.to_json(), "report": report and str(report)}) + "\n")
     elif not quiet:
         show(summary, report)
     if run_.stopped:
-        err.print(f"stopped before the end; go on with the same command and --out {report.parent} --resume")
+        err.print(f"stopped before the end; go on with the same command and --out {folder} --resume")
     return Exit.INTERRUPTED if run_.interrupted else _status(summary)
 
 

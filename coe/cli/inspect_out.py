@@ -22,8 +22,8 @@ _LISTED = 40
 """The most boards, or components, that a table on the terminal shows."""
 
 
-def show(summary: Summary, report: Path) -> None:
-    """Print the tables by component and by board, the counts, and where the report lies."""
+def show(summary: Summary, report: Path | None) -> None:
+    """Print the tables by component and by board, the counts, and where the report lies, if there is one."""
     out.print(_table("component", summary.components))
     out.print()
     if summary.boards:
@@ -59,7 +59,8 @@ def show(summary: Summary, report: Path) -> None:
         out.print(f"images need these experts more or less often than the rules say (in brackets): {shares}")
     for warning in run_.warnings:
         point_out("warning", warning, out)
-    out.print(f"report: {report}")
+    if report is not None:
+        out.print(f"report: {report}")
 
 
 def _completeness(summary: Summary) -> Text:

@@ -17,7 +17,7 @@ from coe import config, system
 from coe.board.completeness import Expected, is_absent
 from coe.core import Request, Result
 from coe.errors import ConfigError, readable, shortened
-from coe.files import DiskFull, FolderLock, NoLocks, NotWritten, append, replacing, write_atomically, writing
+from coe.files import DiskFull, FolderLock, NoLocks, NotWritten, Writes, append, replacing, write_atomically, writing
 from coe.pictures.arriving import FileStamp
 from coe.pictures.finding import FoundImage
 from coe.results import csv_table, run_file
@@ -41,12 +41,14 @@ class ResultsFile:
         self, folder: Path, identity: RunIdentity, *, resume: bool = False, used: RunUsed | None = None
     ) -> None:
         self.folder = folder
-        self._path = folder / RESULTS
+        self.path = folder / RESULTS
         self._fd = -1
         self._lock: FolderLock | None = None
         self._run = RunFile(identity, used=used)
+        self.writes = Writes(self._must_be_there)
+        """What is written at the end, and what of it could not be written."""
         try:
-            with writing(self._path):
+            with writing(self.path):
                 folder.mkdir(parents=True, exist_ok=True)
                 self._lock = _lock(folder)
                 self._fd = self._open()
@@ -115,7 +117,7 @@ class ResultsFile:
         self._must_be_there()
         if (failure := result.failure) is not None:
             result = replace(result, failure=replace(failure, reason=shortened(failure.reason, config.MAX_ERROR)))
-        with writing(self._path):
+        with writing(self.path):
             append(self._fd, to_line(result, taken).encode(errors="backslashreplace"))
         self.drop(result.request.image)
         self._results[result.request.image] = result
@@ -136,15 +138,13 @@ class ResultsFile:
         `part` holds the figures since this object was made; the summary adds those of earlier parts of the run. Results
         of images that are not among `items` are kept, at the end; items without a result count as missing. With
         `expected`, each place of a board that has no picture gets a result that says so; `empty` are the serials of
-        boards without any image. `left_alone` goes into the summary. Each file is replaced as a whole or not at all.
-        Raises DiskFull, or NotWritten for another reason.
+        boards without any image. `left_alone` goes into the summary. Each file is replaced as a whole or not at all;
+        `writes` says what could not be written.
         """
-        self._must_be_there()
         rest = dict(self._results)
         ordered = [rest.pop(item.name) for item in items if item.name in rest]
         ordered += rest.values()
         self._run = replace(self._run, figures=part.after(self._run.figures))
-        self._run.write(self.folder)
         assert self._run.figures is not None
         missing = [item for item in items if item.name not in self._results]
         by, unchecked = "", NOBODY_ASKED
@@ -157,10 +157,12 @@ class ResultsFile:
                 unchecked = "no image has a serial or a reference designator"
         summary = summarise(ordered, self._run.figures, missing)
         summary = replace(summary, completeness=by, unchecked=unchecked, left_alone=tuple(left_alone))
-        self._replace(ordered)
-        write_atomically(self.folder / TABLE, csv_table.rows(ordered))
         text = json.dumps(summary.to_json(), ensure_ascii=False, allow_nan=False, indent=2)
-        write_atomically(self.folder / SUMMARY, [text + "\n"])
+        table, at = self.folder / TABLE, self.folder / SUMMARY
+        self.writes.attempt(self.folder / run_file.RUN, lambda: self._run.write(self.folder))
+        self.writes.attempt(self.path, lambda: self._replace(ordered))
+        self.writes.attempt(table, lambda: write_atomically(table, csv_table.rows(ordered)))
+        self.writes.attempt(at, lambda: write_atomically(at, [text + "\n"]))
         self._results = {result.request.image: result for result in ordered}
         return summary
 
@@ -180,32 +182,32 @@ class ResultsFile:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<ResultsFile {self._path} {len(self._results)} images, {len(self.done)} done>"
+        return f"<ResultsFile {self.path} {len(self._results)} images, {len(self.done)} done>"
 
     def _open(self) -> int:
         """Open the file of results to append to it; raises OSError, or ConfigError if it is a pipe."""
-        number = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | system.OPEN_FLAGS, 0o644)
+        number = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | system.OPEN_FLAGS, 0o644)
         if stat.S_ISFIFO(os.fstat(number).st_mode):
             os.close(number)
-            raise ConfigError(f"{self._path} is a pipe, not a file; give another folder with --out")
+            raise ConfigError(f"{self.path} is a pipe, not a file; give another folder with --out")
         return number
 
     def _must_be_there(self) -> None:
         """Raise NotWritten if the open file is no longer the file in the run's folder: another run may be there."""
         try:
-            if os.path.samestat(os.fstat(self._fd), self._path.stat()):
+            if os.path.samestat(os.fstat(self._fd), self.path.stat()):
                 return
         except OSError:
             pass
         raise NotWritten(
-            f"{self._path} was removed or replaced while this run wrote into it; start again with another --out"
+            f"{self.path} was removed or replaced while this run wrote into it; start again with another --out"
         )
 
     def _replace(self, results: Sequence[Result]) -> None:
         """Write the results again, in order."""
-        with writing(self._path):
+        with writing(self.path):
             try:
-                with replacing(self._path) as file:
+                with replacing(self.path) as file:
                     lines = (to_line(result, self._taken.get(result.request.image)) for result in results)
                     file.writelines(line.encode("utf-8", "backslashreplace") for line in lines)
                     # Windows does not replace an open file.
@@ -225,7 +227,7 @@ class ResultsFile:
             )
         before = run_file.read(self.folder, self._run.identity)
         self._run = replace(before, identity=self._run.identity, used=self._run.used or before.used)
-        results, sound = _parse(self._path, self._taken)
+        results, sound = _parse(self.path, self._taken)
         os.ftruncate(self._fd, sound)
         # Whether a place has a picture is asked again at the end.
         return {result.request.image: result for result in results if not is_absent(result)}

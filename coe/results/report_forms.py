@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from coe import plugins
 from coe.core import Result
 from coe.errors import CoeError, ConfigError
-from coe.files import NotWritten
+from coe.files import NotWritten, Writes
 from coe.placement.board_view import BoardView
 from coe.results.run_file import RunUsed
 from coe.results.summary import Summary
@@ -72,27 +73,23 @@ def write_reports(
     summary: Summary,
     source: PixelSource,
     used: RunUsed,
+    writes: Writes,
 ) -> None:
-    """Write the report of a run in each form that can be written.
-
-    Raises the CoeError of a form, as DiskFull, if it alone was not written; else NotWritten, which names all of them.
-    """
-    lost: list[str] = []
-    failed: list[CoeError] = []
+    """Write the report of a run in each form that can be written; `writes` says which could not."""
     for form, write in writers.items():
-        try:
-            write(folder / f"report.{form}", board, results, summary, source, used=used)
-        except KeyboardInterrupt:
-            raise
-        except CoeError as error:
-            failed.append(error)
-            lost.append(str(error))
-        except BaseException as error:  # a user's code may raise anything
-            lost.append(f"report.{form} cannot be written: {plugins.reason(error)}")
-        else:
-            if not (folder / f"report.{form}").exists():
-                lost.append(f"report.{form} was not written, and nothing says why")
-    if failed and len(lost) == 1:
-        raise failed[0]
-    if lost:
-        raise NotWritten(f"{'; '.join(lost)}; all results are safe in {folder}")
+        path = folder / f"report.{form}"
+        writes.attempt(path, partial(_write, write, path, board, results, summary, source, used=used))
+
+
+def _write(write: WriteReport, path: Path, *arguments: Any, used: RunUsed) -> None:
+    """Write a report; raises NotWritten, whatever a user's code raises."""
+    try:
+        write(path, *arguments, used=used)
+    except (KeyboardInterrupt, NotWritten):
+        raise
+    except CoeError as error:
+        raise NotWritten(str(error)) from error
+    except BaseException as error:
+        raise NotWritten(f"{path.name} cannot be written: {plugins.reason(error)}; all results are safe") from error
+    if not path.exists():
+        raise NotWritten(f"{path.name} was not written, and nothing says why; all results are safe")

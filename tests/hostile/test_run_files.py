@@ -21,6 +21,7 @@ from tiny_line import Call, Said
 
 from coe.cli import inspect
 from coe.core import Verdict
+from coe.files import DiskFull
 from coe.inspector import line as line_module
 from coe.inspector.line_options import LineOptions
 from coe.results import report_forms
@@ -519,12 +520,26 @@ def test_a_picture_that_is_gone_when_the_report_is_written_is_a_note_there(
     assert page.count("<img") == PICTURES - 1
 
 
-def test_a_report_that_fails_hides_no_verdict(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report_forms, "writers", lambda: {"pdf": lambda *_, **__: 1 / 0})
+def full(self: ResultsFile, *_: object) -> None:
+    raise DiskFull(f"{self.path}: there is no room")
+
+
+@pytest.mark.parametrize("lost", [["report.pdf"], ["report.html"], ["results.csv", "summary.json"], ["results.jsonl"]])
+def test_a_file_that_cannot_be_written_at_the_end_hides_no_verdict_and_is_not_said_to_be_there(
+    run: Run, place: Path, monkeypatch: pytest.MonkeyPatch, lost: list[str]
+) -> None:
+    if "report.pdf" in lost:
+        monkeypatch.setattr(report_forms, "writers", lambda: {"pdf": lambda *_, **__: 1 / 0})
+    elif "results.jsonl" in lost:
+        monkeypatch.setattr(ResultsFile, "write", full)
+    else:
+        for name in lost:
+            (place / "out" / name).mkdir(parents=True)
     said = run()
     assert said.status == 4
-    assert f"{PICTURES} images" in said.out
-    assert "report.pdf" in said.words
+    assert " images in " in said.out
+    assert [name for name in lost if name not in said.words] == []
+    assert ("report:" in said.out) == (place / "out" / "report.html").is_file()
 
 
 # What changes between the reading of the board and the opening of the line

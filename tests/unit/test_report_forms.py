@@ -20,7 +20,7 @@ from texts import texts
 from coe import plugins
 from coe.core import Failure, FailureKind, Finding, Request, Result, Verdict
 from coe.errors import ConfigError
-from coe.files import DiskFull, NotWritten, write_atomically
+from coe.files import DiskFull, NotWritten, Writes, write_atomically
 from coe.results.csv_table import COLUMNS, guarded, restored, rows
 from coe.results.report import write_report
 from coe.results.report_forms import PixelSource, write_reports, writers
@@ -34,7 +34,9 @@ FIND = "from coe.results.report_forms import writers; print(*(one.__module__ for
 def write(folder: Path, forms: dict[str, Any]) -> None:
     source = PixelSource(lambda name: np.zeros((9, 9, 3), np.uint8))
     summary = summarise(RESULTS, RunFigures("b"))
-    write_reports(forms, folder, "b", RESULTS, summary, source, RunUsed("b.yaml", "board: b"))
+    writes = Writes()
+    write_reports(forms, folder, "b", RESULTS, summary, source, RunUsed("b.yaml", "board: b"), writes)
+    writes.check()
 
 
 def count(path: Path, board: str, results: Any, summary: Any, source: PixelSource, *, used: RunUsed) -> None:

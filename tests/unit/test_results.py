@@ -337,6 +337,18 @@ def replace_by_another_run(folder: Path) -> None:
         other.write(result("theirs"))
 
 
+def test_a_file_that_cannot_be_written_at_the_end_costs_no_other_and_no_summary(run: ResultsFile) -> None:
+    for name in ("results.csv", "summary.json"):
+        (run.folder / name).mkdir()
+    run.write(result("b"))
+    run.write(result("a"))
+    assert run.finish([item("a"), item("b")], RUN).total.images == 2
+    assert [path.name for path in run.writes.written] == ["run.json", "results.jsonl"]
+    assert [one.request.image for one in read(run.folder / "results.jsonl")] == ["a", "b"]
+    with pytest.raises(NotWritten, match=r"results.csv.*summary.json"):
+        run.writes.check()
+
+
 @pytest.mark.parametrize("change", [take_away, move_away, replace_by_another_run])
 def test_a_run_whose_folder_is_no_longer_its_own_says_so_and_writes_nothing(
     tmp_path: Path, change: Callable[[Path], None]
@@ -348,8 +360,9 @@ def test_a_run_whose_folder_is_no_longer_its_own_says_so_and_writes_nothing(
         there = [path.read_bytes() for path in sorted(folder.glob("*"))]
         with pytest.raises(NotWritten, match=r"results.jsonl"):
             run.write(result("b"))
+        assert run.finish([item("a")], RUN).total.images == 1
         with pytest.raises(NotWritten, match=r"results.jsonl"):
-            run.finish([item("a")], RUN)
+            run.writes.check()
     assert [path.read_bytes() for path in sorted(folder.glob("*"))] == there
 
 
@@ -499,8 +512,9 @@ def test_a_disk_that_is_full_at_the_end_leaves_the_results(run: ResultsFile, mon
         raise OSError(122, "Disk quota exceeded")
 
     monkeypatch.setattr(os, "fsync", full)
+    assert run.finish([item("a"), item("b")], RUN).total.ok == 2
     with pytest.raises(DiskFull, match="Disk quota exceeded"):
-        run.finish([item("a"), item("b")], RUN)
+        run.writes.check()
     assert (run.folder / "results.jsonl").read_bytes() == before
     assert sorted(path.name for path in run.folder.iterdir()) == [LOCK, "results.jsonl", "run.json"]
 
