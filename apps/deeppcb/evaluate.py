@@ -47,6 +47,12 @@ class Detected:
     seconds: float
 
 
+class _Eager(GoldenKind):
+    """The kind of the board file, which reports nearly every box: thresholds are chosen here."""
+
+    threshold = LEAST_SCORE
+
+
 def image_boxes(pair: Pair, boxes: Sequence[Box], labels: Sequence[str]) -> ImageBoxes:
     """Return a pair's defects and the boxes that were found, with indices of `labels`."""
     return ImageBoxes(
@@ -61,7 +67,7 @@ def image_boxes(pair: Pair, boxes: Sequence[Box], labels: Sequence[str]) -> Imag
 def detect(pairs: list[Pair], store: Path | None, weights: str) -> Detected:
     """Run the expert on the tested pictures as a line does, on one thread, timed from decoded pictures."""
     expert = rules.load(BOARD_FILE).experts[EXPERT]
-    kind = GoldenKind(threshold=LEAST_SCORE)
+    kind = _Eager()
     module = kind.skeleton(expert)
     module.load_state_dict(Store(store).load(weights))
     module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

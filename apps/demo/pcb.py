@@ -53,7 +53,7 @@ def bare_board(scene: Canvas, style: Style, rng: np.random.Generator, clear: flo
     weave = cv2.resize(cv2.GaussianBlur(weave, (0, 0), 1.0), (side, side), interpolation=cv2.INTER_CUBIC)
     scene.albedo *= (1.0 + 0.16 * weave)[..., None].clip(0.7, 1.4)
 
-    lighter: Colour = tuple(min(1.0, c * 1.7 + 0.035) for c in style.mask)  # type: ignore[assignment]
+    lighter: Colour = tuple(min(1.0, c * 1.7 + 0.035) for c in style.mask)
     half = scene.size / 2
     for _ in range(int(rng.integers(2, 6))):
         mask = scene.line(_trace(rng, half, clear / 2), float(rng.choice([2.0, 2.6, 4.0])))
@@ -88,7 +88,7 @@ def _outside(rng: np.random.Generator, half: float, keep: float) -> tuple[float,
 
 def _via(scene: Canvas, x: float, y: float, style: Style) -> None:
     ring = scene.disc(x, y, 3.4)
-    scene.paint(ring, tuple(min(1.0, c * 1.9 + 0.05) for c in style.mask), 0.2)  # type: ignore[arg-type]
+    scene.paint(ring, tuple(min(1.0, c * 1.9 + 0.05) for c in style.mask), 0.2)
     scene.raise_(ring, 0.8, 0.8)
     hole = scene.disc(x, y, 1.5)
     scene.paint(hole, (0.02, 0.02, 0.02), 0.0)
@@ -112,7 +112,7 @@ def print_silk(scene: Canvas, mask: Mask, rng: np.random.Generator, worn: float 
 def pad(scene: Canvas, x: float, y: float, w: float, h: float, style: Style) -> None:
     """Open the solder mask over a copper pad with its finish."""
     bare = scene.rect(x, y, w + 1.6, h + 1.6, corner=1.2)
-    scene.paint(bare, tuple(c * 0.55 + 0.02 for c in style.mask), 0.05)  # type: ignore[arg-type]
+    scene.paint(bare, tuple(c * 0.55 + 0.02 for c in style.mask), 0.05)
     scene.raise_(bare, 0.0, 0.5, base=-0.5)
     metal = scene.rect(x, y, w, h, corner=0.8)
     scene.paint(metal, GOLD if style.gold else TIN, 0.62)

@@ -101,7 +101,8 @@ def photograph(
         raise ValueError(f"'{component}' has no defect '{defect}'; it has {', '.join(kind.defects)}")
     style = board_style(rng) if style is None else style
     name = f"{kind.prefix}{int(rng.integers(1, 80))}" if refdes is None else refdes
-    camera = Pose(*(float(v) for v in rng.uniform(-1.5, 1.5, 2)), float(rng.uniform(-1.2, 1.2)))
+    x, y = (float(v) for v in rng.uniform(-1.5, 1.5, 2))
+    camera = Pose(x, y, float(rng.uniform(-1.2, 1.2)))
     site = Site(Canvas(kind.size, camera), style, rng, defect, name, several)
     bare_board(site.scene, style, rng, kind.clear)
     site.silk_name(*kind.name_at)

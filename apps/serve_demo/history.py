@@ -173,14 +173,13 @@ class _Writer:
         content = drawn[int(self._rng.integers(len(drawn)))]
         receiving = self._pictures.receive()
         receiving.write(content)
-        kept = receiving.keep()
         return self.rows.view(
             key,
             part.refdes,
             moment_us - 5 * SECOND_US,
-            file=kept.file,
-            sha256=kept.sha256,
-            size_bytes=kept.size_bytes,
+            file=receiving.keep(),
+            sha256=receiving.sha256,
+            size_bytes=receiving.size_bytes,
             pixels=COMPONENTS[part.component].size ** 2,
         )
 

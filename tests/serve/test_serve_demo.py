@@ -1,13 +1,21 @@
-"""The demo line goes on while the service starts a process again, and ends with the service."""
+"""The demo line goes on while the service starts a process again, and ends with it; its history has pictures."""
 
 from __future__ import annotations
 
+from argparse import Namespace
+from hashlib import sha256
 from http.client import RemoteDisconnected
+from pathlib import Path
 
 import pytest
+from sqlalchemy import select
 
-from apps.serve_demo import line
+from apps.serve_demo import history, line
 from coe.serve.benchmark.running import Answered, Client
+from coe.serve.clock import now_us
+from coe.serve.database import tables
+from coe.serve.database.connecting import Database
+from coe.serve.picture_folder import Pictures
 
 
 def test_boards_go_on_coming_after_a_gate_has_died_and_end_with_the_service(
@@ -27,3 +35,16 @@ def test_boards_go_on_coming_after_a_gate_has_died_and_end_with_the_service(
         "board 1 was not accepted: it closed the connection",
         "board 2 was not accepted: the service answered 503: {}",
     ]
+
+
+def test_the_newest_boards_of_a_history_have_pictures(sqlite_database: Database, tmp_path: Path) -> None:
+    pictures = Pictures(tmp_path / "pictures")
+    pictures.prepare()
+    with sqlite_database.writing() as connection:
+        recipe = history.recipe_of(connection)
+    wanted = Namespace(boards=3, hours=1.0, pictured=2, seed=1)
+    history.fill(sqlite_database, recipe, wanted, pictures, now_us())
+    with sqlite_database.reading() as connection:
+        views = connection.execute(select(tables.view.c.file, tables.view.c.sha256)).all()
+    assert views
+    assert all(sha256((pictures.folder / file).read_bytes()).hexdigest() == digest for file, digest in views)

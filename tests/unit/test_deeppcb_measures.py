@@ -5,10 +5,13 @@ import numpy as np
 import pytest
 
 from apps.data_set import DataMissing
-from apps.deeppcb import measures
+from apps.deeppcb import evaluate, measures
 from apps.deeppcb.data import find, read, split_held_out
 from apps.deeppcb.images import write
+from coe.board import rules
 from coe.pictures.finding import find as find_images
+from coe.store.store import Store
+from experts.golden import GoldenKind
 
 
 def data_set(root, pairs=6, size=640):
@@ -72,6 +75,18 @@ def shown(true, found):
 
 
 A, B, FAR = (0, 0, 10, 10), (50, 50, 60, 60), (90, 90, 99, 99)
+
+
+def test_the_program_that_measures_the_expert_gets_nearly_every_box_of_it(tmp_path):
+    pairs = read(data_set(tmp_path / "deeppcb", pairs=2), "test")
+    expert, kind = rules.load(evaluate.BOARD_FILE).experts[evaluate.EXPERT], GoldenKind()
+    store = Store(tmp_path / "store")
+    state = kind.skeleton(expert).state_dict()
+    store.put(expert.weights, kind="golden", labels=expert.labels, input_size=expert.input_size, state=state)
+    found = evaluate.detect(pairs, store.root, expert.weights)
+    # What was not trained scores every label with a hundredth.
+    assert all(0 < score < kind.threshold for image in found.shown for score in image.scores)
+    assert all(len(image.scores) for image in found.shown)
 
 
 def test_overlap_is_intersection_over_union():
