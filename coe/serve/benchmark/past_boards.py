@@ -19,7 +19,8 @@ from coe.placement.placement_file import Side
 from coe.serve.clock import HOUR_US, SECOND_US, hour_of
 from coe.serve.database import audit, counts, hourly, tables
 from coe.serve.database.connecting import Database
-from coe.serve.database.tables import Tally
+from coe.serve.database.row_types import values_of
+from coe.serve.database.tables import NewCall, Tally
 from coe.serve.enums import BoardState, CallKind, CallReason, EventKind, Outcome
 
 Row = dict[str, Any]
@@ -84,22 +85,9 @@ class HistoryRows:
 
     def call(self, refdes: str, component: str, label: str, opened_us: int, **more: Any) -> Row:
         """Add an open call of an expert that found a defect, and return its row; `board` gives it its board."""
-        row: Row = {
-            "kind": CallKind.DEFECT,
-            "refdes": refdes,
-            "component": component,
-            "view_id": None,
-            "verdict": Verdict.NG,
-            "reason": CallReason.EXPERT,
-            "expert": f"body-{component.lower()}",
-            "label": label,
-            "score": None,
-            "findings": [],
-            "opened_us": opened_us,
-            "verification_id": None,
-            "revision": 0,
-            "face": None,
-        } | more
+        expert = f"body-{component.lower()}"
+        new = NewCall(refdes, component, Verdict.NG, CallReason.EXPERT, expert=expert, label=label)
+        row = {**values_of(new), "opened_us": opened_us, "verification_id": None, "revision": 0, **more}
         self._add(tables.call.name, row)
         return row
 

@@ -12,7 +12,7 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Table, UniqueConstraint, inspect
+from sqlalchemy import Connection, UniqueConstraint, inspect
 
 from coe.errors import ConfigError
 from coe.serve.database import tables
@@ -73,7 +73,9 @@ def _make(writer: Connection) -> None:
         )
     tables.metadata.create_all(writer)
     for table in tables.APPEND_ONLY:
-        for statement in protecting(writer.dialect.name, table):
+        unique = [one for one in table.constraints if isinstance(one, UniqueConstraint)]
+        keys = [" AND ".join(f"{column.name} = NEW.{column.name}" for column in one.columns) for one in unique]
+        for statement in protecting(writer.dialect.name, table.name, *sorted(keys)):
             writer.exec_driver_sql(statement)
 
 
@@ -85,11 +87,9 @@ def expect_newest(database: Database) -> None:
         raise ConfigError(f"{database} has {has}, and this version needs schema {newest()}; run `coe-serve migrate`")
 
 
-def protecting(dialect: str, table: Table) -> list[str]:
-    """Return the statements that keep a new table append-only."""
-    unique = [one for one in table.constraints if isinstance(one, UniqueConstraint)]
-    keys = sorted(" AND ".join(f"{column.name} = NEW.{column.name}" for column in one.columns) for one in unique)
-    return append_only(dialect, table.name) + never_replaced(dialect, table.name, "id = NEW.id", *keys)
+def protecting(dialect: str, table: str, *keys: str) -> list[str]:
+    """Return the statements that keep a table append-only; `keys` are conditions of the same row, beside its id."""
+    return append_only(dialect, table) + never_replaced(dialect, table, "id = NEW.id", *keys)
 
 
 def append_only(dialect: str, table: str) -> list[str]:

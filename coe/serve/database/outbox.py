@@ -8,31 +8,32 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, delete, func, insert, select
 
-from coe.serve.database import tables
-from coe.serve.database.row_types import records
-from coe.serve.database.tables import Event
+from coe.serve.database.row_types import change, records
+from coe.serve.database.tables import Event, event
+from coe.serve.database.tables import outbox as waiting_events
+from coe.serve.database.tables import sink as sinks
 from coe.visible import visible
 
 
 def register_sinks(connection: Connection, names: Collection[str], now_us: int) -> None:
     """Make these the sinks: a new sink gets events from now on; events for a sink that was removed are dropped."""
-    before = set(connection.scalars(select(tables.sink.c.name)))
+    before = set(connection.scalars(select(sinks.c.name)))
     if gone := before - set(names):
-        connection.execute(delete(tables.outbox).where(tables.outbox.c.sink.in_(gone)))
-        connection.execute(delete(tables.sink).where(tables.sink.c.name.in_(gone)))
+        connection.execute(delete(waiting_events).where(waiting_events.c.sink.in_(gone)))
+        connection.execute(delete(sinks).where(sinks.c.name.in_(gone)))
     if new := sorted(set(names) - before):
-        connection.execute(insert(tables.sink), [{"name": name, "added_us": now_us} for name in new])
+        connection.execute(insert(sinks), [{"name": name, "added_us": now_us} for name in new])
 
 
 def waiting(connection: Connection, sink: str, *, limit: int = 100) -> list[Event]:
     """Return the events that a sink has not been told, the oldest first."""
     query = (
-        select(tables.event)
-        .join(tables.outbox, tables.outbox.c.event_id == tables.event.c.id)
-        .where(tables.outbox.c.sink == sink)
-        .order_by(tables.event.c.id)
+        select(event)
+        .join(waiting_events, waiting_events.c.event_id == event.c.id)
+        .where(waiting_events.c.sink == sink)
+        .order_by(event.c.id)
         .limit(limit)
     )
     return records(Event, connection.execute(query))
@@ -41,17 +42,15 @@ def waiting(connection: Connection, sink: str, *, limit: int = 100) -> list[Even
 def delivered(connection: Connection, sink: str, event_ids: Collection[int]) -> None:
     """Note that a sink has acknowledged events."""
     connection.execute(
-        delete(tables.outbox).where(tables.outbox.c.sink == sink, tables.outbox.c.event_id.in_(event_ids))
+        delete(waiting_events).where(waiting_events.c.sink == sink, waiting_events.c.event_id.in_(event_ids))
     )
 
 
 def failed(connection: Connection, sink: str, event_id: int, *, error: str) -> None:
     """Note that a sink could not be told an event."""
-    connection.execute(
-        update(tables.outbox)
-        .where(tables.outbox.c.sink == sink, tables.outbox.c.event_id == event_id)
-        .values(attempts=tables.outbox.c.attempts + 1, error=visible(error, lines=True))
-    )
+    is_it = (waiting_events.c.sink == sink, waiting_events.c.event_id == event_id)
+    error = visible(error, lines=True)
+    change(connection, waiting_events, *is_it, attempts=waiting_events.c.attempts + 1, error=error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,25 +67,25 @@ def queues(connection: Connection) -> list[SinkQueue]:
     """Return the queue of each sink, in the order of their names; `error` is that of the oldest event."""
     oldest = (
         select(
-            tables.outbox.c.sink, func.min(tables.outbox.c.event_id).label("event_id"), func.count().label("waiting")
+            waiting_events.c.sink, func.min(waiting_events.c.event_id).label("event_id"), func.count().label("waiting")
         )
-        .group_by(tables.outbox.c.sink)
+        .group_by(waiting_events.c.sink)
         .subquery()
     )
     query = (
         select(
-            tables.sink.c.name.label("sink"),
+            sinks.c.name.label("sink"),
             func.coalesce(oldest.c.waiting, 0).label("waiting"),
-            tables.event.c.happened_us.label("oldest_us"),
-            func.coalesce(tables.outbox.c.error, "").label("error"),
+            event.c.happened_us.label("oldest_us"),
+            func.coalesce(waiting_events.c.error, "").label("error"),
         )
-        .select_from(tables.sink)
-        .outerjoin(oldest, oldest.c.sink == tables.sink.c.name)
-        .outerjoin(tables.event, tables.event.c.id == oldest.c.event_id)
+        .select_from(sinks)
+        .outerjoin(oldest, oldest.c.sink == sinks.c.name)
+        .outerjoin(event, event.c.id == oldest.c.event_id)
         .outerjoin(
-            tables.outbox,
-            (tables.outbox.c.sink == tables.sink.c.name) & (tables.outbox.c.event_id == oldest.c.event_id),
+            waiting_events,
+            (waiting_events.c.sink == sinks.c.name) & (waiting_events.c.event_id == oldest.c.event_id),
         )
-        .order_by(tables.sink.c.name)
+        .order_by(sinks.c.name)
     )
     return records(SinkQueue, connection.execute(query))

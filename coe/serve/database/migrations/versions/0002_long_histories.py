@@ -3,10 +3,11 @@
 import sqlalchemy as sa
 from alembic import op
 
+from coe.serve.database.columns import WHOLE
+
 revision = "0002"
 down_revision = "0001"
 
-WHOLE = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 HOUR = "(board.decided_us - board.decided_us % 3600000000)"
 """The beginning of the hour of a board's decision, in UTC microseconds."""
 

@@ -3,12 +3,11 @@
 import sqlalchemy as sa
 from alembic import op
 
+from coe.serve.database.columns import WHOLE
 from coe.serve.database.migration import append_only
 
 revision = "0003"
 down_revision = "0002"
-
-WHOLE = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
 def upgrade() -> None:

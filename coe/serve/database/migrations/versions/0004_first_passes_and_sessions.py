@@ -3,12 +3,12 @@
 import sqlalchemy as sa
 from alembic import op
 
+from coe.serve.database.columns import WHOLE
 from coe.serve.database.migration import append_only, never_replaced
 
 revision = "0004"
 down_revision = "0003"
 
-WHOLE = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 KEYS = {
     "verification": ("supersedes = NEW.supersedes",),
     "audit": ("hash = NEW.hash",),

@@ -3,10 +3,10 @@
 import sqlalchemy as sa
 from alembic import op
 
+from coe.serve.database.columns import WHOLE
+
 revision = "0005"
 down_revision = "0004"
-
-WHOLE = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
 def upgrade() -> None:

@@ -3,12 +3,11 @@
 import sqlalchemy as sa
 from alembic import op
 
-from coe.serve.database.migration import append_only, never_replaced
+from coe.serve.database.columns import WHOLE
+from coe.serve.database.migration import protecting
 
 revision = "0007"
 down_revision = "0006"
-
-WHOLE = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
 def upgrade() -> None:
@@ -30,10 +29,7 @@ def upgrade() -> None:
     )
     op.create_index("ix_repair_call_id", "repair", ["call_id"])
     op.create_index("ix_repair_repaired_us", "repair", ["repaired_us"])
-    dialect = op.get_context().dialect.name
-    for statement in append_only(dialect, "repair"):
-        op.execute(statement)
-    for statement in never_replaced(dialect, "repair", "id = NEW.id", "supersedes = NEW.supersedes"):
+    for statement in protecting(op.get_context().dialect.name, "repair", "supersedes = NEW.supersedes"):
         op.execute(statement)
     op.add_column("api_key", sa.Column("badge_hash", sa.String(length=64), nullable=True))
     op.add_column("api_key", sa.Column("pin_hash", sa.String(length=64), nullable=True))

@@ -3,6 +3,8 @@
 import sqlalchemy as sa
 from alembic import op
 
+from coe.serve.database.columns import WHOLE
+
 revision = "0008"
 down_revision = "0007"
 
@@ -11,7 +13,7 @@ def upgrade() -> None:
     """Add their table."""
     op.create_table(
         "trial",
-        sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=True, nullable=False),
+        sa.Column("id", WHOLE, autoincrement=True, nullable=False),
         sa.Column("recipe", sa.String(length=200), nullable=False),
         sa.Column("content", sa.JSON(), nullable=False),
         sa.Column("asked", sa.JSON(), nullable=False),
