@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import shutil
 import sqlite3
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +13,7 @@ from pathlib import Path
 from coe import system
 from coe.errors import ConfigError
 from coe.files import save_tree, writing
-from coe.serve.database import views
-from coe.serve.database.connecting import open_database, sqlite_url
+from coe.serve.database.connecting import open_database
 from coe.serve.database.migration import revision_of
 from coe.serve.service_config import DATABASE, PICTURES, ServeConfig
 from coe.serve.teach.teach_draft import FOLDER
@@ -51,17 +51,20 @@ def back_up(config: ServeConfig, folder: Path) -> Backup:
                 live.backup(copy)
                 with copy, suppress(sqlite3.OperationalError):  # a schema before 0005 has no sessions
                     copy.execute("DELETE FROM session")  # who signs out later must not be signed in by the backup
-            copied, missing = _pictures(config.pictures, unfinished)
+                files = sorted(file for (file,) in copy.execute("SELECT file FROM view WHERE removed_us IS NULL"))
+            missing = _copy(config.pictures, files, unfinished / PICTURES)
             _drafts(config.data / FOLDER, unfinished / FOLDER)
             save_tree(unfinished)
             system.replace(unfinished, folder)
             system.save_names(folder.parent)
         except sqlite3.Error as error:
-            is_full = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_FULL
-            raise OSError(errno.ENOSPC if is_full else errno.EIO, str(error)) from error
+            result = error.sqlite_errorcode & 0xFF
+            if result in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):  # the copy is as the source is
+                raise ConfigError(f"the database {source} is damaged ({error}); restore an earlier backup") from None
+            raise OSError(errno.ENOSPC if result == sqlite3.SQLITE_FULL else errno.EIO, str(error)) from error
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
-    return Backup(folder, copied, missing)
+    return Backup(folder, len(files) - missing, missing)
 
 
 def _drafts(source: Path, backup: Path) -> None:
@@ -76,18 +79,13 @@ def _drafts(source: Path, backup: Path) -> None:
             shutil.copy2(path, target)
 
 
-def _pictures(source: Path, backup: Path) -> tuple[int, int]:
-    """Copy the pictures that the copied database names; return how many were copied, and how many are missing."""
-    database = open_database(sqlite_url(backup / DATABASE))
-    with database.reading() as connection:
-        files = views.files(connection)
-    database.close()
+def _copy(source: Path, files: Sequence[str], backup: Path) -> int:
+    """Copy the pictures that the copied database names; return how many are missing."""
     missing = 0
-    for file in sorted(files):
-        target = backup / PICTURES / file
-        target.parent.mkdir(parents=True, exist_ok=True)
+    for file in files:
+        (backup / file).parent.mkdir(parents=True, exist_ok=True)
         try:
-            shutil.copy2(source / file, target)
+            shutil.copy2(source / file, backup / file)
         except FileNotFoundError:
             missing += 1
-    return len(files) - missing, missing
+    return missing

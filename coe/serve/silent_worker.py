@@ -7,6 +7,8 @@ goes on meanwhile decides none of them again.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from sqlalchemy import update
 
 from coe.serve.clock import CLOCKS, Clocks
@@ -37,8 +39,14 @@ long."""
 class SilentWorker:
     """Looks at the worker's sign of life. One thread."""
 
-    def __init__(self, config: ServeConfig, database: Database, clocks: Clocks = CLOCKS) -> None:
-        self._config, self._database, self._clocks = config, database, clocks
+    def __init__(
+        self,
+        config: ServeConfig,
+        database: Database,
+        refused: Callable[[DatabaseError], object],
+        clocks: Clocks = CLOCKS,
+    ) -> None:
+        self._config, self._database, self._refused, self._clocks = config, database, refused, clocks
         self._pictures = Pictures(config.pictures)
         self._sign: tuple[int, int] | None = None
         self._has_looked = False
@@ -52,11 +60,12 @@ class SilentWorker:
         """Decide what is due if the worker is silent; return why it must be killed, empty if it need not.
 
         `pid` is that of the worker that was started at `started_s`; None if none runs. While the database answers
-        nobody, nobody can give a sign of life.
+        nobody, nobody can give a sign of life: that is `refused`.
         """
         try:
             return self._look(pid, started_s)
-        except DatabaseError:
+        except DatabaseError as error:
+            self._refused(error)
             self._heard_s = self._clocks.now_s()
             return ""
 

@@ -72,7 +72,7 @@ class Supervisor:
         """The thread that waits for the disk and the database."""
         self._answered_s = 0.0
         self._silent_since_s: float | None = None
-        self._is_refused = False
+        self._was_refused = self._is_refused = False
 
     def end(self) -> None:
         """End the service in order; may be called by a signal handler."""
@@ -93,7 +93,8 @@ class Supervisor:
             finally:
                 notify(SystemdNotice.STOPPING)
                 self._end_with(partial(self._drain, database))
-                _end([self.children[Process.WORKER]], self.config.drain_s + GRACE_S)
+                is_silent = self._silent_since_s is not None  # then no board can be finished
+                _end([self.children[Process.WORKER]], GRACE_S + (0.0 if is_silent else self.config.drain_s))
                 _end([*self.children.values()], GRACE_S)
         finally:
             self._end_with(held.close)
@@ -153,7 +154,7 @@ class Supervisor:
             asked.result()
 
     def _supervise(self, database: Database, claim: Claim) -> None:
-        silent, worker = SilentWorker(self.config, database), self.children[Process.WORKER]
+        silent, worker = SilentWorker(self.config, database, self._refused), self.children[Process.WORKER]
         asked: Future[str] | None = None
         asked_s, pid = -math.inf, None
         while not self._is_ending:
@@ -174,6 +175,7 @@ class Supervisor:
 
     def _look(self, database: Database, claim: Claim, look: Callable[[], str]) -> str:
         """Write what is new, keep the claim, and return why the worker must be killed, empty if it need not."""
+        self._was_refused, self._is_refused = self._is_refused, False
         self._write_faults(database)
         self._answered_s = time.monotonic()
         self._keep_claim(claim)
@@ -209,11 +211,14 @@ class Supervisor:
                     if new.kind is FaultKind.DATABASE:  # it is over, because it can be written
                         fault_log.clear_about(connection, new.process, new.kind, about=new.about, now_us=now_us())
                 del self._faults[0]
-            self._is_refused = False
         except DatabaseError as error:
-            if not self._is_refused:  # the gate, which would say so, may be what died
-                _log(f"a fault cannot be written yet: {error}")
-            self._is_refused = True
+            self._refused(error)
+
+    def _refused(self, error: DatabaseError) -> None:
+        """Say once that the database does not do what it is asked: the gate, which would say so, may be what died."""
+        if not self._was_refused and not self._is_refused:
+            _log(str(error))
+        self._is_refused = True
 
     def _drain(self, database: Database) -> None:
         """Accept no more boards: the worker finishes those that it has begun."""

@@ -14,7 +14,7 @@ from coe.serve.database.blind import Face
 from coe.serve.database.connecting import Database
 from coe.serve.database.decisions import Decision
 from coe.serve.database.findings import GoodComponent
-from coe.serve.database.tables import Board, NewBoard, NewCall, Recipe, Tally
+from coe.serve.database.tables import Board, NewBoard, NewCall, Recipe, Tally, View, view
 from coe.serve.enums import CallKind, CallReason
 
 NOON = 1_700_000_000_000_000
@@ -36,6 +36,11 @@ def read(database: Database, query: Callable[Concatenate[Connection, P], T], *ar
 def write(database: Database, query: Callable[Concatenate[Connection, P], T], *args: P.args, **more: P.kwargs) -> T:
     with database.writing() as connection:
         return query(connection, *args, **more)
+
+
+def files_of_views(connection: Connection) -> set[str]:
+    """Return the names of all files that belong to a view."""
+    return {one.file for one in row_types.listed(connection, View, view.c.removed_us.is_(None))}
 
 
 def recipe(connection: Connection, name: str = "demo", rules: str = "board: demo") -> Recipe:

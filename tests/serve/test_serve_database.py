@@ -11,7 +11,7 @@ from itertools import product
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from serve_rows import NOON, accepted, decided, decision, good, late, ng, recipe, the, write
+from serve_rows import NOON, accepted, decided, decision, files_of_views, good, late, ng, recipe, the, write
 from sqlalchemy import Connection, ForeignKeyConstraint, delete, func, inspect, select, text, update
 from sqlalchemy.exc import IntegrityError
 
@@ -431,7 +431,7 @@ def test_no_picture_goes_before_its_board_is_decided_or_while_its_call_is_open(d
         assert [one.id for one in views.removable(connection, [shown.id])] == [shown.id]
         views.removed(connection, [shown.id], NOON)
         assert views.removable(connection, [shown.id]) == []
-        assert views.files(connection) == set()
+        assert files_of_views(connection) == set()
 
 
 def test_a_view_whose_picture_goes_leaves_a_row_only_where_a_call_refers_to_it_and_its_id_is_never_used_again(

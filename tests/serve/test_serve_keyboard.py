@@ -257,7 +257,22 @@ def test_what_was_typed_outlives_the_session_an_undo_and_a_scan(served: Served, 
     page.wait_for_url("**/login")
     [word] = read(served.database, verifications.of_calls, [1])
     assert (word.label, word.note) == ("lifted", "pin 3")
+
+
+def test_what_was_typed_goes_when_its_person_signs_out_or_another_signs_in(served: Served, browser: Any) -> None:
+    page = verifying(served, browser, 1)
+    page.keyboard.press("n")
+    page.fill("#note", "pin 3")
+    assert "pin 3" in page.evaluate("sessionStorage.typed")
+    page.evaluate("sessionStorage.typed = sessionStorage.typed.replaceAll('a new operator', 'somebody else')")
+    page.goto(f"{served.address}/verify")
+    wait_drawn(page, "R0")
     assert page.evaluate("sessionStorage.typed") == "{}"
+    page.keyboard.press("n")
+    page.fill("#note", "pin 4")
+    page.click("[data-act=sign-out]")
+    page.wait_for_url("**/login")
+    assert page.evaluate("sessionStorage.typed ?? null") is None
 
 
 def test_a_choice_of_figures_is_shown_with_these_figures_alone(served: Served, browser: Any) -> None:

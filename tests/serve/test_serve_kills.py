@@ -23,6 +23,7 @@ from killed import (
     status_of,
     views_of,
 )
+from serve_rows import files_of_views
 from serving import activated, config_of
 from stations import DARK, LIGHT, accept
 from tiny_line import TINY
@@ -91,7 +92,7 @@ def check_pictures(config: ServeConfig, database: Database) -> None:
         for part in range(PARTS):
             remove_strays(database, pictures, part, now_us() + 2 * DAY_US)
         left = {name for part in range(PARTS) for name in pictures.older_than(math.inf, part)}
-        assert left == views.files(connection)
+        assert left == files_of_views(connection)
 
 
 def test_what_a_killed_gate_has_accepted_is_on_the_disk_and_nothing_else_is(

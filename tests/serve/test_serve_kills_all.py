@@ -31,7 +31,7 @@ from killed import (
     tell_file,
     views_of,
 )
-from serve_rows import read, write
+from serve_rows import files_of_views, read, write
 from serving import activated, config_of
 from stations import DARK, accept, accept_request, grey
 from tiny_line import TINY
@@ -39,7 +39,7 @@ from whole_boards import BOARD, WHOLE, png
 
 from coe.core import Verdict
 from coe.serve.clock import DAY_US, now_us
-from coe.serve.database import audit, board_rows, call_rows, event_log, outbox, verifications, views
+from coe.serve.database import audit, board_rows, call_rows, event_log, outbox, row_types, verifications, views
 from coe.serve.database.connecting import Database
 from coe.serve.database.tables import NewVerification, Recipe, Verification
 from coe.serve.enums import UNDECIDED, Outcome
@@ -189,10 +189,10 @@ def test_two_hundred_kills_break_no_guarantee(tmp_path: Path, sqlite_template: P
     assert decided == undisturbed(tmp_path / "calm", sqlite_template, tiny, service)
     check_told(service)
     with database.reading() as connection:
-        assert {id: verifications.get(connection, id) for id in service.answered} == service.answered
+        assert {id: row_types.get(connection, Verification, id) for id in service.answered} == service.answered
         assert audit.prove(connection).broken_id is None
         for part in range(PARTS):
             remove_strays(database, Pictures(config.pictures), part, now_us() + 2 * DAY_US)
         on_disk = {f"{path.parent.name}/{path.name}" for path in config.pictures.glob("??/*")}
-        assert on_disk == views.files(connection)
+        assert on_disk == files_of_views(connection)
     database.close()

@@ -33,8 +33,9 @@ class Watch:
 
     def __init__(self, config: ServeConfig, database: Database) -> None:
         self.passed_s, self.database = 0.0, database
+        self.refusals = list[DatabaseError]()
         clocks = Clocks(lambda: now_us() + round(self.passed_s * SECOND_US), lambda: self.passed_s)
-        self._silent = SilentWorker(config, database, clocks)
+        self._silent = SilentWorker(config, database, self.refusals.append, clocks)
 
     def at(self, passed_s: float, pid: int | None = PID, every_s: float = AWAY_S) -> str:
         """Look again and again until then, as the supervisor does; return what the last look says."""
@@ -127,6 +128,7 @@ def test_a_silent_worker_is_killed_after_the_time_of_the_config_and_one_that_sta
 def test_a_worker_is_not_silent_while_nobody_can_write(config: ServeConfig, database: Database, watch: Watch) -> None:
     with locked(database):
         assert watch.at(2 * config.line.hangs_after_s) == ""
+    assert {error.kind for error in watch.refusals} == {DatabaseErrorKind.BUSY}
     assert watch.at(2 * config.line.hangs_after_s + 1) == ""
     assert watch.faults() == []
 

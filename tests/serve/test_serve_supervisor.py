@@ -56,6 +56,12 @@ from coe.serve.supervisor import Supervisor
 from coe.serve.systemd import SYSTEMD_SOCKET, SystemdNotice, notify
 
 SLEEPS = [sys.executable, "-S", "-c", "import sys; sys.stdin.read()"]
+STAYS = [
+    sys.executable,
+    "-S",
+    "-c",
+    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(900)",
+]
 DIES = [sys.executable, "-S", "-c", "raise SystemExit(3)"]
 
 
@@ -186,9 +192,12 @@ def test_a_disk_that_does_not_answer_is_told_and_stops_neither_the_care_for_proc
         return is_told and len(gates) > 1 and (not answers_again or "did not answer" in "".join(told))
 
     monkeypatch.setattr(supervisor, "SILENT_S", 0.1)
+    monkeypatch.setattr(supervisor, "GRACE_S", 0.5)
     monkeypatch.setattr(place, work, hang)
+    if not answers_again:  # then nobody waits for a worker that waits for the disk
+        service.write_text(service.read_text().replace("drain_s: 1", "drain_s: 600"))
     try:
-        supervised(service, {Process.GATE: SLEEPS, Process.WORKER: SLEEPS}, until)
+        supervised(service, {Process.GATE: SLEEPS, Process.WORKER: SLEEPS if answers_again else STAYS}, until)
     finally:
         answers.set()
     assert "for 0 s" not in "".join(told)
@@ -198,20 +207,26 @@ def test_a_disk_that_does_not_answer_is_told_and_stops_neither_the_care_for_proc
         assert faults[FaultKind.PROCESS_DIED] is None
 
 
+@pytest.mark.parametrize(("place", "work"), [(fault_log, "note"), (silent_worker.SilentWorker, "_look")])
 def test_a_database_that_others_hold_is_told_although_no_gate_is_there_to_say_so(
-    service: Path, database: Database, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    service: Path,
+    database: Database,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    place: object,
+    work: str,
 ) -> None:
     monkeypatch.setattr(supervisor, "NOTIFY_S", 0.05)
     told = list[str]()
 
     def until(running: Supervisor) -> bool:
         told.append(capfd.readouterr().err)
-        return "cannot be written yet" in "".join(told)
+        return running.children[Process.GATE].pause_s > 1 and "it is locked" in "".join(told)
 
     def refused(*given: Any) -> None:
         raise DatabaseError(DatabaseErrorKind.BUSY, "it is locked")
 
-    monkeypatch.setattr(fault_log, "note", refused)
+    monkeypatch.setattr(place, work, refused)
     supervised(service, {Process.GATE: DIES, Process.WORKER: SLEEPS}, until)
     assert "".join(told).count("it is locked") == 1
 
@@ -598,6 +613,15 @@ def test_a_backup_can_take_the_place_of_the_data(
     with pytest.raises(ConfigError, match="is there already"):
         backup.back_up(filled, tmp_path / "copy")
     with disk_of(50_000), pytest.raises(NotWritten):
+        backup.back_up(filled, tmp_path / "more")
+    with database.reading() as connection:
+        page = connection.exec_driver_sql("SELECT rootpage FROM sqlite_master WHERE name = 'view'").scalar_one()
+        size = connection.exec_driver_sql("PRAGMA page_size").scalar_one()
+    database.shorten_log()
+    with (filled.data / "serve.db").open("rb+") as damaged:
+        damaged.seek((page - 1) * size)
+        damaged.write(b"?" * size)
+    with pytest.raises(ConfigError, match=f"{filled.data / 'serve.db'} is damaged"):
         backup.back_up(filled, tmp_path / "more")
     assert not [path for path in tmp_path.iterdir() if "more" in path.name]
 

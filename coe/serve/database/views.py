@@ -137,11 +137,6 @@ def orphans(
     return records(View, connection.execute(query))
 
 
-def files(connection: Connection) -> set[str]:
-    """Return the names of all files that belong to a view."""
-    return set(connection.scalars(select(view.c.file).where(view.c.removed_us.is_(None))))
-
-
 def known(connection: Connection, names: Collection[str]) -> set[str]:
     """Return those of these files that belong to a view."""
     return set(connection.scalars(select(view.c.file).where(view.c.file.in_(names), view.c.removed_us.is_(None))))

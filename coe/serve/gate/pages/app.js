@@ -39,9 +39,10 @@ async function send(...request) {
 }
 
 // What a person types stays in this tab until it is sent, because the session may end before that; it comes back where
-// the field still holds what it was typed over.
+// the field still holds what it was typed over. It goes when its person signs out, or another signs in.
 const drafts = JSON.parse(sessionStorage.getItem("typed") ?? "{}"), person = document.querySelector(".person")?.textContent;
 const saveTyped = () => sessionStorage.setItem("typed", JSON.stringify(drafts)), draftOf = (form) => location.pathname + form.id;
+if (person) for (const about of Object.keys(drafts)) if (!about.startsWith(person)) { delete drafts[about]; saveTyped(); }
 const valueOf = (field) => (field.type === "checkbox" ? field.checked : field.value);
 function keepTyped(about, ...fields) {
   const texts = drafts[person + about] ?? {}, befores = fields.map(valueOf);
@@ -80,7 +81,7 @@ document.addEventListener("click", (event) => {
 async function press(button) {
   if (button.dataset.act === "sign-out") {
     await beforeLeaving();
-    if (await send("DELETE", "/api/v1/session")) location.href = "/login";
+    if (await send("DELETE", "/api/v1/session")) { sessionStorage.removeItem("typed"); location.href = "/login"; }
   } else if (button.dataset.act === "print") {
     print();
   } else if (!button.dataset.ask || confirm(button.dataset.ask)) {
