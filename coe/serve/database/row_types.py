@@ -38,11 +38,13 @@ def only(connection: Connection, kind: type[_S], *which: Any) -> _S | None:
     return found(kind, connection.execute(select(*kind.columns).where(*which)))
 
 
-def listed(connection: Connection, kind: type[_S], *which: Any, newest: bool = False, limit: int = -1) -> list[_S]:
-    """Return the rows that fulfil all conditions, the oldest or the newest first; -1 is no limit."""
+def listed(
+    connection: Connection, kind: type[_S], *which: Any, newest: bool = False, limit: int | None = None
+) -> list[_S]:
+    """Return the rows that fulfil all conditions, the oldest or the newest first."""
     id = kind.table.c.id
-    query = select(*kind.columns).where(*which).order_by(id.desc() if newest else id)
-    return records(kind, connection.execute(query if limit < 0 else query.limit(limit)))
+    query = select(*kind.columns).where(*which).order_by(id.desc() if newest else id).limit(limit)
+    return records(kind, connection.execute(query))
 
 
 def add(connection: Connection, kind: type[_S], row: Mapping[str, Any]) -> _S:
