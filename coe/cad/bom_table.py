@@ -58,6 +58,8 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
 }
 _MOST_TITLES = 50
 """So many lines may stand above the names of columns, where none names the designators."""
+_IN_QUOTES = re.compile(r'\s*"(?:[^"]|"")*"(?:\s*[,;\t|!]\s*"(?:[^"]|"")*")*\s*')
+"""A row each of whose cells is in quotes."""
 BomRow: TypeAlias = tuple[int, dict[str, str], list[str]]
 """A `FittedRow` whose designators may go on in the next row."""
 
@@ -93,6 +95,8 @@ def _named_header(lines: Sequence[TextLine]) -> PlacementHeader | None:
     """
     best: dict[tuple[bool, bool], PlacementHeader] = {}
     for header in find_headers(lines, COLUMNS, ("refdes",), COLUMNS.keys() - {"refdes", "quantity"}):
+        if header.separator is not None and not _may_be_designators(lines, header):
+            continue
         others = header.columns.keys() - {"refdes", "quantity", "value"}
         is_sure = bool(others) or one_word(header.names[header.columns["value"]]) not in LAST_VALUES
         if header.separator is not None or header.is_fixed_width:
@@ -100,6 +104,15 @@ def _named_header(lines: Sequence[TextLine]) -> PlacementHeader | None:
         if (False, False) in best:
             break
     return best[min(best)] if best else None
+
+
+def _may_be_designators(lines: Sequence[TextLine], header: PlacementHeader) -> bool:
+    """Tell whether the column of designators holds any, if its name may be that of numbers of makers, as Part #."""
+    at = header.columns["refdes"]
+    if one_word(header.names[at]) != "part":
+        return True
+    rows = csv.reader((line.text for line in lines_below(lines, header)), delimiter=header.separator or "\t")
+    return any(map(USUAL.fullmatch, (name for row in rows for name in designators("".join(row[at : at + 1])))))
 
 
 def bom_rows(path: Path, lines: Sequence[TextLine], header: PlacementHeader) -> Iterator[BomRow]:
@@ -125,10 +138,11 @@ def bom_rows(path: Path, lines: Sequence[TextLine], header: PlacementHeader) -> 
     named, behind = len(header.names), header.columns["refdes"] + 1
     has_notes = header.separator == "\t" or all(len(row) == header.width for _, row in table)
     widest = min((len(row) for _, row in table if len(row) >= header.width), default=header.width)
+    in_quotes = {line.number for line in lines if _IN_QUOTES.fullmatch(line.text)}  # no separator moved a cell
     if wrong := [
         at
         for at, row in table
-        if any(row[header.width if has_notes else named :])
+        if (at not in in_quotes and any(row[header.width if has_notes else named :]))
         or (
             USUAL.fullmatch("".join(row[behind : behind + 1]))
             and (row[widest:] or (header.separator == "," and any(row[named:])))

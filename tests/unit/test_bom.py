@@ -95,6 +95,8 @@ def test_lists_of_designators(text: str, found: list[str]) -> None:
         '<comp ref="R2"><value>10k</value><footprint>R:R_0402</footprint></comp>'
         '<comp ref="U2"><value>24C64</value><footprint>SOIC-8</footprint><property name="Sheet" value="a"/></comp>'
         '<comp ref="R9"><value>1k</value><property name="dnp"/></comp></components></export>',
+        '"Reference","Value","Package"\n"R1,R2","10k","R_0402"\n"U2","24C64","SOIC-8","was 24C32, before"\n'
+        '"R9","1k","R_0402","DNP"\n',
     ],
     ids=[
         "jlc",
@@ -121,6 +123,7 @@ def test_lists_of_designators(text: str, found: list[str]) -> None:
         "german, designators by their look",
         "english, designators by their look",
         "kicad xml",
+        "a note behind a row in quotes",
     ],
 )
 def test_a_bom_names_values_packages_and_what_is_not_fitted(tmp_path: Path, text: str) -> None:
@@ -211,6 +214,8 @@ def test_words_between_designators_are_read_in_capitals() -> None:
         "Value,Footprint\n10k,R\n",
         "Designator,Value\n",
         "Designator,Value\nR1,1k\nR1,2k\n",
+        "Part #,Description,Qty\n455-1568-1-ND,CONN,6\n160-1647-1-ND,LED BLUE,5\n",
+        '"Value","Designator","Footprint"\n"10k","R1","R2","R_0402"\n',
         "Value,Designator,Footprint\n10k,R1,R2,R_0402\n",  # R2 would be a package, and R2 itself unknown
         "Designator,Value,DNP\nR1,R2,10k,x\n",  # the mark of parts that are not fitted would be lost
         "Designator,Value,LCSC\nR1-R3,R7,10k,\nC1,1u,\n",
@@ -229,6 +234,8 @@ def test_words_between_designators_are_read_in_capitals() -> None:
         "no designators",
         "no parts",
         "twice",
+        "numbers of makers",
+        "a list in quotes that is not one cell",
         "no quotes",
         "no quotes, and nothing at the end",
         "no quotes, and no name at the end",
