@@ -10,7 +10,7 @@ import logging
 import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from proton import Delivery, Link, ProtonException, SSLDomain, Terminus, Timeout
 from proton import Message as Envelope
@@ -18,10 +18,12 @@ from proton.reactor import SenderOption
 from proton.utils import BlockingConnection, BlockingReceiver, BlockingSender
 
 from coe.errors import ConfigError
-from coe.serve.bridge.amqp import AmqpSettings
 from coe.serve.bridge.sink_settings import Tls
 from coe.serve.bridge.sinks import Message, Origin, SinkConnection, SinkFailed, SinkRequest, requests_in
 from coe.serve.clock import SECOND_US
+
+if TYPE_CHECKING:
+    from coe.serve.bridge.amqp import AmqpSettings
 
 ANSWER_S = 10.0
 """How long the broker may take to answer."""

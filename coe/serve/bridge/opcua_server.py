@@ -13,7 +13,7 @@ import threading
 from collections.abc import Coroutine, Mapping
 from copy import copy
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from asyncua import ua
 from asyncua.common.node import Node
@@ -23,10 +23,12 @@ from asyncua.server.user_managers import CertificateUserManager, UserManager
 from asyncua.ua.object_ids import ObjectIds
 from asyncua.ua.uaerrors import UaError
 
-from coe.serve.bridge.opcua import OpcUaSettings
 from coe.serve.bridge.sinks import Message, Origin, SinkConnection, SinkFailed, StationStatus
 from coe.serve.clock import SECOND_US
 from coe.serve.enums import EventKind, LineState
+
+if TYPE_CHECKING:
+    from coe.serve.bridge.opcua import OpcUaSettings
 
 NAMESPACE = "urn:coe:serve"
 COMPANION = "http://opcfoundation.org/UA/MachineVision"
