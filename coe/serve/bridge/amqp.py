@@ -34,4 +34,4 @@ class AmqpSettings(BrokerSettings):
     def connection(self, origin: Origin) -> SinkConnection:
         from coe.serve.bridge.amqp_connection import AmqpConnection
 
-        return AmqpConnection(self, origin)
+        return AmqpConnection(self, origin, self.node, self.requests, virtual_host=self.virtual_host)

@@ -10,7 +10,7 @@ import logging
 import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from proton import Delivery, Link, ProtonException, SSLDomain, Terminus, Timeout
 from proton import Message as Envelope
@@ -18,12 +18,9 @@ from proton.reactor import SenderOption
 from proton.utils import BlockingConnection, BlockingReceiver, BlockingSender
 
 from coe.errors import ConfigError
-from coe.serve.bridge.sink_settings import Tls
+from coe.serve.bridge.sink_settings import BrokerSettings, Tls
 from coe.serve.bridge.sinks import Message, Origin, SinkConnection, SinkFailed, SinkRequest, requests_in
 from coe.serve.clock import SECOND_US
-
-if TYPE_CHECKING:
-    from coe.serve.bridge.amqp import AmqpSettings
 
 ANSWER_S = 10.0
 """How long the broker may take to answer."""
@@ -60,8 +57,11 @@ class _Durable(SenderOption):
 class AmqpConnection(SinkConnection):
     """A connection to an AMQP 1.0 broker: a link for messages to `node`, and one for `requests` if there is a place."""
 
-    def __init__(self, settings: AmqpSettings, origin: Origin) -> None:
+    def __init__(
+        self, settings: BrokerSettings, origin: Origin, node: str, requests: str, *, virtual_host: str
+    ) -> None:
         self._settings, self._handle = settings, origin.handle
+        self._node, self._requests, self._virtual_host = node, requests, virtual_host
         self._password = settings.password_text(origin)
         self._tls = None if settings.tls is None else domain_of(settings.tls, f"{origin.key}.tls")
         self._connection: BlockingConnection | None = None
@@ -71,9 +71,9 @@ class AmqpConnection(SinkConnection):
     def connect(self) -> None:
         try:
             self._connection = self._opened(ANSWER_S)
-            self._sender = self._connection.create_sender(self._settings.node, options=_Durable())
-            if self._settings.requests:
-                self._receiver = self._connection.create_receiver(self._settings.requests, credit=_AT_A_TIME)
+            self._sender = self._connection.create_sender(self._node, options=_Durable())
+            if self._requests:
+                self._receiver = self._connection.create_receiver(self._requests, credit=_AT_A_TIME)
         except _FAILURES as error:
             raise self._failure("cannot be reached", error) from error
 
@@ -82,8 +82,8 @@ class AmqpConnection(SinkConnection):
         options: dict[str, Any] = {"allow_insecure_mechs": True}
         if settings.user:
             options |= {"user": settings.user, "password": self._password}
-        if settings.virtual_host:
-            options["virtual_host"] = settings.virtual_host
+        if self._virtual_host:
+            options["virtual_host"] = self._virtual_host
         scheme = "amqp" if self._tls is None else "amqps"
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         url = f"{scheme}://{host}:{settings.port_number}"

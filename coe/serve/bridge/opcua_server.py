@@ -13,7 +13,8 @@ import threading
 from collections.abc import Coroutine, Mapping
 from copy import copy
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 from asyncua import ua
 from asyncua.common.node import Node
@@ -26,9 +27,6 @@ from asyncua.ua.uaerrors import UaError
 from coe.serve.bridge.sinks import Message, Origin, SinkConnection, SinkFailed, StationStatus
 from coe.serve.clock import SECOND_US
 from coe.serve.enums import EventKind, LineState
-
-if TYPE_CHECKING:
-    from coe.serve.bridge.opcua import OpcUaSettings
 
 NAMESPACE = "urn:coe:serve"
 COMPANION = "http://opcfoundation.org/UA/MachineVision"
@@ -75,10 +73,21 @@ class _Readers(UserManager):
         return User(role=UserRole.User)
 
 
+class ServerSettings(Protocol):
+    """What the server needs of its settings (`coe.serve.bridge.opcua.OpcUaSettings`)."""
+
+    host: str
+    port: int
+    nodeset: Path | None
+    certificate: Path | None
+    private_key: Path | None
+    clients: tuple[Path, ...]
+
+
 class OpcUaConnection(SinkConnection):
     """The server, on a thread with its own event loop; with `clients`, PEM files, only they may read, and encrypted."""
 
-    def __init__(self, settings: OpcUaSettings, origin: Origin) -> None:
+    def __init__(self, settings: ServerSettings, origin: Origin) -> None:
         self._settings, self._station = settings, origin.station
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
