@@ -138,12 +138,7 @@ def _read_file(
         raise ConfigError(f"{source}: cannot be read ({error.strerror}); give {_KNOWN}") from None
     try:
         if raw.lstrip(b"\xef\xbb\xbf \r\n\t").startswith(b"<"):
-            root = per_picture.parsed(raw)
-            if form := per_picture.form_of(root):
-                return form, per_picture.read([(source, root)], index, findings)
-            if root.tag == "annotations" and root.findtext("version") == "1.1":
-                return "CVAT", cvat.read(root, index, findings)
-            raise ConfigError(f"{source}: is no CVAT XML of version 1.1; export as 'CVAT for images 1.1'")
+            return _read_xml(source, per_picture.parsed(raw), index, findings)
         if entries := via.entries_of_table(raw):
             return "VIA", via.read(entries, index, findings, choices.labels)
         if raw.lstrip(b"\xef\xbb\xbf \r\n\t")[:1] not in b"[{":
@@ -162,6 +157,16 @@ def _read_file(
             raise _unknown(source) from None
         raise ConfigError(f"{source}: cannot be read as annotations ({error}); export it again") from None
     raise _unknown(source)
+
+
+def _read_xml(source: Path, root: xml.Element, index: PictureIndex, findings: Findings) -> tuple[str, tuple[str, ...]]:
+    if form := per_picture.form_of(root):
+        return form, per_picture.read([(source, root)], index, findings)
+    if root.tag != "annotations":
+        raise _unknown(source)
+    if root.findtext("version") != "1.1":
+        raise ConfigError(f"{source}: is no CVAT XML of version 1.1; export as 'CVAT for images 1.1'")
+    return "CVAT", cvat.read(root, index, findings)
 
 
 def _unknown(source: Path) -> ConfigError:

@@ -621,8 +621,14 @@ def test_a_sheet_shows_pictures_of_each_label_and_good_ones(tmp_path: Path, phot
 
 
 OTHERS = {
-    "COCO JSON": ("{}", "[1]", '[{"image": "a.png", "annotations": []}]', "filename,class,xmin\na.png,x,1\n"),
-    "CVAT": ("<a/>", "<annotations><version>9</version></annotations>"),
+    "COCO JSON": (
+        "<dataset/>",
+        "{}",
+        "[1]",
+        '[{"image": "a.png", "annotations": []}]',
+        "filename,class,xmin\na.png,x,1\n",
+    ),
+    "for images 1.1": ("<annotations><version>9</version></annotations>",),
     r"/a\b": ("", '{"images": [], "annotations": [{}]}'),
 }
 
