@@ -55,6 +55,7 @@ def plain(name: str) -> str:
     Example: `plain("Center-X(mm)")` is "center x".
     """
     letters = "".join(sign for sign in unicodedata.normalize("NFKD", name) if not unicodedata.combining(sign))
+    letters = " ".join(letters.split())  # a search at each of many blanks would take long
     bare = re.sub(rf"\s*[(\[](?![xy][)\]])[^)\]]*[)\]]?|(?<=.){UNIT_BEHIND}$", "", letters.casefold())
     return " ".join(re.split(r"[\s_./:;*#?\u00b0\u00ba-]+", bare)).strip()
 

@@ -133,7 +133,8 @@ def placed(  # noqa: PLR0913
         said = bom_of(bom, dialect)
         file = read_confirmed(placements, dialect, units, how, said, yes=yes, in_pixels=in_pixels)
         library = read_library(Path(LIBRARY)) if Path(LIBRARY).is_file() else ()
-        edge = edge_in(placements) if outline is None else read_outline(outline)
+        as_drawn = (how.y, how.offset) == ("up", (0.0, 0.0))  # else the edge in the same file lies elsewhere
+        edge = read_outline(outline) if outline else edge_in(placements) if as_drawn else None
         there, not_fitted = fitted(file, placements, said, bom)
         words = ["--placements", str(placements), "--dialect", dialect or "generic", "--units", str(file.units)]
         words += [] if bom is None else ["--bom", str(bom)]

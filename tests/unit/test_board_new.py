@@ -264,6 +264,9 @@ def test_a_board_of_kicad_tells_its_parts_and_its_edge(call: Call, folder: Path)
     assert new(call, "--held") == 0
     outline = read_recipe(folder / "line7" / "recipe.yaml").outline
     assert (outline.x, outline.y) == ((0, 62), (0, 41))
+    (folder / "form.yaml").write_text("offset: [500, 0]\n")  # the edge in the file no longer lies around the parts
+    words = ("new", "line8", "--placements", "pnp.csv", "--yes", "--held", "--form", "form.yaml")
+    assert call(*words, command=board_command).status == 0
 
 
 def test_an_outline_in_another_frame_is_refused(call: Call, folder: Path) -> None:
