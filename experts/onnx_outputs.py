@@ -118,7 +118,7 @@ def candidates(values: Floats, layout: Layout, count: int) -> Floats:
     if layout == "yolov5":
         return np.concatenate((rows[:, :4], rows[:, 5:] * rows[:, 4:5]), axis=1)
     left, top, right, bottom, scores, numbers = (rows[:, column] for column in range(6))
-    present = scores != 0
+    present = _are_boxes(scores)
     if not ((numbers == np.round(numbers)) & (numbers >= 0) & (numbers < count))[present].all():
         raise StoreError(f"its boxes have labels beyond its {count}; give all its labels")
     spread = np.where((numbers[:, None] == np.arange(count)[:, None]) & present[:, None], scores[:, None], 0)
@@ -219,7 +219,7 @@ def _fault(values: NDArray[Any], layout: Layout, count: int, *, is_stated: bool)
         return ""
     if layout != "end2end":
         return _grid_fault(values if layout == "yolov8" else values.transpose(0, 2, 1), layout, is_stated=is_stated)
-    rows = values[values[:, :, 4] != 0]
+    rows = values[_are_boxes(values[:, :, 4])]
     if not _are_shares(rows[:, 4]):
         return "its scores do not lie between 0 and 1"
     if (rows[:, 5] != np.round(rows[:, 5])).any() or (rows[:, 5] < 0).any() or (rows[:, 5] >= count).any():
@@ -247,6 +247,11 @@ def _grid_fault(rows: NDArray[Any], layout: Layout, *, is_stated: bool) -> str:
         return _RAW_BOXES
     # So large are all boxes of small pictures, too, if ultralytics' network has learned little.
     return _CORNERS if not is_stated and _are_corners(rows[:, :4]) else ""
+
+
+def _are_boxes(scores: NDArray[Any]) -> NDArray[np.bool_]:
+    """Tell which rows end to end hold boxes: models fill up with zeros, or with -1."""
+    return ~np.isin(scores, (0, -1))
 
 
 def _are_relative(boxes: NDArray[Any]) -> bool:

@@ -105,12 +105,13 @@ def test_boxes_end_to_end_for_any_number_of_labels(
     assert judge(file, 0)[0] == "none"
 
 
-@pytest.mark.parametrize("width", [4, 5])
-@pytest.mark.parametrize("has_batch", [True, False])
+@pytest.mark.parametrize(("width", "has_batch"), [(4, True), (4, False), (5, True)])
 def test_boxes_whose_scores_and_labels_lie_apart_are_one_table(
     tmp_path: Path, call: Call, width: int, has_batch: bool
 ) -> None:
-    file = detector(tmp_path / "d.onnx", *end_to_end(label=1))
+    table, lit = end_to_end(label=1)
+    table[-1] = -1  # as some fill up
+    file = detector(tmp_path / "d.onnx", table, lit)
     model = onnx.load(str(file))
     columns = {"labels": 5, "boxes": [*range(width)]} | ({"scores": 4} if width == 4 else {})
     del model.graph.output[:]
@@ -135,6 +136,27 @@ def test_boxes_whose_scores_and_labels_lie_apart_are_one_table(
     assert (said.status, manifest(file).outputs.layout) == (0, "end2end"), said.err
     label, score, boxes = judge(file, 204)
     assert (label, score, boxes[0].xyxy) == ("bridge", 0.8, (4.0, 8.0, 20.0, 16.0))
+
+
+@pytest.mark.parametrize("batch", ["n", 1])
+def test_the_best_label_and_its_score_beside_four_probabilities_make_no_boxes(
+    tmp_path: Path, call: Call, batch: int | str
+) -> None:
+    nodes = [
+        helper.make_node("Gather", ["means", "at"], ["four"], axis=1),
+        helper.make_node("Softmax", ["four"], ["y"], axis=1),
+        helper.make_node("ReduceMax", ["y"], ["score"], axes=[1], keepdims=0),
+        helper.make_node("ArgMax", ["y"], ["best"], axis=1, keepdims=0),
+    ]
+    file = classifier(tmp_path / "c.onnx", *nodes, outputs={"y": [batch, 4], "score": [batch], "best": [batch]})
+    model = onnx.load(str(file))
+    model.graph.initializer.append(numpy_helper.from_array(np.array([0, 1, 2, 0]), "at"))
+    model.graph.output[2].type.tensor_type.elem_type = TensorProto.INT64
+    if batch == "n":
+        model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
+    onnx.save(model, str(file))
+    assert take(call, file, "--labels", "a,b,c,d", "--input", SIZE).status == 0
+    assert manifest(file).outputs == Outputs(name="y", layout="scores", activation="none")
 
 
 def test_a_box_of_a_label_beyond_the_last_is_an_error(tmp_path: Path) -> None:
