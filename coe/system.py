@@ -184,8 +184,17 @@ def _libc() -> ctypes.CDLL | None:
 
 # Processor, GPU and process
 
+_OWN_SCHEDULING = Path("/proc/thread-self/schedstat")
 _GROUPS, _OWN_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 _CPUINFO, _NVIDIA = Path("/proc/cpuinfo"), Path("/proc/driver/nvidia")
+
+
+def waited_for_processor_s() -> float:
+    """Return how long the calling thread could have run so far, and other work had its processor; 0 if unknown."""
+    try:
+        return int(_OWN_SCHEDULING.read_text(encoding="ascii").split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
 
 
 def processor_name() -> str:

@@ -21,7 +21,7 @@ from coe.runtime.activations import peak_bytes, peak_growth_bytes, plausible_byt
 from coe.runtime.cost_fit import batch_memory, fit, plateau, typical
 from coe.scheduler.costs import Cost
 from coe.store.runnable_kinds import Image, Session
-from coe.system import forget_file, give_memory_back, heap_taken
+from coe.system import forget_file, give_memory_back, heap_taken, waited_for_processor_s
 
 _QUICK_S = 0.6
 """How long a batch size is timed when a line starts, in seconds."""
@@ -59,10 +59,8 @@ class Trial:
     def batch_s(self, images: int) -> float:
         """Time one batch, in seconds. The first batch of a size also does set-up work: run that size once before."""
         black = np.zeros((images, 3, self.input_size, self.input_size), np.uint8)
-        began = time.perf_counter()
-        self.answer(black)
-        # A coarse clock may show 0; callers divide by this time.
-        return max(1e-9, time.perf_counter() - began)
+        _, took_s = _timed(lambda: self.answer(black))
+        return took_s
 
     def least_image_bytes(self) -> int:
         """Return the least bytes that an image holds: its pixels as floats, or the tensors of torch's operators."""
@@ -94,9 +92,8 @@ class Trial:
         """Time a load, in seconds; with `cold`, from the disk itself: None if the system keeps the file in memory."""
         if cold and not forget_file(self.file):
             return None
-        began = time.perf_counter()
-        self.load()
-        return time.perf_counter() - began
+        _, took_s = _timed(self.load)
+        return took_s
 
 
 def warmed(
@@ -118,13 +115,25 @@ def opened(load: Callable[[], Session], input_size: int, file: Path) -> Trial:
     first session stays meanwhile, because the second one would take its memory, and seem to need none.
     """
     first = load()
-    before, began = _own_bytes(), time.perf_counter()
-    session = load()
-    opened_s = time.perf_counter() - began
+    before = _own_bytes()
+    session, opened_s = _timed(load)
     # What opening needed for a moment is given back; it is no part of the session.
     weights_bytes = max(file.stat().st_size, _own_bytes() - before)
     del first
     return Trial(session.run, input_size, weights_bytes, file, load, _resident_bytes(), opened_s)
+
+
+def _timed(work: Callable[[], T]) -> tuple[T, float]:
+    """Do work, and return its result and the seconds that it took.
+
+    Those in which other programs had this thread's processor do not count: they hit one variant of an expert and not
+    the next, so that the slower variant seemed quicker. A line follows how long its batches take (`Pace`).
+    """
+    began, waited_s = time.perf_counter(), waited_for_processor_s()
+    result = work()
+    took_s = time.perf_counter() - began - (waited_for_processor_s() - waited_s)
+    # A coarse clock may show 0; callers divide by this time.
+    return result, max(1e-9, took_s)
 
 
 def _own_bytes() -> int:

@@ -6,6 +6,7 @@ import math
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -114,6 +115,21 @@ def test_an_error_is_not_remembered_and_lets_the_next_in() -> None:
     with pytest.raises(StoreError, match="damaged"):
         known.alone(fail)
     assert known.once("a", lambda: ONE_COST) == ONE_COST
+
+
+def test_time_in_which_other_programs_had_the_processor_is_no_part_of_a_batch_or_a_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = {"now": 0.0, "waited": 0.0}
+
+    def work(*_: object) -> None:
+        clock["now"] += 5.0
+        clock["waited"] += 3.0
+
+    monkeypatch.setattr(trial.time, "perf_counter", lambda: clock["now"])
+    monkeypatch.setattr(trial, "waited_for_processor_s", lambda: clock["waited"])
+    measured = trial.Trial(work, 8, 100, tmp_path / "file", work)
+    assert (measured.batch_s(1), measured.load_s()) == (2.0, 2.0)
 
 
 def test_the_oldest_goes_where_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,6 +87,16 @@ def test_a_system_without_a_nameless_library_gives_no_memory_back_and_says_nothi
         pass
 
 
+@pytest.mark.parametrize(("text", "waited_s"), [("4787 1500000000 2\n", 1.5), ("0 0", 0), ("", 0), (None, 0)])
+def test_waits_for_a_processor_are_what_the_system_tells(
+    text: str | None, waited_s: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(system, "_OWN_SCHEDULING", tmp_path / "schedstat")
+    if text is not None:
+        (tmp_path / "schedstat").write_text(text, encoding="ascii")
+    assert system.waited_for_processor_s() == waited_s
+
+
 def test_the_limit_of_descriptors_is_raised_as_far_as_it_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     resource = pytest.importorskip("resource")
     limit, refusing = (256, 1024), False
