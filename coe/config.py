@@ -138,6 +138,8 @@ PACE_STEP = 1.25
 """Costs are corrected once batches take this many times as long, or as short, as expected."""
 LIKELY = 0.5
 """The share of a component's images from which on their inputs for an expert are made when they are decoded."""
+LITTLE_GAIN = 0.05
+"""Larger batches are useful as long as they lower the average latency by at least this share."""
 WORKSPACE_SHARE = 0.25
 """The largest part of a pool that is set aside for activations (the paper's casual split, section 5.2)."""
 

@@ -138,7 +138,7 @@ def workspace_bytes(
     """
     device_costs = [cost for expert in experts for cost in costs.each(device, expert)]
     single = max(cost.batch_bytes(1) for cost in device_costs)
-    useful = max(cost.batch_bytes(cost.max_batch) for cost in device_costs)
+    useful = max(cost.batch_bytes(cost.useful_batch) for cost in device_costs)
     largest = max(experts, key=lambda expert: max(cost.whole_bytes for cost in costs.each(device, expert)))
     weights = max(cost.whole_bytes for cost in costs.each(device, largest))
     if weights + single > capacity_bytes:

@@ -12,6 +12,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from coe import config
 from coe.strict_model import Seconds, StrictModel
 
 ON_THE_LINE = 0.05
@@ -77,7 +78,7 @@ def fit(times: Mapping[int, float]) -> LatencyLine:
     return LatencyLine(per_image_s=k, base_s=b, error=statistics.median(_errors(times, sizes, best)))
 
 
-def plateau(times: Mapping[int, float], gain: float = 0.05) -> int:
+def plateau(times: Mapping[int, float], gain: float = config.LITTLE_GAIN) -> int:
     """Return the size at which the average latency plateaus (the paper's maximum batch, section 4.5).
 
     That is the smallest size such that no larger size has an average lower by `gain` (0.05: 5 %) or more.

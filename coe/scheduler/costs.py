@@ -82,6 +82,17 @@ class Cost:
         """Return the bytes that a batch holds in addition to the weights."""
         return self.activation_bytes * images + self.workspace_bytes
 
+    @property
+    def useful_batch(self) -> int:
+        """The first of 1, 2, 4, ... images after which the average latency falls by less than `config.LITTLE_GAIN`.
+
+        It is `max_batch` at most, which a quick measuring sets no lower than a few images.
+        """
+        enough_s, images = self.batch_s(self.max_batch) / self.max_batch / (1 - config.LITTLE_GAIN), 1
+        while images < self.max_batch and self.batch_s(images) / images > enough_s:
+            images *= 2
+        return min(images, self.max_batch)
+
     def at_pace(self, pace: float) -> Cost:
         """Return this cost with batches that take `pace` times as long."""
         if pace == 1:

@@ -1,6 +1,7 @@
 """A budget split over executors: equal pools, activations set aside, and a refusal that says what is enough."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -34,6 +35,12 @@ def test_each_executor_has_a_pool_of_its_own_with_an_equal_part() -> None:
 def test_the_largest_useful_batch_is_set_aside() -> None:
     made = plan({"cpu": 1}, 100 * MIB, ["a", "b"], table(a=cost(10), b=cost(5, activation=2, max_batch=8, workspace=3)))
     assert made.pools[0].workspace_bytes == (2 * 8 + 3) * MIB
+
+
+@pytest.mark.parametrize(("base_s", "images"), [(0.0, 1), (0.006, 1), (0.02, 4), (0.1, 8)])
+def test_a_batch_is_useful_only_as_far_as_it_saves_time(base_s: float, images: int) -> None:
+    costs = table(a=replace(cost(10, activation=2, max_batch=8), base_s=base_s))
+    assert plan({"cpu": 1}, 100 * MIB, ["a"], costs).pools[0].workspace_bytes == 2 * images * MIB
 
 
 def test_but_never_more_than_a_quarter() -> None:
