@@ -18,7 +18,6 @@ from experts.marking_network import MarkingNetwork
 def model_file() -> Path:
     """Return the model in the installed package rapidocr, which is not imported."""
     spec = find_spec("rapidocr")
-    assert spec is not None
     assert spec.submodule_search_locations
     return Path(spec.submodule_search_locations[0], "models", marking_file.MODEL)
 

@@ -48,12 +48,12 @@ def take_away(libraries: str) -> None:
         importlib.import_module(name)
     assert not [name for name in sys.modules if name.split(".")[0] in ("coe", "experts")]
     for name in MODULES.split():
-        sys.modules[name] = None  # type: ignore[assignment]
+        sys.modules[name] = None
     for module, names in MISSING.items():
         for name in names.split():
             if hasattr(module, name):
                 delattr(module, name)
-    ctypes.CDLL = _NoNameless  # type: ignore[misc]
+    ctypes.CDLL = _NoNameless
     read = pathlib.Path.read_text
 
     def read_text(self: pathlib.Path, *arguments: Any, **named: Any) -> str:
@@ -61,9 +61,9 @@ def take_away(libraries: str) -> None:
             raise FileNotFoundError(2, "No such file or directory", str(self))
         return read(self, *arguments, **named)
 
-    pathlib.Path.read_text = read_text  # type: ignore[method-assign]
-    pathlib.Path.write_text = _no_proc(pathlib.Path.write_text)  # type: ignore[method-assign]
-    shutil.which = lambda *_, **__: None  # type: ignore[assignment]
+    pathlib.Path.read_text = read_text
+    pathlib.Path.write_text = _no_proc(pathlib.Path.write_text)
+    shutil.which = lambda *_, **__: None
 
 
 def _no_proc(write: Any) -> Any:

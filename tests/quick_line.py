@@ -103,4 +103,4 @@ def quick(tiny: tuple[Boards, Path], device: QuickDevice | None = None, **option
     board, store = tiny
     devices = {"cpu": device or QuickDevice()}
     options = {"memory": "100MB", "costs": COSTS, "profile": None, "make_devices": lambda *a, **k: devices} | options
-    return Inspector(board, store=store, **options)  # type: ignore[arg-type]
+    return Inspector(board, store=store, **options)

@@ -120,7 +120,7 @@ def inspect_all(tiny: tuple[Path, Path]) -> Callable[..., dict[str, Result]]:
     def run(pictures: list[Picture], **options: object) -> dict[str, Result]:
         board, store = tiny
         results: dict[str, Result] = {}
-        with Inspector(board, store=store, **options) as line:  # type: ignore[arg-type]
+        with Inspector(board, store=store, **options) as line:
             for result in line.stream(pictures):
                 assert result.request.image not in results
                 results[result.request.image] = result

@@ -96,7 +96,7 @@ class IdleLine:
             try:
                 decode(source)
                 if self.between is not None:
-                    type(self).between(source.path)  # type: ignore[misc]
+                    type(self).between(source.path)
                 decode(source)
             except CoeError as error:
                 yield Result(request, None, (), 0.1, Failure(FailureKind.IMAGE, str(error)))

@@ -99,7 +99,7 @@ def state(label: str = "ok") -> dict[str, torch.Tensor]:
 def put(store: Store, name: str, label: str = "ok", **changes: object) -> None:
     """Put an expert that says one label."""
     said = {"kind": "small", "labels": LABELS, "input_size": SIZE, "state": state(label)}
-    store.put(name, **{**said, **changes})  # type: ignore[arg-type]
+    store.put(name, **{**said, **changes})
 
 
 def put_filed(store: Store, folder: Path, label: str = "ok") -> None:
@@ -124,14 +124,14 @@ def prepare(store: Store, name: str, variant: str = "bf16") -> Path:
     with store.changing(name) as manifest:
         made = lay_out(
             Folded(store.load(name), ()),
-            variant,  # type: ignore[arg-type]
+            variant,
             kind=manifest.kind,
             labels=2,
             identity=header(store.path(name)).identity,
         )
         agreement = Agreement(images=1, labels_equal=1.0, largest_score_difference=0.0)
         done = variants.put(store, manifest, made.bytes, agreement=agreement, escalate_below=0.0)
-    return store.folder(name) / done.variants[variant].file  # type: ignore[index]
+    return store.folder(name) / done.variants[variant].file
 
 
 def edit(store: Store, name: str, **changes: object) -> None:

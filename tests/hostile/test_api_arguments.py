@@ -179,7 +179,7 @@ def test_an_array_is_taken_as_it_looks_whatever_its_form(array: Any, shows: Any)
 
 def test_a_number_is_no_picture(line: Inspector) -> None:
     with pytest.raises(TypeError, match="not a single number"):
-        line.submit(np.uint8(7), "A")  # type: ignore[arg-type]
+        line.submit(np.uint8(7), "A")
 
 
 def test_the_bounds_are_those_of_the_defaults() -> None:

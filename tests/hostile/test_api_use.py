@@ -39,18 +39,18 @@ def line(tiny: tuple[Path, Path]) -> Iterator[Inspector]:
 
 
 def by_submit(line: Inspector, *arguments: object, **words: object) -> Result:
-    return line.submit(*arguments, **words).result(60)  # type: ignore[arg-type]
+    return line.submit(*arguments, **words).result(60)
 
 
 def by_inspect(line: Inspector, *arguments: object, **words: object) -> Result:
     async def ask() -> Result:
-        return await line.inspect(*arguments, **words)  # type: ignore[arg-type]
+        return await line.inspect(*arguments, **words)
 
     return asyncio.run(ask())
 
 
 def by_stream(line: Inspector, *arguments: object, **words: object) -> Result:
-    (result,) = line.stream([Picture(*arguments, **words)])  # type: ignore[arg-type]
+    (result,) = line.stream([Picture(*arguments, **words)])
     return result
 
 
@@ -109,12 +109,12 @@ def test_an_argument_that_nobody_knows_is_refused(line: Inspector, ask: Ask) -> 
 
 def test_what_is_asked_wrongly_is_said_when_it_is_asked_not_when_it_is_awaited(line: Inspector) -> None:
     with pytest.raises(TypeError, match="not int"):
-        line.inspect(3, "C")  # type: ignore[arg-type]
+        line.inspect(3, "C")
 
 
 @pytest.mark.parametrize("item", [LIGHT, None, ("x.png", "C"), "x.png"], ids=lambda item: type(item).__name__)
 def test_a_stream_says_what_is_no_picture_after_the_results_before_it(line: Inspector, item: object) -> None:
-    results = line.stream([Picture(LIGHT, "C"), Picture(DARK, "C"), item])  # type: ignore[list-item]
+    results = line.stream([Picture(LIGHT, "C"), Picture(DARK, "C"), item])
     assert {next(results).verdict, next(results).verdict} == {Verdict.OK, Verdict.NG}
     with pytest.raises(TypeError, match=f"a line takes pictures .* not {type(item).__name__}"):
         next(results)
@@ -158,7 +158,6 @@ def test_what_is_wrong_with_an_image_is_its_result(line: Inspector, image: objec
 @WAYS
 def test_a_component_that_the_board_lacks_is_a_failure_of_its_image(line: Inspector, ask: Ask) -> None:
     result = ask(line, LIGHT, "D")
-    assert result.failure is not None
     assert (result.failure.kind, "'D'" in result.failure.reason) == (FailureKind.RULES, True)
 
 
@@ -216,9 +215,9 @@ def test_a_verdict_is_of_the_pixels_at_the_moment_of_the_call(
         frame, overwrite = camera()
         others = [line.submit(LIGHT, "C") for _ in range(2)] if way == "full" else []
         if way == "submit":
-            found = asyncio.ensure_future(asyncio.wrap_future(line.submit(frame, "C")))  # type: ignore[arg-type]
+            found = asyncio.ensure_future(asyncio.wrap_future(line.submit(frame, "C")))
         else:
-            asked = line.inspect(frame, "C")  # type: ignore[arg-type]
+            asked = line.inspect(frame, "C")
             if way == "call":
                 overwrite()
             found = asyncio.ensure_future(asked)
@@ -708,7 +707,7 @@ def test_a_line_that_is_dropped_answers_what_is_under_way_and_ends_its_threads(t
 def test_a_callback_that_holds_the_line_keeps_it_no_longer_than_its_image(tiny: tuple[Path, Path]) -> None:
     line, seen = quick(tiny), []
     future = line.submit(LIGHT, "C")
-    future.add_done_callback(lambda _, line=line: seen.append(line.metrics().images))  # type: ignore[misc]
+    future.add_done_callback(lambda _, line=line: seen.append(line.metrics().images))
     assert line.drain(60)
     assert future.result(60).verdict is Verdict.OK
     threads = line._engine._threads

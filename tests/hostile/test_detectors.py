@@ -228,7 +228,7 @@ def box(label: str = "joint", score: float = 0.9, corner: float = 1.0) -> Box:
 )
 def test_what_a_kind_of_ones_own_may_not_say(finding: Finding, complaint: str) -> None:
     with pytest.raises(CoeError, match=complaint):
-        findings_of(Says(finding), None, [PLAIN], Expert("d", "k", LABELS, 64, "b/d"))  # type: ignore[arg-type]
+        findings_of(Says(finding), None, [PLAIN], Expert("d", "k", LABELS, 64, "b/d"))
 
 
 def test_an_empty_output_is_none_and_none_is_never_ok_by_itself() -> None:

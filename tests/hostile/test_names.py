@@ -162,7 +162,7 @@ def test_a_report_and_its_files_hold_a_name_whole(name: str, shown: str, tmp_pat
         summary = results.finish(items, RunFigures("b"))
     rows = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text("utf-8").split("\n")[:-1]]
     assert [row["image"].encode("utf-8", "backslashreplace").decode() for row in rows] == [held, f"2{held}"]
-    write_report(tmp_path / "report.html", name, [result, lost], summary, PixelSource(lambda image: None))  # type: ignore[arg-type,return-value]
+    write_report(tmp_path / "report.html", name, [result, lost], summary, PixelSource(lambda image: None))
     page = (tmp_path / "report.html").read_text("utf-8")
     assert not re.search(r"<(script|img)[^>]*>[^<]*SN1", page)
 
@@ -174,7 +174,7 @@ def test_a_report_runs_nothing_that_a_name_says(name: str, tmp_path: Path) -> No
     result = Result(Request(0, name, name, name, name), Verdict.NG, (Finding(name, "fp32", name, 0.5),), 0.1)
     tally = OutcomeCounts(ng=1)
     summary = Summary(RunFigures(name, strategy=name, started=name), tally, {name: tally}, {name: tally})
-    write_report(tmp_path / "report.html", name, [result], summary, PixelSource(lambda image: None))  # type: ignore[arg-type,return-value]
+    write_report(tmp_path / "report.html", name, [result], summary, PixelSource(lambda image: None))
     page = (tmp_path / "report.html").read_text("utf-8")
     assert name not in page.replace("</style>", "", 1) if name == "</style>" else name not in page or "{{" in name
     assert "49" not in page if name == "{{ 7*7 }}" else True

@@ -155,7 +155,7 @@ def test_letters_that_an_encoding_lacks_are_escaped(monkeypatch: pytest.MonkeyPa
             common.out.print(text)
             sys.stdout.write(text)
             assert stream.lost is None
-    written = behind.buffer.getvalue().decode(encoding)  # type: ignore[attr-defined]
+    written = behind.buffer.getvalue().decode(encoding)
     assert written.count("\n") == 1
     assert all(letter in written or "\\" in written for letter in text)
 
@@ -275,7 +275,7 @@ def _arguments(folder: Path, text: str) -> list[str]:
     board.write_text(text, encoding="utf-8")
     known, store = rules.load(board), Store(folder / "store")
     trained = {id: expert for id, expert in known.experts.items() if expert.kind != "onnx"}
-    fill(store, type("Trained", (), {"experts": trained})())  # type: ignore[arg-type]
+    fill(store, type("Trained", (), {"experts": trained})())
     eye = known.experts["eye"]
     store.put(eye.weights, kind="onnx", labels=eye.labels, input_size=8, file=_model(folder / "eye.onnx"))
     for name in ("SN1/R1__E.png", "SN1/R2__E.png"):
@@ -554,7 +554,6 @@ def test_folders_of_killed_processes_go_with_the_next_one_and_those_of_living_on
             process = stack.enter_context(
                 subprocess.Popen([sys.executable, "-c", wait], env=environment, stdin=-1, stdout=-1, text=True)
             )
-            assert process.stdout is not None
             folders.append(Path(process.stdout.readline().strip()))
             os.utime(folders[-1], (0, 0))
         process.kill()

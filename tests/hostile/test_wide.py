@@ -45,7 +45,7 @@ def png(values: np.ndarray, significant: int | None = None) -> bytes:
 def tiff(values: np.ndarray, **options: object) -> bytes:
     data = io.BytesIO()
     options.setdefault("photometric", "rgb" if values.ndim == 3 else "minisblack")
-    tifffile.imwrite(data, values, **{"metadata": None, **options})  # type: ignore[arg-type]
+    tifffile.imwrite(data, values, **{"metadata": None, **options})
     return data.getvalue()
 
 
@@ -162,7 +162,7 @@ def test_a_frame_is_copied_and_keeps_its_bits() -> None:
 @pytest.mark.parametrize("bits", [7, 17, 0, True, 12.0, "12"])
 def test_bits_that_are_none_are_refused(bits: object) -> None:
     with pytest.raises(ConfigError, match="bits"):
-        Picture(camera(12), "A", bits=bits).check()  # type: ignore[arg-type]
+        Picture(camera(12), "A", bits=bits).check()
 
 
 def test_a_board_file_says_how_many_bits_count(tmp_path: Path) -> None:

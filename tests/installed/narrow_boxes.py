@@ -39,7 +39,7 @@ class Boxes(nn.Module):
         self.deep = nn.Linear(HIDDEN, CHANNELS)
         self.boxes = nn.Conv2d(CHANNELS, 4, 1)
         self.scores = nn.Conv2d(CHANNELS, labels, 1)
-        nn.init.constant_(self.scores.bias, RARE)  # type: ignore[arg-type]
+        nn.init.constant_(self.scores.bias, RARE)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         cells = self.blocks(images)

@@ -51,7 +51,7 @@ def test_kinds_that_open_their_own_files_are_refused():
     with pytest.raises(ConfigError, match="experts of kind 'onnx' open their own files"):
         remembered_device.HostOnlyDevice(
             Store(Path("nowhere")), {"onnx": object()}, 1, remembered=remembered_device.RememberedOutputs()
-        )  # type: ignore[dict-item]
+        )
 
 
 def test_pictures_are_handed_in_as_arrays_or_as_jpegs_each_made_once(tmp_path):

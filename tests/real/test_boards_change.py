@@ -195,7 +195,6 @@ def test_an_image_says_its_board_where_there_are_several(folder: Path, pictures:
         with pytest.raises(ConfigError, match=r"board 'ohter' is not on this line; did you mean 'other'\?"):
             line.submit(image, "A", board="ohter")
         failure = line.submit(image, "B", board="other").result().failure
-        assert failure is not None
         assert (failure.kind, "'other/B'" in failure.reason) == (FailureKind.RULES, True)
         line.set_boards(folder / "other.yaml")
         assert line.submit(image, "D").result().request.board == "other"
@@ -266,7 +265,7 @@ def test_experts_that_stay_keep_their_precision(
 
 def test_a_line_with_a_decider_of_its_own_keeps_its_boards(folder: Path) -> None:
     def decider(**options: object) -> object:
-        controller = Controller(**options)  # type: ignore[arg-type]
+        controller = Controller(**options)
         return SimpleNamespace(**{name: getattr(controller, name) for name in DECIDES})
 
     options = {"store": folder / "store", "make_decider": decider, **MEMORY}
@@ -353,6 +352,5 @@ def test_an_image_whose_board_leaves_while_it_waits_for_room_is_told(tiny: tuple
     assert [future.result().request.board for future in (first, third)] == ["tiny", "second"]
     assert [future.result().verdict for future in (first, third)] == [Verdict.OK, Verdict.OK]
     failure = results[0].failure
-    assert failure is not None
     assert failure.kind is FailureKind.RULES
     assert failure.reason == "board 'tiny' left the line while the image waited for room"

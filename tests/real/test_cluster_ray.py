@@ -131,7 +131,6 @@ def test_a_picture_that_ends_processes_ends_two_and_is_answered(
         results = {result.request.image: result for result in line.stream(shown)}
         assert "1 boxes" in repr(line)
     failure = results.pop("deadly").failure
-    assert failure is not None
     assert failure.kind is FailureKind.RUN
     assert re.fullmatch(r"box\d@\S+ and box\d@\S+ crashed while they had this image; .*", failure.reason)
     assert {name: result.verdict for name, result in results.items()} == expected

@@ -49,7 +49,7 @@ def test_a_picture_whose_expert_is_absent_takes_the_drawn_way(tiny: tuple[Path, 
                 if any(function == "CpuDevice.load" for _, _, function in calls):
                     break
     finally:
-        threading.setprofile(None)  # type: ignore[arg-type]
+        threading.setprofile(None)
     left = iter(list(calls))
     for thread, file, function, _ in DRAWN["WAY"]:
         step = (thread if thread.startswith("coe-") else "MainThread", file, function)
@@ -58,7 +58,7 @@ def test_a_picture_whose_expert_is_absent_takes_the_drawn_way(tiny: tuple[Path, 
 
 def qualified(frame: FrameType) -> str:
     """Return the name of a function with that of its class."""
-    name: Any = frame.f_code.co_qualname  # type: ignore[attr-defined]
+    name: Any = frame.f_code.co_qualname
     return str(name)
 
 

@@ -154,14 +154,13 @@ def test_what_a_network_answers_keeps_its_form() -> None:
 @SMALL
 def test_an_expert_in_int8_is_sound_and_tells_how_far_it_agrees(prepared: Store, expert: Expert) -> None:
     known = prepared.check(expert.weights).variants
-    assert (known["int8"].agreement.images, known["int8"].agreement.generated) == (12, False)  # type: ignore[union-attr]
+    assert (known["int8"].agreement.images, known["int8"].agreement.generated) == (12, False)
     assert 0 < known["int8"].escalate_below <= 1
 
 
 @SMALL
 def test_a_manifest_tells_what_the_numbers_come_from(prepared: Store, expert: Expert) -> None:
     made_of = prepared.manifest(expert.weights).variants["int8"].calibration
-    assert made_of is not None
     assert (made_of.pictures, made_of.source, made_of.learned) == (12, "noise", None)
     assert 0 <= made_of.float_layers <= made_of.layers // 2
     assert made_of.layers == 13
@@ -192,7 +191,7 @@ def test_experts_of_the_same_weights_share_it_only_if_they_see_the_same(pictures
     assert preparer.prepare("line/same", pictures).shared == ("q8", "int8")
     other = preparer.prepare("line/other", pictures[:8])
     assert (other.shared, other.made) == (("q8",), ("int8",))
-    assert other.manifest.variants["int8"].calibration.pictures == 8  # type: ignore[union-attr]
+    assert other.manifest.variants["int8"].calibration.pictures == 8
 
 
 def test_experts_of_one_body_begin_with_the_layers_that_stay_float_in_the_last(
@@ -210,7 +209,6 @@ def test_experts_of_one_body_begin_with_the_layers_that_stay_float_in_the_last(
         preparer = Preparer(store, ["int8"])
         assert [preparer.prepare(id, pictures).failed for id in ids] == [{}, {}]
     made_of = store.manifest("trunk/a").variants["int8"].calibration
-    assert made_of is not None
     kept = frozenset(made_of.in_float)
     assert (len(kept), begun) == (2, [frozenset(), kept, kept, frozenset()])  # `d` has no body
 
@@ -288,7 +286,7 @@ def test_a_model_with_convolutions_in_floats_is_fitted_to_the_processor_when_it_
 
 
 def test_a_model_that_says_something_else_than_torch_is_refused() -> None:
-    class Odd(type(kinds.resolve("narrow"))):  # type: ignore[misc]
+    class Odd(type(kinds.resolve("narrow"))):
         """In a trace, Python's condition is a constant of the first batch."""
 
         def forward(self, module: torch.nn.Module, images: torch.Tensor) -> torch.Tensor:
@@ -393,7 +391,6 @@ def test_each_expert_gets_its_own_pictures_alone(pictures: list[Path], tmp_path:
 
     assert prepare("--variants", "int8").status == 1
     made_of = store.manifest("line/joint").variants["int8"].calibration
-    assert made_of is not None
     assert (made_of.pictures, made_of.source) == (12, "its pictures in seen")
     said = prepare()
     assert (said.status, "line/lead has no int8" in said.words) == (0, True)  # nobody asked for it by name

@@ -146,7 +146,6 @@ def test_a_file_in_int8_says_what_it_says_in_floats(form: str, tmp_path: Path, p
     outcome = prepared(store, pictures)
     assert (outcome.made, outcome.failed) == (("int8",), {})
     made_of = outcome.manifest.variants["int8"].calibration
-    assert made_of is not None
     assert (made_of.layers, made_of.float_layers <= 1) == (3, True)
     store.check(EXPERT.weights)
     exact, small = answers(store, pictures, "fp32"), answers(store, pictures, "int8")

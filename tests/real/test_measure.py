@@ -156,7 +156,7 @@ def test_damaged_weights_are_said(tmp_path: Path):
 
 
 def test_a_kind_that_takes_no_generated_image_is_measured_all_the_same(store: Store):
-    class Choosy(type(kinds.resolve("narrow"))):  # type: ignore[misc]
+    class Choosy(type(kinds.resolve("narrow"))):
         def preprocess(self, image, expert):
             raise ImageError("shows no part")
 

@@ -26,7 +26,7 @@ ALL = [block for page in pages.PAGES for block in pages.blocks(page)]
 
 
 def place(block: object) -> str:
-    return block.place if isinstance(block, Block) else block[0].place  # type: ignore[index]
+    return block.place if isinstance(block, Block) else block[0].place
 
 
 @pytest.mark.parametrize("program", pages.programs(), ids=place)
@@ -39,8 +39,8 @@ def test_a_program_prints_what_its_page_says(tiny, tmp_path, monkeypatch, capsys
 
     def open_line(board: str | Path | list[str], **options: object) -> Inspector:
         if all(name in TRAINED_FIRST for name in (board if isinstance(board, list) else [board])):
-            return quick((board, tiny[1]), **options)  # type: ignore[arg-type]
-        return Inspector(board, **options)  # type: ignore[arg-type]
+            return quick((board, tiny[1]), **options)
+        return Inspector(board, **options)
 
     monkeypatch.setattr(coe.inspector.inspector, "Inspector", open_line)
     monkeypatch.chdir(tmp_path)

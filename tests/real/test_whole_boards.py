@@ -70,7 +70,7 @@ def test_each_component_of_each_board_has_one_result_and_that_of_its_crop(tiny, 
         assert "save it as PNG" in str(results[f"S4.webp/{part.refdes}"].error)
     for serial in ("S1", "S10"):
         for crop in read_board(boards / f"{serial}.png", layout(), serial).pictures():
-            save(crops / serial / f"{crop.refdes}__{crop.component}.png", crop.image)  # type: ignore[arg-type]
+            save(crops / serial / f"{crop.refdes}__{crop.component}.png", crop.image)
     call(*common, "--images", crops, "--out", tmp_path / "run-crops", command=inspect)
     alone = {(r.request.serial, r.request.refdes): r for r in read(tmp_path / "run-crops" / "results.jsonl")}
     assert len(alone) == 2 * len(PARTS)

@@ -59,7 +59,7 @@ class Obeyed:
         self: VirtualLine, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0
     ) -> None:
         """Let the pools obey. A device that is lost holds nothing."""
-        super().observe(event, commands, now, control_s)  # type: ignore[safe-super]
+        super().observe(event, commands, now, control_s)
         places = self.__dict__.setdefault(
             "places", {id: ObeyingPool(pool.device, self.costs) for id, pool in self.controller.pools.items()}
         )
@@ -76,5 +76,5 @@ class Obeyed:
         """Prove that each body in place has an expert, and that the books say what is there."""
         for id, place in self.places.items():
             place.check_idle()
-            pool = self.controller.pools[id]  # type: ignore[attr-defined]
+            pool = self.controller.pools[id]
             assert set(pool.by_arrival()) == set(place.experts)

@@ -160,7 +160,7 @@ def watch(line: VirtualLine) -> VirtualLine:
                 moves = {State.PLANNED, State.LOADING, State.LEAVING} & states
                 assert moves or any(other.batch for other in sharers), f"{executor!r} waits for nothing"
 
-    line.controller.check = watched  # type: ignore[method-assign]
+    line.controller.check = watched
     return line
 
 

@@ -47,7 +47,7 @@ def test_a_bundle_that_cannot_work_is_refused(
 ) -> None:
     """The refusal names the strategy, the policy that lacks something, and the policies that would help."""
     with pytest.raises(ConfigError) as caught:
-        replace(base, name="mine", **changes)  # type: ignore[arg-type]
+        replace(base, name="mine", **changes)
     assert re.findall(r"'([a-z-]+)'", str(caught.value))[:2] == ["mine", policy]
     assert set(re.findall(r"'([a-z-]+)'", str(caught.value))[2:]) == helpers
 
@@ -83,9 +83,9 @@ def test_an_expert_that_came_on_demand_runs_before_another_takes_its_place() -> 
 def without_needs(monkeypatch: pytest.MonkeyPatch, policy: type[Policy], base: Strategy, **changes: str) -> VirtualLine:
     """A line of one executor whose strategy would be refused; its pool holds one expert, at first a."""
     with pytest.raises(ConfigError):
-        replace(base, **changes)  # type: ignore[arg-type]
+        replace(base, **changes)
     monkeypatch.setattr(policy, "needs", frozenset())
-    strategy = replace(base, **changes)  # type: ignore[arg-type]
+    strategy = replace(base, **changes)
     return line_of(board({"A": 3, "B": 2}), 14, strategy=strategy)
 
 
@@ -133,7 +133,7 @@ class Keeping(Eviction):
     "changes", [{"select": Silent}, {"eviction": Keeping}, {"select": Silent, "eviction": Keeping}]
 )
 def test_policies_of_yours_that_stand_still_go_on_by_the_last_resort(changes: dict[str, type[Policy]]) -> None:
-    strategy = replace(COSERVE, name="mine", **changes)  # type: ignore[arg-type]
+    strategy = replace(COSERVE, name="mine", **changes)
     line = line_of(board({"A": 3, "B": 2, "C": 1}), 24, strategy=strategy, executors=2)
     inspect(line, (10.0, "ABCABCC"))
     assert [result.error for result in line.results.values()] == [None] * 7
@@ -208,7 +208,7 @@ def test_no_bundle_that_is_accepted_stands_still_whatever_is_due(
     names: dict[str, str], images: list[tuple[float, str, str, float]], plan: Plan, max_wait_s: float, load_s: float
 ) -> None:
     try:
-        strategy = Strategy("tried", **names)  # type: ignore[arg-type]
+        strategy = Strategy("tried", **names)
     except ConfigError:
         assume(False)
     answer_all(strategy, images, plan, max_wait_s, load_s)
@@ -226,7 +226,7 @@ def test_nor_does_one_whose_policies_do_not_state_their_needs(
             patch.setattr(policy, "needs", policy.needs & {Need.SHARED_BACKLOG})
             if Need.SHARED_BACKLOG in policy.needs:
                 names = {**names, "assign": "shared"}
-        answer_all(Strategy("tried", **names), images, plan, max_wait_s, load_s)  # type: ignore[arg-type]
+        answer_all(Strategy("tried", **names), images, plan, max_wait_s, load_s)
 
 
 # Pools

@@ -44,7 +44,6 @@ def test_a_component_of_another_board_is_unknown() -> None:
     line.arrive(5.0, "C", board="B")
     line.run()
     failure = line.results[0].failure
-    assert failure is not None
     assert (failure.kind, failure.reason) == (
         FailureKind.RULES,
         "the board has no component 'B/C'; did you mean 'B/R' or 'B/D' or 'A/C'?",

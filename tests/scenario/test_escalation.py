@@ -98,7 +98,7 @@ def test_second_looks_are_counted_with_their_seconds():
         observe(event, commands, now, control_s)
         recorder.observe(event, commands, now, control_s)
 
-    line.observe = both  # type: ignore[method-assign]
+    line.observe = both
     inspect(line, (3.0, "AAA"))
     seen = recorder.metrics()
     assert (seen.stages, seen.escalated, seen.changed) == (5, 2, 1)

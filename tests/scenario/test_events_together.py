@@ -100,7 +100,7 @@ def test_every_image_gets_the_same_one_reply_however_events_come(
 
 def test_whoever_watches_sees_each_event_and_all_commands_with_the_last() -> None:
     first, second = Loaded("cpu0", "a"), Evicted("cpu0", "b")
-    commands: list[Command] = [Load("cpu0", "b", why=None)]  # type: ignore[arg-type]
+    commands: list[Command] = [Load("cpu0", "b", why=None)]
     assert list(single_steps(EventBatch((first, second)), commands)) == [(first, []), (second, commands)]
     assert list(single_steps(first, commands)) == [(first, commands)]
     assert list(single_steps(None, commands)) == [(None, commands)]

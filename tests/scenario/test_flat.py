@@ -48,10 +48,10 @@ class Looks:
                         setattr(looks, what, getattr(looks, what) + 1)
                     yield key
 
-            def items(self) -> Iterator[tuple[Any, Any]]:  # type: ignore[override]
+            def items(self) -> Iterator[tuple[Any, Any]]:
                 return ((key, self[key]) for key in self)
 
-            def values(self) -> Iterator[Any]:  # type: ignore[override]
+            def values(self) -> Iterator[Any]:
                 return _Values(self)
 
         return Book(content)

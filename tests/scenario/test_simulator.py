@@ -73,7 +73,7 @@ def simulate(
         watchers=[log, recorder],
         span=log.span,
         preloaded=True,
-        **options,  # type: ignore[arg-type]
+        **options,
     )
     box.start()
     box.run([Arrival(at_s, Request(number, component)) for number, (at_s, component) in enumerate(arrivals)])

@@ -36,7 +36,7 @@ def line_of(rules: Rules, plan: Plan, residency: type[ByLoad], base: str = "cose
     )
     costs = {id: CHOICE if id in rules.experts else cost() for id in doubting.experts}
     chosen = replace(strategy(base), name="chosen", residency=residency)
-    return VirtualLine(doubting, costs, plan, strategy=chosen, **options)  # type: ignore[arg-type]
+    return VirtualLine(doubting, costs, plan, strategy=chosen, **options)
 
 
 def variants(line: VirtualLine) -> list[tuple[str, str, str]]:
@@ -168,7 +168,6 @@ def test_a_copy_in_host_memory_is_loaded_as_it_is() -> None:
         ("c", Why.DEMAND, Tier.HOST, COARSE),
         ("c", Why.UPGRADE, Tier.DISK, FINE),
     ]
-    assert line.controller.cache is not None
     assert line.controller.cache.variant("c") == FINE
 
 
@@ -212,8 +211,8 @@ def test_every_image_has_its_verdict_and_a_coarse_finding_in_doubt_is_never_the_
         at_s += wait_s
         line.arrive(at_s, letter)
     find = line._simulator.oracle.find
-    line._simulator.oracle.find = lambda request, expert, variant=None: (  # type: ignore[method-assign]
-        replace(find(request, expert, variant), margin=0.0 if request.id in doubtful else 1.0)
+    line._simulator.oracle.find = lambda request, expert, variant=None: replace(
+        find(request, expert, variant), margin=0.0 if request.id in doubtful else 1.0
     )
     line.run()
     assert [result.verdict for result in line.results.values()] == [Verdict.OK] * len(images)
@@ -292,4 +291,4 @@ def test_an_upgrade_never_has_another_expert_leave() -> None:
     assert upgrades
     for before, after in pairwise(commands):
         if isinstance(after, Load) and after.why is Why.UPGRADE:
-            assert before.expert == after.expert  # type: ignore[union-attr]
+            assert before.expert == after.expert

@@ -43,7 +43,7 @@ class Ticks:
         await asyncio.sleep(seconds / 10)
 
 
-uvicorn.server.asyncio = Ticks()  # type: ignore[attr-defined]
+uvicorn.server.asyncio = Ticks()
 
 
 @dataclass(frozen=True)

@@ -222,7 +222,6 @@ class Rabbit:
 
     def __exit__(self, *rest: object) -> None:
         self.stop()
-        assert self._epmd is not None
         self._epmd.terminate()
         self._epmd.wait()
 

@@ -168,7 +168,7 @@ def test_an_archive_that_hangs_is_told_also_where_room_is_wanted(
 ) -> None:
     answers = threading.Event()
 
-    class Hung(type(tmp_path)):  # type: ignore[misc]
+    class Hung(type(tmp_path)):
         def stat(self, **given: bool) -> object:
             answers.wait()
             return super().stat(**given)

@@ -42,12 +42,12 @@ def panel(connection: Connection) -> Board:
 
 def positions(message: dict[str, Any]) -> list[tuple[str, int, str, float, str]]:
     said = ("UnitIdentifier", "PositionNumber", "PositionName", "X", "Status")
-    return [tuple(unit[name] for name in said) for unit in message["Units"]]  # type: ignore[misc]
+    return [tuple(unit[name] for name in said) for unit in message["Units"]]
 
 
 def results(message: dict[str, Any]) -> list[tuple[str, int, str, str, int]]:
     said = ("UnitIdentifier", "UnitPositionNumber", "OverallResult", "Verification", "TotalInspectionCount")
-    return [tuple(unit[name] for name in said) for unit in message["InspectedUnits"]]  # type: ignore[misc]
+    return [tuple(unit[name] for name in said) for unit in message["InspectedUnits"]]
 
 
 def test_each_unit_of_a_panel_has_its_serial_number_and_status(sqlite_database: Database) -> None:
@@ -178,18 +178,15 @@ def asked(name: str, **more: Any) -> dict[str, Any] | None:
 
 def test_who_asks_gets_an_answer_with_the_number_of_the_request() -> None:
     there = asked("AreYouThereRequest", CFXHandle="acme.aoi.7")
-    assert there is not None
     assert [there[name] for name in ("MessageName", "Source", "Target", "RequestID")] == [
         "CFX.AreYouThereResponse", "acme.aoi.7", "mes", "r7",
     ]  # fmt: skip
     assert there["MessageBody"]["Result"]["Result"] == "Success"
     known = asked("GetEndpointInformationRequest", CFXHandle="acme.aoi.7")
-    assert known is not None
     about = known["MessageBody"]["EndpointInformation"]
     assert [about[name] for name in ("Vendor", "ModelNumber", "SerialNumber")] == ["acme", "aoi", "7"]
     assert {topic["TopicName"] for topic in about["SupportedTopics"]} == set(PUBLISHED)
     refused = asked("GetSomethingRequest")
-    assert refused is not None
     assert refused["MessageName"] == "CFX.NotSupportedResponse"
 
 

@@ -62,7 +62,6 @@ def change_over(config: ServeConfig, database: Database, tiny: tuple[Path, Path]
         def state() -> ActivationState:
             with database.reading() as connection:
                 found = row_types.get(connection, Activation, asked.id)
-            assert found is not None
             return found.state
 
         eventually(lambda: state() is ActivationState.ACTIVE, 200)

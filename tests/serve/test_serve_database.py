@@ -184,7 +184,6 @@ def test_a_board_for_review_without_calls_is_not_taken_as_verified(database: Dat
         board = accepted(connection, "k1")
         assert decisions.write(connection, replace(decision(board), verdict=Verdict.REVIEW))
         found = row_types.get(connection, Board, board.id)
-    assert found is not None
     assert (found.state, found.verified_us) == (BoardState.DECIDED, None)
 
 
@@ -301,7 +300,6 @@ def test_no_insert_takes_the_place_of_a_row_that_is_never_changed(database: Data
         for key in alone:
             with database.reading() as connection:
                 row = connection.execute(select(table).order_by(table.c.id.desc())).first()
-            assert row is not None
             new = {name: value for name, value in row._asdict().items() if name in key or name != "id"}
             other = next(name for name in new if name in ("outcome", "detail", "confirmed_by", "created_by", "note"))
             new[other] = {"n": 1} if other == "detail" else Outcome.ACCEPTED if other == "outcome" else "mallory"

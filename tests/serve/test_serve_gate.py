@@ -161,7 +161,7 @@ def test_a_board_can_be_taken_back_until_it_is_decided(served: Served) -> None:
 
 def lines_of(served: Served, wanted: int, **options: object) -> list[str]:
     lines: list[str] = []
-    with served.operator.stream("GET", "/api/v1/events", **options) as answer:  # type: ignore[arg-type]
+    with served.operator.stream("GET", "/api/v1/events", **options) as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")
         for line in answer.iter_lines():
             if line.startswith(("id:", "event:")):

@@ -78,7 +78,7 @@ def test_the_line_looks_around_between_boards_of_a_recipe_that_cannot_be_opened(
         raise ConfigError("there are no weights")
 
     jam(shop, 8)
-    station = Station(shop.config, shop.database, open_line=refuse)  # type: ignore[arg-type]
+    station = Station(shop.config, shop.database, open_line=refuse)
     left = [8]
     while left[-1]:
         station.step()
@@ -96,7 +96,6 @@ def test_the_board_that_is_due_first_is_found_whoever_has_left_and_come_back(sho
 
     def due() -> int:
         queued = queue.next_due()
-        assert queued is not None
         return queued.board.id
 
     assert due() == ids["c"]
@@ -151,8 +150,8 @@ def test_all_boards_in_danger_are_locked_before_the_first_event(shop: Shop, monk
     append = event_log.append
 
     def look(connection: object, *new: object) -> object:
-        seen.append({row_types.get(connection, Board, board.id).endangered_us for board in (first, second)})  # type: ignore[arg-type, union-attr]
-        return append(connection, *new)  # type: ignore[arg-type]
+        seen.append({row_types.get(connection, Board, board.id).endangered_us for board in (first, second)})
+        return append(connection, *new)
 
     monkeypatch.setattr(board_rows.event_log, "append", look)
     write(shop.database, board_rows.endanger, [first, second], 7)

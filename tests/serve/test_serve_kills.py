@@ -77,7 +77,6 @@ def test_a_kill_during_an_amendment_leaves_the_decision(
     check_one_decision_each(database)
     with database.reading() as connection:
         found = row_types.get(connection, Board, board.id)
-    assert found is not None
     assert (found.verdict, found.late, found.revision) == (Verdict.REVIEW, True, 0)
 
 

@@ -78,7 +78,7 @@ def kinds_of(service: Served, id: int) -> list[EventKind]:
 @pytest.fixture
 def unit() -> ConfigParser:
     parser = ConfigParser(interpolation=None, strict=True)
-    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.optionxform = str
     parser.read(FOLDER / "coe-serve.service", encoding="utf-8")
     return parser
 

@@ -68,7 +68,6 @@ def test_every_database_takes_what_an_experts_code_says(database: Database) -> N
         again = fault_log.note(connection, NewFault(Process.WORKER, FaultKind.INSPECTOR_FAILED, DIRTY), NOON)
         assert (fault.message, again.message, again.times) == (CLEAN, CLEAN, 2)
         call = call_rows.of_component(connection, board.id, "R2")
-        assert call is not None
         assert call.detail == CLEAN
         raised = NewCall("R2", "R0402", Verdict.NG, CallReason.EXPERT, detail=DIRTY)
         assert call_rows.raise_verdict(connection, call, raised)

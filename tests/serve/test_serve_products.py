@@ -140,7 +140,7 @@ def test_boards_of_two_recipes_that_come_in_turn_get_the_verdicts_of_separate_li
             same = [accept(alone, own, recipe.id, shown, key=f"{name}-{n}") for n, shown in enumerate(pictures)]
             separate += decided_by(alone, own, same, Opener(tiny))
     assert sorted(together, key=str) == sorted(separate, key=str)
-    assert {verdict for _, verdict, _ in together} == {Verdict.OK, Verdict.NG, Verdict.REVIEW}  # type: ignore[misc]
+    assert {verdict for _, verdict, _ in together} == {Verdict.OK, Verdict.NG, Verdict.REVIEW}
 
 
 def test_a_recipe_is_decided_with_its_calibration(config: ServeConfig, database: Database, opener: Opener) -> None:
@@ -149,7 +149,7 @@ def test_a_recipe_is_decided_with_its_calibration(config: ServeConfig, database:
     calibration = f"board: tiny\nexperts: {{body-a: {scores}, body-b: {scores}, body-c: {scores}}}\n"
     recipes = [activated(database, TINY), activated(database, TINY, "sure", calibration=calibration)]
     boards = [accept(config, database, recipe.id, {"R1": LIGHT}, key=recipe.name) for recipe in recipes]
-    assert [verdict for _, verdict, _ in decided_by(config, database, boards, opener)] == [  # type: ignore[misc]
+    assert [verdict for _, verdict, _ in decided_by(config, database, boards, opener)] == [
         Verdict.OK,
         Verdict.REVIEW,
     ]
@@ -252,7 +252,7 @@ def test_a_recipe_that_cannot_be_opened_at_the_start_keeps_only_its_own_boards_f
         for number, recipe in enumerate((good, bad, good))
     ]
     decided = decided_by(config, database, boards, opener)
-    assert [verdict for _, verdict, _ in decided] == [Verdict.OK, Verdict.REVIEW, Verdict.OK]  # type: ignore[misc]
+    assert [verdict for _, verdict, _ in decided] == [Verdict.OK, Verdict.REVIEW, Verdict.OK]
     (call,) = read(database, call_rows.of_board, boards[1].id)
     assert (call.reason, "body-x" in call.detail) == (CallReason.FAILED, True)
     assert open_faults(database) == [(FaultKind.INSPECTOR_FAILED, "bad 1")]

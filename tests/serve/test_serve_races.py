@@ -124,7 +124,6 @@ def test_two_people_who_answer_the_last_two_calls_at_a_time_verify_the_board(dat
         other.join(0.5)  # it has to wait for this transaction
     other.join()
     found = read(database, row_types.get, Board, board.id)
-    assert found is not None
     assert found.state is BoardState.VERIFIED
 
 

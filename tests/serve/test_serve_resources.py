@@ -148,11 +148,11 @@ def test_a_client_that_reads_slowly_is_waited_for() -> None:
     loop = SimpleNamespace(call_later=lambda after_s, look: looks.append(look))
     client = SimpleNamespace(transport=transport, loop=loop, _unread_bytes=0, _expect_reader=None)
     for _ in range(3):
-        Connection._expect_reader(client)  # type: ignore[arg-type]
+        Connection._expect_reader(client)
     client._unread_bytes = 0  # it read so much that the answer went on, and then all went into the buffer again
-    Connection._expect_reader(client)  # type: ignore[arg-type]
+    Connection._expect_reader(client)
     assert (len(looks), ended) == (4, [])
-    Connection._expect_reader(client)  # type: ignore[arg-type]
+    Connection._expect_reader(client)
     assert (len(looks), ended) == (4, [True])
 
 
@@ -204,7 +204,7 @@ class Counted:
 def test_a_client_that_waits_costs_as_much_as_it_has_not_seen(sqlite_database: Database) -> None:
     async def wait() -> None:
         feed = Feed(sqlite_database)
-        feed._newest.extend(Counted(id) for id in range(1, 1001))  # type: ignore[misc]
+        feed._newest.extend(Counted(id) for id in range(1, 1001))
         feed.last_id = 1000
         Counted.asked = 0
         for _ in range(100):

@@ -128,7 +128,7 @@ NAMES = ("=HYPERLINK(1)", "Ü-7", 'a"b,c', "R$1$")
 
 
 def table(answer: object, separator: str = ",") -> list[dict[str, str]]:
-    text = answer.content.decode("utf-8-sig")  # type: ignore[attr-defined]
+    text = answer.content.decode("utf-8-sig")
     return list(csv.DictReader(io.StringIO(text), delimiter=separator))
 
 

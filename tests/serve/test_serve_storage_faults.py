@@ -84,7 +84,7 @@ def logged() -> Iterator[list[logging.LogRecord]]:
     """Give the list of what is logged from now on, at the level WARNING or above."""
     records: list[logging.LogRecord] = []
     handler = logging.Handler(logging.WARNING)
-    handler.emit = records.append  # type: ignore[method-assign]
+    handler.emit = records.append
     logging.getLogger().addHandler(handler)
     try:
         yield records

@@ -279,7 +279,6 @@ def test_a_process_whose_log_finds_no_thread_is_tried_again(service: Path, monke
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuse)
         assert "can't start new thread" in child.care(SLEEPS, config, 0.0)
-    assert child.running is not None
     child.running.wait(10)
     assert child.care(SLEEPS, config, 1.0)
     assert child.running is None
@@ -369,7 +368,6 @@ def test_a_drain_that_a_person_asked_for_outlives_the_service(service: Path, dat
     write(database, states.change, Subject.INTAKE, Intake.DRAINING, by="ann", now_us=now_us())
     supervised(service, {Process.GATE: SLEEPS, Process.WORKER: SLEEPS}, lambda running: True)
     newest = read(database, states.current, Subject.INTAKE)
-    assert newest is not None
     assert newest.changed_by == "ann"
 
 
@@ -475,7 +473,6 @@ def test_init_makes_a_service_and_its_keys_are_for_its_owner_alone(own_tiny: tup
 def test_keys_are_made_listed_and_ended(service: Path, database: Database, call: Call) -> None:
     key = call("add-key", service, "printer", "--role", "feeder", "--days", 3, command=serve).out.strip()
     held = read(database, keys.holder, key, now_us())
-    assert held is not None
     assert (held.name, held.role, held.expires_us is not None) == ("printer", Role.FEEDER, True)
     twice = call("add-key", service, "printer", "--role", "admin", command=serve)
     assert (twice.status, "there is a key 'printer' already" in twice.words) == (2, True)
@@ -502,7 +499,6 @@ def test_the_recipe_of_a_new_service_carries_the_calibration_of_its_board(own_ti
     database = open_database(service_config.load(made.config).database_url)
     recipe = read(database, recipe_versions.active, made.recipe)
     database.close()
-    assert recipe is not None
     assert recipe.content["calibration"] == text
 
 

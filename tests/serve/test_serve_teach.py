@@ -600,7 +600,6 @@ def test_files_that_were_replaced_twice_come_back(served: Served) -> None:
         assert send(served.engineer, "placements", version, "pnp.csv").status_code == 201
     for version in reversed(versions[:2]):
         assert served.engineer.post("/teach/line7/undo").json() == {"undone": "pnp.csv added"}
-        assert draft.placements is not None
         assert draft.placements.read_bytes() == version
 
 

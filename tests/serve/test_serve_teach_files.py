@@ -208,7 +208,6 @@ def test_commands_run_one_after_another_until_one_fails(tmp_path: Path) -> None:
         works.begin(draft, "y", "place", [fails])
     eventually(lambda: not works.is_running(draft))
     ended = works.of(draft)
-    assert ended is not None
     assert (ended.state, ended.at, ended.exit) == ("failed", 1, 2)
     assert "--photos" in log_of(draft)
     works.begin(draft, "z", "place", [("coe-board", "--help")])  # nothing of what ran before is left open
@@ -225,10 +224,8 @@ def test_what_runs_ends_with_the_gate(tmp_path: Path) -> None:
     works.begin(draft, "x", "place", [wait])
     (running,) = works.running.values()
     eventually(lambda: (draft.folder / "work.json").read_text().find('"at":0') > 0)
-    assert running.stdin is not None
     running.stdin.close()  # as when the gate was killed
     assert running.wait(30) in (1, -signal.SIGKILL)
     ended = works.of(draft)
-    assert ended is not None
     assert ended.state == "failed"
     works.close()

@@ -331,7 +331,6 @@ def test_a_call_that_was_reserved_before_the_clock_was_set_back_is_free(sqlite_d
         assert call_rows.claim_next(connection, by="bea", now_us=NOON - 60 * SECOND_US, until_us=until_us) is None
         earlier_us = NOON - 5 * HOUR_US
         taken = call_rows.claim_next(connection, by="bea", now_us=earlier_us, until_us=earlier_us + CLAIM_S * SECOND_US)
-    assert taken is not None
     assert taken.claimed_by == "bea"
 
 

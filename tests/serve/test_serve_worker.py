@@ -248,7 +248,7 @@ def test_loads_that_end_one_after_the_other_do_not_hang() -> None:
     )
 
     def hanging() -> str | None:
-        hang = loads.hanging(line)  # type: ignore[arg-type]
+        hang = loads.hanging(line)
         return hang and hang.expert
 
     loads.observe(None, [], 0.0)
@@ -369,9 +369,9 @@ def test_an_inspector_that_fails_is_opened_again_and_its_boards_are_inspected(sh
 
     lines: list[object] = []
     board = shop.accept({"R1": LIGHT, "R2": DARK})
-    with deciding(shop.config, shop.database, open_line):  # type: ignore[arg-type]
+    with deciding(shop.config, shop.database, open_line):
         eventually(lambda: bool(opened) and opened[0].reached.is_set())
-        lines[0].stop()  # type: ignore[attr-defined]
+        lines[0].stop()
         opened[0].gate.set()
         eventually(lambda: len(opened) > 1)
         opened[1].gate.set()

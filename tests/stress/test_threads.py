@@ -41,7 +41,7 @@ class Faulty(CpuDevice):
 
 
 def faulty_devices(*arguments: object, **options: object) -> dict:
-    return line_devices.make(*arguments, **options, makers={"cpu": Faulty})  # type: ignore[arg-type]
+    return line_devices.make(*arguments, **options, makers={"cpu": Faulty})
 
 
 @dataclass
@@ -115,7 +115,7 @@ def test_threads_that_submit_to_a_line_that_fails_and_closes_hear_of_every_image
     heard = sum(len(one.accepted) + one.refused.total() + one.called_off for one in told)
     assert heard == THREADS * SUBMITS
     with pytest.raises(LineClosed):
-        line.submit(images[0], "A")  # type: ignore[arg-type]
+        line.submit(images[0], "A")
     assert threading.active_count() == before, f"threads are left: {threading.enumerate()}"
 
 

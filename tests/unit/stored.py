@@ -26,7 +26,7 @@ STATE = {
 
 def expert(variant: str = "fp32", **changes: object) -> Expert:
     """Return the expert whose weights `stored` puts into a store."""
-    return replace(Expert("x", KIND, ("ok", "bad"), 8, "t/x", variant=variant), **changes)  # type: ignore[arg-type]
+    return replace(Expert("x", KIND, ("ok", "bad"), 8, "t/x", variant=variant), **changes)
 
 
 def stored(root: Path, *prepared: Variant, state: dict[str, torch.Tensor] = STATE, kind: str = KIND) -> Store:

@@ -35,20 +35,20 @@ RUN_S = {"fp32": 4.0, "bf16": 2.0, "q8": 5.0, "int8": 1.0}
 
 class Net(ModuleKind):
     name, task = "net", "classify"
-    preprocess = postprocess = skeleton = forward = None  # type: ignore[assignment]
+    preprocess = postprocess = skeleton = forward = None
 
 
 class File(FileKind):
     name, task, suffix = "file", "classify", ".x"
-    preprocess = postprocess = open = None  # type: ignore[assignment]
+    preprocess = postprocess = open = None
 
 
 class Model(File):
-    network = None  # type: ignore[assignment]
+    network = None
 
 
 class ComparingModel(Model, Comparing):
-    compare = None  # type: ignore[assignment]
+    compare = None
 
 
 class Bench:

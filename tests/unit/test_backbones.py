@@ -85,9 +85,7 @@ def test_the_tensors_of_the_package_are_timms_in_its_order(shelf: Store) -> None
     import timm
 
     source = efficientnet_lite0.packaged
-    assert source is not None
     found = find_spec(source.package)
-    assert found is not None
     assert found.submodule_search_locations
     theirs = torch.load(Path(found.submodule_search_locations[0], source.file), weights_only=True)
     whole = timm.create_model("tf_efficientnet_lite0").eval()

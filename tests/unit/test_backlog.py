@@ -41,7 +41,6 @@ def test_with_join_it_goes_into_the_latest_group_of_its_expert() -> None:
 def test_taking_a_part_leaves_the_rest_in_place_and_takes_its_charge() -> None:
     backlog = filled("aab", join=True)
     group = backlog.latest("a")
-    assert group is not None
     assert [stage.request_id for stage in backlog.take(group, 1, 5.0)] == [0]
     assert (shape(backlog), backlog.pending_s, group.started_s) == ([("a", [1]), ("b", [2])], 2.0, 5.0)
     backlog.take(group, 1, 6.0)
@@ -99,7 +98,7 @@ OPERATIONS = st.lists(
 
 
 @given(OPERATIONS)
-def test_no_stage_is_lost_or_doubled_and_totals_are_sums(operations: list[tuple]) -> None:  # type: ignore[type-arg]
+def test_no_stage_is_lost_or_doubled_and_totals_are_sums(operations: list[tuple]) -> None:
     backlog, waiting, number = Backlog(), {}, 0
     due: defaultdict[tuple[int, str], float] = defaultdict(lambda: math.inf)
     for name, *arguments in operations:

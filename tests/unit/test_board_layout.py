@@ -154,7 +154,6 @@ def test_the_recipes_of_the_page_are_recipes() -> None:
     assert set(shown.components) == {"R0402-10K", "U-SOIC8-EEPROM"}
     assert parse_recipe(Path("page.yaml"), (whole + file).encode()).placement_file.decimal == "comma"
     code = parse_recipe(Path("page.yaml"), (whole + panel + serial).encode()).serial
-    assert code is not None
     assert (code.each, code.allowed) == ("unit", ("SN######",))
     assert list(parse_recipe(Path("page.yaml"), (whole + panel).encode()).units) == [
         f"r{row}c{column}" for row in (1, 2) for column in (1, 2, 3)
@@ -293,7 +292,6 @@ SIZES = {
 @pytest.mark.parametrize("package", SIZES)
 def test_the_size_is_in_the_name(package: str) -> None:
     size = size_of(package)
-    assert size is not None
     assert (size.width_mm, size.height_mm) == SIZES[package]
 
 
@@ -308,6 +306,4 @@ def test_a_library_of_the_user_comes_first(tmp_path: Path) -> None:
     )
     library = read_library(path)
     header, transistor = size_of("PinHeader_1x04_P2.54mm_Vertical", library), size_of("SOT-23", library)
-    assert header is not None
-    assert transistor is not None
     assert ((header.width_mm, header.height_mm), transistor.width_mm) == ((2.6, 10.2), 2.0)

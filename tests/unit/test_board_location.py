@@ -38,12 +38,10 @@ def poses() -> st.SearchStrategy[Pose]:
 def test_any_board_within_the_limits_is_found_to_a_fraction_of_a_pixel(pose: Pose, seed: int) -> None:
     location = locate(draw(layout([PARTS[0]]), pose, seed=seed), LAYOUT)
     assert location.registered, location.why
-    assert location.fit is not None
     exact, _, _ = truth(LAYOUT, pose)
     corners = np.array([(x, y) for x in (0, WIDTH_MM) for y in (0, HEIGHT_MM)])
     apart = np.hypot(*(location.fit.pixels(corners) - exact.pixels(corners)).T)
     assert apart.max() < 0.12
-    assert location.residual_um is not None
     assert location.residual_um < 0.12 * UM
     assert location.fit.turn_deg == pytest.approx(pose.turn_deg, abs=0.05)
     assert location.fit.um_per_pixel == pytest.approx(UM / pose.stretch, rel=1e-3)
@@ -212,7 +210,6 @@ def test_other_discs_do_not_lead_astray_but_a_second_set_is_ambiguous() -> None:
         disc(picture, *fit.pixels(POINTS[[list(FIDUCIALS).index(name)]] + off)[0], 20, 200)
     shown = np.repeat(picture.round().astype(np.uint8)[..., None], 3, axis=2)
     location = locate(shown, LAYOUT)
-    assert location.fit is not None
     assert np.abs(location.fit.pixels(POINTS) - fit.pixels(POINTS)).max() < 0.1
     for point in POINTS:
         disc(picture, *fit.pixels(point[None] + (0.1, 1.9))[0], 20, 210)
@@ -257,7 +254,6 @@ def test_dark_and_large_fiducials_are_found() -> None:
     assert not locate(draw(LAYOUT), layout(fiducials=dark)).registered
     fine = layout([PARTS[0]], um_per_pixel=12.5)  # 80 pixels a fiducial
     location = locate(draw(fine, Pose(turn_deg=2)), fine)
-    assert location.fit is not None
     assert np.abs(location.fit.pixels(POINTS) - truth(fine, Pose(turn_deg=2))[0].pixels(POINTS)).max() < 0.1
 
 
@@ -269,18 +265,15 @@ def test_a_crop_is_upright_whatever_the_angle(angle: float) -> None:
     location = locate(picture, drawn)
     assert location.fit is not None
     shown = crop(picture, drawn.sites[0], location.fit)
-    assert shown is not None
     assert shown.shape == (32, 56, 3)
     assert shown[6:9, 8:13].mean() > 140  # the first pin, at the top left
     assert max(shown[6:9, -13:-8].mean(), shown[-9:-6, 8:13].mean(), shown[-9:-6, -13:-8].mean()) < 40
     turned = layout(part, components={"A": {"size": [2.4, 1.2], "margin": 0.2, "turn": 180, "crop": 112}})
     shown = crop(picture, turned.sites[0], location.fit)
-    assert shown is not None
     assert shown.shape == (64, 112, 3)
     assert shown[-18:-12, -26:-16].mean() > 140
     small = layout(part, components={"A": {"size": [2.4, 1.2], "margin": 0.2, "crop": 28}})
     shown = crop(picture, small.sites[0], location.fit)
-    assert shown is not None
     assert shown.shape == (16, 28, 3)
     assert shown[3:4, 4:6].mean() > 130
 
@@ -293,7 +286,6 @@ def test_the_bottom_side_is_seen_as_it_lies() -> None:
     assert location.fit is not None
     for site in drawn.sites:
         shown = crop(picture, site, location.fit)
-        assert shown is not None
         assert shown[6:9, 8:13].mean() > 140
     assert not locate(picture, layout()).registered
 
@@ -309,7 +301,6 @@ def test_each_component_has_a_crop_or_a_result() -> None:
     assert (result.request.image, result.request.refdes, result.verdict) == ("SN1.png/E1", "E1", Verdict.REVIEW)
     assert "pixels outside of the picture" in result.findings[0].doubt
     assert board.rgb is not None
-    assert board.location is not None
     assert board.location.fit is not None
     assert crop(board.rgb, drawn.sites[-1], board.location.fit) is None
 
@@ -319,7 +310,7 @@ def test_a_board_that_is_not_registered_is_to_review_with_the_reason() -> None:
     assert list(board.pictures()) == []
     results = list(board.results())
     assert [(r.request.refdes, r.verdict) for r in results] == [(p.refdes, Verdict.REVIEW) for p in PARTS]
-    assert {r.findings[0].doubt for r in results} == {f"the board is not registered: {board.location.why}"}  # type: ignore[union-attr]
+    assert {r.findings[0].doubt for r in results} == {f"the board is not registered: {board.location.why}"}
     with pytest.raises(ImageError, match="has no crop"):
         board.crop(LAYOUT.sites[0])
 
@@ -395,7 +386,6 @@ def test_the_overlay_shows_the_crops_in_a_smaller_picture() -> None:
 def test_a_view_shows_the_part_of_the_picture_in_which_a_board_lies() -> None:
     panel = layout(ON_PANEL, **PANEL)
     view = read_board(draw(panel), panel, "SN1", name="p.png").view("SN1-r1c2")
-    assert view is not None
     assert set(view.crops) == {"p.png/r1c2/P1", "p.png/r1c2/P2"}
     assert view.pixels.shape[1] < draw(panel).shape[1]
     height, width = view.pixels.shape[:2]
@@ -406,10 +396,8 @@ def test_a_board_that_a_fixture_holds_lies_where_the_camera_says() -> None:
     held = layout(fiducials=None, held=True)
     pixels = draw(layout(), Pose())
     location = locate(pixels, held)
-    assert location.fit is not None
     assert location.residual_um is None
     expected = locate(pixels, layout()).fit
-    assert expected is not None
     corners = np.array([(0.0, 0.0), (20.0, 16.0)])
     assert np.abs(location.fit.pixels(corners) - expected.pixels(corners)).max() < 0.2
     assert blind_to(held)

@@ -156,7 +156,6 @@ def test_a_board_is_found_in_photographs_turned_and_aslant(
     assert (len(layout.sites), "R12" in {site.refdes for site in layout.sites}) == (38, False)
     for number, truth in enumerate(maps, 1):
         location = locate(ImageSource.of(at / "boards" / f"SN{number}.png", None, None).decode(), layout)
-        assert location.fit is not None
         corners = np.array([(corner.x_mm, corner.y_mm) for site in layout.sites for corner in site.corners])
         apart = np.hypot(*(location.fit.pixels(corners) - Fit(truth).pixels(corners)).T)
         assert apart.max() * recipe.um_per_pixel < 40
@@ -184,7 +183,6 @@ def test_three_fiducials_alone_tell_little_of_a_slant_and_the_parts_tell_the_res
     drawing = drawing_of(layout, drawn.marks, outline_is_known=False)
     picture = ImageSource.of(at / "boards" / "SN1.png", None, None).decode()
     board = find_board(picture, drawing, drawn.marks)
-    assert board is not None
     assert [mark.name for mark in board.match.marks] == ["FID1", "FID2", "FID3"]
     corners = np.concatenate(drawing.parts)
     apart = np.hypot(*(board.match.fit.pixels(corners) - Fit(maps[0]).pixels(corners)).T) * 41.2
@@ -325,7 +323,6 @@ def test_places_in_pixels_of_pictures_make_a_board_without_marks(call: Call, fol
     layout = lay_out(recipe, read_file(folder / "places.csv", "generic", "mm", recipe.placement_file).placements)
     layout.check(rules.load("block").components, "block")
     fit = locate(picture, layout).fit
-    assert fit is not None
     (site,) = [site for site in layout.sites if site.refdes == "P1"]
     corners = fit.pixels(np.array([(corner.x_mm, corner.y_mm) for corner in site.corners]))
     assert np.abs(corners.mean(axis=0) - (59.5, 49.5)).max() < 0.01
@@ -376,7 +373,6 @@ def test_without_marks_a_picture_that_agrees_little_may_show_another_board(
     monkeypatch.setattr(found_camera, "poses", lambda *_: [Pose(10.0, 0.0, 60.0, 40.0, 0.5)])
     monkeypatch.setattr(found_camera, "agreement", lambda *_: agreement)
     board = find_board(np.full((80, 120, 3), 90, np.uint8), drawing, ())
-    assert board is not None
     assert (board.doubt == "") == is_sure
 
 
@@ -397,7 +393,6 @@ def test_the_edges_of_parts_tell_how_a_board_without_marks_lies(
     assert recipe.held
     layout = lay_out(recipe, read_placements(folder / "still.csv", units="mm"))
     fit = locate(ImageSource.of(at / "boards" / "SN1.png", None, None).decode(), layout).fit
-    assert fit is not None
     corners = np.array([(corner.x_mm, corner.y_mm) for site in layout.sites for corner in site.corners])
     apart = np.hypot(*(fit.pixels(corners) - Fit(maps[0]).pixels(corners)).T) * recipe.um_per_pixel
     assert apart.max() < 500

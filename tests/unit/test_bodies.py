@@ -172,7 +172,6 @@ def test_a_new_expert_of_a_whole_parent_gets_a_body_that_the_parent_can_take(who
 def test_a_body_that_is_missing_or_damaged_is_said_in_one_sentence(shared: Store, variant, damage, words) -> None:
     manifest = shared.manifest("trunk/a")
     body = manifest.body if variant is None else manifest.variants["q8"].body
-    assert body is not None
     damage(shared.bodies / body.file)
     with pytest.raises(StoreError, match=words) as error:
         shared.check("trunk/a")
@@ -216,7 +215,7 @@ def test_an_expert_that_changes_meanwhile_stays_as_it_is(whole: Store, monkeypat
     def trained_meanwhile(store: Store, manifest: Manifest, names: object) -> Manifest:
         if manifest.id == "trunk/a":
             whole.put("trunk/c", kind="narrow", labels=LABELS["c"], input_size=32, state=whole.load("trunk/c"))
-        return divide(store, manifest, names)  # type: ignore[arg-type]
+        return divide(store, manifest, names)
 
     monkeypatch.setattr(bodies, "divide", trained_meanwhile)
     outcome = sharing.share(IDS)

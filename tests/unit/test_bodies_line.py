@@ -32,7 +32,7 @@ def pictures() -> list[Picture]:
 def inspected(store: Path, pictures: list[Picture], tmp_path: Path, **options: object) -> dict[str, Result]:
     board = tmp_path / "trunk.yaml"
     board.write_text(BOARD, encoding="utf-8")
-    with Inspector(board, store=store, profile=None, **options) as line:  # type: ignore[arg-type]
+    with Inspector(board, store=store, profile=None, **options) as line:
         # One by one: which images share a batch may change the last digit of a score.
         return {p.name: line.submit(p.image, p.component, name=p.name).result() for p in pictures}
 
@@ -64,14 +64,12 @@ def test_a_body_that_is_missing_fails_the_images_of_its_experts_alone(
 ) -> None:
     store = Store(shutil.copytree(shared_trunk, tmp_path / "store"))
     body = store.manifest("trunk/a").variants["fp32"].body
-    assert body is not None
     (store.bodies / body.file).unlink()
     results = inspected(store.root, pictures, tmp_path, memory="100MB", executors="cpu=1")
     for result in results.values():
         if result.request.component == "D":
             assert result.failure is None
         else:
-            assert result.failure is not None
             assert result.failure.kind is FailureKind.LOAD
             assert f"body {body.file}" in result.failure.reason
 
@@ -90,7 +88,7 @@ def test_a_pool_brings_a_body_with_the_first_of_its_experts_and_drops_it_with_th
         pool = line.plan.pools[0].id
         resident = {expert for _, expert in device._resident}
         assert set(device._bodies) == ({(pool, _digest(shared_trunk))} if resident & set("abc") else set())
-        assert not any(loaded.blob.owns_body for loaded in device._resident.values())  # type: ignore[union-attr]
+        assert not any(loaded.blob.owns_body for loaded in device._resident.values())
     commands = [command for _, _, some in line.trace for command in some]
     moves = [command for command in commands if isinstance(command, Load | Evict) and command.expert in "abc"]
     assert sum(isinstance(command, Load) for command in moves) > 3
@@ -110,7 +108,6 @@ def test_a_pool_brings_a_body_with_the_first_of_its_experts_and_drops_it_with_th
 
 def _digest(store: Path) -> str:
     body = Store(store).manifest("trunk/a").variants["fp32"].body
-    assert body is not None
     return body.digest
 
 
@@ -125,7 +122,7 @@ def test_an_expert_that_is_trained_again_joins_the_body_that_is_resident(
     if on_gpu:
         options |= {"executors": "cuda=1", "memory": "200MB", "device_memory": "70MB", "host_memory": "8MB"}
     few = [picture for picture in pictures if picture.component in "ABD"]
-    with Inspector(board, **options) as line:  # type: ignore[arg-type]
+    with Inspector(board, **options) as line:
         before = labels(line, few)
         manifest, state = store.manifest("trunk/b"), store.load("trunk/b")
         prepared = manifest.variants["fp32"]
@@ -144,7 +141,7 @@ def test_an_expert_that_is_trained_again_joins_the_body_that_is_resident(
         pool.check()
         sharers = [expert for expert in pool.by_arrival() if expert != "d"]
         (device,) = line._assembly.devices.values()
-        held: Any = device.memory._bodies if on_gpu else device  # type: ignore[attr-defined]
+        held: Any = device.memory._bodies if on_gpu else device
         assert list(held._bodies) == ([(pool.id, _digest(store.root))] if sharers else [])
 
 

@@ -72,7 +72,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> weakref.WeakSet[object]:
     network = sessions.OnnxNetwork
 
     def opening(*words: object, **options: object) -> object:
-        session = network(*words, **options)  # type: ignore[arg-type]
+        session = network(*words, **options)
         kept.add(session)
         return session
 

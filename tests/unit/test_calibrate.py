@@ -67,7 +67,6 @@ def test_the_temperature_of_answers_is_found_again() -> None:
 def test_honest_scores_stay_as_they_are_and_few_answers_tell_nothing() -> None:
     answers = drawn(1.0)
     honesty = fitted(answers)
-    assert honesty is not None
     assert honesty.temperature == pytest.approx(1.0, rel=0.25)
     assert honesty.after <= honesty.before
     assert fitted(ScoredAnswers(answers.scores[:19], answers.right[:19])) is None
@@ -90,19 +89,16 @@ def test_a_classifiers_threshold_sends_bad_parts_that_it_calls_good_to_review() 
         ("bad", "ok", 0.925),
     )
     curve = curve_of(answers, 1.0, Goal.ESCAPES)
-    assert curve is not None
     assert (curve.labels, curve.use) == (("ok",), Use.REVIEW_UNDER)
 
     lenient = choose(curve, answers, 1.0, WantedRate(Goal.ESCAPES, 0.10))
-    assert lenient is not None
     assert lenient.proven
-    assert (lenient.point.escapes.events, lenient.point.false_calls.events) == (1, 0)  # type: ignore[union-attr]
+    assert (lenient.point.escapes.events, lenient.point.false_calls.events) == (1, 0)
     assert 0.70 < lenient.point.threshold < 0.90
 
     strict = choose(curve, answers, 1.0, WantedRate(Goal.ESCAPES, 0.05))
-    assert strict is not None
     assert strict.proven
-    assert strict.point.escapes.events == 0  # type: ignore[union-attr]
+    assert strict.point.escapes.events == 0
     assert 0.925 < strict.point.threshold < 0.926
 
 
@@ -110,19 +106,15 @@ def test_a_threshold_that_too_few_pictures_prove_is_told_and_written_only_if_ask
     answers = classified(*[("ok", "ok", 0.9)] * 20, *[("bad", "bad", 0.9)] * 10)
     wanted = WantedRate(Goal.ESCAPES, 0.01)
     outcome = calibrate(answers, wanted)
-    assert outcome.choice is not None
     assert not outcome.choice.proven
     assert outcome.written is None
     assert outcome.scores(StatedScores()).min_scores == {}
     assert outcome.scores(StatedScores(min_scores={"ok": 0.5})).min_scores, "what was stated before stays"
     origin = outcome.entry(StatedScores(), StatedScores(), "2026-11-22").origin
-    assert origin is not None
     assert (origin.proven, origin.threshold) == (False, None)
-    assert origin.escapes is not None
     assert (origin.escapes.events, origin.escapes.trials, origin.escapes.at_most) == (0, 10, 0.2588656)
     assert all(word in unreached(outcome) for word in ("0 of 10", "25.89%", "299")), unreached(outcome)
     asked = calibrate(answers, wanted, unproven=True)
-    assert asked.written is not None
     assert asked.scores(StatedScores()).min_scores == {"ok": asked.written.point.threshold}
     assert unreached(asked), "it is still not proven"
 
@@ -148,7 +140,6 @@ def test_a_higher_wanted_rate_never_gives_a_lower_bound(
         if choice is None:
             continue
         held = choice.point.rate(goal)
-        assert held is not None
         bounds.append(held.upper())
         proofs.append(choice.proven)
         assert choice.proven == (held.upper() <= rate)
@@ -168,11 +159,10 @@ def test_the_rate_holds_for_an_expert_as_a_whole_and_not_for_each_label_alone() 
     ]
     expert = replace(CLASSIFIER, labels=("ok", "fine", "bad"))
     outcome = calibrate(ExpertAnswers(expert, False, tuple(answers), {}), WantedRate(Goal.ESCAPES, 0.01))
-    assert outcome.written is not None
     least = outcome.scores(StatedScores()).min_scores
     assert set(least) == {"ok", "fine"}
     passed = sum(a.truth == "bad" and adjusted_score(a, outcome) >= least.get(a.finding.label, 2) for a in answers)
-    assert passed == outcome.written.point.escapes.events  # type: ignore[union-attr]
+    assert passed == outcome.written.point.escapes.events
     assert Rate(passed, 3000).upper() <= 0.01
 
 
@@ -192,7 +182,6 @@ def test_at_each_threshold_the_rules_pass_and_call_what_the_curve_says(
 ) -> None:
     answers = classified(*pictures)
     curve = curve_of(answers, 1.0, goal)
-    assert curve is not None
     for point in curve.points:
         passed = {"ok": 0, "bad": 0}
         for truth, label, score in pictures:
@@ -219,7 +208,6 @@ def test_a_proven_rate_is_exceeded_in_at_most_one_lot_of_twenty() -> None:
         curve = curve_of(answers, 1.0, wanted.goal)
         assert curve is not None
         choice = choose(curve, answers, 1.0, wanted)
-        assert choice is not None
         proven += choice.proven
         exceeded += choice.proven and 0.3 * (1 - choice.point.threshold) > 0.1
     assert proven > 290
@@ -238,14 +226,12 @@ def test_boxes_of_a_label_that_no_picture_shows_count_whatever_their_score() -> 
     answers = [saying("hole", hole=0.5 + place / 200) for place in range(60)]
     answers += [saying("none")] * 50 + [saying("none", hole=0.3)] * 8 + [saying("none", scratch=0.3)] * 2
     outcome = calibrate(ExpertAnswers(expert, True, tuple(answers), {}), WantedRate(Goal.ESCAPES, 0.05))
-    assert outcome.written is not None
     assert outcome.written.point.false_calls == Rate(2, 60)
     stated = StatedScores(temperature=outcome.temperature, ignore_under={"scratch": 0.9, "hole": 0.9})
     assert outcome.scores(stated).ignore_under == {"hole": outcome.written.point.threshold}
     assert any("'scratch'" in told for told in warnings(outcome))
     both = [*answers, *[saying("scratch")] * 2]
     few = calibrate(ExpertAnswers(expert, True, tuple(both), {}), WantedRate(Goal.ESCAPES, 0.12))
-    assert few.written is not None
     assert few.written.by_label["scratch"] == Rate(2, 2)
     assert any("'scratch' 2 of 2" in told for told in warnings(few)), "a rare label is not hidden by the others"
 
@@ -269,8 +255,6 @@ def test_parts_that_cannot_be_compared_are_called_at_every_threshold(kind: str) 
         good, bad = "ok", "bad"
     curve = curve_of(replace(answers, doubtful=(good,) * 8 + (bad,) * 2), 1.0, Goal.ESCAPES)
     before_it = curve_of(answers, 1.0, Goal.ESCAPES)
-    assert curve is not None
-    assert before_it is not None
     without = {point.threshold: point for point in before_it.points}
     for point in curve.points:
         before = without[point.threshold]
@@ -278,14 +262,12 @@ def test_parts_that_cannot_be_compared_are_called_at_every_threshold(kind: str) 
         assert point.escapes == Rate(_events(before.escapes), 12)
     outcome = calibrate(replace(answers, doubtful=(good,) * 8), WantedRate(Goal.FALSE_CALLS, 0.1))
     origin = outcome.entry(StatedScores(), StatedScores(), "2026-11-22").origin
-    assert origin is not None
     assert (origin.pictures, origin.not_compared, origin.wanted) == (42, 8, {"false_calls": 0.1})
 
 
 def test_good_parts_of_which_none_can_be_compared_are_all_called() -> None:
     answers = replace(detected(*[("hole", 0.9)] * 10), doubtful=("none",) * 8)
     curve = curve_of(answers, 1.0, Goal.FALSE_CALLS)
-    assert curve is not None
     assert {point.false_calls for point in curve.points} == {Rate(8, 8)}
 
 
@@ -299,13 +281,11 @@ def test_where_nothing_seen_speaks_against_a_part_it_is_never_an_escape() -> Non
     answers = [saying("none")] * 40 + [saying("none", bridge=0.3)] * 5 + [saying("joint", joint=0.9)] * 30
     answers += [saying("bridge", joint=0.9, bridge=0.8)] * 20 + [saying("none", joint=0.5)]
     outcome = calibrate(ExpertAnswers(expert, True, tuple(answers), {}), WantedRate(Goal.ESCAPES, 0.1))
-    assert outcome.written is not None
     assert outcome.written.by_label == {"bridge": Rate(0, 20), "none": Rate(1, 46)}
     assert outcome.written.point.false_calls == Rate(0, 30)
 
 
 def _events(rate: Rate | None) -> int:
-    assert rate is not None
     return rate.events
 
 
@@ -361,7 +341,6 @@ def test_what_the_rules_state_for_a_label_without_a_threshold_stays_on_the_scale
     assert few.scores(same) == same
 
     found = calibrate(detected(*[("none", 0.6)] * 3, *[("hole", 0.8)] * 3), WantedRate(Goal.FALSE_CALLS, 0.7))
-    assert found.written is not None
     threshold = found.written.point.threshold
     assert found.scores(StatedScores(min_scores={"none": 0.9}, ignore_under={"hole": 0.2})) == StatedScores(
         min_scores={"none": round(1 - threshold, 7)}, ignore_under={"hole": threshold}
@@ -494,7 +473,6 @@ def test_a_calibration_is_written_beside_the_board_file_which_stays_as_it_is(lam
     assert str(path) in said.out
     entry = calibration_text.entries(lamp_board, path.read_bytes())["lamp"]
     origin = entry.origin
-    assert origin is not None
     assert (origin.pictures, origin.proven, origin.threshold) == (80, True, entry.min_scores["bright"])
     assert origin.weights == Store(lamp_board.parent / "store").manifest("b/lamp").checksum
     assert entry.stated.min_scores == {"bright": 0.9, "dark": 0.2}

@@ -53,7 +53,7 @@ class Brightness(ModuleKind):
     def train(self, expert: Expert, plan: TrainingPlan, progress: Any) -> Trained:
         assert plan.photographs is not None
         self.learned.append([one.name for one in plan.photographs])
-        means = {label: [] for label in expert.labels}  # type: ignore[var-annotated]
+        means = {label: [] for label in expert.labels}
         for one in plan.photographs:
             means[one.label].append(np.asarray(Image.open(one.path)).mean() / 255)
         bias = torch.tensor([float(np.mean(means[label])) for label in expert.labels])
@@ -132,8 +132,6 @@ def test_the_kind_with_the_fewest_escapes_and_false_calls_is_taken_and_among_equ
     assert choosing.chance_of(first, blind) < 0.05
     assert choosing.chance_of(first, second) == 1.0
     escapes, false_calls = blind.rates(found)
-    assert escapes is not None
-    assert false_calls is not None
     assert {escapes.share, false_calls.share} == {0.0, 1.0}
 
 
@@ -267,7 +265,7 @@ def test_a_kind_that_calls_good_and_bad_alike_is_unproven(
         manifest = store.manifest(f"{blind}/C1")
         assert bool(manifest.unproven) is blind
         assert ("unproven" in said.err) is blind
-    few = CrossValidated(CandidateKind(Brightness(), None, plan(()), None), (False, True), (True, True))  # type: ignore[arg-type]
+    few = CrossValidated(CandidateKind(Brightness(), None, plan(()), None), (False, True), (True, True))
     assert choosing.unproven(few, photographs(tmp_path / "few", {"bad": 1, "good": 1})) is None
 
 

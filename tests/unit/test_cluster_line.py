@@ -331,7 +331,7 @@ def test_options_that_several_boxes_would_ignore_are_refused(
     tiny: tuple[Path, Path], options: dict[str, object], sentence: str
 ) -> None:
     with pytest.raises(ConfigError, match=sentence):
-        Inspector(tiny[0], store=tiny[1], **options)  # type: ignore[arg-type]
+        Inspector(tiny[0], store=tiny[1], **options)
 
 
 @pytest.mark.parametrize("started", range(4))

@@ -155,16 +155,16 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ray]:
         strategies = SimpleNamespace(
             NodeAffinitySchedulingStrategy=lambda node_id, soft: SimpleNamespace(node_id=node_id)
         )
-        monkeypatch.setitem(sys.modules, "ray", ray)  # type: ignore[arg-type]
-        monkeypatch.setitem(sys.modules, "ray.util", SimpleNamespace())  # type: ignore[arg-type]
-        monkeypatch.setitem(sys.modules, "ray.util.scheduling_strategies", strategies)  # type: ignore[arg-type]
+        monkeypatch.setitem(sys.modules, "ray", ray)
+        monkeypatch.setitem(sys.modules, "ray.util", SimpleNamespace())
+        monkeypatch.setitem(sys.modules, "ray.util.scheduling_strategies", strategies)
         return ray
 
     return install
 
 
 def boxes_of(said: list[str] | None = None) -> Any:
-    return over_ray.ray_boxes("auto", None, (said if said is not None else []).append)  # type: ignore[arg-type]
+    return over_ray.ray_boxes("auto", None, (said if said is not None else []).append)
 
 
 def test_without_ray_a_sentence_says_what_to_install(
@@ -220,7 +220,7 @@ def test_an_address_where_another_program_listens_is_said_within_seconds(
         thread.start()
         address = f"127.0.0.1:{server.getsockname()[1]}"
         with pytest.raises(ConfigError, match=f"'{address}' is not the head node"):
-            over_ray.ray_boxes(address, None, print)  # type: ignore[arg-type]
+            over_ray.ray_boxes(address, None, print)
         thread.join()
 
 
@@ -294,9 +294,9 @@ def test_a_box_that_is_lost_or_gets_slower_is_named_during_a_run() -> None:
 
 def test_a_process_that_is_connected_with_another_cluster_says_so(ray: Callable[..., Ray]) -> None:
     ray("a")
-    over_ray.ray_boxes("here:1", None, print)  # type: ignore[arg-type]
+    over_ray.ray_boxes("here:1", None, print)
     with pytest.raises(ConfigError, match="here:1"):
-        over_ray.ray_boxes("there:1", None, print)  # type: ignore[arg-type]
+        over_ray.ray_boxes("there:1", None, print)
 
 
 def test_machines_become_boxes_in_the_order_of_their_names(ray: Callable[..., Ray]) -> None:
@@ -344,7 +344,7 @@ def test_a_machine_that_has_just_died_is_left_out(ray: Callable[..., Ray]) -> No
 
 def test_a_machine_that_lacks_coe_is_named(ray: Callable[..., Ray]) -> None:
     error = RayError("The actor died because of an error raised in its creation task: no module coe")
-    error.actor_init_failed = True  # type: ignore[attr-defined]
+    error.actor_init_failed = True
     ray("a", make=lambda name: Silent(error))
     with pytest.raises(ConfigError, match=r"^box1@a .*no module coe"):
         boxes_of().open()
@@ -417,7 +417,7 @@ def test_an_actor_takes_parcels_in_the_order_of_their_numbers() -> None:
     taken: list[int] = []
     box = SimpleNamespace(facts="facts", take=lambda parcel: taken.append(parcel.number))
     actor = BoxActor()
-    assert actor.open("box1", SimpleNamespace(open=lambda *arguments: box), None) == "facts"  # type: ignore[arg-type, comparison-overlap]
+    assert actor.open("box1", SimpleNamespace(open=lambda *arguments: box), None) == "facts"
     for number in (1, 2, 0, 4, 3):
         actor.take(Parcel(number, 0.0, ()))
     assert taken == [0, 1, 2, 3, 4]
@@ -427,5 +427,5 @@ def test_an_actor_says_why_its_machine_cannot_be_a_box() -> None:
     def refuse(*arguments: object) -> None:
         raise StoreError("no weights")
 
-    assert BoxActor().open("box1", SimpleNamespace(open=refuse), None) == BoxRefusal("no weights")  # type: ignore[arg-type]
+    assert BoxActor().open("box1", SimpleNamespace(open=refuse), None) == BoxRefusal("no weights")
     assert BoxActor().close() is None

@@ -34,7 +34,6 @@ def scratched(picture: np.ndarray) -> np.ndarray:
 
 def test_the_difference_is_where_the_picture_differs_and_nowhere_else() -> None:
     difference = compare(moved(bad(GOOD), 5, -3), GOOD).difference
-    assert difference is not None
     x1, y1, x2, y2 = DEFECT
     assert difference[y1 + 2 : y2 - 2, x1 + 2 : x2 - 2].min() > 40
     difference[y1 - 2 : y2 + 2, x1 - 2 : x2 + 2] = 0
@@ -91,7 +90,6 @@ def test_a_scratch_on_a_blank_part_is_a_difference(levels: float) -> None:
     """Under the noise of a camera, too."""
     reference = noisy(BLANK, 1, levels)
     difference = compare(noisy(scratched(BLANK), 2, levels), reference).difference
-    assert difference is not None
     assert (difference[60:64, 20:120] > 80).all()
     assert compare(noisy(BLANK, 3, levels), reference).doubt == ""
 
@@ -123,7 +121,7 @@ GOOD_PART = part(1, 320)
 SPREAD = np.arange(320 * 320, dtype=np.uint32).reshape(320, 320).astype(np.uint8)
 
 
-def stretched(picture: np.ndarray, most: float, from_column: int = 200) -> np.ndarray:  # type: ignore[type-arg]
+def stretched(picture: np.ndarray, most: float, from_column: int = 200) -> np.ndarray:
     """Return the picture with its right side moved down, more and more towards the border."""
     height, width = picture.shape[:2]
     across, down = np.meshgrid(np.arange(width, dtype=np.float32), np.arange(height, dtype=np.float32))
@@ -173,7 +171,6 @@ def test_kinds_compare_with_the_settled_reference() -> None:
     picture = cv2.remap(GOOD_PART, across, down, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
     pair = compared(picture, Reference(GOOD_PART, np.zeros((320, 320), np.uint8)))
     assert pair.stack is not None
-    assert pair.alignment is not None
     remaining = lasting_differences(*(np.repeat(pair.stack[:, :, place, None], 3, axis=2) for place in (0, 1)))
     assert remaining < 0.4 * lasting_differences(pair.alignment.image, GOOD_PART)
 
@@ -242,7 +239,6 @@ def test_images_for_other_boxes_carry_all_alternates(tmp_path: Path) -> None:
     sources = [ReferenceSource(ImageSource.of(tmp_path / f"{one.id}.png"), id=one.id) for one in BOTH]
     source = ImageSource.of(part(), "RGB").beside(replace(sources[0], others=(sources[1],)))
     carried = cluster_engine._with_bytes(CarriedImage(source, "U1")).source.reference
-    assert carried is not None
     for one in BOTH:
         (tmp_path / f"{one.id}.png").unlink()
     assert [one.id for one in carried.decode().alternates] == ["first", "second"]

@@ -91,7 +91,7 @@ def carriers(disk: Disk | None = None) -> Iterator[SimpleNamespace]:
 
 
 def from_disk(expert: str, pool: str = "g", **options: object) -> Load:
-    return Load(pool, expert, Why.DEMAND, Tier.DISK, **options)  # type: ignore[arg-type]
+    return Load(pool, expert, Why.DEMAND, Tier.DISK, **options)
 
 
 def from_host(expert: str) -> Load:

@@ -45,7 +45,7 @@ class Scale(BareKind):
 class File(FileKind):
     name = "file"
     task = "classify"
-    preprocess = postprocess = open = None  # type: ignore[assignment]
+    preprocess = postprocess = open = None
 
 
 File.__abstractmethods__ = frozenset()

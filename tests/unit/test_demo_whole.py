@@ -46,8 +46,6 @@ def test_the_crops_of_a_board_show_its_single_pictures(layout: Layout) -> None:
     board = read_board(whole.whole_board(chosen, np.random.default_rng(3)), layout, "SN1")
     crops = {picture.refdes: picture.image for picture in board.pictures()}
     assert len(crops) == len(chosen)
-    assert board.location is not None
-    assert board.location.residual_um is not None
     assert board.location.residual_um < 4  # a fifth of a pixel
     for place in chosen:
         alone, crop = take(place), crops[place.refdes]
@@ -56,7 +54,7 @@ def test_the_crops_of_a_board_show_its_single_pictures(layout: Layout) -> None:
         # Nothing is moved or turned: without their grain the pictures are alike.
         smooth = [cv2.GaussianBlur(each, (0, 0), 1.5).astype(float) for each in (alone, crop)]
         assert np.abs(smooth[0] - smooth[1])[3:-3, 3:-3].mean() < 3, place
-    assert overlay_of(board).shape[1] == overlay(board.rgb, layout, board.location).shape[1]  # type: ignore[arg-type]
+    assert overlay_of(board).shape[1] == overlay(board.rgb, layout, board.location).shape[1]
 
 
 def test_a_build_writes_what_coe_inspect_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +81,7 @@ def test_first_look_experts_judge_crops_as_they_judge_single_pictures(layout: La
         picture = whole.whole_board(board, np.random.default_rng([SEED, number, 31]))
         cut += read_board(picture, layout, board[0].serial, order="RGB").pictures()
     options = {"store": store, "memory": "25MB", "profile": None, "threads": 1, "allow_kinds": first_look.ALLOWED}
-    with Inspector(first_look.BOARD, **options) as line:  # type: ignore[arg-type]
+    with Inspector(first_look.BOARD, **options) as line:
         single, whole_ = ({_key(r): r for r in line.stream(pictures)} for pictures in (alone, cut))
     assert single.keys() == whole_.keys()
     assert len(single) == len(chosen)

@@ -123,10 +123,8 @@ def test_a_difference_takes_a_fraction_and_its_parent_lies_in_the_store_once(sto
         store.check(manifest.id)
         delta, blocks = manifest.variants["delta"], manifest.variants["q8"]
         assert delta.bytes < 0.4 * blocks.bytes
-        assert delta.agreement is not None
         assert delta.agreement.labels_equal == 1.0
     (body,) = {manifest.variants["delta"].body for manifest in manifests}
-    assert body is not None
     assert [path.name for path in store.bodies.glob("*.safetensors")] == [body.file]
     own = sum(manifest.variants["delta"].bytes for manifest in manifests)
     assert stored([one.variants["delta"] for one in manifests]) == own + body.bytes
@@ -171,7 +169,7 @@ def test_an_expert_that_was_not_fine_tuned_from_the_parent_has_no_difference_to_
 def test_a_parent_must_be_given_and_be_of_the_same_kind(own_store: Store) -> None:
     for variants, parent in ((("delta",), ""), (("q8",), PARENT)):
         with pytest.raises(ConfigError, match="difference to another expert"):
-            Preparer(own_store, variants, parent=parent)  # type: ignore[arg-type]
+            Preparer(own_store, variants, parent=parent)
     own_store.put("tuned/x", kind="resnet18", labels=("ok", "bad"), input_size=32, state={"w": torch.ones(2, 2)})
     outcome = Preparer(own_store, ("delta",), parent="tuned/x", force=True).prepare("tuned/a")
     assert outcome.failed == {"delta": "its parent 'tuned/x' is of kind resnet18, not narrow"}
@@ -210,7 +208,6 @@ def test_another_parent_or_a_retrained_one_gives_new_differences_and_the_old_bod
         assert not preparer.lacks(f"tuned/{name}")
     preparer.sweep()
     second = own_store.manifest("tuned/a").variants["delta"]
-    assert second.body is not None
     assert second.body != first.body
     assert [path.name for path in own_store.bodies.glob("*.safetensors")] == [second.body.file]
 
@@ -238,7 +235,6 @@ def test_a_damaged_parent_is_read_once_and_told_for_each_expert(own_store: Store
 
 def test_an_expert_whose_body_is_missing_is_prepared_again(own_store: Store) -> None:
     body = own_store.manifest("tuned/a").variants["delta"].body
-    assert body is not None
     (own_store.bodies / body.file).unlink()
     preparer = Preparer(own_store, ("delta",), parent=PARENT)
     assert preparer.lacks("tuned/a")
@@ -266,7 +262,6 @@ def test_to_share_bodies_leaves_differences_as_they_are(own_store: Store) -> Non
 
 def test_a_damaged_parent_is_found_by_verify_and_by_a_load(own_store: Store) -> None:
     body = own_store.manifest("tuned/a").variants["delta"].body
-    assert body is not None
     path = own_store.bodies / body.file
     data = bytearray(path.read_bytes())
     data[-1000] ^= 1
@@ -319,9 +314,7 @@ def test_a_body_that_lacks_what_is_changed_or_holds_it_in_another_shape_is_refus
     assert file.body is not None
     buffers = Buffers()
     blob = file.read(buffers)
-    assert blob.body is not None
     blob.expect(Slot(narrow(), expert("a"), blob.structure).spec)
-    assert blob.body.values is not None
     name = blob.differences[0].name
     places = dict(blob.body.values.places)
     place = places.pop(name)
@@ -338,7 +331,6 @@ def loaded(store: Store, names: str) -> tuple[Blob, list[Blob]]:
     """Return the parent's body, and the blobs of experts that change it."""
     buffers = Buffers()
     files = [weights(store, expert(name)) for name in names]
-    assert files[0].body is not None
     body = files[0].body.read(buffers)
     return body, [file.read(buffers, body) for file in files]
 
@@ -346,7 +338,7 @@ def loaded(store: Store, names: str) -> tuple[Blob, list[Blob]]:
 def says(store: Store, name: str) -> list[list[float]]:
     """Return what an expert says that is alone."""
     blob = weights(store, expert(name)).read(Buffers())
-    return Slot(narrow(), expert(name), blob.structure).run(blob, IMAGES).tolist()  # type: ignore[no-any-return]
+    return Slot(narrow(), expert(name), blob.structure).run(blob, IMAGES).tolist()
 
 
 def test_experts_of_one_parent_take_turns_and_say_what_each_says_alone(own_store: Store) -> None:
@@ -472,7 +464,7 @@ def test_a_line_chooses_differences_where_blocks_do_not_fit_and_finds_what_fp32_
     options |= {"executors": "cuda=1", "device_memory": "170MB", "memory": "200MB"} if on_gpu else {}
 
     def labels(**more: object) -> tuple[dict[str, str], set[str]]:
-        with Inspector(board, **(options | more)) as line:  # type: ignore[arg-type]
+        with Inspector(board, **(options | more)) as line:
             results = {result.request.image: result for result in line.stream(pictures)}
             line.drain()
             for pool in line._engine.controller.pools.values():

@@ -232,7 +232,7 @@ def test_a_thousand_images_of_one_hurried_board_are_not_gone_through_for_each(ap
     worked = 0
 
     class Counted(Deadlines):
-        def _set(self, request_id: int, now: float):  # type: ignore[no-untyped-def]
+        def _set(self, request_id: int, now: float):
             nonlocal worked
             worked += 1
             return super()._set(request_id, now)

@@ -22,7 +22,7 @@ TRAFFIC = Traffic(move_s=0.001, images=2000)
 
 def need(name: str, **changes: object) -> ExpertNeeds:
     """An expert of 10 bytes that loads in 1 s and runs an image in 20 ms."""
-    return replace(ExpertNeeds(name, 10, {"a": 0.1}, 0.02, 1.0), **changes)  # type: ignore[arg-type]
+    return replace(ExpertNeeds(name, 10, {"a": 0.1}, 0.02, 1.0), **changes)
 
 
 def boxes_of(*budgets: int) -> list[BoxBudget]:

@@ -82,7 +82,6 @@ def answer(network: onnx.ModelProto, pictures: np.ndarray) -> np.ndarray:
 def test_the_rewritten_layer_answers_what_it_answered(shape: Shape, size: int, normalization: str) -> None:
     before = model(shape, NORMALIZATIONS[normalization], size=size)
     after = on_pixels(before, size)
-    assert after is not None
     onnx.checker.check_model(after.model, full_check=True)
     pictures = np.random.default_rng(1).integers(0, 256, (3, 3, size, size), np.uint8)
     exact, seen = answer(before, pictures), answer(after.model, pictures)
@@ -95,7 +94,6 @@ def test_the_rewritten_layer_answers_what_it_answered(shape: Shape, size: int, n
 
 def test_pixels_come_to_the_layer_as_they_are() -> None:
     after = on_pixels(model(), SIZE)
-    assert after is not None
     assert after.zero == 115  # of 124, 116 and 104
     (reader,) = (node for node in after.model.graph.node if PIXELS in node.output)
     scale, zero = (

@@ -141,7 +141,7 @@ def test_a_stored_reference_comes_back_whole(tmp_path: Path) -> None:
 def test_a_damaged_reference_is_refused(tmp_path: Path, damage: object, sentence: str) -> None:
     references = References(Store(tmp_path))
     references.put("b/U1", NewReference(EncodedReference(b"x", b"y"), 1, 1, 1))
-    damage(tmp_path / "references" / "b" / "U1")  # type: ignore[operator]
+    damage(tmp_path / "references" / "b" / "U1")
     with pytest.raises(StoreError, match=sentence):
         references.read(references.manifest("b/U1"))
 

@@ -309,7 +309,7 @@ def test_arrays_that_are_no_image(array: np.ndarray, says: str) -> None:
 
 def test_an_unknown_order_is_refused() -> None:
     with pytest.raises(ImageError, match="'GBR'"):
-        decode(RGB, order="GBR")  # type: ignore[arg-type]
+        decode(RGB, order="GBR")
 
 
 def test_paths_count_by_content(tmp_path: Path) -> None:
@@ -317,13 +317,13 @@ def test_paths_count_by_content(tmp_path: Path) -> None:
     path.write_bytes(FILES["png"])
     assert (decode(path) == SMOOTH).all()
     assert (decode(str(path)) == SMOOTH).all()
-    assert (decode(bytearray(path.read_bytes())) == SMOOTH).all()  # type: ignore[arg-type]
+    assert (decode(bytearray(path.read_bytes())) == SMOOTH).all()
 
 
 @pytest.mark.parametrize("thing", [5, None, [[1, 2, 3]]])
 def test_other_things_are_no_images(thing: object) -> None:
     with pytest.raises(ImageError, match="give a path, the bytes of a file or an array"):
-        decode(thing)  # type: ignore[arg-type]
+        decode(thing)
 
 
 def test_paths_that_cannot_be_read(tmp_path: Path) -> None:

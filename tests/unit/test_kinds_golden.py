@@ -37,7 +37,7 @@ FIRST_DAY = Expert("d", "difference", ("different",), 160, "b/d", frozenset({"di
 GOOD = part()
 
 
-def reference(picture: np.ndarray = GOOD, spread: int = 0) -> Reference:  # type: ignore[type-arg]
+def reference(picture: np.ndarray = GOOD, spread: int = 0) -> Reference:
     return Reference(picture, np.full(picture.shape[:2], spread, np.uint8))
 
 
@@ -239,13 +239,13 @@ def test_the_golden_network_folds_whole() -> None:
 
 @pytest.mark.parametrize(("kind", "expert"), [(golden, GOLDEN), (difference, FIRST_DAY)])
 def test_without_a_reference_there_is_something_to_measure(kind: object, expert: Expert) -> None:
-    prepared = kind.preprocess(GOOD, expert)  # type: ignore[attr-defined]
+    prepared = kind.preprocess(GOOD, expert)
     assert prepared.pixels.shape == (3, expert.input_size, expert.input_size)
     assert prepared.to_picture is not None
     assert 0 < (prepared.pixels[2] > LIMIT).mean() < 0.9
 
 
-def run(picture: np.ndarray, against: Reference, expert: Expert = FIRST_DAY) -> object:  # type: ignore[type-arg]
+def run(picture: np.ndarray, against: Reference, expert: Expert = FIRST_DAY) -> object:
     prepared = difference.compare(picture, against, expert)
     module = difference.skeleton(expert)
     with torch.inference_mode():
@@ -256,12 +256,12 @@ def run(picture: np.ndarray, against: Reference, expert: Expert = FIRST_DAY) -> 
 @pytest.mark.parametrize("size", [160, 96, 240])
 def test_a_difference_is_a_box_at_any_input_size(size: int) -> None:
     finding = run(bad(GOOD), reference(), replace(FIRST_DAY, input_size=size))
-    assert finding.label == "different"  # type: ignore[attr-defined]
-    (box,) = finding.boxes  # type: ignore[attr-defined]
+    assert finding.label == "different"
+    (box,) = finding.boxes
     assert box.xyxy == pytest.approx(DEFECT, abs=4)
     clean = run(noisy(GOOD, 1), reference(), replace(FIRST_DAY, input_size=size))
-    assert (clean.label, clean.boxes) == ("none", ())  # type: ignore[attr-defined]
-    assert clean.score > 0.9  # type: ignore[attr-defined]
+    assert (clean.label, clean.boxes) == ("none", ())
+    assert clean.score > 0.9
 
 
 def test_boxes_are_upright_around_turned_corners() -> None:
@@ -278,7 +278,7 @@ def test_boxes_are_upright_around_turned_corners() -> None:
 )
 def test_an_expert_that_cannot_work_says_what_to_change(kind: object, expert: Expert, sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
-        kind.skeleton(expert)  # type: ignore[attr-defined]
+        kind.skeleton(expert)
 
 
 @pytest.fixture
@@ -393,7 +393,7 @@ def test_difference_is_calibrated_on_the_good_parts(pairs: Path) -> None:
     ],
 )
 def test_a_damaged_data_set_of_pairs_says_where(pairs: Path, damage: object, sentence: str) -> None:
-    damage(pairs.parent)  # type: ignore[operator]
+    damage(pairs.parent)
     with pytest.raises(ConfigError, match=sentence):
         golden.train(GOLDEN, plan(pairs, 1), lambda *_: None)
 

@@ -45,7 +45,7 @@ def reference() -> Reference:
 def plan_of(data: Path, reference: Reference | None, **more: object) -> TrainingPlan:
     references = {} if reference is None else {"U1": reference}
     plan = TrainingPlan(data, data, epochs=1, batch=1, learning_rate=1e-3, threads=1, references=references)
-    return replace(plan, **more)  # type: ignore[arg-type]
+    return replace(plan, **more)
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,6 @@ def test_what_good_parts_do_not_show_is_found_where_it_is(trained: Trained, refe
 
 def test_the_heat_map_lies_over_the_picture(trained: Trained, reference: Reference) -> None:
     (finding,) = look(trained, reference, moved(bad(noisy(part(), 22)), right=4, down=-3))
-    assert finding.heat is not None
     heat = np.frombuffer(finding.heat.values, np.uint8).reshape(finding.heat.rows, finding.heat.columns)
     hot_row, hot_column = (axis.mean() + 0.5 for axis in (heat == heat.max()).nonzero())
     height, width = part().shape[:2]
@@ -144,7 +143,7 @@ def test_layers_of_a_trained_classifier_take_the_place_of_random_layers(
 def test_what_cannot_be_learned_is_refused(
     reference: Reference, tmp_path: Path, change: dict[str, object], message: str
 ) -> None:
-    plan = replace(plan_of(saved(tmp_path / "good"), reference), **change)  # type: ignore[arg-type]
+    plan = replace(plan_of(saved(tmp_path / "good"), reference), **change)
     with pytest.raises(ConfigError, match=message):
         KIND.train(EXPERT, plan, lambda *_: None)
 

@@ -140,7 +140,7 @@ def test_a_finding_does_not_depend_on_its_batch() -> None:
 def test_an_expert_that_could_inspect_nothing_is_refused(change: dict[str, object], says: str) -> None:
     sound = replace(EXPERT, reads=Reading(allowed=("103",)))
     assert marking.misfit(sound) == ""
-    assert says in marking.misfit(replace(sound, **change))  # type: ignore[arg-type]
+    assert says in marking.misfit(replace(sound, **change))
 
 
 def test_kinds_that_do_not_read_refuse_what_may_be_read() -> None:

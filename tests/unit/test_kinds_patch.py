@@ -69,7 +69,7 @@ def learn(backbone: Path, tmp_path_factory: pytest.TempPathFactory) -> Learn:
     def learn(pictures: Sequence[Pixels | NDArray[np.uint16]], **plan: object) -> Trained:
         data = saved(tmp_path_factory.mktemp("photos") / "good", pictures)
         usual = {"epochs": 1, "batch": 1, "learning_rate": 0.1, "threads": 1, "init": backbone}
-        told = TrainingPlan(data=data, work=data, **(usual | plan))  # type: ignore[arg-type]
+        told = TrainingPlan(data=data, work=data, **(usual | plan))
         return patch.train(EXPERT, told, lambda *_: None)
 
     return learn
@@ -94,7 +94,6 @@ def test_good_parts_pass_wherever_they_lie_and_a_blot_is_shown(learned: Trained)
     x1, y1, x2, y2 = max(bad.boxes, key=lambda box: box.score).xyxy
     assert x1 < 56 < x2
     assert y1 < 57 < y2
-    assert bad.heat is not None
     places = np.frombuffer(bad.heat.values, np.uint8).reshape(bad.heat.rows, bad.heat.columns)
     row, column = np.unravel_index(places.argmax(), places.shape)
     assert abs((row + 0.5) * SIDE / bad.heat.rows - 57) < 20
@@ -128,7 +127,6 @@ def test_the_wanted_rate_moves_the_limit_and_not_which_picture_deviates_more(lea
 def test_it_shows_a_good_patch_beside_what_deviates(learned: Trained) -> None:
     picture = part(200, blot=(36, 27), at=(20, 30))
     likeness = judged(learned, picture).likeness
-    assert likeness is not None
     good = np.frombuffer(likeness.pixels, np.uint8).reshape(likeness.side, likeness.side, 3)
     blue = (good[:, :, 2].astype(int) - good[:, :, 0]) > 100
     assert not blue.any()
@@ -139,10 +137,8 @@ def test_it_shows_a_good_patch_beside_what_deviates(learned: Trained) -> None:
 
 def test_what_it_shows_survives_the_results_of_a_run(learned: Trained) -> None:
     finding = judged(learned, part(200, blot=(36, 27), at=(20, 30)))
-    assert finding.likeness is not None
     result = Result(Request(0, "U1", "a.png"), Verdict.NG, (finding,), 0.1)
     back = result_lines.from_line(result_lines.to_line(result).encode(), 0).findings[0].likeness
-    assert back is not None
     assert (back.side, back.pixels) == (finding.likeness.side, finding.likeness.pixels)
     assert back.box == pytest.approx(finding.likeness.box, abs=0.1)
 
@@ -273,7 +269,7 @@ def test_each_alternate_has_a_bank_of_its_own(learn: Learn) -> None:
     at = (24, 28)
 
     def turned(seed: int, **more: object) -> Pixels:
-        return part(seed, at=at, **more)[:, ::-1].copy()  # type: ignore[arg-type]
+        return part(seed, at=at, **more)[:, ::-1].copy()
 
     nothing = np.zeros((SIDE, SIDE), np.uint8)
     other = Reference(turned(0), nothing, "b/two", place=1)
@@ -434,7 +430,6 @@ def test_a_colour_that_no_good_part_shows_at_its_place_is_strange(learn: Learn) 
     x1, y1, x2, y2 = max(finding.boxes, key=lambda box: box.score).xyxy
     assert x1 < at[0] + 7 < x2
     assert y1 < at[1] + 27 < y2
-    assert finding.heat is not None
     places = np.frombuffer(finding.heat.values, np.uint8).reshape(finding.heat.rows, finding.heat.columns)
     row, column = np.unravel_index(places.argmax(), places.shape)
     assert abs((row + 0.5) * SIDE / finding.heat.rows - at[1] - 27) < 8
@@ -580,7 +575,6 @@ def test_bad_pictures_calibrate_and_evaluate_it(call: Call, tmp_path: Path, lear
     calibrated = said("calibrate", "verified", "--escapes", "0.25", "--write")
     assert calibrated.status == 0, calibrated.err
     entry = calibration_text.entries(board, calibration_file.path_for(board).read_bytes())["eye"]
-    assert entry.origin is not None
     assert (entry.origin.pictures, entry.origin.escapes.events, entry.origin.proven) == (24, 0, True)
     evaluated = said("evaluate", "others")
     assert (evaluated.status, "24 of 24" in evaluated.out) == (0, True), evaluated.out

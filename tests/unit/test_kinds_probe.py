@@ -47,7 +47,7 @@ def folder(root: Path, count: int = 10) -> Path:
 
 def plan(data: Path, init: Path | None, **more: object) -> TrainingPlan:
     plan = TrainingPlan(data, data, epochs=1, batch=1, learning_rate=1e-3, threads=1, init=init)
-    return replace(plan, **more)  # type: ignore[arg-type]
+    return replace(plan, **more)
 
 
 def learn(data: Path, init: Path | None, expert: Expert = EXPERT, **more: object) -> Trained:

@@ -193,7 +193,7 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
         pytest.fail(" -> ".join(error.args[1]))
 
 
-def forbidden(names: set[str], places: set[str], lazy_places: set[str] = frozenset()) -> list[str]:  # type: ignore[assignment]
+def forbidden(names: set[str], places: set[str], lazy_places: set[str] = frozenset()) -> list[str]:
     """Return the imports of such names outside such places; in `lazy_places` functions may import them."""
     return [
         f"coe.{module}:{line} imports {name}"

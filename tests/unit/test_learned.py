@@ -49,7 +49,7 @@ def digests(path: Path) -> PictureDigests:
 
 def plan(data: Path, **more: object) -> TrainingPlan:
     made = TrainingPlan(data, data, epochs=1, batch=4, learning_rate=1e-3, threads=1)
-    return replace(made, **more)  # type: ignore[arg-type]
+    return replace(made, **more)
 
 
 def of_good_parts(data: Path) -> TrainingPlan:
@@ -79,14 +79,13 @@ def test_the_store_keeps_the_digests_through_every_change(tmp_path: Path) -> Non
     about = {"kind": "resnet18", "labels": ("a", "b"), "input_size": 32}
 
     def put(id: str, learned: LearnedPictures | None) -> None:
-        store.put(id, state=state, learned=learned, **about)  # type: ignore[arg-type]
+        store.put(id, state=state, learned=learned, **about)
 
     put("shop/none", None)
     assert store.learned("shop/none") is None, "nobody knows"
     for number in range(3):  # each replaces the files of the one before
         put("shop/chip", LearnedPictures.of([first, PictureDigests(number, number)]))
         kept = store.learned("shop/chip")
-        assert kept is not None
         assert kept.holds(first)
         assert kept.holds(PictureDigests(number, 99))
         assert not kept.holds(PictureDigests(number + 1, number + 1))
@@ -95,10 +94,8 @@ def test_the_store_keeps_the_digests_through_every_change(tmp_path: Path) -> Non
         store.rewrite(manifest)
     store.link("shop/same", "shop/chip", labels=("a", "b"))
     linked = store.learned("shop/same")
-    assert linked is not None
     assert linked.holds(first)
     manifest = store.manifest("shop/chip")
-    assert manifest.learned is not None
     path = store.folder("shop/chip") / manifest.learned.file
     path.write_bytes(path.read_bytes()[:-1] + b"?")
     with pytest.raises(StoreError, match="damaged"):
@@ -113,7 +110,7 @@ def test_kinds_of_good_parts_refuse_folders_that_do_not_mean_good(tmp_path: Path
     expert = GOOD if isinstance(kind, GoodPart) else DIFFERENT
 
     def train(data: Path) -> Trained:
-        return kind.train(expert, of_good_parts(data), silent)  # type: ignore[attr-defined, no-any-return]
+        return kind.train(expert, of_good_parts(data), silent)
 
     for number in range(3):
         save(tmp_path / f"{number}.png", noisy(part(), number))
@@ -123,13 +120,12 @@ def test_kinds_of_good_parts_refuse_folders_that_do_not_mean_good(tmp_path: Path
     assert trained.metrics["good_parts"] == 6
     assert "3 from" in trained.took
     assert "1 from pass" in trained.took
-    assert trained.learned is not None
     assert trained.learned.holds(digests(tmp_path / "ok/pass/x.png"))
     for number, folder in enumerate(("gut/2026-11-25", "20261125", "Good parts")):
         save(tmp_path / folder / "y.png", noisy(part(), 20 + number))
     assert train(tmp_path).metrics["good_parts"] == 9
     dated = replace(expert, labels=("20261125",), reject=frozenset({"20261125"}))  # a label, whatever it looks like
-    assert kind.train(dated, of_good_parts(tmp_path), silent).metrics["good_parts"] == 8  # type: ignore[attr-defined]
+    assert kind.train(dated, of_good_parts(tmp_path), silent).metrics["good_parts"] == 8
     for folder in ("gut", "20261125", "Good parts"):
         shutil.rmtree(tmp_path / folder)
     (label,) = expert.labels
@@ -146,7 +142,7 @@ def test_kinds_of_good_parts_refuse_folders_that_do_not_mean_good(tmp_path: Path
     shutil.rmtree(tmp_path / "what")
     against = replace(expert, reject=frozenset({*expert.reject, "OK"}))  # then it is no word for good
     with pytest.raises(ConfigError, match="ok/pass"):
-        kind.train(against, of_good_parts(tmp_path), silent)  # type: ignore[attr-defined]
+        kind.train(against, of_good_parts(tmp_path), silent)
 
 
 def test_identical_pictures_are_said(tmp_path: Path) -> None:
@@ -205,7 +201,6 @@ def test_a_classifier_tells_what_it_took_and_which_pictures_are_the_same(tmp_pat
     trained = SMALL.train(CHIP, plan(tmp_path), silent)
     assert "4 from cracked, 5 from ok" in trained.took
     assert any("two labels" in remark and "cracked/0.png" in remark for remark in trained.remarks)
-    assert trained.learned is not None
     assert trained.learned.holds(digests(tmp_path / "ok" / "1.png"))
 
 

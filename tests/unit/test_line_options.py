@@ -73,7 +73,7 @@ def test_options_that_would_be_ignored_are_refused_together(given: dict[str, Any
 
 def test_options_never_change() -> None:
     with pytest.raises(ValidationError):
-        LineOptions.of("demo").precision = "half"  # type: ignore[misc]
+        LineOptions.of("demo").precision = "half"
 
 
 def test_type_checkers_know_each_option() -> None:

@@ -34,7 +34,7 @@ def test_reads_and_copies_take_time_by_their_bytes() -> None:
     line = SimpleNamespace(per_image_s=0.1, base_s=0.2)
     sizes = {"input_size": 64, "weights_bytes": 1000, "activation_bytes": 10, "workspace_bytes": 0, "max_batch": 8}
     kind = SimpleNamespace(line=line, load_s=1.0, copy_s=0.25, **sizes)
-    cost = profiled_cost(kind, LARGE, 3000)  # type: ignore[arg-type]
+    cost = profiled_cost(kind, LARGE, 3000)
     assert (cost.load_s, cost.copy_s) == (3.0, 0.75)
 
 
@@ -42,7 +42,7 @@ def test_a_session_takes_what_was_measured_and_no_less_than_its_file() -> None:
     sizes = {"input_size": 64, "weights_bytes": 9000, "activation_bytes": 10, "workspace_bytes": 0, "max_batch": 8}
     kind = SimpleNamespace(line=SimpleNamespace(per_image_s=0.1, base_s=0.2), load_s=1.0, copy_s=0.0, **sizes)
     taken = [
-        profiled_cost(kind, replace(SMALL, variant=variant), size).weights_bytes  # type: ignore[arg-type]
+        profiled_cost(kind, replace(SMALL, variant=variant), size).weights_bytes
         for variant, size in (("fp32", 4096), ("int8", 4096), ("int8", 12288))
     ]
     assert taken == [4096, 9000, 12288]

@@ -33,7 +33,7 @@ def one_thread() -> Iterator[None]:
         lambda bias: Conv2dSame(6, 8, 4, stride=2, bias=bias),
     ],
 )
-def test_a_hastened_network_gives_what_it_gave(layer, count: int, side: int, bias: bool) -> None:  # type: ignore[no-untyped-def]
+def test_a_hastened_network_gives_what_it_gave(layer, count: int, side: int, bias: bool) -> None:
     network = torch.nn.Sequential(layer(bias)).requires_grad_(False)
     images = torch.randn(count, 6, side, side).contiguous(memory_format=torch.channels_last)
     expected = network(images)

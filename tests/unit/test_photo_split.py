@@ -46,7 +46,6 @@ def board() -> Rules:
 
 def purposes(photos: Path) -> dict[str, str]:
     split = Split.beside(photos)
-    assert split is not None
     return {name: str(row.purpose) for name, row in split.rows.items()}
 
 

@@ -48,7 +48,7 @@ def truths(root: Path, board: Rules) -> list[tuple[str, str, str]]:
 
 def learned(root: Path, board: Rules | None, expert: Expert, **more: bool) -> dict[str, str]:
     """Return the labels of the good and bad pictures from which an expert learns, by name."""
-    found = labelled_photographs.read(root, expert, board, **more)  # type: ignore[arg-type]
+    found = labelled_photographs.read(root, expert, board, **more)
     return {one.name: one.label or ("good" if one.good else "bad") for one in found}
 
 

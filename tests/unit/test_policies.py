@@ -45,7 +45,7 @@ def bundle(family: str, name: str) -> Strategy:
     """Return a strategy with this policy: the first of ours whose other policies give what it needs."""
     for known in (COSERVE, LATE_BINDING):
         try:
-            return replace(known, name="tested", **{family: name})  # type: ignore[arg-type]
+            return replace(known, name="tested", **{family: name})
         except ConfigError:
             continue
     raise AssertionError(

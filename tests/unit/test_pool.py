@@ -353,7 +353,6 @@ class PoolMachine(RuleBasedStateMachine):
 
     def evict_body(self, expert: str, leaving: str) -> None:
         body = self.bodies[expert]
-        assert body is not None
         assert body.id == leaving
         assert not self.pool.holds(body, "")
         self.in_place.remove(body.id)

@@ -94,7 +94,6 @@ def test_a_quantised_weight_is_off_by_half_its_scale_at_most(count, magnitude, s
     chance = torch.Generator().manual_seed(seed)
     exact = torch.randn(count, generator=chance) * 10**magnitude
     blocks = quantise(exact)
-    assert blocks is not None
     assert len(blocks.values) == len(blocks.scales) * BLOCK == -(-count // BLOCK) * BLOCK
     again = torch.empty(len(blocks.values))
     dequantise(blocks.values, blocks.scales, again)

@@ -52,7 +52,7 @@ def test_a_crop_is_that_of_torchvision(
     wanted = transforms.Compose(
         [transforms.Resize(size, mode), transforms.CenterCrop(sides or 32), transforms.PILToTensor()]
     )
-    seen = Preprocessing(resize=resize, shortest_edge=edge, interpolation=f"{interpolation}-antialias", sides=sides)  # type: ignore[arg-type]
+    seen = Preprocessing(resize=resize, shortest_edge=edge, interpolation=f"{interpolation}-antialias", sides=sides)
     ours = fitted_image(picture(height, width), 32, seen).pixels[:, : (sides or (32, 32))[0]]
     assert (torch.from_numpy(ours) == wanted(Image.fromarray(picture(height, width)))).all()
 
@@ -60,7 +60,7 @@ def test_a_crop_is_that_of_torchvision(
 @pytest.mark.parametrize(("height", "width"), SHAPES)
 @pytest.mark.parametrize("interpolation", METHODS)
 def test_a_stretch_is_one_call_of_opencv_and_its_boxes_lead_back(height: int, width: int, interpolation: str) -> None:
-    prepared = fitted_image(picture(height, width), 32, Preprocessing(resize="stretch", interpolation=interpolation))  # type: ignore[arg-type]
+    prepared = fitted_image(picture(height, width), 32, Preprocessing(resize="stretch", interpolation=interpolation))
     method = METHODS[interpolation]
     if interpolation == "area" and not (height >= 32 and width >= 32):
         method = cv2.INTER_LINEAR
@@ -103,7 +103,7 @@ def test_a_centre_crop_of_a_long_thin_picture_is_an_error_of_the_picture() -> No
 def test_channels_come_in_the_order_of_the_network() -> None:
     image = picture(20, 30)
     for resize in ("letterbox", "stretch", "center-crop"):
-        one, other = (fitted_image(image, 32, Preprocessing(resize=resize, channels=order)) for order in ("rgb", "bgr"))  # type: ignore[arg-type]
+        one, other = (fitted_image(image, 32, Preprocessing(resize=resize, channels=order)) for order in ("rgb", "bgr"))
         assert (one.pixels == other.pixels[::-1]).all()
 
 
@@ -127,7 +127,7 @@ def put(store: Store, name: str, seen: Preprocessing | None, kind: str = "narrow
     expert = Expert(name, kind, ("ok", "bad"), 32, f"t/{name}", preprocessing=seen)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(3)
-        state = kinds.resolve(kind).skeleton(expert).state_dict()  # type: ignore[union-attr]
+        state = kinds.resolve(kind).skeleton(expert).state_dict()
     store.put(expert.weights, kind=kind, labels=expert.labels, input_size=32, state=state, preprocessing=seen)
     return expert
 
@@ -141,7 +141,7 @@ def test_experts_of_one_kind_run_side_by_side_each_with_its_own_normalisation(tm
     pixels = picture(32, 32)
     for name, expert in made.items():
         device.load("cpu", expert)
-        module = resolved.skeleton(expert)  # type: ignore[union-attr]
+        module = resolved.skeleton(expert)
         module.load_state_dict(store.load(expert.weights))
         mean, std = (torch.tensor(values)[:, None, None] for values in NORMALIZATIONS[name])
         with torch.inference_mode():
@@ -214,7 +214,7 @@ def test_a_line_runs_an_expert_as_its_manifest_says(tmp_path: Path, board_file: 
     scores = set()
     for seen in (None, Preprocessing(resize="stretch", channels="bgr", std=(0.1, 0.1, 0.1))):
         expert = put(store, "x", seen)
-        slot = Slot(kind, expert)  # type: ignore[arg-type]
+        slot = Slot(kind, expert)
         slot.module.load_state_dict(store.load("t/x"))
         prepared = kind.preprocess(image, expert)
         outputs = slot.run(None, torch.from_numpy(prepared.pixels[None]))

@@ -47,8 +47,8 @@ class Disturbed:
 def test_sizes_that_were_not_timed_are_foretold(base_s: float, each_s: float, seed: int) -> None:
     trial = Disturbed(base_s, each_s, seed)
     limit = TimeLimit(60.0, lambda done: None)
-    held, repeats = climb(trial, (1, 2, 4, 8), limit)  # type: ignore[arg-type]
-    rounds(trial, repeats, limit)  # type: ignore[arg-type]
+    held, repeats = climb(trial, (1, 2, 4, 8), limit)
+    rounds(trial, repeats, limit)
     assert held == {1: 1000, 2: 2000, 4: 4000, 8: 8000}
     found = fit({n: typical(each) for n, each in repeats.items()})
     for n in (3, 5, 6, 7):
@@ -57,7 +57,7 @@ def test_sizes_that_were_not_timed_are_foretold(base_s: float, each_s: float, se
 
 def test_rounds_go_up_and_down_in_turn() -> None:
     trial = Disturbed(0.010, 0.004, 1)
-    rounds(trial, {1: [0.014], 2: [0.018], 4: [0.026]}, TimeLimit(60.0, lambda done: None))  # type: ignore[arg-type]
+    rounds(trial, {1: [0.014], 2: [0.018], 4: [0.026]}, TimeLimit(60.0, lambda done: None))
     assert trial.asked[:12] == [4, 2, 1, 1, 2, 4, 4, 2, 1, 1, 2, 4]
 
 
@@ -171,7 +171,7 @@ def chosen(executors: int) -> Chosen:
 def confirmed(site: Site, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(confirm, "_LONG_ENOUGH_S", 1e-9)
     choices = [site.board_profile(chosen(number)) for number in (1, 2)]
-    return confirm.confirm(site, None, choices, images=4, say=print)  # type: ignore[arg-type]
+    return confirm.confirm(site, None, choices, images=4, say=print)
 
 
 @pytest.mark.parametrize(("second", "kept"), [(5.0, 1), (10.1, 1), (10.3, 2)])
@@ -236,7 +236,6 @@ def test_each_step_has_the_load_of_its_own_time() -> None:
     watch = LoadWatch(lambda: next(looks), usable=2, seen=2)
     waited: list[float] = []
     found = watch.before(waited.append)
-    assert found is not None
     assert found.cores == 1.0
     assert waited == [other_load.LOOK_S]
     watch.step("resnet18")

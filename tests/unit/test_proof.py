@@ -39,7 +39,7 @@ def pictures(root: Path, each: int, *, told_apart: bool = True, seed: int = 0) -
 
 def plan(data: Path, epochs: int = 8, **more: object) -> TrainingPlan:
     made = TrainingPlan(data, data, epochs, batch=8, learning_rate=1e-3, threads=1)
-    return replace(made, **more)  # type: ignore[arg-type]
+    return replace(made, **more)
 
 
 def train(data: Path, epochs: int = 8, **more: object) -> Trained:
@@ -108,8 +108,8 @@ def test_the_figures_are_of_pictures_that_chose_no_epoch(tmp_path: Path, monkeyp
     sizes, real = [], classifier_train.answers
 
     def watched(*given: object) -> classifier_train.HeldAnswers:
-        sizes.append(len(given[2].labels))  # type: ignore[attr-defined]
-        return real(*given)  # type: ignore[arg-type]
+        sizes.append(len(given[2].labels))
+        return real(*given)
 
     monkeypatch.setattr(classifier_train, "answers", watched)
     few = train(pictures(tmp_path / "few", 10, told_apart=False), epochs=3)

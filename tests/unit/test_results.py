@@ -61,7 +61,7 @@ IDENTITY = RunIdentity("demo", "f1", "s", "late-binding", "fp32", 0.999, {"body"
 
 
 def start(folder: Path, *, resume: bool = False, **other: object) -> ResultsFile:
-    return ResultsFile(folder, replace(IDENTITY, **other), resume=resume)  # type: ignore[arg-type]
+    return ResultsFile(folder, replace(IDENTITY, **other), resume=resume)
 
 
 @pytest.fixture
@@ -374,7 +374,7 @@ def test_a_verdict_on_something_else_than_an_image_shows_now_is_none(tmp_path: P
     with start(tmp_path) as run:
         for name in "ab":
             run.write(result(name))
-    items = [replace(item("a"), **now), item("b")]  # type: ignore[arg-type]
+    items = [replace(item("a"), **now), item("b")]
     with start(tmp_path, resume=True) as run:
         left = run.left_of(items, {})
         kept = "failure" in now  # it was seen while it was there

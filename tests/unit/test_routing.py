@@ -151,7 +151,7 @@ def test_a_parcel_that_was_long_on_its_way_postpones_no_due_time() -> None:
     image = CarriedImage(ImageSource.of(np.zeros((8, 8, 3), np.uint8), "BGR"), "A")
     assembly: Any = SimpleNamespace(rules=RULES, boards=())
     box, engine = BoxWorker("box1", assembly, lambda shared: [image for _ in shared]), Engine()
-    box._engine = engine  # type: ignore[assignment]
+    box._engine = engine
     for number, (sent_s, engine.now_s) in enumerate([(10.0, 110.5), (20.0, 120.0), (30.0, 150.0)]):
         stage = StageRequest(number, "a", due_s=sent_s + 5, submitted_s=sent_s - 1)
         box.take(Parcel(number, sent_s, (RunStage(stage, number, object()),)))

@@ -32,7 +32,7 @@ def told(prepared: Callable[[Run], list[object]]) -> Event:
     heard: queue.SimpleQueue[Event] = queue.SimpleQueue()
     executor = Executor(ExecutorSpec("cpu0", "cpu", "cpu0"), ModelPool(PoolSpec("cpu0", "cpu", 100, 0)), Backlog())
     experts = {"a": Expert("a", "k", ("ok", "bad"), 8, "board/a")}
-    runner = Runner(executor, Idle(), experts, prepared=prepared, tell=heard.put)  # type: ignore[arg-type]
+    runner = Runner(executor, Idle(), experts, prepared=prepared, tell=heard.put)
     runner.put(Run("cpu0", Batch("a", (Stage(0, "a"),))))
     runner.close()
     runner.work()
@@ -83,7 +83,7 @@ def test_a_deep_executor_begins_a_batch_before_it_waits_for_the_one_ahead_and_an
     executor, device = Executor(spec, ModelPool(PoolSpec("gpu0", "gpu", 100, 0)), Backlog()), Deep()
     device.bad.update(bad)
     experts = {name: Expert(name, "k", ("ok", "bad"), 8, f"board/{name}") for name in "abc"}
-    runner = Runner(executor, device, experts, prepared=lambda run: [], tell=heard.put)  # type: ignore[arg-type]
+    runner = Runner(executor, device, experts, prepared=lambda run: [], tell=heard.put)
     functions = runner.thread_functions()
     assert sorted(functions) == ["coe-answers-gpu0", "coe-executor-gpu0"]
     # Daemons: if a batch waits for ever, the test fails and does not hang.
@@ -145,7 +145,7 @@ def test_the_time_of_a_batch_is_the_devices_alone(monkeypatch: pytest.MonkeyPatc
         clock.now += next(waits_s)
         return []
 
-    runner = Runner(executor, Timed(clock), experts, prepared=prepared, tell=heard.put)  # type: ignore[arg-type]
+    runner = Runner(executor, Timed(clock), experts, prepared=prepared, tell=heard.put)
     for name in ("a", "bad", "a"):
         runner.put(Run("gpu0", Batch(name, (Stage(0, name),))))
     runner.close()

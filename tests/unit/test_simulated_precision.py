@@ -131,7 +131,6 @@ def test_all_experts_of_board_a_fit_into_device_and_host_memory() -> None:
 def test_no_run_beats_its_bound(strategy: str, warm: bool) -> None:
     row = run(strategy, doubtful=0.1, warm=warm)
     assert (row.images, row.errors) == (300, 0)
-    assert row.lower_bound_switches is not None
     assert row.lower_bound_makespan_s is not None
     assert row.switches >= row.lower_bound_switches
     assert row.makespan_s >= row.lower_bound_makespan_s * (1 - 1e-9)

@@ -115,7 +115,6 @@ def test_images_of_a_dead_share_get_their_own_failure(
         assert line.submit(good, "A").result(60).verdict is not None
         for future in lost:
             failure = future.result(60).failure
-            assert failure is not None
             assert failure.kind is FailureKind.LATE
         assert line.longest_decoding_s() < 60
 
@@ -129,7 +128,6 @@ def test_stop_answers_what_is_being_read_and_close_does_not_wait_for_it(
     line.stop()
     for future in lost:
         failure = future.result(20).failure
-        assert failure is not None
         assert failure.kind is FailureKind.STOPPED
     line.close()
     answers.set()
@@ -144,7 +142,6 @@ def test_close_stops_when_its_time_is_over(
     assert not line.close(timeout_s=0.1)
     assert done.verdict is not None
     failure = lost.result(0).failure
-    assert failure is not None
     assert failure.kind is FailureKind.STOPPED
     with Inspector(tiny[0], store=tiny[1], **OPTIONS) as line:
         line.submit(pictures[0], "A")

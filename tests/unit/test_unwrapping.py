@@ -211,9 +211,7 @@ UNCLEAR: dict[str, Callable[[State], Any]] = {
 
 
 @pytest.mark.parametrize("name", UNCLEAR)
-def test_what_is_not_clear_is_refused(
-    tmp_path: Path, state: State, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_not_clear_is_refused(tmp_path: Path, state: State, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kinds, "names", lambda: ["resnet18"])  # the kinds that are tried for a way out
     with pytest.raises(StoreError, match=r"x\.pt|'x'"):
         brought(tmp_path / "x.pt", UNCLEAR[name](state))
@@ -333,7 +331,6 @@ def test_a_normalisation_beside_the_weights_is_what_the_network_sees(
     said = {"mean": [0.5 * scale, 0.25 * scale, 0.5 * scale], "std": (0.5 * scale,) * 3}
     torch.save({"state_dict": state, "config": {"data_preprocessor": said}}, tmp_path / "x.pt")
     seen = resnet18.read(tmp_path / "x.pt")
-    assert seen.preprocessing is not None
     assert seen.preprocessing.normalization == ((0.5, 0.25, 0.5), (0.5, 0.5, 0.5))
     assert seen.stated == {"mean", "std"}
 
@@ -372,7 +369,6 @@ SEEN: dict[str, Callable[[State], Any]] = {
 def test_a_normalisation_in_any_form_is_what_the_network_sees(tmp_path: Path, state: State, name: str) -> None:
     torch.save(SEEN[name](state), tmp_path / "x.pt")
     seen = resnet18.read(tmp_path / "x.pt")
-    assert seen.preprocessing is not None
     assert seen.preprocessing.normalization == HALF
     assert not any(name.endswith(("mean", "std")) and value.numel() == 3 for name, value in seen.state.items())
 
@@ -425,7 +421,6 @@ def test_the_steps_by_which_pictures_come_to_size_count(tmp_path: Path, state: S
     torch.save({"state_dict": state, "hyper_parameters": content}, tmp_path / "x.pt")
     read = resnet18.read(tmp_path / "x.pt")
     seen = read.preprocessing
-    assert seen is not None
     assert (seen.resize, seen.shortest_edge, read.input_size, seen.interpolation) == expected
 
 
@@ -554,7 +549,6 @@ def test_arguments_in_a_file_beside_the_weights_count_as_plain_data(
     save_file(state, tmp_path / "model.safetensors")
     (tmp_path / "args.yaml").write_text(text)
     read = resnet18.read(tmp_path / "model.safetensors")
-    assert read.preprocessing is not None
     told = "".join((read.beside, *read.remarks))
     assert (read.preprocessing.normalization, "args.yaml" in told) == (normalization, is_told)
     assert read.labels is None
@@ -582,7 +576,6 @@ def test_the_steps_that_mmdeploy_writes_beside_a_model_count(tmp_path: Path, sta
         json.dumps({"pipeline": {"tasks": [{"type": "Task", "transforms": steps}]}})
     )
     read = resnet18.read(tmp_path / "end2end.safetensors")
-    assert read.preprocessing is not None
     assert (read.input_size, read.preprocessing.resize) == (64, "stretch")
     assert read.preprocessing.normalization == NORMALIZATIONS["-1..1"]
 
@@ -598,7 +591,6 @@ def test_what_paddle_writes_beside_a_model_counts(tmp_path: Path, state: State) 
     (tmp_path / "inference.yml").write_text(PADDLE)
     read = resnet18.read(tmp_path / "inference.safetensors")
     seen = read.preprocessing
-    assert seen is not None
     assert (read.labels, read.input_size, read.unsaid) == (("ok", "bad"), 64, {})
     assert (seen.resize, seen.shortest_edge, seen.normalization) == ("center-crop", 72, NORMALIZATIONS["-1..1"])
     for decoded, channels in (("{to_rgb: false}", "bgr"), ("{img_mode: BGR}", "bgr"), ("{to_rgb: true}", "rgb")):
@@ -614,7 +606,6 @@ def test_what_the_metadata_of_safetensors_say_counts(tmp_path: Path, state: Stat
     said = {"classes": labels, "mean": "[0.5, 0.5, 0.5]", "std": "0.5,0.5,0.5", "format": "pt"}
     save_file(state, tmp_path / "x.safetensors", metadata=said)
     read = resnet18.read(tmp_path / "x.safetensors")
-    assert read.preprocessing is not None
     assert (read.labels, read.preprocessing.normalization) == (("ok", "bad"), NORMALIZATIONS["-1..1"])
     assert yolov5n.read(tmp_path / "x.safetensors").labels == ("ok", "bad")
 
@@ -654,7 +645,6 @@ def test_means_with_blue_first_are_those_of_a_network_that_takes_blue_first(tmp_
     caffe = {"mean": [103.53, 116.28, 123.675], "std": [1.0, 1.0, 1.0], "to_rgb": False}
     torch.save({"state_dict": state, "data_preprocessor": caffe}, tmp_path / "x.pt")
     seen = resnet18.read(tmp_path / "x.pt").preprocessing
-    assert seen is not None
     assert seen.channels == "bgr"
 
 
@@ -696,7 +686,6 @@ def test_a_configuration_says_the_order_of_colours(tmp_path: Path, state: State,
     text = openmmlab("127.5, 127.5, 127.5", "1.0, 1.0, 1.0", to_rgb)
     torch.save({"state_dict": state, "meta": {"cfg": text}}, tmp_path / "x.pt")
     seen = resnet18.read(tmp_path / "x.pt").preprocessing
-    assert seen is not None
     assert seen.channels == ("rgb" if to_rgb else "bgr")
 
 
@@ -817,7 +806,7 @@ class _Pickle:
 
     import pickle as _pickle
 
-    class Pickler(_pickle._Pickler):  # type: ignore[name-defined,misc]
+    class Pickler(_pickle._Pickler):
         def save(self, value: Any, save_persistent_id: bool = True) -> None:
             if isinstance(value, _Named):
                 module, _, name = value.name.rpartition(".")
@@ -882,7 +871,7 @@ def test_each_kind_knows_its_own_activation(tmp_path: Path) -> None:
 
 def test_a_whole_network_of_another_library_says_the_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     timm = types.ModuleType("timm.models.resnet")
-    timm.ResNet = type("ResNet", (nn.Linear,), {"__module__": timm.__name__})  # type: ignore[attr-defined]
+    timm.ResNet = type("ResNet", (nn.Linear,), {"__module__": timm.__name__})
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, timm.__name__, timm)
         patch.setitem(sys.modules, "timm.models", timm)
