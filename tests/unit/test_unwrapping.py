@@ -52,9 +52,11 @@ State = dict[str, torch.Tensor]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def few_weights() -> Iterator[None]:
+def few_weights_and_kinds() -> Iterator[None]:
+    """A file that does not fit is held against each kind: of two, that takes no second."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(narrow, "HIDDEN", 64)
+        patch.setattr(kinds, "names", lambda: ["narrow", "resnet18"])
         yield
 
 
@@ -211,8 +213,7 @@ UNCLEAR: dict[str, Callable[[State], Any]] = {
 
 
 @pytest.mark.parametrize("name", UNCLEAR)
-def test_what_is_not_clear_is_refused(tmp_path: Path, state: State, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kinds, "names", lambda: ["resnet18"])  # the kinds that are tried for a way out
+def test_what_is_not_clear_is_refused(tmp_path: Path, state: State, name: str) -> None:
     with pytest.raises(StoreError, match=r"x\.pt|'x'"):
         brought(tmp_path / "x.pt", UNCLEAR[name](state))
 
