@@ -1,7 +1,5 @@
 """A kind of which a test uses the network alone."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

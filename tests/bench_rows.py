@@ -1,7 +1,5 @@
 """What a command of `coe-bench` wrote as JSON to standard output."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

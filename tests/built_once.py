@@ -4,8 +4,6 @@ The stores are read-only. A test that damages files takes a real copy (`shutil.c
 to a store takes a `linked_copy`: stores replace whole files, so the linked originals stay unchanged.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable

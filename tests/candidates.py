@@ -1,7 +1,5 @@
 """A detector's outputs for one image, written as boxes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

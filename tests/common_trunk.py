@@ -1,7 +1,5 @@
 """Experts with a common trunk: as if fine-tuned from one network whose first layers were frozen."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

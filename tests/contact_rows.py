@@ -3,8 +3,6 @@
 Whatever repeats itself fits its reference after several motions.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import cv2

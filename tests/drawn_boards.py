@@ -1,7 +1,5 @@
 """Drawn pictures of boards for tests: discs with edges of part pixels, and parts with a white first pin."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import cos, radians, sin

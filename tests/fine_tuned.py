@@ -1,7 +1,5 @@
 """Experts that were fine-tuned as a whole from one parent: every layer moved, batch norms too, in few directions."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

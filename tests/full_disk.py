@@ -1,7 +1,5 @@
 """A disk that is full for root too."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """Pictures of a made-up part, good and bad, moved as on a line, and a board that compares them with references."""
 
-from __future__ import annotations
-
 import cv2
 import numpy as np
 from numpy.typing import NDArray

@@ -1,7 +1,5 @@
 """A process that is killed before its n-th link, rename or removal, as by a power cut between two of them."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from typing import Any

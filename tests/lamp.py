@@ -1,7 +1,5 @@
 """A classifier whose answers are known: the brighter a picture, the surer it says the second of two labels."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import cv2

@@ -1,7 +1,5 @@
 """The published recognition model, and lines of text as it reads them."""
 
-from __future__ import annotations
-
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path

@@ -3,8 +3,6 @@
 The costs are real measurements. A test about measuring uses the fixture `measures_itself`.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 

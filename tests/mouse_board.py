@@ -1,7 +1,5 @@
 """A small board for tests of workloads and traces: two experts, one behind the other."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The table of a line's options in docs/api.md, made from `LineOptions`. As a program it writes the table there."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -10,8 +10,6 @@ Where a block prints the same for its readers, a block of the language `text` be
 what varies.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Folders of pictures, as tests of finding them need."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 

@@ -4,8 +4,6 @@ Libraries are imported first, because each has branches for every system. After 
 be imported, and `os`, `mmap` and `ctypes` offer no more than on Windows.
 """
 
-from __future__ import annotations
-
 import ctypes
 import importlib
 import mmap

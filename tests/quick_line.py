@@ -1,7 +1,5 @@
 """A line of the tiny board on a device that does not calculate, for fast tests of the API."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path

@@ -3,8 +3,6 @@
 They are made by segno (QR), ppf-datamatrix and python-barcode (Code 128), none of which knows the reader.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import barcode

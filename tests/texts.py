@@ -3,8 +3,6 @@
 `st.text()` has the same letters, and finds them by an attempt with each of a million numbers: seconds in each process.
 """
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 
 _LETTERS = st.characters(exclude_categories=["Cs"])

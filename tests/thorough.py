@@ -3,8 +3,6 @@
 Tests of cheap examples take their number from the profiles in `conftest.py`.
 """
 
-from __future__ import annotations
-
 import os
 
 THOROUGH = int(os.environ.get("COE_THOROUGH", "6" if "COE_STRESS_SEED" in os.environ else "1"))

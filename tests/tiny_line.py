@@ -1,7 +1,5 @@
 """A small board of real networks with seeded random weights: three classifiers, one shared detector."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Everything here needs a GPU: it is marked `gpu` and skipped where there is none."""
 
-from __future__ import annotations
-
 import gc
 import sys
 from pathlib import Path

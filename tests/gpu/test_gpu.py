@@ -1,7 +1,5 @@
 """The real layer: what the fake GPU of the other tests stands for."""
 
-from __future__ import annotations
-
 import threading
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Experts that are differences to a parent: products of matrices run outside of graphs, in a workspace of their own."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 

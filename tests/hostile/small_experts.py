@@ -1,7 +1,5 @@
 """A board of two small networks and one file that its kind opens itself, in a store to damage; nothing is measured."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -1,7 +1,5 @@
 """Arguments of the Python API that are no settings: each is refused by its name, and nothing else is used instead."""
 
-from __future__ import annotations
-
 import threading
 from fractions import Fraction
 from pathlib import Path

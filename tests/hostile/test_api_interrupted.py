@@ -1,7 +1,5 @@
 """Calls that are not seen through: loops that are busy, forks, interrupts, a system out of threads. The line ends."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import os

@@ -1,7 +1,5 @@
 """Wrong and rough uses of the API: each ends in a sentence or a result, and the line goes on."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import os

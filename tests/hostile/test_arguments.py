@@ -1,7 +1,5 @@
 """Arguments that mean nothing: numbers out of range, no numbers, circles in rules. Each is one sentence and 2."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType

@@ -1,7 +1,5 @@
 """What cameras, systems and people put beside pictures is left alone; a picture that cannot be read never is."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """A part without a picture: with a parts list, a placement file or counts, its board is never OK, and it is named."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

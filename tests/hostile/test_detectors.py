@@ -1,7 +1,5 @@
 """Whatever a detector's network returns, nothing good hides anything bad, and nonsense is never OK."""
 
-from __future__ import annotations
-
 import math
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Images of Pillow, torch and others: the same pixels as the array, or an error; nothing about colours is guessed."""
 
-from __future__ import annotations
-
 import io
 import re
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Rules that would hide a defect are refused, or the worst of what was seen decides."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

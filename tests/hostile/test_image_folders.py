@@ -1,7 +1,5 @@
 """Folders of images as nobody should leave them: names that disagree, links in circles, pipes, what may not be read."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

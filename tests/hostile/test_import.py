@@ -1,7 +1,5 @@
 """Weights, labels, inputs and data sets that cannot be an expert's: a sentence, exit status 2, nothing in the store."""
 
-from __future__ import annotations
-
 import io
 import pickle
 import struct

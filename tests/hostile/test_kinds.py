@@ -1,7 +1,5 @@
 """Kinds by dotted path: what is not allowed is never imported, and a kind that fails gives a sentence."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path

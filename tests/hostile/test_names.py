@@ -3,8 +3,6 @@
 A name comes from a file, a folder, a component, a serial, a board or an argument; all are printed through one console.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import re

@@ -1,7 +1,5 @@
 """What an ONNX model's numbers mean is decided once, from its answers to test pictures and what its file says."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

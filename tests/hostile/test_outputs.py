@@ -1,7 +1,5 @@
 """Outputs that are not finite numbers are an error of that image in every kind, and never `none`."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Forms of picture files, as four libraries write them: each gives the pixels that were written, or is refused."""
 
-from __future__ import annotations
-
 import io
 import struct
 from collections.abc import Callable, Iterator

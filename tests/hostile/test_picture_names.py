@@ -1,7 +1,5 @@
 """A picture under another name than a picture's: what lies where one belongs keeps its board from being OK."""
 
-from __future__ import annotations
-
 import json
 import os
 import unicodedata

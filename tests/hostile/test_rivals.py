@@ -1,7 +1,5 @@
 """What repeats itself fits its reference after several motions: none of them hides a defect in silence."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import cv2

@@ -3,8 +3,6 @@
 Each case ends with the exit status that is promised and with a result for every image; what was written stays.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """Names that look the same: they meet, or a sentence writes both out."""
 
-from __future__ import annotations
-
 import unicodedata
 from pathlib import Path
 from typing import Any

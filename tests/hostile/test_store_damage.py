@@ -1,7 +1,5 @@
 """What others do to a store: odd things in the place of files, changes while a line runs, writers that are killed."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import shutil

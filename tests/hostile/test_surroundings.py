@@ -3,8 +3,6 @@
 A few things only a process shows, and each costs the import of torch; what a function shows is asked of the function.
 """
 
-from __future__ import annotations
-
 import errno
 import io
 import json

@@ -3,8 +3,6 @@
 The manifest states their size and checksum, as if somebody had mended it by hand: damage on the way is told by these.
 """
 
-from __future__ import annotations
-
 import json
 import struct
 

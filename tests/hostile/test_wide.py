@@ -1,7 +1,5 @@
 """How many bits of wide samples count: a camera of 10, 12 or 14 bits is neither nearly black nor guessed."""
 
-from __future__ import annotations
-
 import io
 import struct
 import zlib

@@ -4,8 +4,6 @@ The folder lies in the path of the tests, so that the kind is found by its name,
 installed. Two layers behind the blocks make its weights larger than what a batch of small images takes: 6 MB.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 
 from torch import nn

@@ -4,8 +4,6 @@ Three narrow blocks look at cells of eight pixels; two layers that look at the w
 those of YOLOv5n: 4 MB.
 """
 
-from __future__ import annotations
-
 import torch
 from narrow import block
 from torch import nn

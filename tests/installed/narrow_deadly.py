@@ -1,7 +1,5 @@
 """A kind for tests: as `narrow`, but a picture whose first pixel is `DEADLY` ends the process that prepares it."""
 
-from __future__ import annotations
-
 import os
 import signal
 

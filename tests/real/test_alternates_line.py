@@ -1,7 +1,5 @@
 """Components whose good parts have two looks: each picture is compared with the reference that it fits best."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Iterable

@@ -1,7 +1,5 @@
 """The benchmark command on small synthetic boards: real weights files, a real budget."""
 
-from __future__ import annotations
-
 import json
 import re
 

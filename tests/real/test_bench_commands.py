@@ -1,7 +1,5 @@
 """`coe-bench resident`, `scale` and `sim --boxes` as a user calls them."""
 
-from __future__ import annotations
-
 import pytest
 from bench_rows import rows_of
 

@@ -1,7 +1,5 @@
 """`coe-bench switch --device cuda` on a fake GPU: its figures are none, but they are all there."""
 
-from __future__ import annotations
-
 import gc
 
 import pytest

@@ -1,7 +1,5 @@
 """The host's work alone: networks answer from memory, and everything else is as on any line."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`coe-bench sim` as a user calls it: what comes out, and what is said of what is wrong."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`coe-bench switch` as a user calls it, on a small network: what it measures, and what it leaves behind."""
 
-from __future__ import annotations
-
 import pytest
 from bench_rows import rows_of
 

@@ -1,7 +1,5 @@
 """What `coe-bench` says of a command line that cannot work: one sentence that names what is wrong, and nothing else."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """`coe-experts bundle` and `install`: a board goes to a second box whole, or not at all."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

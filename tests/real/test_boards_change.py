@@ -1,7 +1,5 @@
 """Several boards on a real line, and a change of boards while images are under way."""
 
-from __future__ import annotations
-
 import queue
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The commands as a user meets them: files, exit statuses, sentences; real networks, real files."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -3,8 +3,6 @@
 Real threads, a fake GPU and networks of one weight; the device and host memory hold a few of ten experts.
 """
 
-from __future__ import annotations
-
 import random
 import threading
 from dataclasses import replace

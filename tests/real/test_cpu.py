@@ -1,7 +1,5 @@
 """The CPU as a device, on real networks prepared in every variant."""
 
-from __future__ import annotations
-
 import gc
 import os
 

@@ -1,7 +1,5 @@
 """The GPU device on a fake GPU, with real networks prepared in every variant: it says what the CPU says."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
 

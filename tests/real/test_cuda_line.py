@@ -1,7 +1,5 @@
 """Whole lines with a fake GPU among their devices: verdicts, tiers, and a GPU that is lost while images come."""
 
-from __future__ import annotations
-
 import gc
 import threading
 from pathlib import Path

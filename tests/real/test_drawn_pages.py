@@ -1,7 +1,5 @@
 """The pictures of the house are those that the code draws, and the way of a picture is the one that it takes."""
 
-from __future__ import annotations
-
 import runpy
 import sys
 import threading

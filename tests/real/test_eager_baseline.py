@@ -1,7 +1,5 @@
 """Experts loaded and run eagerly, on the CPU and on a fake GPU: they say what ours say."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

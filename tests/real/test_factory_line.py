@@ -1,7 +1,5 @@
 """The line that integrators copy: what it passes, coe-inspect passes, and nothing else."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

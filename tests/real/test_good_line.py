@@ -1,7 +1,5 @@
 """From pictures of good parts to a line: a reference, an expert, its calibration, and a report with heat maps."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The public API on real networks."""
 
-from __future__ import annotations
-
 import threading
 import time
 from pathlib import Path

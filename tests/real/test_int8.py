@@ -1,7 +1,5 @@
 """Experts in int8 through onnxruntime: they say what torch says, refuse what would make them blind, and come and go."""
 
-from __future__ import annotations
-
 import functools
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """ONNX files of other programs in int8: they say what their file says, or are refused with the reason."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path

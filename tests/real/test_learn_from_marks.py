@@ -1,7 +1,5 @@
 """`coe-experts mark` and `learn`: an expert learns from verdicts that a person corrected, and is replaced if better."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

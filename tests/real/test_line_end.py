@@ -1,7 +1,5 @@
 """How lines open beside others, on which threads they work, how a run replays, and how lines end that nobody closes."""
 
-from __future__ import annotations
-
 import gc
 import itertools
 import threading

@@ -1,7 +1,5 @@
 """What counts from submission, and what is decoded at once: lines whose device calculates nothing."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import threading

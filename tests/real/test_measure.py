@@ -1,7 +1,5 @@
 """Real networks of random weights measured: what a profile says of a kind is what batches really take."""
 
-from __future__ import annotations
-
 import gc
 import os
 import re

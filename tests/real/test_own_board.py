@@ -1,7 +1,5 @@
 """docs/own-board.md from a placement file to the first report, as the page says it."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import shlex

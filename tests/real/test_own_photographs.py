@@ -1,7 +1,5 @@
 """docs/own-board.md from photographs to a second box, with photographs that the project draws: fewer than there."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Lines of boards that must be trained first run on small boards that have components of the same names.
 """
 
-from __future__ import annotations
-
 import doctest
 import re
 from pathlib import Path

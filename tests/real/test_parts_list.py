@@ -1,7 +1,5 @@
 """A real line that knows its boards' parts, and a real line whose pools still fill."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What ships runs on a system without `fcntl`, `resource`, `/proc`, a nameless C library and descriptors of folders."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

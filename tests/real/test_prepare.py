@@ -1,7 +1,5 @@
 """Real networks prepared: folded they say the same, variants are what the manifest tells, and the command tells it."""
 
-from __future__ import annotations
-
 import functools
 import shutil
 import sys

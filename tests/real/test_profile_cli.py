@@ -1,7 +1,5 @@
 """`coe-profile` on a small board with real weights files, and a line that uses what it found."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Lines that compare pictures with references: stored or given, missing, changed, and of another part."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Second looks on real networks: doubt is noted, and runs again."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Models in int8 as blobs hold them: fused, with weights beside them. They say what the quantised model says."""
 
-from __future__ import annotations
-
 import functools
 import gc
 from pathlib import Path

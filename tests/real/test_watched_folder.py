@@ -1,7 +1,5 @@
 """`coe-inspect --watch`: slow copies, reserved files, renames, retaken pictures, moves, restarts; real files."""
 
-from __future__ import annotations
-
 import json
 import os
 import threading

@@ -1,7 +1,5 @@
 """The wheel holds what ships and no more, and runs where there is no checkout."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Pictures of whole boards through `coe-inspect`, `coe-experts overlay` and an `Inspector`, with real networks."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Pictures of a 12-bit camera on a line: the board file, a call and `coe-inspect --bits` say how many bits count."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A device that only obeys: what lies on it by the commands alone, without a look at the books."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from coe.scheduler.costs import CostTable

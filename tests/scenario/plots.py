@@ -1,7 +1,5 @@
 """Boards that come and go at any time, as hypothesis draws them."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterator

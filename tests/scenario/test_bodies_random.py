@@ -1,7 +1,5 @@
 """Whatever comes, fails or changes, devices that only obey hold each body exactly as long as an expert needs it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from bodies_in_place import Obeyed

@@ -1,7 +1,5 @@
 """Strategies cannot lie: a bundle of policies that cannot work is refused where it is made, and any other works."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator

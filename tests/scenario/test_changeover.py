@@ -1,7 +1,5 @@
 """Several boards on one line, and a change of boards while it runs, as timetables."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Several boxes in virtual time: every image is answered once, as on one box, whatever becomes of the boxes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Two batches of an executor under way: the next is on the device when a batch ends, and begins then."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

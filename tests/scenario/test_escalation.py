@@ -1,7 +1,5 @@
 """Findings in doubt are run again in full precision: timetables, and what holds on any line."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Events that come together are taken in one by one, in their order, and decided on once."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """What a decision looks at does not grow with the experts that there are nor with what waits: counted, not timed."""
 
-from __future__ import annotations
-
 import sys
 from collections import OrderedDict
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Loads before the images come: what they may do and what they must not, as timetables and for any line."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

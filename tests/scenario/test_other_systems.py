@@ -1,7 +1,5 @@
 """The strategies of the laboratory: what each technique decides, as timetables; and that every image is answered."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from dataclasses import replace

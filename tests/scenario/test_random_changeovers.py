@@ -1,7 +1,5 @@
 """Boards come and go at any time: every image has one result, the same as on a line of its board alone."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -3,8 +3,6 @@
 An expert takes 10 bytes and 1 s of its own, its body 30 bytes and 3 s. Unless stated, `a`, `b` and `c` share body P.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Simulated runs as rows: on any box no strategy beats the bound in its own row, and nothing is lost."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The simulated box: one disk for all, a copy lane for each device, processors that executors share."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

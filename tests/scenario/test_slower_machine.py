@@ -1,7 +1,5 @@
 """A line on a machine that gets slower than its costs: it says so, expects it, and a recorded run replays."""
 
-from __future__ import annotations
-
 import pytest
 from lines import ENGINE, board, cost
 

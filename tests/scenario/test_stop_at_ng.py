@@ -1,7 +1,5 @@
 """`stop_at_ng: true`: an image that is NG already is looked at no further, and gets its one result as before."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

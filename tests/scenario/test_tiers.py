@@ -3,8 +3,6 @@
 While the disk is idle, it reads experts that no device holds into host memory, the likeliest first.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

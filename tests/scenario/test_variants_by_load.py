@@ -1,7 +1,5 @@
 """The variant of an expert chosen at each load: timetables, and what holds on any line."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """A bridge on a thread, which tells sinks until the block ends."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager

@@ -1,7 +1,5 @@
 """A real MQTT broker on a free port, which can be stopped and started again, and a client that hears everything."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import socket

@@ -1,7 +1,5 @@
 """Certificates for tests: those that an authority of a plant has signed, and one of an OPC UA client's own."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 The contract suite runs on both. A database is a copy of one that was migrated once.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Processes of a service that end by kill -9 at a labelled point, forked from a process that has torch loaded."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import multiprocessing

@@ -1,7 +1,5 @@
 """Rows for tests of the service's database, with as few words as a test needs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Concatenate, ParamSpec, TypeVar
 

@@ -1,7 +1,5 @@
 """A gate that answers real HTTP requests, on a thread of the test's process."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import io

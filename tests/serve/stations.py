@@ -1,7 +1,5 @@
 """A station that decides boards of the tiny board's component C on a device that looks at brightness alone."""
 
-from __future__ import annotations
-
 import io
 import threading
 from collections.abc import Iterator, Mapping

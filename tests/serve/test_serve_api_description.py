@@ -1,7 +1,5 @@
 """`/openapi.json`: what it says of answers is what comes, so that a client which was generated from it works."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import replace

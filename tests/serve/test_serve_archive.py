@@ -1,7 +1,5 @@
 """Pictures leave by time and by free space, and with an archive none leaves before its copy is proved."""
 
-from __future__ import annotations
-
 import errno
 import json
 import shutil

@@ -1,7 +1,5 @@
 """`coe-bench serve`: its figures, and that each part runs against a real gate and a real line."""
 
-from __future__ import annotations
-
 import json
 import socket
 import threading

@@ -1,7 +1,5 @@
 """Blind audits: drawn by chance, held apart from calls by nobody who answers them, and waited for by no board."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

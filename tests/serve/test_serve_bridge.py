@@ -1,7 +1,5 @@
 """Couriers: each sink is told everything, in order, at least once, and none waits for another."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """IPC-CFX: envelope and bodies as the standard's SDK has them; REVIEW is Failed until a person says it is not."""
 
-from __future__ import annotations
-
 import json
 import uuid
 from typing import Any

@@ -1,7 +1,5 @@
 """IPC-CFX by unit: each has its serial, number and result; a station says that it comes, and who it is."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Two services never work with one database: each would decide the other's boards, without their pictures."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The service on several boxes: boards of several recipes, and a product changeover, get the verdicts of one box."""
 
-from __future__ import annotations
-
 import io
 import os
 from collections.abc import Callable

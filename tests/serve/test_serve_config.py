@@ -1,7 +1,5 @@
 """The config file of a service: strict, with a sentence that names file, line and way out."""
 
-from __future__ import annotations
-
 import pickle
 import re
 import tomllib

@@ -1,7 +1,5 @@
 """A recipe that cuts whole boards is activated once a person has seen that each crop lies on its part."""
 
-from __future__ import annotations
-
 import hashlib
 from contextlib import closing
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Counts by the hour always are what a look at every row would give, and a migration counts what is there."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 from collections import Counter

@@ -1,7 +1,5 @@
 """What a person sees of a part of a whole board: its crop as the line saw it, the golden reference, the whole view."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The contract of the service's database, the same for SQLite and PostgreSQL."""
 
-from __future__ import annotations
-
 import re
 import threading
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The demo line goes on while the service starts a process again, and ends with it; its history has pictures."""
 
-from __future__ import annotations
-
 from argparse import Namespace
 from hashlib import sha256
 from http.client import RemoteDisconnected

@@ -1,7 +1,5 @@
 """The page of experts: what lies in memory, whose scores have left their limits, how far people agree."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path

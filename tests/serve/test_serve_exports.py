@@ -1,7 +1,5 @@
 """Exports: labelled folders that training takes, and that hold what people said."""
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import replace

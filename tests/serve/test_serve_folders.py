@@ -1,7 +1,5 @@
 """A folder that fills as a feeder: each board is handed in once, of whole pictures, whenever the gate is killed."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """The gate over real HTTP: boards come in, once and whole, and whoever waits is told."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import threading

@@ -1,7 +1,5 @@
 """People at the pages with a mouse, with gloves on a small touch screen, with a bad network, and one after another."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

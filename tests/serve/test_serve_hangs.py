@@ -1,7 +1,5 @@
 """What hangs on a line without any expert: a picture that is read for ever, a line that does not load its experts."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Mapping

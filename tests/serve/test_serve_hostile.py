@@ -1,7 +1,5 @@
 """Requests of those who mean no good, and of those who do not know better: refused with problem JSON, and no harm."""
 
-from __future__ import annotations
-
 import errno
 import gzip
 import socket

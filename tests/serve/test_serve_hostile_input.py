@@ -1,7 +1,5 @@
 """Values that break a parser, a driver or a header: refused in one sentence, never a fault of the service."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

@@ -1,7 +1,5 @@
 """The Open Inference Protocol v2: a recipe is a model, one picture is a board."""
 
-from __future__ import annotations
-
 import base64
 import json
 import struct

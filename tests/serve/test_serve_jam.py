@@ -1,7 +1,5 @@
 """Many boards at a time, as after a jam: the line looks around between them, and no transaction grows with them."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """People at the pages, in a real browser, with the keyboard alone: calls are verified, placements are confirmed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -1,7 +1,5 @@
 """kill -9 at labelled points: what was accepted is decided once, and as if nothing had happened."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from pathlib import Path

@@ -4,8 +4,6 @@ Each turn hands boards in, ends the processes at every point, the line in an ord
 calls, and removes the pictures whose time has come, before anything is whole again.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Local time and shifts are for people: pages show them, everything is stored in UTC."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from datetime import UTC, datetime, time
 from itertools import pairwise

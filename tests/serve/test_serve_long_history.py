@@ -1,7 +1,5 @@
 """Pages do not grow with the history: no query of theirs reads all boards, calls, events or entries of the audit."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any

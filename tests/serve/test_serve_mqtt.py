@@ -1,7 +1,5 @@
 """MQTT with a real broker: topics, the retained state, the last will, and restarts that lose nothing."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

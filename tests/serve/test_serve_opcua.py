@@ -1,7 +1,5 @@
 """OPC UA over loopback: what a client sees, what it hears, and that it can change nothing."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Iterator

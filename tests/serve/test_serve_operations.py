@@ -1,7 +1,5 @@
 """What docs/operations.md promises: a restored backup is a whole service; systemd and containers get what fits."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

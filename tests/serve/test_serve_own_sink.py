@@ -1,7 +1,5 @@
 """A sink of a user's own: the example of the docs, in a package outside of ours, told by a real bridge."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Pages: who may see them, what they load, and that no text of a client becomes markup."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import closing

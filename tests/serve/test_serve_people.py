@@ -1,7 +1,5 @@
 """People sign in with a badge or a PIN; who guesses is stopped; figures by person are there only if they are wanted."""
 
-from __future__ import annotations
-
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Rows and texts that break something: one board is REVIEW, the others go on, and every database takes what is said."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

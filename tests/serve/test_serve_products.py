@@ -1,7 +1,5 @@
 """Several recipes on one line: boards of all of them pass in any order, and what is wrong with one stops no other."""
 
-from __future__ import annotations
-
 import io
 import shutil
 from collections.abc import Callable, Sequence

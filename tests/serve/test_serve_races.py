@@ -1,7 +1,5 @@
 """Two at the same moment: pictures that come, boards that are accepted, and retention, on both databases."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import threading

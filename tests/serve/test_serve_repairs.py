@@ -1,7 +1,5 @@
 """The repair station: what becomes of confirmed defects is told, counted, and never overwritten."""
 
-from __future__ import annotations
-
 import json
 from contextlib import closing
 from typing import Any

@@ -1,7 +1,5 @@
 """What many requests may cost: bodies in memory, decoded pictures, time on a slow disk, and threads."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket

@@ -1,7 +1,5 @@
 """A line learns from its own calls: whole boards are verified and exported, and the expert trained on them decides."""
 
-from __future__ import annotations
-
 import io
 import json
 import shutil

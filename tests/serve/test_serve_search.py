@@ -1,7 +1,5 @@
 """Boards are found by what people know of them; whoever answers blindly finds what an operator sees."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Sequence

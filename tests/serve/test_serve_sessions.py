@@ -1,7 +1,5 @@
 """Sessions of browsers: they end with their key, and are useless for a page of another site."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections import Counter

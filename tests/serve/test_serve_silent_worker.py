@@ -1,7 +1,5 @@
 """A worker that stands still keeps no board waiting, and is started again."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

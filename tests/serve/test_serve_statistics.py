@@ -1,7 +1,5 @@
 """Statistics: values computed by hand, and what must hold for any counts."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The statistics over HTTP: each figure with its definition, for operators and above."""
 
-from __future__ import annotations
-
 import csv
 import io
 import shutil

@@ -1,7 +1,5 @@
 """Stop rules: boards and rules in, alarms out; told once, over restarts, and cleared by a person."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Sequence

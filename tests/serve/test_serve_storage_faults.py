@@ -1,7 +1,5 @@
 """A full disk and a locked database are shown at once, though the fault log lies in that very database."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import logging

@@ -1,7 +1,5 @@
 """The supervisor starts what dies, with a bound; and what a service is made of."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -3,8 +3,6 @@
 Here no command runs; tests/serve/test_serve_teach_browser.py goes the whole way.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import re

@@ -3,8 +3,6 @@
 `COE_PICTURES=docs/img` writes the pictures of the documentation anew.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

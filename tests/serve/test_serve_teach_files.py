@@ -1,7 +1,5 @@
 """What the pages that teach a board do to files: entries of YAML change alone, what was cut and found is taken over."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

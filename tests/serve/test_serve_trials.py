@@ -1,7 +1,5 @@
 """Trials: stored boards by other rules, from their scores alone or with another look; no verdict changes."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import multiprocessing

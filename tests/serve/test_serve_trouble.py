@@ -3,8 +3,6 @@
 Locks, full disks and certificates are real; minutes and hours pass on clocks of the tests.
 """
 
-from __future__ import annotations
-
 import shutil
 import sqlite3
 import threading

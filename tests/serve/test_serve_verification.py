@@ -1,7 +1,5 @@
 """People answer calls: once each, as they saw them, and without knowing which of them are audits."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager

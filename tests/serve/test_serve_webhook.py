@@ -1,7 +1,5 @@
 """Webhooks: signed, to the listed host alone, no redirect followed, tried again until they are acknowledged."""
 
-from __future__ import annotations
-
 import json
 import socket
 import ssl

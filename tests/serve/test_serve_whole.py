@@ -1,7 +1,5 @@
 """Whole boards in the service: decided as their pictures one by one are, and what cannot be located is REVIEW."""
 
-from __future__ import annotations
-
 import io
 import re
 import threading

@@ -1,7 +1,5 @@
 """The line decides each accepted board once, by its due time, and what nobody has seen is REVIEW."""
 
-from __future__ import annotations
-
 import errno
 import os
 import threading

@@ -1,7 +1,5 @@
 """A drawn whole board for tests of the service, and what the line finds on it."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

@@ -1,7 +1,5 @@
 """Long runs with a seed of their own, printed so that a failure can be had again: `make stress SEED=n`."""
 
-from __future__ import annotations
-
 import os
 import random
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Three writers, a share that vanishes, a gate that is killed: the service takes each picture once, and whole."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import random

@@ -1,7 +1,5 @@
 """A line that is flooded keeps to its memory; lines that come and go leave nothing behind."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import os

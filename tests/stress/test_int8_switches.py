@@ -5,8 +5,6 @@ memory. A thread reads it every 10 ms as it is, with what the C library keeps; a
 once more when what the heap holds free has been given back.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager

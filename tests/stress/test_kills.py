@@ -1,7 +1,5 @@
 """A run that is killed again and again, and gone on with each time, ends with the results of a run that was not."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Many threads use one line at once while it fails and closes: each image gets one reply, or its caller is told."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import threading

@@ -3,8 +3,6 @@
 A bright picture that is half written is dark, and so its verdict would be another one than that which its writer noted.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

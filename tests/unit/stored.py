@@ -1,7 +1,5 @@
 """Tiny experts in a store, prepared in any variant, without a network behind them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a run takes beside its weights: counted by tensor, and measured by the process's growth."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -1,7 +1,5 @@
 """Who is let in, and in which order: first come, first served."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Alignment with a reference: known motions are found, and what does not fit says so."""
 
-from __future__ import annotations
-
 import cv2
 import numpy as np
 import pytest

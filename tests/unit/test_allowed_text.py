@@ -1,7 +1,5 @@
 """What a board file allows to be read: patterns, characters that are alike, the window."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

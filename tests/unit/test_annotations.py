@@ -1,7 +1,5 @@
 """Boxes from other programs, and masks: what is in them becomes a data set, and what does not fit is named."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """When the pictures of a folder that fills are judged: as timetables, of listings and seconds."""
 
-from __future__ import annotations
-
 import os
 from itertools import pairwise
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a line is put together from: which variants are measured, and what is made of it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Backbones: pretrained layers in the store, from a package or a file, and what kinds see through them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from importlib.util import find_spec

@@ -1,7 +1,5 @@
 """What is still to be read is not overwritten, on the device and in the pinned memory that copies come from."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Recipes and layouts: where the camera sees each component, and what is wrong with a recipe in one sentence."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Locating a board: fiducials to a fraction of a pixel, or a sentence that says why the board is not registered."""
 
-from __future__ import annotations
-
 import io
 from typing import Any
 

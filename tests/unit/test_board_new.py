@@ -1,7 +1,5 @@
 """`coe-board new` from a placement file: files that load, TODO where a person decides, and nothing is replaced."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import cv2

@@ -1,7 +1,5 @@
 """`coe-board new --photos`: what photographs lack, and the commands that go from them to a report."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

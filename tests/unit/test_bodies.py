@@ -1,7 +1,5 @@
 """Experts that share a body: stored once, whole to everybody who reads them, and equal to the bit in every variant."""
 
-from __future__ import annotations
-
 import shutil
 import threading
 from collections.abc import Collection

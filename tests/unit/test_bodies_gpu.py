@@ -1,7 +1,5 @@
 """Experts that share a body on a fake GPU: the body lies there once, and is activated where another is in place."""
 
-from __future__ import annotations
-
 import shutil
 from contextlib import nullcontext
 from pathlib import Path

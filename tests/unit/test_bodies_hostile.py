@@ -1,7 +1,5 @@
 """Experts that share a body in a store where other things go wrong, or go on, at the same time."""
 
-from __future__ import annotations
-
 import random
 import shutil
 import threading

@@ -1,7 +1,5 @@
 """A line of experts that share a body finds what it found before they shared, to the digit."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

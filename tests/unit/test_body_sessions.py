@@ -1,7 +1,5 @@
 """A frozen body that onnxruntime computes in place of torch: the same numbers, once for all experts, in the budget."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Bills of materials as programs write them, and what they say beside a placement file."""
 
-from __future__ import annotations
-
 import csv
 import time
 from pathlib import Path

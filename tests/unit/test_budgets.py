@@ -1,7 +1,5 @@
 """The host's memory goes to those that share it, a device's own to its executors, and copies lie between."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import pytest

@@ -1,7 +1,5 @@
 """Calibration: verified pictures, honest scores, thresholds for a wanted rate, and their entries in a board file."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The calibration of a board in a file beside the board file: what wins, what goes back, and what is refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

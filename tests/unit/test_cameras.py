@@ -4,8 +4,6 @@ The stand-ins have the names and layouts of pypylon 26.9, VmbPy 1.2 and harveste
 gave the same layouts.
 """
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Captures run on a thread that lives on; its caller keeps its locks until they end, and errors keep nothing alive."""
 
-from __future__ import annotations
-
 import gc
 import signal
 import threading

@@ -1,7 +1,5 @@
 """A SHA-256 beside a picture: what was damaged on its way is never judged, whatever its decoder says."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

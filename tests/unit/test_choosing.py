@@ -1,7 +1,5 @@
 """`coe-experts choose`: which kind is taken for which pictures, on what it stands, and what it refuses."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

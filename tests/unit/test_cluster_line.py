@@ -1,7 +1,5 @@
 """A line on several boxes of this process: the results are those of one box, whatever becomes of the boxes."""
 
-from __future__ import annotations
-
 import gc
 import queue
 import re

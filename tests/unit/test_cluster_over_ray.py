@@ -1,7 +1,5 @@
 """The way to machines of a Ray cluster: all but Ray itself, whose place a small module takes that calls at once."""
 
-from __future__ import annotations
-
 import socket
 import sys
 import threading

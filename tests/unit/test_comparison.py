@@ -1,7 +1,5 @@
 """A picture against its reference: what differs, and why a picture cannot be compared."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

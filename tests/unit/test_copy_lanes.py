@@ -1,7 +1,5 @@
 """The threads of disk and copy lanes, on devices that a test holds up with events."""
 
-from __future__ import annotations
-
 import queue
 import threading
 from collections.abc import Iterator

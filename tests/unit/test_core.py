@@ -1,7 +1,5 @@
 """The words of the framework: second looks, and what was decided."""
 
-from __future__ import annotations
-
 import pytest
 
 from coe.core import Failure, FailureKind, Finding, Request, Result, Verdict, again_id, decided, deciding

@@ -1,7 +1,5 @@
 """K, B, the largest useful batch and what batches hold, from times that are noisy as on a real machine."""
 
-from __future__ import annotations
-
 import math
 import statistics
 

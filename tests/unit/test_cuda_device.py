@@ -1,7 +1,5 @@
 """The GPU device on a fake one, with networks of one weight: in which order things happen, and what goes wrong."""
 
-from __future__ import annotations
-
 import gc
 import threading
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Decoding takes what was booked for it, whatever the picture is made of."""
 
-from __future__ import annotations
-
 import io
 
 import numpy as np

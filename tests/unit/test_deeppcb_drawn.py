@@ -1,7 +1,5 @@
 """Defects drawn for training are what their labels say: counted by the parts of copper and base on a whole picture."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """DeepPCB as a data set of pairs, and what is counted on its tested pictures."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """Whole demo boards: the crops show what the pictures of the single components show, and get the same verdicts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import cv2

@@ -1,7 +1,5 @@
 """The kept ranking of CoServe's eviction is at every moment the one that sorting anew would give."""
 
-from __future__ import annotations
-
 from functools import cache
 
 from hypothesis import given

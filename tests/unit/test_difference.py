@@ -1,7 +1,5 @@
 """The variant `delta`: experts as small differences to the network that they were fine-tuned from."""
 
-from __future__ import annotations
-
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

@@ -3,8 +3,6 @@
 Each command reads its arguments itself, as the page has them, and is ended where its work would begin.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import inspect

@@ -1,7 +1,5 @@
 """A result as JSON, as a table, and drawn into its image."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

@@ -1,7 +1,5 @@
 """`coe-experts evaluate`: what passes and what is called by the rules, pictures that are wrong, and what is refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

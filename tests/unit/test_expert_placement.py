@@ -1,7 +1,5 @@
 """Where experts lie: every expert, within budgets, balanced, with its predecessors, and hardly ever moving."""
 
-from __future__ import annotations
-
 import random
 import sys
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Memory is handed out whenever as many bytes are free: in several runs, or in one, for which others are moved."""
 
-from __future__ import annotations
-
 import mmap
 from itertools import groupby
 

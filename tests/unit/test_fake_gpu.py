@@ -1,7 +1,5 @@
 """The fake GPU shows what a real one would make wrong: work that outlives its memory, and graphs that run no Python."""
 
-from __future__ import annotations
-
 import gc
 import threading
 

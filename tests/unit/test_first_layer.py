@@ -1,7 +1,5 @@
 """The first convolution of an ONNX model reads pixels as they are, and answers what it answered."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The first look at the demo: the same board, smaller experts, and its verdicts held against the truth."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What is foreseen of the boards to come, from a parts list and from the boards before."""
 
-from __future__ import annotations
-
 import random
 
 from hypothesis import given

@@ -1,7 +1,5 @@
 """A reference from pictures of good parts: the median, the spread, and what is left out."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Measurements for a GPU: each command is understood, what succeeded is not run again, no step outlives them."""
 
-from __future__ import annotations
-
 import importlib
 import re
 import shlex

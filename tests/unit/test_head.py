@@ -1,7 +1,5 @@
 """The head of a cluster: each image is answered once, whatever becomes of the boxes, and visits each box once."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 

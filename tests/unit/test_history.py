@@ -1,7 +1,5 @@
 """What policies can see of the past: images with their findings, and how often experts ran."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

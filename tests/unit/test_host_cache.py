@@ -1,7 +1,5 @@
 """Copies in host memory: read through, the least recently read leaves."""
 
-from __future__ import annotations
-
 import pytest
 
 from coe.scheduler.costs import Tier

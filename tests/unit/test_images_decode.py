@@ -1,7 +1,5 @@
 """Whatever the bytes are, `decode` gives the whole picture or an ImageError."""
 
-from __future__ import annotations
-
 import io
 import os
 import stat

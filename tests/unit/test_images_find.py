@@ -1,7 +1,5 @@
 """No image is dropped and none is guessed at."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

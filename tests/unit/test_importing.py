@@ -1,7 +1,5 @@
 """`coe-experts import`: labelled pictures judged at once, folders of weights, backbones, models in several files."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A picture is decoded once for the experts that will probably see it, and their inputs never exceed their bytes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

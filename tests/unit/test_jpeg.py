@@ -1,7 +1,5 @@
 """A JPEG of which a part is missing or damaged is refused, whole ones give the pixels that Pillow gives."""
 
-from __future__ import annotations
-
 import io
 import random
 import re

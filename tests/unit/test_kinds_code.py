@@ -1,7 +1,5 @@
 """The kind `code`, and how codes are read: never wrong, and in doubt where two differ."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The kinds that compare with a reference, without a line: what they prepare, judge, and learn."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from dataclasses import replace

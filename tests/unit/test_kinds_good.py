@@ -1,7 +1,5 @@
 """The kind `good`: what it learns from good parts, how it finds what is strange, and what it refuses."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

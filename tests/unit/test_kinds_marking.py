@@ -1,7 +1,5 @@
 """The kind `marking`: what stands on a part, compared with what may stand there."""
 
-from __future__ import annotations
-
 import zipfile
 from dataclasses import replace
 from pathlib import Path

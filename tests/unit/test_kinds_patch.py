@@ -1,7 +1,5 @@
 """The kind `patch`: learned from good parts alone, wherever they lie, or in the frame of a reference."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path

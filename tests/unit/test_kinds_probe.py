@@ -1,7 +1,5 @@
 """The kind `probe`: what it learns from a few pictures, what it has never seen, and what it refuses."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from dataclasses import replace

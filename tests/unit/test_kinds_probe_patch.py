@@ -1,7 +1,5 @@
 """The kind `probe-patch`: defects of which no two are alike, and what it refuses."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 The rows stand in docs/architecture.md, and nowhere else: this test reads them there.
 """
 
-from __future__ import annotations
-
 import ast
 import os
 import re

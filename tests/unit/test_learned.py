@@ -1,7 +1,5 @@
 """What an expert learned from: kept as digests beside its manifest, said, and refused where it is not good."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which boards of a line take images, which only finish theirs, and under which names the line knows them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

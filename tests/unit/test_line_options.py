@@ -1,7 +1,5 @@
 """The options of a line: read once, checked, and never changed."""
 
-from __future__ import annotations
-
 import inspect
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The order in which the disk reader and the copy lanes serve loads."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from hypothesis import given

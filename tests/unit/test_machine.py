@@ -1,7 +1,5 @@
 """A preset as a machine: costs by area of the input, and how memory is split for a strategy."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Costs that are worked out from other measurings: an expert of another size, and another disk."""
 
-from __future__ import annotations
-
 import math
 import threading
 from concurrent.futures import ThreadPoolExecutor

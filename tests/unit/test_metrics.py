@@ -1,7 +1,5 @@
 """What is counted of a run, and from when."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from coe.cluster.cluster_engine import of_cluster

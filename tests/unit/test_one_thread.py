@@ -1,7 +1,5 @@
 """Convolutions of frozen networks on one thread of a CPU: what they give is what torch's own give."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """ONNX models with weights in other files: carried into the store as one file, and read from nowhere else."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

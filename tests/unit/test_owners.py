@@ -1,7 +1,5 @@
 """One owner: residency, and what an executor runs, change in one place; no module writes another's fields."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The placement file of a panel, as KiKit exports it, is divided into its boards."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Parts lists: what a pick-and-place file may look like, and what is wrong with it in one sentence."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import openpyxl

@@ -1,7 +1,5 @@
 """`coe-experts split`: pictures of one part stay together, what was said stays, and all commands obey."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """One layout of photographs for all commands, `<component>/<label>/*`: which picture tells which expert what."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The sizes of a pickle's tuples, read off its steps."""
 
-from __future__ import annotations
-
 import pickle
 import pickletools
 from collections import OrderedDict

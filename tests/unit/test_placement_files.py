@@ -1,7 +1,5 @@
 """Placement files in the manner of real exports: the same two parts, whatever wrote them and in whatever language."""
 
-from __future__ import annotations
-
 import re
 from contextlib import nullcontext
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Placement files of each dialect: what they say, and what is wrong with them in one sentence."""
 
-from __future__ import annotations
-
 import re
 import tempfile
 import zipfile

@@ -1,7 +1,5 @@
 """Which variant each expert gets: by hand with tiny numbers, and what holds whatever the numbers are."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Folding watches a pass and proves itself; what only looks like a pair stays as it is."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from bare_kind import BareKind

@@ -1,7 +1,5 @@
 """Blobs hold weights to the bit, in q8 to half a step; the same weights give the same bytes."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

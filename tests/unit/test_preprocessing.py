@@ -1,7 +1,5 @@
 """What a network sees of a picture belongs to its weights: kept with them, and honoured wherever the expert runs."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Device presets: every figure has a source, and what is wrong in a file is said in one sentence with its place."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A box made of a profile simulates what the profile's own search simulated; runs of several seeds share a row."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`coe-profile`: batches by size, several executors, other programs beside, and runs that confirm the choice."""
 
-from __future__ import annotations
-
 import os
 import random
 import threading

@@ -1,7 +1,5 @@
 """Held-out figures: three parts, bounds, and experts that are no better than one answer for all."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

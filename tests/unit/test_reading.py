@@ -1,7 +1,5 @@
 """Weights read from files: what is read is what was written, and what is damaged is refused in words."""
 
-from __future__ import annotations
-
 import json
 import os
 import struct

@@ -1,7 +1,5 @@
 """The report as a browser would parse it: whole, self-contained, escaped."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import io

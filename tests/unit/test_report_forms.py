@@ -1,7 +1,5 @@
 """A report in a form of a user's own is written beside ours, and none is lost without a word."""
 
-from __future__ import annotations
-
 import csv
 import io
 import os

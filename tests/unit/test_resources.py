@@ -1,7 +1,5 @@
 """What contends in a simulated box."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """A result that was written is never lost; what is not this run's is never touched."""
 
-from __future__ import annotations
-
 import csv
 import errno
 import json

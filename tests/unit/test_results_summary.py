@@ -1,7 +1,5 @@
 """The counts of a run, as timetables of verdicts."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

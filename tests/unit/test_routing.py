@@ -1,7 +1,5 @@
 """Which box takes a stage: views in, a box out."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from concurrent.futures import Future
 from types import SimpleNamespace

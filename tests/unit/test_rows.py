@@ -1,7 +1,5 @@
 """Rows as JSON and as a table, the same columns for both worlds."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

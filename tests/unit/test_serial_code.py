@@ -1,7 +1,5 @@
 """The serial of a board from a code on it: read, or the board is to review; never a wrong one."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 from types import SimpleNamespace

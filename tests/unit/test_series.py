@@ -1,7 +1,5 @@
 """Pictures in series show fewer parts than they count, and the odd ones among good pictures are named."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Where a line gets its executors, memory and costs from: its user, else the machine's profile, else defaults."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

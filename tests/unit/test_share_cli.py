@@ -1,7 +1,5 @@
 """`coe-experts` with experts that share a body: what it says, and that every command sees them whole."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

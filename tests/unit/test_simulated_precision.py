@@ -1,7 +1,5 @@
 """Mixed precision in virtual time: variants chosen as a line chooses them, second looks, and host memory as a tier."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from typing import Any

@@ -1,7 +1,5 @@
 """A bare skeleton is the kind's network in everything but the numbers that somebody else replaces."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

@@ -1,7 +1,5 @@
 """A slot runs whichever blob is bound, without copies, and never stands in the lane's way."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 

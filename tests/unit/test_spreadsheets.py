@@ -1,7 +1,5 @@
 """Spreadsheets of old Excel (.xls) and LibreOffice (.ods): their tables, and what is hidden or struck out in them."""
 
-from __future__ import annotations
-
 import base64
 import tracemalloc
 import zipfile

@@ -1,7 +1,5 @@
 """A strategy is found by a name, a former name or a dotted path; whatever is wrong with one is one sentence."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

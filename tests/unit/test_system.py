@@ -1,7 +1,5 @@
 """What the system offers is used where it is there; where it is not, the rest goes on."""
 
-from __future__ import annotations
-
 import mmap
 import os
 import sys

@@ -1,7 +1,5 @@
 """A disk of a given bandwidth, as timetables: (seconds, bytes) in, least seconds out."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

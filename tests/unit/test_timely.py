@@ -1,7 +1,5 @@
 """A disk or share that does not answer costs its own pictures, and holds up no `stop` and no `close`."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import threading

@@ -1,7 +1,5 @@
 """What can be told of the real driver without a GPU: what torch's errors mean, and whose a stream is."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import gc

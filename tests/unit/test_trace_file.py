@@ -1,7 +1,5 @@
 """What is read is what happened; what is wrong in a trace is named by file and line."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Sequence

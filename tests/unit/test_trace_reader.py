@@ -1,7 +1,5 @@
 """What is wrong in a trace is named by file and line."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

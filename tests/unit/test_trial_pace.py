@@ -1,7 +1,5 @@
 """A trial beside the line: it rests while the line works, goes on when it does not, and is never held up for ever."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import pytest

@@ -1,7 +1,5 @@
 """What a configuration is chosen by: simulated runs with the costs that were measured."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

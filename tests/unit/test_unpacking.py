@@ -1,7 +1,5 @@
 """A blob becomes weights that run in a few large steps, with the numbers that the blob holds."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from stored import STATE, expert, stored

@@ -1,7 +1,5 @@
 """Files as trainers save them: the network's weights are found in them, it is said where, and nothing is guessed."""
 
-from __future__ import annotations
-
 import argparse
 import collections
 import datetime

@@ -1,7 +1,5 @@
 """Blobs in the store: there whole or not at all, damage is told, and two who prepare do it one after the other."""
 
-from __future__ import annotations
-
 import json
 import os
 import threading

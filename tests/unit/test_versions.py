@@ -1,7 +1,5 @@
 """Versions of experts and references: kept in whole, gone back to in one step, thinned, whatever fails between."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections import namedtuple

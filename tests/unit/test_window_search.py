@@ -1,7 +1,5 @@
 """The window of a marking, found on pictures of good parts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The order in which threads do work, and what becomes of errors."""
 
-from __future__ import annotations
-
 import queue
 import threading
 import time

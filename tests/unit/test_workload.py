@@ -1,7 +1,5 @@
 """The same names and the same seed give the same requests; counts, orders and tails are what they say."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections import Counter
