@@ -12,6 +12,7 @@ from coe.board.rules import Rules
 from coe.core import Finding
 from coe.scheduler.costs import Body, Cost
 from coe.scheduler.expert_state import State
+from coe.scheduler.plan import Plan
 from coe.testing import Troubles, VirtualLine, pools_of, rules_from
 
 LABELS = ("ok", "bad", "odd")
@@ -40,8 +41,12 @@ class Case:
         *,
         bad_loads: Mapping[str, int] | None = None,
         bad_stages: frozenset[tuple[int, str]] = frozenset(),
+        apart: bool = False,
     ) -> VirtualLine:
-        """Build a line whose pools hold the largest expert, a batch of one and `spare` bytes more."""
+        """Build a line whose pools hold the largest expert, a batch of one and `spare` bytes more.
+
+        If `apart`, each executor is a device of its own, with the id of its pool.
+        """
         single = max(cost.batch_bytes(1) for cost in self.costs.values())
         capacity = max(cost.whole_bytes for cost in self.costs.values()) + single + spare
         workspace = min(2 * single, single + spare)
@@ -51,6 +56,9 @@ class Case:
             for expert in self.rules.experts
         }
         plan = pools_of(executors, capacity, workspace)
+        if apart:
+            pools = tuple(replace(pool, device=pool.id) for pool in plan.pools)
+            plan = Plan(pools, tuple(replace(executor, device=executor.pool) for executor in plan.executors))
         depth = 1 + self.salt % 2
         line = VirtualLine(
             self.rules,

@@ -9,6 +9,8 @@ from thorough import THOROUGH
 
 from coe.scheduler.events import Evict, Load, Run, Why
 
+TIMES = st.sampled_from([0.0, 0.75, 3.0, 10.5])
+
 
 @given(ANY_CASES, st.lists(LINE, min_size=2, max_size=3))
 @settings(max_examples=14 * THOROUGH)
@@ -30,9 +32,13 @@ def test_each_image_gets_one_reply_whatever_fails(case: Case, chosen: Chosen, da
     stages = st.tuples(st.integers(0, len(case.arrivals) - 1), st.sampled_from(experts))
     bad_loads = data.draw(st.dictionaries(st.sampled_from(experts), st.sampled_from([1, 2, 3, 10**9]), max_size=4))
     bad_stages = data.draw(st.frozensets(stages, max_size=8))
-    line = watch(case.line(*chosen, bad_loads=bad_loads, bad_stages=bad_stages))
+    apart = data.draw(st.booleans())
+    line = watch(case.line(*chosen, bad_loads=bad_loads, bad_stages=bad_stages, apart=apart))
     if data.draw(st.booleans()):
-        line.stop(data.draw(st.sampled_from([0.0, 0.75, 3.0])))
+        line.stop(data.draw(TIMES))
+    devices = sorted({pool.device for pool in line.controller.pools.values()})
+    for device, at_s in data.draw(st.dictionaries(st.sampled_from(devices), TIMES)).items():
+        line.lose(at_s, device)
     rejected = line.reject(0.5, "C0", "not an image")
     line.run()
     assert sorted(line.results) == [*range(len(case.arrivals)), rejected]
@@ -90,3 +96,17 @@ def test_the_same_events_give_a_fresh_controller_the_same_ideas(
     for now, event, commands in line.history:
         assert fresh.handle(event, now) == commands
     fresh.check(idle=True)
+
+
+@given(cases(), LINE, st.integers(1, 2), st.data())
+@settings(max_examples=10 * THOROUGH)
+def test_devices_that_are_lost_change_no_verdict_while_one_is_left(
+    case: Case, chosen: Chosen, lost: int, data: st.DataObject
+) -> None:
+    strategy, _, spare, evict_s = chosen
+    good, line = case.line(*chosen), watch(case.line(strategy, lost + 1, spare, evict_s, apart=True))
+    good.run()
+    for number in range(lost):
+        line.lose(data.draw(TIMES), f"cpu{number}")
+    line.run()
+    assert answers(line) == answers(good)
