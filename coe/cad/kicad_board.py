@@ -10,12 +10,11 @@ from pathlib import Path
 
 from coe.cad.board_names import BOARD_NAMES, left_unread
 from coe.errors import ConfigError
-from coe.tables.s_expression import Node, read_lists, words_of
+from coe.tables.s_expression import FOOTPRINTS, Node, read_lists, words_of
 from coe.tables.spreadsheet import Table
 from coe.text_table import TextLine
 
 _START = re.compile(rb"\s*(?:\xef\xbb\xbf)?\s*\(kicad_pcb\b")
-_FOOTPRINTS = ("module", "footprint")
 _COPPER = {"signal", "power", "mixed", "jumper"}
 _NOT_PLACED = {"exclude_from_pos_files", "virtual"}
 _MARK = re.compile("fiducial|mounting.?hole", re.IGNORECASE)
@@ -32,7 +31,7 @@ def board_table(path: Path, raw: bytes) -> Table:
 
     Raises ConfigError for a file that is cut short, and for a footprint without a place.
     """
-    lists = [*read_lists(path, raw.decode("utf-8-sig", "replace"), ("setup", "layers", *_FOOTPRINTS))]
+    lists = [*read_lists(path, raw.decode("utf-8-sig", "replace"), ("setup", "layers", *FOOTPRINTS))]
     origin = next((words for _, node in lists for words in words_of(node, "aux_axis_origin")), ["0", "0"])
     # A person may have named the copper layers; the front is the first of them, the back the last.
     layers = [inner for _, node in lists if node[0] == "layers" for inner in node if isinstance(inner, list)]
@@ -40,7 +39,7 @@ def board_table(path: Path, raw: bytes) -> Table:
     sides = {**dict.fromkeys(copper[-1:], "bottom"), **dict.fromkeys(copper[:1], "top")}
     table, without = [TextLine.of_cells(0, BOARD_NAMES)], list[str]()
     for number, node in lists:
-        if node[0] not in _FOOTPRINTS:
+        if node[0] not in FOOTPRINTS:
             continue
         fields, package = _fields(node), str(node[1])
         attributes = {word for words in words_of(node, "attr") for word in words}

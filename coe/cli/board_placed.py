@@ -116,6 +116,7 @@ def placed(  # noqa: PLR0913
     def make(name: str, to: Path) -> FirstBoard:
         from coe.placement.board_outline import edge_in, read_outline
         from coe.placement.draft_recipe import plan, read_form
+        from coe.placement.drawn_sizes import drawn_sizes
         from coe.placement.package_sizes import LIBRARY, read_library
         from coe.placement.placement_file import FileForm, Side
 
@@ -134,12 +135,14 @@ def placed(  # noqa: PLR0913
         file = read_confirmed(placements, dialect, units, how, said, yes=yes, in_pixels=in_pixels)
         library = read_library(Path(LIBRARY)) if Path(LIBRARY).is_file() else ()
         as_drawn = (how.y, how.offset) == ("up", (0.0, 0.0))  # else the edge in the same file lies elsewhere
-        edge = read_outline(outline) if outline else edge_in(placements) if as_drawn else None
+        edge = edge_in(placements) if as_drawn else None
+        told = None if outline is None else read_outline(outline)
         there, not_fitted = fitted(file, placements, said, bom)
         words = ["--placements", str(placements), "--dialect", dialect or "generic", "--units", str(file.units)]
         words += [] if bom is None else ["--bom", str(bom)]
         words += [] if bottom_x is None else ["--bottom-x", bottom_x, "--bottom-angle", str(bottom_angle)]
-        planned = replace(plan(there, Side(side), library, edge), not_fitted=tuple(not_fitted))
+        planned = plan(there, Side(side), library, told, edge, drawn_sizes(placements))
+        planned = replace(planned, not_fitted=tuple(not_fitted))
         seen = board_seen.marks_of(marks or (), planned, bottom)
         making = _Making(name, to, there, planned, bottom, tuple(words), good, how, held or in_pixels, seen)
         return making.board(images) if not in_pixels or images is None else making.in_pixels(images)

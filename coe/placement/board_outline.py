@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from math import atan2, cos, hypot, pi, sin
+from math import atan2, cos, hypot, pi, radians, sin
 from pathlib import Path
 
 from coe import text_table
 from coe.errors import ConfigError
-from coe.tables.s_expression import read_lists, words_of
+from coe.tables.s_expression import FOOTPRINTS, Node, read_lists, words_of
 
 Rectangle = tuple[float, float, float, float]
 """Left, bottom, right and top in mm."""
 _NOUN = "the outline"
 _MOVE = re.compile(r"(?:G0?([123]))?(?:X([+-]?\d+))?(?:Y([+-]?\d+))?(?:I([+-]?\d+))?(?:J([+-]?\d+))?D0?([12])")
 _MODE = re.compile(r"G0?([123])")
-_KICAD = "(kicad_pcb"
+KICAD = "(kicad_pcb"
+"""How a board file of KiCad begins."""
 _DRAWN = ("gr_line", "gr_rect", "gr_arc", "gr_circle", "gr_poly")
 _STEPS = 64
 
@@ -28,7 +29,7 @@ _STEPS = 64
 def read_outline(path: Path) -> Rectangle:
     """Return the rectangle around the board; raises ConfigError if the file is no Gerber file and none of KiCad."""
     text = text_table.content(path, _NOUN).decode("utf-8-sig", "replace")
-    edge = _around(_kicad(path, text) if text.lstrip().startswith(_KICAD) else _gerber(path, text))
+    edge = _around(_kicad(path, text) if text.lstrip().startswith(KICAD) else _gerber(path, text))
     if edge is None:
         raise ConfigError(f"{path}: it draws no edge of a board; give the layer Edge.Cuts, or the profile")
     return edge
@@ -37,7 +38,7 @@ def read_outline(path: Path) -> Rectangle:
 def edge_in(path: Path) -> Rectangle | None:
     """Return the rectangle around the board of a placement file that is KiCad's board file; None if it has no edge."""
     text = text_table.content(path, _NOUN).decode("utf-8-sig", "replace")
-    return _around(_kicad(path, text)) if text.lstrip().startswith(_KICAD) else None
+    return _around(_kicad(path, text)) if text.lstrip().startswith(KICAD) else None
 
 
 def _around(drawn: Iterable[tuple[float, float]]) -> Rectangle | None:
@@ -85,20 +86,33 @@ def _arc(
 
 
 def _kicad(path: Path, text: str) -> Iterator[tuple[float, float]]:
-    """Yield points of lines, rectangles, arcs and circles on Edge.Cuts, as the placement file counts them."""
-    lists = [*read_lists(path, text, ("setup", *_DRAWN))]
+    """Yield points of what is drawn on Edge.Cuts, also in footprints, as the placement file counts them."""
+    lists = [*read_lists(path, text, ("setup", *_DRAWN, *FOOTPRINTS))]
     zero = next((_point(words) for _, node in lists for words in words_of(node, "aux_axis_origin")), (0.0, 0.0))
     for _, node in lists:
-        if ["Edge.Cuts"] not in words_of(node, "layer"):
-            continue
-        named = [*node, *(inner for list_ in node if list_[:1] == ["pts"] for inner in list_)]
-        points = [_point(words) for word in ("start", "mid", "end", "center", "xy") for words in words_of(named, word)]
-        if node[0] == "gr_circle" and len(points) == 2:
-            end, middle = points
-            radius = hypot(end[0] - middle[0], end[1] - middle[1])
-            points = [(middle[0] - radius, middle[1] - radius), (middle[0] + radius, middle[1] + radius)]
-        for x, y in points:
-            yield x - zero[0], zero[1] - y
+        is_footprint = node[0] in FOOTPRINTS
+        place = next(words_of(node, "at"), []) if is_footprint else []
+        (left, top), turn = _point(place or ["0", "0"]), radians(float(place[2])) if len(place) > 2 else 0.0
+        for shape in node if is_footprint else [node]:
+            for x, y in drawn_points(shape, ["Edge.Cuts"]):
+                at = left + x * cos(turn) + y * sin(turn), top - x * sin(turn) + y * cos(turn)
+                yield at[0] - zero[0], zero[1] - at[1]
+
+
+def drawn_points(shape: Node | str, *layers: list[str]) -> list[tuple[float, float]]:
+    """Return points of a line, a rectangle, an arc, a polygon or a circle of KiCad; none if it is on another layer.
+
+    They are in the frame of its footprint, if it is of one, with y downwards.
+    """
+    if not isinstance(shape, list) or not any(layer in layers for layer in words_of(shape, "layer")):
+        return []
+    named = [*shape, *(inner for list_ in shape if list_[:1] == ["pts"] for inner in list_)]
+    points = [_point(words) for word in ("start", "mid", "end", "center", "xy") for words in words_of(named, word)]
+    if str(shape[0]).endswith("_circle") and len(points) == 2:
+        end, middle = points
+        radius = hypot(end[0] - middle[0], end[1] - middle[1])
+        points = [(middle[0] - radius, middle[1] - radius), (middle[0] + radius, middle[1] + radius)]
+    return points
 
 
 def _point(words: Sequence[str]) -> tuple[float, float]:

@@ -15,7 +15,8 @@ from pathlib import Path
 from coe import strict_yaml
 from coe.errors import ConfigError, list_few
 from coe.placement.board_layout import Bottom
-from coe.placement.package_sizes import NamedSize, size_of
+from coe.placement.board_outline import Rectangle
+from coe.placement.package_sizes import NamedSize, PackageSize, size_of
 from coe.placement.panel_split import pattern_of
 from coe.placement.placement_file import FileForm, Placement, Side
 from coe.placement.recipe_spec import Look
@@ -95,9 +96,14 @@ def plan(
     placements: Sequence[Placement],
     side: Side,
     library: Sequence[NamedSize] = (),
-    outline: tuple[float, float, float, float] | None = None,
+    outline: Rectangle | None = None,
+    edge: Rectangle | None = None,
+    drawn: Mapping[str, PackageSize] | None = None,
 ) -> BoardPlan:
     """Return what is inspected on a side; `outline` is its left, bottom, right and top in mm, if a file tells it.
+
+    What the placement file draws itself counts where nothing else tells it: its `edge`, and the sizes by package,
+    `drawn`.
 
     Raises ConfigError for a side without parts, and for parts outside of an outline of a file.
     """
@@ -120,7 +126,7 @@ def plan(
     parts, taken = [], set[str]()
     for (package, value, component), places in sorted(kinds.items(), key=lambda kind: -len(kind[1])):
         name = _name("", component, taken) if component else _name(package, value, taken)
-        size = size_of(package, library)
+        size = size_of(package, library) or (drawn or {}).get(package)
         parts.append(
             DraftPart(
                 name,
@@ -132,8 +138,9 @@ def plan(
                 component,
             )
         )
-    left, bottom, right, top = outline or _extent(kinds, parts, marks)
     placed = [place for places in kinds.values() for place in places]
+    told = outline or (edge and _around(edge, placed))
+    left, bottom, right, top = told or _extent(kinds, parts, marks)
     outside = [p.refdes for p in placed if not (left <= p.x_mm <= right and bottom <= p.y_mm <= top)]
     if outside:
         raise ConfigError(
@@ -149,9 +156,15 @@ def plan(
         tuple(dict.fromkeys(refdes for refdes in left_out if refdes)),
         (left, right),
         (bottom, top),
-        outline is not None,
+        told is not None,
         pattern_of(placed),
     )
+
+
+def _around(edge: Rectangle, placed: Sequence[Placement]) -> Rectangle:
+    """Return the rectangle around an edge and all places, as that of a connector may lie beyond the edge."""
+    xs, ys = ([place.x_mm for place in placed], [place.y_mm for place in placed])
+    return min(edge[0], *xs), min(edge[1], *ys), max(edge[2], *xs), max(edge[3], *ys)
 
 
 def _mark(place: Placement) -> Mark | None:

@@ -9,6 +9,8 @@ from typing import TypeAlias
 
 from coe.errors import ConfigError
 
+FOOTPRINTS = ("module", "footprint")
+"""What KiCad calls the lists of its parts, before version 6 and since."""
 Node: TypeAlias = "list[Node | str]"
 _TOKEN = re.compile(r'^[ \t]*#.*$|"(?P<text>(?:[^"\\]|\\.)*)"|(?P<word>[()]|[^\s()"]+)', re.MULTILINE)
 _BRACKET = re.compile(r'^[ \t]*#.*$|"(?:[^"\\]|\\.)*"|[()]', re.MULTILINE)

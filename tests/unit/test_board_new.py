@@ -28,6 +28,7 @@ from coe.placement import (
 from coe.placement.board_outline import read_outline
 from coe.placement.constellation import constellations
 from coe.placement.draft_recipe import plan
+from coe.placement.drawn_sizes import drawn_sizes
 from coe.placement.fit import Fit
 from coe.placement.found_camera import FoundBoard, board_at, drawing_of, find_board, map_through
 from coe.placement.mark_match import MarkMatch
@@ -260,9 +261,34 @@ def test_a_board_of_kicad_tells_its_parts_and_its_edge(call: Call, folder: Path)
     assert new(call, "--held") == 0
     outline = read_recipe(folder / "line7" / "recipe.yaml").outline
     assert (outline.x, outline.y) == ((0, 62), (0, 41))
+    of_part = KICAD.replace("(gr_line", "(fp_line").partition("  (fp_line")  # as of a board in a standard form
+    of_part = f'{of_part[0]} (footprint "X" (at 10 20 90) (layer "F.Cu") {"".join(of_part[1:])})'
+    (folder / "c.kicad_pcb").write_text(of_part)
+    assert read_outline(folder / "c.kicad_pcb") == (-51.0, 160.0, -10.0, 222.0)
+    (folder / "pnp.csv").write_text((folder / "pnp.csv").read_text().replace("at 110 70", "at 110 81"))  # over the edge
+    assert call("new", "line9", "--placements", "pnp.csv", "--yes", "--held", command=board_command).status == 0
+    assert read_recipe(folder / "line9" / "recipe.yaml").outline.y == (-1, 41)
     (folder / "form.yaml").write_text("offset: [500, 0]\n")  # the edge in the file no longer lies around the parts
     words = ("new", "line8", "--placements", "pnp.csv", "--yes", "--held", "--form", "form.yaml")
     assert call(*words, command=board_command).status == 0
+
+
+def test_a_board_of_kicad_tells_sizes_that_names_do_not(tmp_path: Path) -> None:
+    drawn = (
+        '(fp_line (start -3 -1) (end 2 1) (layer "F.Fab")) (fp_circle (center 0 0) (end 1 0) (layer "F.Fab"))'
+        '(fp_line (start 0 0) (end 9 9) (layer "F.SilkS")) (pad "1" smd (at 0 2 180) (size 1 4)))'
+    )
+    for text in ("U_X", "R_0402"):  # whose name tells no size, and one that does
+        part = f'(footprint "L:{text}" (layer "F.Cu") (at 120 60 90) (property "Reference" "{text}") {drawn}'
+        (tmp_path / "b.kicad_pcb").write_text(f"(kicad_pcb {part})")
+        sizes = {name: (size.width_mm, size.height_mm) for name, size in drawn_sizes(tmp_path / "b.kicad_pcb").items()}
+        assert sizes == {text: (6, 5)}
+        (place,) = read_placements(tmp_path / "b.kicad_pcb")
+        (planned,) = plan([place], place.side, drawn=drawn_sizes(tmp_path / "b.kicad_pcb")).parts
+        assert planned.size_mm == ((6, 5) if text == "U_X" else (1, 0.5))
+    (tmp_path / "b.kicad_pcb").write_text(f"(kicad_pcb {part.replace('(size 1', '(size x')})")
+    with pytest.raises(ConfigError):
+        drawn_sizes(tmp_path / "b.kicad_pcb")
 
 
 def test_an_outline_in_another_frame_is_refused(call: Call, folder: Path) -> None:
