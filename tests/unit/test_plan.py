@@ -43,14 +43,9 @@ def test_a_batch_is_useful_only_as_far_as_it_saves_time(base_s: float, images: i
     assert plan({"cpu": 1}, 100 * MIB, ["a"], costs).pools[0].workspace_bytes == 2 * images * MIB
 
 
-def test_but_never_more_than_a_quarter() -> None:
-    made = plan({"cpu": 1}, 100 * MIB, ["a"], table(a=cost(10, activation=5, max_batch=32)))
-    assert made.pools[0].workspace_bytes == 25 * MIB
-
-
-def test_unless_one_image_needs_it() -> None:
-    made = plan({"cpu": 1}, 100 * MIB, ["a"], table(a=cost(10, activation=40)))
-    assert made.pools[0].workspace_bytes == 40 * MIB
+@pytest.mark.parametrize(("images", "mib"), [({"activation": 5, "max_batch": 32}, 25), ({"activation": 40}, 40)])
+def test_but_never_more_than_a_quarter_unless_one_image_needs_it(images: dict[str, int], mib: int) -> None:
+    assert plan({"cpu": 1}, 100 * MIB, ["a"], table(a=cost(10, **images))).pools[0].workspace_bytes == mib * MIB
 
 
 def test_and_the_largest_expert_fits_beside_it() -> None:

@@ -253,19 +253,19 @@ def test_what_a_component_begins_with_waits_for_nobody() -> None:
     assert not graph.waits_for_others("b")
 
 
-def test_a_first_step_that_is_no_expert_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"first steps name unknown experts: \['z'\]"):
-        ExpertGraph(experts("ab"), [], {}, first="z")
-
-
-def test_a_circle_is_refused() -> None:
-    with pytest.raises(ValueError, match="in a circle"):
-        ExpertGraph(experts("ab"), [("a", "b"), ("b", "a")], {})
-
-
-def test_an_edge_to_nowhere_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"unknown experts: \['z'\]"):
-        ExpertGraph(experts("ab"), [("a", "z")], {})
+@pytest.mark.parametrize(
+    ("edges", "first", "says"),
+    [
+        ([], "z", r"first steps name unknown experts: \['z'\]"),
+        ([("a", "b"), ("b", "a")], "", "in a circle"),
+        ([("a", "z")], "", r"unknown experts: \['z'\]"),
+    ],
+)
+def test_edges_and_first_steps_that_make_no_graph_are_refused(
+    edges: list[tuple[str, str]], first: str, says: str
+) -> None:
+    with pytest.raises(ValueError, match=says):
+        ExpertGraph(experts("ab"), edges, {}, first=first)
 
 
 def test_its_repr_is_a_status_line(diamond: ExpertGraph) -> None:
