@@ -66,8 +66,7 @@ def placed(  # noqa: PLR0913
         typer.Option(
             "--outline",
             metavar="FILE",
-            help="The board's edge: a Gerber file (Edge.Cuts, profile) or a .kicad_pcb. Default: that of "
-            "a .kicad_pcb given as placements, else the parts' extent.",
+            help="The edge: a Gerber file (Edge.Cuts, profile) or .kicad_pcb. Default: as --placements tells it.",
         ),
     ] = None,
     side: Annotated[str, typer.Option(help="The side that the camera sees: top or bottom.")] = "top",
@@ -134,15 +133,13 @@ def placed(  # noqa: PLR0913
         said = bom_of(bom, dialect)
         file = read_confirmed(placements, dialect, units, how, said, yes=yes, in_pixels=in_pixels)
         library = read_library(Path(LIBRARY)) if Path(LIBRARY).is_file() else ()
-        as_drawn = (how.y, how.offset) == ("up", (0.0, 0.0))  # else the edge in the same file lies elsewhere
-        edge = edge_in(placements) if as_drawn else None
-        told = None if outline is None else read_outline(outline)
+        edge = None if outline is None else read_outline(outline)
         there, not_fitted = fitted(file, placements, said, bom)
         words = ["--placements", str(placements), "--dialect", dialect or "generic", "--units", str(file.units)]
         words += [] if bom is None else ["--bom", str(bom)]
         words += [] if bottom_x is None else ["--bottom-x", bottom_x, "--bottom-angle", str(bottom_angle)]
-        planned = plan(there, Side(side), library, told, edge, drawn_sizes(placements))
-        planned = replace(planned, not_fitted=tuple(not_fitted))
+        drawn = edge_in(placements, how), drawn_sizes(placements)
+        planned = replace(plan(there, Side(side), library, edge, *drawn), not_fitted=tuple(not_fitted))
         seen = board_seen.marks_of(marks or (), planned, bottom)
         making = _Making(name, to, there, planned, bottom, tuple(words), good, how, held or in_pixels, seen)
         return making.board(images) if not in_pixels or images is None else making.in_pixels(images)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from coe import text_table
 from coe.errors import ConfigError
+from coe.placement.placement_file import FileForm
 from coe.tables.s_expression import FOOTPRINTS, Node, read_lists, words_of
 
 Rectangle = tuple[float, float, float, float]
@@ -35,10 +36,14 @@ def read_outline(path: Path) -> Rectangle:
     return edge
 
 
-def edge_in(path: Path) -> Rectangle | None:
-    """Return the rectangle around the board of a placement file that is KiCad's board file; None if it has no edge."""
+def edge_in(path: Path, form: FileForm) -> Rectangle | None:
+    """Return the rectangle around the board of a placement file that is KiCad's board file.
+
+    None if it has no edge, or if a person turns or shifts the places in it.
+    """
     text = text_table.content(path, _NOUN).decode("utf-8-sig", "replace")
-    return _around(_kicad(path, text)) if text.lstrip().startswith(KICAD) else None
+    is_as_drawn = (form.y, form.offset) == ("up", (0.0, 0.0))
+    return _around(_kicad(path, text)) if is_as_drawn and text.lstrip().startswith(KICAD) else None
 
 
 def _around(drawn: Iterable[tuple[float, float]]) -> Rectangle | None:
