@@ -107,7 +107,8 @@ def decide(answers: Mapping[str, Any], count: int, asked: Outputs, stated: Layou
 
 def needed(count: int) -> str:
     """Return which shapes fit a number of labels, in words."""
-    return f"{count} labels need (n, {count}), (n, {4 + count}, N) or (n, N, {5 + count}), or (n, N, 6) end to end"
+    grids = f"(n, {4 + count}, N) or (n, N, {5 + count})"
+    return f"{count} labels need (n, {count}), {grids}, or (n, N, 6) end to end, in one output"
 
 
 def candidates(values: Floats, layout: Layout, count: int) -> Floats:

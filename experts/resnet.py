@@ -106,6 +106,8 @@ def _way_out(given: torch.Tensor, wanted: torch.Tensor, labels: int) -> str:
             return "one output tells two labels apart; export it as ONNX and import that with --activation sigmoid"
         return f"it has {len(given)} outputs; give as many labels, in their order"
     if given.dim() == wanted.dim() == 4 and wanted.shape[1] == 3 != given.shape[1]:
+        if given.shape[1] == 1:
+            return "it takes grey, one channel; export it as ONNX, and import that with --kind onnx"
         return (
             f"it takes {given.shape[1]} channels; export it as ONNX behind a layer that makes them of red, green and "
             "blue, and import that with --kind onnx"
