@@ -121,10 +121,11 @@ class Quantiser:
         """
         seen = {picture.tobytes() for picture in pictures if picture.min() < picture.max()}
         if len(seen) < LEAST:
-            raise StoreError(
-                f"only {len(seen)} of its {len(pictures)} calibration pictures can be used, because the others are "
-                f"blank or the same; give at least {LEAST} pictures of what it inspects (--images)"
-            )
+            few = f"there are only {len(seen)} calibration pictures of it"
+            if len(seen) < len(pictures):
+                few = f"only {len(seen)} of its {len(pictures)} calibration pictures can be used, because the others "
+                few += "are blank or the same"
+            raise StoreError(f"{few}; give at least {LEAST} pictures of what it inspects (--images)")
         surroundings.quiet_onnxruntime()
         import onnxruntime
         from onnxruntime.quantization.shape_inference import quant_pre_process

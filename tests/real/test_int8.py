@@ -225,12 +225,14 @@ def test_int8_is_not_made_without_pictures(prepared: Store, tmp_path: Path) -> N
         [np.full((3, 64, 64), grey, np.uint8) for grey in range(20)],
         [*images(CLASSIFIER, 7), *[np.zeros((3, 64, 64), np.uint8)] * 20],
         images(CLASSIFIER, 7) * 4,
+        images(CLASSIFIER, 7),
     ],
-    ids=["blank", "few and blank", "few, and again"],
+    ids=["blank", "few and blank", "few, and again", "few"],
 )
 def test_pictures_that_teach_nothing_are_refused(seen: list[np.ndarray]) -> None:
-    with pytest.raises(StoreError, match="--images"):
+    with pytest.raises(StoreError, match="--images") as caught:
         int8.Quantiser(exported(), seen)
+    assert ("blank" in str(caught.value)) == (len(seen) > 7), "of none that is neither"
 
 
 @SMALL
