@@ -141,10 +141,10 @@ def test_a_blob_with_all_weights_in_its_model_runs_as_before(tmp_path: Path) -> 
         device.evict("pool", JOINT)
         return said
 
-    now, needs = answer(), opening_bytes(weights(store, JOINT))
+    now, needs = answer(), opening_bytes(kind, weights(store, JOINT))
     blob = lay_out_model(whole_model(weights(store, JOINT)), {}, kind="narrow", labels=3, identity=None)
     with store.changing("line/joint") as manifest:
         agreement = Agreement(images=12, labels_equal=1.0, largest_score_difference=0.0)
         variants.put(store, manifest, blob.bytes, agreement=agreement, escalate_below=0.0)
     assert torch.equal(answer(), now)
-    assert opening_bytes(weights(store, JOINT)) > needs
+    assert opening_bytes(kind, weights(store, JOINT)) > needs

@@ -129,7 +129,8 @@ def test_memory_is_flat_over_switches_and_within_the_budget(tmp_path: Path) -> N
         for number in range(2 * EXPERTS):
             ask(line, number)
         cost = line.costs("cpu", "e0")
-    opening = opening_bytes(weights(store, replace(store.manifest("line/e0").expert(), variant="int8")))
+    expert = replace(store.manifest("line/e0").expert(), variant="int8")
+    opening = opening_bytes(line.kinds[kind], weights(store, expert))
     room = RESIDENT * cost.weights_bytes + cost.activation_bytes * cost.max_batch + cost.workspace_bytes
     budget = (room + opening) * 4 // 3
     before, samples, held = held_bytes(), Samples(), []
