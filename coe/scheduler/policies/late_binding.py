@@ -105,12 +105,13 @@ class Ready(Select):
         going = self._world.evictions[id].rank(pool, self._world, now) if self._absent else None
         if not any(map(pool.is_ready, self._fullest[id])):
             return
-        blocking = self._blocking(executor, going) if going is not None else None
-        leaving = blocking if blocking and self._must_leave(pool, blocking) else None
+        blockers = list(self._blocking(executor, going)) if going is not None else []
+        blocking = blockers[0] if blockers else None
+        leaving = [group for group in blockers if self._must_leave(pool, group)]
         for expert in self._hurried[id] if self._hurrying else ():
-            if (group := _group(executor, expert)) is not leaving:
+            if (group := _group(executor, expert)) not in leaving:
                 yield group
-        if blocking is not None and blocking is not leaving and blocking.due_s == math.inf:
+        if blocking is not None and blocking not in leaving and blocking.due_s == math.inf:
             yield blocking
         for expert in self._fullest[id]:
             if (group := _group(executor, expert)) is not blocking and group.due_s == math.inf:
@@ -122,8 +123,11 @@ class Ready(Select):
             return False
         return self._absent[next(iter(self._absent_hurried))].due_s < blocking.due_s
 
-    def _blocking(self, executor: Executor, going: Iterator[str]) -> Group | None:
-        """Return the group of the next expert to leave that has waiting stages; None if there is room without it."""
+    def _blocking(self, executor: Executor, going: Iterator[str]) -> Iterator[Group]:
+        """Yield the group of the next expert to leave that has waiting stages, if there is no room without it.
+
+        If images in a hurry wait for absent experts, all such groups follow that must leave before there is room.
+        """
         # `going` are the experts of the pool in the order in which they leave. Room is made for the loads after the
         # present load, or after the load that begins once this executor is busy. So the disk never waits for the end of
         # a long batch.
@@ -132,13 +136,14 @@ class Ready(Select):
         missing = pool.missing_bytes(loads * self._largest_bytes[executor.device])
         for expert in going:
             if missing <= 0:
-                return None
+                return
             if not pool.is_ready(expert):
                 continue
             if executor.backlog.waiting(expert):
-                return _group(executor, expert)
+                yield _group(executor, expert)
+                if not self._absent_hurried:
+                    return
             missing -= pool.frees(expert)
-        return None
 
     def _catch_up(self) -> None:
         for expert in self._changed:
