@@ -11,6 +11,7 @@ from typing import Any
 
 from coe.annotations.marked import Findings, MarkedBox, around, around_ellipse
 from coe.annotations.picture_index import PictureIndex
+from coe.spelling import composed
 
 Entry = Mapping[str, Any]
 """What is known of one picture."""
@@ -48,7 +49,8 @@ def read(
 ) -> tuple[str, ...]:
     """Add the pictures of `entries` to `index`; return their labels, sorted. A picture without regions is a good one.
 
-    A region's label is the value of the only attribute that regions have; without any, it is the only one of `named`.
+    A region's label is the value of the only attribute that regions have, of those whose values are `named`, if any
+    are; without an attribute, it is the only one of `named`.
     """
     attributes: dict[str, None] = {}
     labels: set[str] = set()
@@ -60,12 +62,13 @@ def read(
         boxes: list[MarkedBox] = []
         for number, region in enumerate(_values(entry["regions"]), 1):
             where = f"{name} region {number}"
-            said = {key: words for key, value in region["region_attributes"].items() if (words := _words(value))}
+            each = {key: words for key, value in region["region_attributes"].items() if (words := _words(value))}
+            said = {key: words for key, words in each.items() if not named or {*words} <= {*named}}
             attributes.update(dict.fromkeys(said))
             words = next(iter(said.values()), [*named])
             if (points := _points(region["shape_attributes"])) is None:
                 findings.fault("a shape has no box: rectangles, polygons, circles and ellipses have one", where)
-            elif not said and len(named) != 1:
+            elif not said and (each or len(named) != 1):
                 findings.fault("a shape has no label; give it one, or name the only one with --labels", where)
             else:
                 boxes += [around(points, word, where) for word in words]
@@ -74,7 +77,8 @@ def read(
             path, size, boxes, [word for value in _values(entry.get("file_attributes")) for word in _words(value)]
         )
     if len(attributes) > 1:
-        findings.fault("shapes have several attributes; delete all but that of the label", ", ".join(attributes))
+        what = "shapes have several attributes; delete all but that of the label, or name the labels with --labels"
+        findings.fault(what, ", ".join(attributes))
     return tuple(sorted(labels))
 
 
@@ -86,8 +90,8 @@ def _values(entries: Any) -> list[Any]:
 def _words(value: Any) -> list[str]:
     """Return what an attribute says: a text, or each box that is ticked."""
     if isinstance(value, dict):
-        return [word for word, is_set in value.items() if is_set]
-    return [text] if (text := str(value).strip()) else []
+        return [composed(word) for word, is_set in value.items() if is_set]
+    return [composed(text)] if (text := str(value).strip()) else []
 
 
 def _points(shape: Mapping[str, Any]) -> list[tuple[float, float]] | None:
