@@ -33,7 +33,8 @@ from coe.serve.clock import iso
 from coe.serve.component_pictures import CropPlace, Cutter
 from coe.serve.database.connecting import Database
 from coe.serve.database.findings import unpack
-from coe.serve.database.tables import board, call, recipe, verification, view
+from coe.serve.database.hourly import of_recipe
+from coe.serve.database.tables import board, call, verification, view
 from coe.serve.enums import CallKind, Outcome
 from coe.serve.exportable import Passing, SuspectedPictures
 from coe.serve.picture_folder import Pictures
@@ -158,11 +159,9 @@ def _answered(
         .join(board, board.c.id == call.c.board_id)
         .outerjoin(view, view.c.id == call.c.view_id)
         .where(verification.c.verified_us >= asked.start_us, verification.c.verified_us < asked.end_us)
-        .where(call.c.kind != CallKind.SEEDED)
+        .where(call.c.kind != CallKind.SEEDED, of_recipe(asked.recipe, board.c.recipe_id))
         .order_by(call.c.id)
     )  # fmt: skip
-    if asked.recipe:
-        query = query.join(recipe, recipe.c.id == board.c.recipe_id).where(recipe.c.name == asked.recipe)
     examples, left_out, good_labels = [], dict[int, str](), _good_labels(good)
     rows = connection.execute(query).all()
     passing = Passing(connection, {row.recipe_id for row in rows}, ((one.expert, one.label) for one in good))
@@ -224,11 +223,9 @@ def _written(source: Path, example: Example, folder: Path, cutter: Cutter, limit
 
 def _good(connection: Connection, asked: ExportScope, suspects: SuspectedPictures) -> list[Example]:
     """Return pictures of parts that the line called OK, the newest boards first, by the last expert that saw each."""
-    query = select(board.c.id, board.c.findings, board.c.key).where(
-        board.c.decided_us >= asked.start_us, board.c.decided_us < asked.end_us, board.c.findings.is_not(None)
-    )
-    if asked.recipe:
-        query = query.join(recipe, recipe.c.id == board.c.recipe_id).where(recipe.c.name == asked.recipe)
+    in_time = (board.c.decided_us >= asked.start_us, board.c.decided_us < asked.end_us)
+    decided = (*in_time, board.c.findings.is_not(None), of_recipe(asked.recipe, board.c.recipe_id))
+    query = select(board.c.id, board.c.findings, board.c.key).where(*decided)
     examples = []
     for row in connection.execute(query.order_by(board.c.id.desc()).limit(_GOOD_BOARDS)):
         # A part that a person was shown blindly is exported with the person's word.

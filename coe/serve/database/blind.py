@@ -14,7 +14,7 @@ from sqlalchemy import Connection, and_, func, or_, select
 
 from coe.core import Verdict
 from coe.serve.database import views
-from coe.serve.database.row_types import records
+from coe.serve.database.row_types import records, values_of
 from coe.serve.database.tables import Call, board, call, recipe, verification, view
 from coe.serve.enums import CallKind, CallReason, Outcome
 
@@ -44,7 +44,7 @@ class Face:
     @property
     def json(self) -> dict[str, Any]:
         """The face as it is stored."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return values_of(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,7 +82,7 @@ def board_counts(connection: Connection, window: Window) -> list[BoardCount]:
     rows = union_all(kept, *(counts.of_boards(which) for which in _in_parts_of_hours(window))).subquery()
     query = (
         select(rows.c.hour_us, rows.c.recipe_id, *(total(rows.c[name]) for name in numbers))
-        .where(rows.c.first_pass, _of_recipe(window, rows.c.recipe_id))
+        .where(rows.c.first_pass, of_recipe(window.recipe, rows.c.recipe_id))
         .group_by(rows.c.hour_us, rows.c.recipe_id)
         .order_by(rows.c.hour_us, rows.c.recipe_id)
     )
@@ -107,7 +107,7 @@ def call_counts(
     key = [rows.c[name] for name in Dimension if name in by] + [rows.c.kind, rows.c.outcome]
     query = (
         select(*told, rows.c.kind, rows.c.outcome, total(rows.c.calls))
-        .where(_of_recipe(window, rows.c.recipe_id) | (rows.c.kind == CallKind.SEEDED))
+        .where(of_recipe(window.recipe, rows.c.recipe_id) | (rows.c.kind == CallKind.SEEDED))
         .group_by(*key)
     )
     return [
@@ -124,7 +124,7 @@ def place_counts(connection: Connection, window: Window) -> list[CallCount]:
         .join(board, named)
         .outerjoin(verification, verification.c.id == call.c.verification_id)
         .where(call.c.opened_us >= window.start_us, call.c.opened_us < window.end_us, board.c.pass_number == 1)
-        .where(_of_recipe(window, board.c.recipe_id))
+        .where(of_recipe(window.recipe, board.c.recipe_id))
         .group_by(board.c.recipe_id, call.c.refdes, call.c.kind, verification.c.outcome)
     )
     rows = connection.execute(query).all()
@@ -159,7 +159,7 @@ def escapes_of(connection: Connection, window: Window) -> int:
     defect = (escape.c.board_id, escape.c.serial, escape.c.refdes, escape.c.component, escape.c.label)
     first = select(func.min(escape.c.reported_us).label("at_us")).group_by(*defect)
     if window.recipe:
-        first = first.join(board, board.c.id == escape.c.board_id).where(_of_recipe(window, board.c.recipe_id))
+        first = first.join(board, board.c.id == escape.c.board_id).where(of_recipe(window.recipe, board.c.recipe_id))
     reported = first.subquery()
     query = select(func.count()).where(reported.c.at_us >= window.start_us, reported.c.at_us < window.end_us)
     return connection.scalar(query) or 0
@@ -180,9 +180,10 @@ def _in_parts_of_hours(window: Window) -> Iterator[ColumnElement[bool]]:
         yield and_(moment >= end_us, moment < window.end_us)
 
 
-def _of_recipe(window: Window, recipe_id: ColumnElement[int]) -> ColumnElement[bool]:
+def of_recipe(name: str, recipe_id: ColumnElement[int]) -> ColumnElement[bool]:
+    """Return the condition that an id is that of a version of a recipe; without a name, of any."""
     # The sum with 0 keeps SQLite from reading all boards of the recipe by its index: the time narrows the search more.
-    return (recipe_id + 0).in_(select(recipe.c.id).where(recipe.c.name == window.recipe)) if window.recipe else true()
+    return (recipe_id + 0).in_(select(recipe.c.id).where(recipe.c.name == name)) if name else true()
 
 
 _SUMS = ("findings", "called", "score_sum", "score_square_sum")

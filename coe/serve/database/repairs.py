@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, Connection, and_, exists, func, select
 
 from coe.errors import CoeError
 from coe.serve.database import board_rows, call_rows, event_log, row_types, verifications
-from coe.serve.database.hourly import Window
+from coe.serve.database.hourly import Window, of_recipe
 from coe.serve.database.row_types import in_turn, listed, shown, values_of
 from coe.serve.database.tables import (
     Board,
@@ -28,7 +28,6 @@ from coe.serve.database.tables import (
     board,
     call,
     escape,
-    recipe,
     repair,
     verification,
 )
@@ -140,7 +139,7 @@ def outcomes(connection: Connection, window: Window) -> Mapping[RepairOutcome, i
     )
     if window.recipe:
         query = query.join(call, call.c.id == repair.c.call_id).join(board, board.c.id == call.c.board_id)
-        query = query.join(recipe, recipe.c.id == board.c.recipe_id).where(recipe.c.name == window.recipe)
+        query = query.where(of_recipe(window.recipe, board.c.recipe_id))
     return {row.outcome: row.number for row in connection.execute(query)}
 
 

@@ -12,8 +12,9 @@ from sqlalchemy import ColumnElement, Connection, Select, func, select
 from coe.core import Verdict
 from coe.serve.database import row_types
 from coe.serve.database.findings import GoodComponent, unpack
+from coe.serve.database.hourly import of_recipe
 from coe.serve.database.row_types import change, listed
-from coe.serve.database.tables import StoredTrial, board, call, recipe, trial, verification
+from coe.serve.database.tables import StoredTrial, board, call, trial, verification
 from coe.serve.enums import UNDECIDED, CallKind, CallReason, Outcome, TrialState
 from coe.serve.exportable import SuspectedPictures
 from coe.serve.trial_counts import Truth
@@ -111,16 +112,12 @@ def first_waiting(connection: Connection, name: str) -> int | None:
 
 def _first_waiting(name: str) -> Select[Any]:
     waiting = board.alias()
-    which = (waiting.c.state.in_(UNDECIDED), waiting.c.recipe_id.in_(_versions(name)))
+    which = (waiting.c.state.in_(UNDECIDED), of_recipe(name, waiting.c.recipe_id))
     return select(func.min(waiting.c.id)).where(*which)
 
 
-def _versions(name: str) -> Select[Any]:
-    return select(recipe.c.id).where(recipe.c.name == name)
-
-
 def _ids(connection: Connection, name: str, which: Any, limit: int, order: Any) -> list[int]:
-    decided = (board.c.decided_us.is_not(None), (board.c.recipe_id + 0).in_(_versions(name)))
+    decided = (board.c.decided_us.is_not(None), of_recipe(name, board.c.recipe_id))
     return list(connection.scalars(select(board.c.id).where(which, *decided).order_by(order).limit(limit)))
 
 

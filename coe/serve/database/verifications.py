@@ -11,9 +11,9 @@ from sqlalchemy import Connection, Integer, cast, func, or_, select
 from coe.core import Verdict
 from coe.errors import CoeError
 from coe.serve.database import call_rows, counts, event_log, row_types, stop_alarms
-from coe.serve.database.hourly import Window
+from coe.serve.database.hourly import Window, of_recipe
 from coe.serve.database.row_types import change, listed, records, shown, values_of
-from coe.serve.database.tables import Board, Call, NewVerification, Verification, board, call, recipe, verification
+from coe.serve.database.tables import Board, Call, NewVerification, Verification, board, call, verification
 from coe.serve.enums import BoardState, CallKind, EventKind, Outcome
 from coe.serve.stop_rules import NO_RULES, Countable, StopRules
 
@@ -193,6 +193,5 @@ def figures_by_person(connection: Connection, window: Window) -> Sequence[Person
         .order_by(verification.c.verified_by)
     )
     if window.recipe:
-        query = query.join(board, board.c.id == call.c.board_id).join(recipe, recipe.c.id == board.c.recipe_id)
-        query = query.where(recipe.c.name == window.recipe)
+        query = query.join(board, board.c.id == call.c.board_id).where(of_recipe(window.recipe, board.c.recipe_id))
     return records(PersonFigures, connection.execute(query))

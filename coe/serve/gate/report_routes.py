@@ -16,7 +16,7 @@ from coe.results import csv_table
 from coe.serve import export_files
 from coe.serve.clock import DAY_US
 from coe.serve.database import audit
-from coe.serve.database.hourly import Window
+from coe.serve.database.hourly import Window, of_recipe
 from coe.serve.database.tables import board, call, recipe, verification
 from coe.serve.enums import CallKind
 from coe.serve.export_files import FOLDER, MANIFEST, Export, ExportScope
@@ -107,11 +107,10 @@ def _some_calls(window: Window, after: tuple[int, int], connection: Connection) 
         .join(recipe, recipe.c.id == board.c.recipe_id)
         .outerjoin(verification, verification.c.id == call.c.verification_id)
         .where(call.c.kind == CallKind.DEFECT, call.c.opened_us < window.end_us, is_after)
+        .where(of_recipe(window.recipe, board.c.recipe_id))
         .order_by(call.c.opened_us, call.c.id)
         .limit(TOGETHER)
     )
-    if window.recipe:
-        query = query.where(recipe.c.name == window.recipe)
     return list(connection.execute(query))
 
 
