@@ -45,10 +45,10 @@ def board_table(path: Path, raw: bytes) -> Table:
         turn = _TURN.fullmatch(element.get("rot", "R0"))
         try:
             degrees, x, y = float(turn[1] if turn else ""), float(element.get("x", "")), float(element.get("y", ""))
+            middle = _middle(package)
         except ValueError:
             raise ConfigError(f"{path}: the part '{name}' has no place; save the board again") from None
         is_bottom = "M" in element.get("rot", "")
-        middle = _middle(package)
         right, up = -middle.real if is_bottom else middle.real, middle.imag
         angle = radians(degrees)
         at = x + right * cos(angle) - up * sin(angle), y + right * sin(angle) + up * cos(angle)

@@ -9,8 +9,7 @@ import re
 from pathlib import Path
 
 from coe.cad.board_names import BOARD_NAMES, left_unread
-from coe.errors import ConfigError
-from coe.tables.s_expression import FOOTPRINTS, Node, read_lists, words_of
+from coe.tables.s_expression import FOOTPRINTS, Node, numbers_in, read_lists, words_of
 from coe.tables.spreadsheet import Table
 from coe.text_table import TextLine
 
@@ -41,16 +40,14 @@ def board_table(path: Path, raw: bytes) -> Table:
     for number, node in lists:
         if node[0] not in FOOTPRINTS:
             continue
-        fields, package = _fields(node), str(node[1])
+        fields, package = _fields(node), next((str(word) for word in node[1:2]), "")
         attributes = {word for words in words_of(node, "attr") for word in words}
         if attributes & _NOT_PLACED and not _MARK.search(package):
             without.append(fields.get("Reference", ""))
             continue
-        try:
-            x, y, *turn = map(float, next(words_of(node, "at"))[:3])
+        with numbers_in(path, f"the footprint in line {number}"):
+            x, y, *turn = map(float, next(words_of(node, "at"), [])[:3])
             at = [x - float(origin[0]), float(origin[1]) - y, turn[0] if turn else 0.0]
-        except (StopIteration, ValueError, IndexError):
-            raise ConfigError(f"{path}:{number}: this footprint has no place; save the board again") from None
         side = next((words[0] for words in words_of(node, "layer") if words), "")
         # A property of KiCad 7 says so by its name alone.
         is_out = "dnp" in attributes or fields.get("dnp") == ""

@@ -14,7 +14,7 @@ from pathlib import Path
 from coe import text_table
 from coe.errors import ConfigError
 from coe.placement.placement_file import FileForm
-from coe.tables.s_expression import FOOTPRINTS, Node, read_lists, words_of
+from coe.tables.s_expression import FOOTPRINTS, Node, numbers_in, read_lists, words_of
 
 Rectangle = tuple[float, float, float, float]
 """Left, bottom, right and top in mm."""
@@ -30,7 +30,8 @@ _STEPS = 64
 def read_outline(path: Path) -> Rectangle:
     """Return the rectangle around the board; raises ConfigError if the file is no Gerber file and none of KiCad."""
     text = text_table.content(path, _NOUN).decode("utf-8-sig", "replace")
-    edge = _around(_kicad(path, text) if text.lstrip().startswith(KICAD) else _gerber(path, text))
+    with numbers_in(path, "its edge"):
+        edge = _around(_kicad(path, text) if text.lstrip().startswith(KICAD) else _gerber(path, text))
     if edge is None:
         raise ConfigError(f"{path}: it draws no edge of a board; give the layer Edge.Cuts, or the profile")
     return edge
@@ -43,7 +44,8 @@ def edge_in(path: Path, form: FileForm) -> Rectangle | None:
     """
     text = text_table.content(path, _NOUN).decode("utf-8-sig", "replace")
     is_as_drawn = (form.y, form.offset) == ("up", (0.0, 0.0))
-    return _around(_kicad(path, text)) if is_as_drawn and text.lstrip().startswith(KICAD) else None
+    with numbers_in(path, "its edge"):
+        return _around(_kicad(path, text)) if is_as_drawn and text.lstrip().startswith(KICAD) else None
 
 
 def _around(drawn: Iterable[tuple[float, float]]) -> Rectangle | None:

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from coe import text_table
-from coe.errors import ConfigError
 from coe.placement.board_outline import KICAD, drawn_points
 from coe.placement.package_sizes import PackageSize
-from coe.tables.s_expression import FOOTPRINTS, Node, read_lists, words_of
+from coe.tables.s_expression import FOOTPRINTS, Node, numbers_in, read_lists, words_of
 
 
 def drawn_sizes(path: Path) -> dict[str, PackageSize]:
@@ -23,11 +22,9 @@ def drawn_sizes(path: Path) -> dict[str, PackageSize]:
         return {}
     sizes: dict[str, PackageSize] = {}
     for number, node in read_lists(path, text, FOOTPRINTS):
-        package = str(node[1]).rpartition(":")[2]
-        try:
+        with numbers_in(path, f"the footprint in line {number}"):
+            package = str(node[1]).rpartition(":")[2]
             reach = [*_reach(node)] if package not in sizes else []
-        except (ValueError, IndexError):
-            raise ConfigError(f"{path}:{number}: a number lacks in this footprint; save the board again") from None
         if reach:
             width, height = (round(2 * max(along), 2) for along in zip(*reach, strict=True))
             sizes[package] = PackageSize(width, height, f"its drawing in {path.name}")

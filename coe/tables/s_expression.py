@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeAlias
 
@@ -37,6 +38,15 @@ def read_lists(path: Path, text: str, names: Collection[str]) -> Iterator[tuple[
                 yield line, _nested(text[begin : match.end()])
     if depth:
         raise ConfigError(f"{path}: the file ends before its brackets are closed; save it again")
+
+
+@contextmanager
+def numbers_in(path: Path, what: str) -> Iterator[None]:
+    """Raise ConfigError, which calls it `what`, for words that lack in a list, or that are no numbers."""
+    try:
+        yield
+    except (ValueError, IndexError, OverflowError):
+        raise ConfigError(f"{path}: {what} lacks a number; save the board again") from None
 
 
 def _nested(text: str) -> Node:

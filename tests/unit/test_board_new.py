@@ -249,6 +249,9 @@ def test_the_edge_of_a_board_comes_from_a_gerber_file_or_from_kicad(tmp_path: Pa
     (kicad := tmp_path / "b.kicad_pcb").write_text(KICAD)
     assert read_outline(gerber) == (100.0, -80.0, 162.0, -39.0)
     assert read_outline(kicad) == (0.0, 0.0, 62.0, 41.0)
+    kicad.write_text(KICAD.replace("start 162 80", "start 162"))
+    with pytest.raises(ConfigError, match="number"):
+        read_outline(kicad)
     (tmp_path / "c.gbr").write_text("no edge")
     with pytest.raises(ConfigError, match="no Gerber file"):
         read_outline(tmp_path / "c.gbr")

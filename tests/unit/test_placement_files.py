@@ -332,7 +332,7 @@ def test_a_board_of_kicad_is_a_placement_file(text: str, more: list[str], left_o
     assert any("LOGO" in note for note in file.notes)
     with pytest.raises(ConfigError, match="brackets"):
         parse_file(Path("b.kicad_pcb"), text[:-1].encode(), "kicad")
-    with pytest.raises(ConfigError, match="no place"):
+    with pytest.raises(ConfigError, match="lacks a number"):
         parse_file(Path("b.kicad_pcb"), text.replace("(at 30", "(of 30").replace("(at 130", "(of 1").encode(), "kicad")
 
 
