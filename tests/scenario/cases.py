@@ -27,6 +27,11 @@ class Case:
     arrivals: list[tuple[float, str]]
     salt: int
 
+    @property
+    def max_wait_s(self) -> float:
+        """After half of it an image goes before others, if the strategy looks at ages."""
+        return (0.5, 4.0, 600.0)[self.salt % 3]
+
     def finding(self, request: int, expert: str) -> Finding:
         """Whatever the line does, an expert says the same of the same image."""
         dice = hash((self.salt, request, int(expert[1:]))) % 1000
@@ -68,7 +73,7 @@ class Case:
             findings=findings,
             troubles=Troubles(bad_loads or {}, bad_stages),
             evict_s=evict_s,
-            max_wait_s=(0.5, 4.0, 600.0)[self.salt % 3] if strategy == "late-binding" else None,
+            max_wait_s=self.max_wait_s if strategy == "late-binding" else None,
         )
         for number, (at_s, component) in enumerate(self.arrivals):
             # Boards of three images, each due at another time; some are not to be had in time, some have passed.

@@ -9,6 +9,7 @@ from thorough import THOROUGH
 
 from coe.scheduler.events import Evict, Load, Run, Why
 
+FLOOD = 200
 TIMES = st.sampled_from([0.0, 0.75, 3.0, 10.5])
 
 
@@ -110,3 +111,24 @@ def test_devices_that_are_lost_change_no_verdict_while_one_is_left(
         line.lose(data.draw(TIMES), f"cpu{number}")
     line.run()
     assert answers(line) == answers(good)
+
+
+@given(cases(), LINE, st.data())
+@settings(max_examples=8 * THOROUGH)
+def test_no_image_waits_for_ever_while_others_pass(case: Case, chosen: Chosen, data: st.DataObject) -> None:
+    """The images of a case come at the beginning of a flood of images of one component."""
+    line, flooding = case.line("late-binding", *chosen[1:]), data.draw(st.sampled_from(sorted(case.rules.components)))
+    # So quick that batches of one do not keep up: then the flood's first expert always has images that wait.
+    first = case.costs[case.rules.router.first(flooding).expert]
+    every_s = max(0.1, data.draw(st.sampled_from([0.3, 0.7])) * first.batch_s(1))
+    came = [at_s for at_s, _ in case.arrivals] + [number * every_s for number in range(FLOOD)]
+    for at_s in came[len(case.arrivals) :]:
+        line.arrive(at_s, flooding)
+    line.run()
+    replied = [at_s + line.results[number].latency_s for number, at_s in enumerate(came)]
+    worst_s = sum(cost.load_s + chosen[3] + cost.batch_s(1) for cost in case.costs.values())
+    for number, at_s in enumerate(came):
+        due_s = at_s + case.max_wait_s
+        # As if all experts were loaded for each image alone that is there by then, and for what is under way.
+        waiting = sum(one_s <= due_s <= end_s for one_s, end_s in zip(came, replied, strict=True))
+        assert replied[number] <= due_s + worst_s * (waiting + 4)
