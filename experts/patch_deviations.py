@@ -67,16 +67,8 @@ class LeftOut:
     """How far parts lie from others, by a bank of all of them in which rows of the part itself do not count."""
 
     def __init__(self, parts: Parts) -> None:
-        self.bank, count = bank_of(parts), len(parts.names)
-        grid = parts.seen.shape[1]
-        owner = self.bank.patches // grid**2
-        self._squares = torch.full((count, grid**2, count), torch.inf)
-        for place in range(count):
-            found = _squares(parts.of([place]), self.bank, parts)
-            self._squares[place] = torch.full((grid**2, count), torch.inf).scatter_reduce(
-                1, owner.expand(grid**2, -1), found, "amin"
-            )
-        self._parts = parts
+        self.bank, self._parts = bank_of(parts), parts
+        self._squares = self._by_part(parts)
 
     def largest(self, places: list[int]) -> Numbers:
         """Return the largest deviations (n, 1 or 2) of the parts at these places from each other."""
@@ -102,9 +94,27 @@ class LeftOut:
                 squares[place] = nearest.clamp_min(0).view(squares.shape[1:])
         return squares
 
-    def _from_others(self, places: list[int], numbers: torch.Tensor) -> torch.Tensor:
+    def changed(self, numbers: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+        """Return, as `squares` does, how far patches (n, G, G, channels) lie off that the parts would show."""
+        squares = self._by_part(replace(self._parts, seen=seen))
+        return self._from_others([*range(len(numbers))], numbers, squares).view(seen.shape[:3])
+
+    def _by_part(self, parts: Parts) -> torch.Tensor:
+        """Return the squared distances (n, G G, count) of patches from the nearest row of each part of the bank."""
+        count, patches = len(parts.names), parts.seen.shape[1] ** 2
+        owner = (self.bank.patches // patches).expand(patches, -1)
+        squares = torch.full((count, patches, count), torch.inf)
+        for place in range(count):
+            found = _squares(parts.of([place]), self.bank, parts)
+            squares[place].scatter_reduce_(1, owner, found, "amin")
+        return squares
+
+    def _from_others(
+        self, places: list[int], numbers: torch.Tensor, squares: torch.Tensor | None = None
+    ) -> torch.Tensor:
         same = (numbers[:, None] == numbers)[:, None]
-        return self._squares[places][:, :, places].masked_fill(same, torch.inf).amin(dim=2).clamp_max(_NOTHING)
+        found = self._squares if squares is None else squares
+        return found[places][:, :, places].masked_fill(same, torch.inf).amin(dim=2).clamp_max(_NOTHING)
 
     def group(self, share: float, farther: float) -> list[int]:
         """Return the places of the largest group of parts that are strange to all parts beside the group.

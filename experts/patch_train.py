@@ -21,7 +21,7 @@ from coe.errors import ConfigError, TooFewPictures
 from coe.rates import Rate, extreme_factor, prediction_factor
 from coe.store.kinds import Comparing, ExpertInput, Image, Progress, Trained, TrainingPlan
 from coe.store.runnable_kinds import BACKBONE
-from experts import good_parts, good_train, series, two_groups
+from experts import good_parts, good_train, patch_hidden, series, two_groups
 from experts.backbone import BackboneKind, load_backbone
 from experts.classifier_train import computing
 from experts.core_set import core_set
@@ -96,8 +96,8 @@ def train(kind: BackboneKind, expert: Expert, plan: TrainingPlan, progress: Prog
         state = {name: tensor.contiguous() for name, tensor in network.state_dict().items()} | trained.state
         remarks = [*trained.remarks, *remarks, *taken.identical()]
         trained = replace(trained, state=state, in_frame=bool(plan.references), preprocessing=expert.preprocessing)
-        trained = replace(trained, looks=1 if plan.references else len(looks))
-        return replace(trained, remarks=tuple(remarks), took=taken.sentence(), learned=taken.learned)
+        trained = replace(trained, looks=1 if plan.references else len(looks), remarks=tuple(remarks))
+        return replace(trained, took=taken.sentence(), learned=taken.learned)
 
 
 def _pictures(
@@ -151,9 +151,8 @@ def _looks(
 ) -> list[good_train.Look]:
     """Learn how the good parts of one reference look, or without one, in each of two ways if they look so."""
     images, wanted = torch.from_numpy(np.stack(list(inputs.values()))), good_train.wanted_of(plan)
-    groups = images.split(_BATCH)
-    seen = torch.cat([features(kind.maps(network, group), group.shape[-1] // CELL) for group in groups])
-    coloured = torch.cat([colours(group) for group in groups]) if plan.references else None
+    seen = _seen(kind, network, images)
+    coloured = torch.cat([colours(group) for group in images.split(_BATCH)]) if plan.references else None
     numbers = series.parts_of(whole(seen, network.wholes.shape[1]).double().numpy())
     parts = Parts(list(inputs), images, seen, torch.arange(len(images)), coloured)
     if numbers is not None:
@@ -177,17 +176,23 @@ def _looks(
     remarks += two_groups.remarks(parts.names, seen_whole, _OWN_LIMIT if divided else _TWO_WAYS)
     if (share := _filled(kind, network, parts)) < _SMALL:
         remarks.append(
-            f"the part fills about {share:.0%} of its pictures, so that a defect is a few pixels of the input; crop "
-            "the pictures closer to the part"
+            f"the part fills about {share:.0%} of its pictures, so that a defect is a few pixels; crop closer"
         )
     if divided:
-        looks = [_look(network, plan, reference, one, LeftOut(one)) for one in map(parts.of, (others, group))]
+        looks = [_look(kind, network, plan, reference, one, LeftOut(one)) for one in map(parts.of, (others, group))]
     else:
-        looks = [_look(network, plan, reference, parts, LeftOut(parts) if strange else judge)]
+        looks = [_look(kind, network, plan, reference, parts, LeftOut(parts) if strange else judge)]
     return [replace(looks[0], strange=strange, remarks=(*remarks, *looks[0].remarks)), *looks[1:]]
 
 
-def _look(network: PatchNetwork, plan: TrainingPlan, reference: str, parts: Parts, judge: LeftOut) -> good_train.Look:
+def _seen(kind: BackboneKind, network: PatchNetwork, images: torch.Tensor) -> torch.Tensor:
+    """Return the patches (n, G, G, channels) of images (n, 3, S, S) uint8."""
+    return torch.cat([features(kind.maps(network, group), group.shape[-1] // CELL) for group in images.split(_BATCH)])
+
+
+def _look(
+    kind: BackboneKind, network: PatchNetwork, plan: TrainingPlan, reference: str, parts: Parts, judge: LeftOut
+) -> good_train.Look:
     """Learn how parts look, judged by `judge` of all of them; the network is used as that of this look alone."""
     count, wholes = len(parts.names), whole(parts.seen, network.wholes.shape[1])
     spreads = _SPREADS if parts.colours is not None else _SPREADS[1:]
@@ -218,8 +223,10 @@ def _look(network: PatchNetwork, plan: TrainingPlan, reference: str, parts: Part
     network.limit.fill_(limit)
     state = network.state_dict()
     own = {name: one.contiguous().clone() for name, one in state.items() if not name.startswith(BACKBONE)}
+    remarks = patch_hidden.remarks(parts, judge, scale, limit, lambda images: _seen(kind, network, images))
+    remarks.append(series.farthest(parts.names, scale.deviations, limit))
     called = Rate(int((scale.deviations > limit).sum()), count)
-    return good_train.Look(reference, own, limit, called, {}, (series.farthest(parts.names, scale.deviations, limit),))
+    return good_train.Look(reference, own, limit, called, {}, tuple(remarks))
 
 
 def _usual(judge: LeftOut, count: int, farther: Numbers) -> list[int]:
@@ -252,8 +259,7 @@ def _fill(network: PatchNetwork, parts: Parts, bank: Bank) -> None:
     grid = parts.seen.shape[1]
     owners = bank.patches // grid**2
     counts = torch.bincount(owners, minlength=len(parts.names))
-    examples = counts.argsort(descending=True, stable=True)[:EXAMPLES]
-    shown = bank.patches.clone()
+    examples, shown = counts.argsort(descending=True, stable=True)[:EXAMPLES], bank.patches.clone()
     if len(others := torch.nonzero(~torch.isin(owners, examples))[:, 0]):
         # What an example shows that is nearest stands for a row of a part that is no example.
         near = torch.cdist(bank.values[others], parts.seen[examples].flatten(0, 2)).argmin(dim=1)
@@ -281,8 +287,7 @@ def _filled(kind: BackboneKind, network: PatchNetwork, parts: Parts) -> float:
     seen, grid = parts.seen, parts.seen.shape[1]
     # In little light hardly any place differs much.
     if (gain := _WHITE / max(1.0, float(np.percentile(parts.images[:, :, ::4, ::4], 99)))) > 1:
-        lit = (parts.images * gain).clamp_max(255).to(torch.uint8).split(_BATCH)
-        seen = torch.cat([features(kind.maps(network, group), grid) for group in lit])
+        seen = _seen(kind, network, (parts.images * gain).clamp_max(255).to(torch.uint8))
     # The channels of the first stage: deeper ones see a part from afar.
     seen = functional.normalize(seen[..., : kind.architecture.channels[kind.stages[0]]], dim=3)
     edge = torch.cat([seen[:, 0], seen[:, -1], seen[:, :, 0], seen[:, :, -1]], dim=1).flatten(0, 1)
@@ -291,6 +296,5 @@ def _filled(kind: BackboneKind, network: PatchNetwork, parts: Parts) -> float:
     # No place differs much if the part fills its pictures.
     unlike = far > min(_OTHER, _OTHER_OF_MOST * float(far.amax(dim=(1, 2)).median()))
     # A place sees what lies around it, so a part seems larger than it is by so many places on each side.
-    around = grid // _SEES
-    other = functional.max_pool2d((~unlike).float()[:, None], 2 * around + 1, 1, around)
+    other = functional.max_pool2d((~unlike).float()[:, None], 2 * (grid // _SEES) + 1, 1, grid // _SEES)
     return float(1 - other[:, :, 1:-1, 1:-1].mean())

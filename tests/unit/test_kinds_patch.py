@@ -116,6 +116,20 @@ def test_a_picture_without_its_part_is_called_though_it_shows_nothing_new(learn:
     assert {judged(trained, empty(seed)).label for seed in range(900, 904)} == {"strange"}
 
 
+def test_good_pictures_that_differ_so_much_that_defects_pass_are_told(learn: Learn, learned: Trained) -> None:
+    def crop(seed: int) -> Pixels:
+        rng = np.random.default_rng(seed)
+        picture = np.full((SIDE, SIDE, 3), (40, 110, 60), np.uint8)
+        for x, y, width, height, *colour in rng.integers(
+            (0, 0, 6, 6, 0, 0, 0), (90, 90, 40, 40, 256, 256, 256), (9, 7)
+        ):
+            cv2.rectangle(picture, (x, y), (x + width, y + height), [int(one) for one in colour], -1)
+        return picture
+
+    assert [remark for remark in learn([crop(seed) for seed in range(12)]).remarks if "would pass" in remark]
+    assert not [remark for remark in learned.remarks if "would pass" in remark]
+
+
 def test_the_wanted_rate_moves_the_limit_and_not_which_picture_deviates_more(learn: Learn, learned: Trained) -> None:
     strict = learn([part(seed) for seed in range(12)], false_calls=0.01)
     differing = {name for name, one in learned.state.items() if not torch.equal(one, strict.state[name])}
