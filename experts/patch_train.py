@@ -174,7 +174,7 @@ def _looks(
     others = [place for place in range(len(kept)) if place not in group]
     divided = coloured is None and min(len(parts.numbers[places].unique()) for places in (group, others)) >= FEW
     remarks += two_groups.remarks(parts.names, seen_whole, _OWN_LIMIT if divided else _TWO_WAYS)
-    if (share := _filled(kind, network, parts)) < _SMALL:
+    if (share := max(0.01, _filled(kind, network, parts))) < _SMALL:
         remarks.append(
             f"the part fills about {share:.0%} of its pictures, so that a defect is a few pixels; crop closer"
         )
