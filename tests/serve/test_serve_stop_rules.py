@@ -297,7 +297,7 @@ def test_calls_are_counted_by_place_panel_position_and_feeder(served: Served) ->
     with served.database.writing() as connection:
         content = RecipeContent(rules=TINY, feeders={"R1": "F12"}).model_dump(mode="json")
         version = recipe_versions.add(connection, "fed", content, by="ann", now_us=NOON)
-        for key, places in (("k1", ("u1/R1", "u2/R1")), ("k2", ("u1/R2",))):
+        for key, places in (("k1", ("u1/R1", "u2/R1")), ("k2", ("u1/R2",)), ("k3", ())):
             board = accepted(connection, key)
             connection.execute(board_rows.board.update().values(recipe_id=version.id))
             board = the(row_types.get(connection, Board, board.id))
