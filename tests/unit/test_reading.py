@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors import safe_open
 from stored import STATE, expert, file_of, stored
 
 from coe import regular
@@ -54,6 +55,12 @@ def test_a_blob_is_read_as_it_was_laid_out(store, variant):
         assert torch.equal(blob.tensors[name], tensor)
         assert blob.tensors[name].stride() == tensor.stride()
         assert blob.tensors[name].data_ptr() % blob_format.ALIGNMENT == 0
+
+
+@pytest.mark.parametrize("variant", PREPARED)
+def test_safetensors_reads_a_blob_whose_bytes_are_all_told(store, variant):
+    with safe_open(file_of(store, variant), "pt") as blob:
+        assert ("coe.scales" in set(blob.keys())) == (variant == "q8")
 
 
 def test_the_weights_of_a_file_that_torch_wrote_begin_a_line_of_the_cache(tmp_path):
