@@ -183,7 +183,10 @@ def test_who_asks_gets_an_answer_with_the_number_of_the_request() -> None:
     known = asked("GetEndpointInformationRequest", CFXHandle="acme.aoi.7")
     about = known["MessageBody"]["EndpointInformation"]
     assert [about[name] for name in ("Vendor", "ModelNumber", "SerialNumber")] == ["acme", "aoi", "7"]
-    assert {topic["TopicName"] for topic in about["SupportedTopics"]} == set(PUBLISHED)
+    topics = {topic["TopicName"]: set(topic["SupportedMessages"]) for topic in about["SupportedTopics"]}
+    assert set(topics) == set(PUBLISHED)
+    assert topics["CFX"] >= {there["MessageName"], known["MessageName"], "CFX.Heartbeat", "CFX.WhoIsThereResponse"}
+    assert topics["CFX.Production"] >= {"CFX.Production.RecipeActivated", "CFX.Production.WorkStarted"}
     refused = asked("GetSomethingRequest")
     assert refused["MessageName"] == "CFX.NotSupportedResponse"
 

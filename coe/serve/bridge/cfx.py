@@ -11,7 +11,6 @@ from __future__ import annotations
 import platform
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from itertools import groupby
 from typing import Any
 
 import coe
@@ -228,9 +227,10 @@ _OF_ENDPOINT = (
     "CFX.NotSupportedResponse",
     "CFX.WhoIsThereResponse",
 )
-_NAMES = sorted({*_OF_ENDPOINT, *(name for bodies in _BODIES.values() for name, _ in bodies)})
+_NAMES = {*_OF_ENDPOINT, *(name for bodies in _BODIES.values() for name, _ in bodies)}
 PUBLISHED: Mapping[str, Sequence[str]] = {
-    topic: list(names) for topic, names in groupby(_NAMES, key=lambda name: name.rpartition(".")[0])
+    topic: sorted(name for name in _NAMES if name.rpartition(".")[0] == topic)
+    for topic in sorted({name.rpartition(".")[0] for name in _NAMES})
 }
 """The messages that are sent, by topic."""
 
