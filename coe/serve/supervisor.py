@@ -46,6 +46,8 @@ NOTIFY_S = 1.0
 CLAIM_S = 30.0
 """How long another service may seem to hold the database until this service ends: the server may take so long to notice
 that the session of a claim is gone, as of this one after the network was cut."""
+QUIET_S = 30.0
+"""After so long without a refusal by the database, the next one is said again."""
 CLAIM_AT_START_S = 3.0
 """A service that ended a moment ago may hold it still."""
 GRACE_S = 10.0
@@ -72,7 +74,7 @@ class Supervisor:
         """The thread that waits for the disk and the database."""
         self._answered_s = 0.0
         self._silent_since_s: float | None = None
-        self._was_refused = self._is_refused = False
+        self._last_refusal_s = -math.inf
 
     def end(self) -> None:
         """End the service in order; may be called by a signal handler."""
@@ -175,7 +177,6 @@ class Supervisor:
 
     def _look(self, database: Database, claim: Claim, look: Callable[[], str]) -> str:
         """Write what is new, keep the claim, and return why the worker must be killed, empty if it need not."""
-        self._was_refused, self._is_refused = self._is_refused, False
         self._write_faults(database)
         self._answered_s = time.monotonic()
         self._keep_claim(claim)
@@ -215,10 +216,14 @@ class Supervisor:
             self._refused(error)
 
     def _refused(self, error: DatabaseError) -> None:
-        """Say once that the database does not do what it is asked: the gate, which would say so, may be what died."""
-        if not self._was_refused and not self._is_refused:
+        """Say once that the database does not do what it is asked: the gate, which would say so, may be what died.
+
+        Between two refusals it may answer for `SILENT_S`, as one that cannot be written can be read.
+        """
+        now_s, last_s = time.monotonic(), self._last_refusal_s
+        if now_s - last_s > QUIET_S:
             _log(str(error))
-        self._is_refused = True
+        self._last_refusal_s = now_s
 
     def _drain(self, database: Database) -> None:
         """Accept no more boards: the worker finishes those that it has begun."""

@@ -205,7 +205,10 @@ def test_a_disk_that_does_not_answer_is_told_and_stops_neither_the_care_for_proc
         assert faults[FaultKind.PROCESS_DIED] is None
 
 
-@pytest.mark.parametrize(("place", "work"), [(fault_log, "note"), (silent_worker.SilentWorker, "_look")])
+@pytest.mark.parametrize(
+    ("place", "work"),
+    [(fault_log, "note"), (silent_worker.SilentWorker, "_look"), (silent_worker.SilentWorker, "_try_to_write")],
+)
 def test_a_database_that_others_hold_is_told_although_no_gate_is_there_to_say_so(
     service: Path,
     database: Database,
@@ -215,6 +218,7 @@ def test_a_database_that_others_hold_is_told_although_no_gate_is_there_to_say_so
     work: str,
 ) -> None:
     monkeypatch.setattr(supervisor, "NOTIFY_S", 0.05)
+    monkeypatch.setattr(silent_worker, "SILENT_S", 0.2)
     told = list[str]()
 
     def until(running: Supervisor) -> bool:
