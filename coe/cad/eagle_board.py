@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as xml
-from math import cos, radians, sin
+from cmath import rect
+from math import radians
 from pathlib import Path
 
 from coe.cad.board_names import BOARD_NAMES, left_unread
@@ -49,9 +50,8 @@ def board_table(path: Path, raw: bytes) -> Table:
         except ValueError:
             raise ConfigError(f"{path}: the part '{name}' has no place; save the board again") from None
         is_bottom = "M" in element.get("rot", "")
-        right, up = -middle.real if is_bottom else middle.real, middle.imag
-        angle = radians(degrees)
-        at = x + right * cos(angle) - up * sin(angle), y + right * sin(angle) + up * cos(angle)
+        turned = rect(1, radians(degrees)) * middle
+        at = x + (-turned.real if is_bottom else turned.real), y + turned.imag
         variants = [one for one in element.iterfind("variant") if one.get("name") == current]
         says = [one.get("populate", "yes") for one in (element, *variants)]
         says += [one.get("value", "") for one in element.iterfind("attribute") if one.get("name") == "POPULATE"]

@@ -139,8 +139,8 @@ def plan(
             )
         )
     placed = [place for places in kinds.values() for place in places]
-    told = outline or (edge and _around(edge, placed))
-    left, bottom, right, top = told or _extent(kinds, parts, marks)
+    rectangle = outline or (edge and _around(edge, placed)) or _extent(kinds, parts, marks)
+    left, bottom, right, top = rectangle
     outside = [p.refdes for p in placed if not (left <= p.x_mm <= right and bottom <= p.y_mm <= top)]
     if outside:
         raise ConfigError(
@@ -156,7 +156,7 @@ def plan(
         tuple(dict.fromkeys(refdes for refdes in left_out if refdes)),
         (left, right),
         (bottom, top),
-        told is not None,
+        rectangle in (outline, edge),
         pattern_of(placed),
     )
 

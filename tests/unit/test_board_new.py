@@ -271,6 +271,7 @@ def test_a_board_of_kicad_tells_its_parts_and_its_edge(call: Call, folder: Path)
     (folder / "pnp.csv").write_text((folder / "pnp.csv").read_text().replace("at 110 70", "at 110 81"))  # over the edge
     assert call("new", "line9", "--placements", "pnp.csv", "--yes", "--held", command=board_command).status == 0
     assert read_recipe(folder / "line9" / "recipe.yaml").outline.y == (-1, 41)
+    assert ["from a file" in (folder / f"line{of}" / "recipe.yaml").read_text() for of in (7, 9)] == [True, False]
     (folder / "form.yaml").write_text("offset: [500, 0]\n")  # the edge in the file no longer lies around the parts
     words = ("new", "line8", "--placements", "pnp.csv", "--yes", "--held", "--form", "form.yaml")
     assert call(*words, command=board_command).status == 0

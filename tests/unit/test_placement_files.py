@@ -346,7 +346,7 @@ EAGLE_9 = """<?xml version="1.0" encoding="utf-8"?>
 <variantdefs><variantdef name="A"/><variantdef name="B" current="yes"/></variantdefs>
 <elements>
 <element name="R1" library="rcl" library_urn="urn:1" package="R" value="10k" x="13.7" y="-4" rot="R90"/>
-<element name="U2" library="rcl" library_urn="urn:1" package="R" value="E" x="30.5" y="3" rot="MR0">
+<element name="U2" library="rcl" library_urn="urn:1" package="R" value="E" x="29" y="3.5" rot="MR90">
 <variant name="A" populate="no"/><variant name="B" populate="yes" value="F"/></element>
 <element name="C8" library="rcl" library_urn="urn:1" package="R" value="1u" x="1" y="1" populate="no"/>
 <element name="C9" library="rcl" library_urn="urn:1" package="R" value="1u" x="1" y="1">
@@ -358,7 +358,7 @@ EAGLE_9 = """<?xml version="1.0" encoding="utf-8"?>
 def test_a_board_of_eagle_is_a_placement_file() -> None:
     file = parse_file(Path("b.brd"), EAGLE_9.encode(), "eagle")
     told = [(place.refdes, place.x_mm, place.y_mm, place.rotation_deg, place.side) for place in file.placements]
-    assert told == [("R1", 12.7, -3.5, 90, Side.TOP), ("U2", 30, 4, 0, Side.BOTTOM)]
+    assert told == [("R1", 12.7, -3.5, 90, Side.TOP), ("U2", 30, 4, 90, Side.BOTTOM)]
     assert ([place.value for place in file.placements], file.not_placed) == (["10k", "F"], ("C8", "C9"))
     assert any("U$1" in note for note in file.notes)
     for wrong in (EAGLE_9.replace('y="-4"', ""), EAGLE_9.replace(' SYSTEM "eagle.dtd"', " [<!ENTITY a 'b'>]")):
