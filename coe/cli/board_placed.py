@@ -38,6 +38,11 @@ if TYPE_CHECKING:
     from coe.placement.placement_file import FileForm, Placement
     from coe.placement.recipe_text import RecipeDraft
 
+_TURNED_OVER = (
+    "its parts lie as in a mirror: does it show the other side, or does x or y of the placement file grow the other "
+    "way (--bottom-x, --form)?"
+)
+_NOT_FOUND = "the board is not found in it: does it show this board from this side, and is the file's unit right?"
 _STILL_MM = 0.3
 """Boards that a fixture holds lie no farther from where they lie on average."""
 
@@ -228,7 +233,7 @@ class _Making:
         """Return the board in each picture, and sentences about those in which it is not seen."""
         import numpy as np
 
-        from coe.placement.found_camera import board_at, drawing_of, find_board, map_through
+        from coe.placement.found_camera import board_at, drawing_of, find_board, is_turned_over, map_through
 
         marks = () if self.held else self.plan.seen_marks(self.bottom)
         drawing = drawing_of(layout, marks, outline_is_known=self.plan.outline_is_known)
@@ -239,8 +244,11 @@ class _Making:
         with Progress(console=err) as bar:
             for picture, pixels in bar.track(pictures.items(), description="finding the board"):
                 board = board_at(pixels, drawing, marks, rough) if self.seen else find_board(pixels, drawing, marks)
+                if not self.seen and is_turned_over(pixels, drawing, marks, board):
+                    notes.append(f"{picture.name}: {_TURNED_OVER}")
+                    continue
                 if board is None:
-                    notes.append(f"{picture.name}: the board is not found in it")
+                    notes.append(f"{picture.name}: {_NOT_FOUND}")
                     continue
                 found[picture] = board
                 if board.doubt:

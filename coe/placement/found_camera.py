@@ -100,6 +100,17 @@ def find_board(pixels: DecodedImage, drawing: BoardDrawing, marks: Sequence[Mark
     return replace(best, doubt=f"it fits nearly as well turned by {turn:.0f} degrees: look at the overlay")
 
 
+def is_turned_over(
+    pixels: DecodedImage, drawing: BoardDrawing, marks: Sequence[Mark], found: FoundBoard | None
+) -> bool:
+    """Tell whether a board that is not seen for sure is seen as in a mirror: then the file is wrong, or the picture."""
+    if found is not None and found.agreement >= _SURE_AGREEMENT:
+        return False
+    over = [replace(mark, x_mm=2 * float(drawing.middle[0]) - mark.x_mm) for mark in marks]
+    other = find_board(pixels, drawing.turned_over, over)
+    return other is not None and other.agreement >= _SURE_AGREEMENT
+
+
 def map_through(points: Numbers, pixels: Numbers, about: tuple[float, float]) -> Fit:
     """Return the map through points (n, 2) in mm that lie at pixels (n, 2): 2 of them, 3, or 4 and more.
 

@@ -51,6 +51,13 @@ class BoardDrawing:
         left, bottom, right, top = self.outline
         return np.array([right - left, top - bottom])
 
+    @property
+    def turned_over(self) -> BoardDrawing:
+        """The same board with its x mirrored about its middle."""
+        turn, about = np.array([-1.0, 1.0]), np.array([2 * self.middle[0], 0.0])
+        discs = tuple((about[0] - x, y, diameter) for x, y, diameter in self.discs)
+        return replace(self, parts=tuple(corners * turn + about for corners in self.parts), discs=discs)
+
 
 @dataclass(frozen=True, slots=True)
 class Pose:

@@ -206,16 +206,20 @@ def test_marks_alone_tell_how_a_board_lies_whose_parts_are_drawn_otherwise(broug
     assert apart.max() < 1.5
 
 
+@pytest.mark.parametrize(
+    ("is_mirrored", "why"), [(False, "the board is not found"), (True, "its parts lie as in a mirror")]
+)
 def test_a_picture_without_the_board_is_said_to_be_without_it(
-    call: Call, brought: tuple[Path, list[Numbers]], folder: Path
+    call: Call, brought: tuple[Path, list[Numbers]], folder: Path, is_mirrored: bool, why: str
 ) -> None:
     at, _ = brought
     noise = np.random.default_rng(3).integers(60, 90, (500, 700, 3), np.uint8)
-    cv2.imwrite(str(folder / "desk.png"), noise)
+    mirrored = cv2.flip(cv2.imread(str(at / "boards" / "SN1.png")), 1)
+    cv2.imwrite(str(folder / "desk.png"), mirrored if is_mirrored else noise)
     words = ("--placements", at / "pnp.csv", "--images", "desk.png", "--units", "mm", "--yes")
     said = call("new", "own", *words, command=board_command)
     assert said.status == 0
-    assert "desk.png: the board is not found" in said.words
+    assert f"desk.png: {why}" in said.words
     assert "TODO" in (folder / "own" / "recipe.yaml").read_text(encoding="utf-8").split("outline")[0]
 
 
