@@ -32,14 +32,16 @@ def back_up(config: ServeConfig, folder: Path) -> Backup:
     """Copy the database as it is at one moment, the pictures that it names, and all drafts of boards, to a new folder.
 
     The folder gets its name once it is whole, and can then take the place of the service's data. Raises ConfigError for
-    a database that is not embedded, and for a folder that is there already.
+    a database that is not embedded, has no tables, or is damaged, and for a folder that is there already.
     """
     database = open_database(config.database_url)
     source = database.url.database
     if not database.is_sqlite or source is None:
         raise ConfigError("a PostgreSQL database is backed up with pg_dump; copy the folder of pictures after it")
-    revision_of(database)  # it answers
+    revision = revision_of(database)
     database.close()
+    if revision is None:
+        raise ConfigError(f"{database} has no tables, so nothing can be backed up; see to `data` in the config")
     if folder.exists():
         raise ConfigError(f"{folder} is there already; give a folder that does not exist")
     unfinished = folder.with_name(f".{folder.name}.tmp")

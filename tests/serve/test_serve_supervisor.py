@@ -610,6 +610,9 @@ def test_a_backup_can_take_the_place_of_the_data(
     assert [Pictures(restored.pictures).path(view.file).read_bytes() for view in found] == [LIGHT, DARK]
     with pytest.raises(ConfigError, match="is there already"):
         backup.back_up(filled, tmp_path / "copy")
+    (tmp_path / "elsewhere").mkdir()
+    with pytest.raises(ConfigError, match=r"elsewhere.serve\.db has no tables"):
+        backup.back_up(config_of(tmp_path / "elsewhere"), tmp_path / "more")
     with disk_of(50_000), pytest.raises(NotWritten):
         backup.back_up(filled, tmp_path / "more")
     with database.reading() as connection:
