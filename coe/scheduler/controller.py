@@ -27,6 +27,7 @@ from coe.scheduler.events import (
     Arrived,
     Command,
     Event,
+    EventBatch,
     Evicted,
     Fetched,
     Filled,
@@ -42,7 +43,6 @@ from coe.scheduler.events import (
     RulesChanged,
     RunFailed,
     Stopped,
-    single_events,
 )
 from coe.scheduler.executor import Executor
 from coe.scheduler.expert_state import State
@@ -136,7 +136,7 @@ class Controller:
 
         `now` is in seconds and never goes back. If a policy fails, `GiveUp` follows the replies that are decided.
         """
-        parts = iter(single_events(event))
+        parts = iter(event.events if isinstance(event, EventBatch) else (event,))
         try:
             for part in parts:
                 self._take_in(part, now)

@@ -244,8 +244,8 @@ def test_a_share_says_how_much_holds_experts(box: MakeBox) -> None:
     assert [(pool.capacity_bytes, pool.workspace_bytes) for pool in made.pools] == [
         (400_000_000, 100_000_000),
         (400_000_000, 100_000_000),
-        # Nothing is said of the CPU: what its largest batch needs.
-        (1_000_000_000, 16_000_000),
+        # Nothing is said of the CPU: what its largest batch of use needs.
+        (1_000_000_000, 8_000_000),
     ]
 
 
