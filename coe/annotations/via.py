@@ -65,10 +65,10 @@ def read(
             each = {key: words for key, value in region["region_attributes"].items() if (words := _words(value))}
             said = {key: words for key, words in each.items() if not named or {*words} <= {*named}}
             attributes.update(dict.fromkeys(said))
-            words = next(iter(said.values()), [*named])
+            words = next(iter((said or each).values()), [*named])
             if (points := _points(region["shape_attributes"])) is None:
                 findings.fault("a shape has no box: rectangles, polygons, circles and ellipses have one", where)
-            elif not said and (each or len(named) != 1):
+            elif not said and len(each or named) != 1:
                 findings.fault("a shape has no label; give it one, or name the only one with --labels", where)
             else:
                 boxes += [around(points, word, where) for word in words]

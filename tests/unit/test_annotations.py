@@ -453,6 +453,10 @@ def test_the_label_of_a_region_is_its_only_attribute_or_named(tmp_path: Path, ph
     for source in via_files(tmp_path, {"good one.jpg": [region({}, **shape), region({}, **shape)]}):
         assert faults_of(source, photos) == [2]
         assert taken(source, photos, ReadingChoices(labels=("dent",)))[0].pictures[0].boxes[0].label == "dent"
+        assert faults_of(source, photos, ReadingChoices(labels=("dent", "hole"))) == [2]
+    for source in via_files(tmp_path, {"good one.jpg": [region({"class": "crack"}, **shape)]}):
+        with pytest.raises(ConfigError, match="crack"):
+            taken(source, photos, ReadingChoices(labels=("dent", "hole")))
     said = region({"class": "dent", "quality": "clear"}, **shape)
     for source in via_files(tmp_path, {"good one.jpg": [said, region({"class": "dent"}, name="point", cx=1)]}):
         assert faults_of(source, photos) == [1, 1]
