@@ -287,7 +287,13 @@ def _by_shape(values: NDArray[Any], count: int) -> Layout | None:
 
 
 def _joined(parts: list[Any]) -> Any:
-    return np.concatenate(parts) if all(isinstance(part, np.ndarray) and part.ndim for part in parts) else parts
+    """Return the answers to several pictures as one; tables of fewer boxes than another are filled up with zeros."""
+    if not all(isinstance(part, np.ndarray) and part.ndim for part in parts):
+        return parts
+    if len({part.shape[1:] for part in parts}) > 1:
+        most = np.max([part.shape for part in parts], axis=0)
+        parts = [np.pad(part, [(0, 0), *((0, gap) for gap in (most - part.shape)[1:])]) for part in parts]
+    return np.concatenate(parts)
 
 
 onnx = Onnx()

@@ -224,7 +224,7 @@ def _fault(values: NDArray[Any], layout: Layout, count: int, *, is_stated: bool)
     if not _are_shares(rows[:, 4]):
         return "its scores do not lie between 0 and 1"
     if (rows[:, 5] != np.round(rows[:, 5])).any() or (rows[:, 5] < 0).any() or (rows[:, 5] >= count).any():
-        return f"its last column does not hold the numbers of {count} labels"
+        return f"its last column does not hold the numbers of {count} labels (torchvision's first is the background)"
     if _mostly(rows[:, 2:4] < rows[:, :2]):
         return "its boxes do not have their corners in order"
     return _RELATIVE_BOXES if _are_relative(rows[:, :4]) else ""

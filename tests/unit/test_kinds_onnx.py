@@ -70,6 +70,23 @@ def test_it_is_found_by_its_dotted_path():
     assert resolve("experts.onnx:onnx").name == "onnx"
 
 
+def test_pictures_with_more_boxes_and_fewer_have_one_table(tmp_path):
+    nodes = [
+        helper.make_node("ReduceMean", ["images"], ["mean"], axes=[0, 1, 2, 3], keepdims=0),
+        helper.make_node("Mul", ["mean", "most"], ["some"]),
+        helper.make_node("Cast", ["some"], ["whole"], to=TensorProto.INT64),
+        helper.make_node("Reshape", ["whole", "one"], ["count"]),
+        helper.make_node("Slice", ["candidates", "none", "count", "one"], ["output0"]),
+    ]
+    rows = np.float32([[at, at, at + 9, at + 9, 0.9, 1] for at in (1, 11, 21)])[None]
+    constants = [("most", np.float32(3)), ("one", [1]), ("none", [0]), ("candidates", rows)]
+    path = save(tmp_path / "d.onnx", nodes, [1, 3, 32, 32], "output0", constants=constants, out_shape=[1, "N", 6])
+    expert = replace(JOINT, preprocessing=kind.read(path).preprocessing)
+    expert = replace(expert, outputs=kind.settle(path, expert))
+    _, findings = run(path, expert, *(np.full((32, 32, 3), level, np.uint8) for level in (0, 255, 127)))
+    assert [len(finding.boxes) for finding in findings] == [0, 3, 1]
+
+
 @pytest.mark.parametrize("batch", ["n", 1])
 def test_a_classifier_with_an_open_batch_or_a_batch_of_one(tmp_path, batch):
     outputs, findings = run(classifier(tmp_path / "c.onnx", batch), COLOUR, painted(0), painted(2), painted(1))
