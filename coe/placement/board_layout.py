@@ -15,7 +15,7 @@ from coe import config
 from coe.board.parts_list import PlacedPart
 from coe.errors import ConfigError, did_you_mean
 from coe.placement.board_recipe import BoardRecipe
-from coe.placement.inspected_parts import inspected_units, is_left_out
+from coe.placement.inspected_parts import inspected_units, is_left_out, moved_marks
 from coe.placement.placement_file import Placement, Side
 from coe.placement.recipe_spec import Corner, PackageSpec, UnitSpec
 
@@ -122,7 +122,8 @@ class Layout:
     `sites` are in the order of the units, then of the placement file. `not_inspected` are the reference designators
     that the recipe leaves out. `marks` are the places of the bad marks by unit. `low` and `high` are corners of the
     outline. `landmark` is the place of the recipe's landmark, `codes` are those of the serials by unit, "" for the
-    panel's. `digest` tells two layouts apart.
+    panel's. `moved_marks` are the recipe's fiducials as the placement file has them, if it has all of them elsewhere.
+    `digest` tells two layouts apart.
     """
 
     recipe: BoardRecipe
@@ -135,6 +136,7 @@ class Layout:
     digest: str = ""
     landmark: Point | None = None
     codes: Mapping[str, Site] = field(default_factory=dict)
+    moved_marks: tuple[Placement, ...] = ()
 
     @property
     def units(self) -> tuple[str, ...]:
@@ -213,6 +215,7 @@ def lay_out(recipe: BoardRecipe, placements: Sequence[Placement], bottom: Bottom
         hashlib.sha256(repr(facts).encode()).hexdigest(),
         None if recipe.landmark is None else frame.point(*recipe.landmark.at),
         codes,
+        moved_marks(recipe, placements),
     )
 
 

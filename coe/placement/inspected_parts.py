@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from math import dist
 
 from coe.errors import ConfigError, did_you_mean, list_few
 from coe.placement.board_recipe import BoardRecipe
@@ -37,6 +38,17 @@ def inspected_units(
 def is_left_out(recipe: BoardRecipe, place: Placement) -> bool:
     """Tell whether a recipe names a placement under not_inspected."""
     return any(fits(word, place.refdes) for word in recipe.not_inspected)
+
+
+def moved_marks(recipe: BoardRecipe, placements: Sequence[Placement]) -> tuple[Placement, ...]:
+    """Return the recipe's fiducials that a file names, if it has two or more, and none where the recipe has it."""
+    if recipe.fiducials is None or recipe.panel is not None:
+        return ()
+    at, near = recipe.fiducials.at, recipe.fiducials.diameter
+    marks = [place for place in placements if place.refdes in at and place.side is recipe.side]
+    marks = [place for place in marks if place.is_fiducial or is_left_out(recipe, place)]
+    is_moved = len(marks) > 1 and all(dist((p.x_mm, p.y_mm), at[p.refdes]) > near for p in marks)
+    return tuple(marks) if is_moved else ()
 
 
 def component_of(recipe: BoardRecipe, place: Placement, placed_as: Sequence[MappingSpec] | None = None) -> str | None:

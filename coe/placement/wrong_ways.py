@@ -47,7 +47,12 @@ def warnings_of(layout: Layout) -> tuple[str, ...]:
             "nobody notices; name a landmark in the board recipe, which must be there",
         )
     what = "landmark lies" if layout.recipe.held else "fiducials lie"
-    return tuple(
+    moved = tuple(
+        f"{mark.refdes} lies at ({mark.x_mm:g}, {mark.y_mm:g}) mm in the placement file, and all of its fiducials lie "
+        "elsewhere than in the board recipe: are both of one board and one revision, with one origin?"
+        for mark in layout.moved_marks[:1]
+    )
+    return moved + tuple(
         f"the {what} alike if the board is {way}: a board that lies so is not noticed, and cut wrong; name a "
         "landmark in the board recipe, which must be there, or other fiducials"
         for way in blind_to(layout)

@@ -240,6 +240,14 @@ def test_parts_are_left_out_only_by_name_and_the_layout_names_them() -> None:
     assert layout.not_inspected == ("U1",)
 
 
+@pytest.mark.parametrize(("origin", "is_told"), [(0.0, False), (0.4, False), (-3.0, True)])
+def test_fiducials_that_the_file_has_elsewhere_than_the_recipe_are_told(origin: float, is_told: bool) -> None:
+    known = recipe(not_inspected=["F*"])
+    marks = [Placement(name, x + origin, y, 0, Side.TOP) for name, (x, y) in known.fiducials.at.items()]
+    assert bool(lay_out(known, [R1, *marks]).moved_marks) == is_told
+    assert not lay_out(known, [R1, replace(marks[0], x_mm=5)]).moved_marks  # one may be a fuse
+
+
 def test_a_layout_is_held_against_the_rules_of_a_board() -> None:
     layout = lay_out(recipe(), (R1,))
     layout.check({"R0402": 1}, "b")
