@@ -129,7 +129,7 @@ def _timed(work: Callable[[], T]) -> tuple[T, float]:
     Those in which other programs had this thread's processor do not count: they hit one variant of an expert and not
     the next, so that the slower variant seemed quicker. A line follows how long its batches take (`Pace`).
     """
-    began, waited_s = time.perf_counter(), waited_for_processor_s()
+    waited_s, began = waited_for_processor_s(), time.perf_counter()
     result = work()
     took_s = time.perf_counter() - began - (waited_for_processor_s() - waited_s)
     # A coarse clock may show 0; callers divide by this time.

@@ -106,15 +106,15 @@ class Ready(Select):
         if not any(map(pool.is_ready, self._fullest[id])):
             return
         blockers = list(self._blocking(executor, going)) if going is not None else []
-        blocking = blockers[0] if blockers else None
         leaving = [group for group in blockers if self._must_leave(pool, group)]
         for expert in self._hurried[id] if self._hurrying else ():
             if (group := _group(executor, expert)) not in leaving:
                 yield group
-        if blocking is not None and blocking not in leaving and blocking.due_s == math.inf:
-            yield blocking
+        first = [group for group in blockers[:1] if group not in leaving and group.due_s == math.inf]
+        yield from first
+        elsewhere = first + leaving
         for expert in self._fullest[id]:
-            if (group := _group(executor, expert)) is not blocking and group.due_s == math.inf:
+            if (group := _group(executor, expert)) not in elsewhere and group.due_s == math.inf:
                 yield group
 
     def _must_leave(self, pool: ModelPool, blocking: Group) -> bool:
