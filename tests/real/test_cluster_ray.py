@@ -44,6 +44,8 @@ def cluster() -> Iterator[Any]:
         here = Path(__file__).parents[1]
         patch.setenv("PYTHONPATH", os.pathsep.join([str(here.parent), str(here / "installed"), *_path()]))
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        # Ray lets its processes wait for all others: where other tests keep the cores busy, they began after minutes.
+        patch.setenv("RAY_worker_niceness", "0")
         head = {"num_cpus": 0, "object_store_memory": STORE_BYTES, "include_dashboard": False}
         cluster = Cluster(initialize_head=True, head_node_args=head)
         yield cluster
