@@ -16,7 +16,9 @@ LEFT_OUT = (*_WORDS["left_out"], *(f"is {name}" for name in _WORDS["left_out"]))
 """The columns that say whether a part is there, and those that say whether it is not."""
 QUANTITY = _WORDS["quantity"]
 """The columns of how many parts a row has."""
-_HOW, _NO, _YES, _OUT = (_WORDS[name] for name in ("how", "no", "yes", "out"))
+HOW = _WORDS["how"]
+"""Those of FITTED that may say how a part is mounted instead."""
+_NO, _YES, _OUT = (_WORDS[name] for name in ("no", "yes", "out"))
 _PLACED = (*_WORDS["fitted"], "ok", "load", "execute", "no skip")
 _NOTHING = ("", "-", "--", "~", "n/a", "none")
 _SAID = re.compile(
@@ -79,7 +81,7 @@ def fitting_of(
     column = (columns or {}).get("fitted")
     says_no = {word for word in words if word in (*_NO, *_OUT) or says_so(word)}
     says_yes = any(map(_is_answer, words - says_no))
-    wants_answers = says_yes or (column is not None and names[column].casefold().strip(" ?") not in _HOW)
+    wants_answers = says_yes or (column is not None and names[column].casefold().strip(" ?") not in HOW)
     for number, cells, all_cells in rows:
         fitted, left_out, value = (cells.get(field, "") for field in ("fitted", "left_out", "value"))
         if number in out:

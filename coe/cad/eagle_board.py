@@ -11,7 +11,7 @@ from cmath import rect
 from math import radians
 from pathlib import Path
 
-from coe.cad.board_names import BOARD_NAMES, left_unread
+from coe.cad.board_names import BOARD_NAMES, fitting_cells, left_unread
 from coe.errors import ConfigError
 from coe.tables import safe_xml
 from coe.tables.spreadsheet import Table
@@ -19,7 +19,6 @@ from coe.text_table import TextLine
 
 _START = re.compile(rb"\s*(?:\xef\xbb\xbf)?<\?xml[^>]*>\s*<!DOCTYPE eagle\b")
 _TURN = re.compile(r"[SM]*R(\d+(?:\.\d+)?)")
-_NO = {"0", "no", "n", "false"}
 
 
 def is_board(raw: bytes) -> bool:
@@ -53,11 +52,11 @@ def board_table(path: Path, raw: bytes) -> Table:
         turned = rect(1, radians(degrees)) * middle
         at = x + (-turned.real if is_bottom else turned.real), y + turned.imag
         variants = [one for one in element.iterfind("variant") if one.get("name") == current]
-        says = [one.get("populate", "yes") for one in (element, *variants)]
-        says += [one.get("value", "") for one in element.iterfind("attribute") if one.get("name") == "POPULATE"]
+        is_out = any(one.get("populate") == "no" for one in (element, *variants))
+        fields = ((one.get("name", ""), one.get("value", "")) for one in element.iterfind("attribute"))
         value = next((one.get("value", "") for one in variants if one.get("value")), element.get("value", ""))
         cells = [name, value, element.get("package", ""), *(f"{along:.6f}" for along in at), f"{degrees:g}"]
-        cells += ["bottom" if is_bottom else "top", "DNP" if _NO & {word.casefold() for word in says} else ""]
+        cells += ["bottom" if is_bottom else "top", *fitting_cells(fields, is_out=is_out)]
         table.append(TextLine.of_cells(number, cells))
     return Table(table, left_unread(without, "as they have neither a pad nor a hole"))
 

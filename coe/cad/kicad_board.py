@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from coe.cad.board_names import BOARD_NAMES, left_unread
+from coe.cad.board_names import BOARD_NAMES, fitting_cells, left_unread
 from coe.tables.s_expression import FOOTPRINTS, Node, numbers_in, read_lists, words_of
 from coe.tables.spreadsheet import Table
 from coe.text_table import TextLine
@@ -52,7 +52,8 @@ def board_table(path: Path, raw: bytes) -> Table:
         # A property of KiCad 7 says so by its name alone.
         is_out = "dnp" in attributes or fields.get("dnp") == ""
         cells = [fields.get("Reference", ""), fields.get("Value", ""), package.rpartition(":")[2]]
-        cells += [*(f"{along:.6f}" for along in at), sides.get(side, side), "DNP" if is_out else fields.get("DNP", "")]
+        cells += [*(f"{along:.6f}" for along in at), sides.get(side, side)]
+        cells += fitting_cells(fields.items(), is_out=is_out)
         table.append(TextLine.of_cells(number, cells))
     return Table(table, left_unread(without, "as KiCad has them in no placement file"))
 

@@ -312,6 +312,8 @@ KICAD_8 = r"""(kicad_pcb
     (property "Reference" "FID1"))
   (footprint "C" (layer "F.Cu") (at 101 79) (attr smd dnp) (property "Reference" "C9") (property "Value" "1u"))
   (footprint "C" (layer "F.Cu") (at 101 79) (property "dnp" "") (property "Reference" "C8"))
+  (footprint "C" (layer "F.Cu") (at 101 79) (property "Populate" "no") (property "Reference" "C7"))
+  (footprint "C" (layer "F.Cu") (at 101 79) (property "dnp" "yes") (property "Reference" "C6"))
   (footprint "Logo" (layer "F.Cu") (at 101 79) (attr exclude_from_pos_files) (property "Reference" "LOGO"))
 )"""
 KICAD_5 = """(kicad_pcb (version 4)
@@ -322,7 +324,9 @@ KICAD_5 = """(kicad_pcb (version 4)
 )"""
 
 
-@pytest.mark.parametrize(("text", "more", "left_out"), [(KICAD_8, ["FID1"], ("C9", "C8")), (KICAD_5, [], ())])
+@pytest.mark.parametrize(
+    ("text", "more", "left_out"), [(KICAD_8, ["FID1"], ("C9", "C8", "C7", "C6")), (KICAD_5, [], ())]
+)
 def test_a_board_of_kicad_is_a_placement_file(text: str, more: list[str], left_out: tuple[str, ...]) -> None:
     file = parse_file(Path("b.kicad_pcb"), text.encode(), "kicad")
     told = [(place.refdes, place.x_mm, place.y_mm, place.rotation_deg, place.side) for place in file.placements]
@@ -345,12 +349,15 @@ EAGLE_9 = """<?xml version="1.0" encoding="utf-8"?>
 </packages></library></libraries>
 <variantdefs><variantdef name="A"/><variantdef name="B" current="yes"/></variantdefs>
 <elements>
-<element name="R1" library="rcl" library_urn="urn:1" package="R" value="10k" x="13.7" y="-4" rot="R90"/>
+<element name="R1" library="rcl" library_urn="urn:1" package="R" value="10k" x="13.7" y="-4" rot="R90">
+<attribute name="MOUNT" value="SMD"/></element>
 <element name="U2" library="rcl" library_urn="urn:1" package="R" value="E" x="29" y="3.5" rot="MR90">
 <variant name="A" populate="no"/><variant name="B" populate="yes" value="F"/></element>
 <element name="C8" library="rcl" library_urn="urn:1" package="R" value="1u" x="1" y="1" populate="no"/>
 <element name="C9" library="rcl" library_urn="urn:1" package="R" value="1u" x="1" y="1">
 <attribute name="POPULATE" value="0"/></element>
+<element name="C7" library="rcl" library_urn="urn:1" package="R" value="1u" x="1" y="1">
+<attribute name="DNP" value="yes"/></element>
 <element name="U$1" library="rcl" library_urn="urn:1" package="FRAME" value="" x="1" y="1"/>
 </elements></board></drawing></eagle>"""
 
@@ -359,7 +366,7 @@ def test_a_board_of_eagle_is_a_placement_file() -> None:
     file = parse_file(Path("b.brd"), EAGLE_9.encode(), "eagle")
     told = [(place.refdes, place.x_mm, place.y_mm, place.rotation_deg, place.side) for place in file.placements]
     assert told == [("R1", 12.7, -3.5, 90, Side.TOP), ("U2", 30, 4, 90, Side.BOTTOM)]
-    assert ([place.value for place in file.placements], file.not_placed) == (["10k", "F"], ("C8", "C9"))
+    assert ([place.value for place in file.placements], file.not_placed) == (["10k", "F"], ("C8", "C9", "C7"))
     assert any("U$1" in note for note in file.notes)
     for wrong in (EAGLE_9.replace('y="-4"', ""), EAGLE_9.replace(' SYSTEM "eagle.dtd"', " [<!ENTITY a 'b'>]")):
         with pytest.raises(ConfigError):
