@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -23,29 +23,35 @@ _SHARE = 0.1
 whose defects are found, all in crops of bare boards, and most in rendered parts that differ, where defects passed."""
 
 
-def remarks(
+def passing(
     parts: Parts, judge: LeftOut, scale: Scale, limit: float, seen_of: Callable[[torch.Tensor], torch.Tensor]
-) -> list[str]:
-    """Return a remark if good parts that are not aligned, each judged by the others, would hide changes; or none.
+) -> Rate | None:
+    """Return how many changes of good parts pass, each judged by the others; None of aligned parts, or without any.
 
     `seen_of` returns the patches (n, G, G, channels) of images (n, 3, S, S).
     """
     if parts.colours is not None:
-        return []
+        return None
     chance = np.random.default_rng(0)
     images = torch.from_numpy(np.stack([_changed(image, chance) for image in parts.images.numpy()]))
     made = (images != parts.images).flatten(1).any(dim=1).numpy()
     if not made.any():
-        return []
+        return None
     seen = seen_of(images)
     deviations = (largest_of(replace(parts, seen=seen), judge.changed(parts.numbers, seen)) - scale.centre)[:, 0]
-    passed = Rate(int((deviations[made] <= limit * scale.deviation[0]).sum()), int(made.sum()))
-    if passed.lower() <= _SHARE:
+    return Rate(int((deviations[made] <= limit * scale.deviation[0]).sum()), int(made.sum()))
+
+
+def remarks(looks: Iterable[Rate | None]) -> list[str]:
+    """Return a remark if too much is `passing` in any of the looks of a part; or none."""
+    hiding = [rate for rate in looks if rate is not None and rate.lower() > _SHARE]
+    if not hiding:
         return []
     return [
-        f"defects may pass, because good parts differ much: of {passed.trials} pieces of these pictures, an eighth as "
-        f"wide, that were pasted into them where they look otherwise, {passed.events} would pass; crop closer to the "
-        "part, name a `reference:` if it can be aligned, or learn from bad parts as well (kind `probe`)"
+        f"defects may pass, because good parts differ much: of {sum(rate.trials for rate in hiding)} pieces of these "
+        "pictures, an eighth as wide, that were pasted into them where they look otherwise, "
+        f"{sum(rate.events for rate in hiding)} would pass; crop closer to the part, name a `reference:` if it can be "
+        "aligned, or learn from bad parts as well (kind `probe`)"
     ]
 
 

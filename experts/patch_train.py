@@ -178,10 +178,10 @@ def _looks(
         remarks.append(
             f"the part fills about {share:.0%} of its pictures, so that a defect is a few pixels; crop closer"
         )
-    if divided:
-        looks = [_look(kind, network, plan, reference, one, LeftOut(one)) for one in map(parts.of, (others, group))]
-    else:
-        looks = [_look(kind, network, plan, reference, parts, LeftOut(parts) if strange else judge)]
+    groups = [parts.of(others), parts.of(group)] if divided else [parts]
+    made = [_look(kind, network, plan, reference, one, LeftOut(one) if divided or strange else judge) for one in groups]
+    looks = [look for look, _ in made]
+    remarks += patch_hidden.remarks(rate for _, rate in made)
     return [replace(looks[0], strange=strange, remarks=(*remarks, *looks[0].remarks)), *looks[1:]]
 
 
@@ -192,8 +192,8 @@ def _seen(kind: BackboneKind, network: PatchNetwork, images: torch.Tensor) -> to
 
 def _look(
     kind: BackboneKind, network: PatchNetwork, plan: TrainingPlan, reference: str, parts: Parts, judge: LeftOut
-) -> good_train.Look:
-    """Learn how parts look, judged by `judge` of all of them; the network is used as that of this look alone."""
+) -> tuple[good_train.Look, Rate | None]:
+    """Learn how parts look, judged by `judge` of all of them, and what is `passing`; the network is of this look."""
     count, wholes = len(parts.names), whole(parts.seen, network.wholes.shape[1])
     spreads = _SPREADS if parts.colours is not None else _SPREADS[1:]
     if len(parts.numbers.unique()) < series.LEAST_PARTS:
@@ -223,10 +223,10 @@ def _look(
     network.limit.fill_(limit)
     state = network.state_dict()
     own = {name: one.contiguous().clone() for name, one in state.items() if not name.startswith(BACKBONE)}
-    remarks = patch_hidden.remarks(parts, judge, scale, limit, lambda images: _seen(kind, network, images))
-    remarks.append(series.farthest(parts.names, scale.deviations, limit))
+    passing = patch_hidden.passing(parts, judge, scale, limit, lambda images: _seen(kind, network, images))
     called = Rate(int((scale.deviations > limit).sum()), count)
-    return good_train.Look(reference, own, limit, called, {}, tuple(remarks))
+    farthest = series.farthest(parts.names, scale.deviations, limit)
+    return good_train.Look(reference, own, limit, called, {}, (farthest,)), passing
 
 
 def _usual(judge: LeftOut, count: int, farther: Numbers) -> list[int]:

@@ -117,16 +117,20 @@ def test_a_picture_without_its_part_is_called_though_it_shows_nothing_new(learn:
 
 
 def test_good_pictures_that_differ_so_much_that_defects_pass_are_told(learn: Learn, learned: Trained) -> None:
-    def crop(seed: int) -> Pixels:
+    def crop(seed: int, board: tuple[int, int, int], number: int, most: int) -> Pixels:
         rng = np.random.default_rng(seed)
-        picture = np.full((SIDE, SIDE, 3), (40, 110, 60), np.uint8)
+        picture = np.full((SIDE, SIDE, 3), board, np.uint8)
         for x, y, width, height, *colour in rng.integers(
-            (0, 0, 6, 6, 0, 0, 0), (90, 90, 40, 40, 256, 256, 256), (9, 7)
+            (0, 0, 6, 6, 0, 0, 0), (90, 90, most, most, 256, 256, 256), (number, 7)
         ):
             cv2.rectangle(picture, (x, y), (x + width, y + height), [int(one) for one in colour], -1)
         return picture
 
-    assert [remark for remark in learn([crop(seed) for seed in range(12)]).remarks if "would pass" in remark]
+    one_way = [crop(seed, (40, 110, 60), 3, 40) for seed in range(12)]
+    two_ways = [*one_way, *(crop(seed, (240, 240, 240), 30, 14) for seed in range(20, 32))]
+    for looks, trained in enumerate(map(learn, (one_way, two_ways)), 1):
+        assert trained.looks == looks
+        assert len([remark for remark in trained.remarks if "would pass" in remark]) == 1
     assert not [remark for remark in learned.remarks if "would pass" in remark]
 
 
