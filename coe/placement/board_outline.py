@@ -7,6 +7,7 @@ file has y downwards, and its placement file counts from the auxiliary origin if
 from __future__ import annotations
 
 import re
+from cmath import rect
 from collections.abc import Iterable, Iterator, Sequence
 from math import atan2, cos, hypot, pi, radians, sin
 from pathlib import Path
@@ -24,7 +25,8 @@ _MODE = re.compile(r"G0?([123])")
 KICAD = "(kicad_pcb"
 """How a board file of KiCad begins."""
 _DRAWN = ("gr_line", "gr_rect", "gr_arc", "gr_circle", "gr_poly")
-_STEPS = 64
+_STEPS = 72
+"""So quarters of a turn are among those of an arc of one, two, three or four quarters."""
 
 
 def read_outline(path: Path) -> Rectangle:
@@ -119,6 +121,10 @@ def drawn_points(shape: Node | str, *layers: list[str]) -> list[tuple[float, flo
         end, middle = points
         radius = hypot(end[0] - middle[0], end[1] - middle[1])
         points = [(middle[0] - radius, middle[1] - radius), (middle[0] + radius, middle[1] + radius)]
+    if str(shape[0]).endswith("_arc") and (angle := next(words_of(shape, "angle"), [])):  # KiCad 5 and earlier
+        middle, start = (complex(*point) for point in points)
+        turns = (rect(1, radians(float(angle[0])) * step / _STEPS) for step in range(_STEPS + 1))
+        points = [(at.real, at.imag) for at in (middle + (start - middle) * turn for turn in turns)]
     return points
 
 

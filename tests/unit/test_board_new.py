@@ -253,6 +253,10 @@ def test_the_edge_of_a_board_comes_from_a_gerber_file_or_from_kicad(tmp_path: Pa
     (kicad := tmp_path / "b.kicad_pcb").write_text(KICAD)
     assert read_outline(gerber) == (100.0, -80.0, 162.0, -39.0)
     assert read_outline(kicad) == (0.0, 0.0, 62.0, 41.0)
+    kicad.write_text("(kicad_pcb (gr_arc (start 20 20) (end 20 10) (angle 270) (layer Edge.Cuts)))")  # from the top
+    assert read_outline(kicad) == (10.0, -30.0, 30.0, -10.0)
+    kicad.write_text("(kicad_pcb (gr_arc (start 20 20) (end 20 10) (angle -90) (layer Edge.Cuts)))")
+    assert read_outline(kicad) == (10.0, -20.0, 20.0, -10.0)
     kicad.write_text(KICAD.replace("start 162 80", "start 162"))
     with pytest.raises(ConfigError, match="number"):
         read_outline(kicad)
