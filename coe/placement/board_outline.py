@@ -122,9 +122,9 @@ def drawn_points(shape: Node | str, *layers: list[str]) -> list[tuple[float, flo
         radius = hypot(end[0] - middle[0], end[1] - middle[1])
         points = [(middle[0] - radius, middle[1] - radius), (middle[0] + radius, middle[1] + radius)]
     if str(shape[0]).endswith("_arc") and (angle := next(words_of(shape, "angle"), [])):  # KiCad 5 and earlier
-        middle, start = (complex(*point) for point in points)
+        centre, begin = (complex(*point) for point in points)
         turns = (rect(1, radians(float(angle[0])) * step / _STEPS) for step in range(_STEPS + 1))
-        points = [(at.real, at.imag) for at in (middle + (start - middle) * turn for turn in turns)]
+        points = [(at.real, at.imag) for at in (centre + (begin - centre) * turn for turn in turns)]
     return points
 
 
