@@ -170,7 +170,7 @@ def verify(
                 point_out("unproven", f"{id}: {why}")
         except (Exception, SystemExit) as error:  # a kind is foreign code, and the other experts must be checked
             damaged += 1
-            complain(f"{id}: {sentence_of(error)}")
+            complain(f"{id}: {sentence_of(error).removeprefix(f'{id}: ')}")
     sound = len(chosen) - damaged - unknown
     if not ids:
         references = experts_reference.verify_references(shelf)
