@@ -96,6 +96,8 @@ def reason(error: BaseException) -> str:
         words = " ".join(str(error).split())
     except Exception:  # a user's error may fail to be shown
         words = ""
+    if isinstance(error, ModuleNotFoundError):
+        words += "; install it, or put its folder into PYTHONPATH"
     kind = "it exits the program" if isinstance(error, SystemExit) else type(error).__name__
     return f"{kind}: {words[:300]}" if words else kind
 

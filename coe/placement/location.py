@@ -60,10 +60,9 @@ def locate(pixels: DecodedImage, layout: Layout, skip: Iterable[str] = ()) -> Lo
     if unknown := sorted(set(skipped) - set(layout.units)):
         raise ValueError(f"the layout has no unit '{unknown[0]}'")
     grey = np.asarray(cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY), np.uint8)
-    view = _view(grey, layout)
-    location = _registered(grey, layout, view)
+    location = _registered(grey, layout)
     if location.fit is None:
-        reasons = location.reasons + _lies_otherwise(grey, layout, view)
+        reasons = location.reasons + _lies_otherwise(grey, layout)
         return replace(location, reasons=reasons, skipped=skipped)
     if reasons := _landmark_contradicts(grey, layout, location.fit):
         return replace(location, fit=None, reasons=reasons, skipped=skipped)
@@ -97,8 +96,9 @@ def _expected(view: Numbers, layout: Layout) -> Fit:
     return Fit(levelled).behind(view, layout.middle)
 
 
-def _registered(grey: DecodedImage, layout: Layout, view: Numbers) -> Location:
+def _registered(grey: DecodedImage, layout: Layout) -> Location:
     """Find the fiducials where the camera should see them, and fit the board to them."""
+    view = _view(grey, layout)
     expected = _expected(view, layout)
     recipe, names = layout.recipe, list(layout.fiducials)
     form, scale = recipe.fiducials, 1000 / recipe.um_per_pixel
@@ -182,17 +182,30 @@ def _landmark_contradicts(grey: DecodedImage, layout: Layout, fit: Fit) -> tuple
     return ()
 
 
-def _lies_otherwise(grey: DecodedImage, layout: Layout, view: Numbers) -> tuple[str, ...]:
-    """Return how the board lies if it lies turned over, or round, so that a person need not guess."""
+def _lies_otherwise(grey: DecodedImage, layout: Layout) -> tuple[str, ...]:
+    """Return how the board, or its picture, lies if it lies turned over, or round, so that a person need not guess."""
     x, y = layout.middle
+
+    def turned(up: int) -> Layout:
+        points = layout.fiducials.items()
+        moved = {name: Point(2 * x - point.x_mm, y + up * (point.y_mm - y)) for name, point in points}
+        return replace(layout, fiducials=moved)
+
     ways = {
-        "mirrored: is it of the other side?": 1,
-        "turned by 180 degrees: does the board lie the wrong way round?": -1,
+        "mirrored: is it of the other side?": ((grey, turned(1)), (grey[:, ::-1], layout), (grey[::-1], layout)),
+        "turned by 180 degrees: does the board lie the wrong way round?": (
+            (grey, turned(-1)),
+            (grey[::-1, ::-1], layout),
+        ),
+        "turned by 90 degrees: does the camera stand as it did for the recipe?": (
+            (np.rot90(grey), layout),
+            (np.rot90(grey, 3), layout),
+        ),
     }
-    for words, up in ways.items():
-        moved = {name: Point(2 * x - point.x_mm, y + up * (point.y_mm - y)) for name, point in layout.fiducials.items()}
-        if _registered(grey, replace(layout, fiducials=moved), view).registered:
-            return (f"the picture fits if it is {words}",)
+    for words, tried in ways.items():
+        for picture, lying in tried:
+            if _registered(np.ascontiguousarray(picture), lying).registered:
+                return (f"the picture fits if it is {words}",)
     return ()
 
 

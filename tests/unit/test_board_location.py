@@ -135,6 +135,25 @@ def test_a_picture_of_the_other_side_or_the_wrong_way_round_is_named() -> None:
     assert blind_to(layout(fiducials={"diameter": 1, "at": two})) == ("turned by 180 degrees",)
 
 
+@pytest.mark.parametrize(
+    ("lies", "words"),
+    [
+        (np.fliplr, "mirrored"),
+        (np.flipud, "mirrored"),
+        (np.rot90, "turned by 90 degrees"),
+        (lambda picture: np.rot90(picture, 2), "turned by 180 degrees"),
+        (lambda picture: np.rot90(picture, 3), "turned by 90 degrees"),
+    ],
+)
+def test_a_whole_picture_that_lies_otherwise_is_told_also_off_the_middle(lies: Any, words: str) -> None:
+    at = {"F1": [2, 2], "F2": [18, 3], "F3": [2, 13]}
+    changes = {"fiducials": {"diameter": 1, "search": 1.0, "at": at}, "tolerance_um": 60}
+    picture = draw(layout(**changes), Pose(x_px=30))
+    known = layout(**changes, camera={"middle": [0.5 + 30 / picture.shape[1], 0.5]})
+    assert locate(picture, known).registered
+    assert f"the picture fits if it is {words}" in locate(np.ascontiguousarray(lies(picture)), known).why
+
+
 SYMMETRIC = {"F1": [2, 2], "F2": [18, 14]}
 SQUARE = {"F1": [4, 2], "F2": [16, 2], "F3": [4, 14], "F4": [16, 14]}
 

@@ -52,7 +52,7 @@ def test_one_that_a_package_offers_is_listed_and_has_the_name_of_its_entry_point
     [
         ("coserv", ["'coserv'", "did you mean", "'coserve'"]),
         ("", ["''", "package.module:NAME"]),
-        ("no_such_package:FAST", ["no_such_package:FAST", "No module named"]),
+        ("no_such_package:FAST", ["no_such_package:FAST", "No module named", "PYTHONPATH"]),
         (f"{__name__}:NOBODY", ["NOBODY"]),
         (f"{__name__}:PATH", [PATH, "coe.scheduler.strategies.Strategy"]),
         ("a-b:C", ["'a-b:C'", "package.module:NAME"]),
