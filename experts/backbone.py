@@ -187,7 +187,7 @@ def load_backbone(module: torch.nn.Module, kind: BackboneKind, expert: Expert, i
     for name, tensor in wanted.items():
         if name not in theirs or theirs[name].shape != tensor.shape:
             raise ConfigError(
-                f"expert '{expert.id}': '{init.name}' is not a {kind.backbone} (its '{name}' is missing, or of another "
+                f"expert '{expert.id}': '{init}' is not a {kind.backbone} (its '{name}' is missing, or of another "
                 f"shape); kind '{kind.name}' needs the weights of a {kind.backbone}"
             )
     module.backbone.load_state_dict({name: theirs[name] for name in wanted})  # type: ignore[union-attr, operator]

@@ -47,11 +47,12 @@ def remarks(looks: Iterable[Rate | None]) -> list[str]:
     hiding = [rate for rate in looks if rate is not None and rate.lower() > _SHARE]
     if not hiding:
         return []
+    passed, made = sum(rate.events for rate in hiding), sum(rate.trials for rate in hiding)
     return [
-        f"defects may pass, because good parts differ much: of {sum(rate.trials for rate in hiding)} pieces of these "
-        "pictures, an eighth as wide, that were pasted into them where they look otherwise, "
-        f"{sum(rate.events for rate in hiding)} would pass; crop closer to the part, name a `reference:` if it can be "
-        "aligned, or learn from bad parts as well (kind `probe`)"
+        f"defects may pass, because good parts differ much or the input is small: of {made} pieces of these pictures, "
+        f"an eighth as wide, that were pasted into them where they look otherwise, {passed} would pass; crop closer to "
+        "the part, give a larger `--input`, name a `reference:` if the part can be aligned, or learn from bad parts as "
+        "well (kind `probe`)"
     ]
 
 
