@@ -13,7 +13,7 @@ from coe.errors import ConfigError, RulesError
 from coe.serve import service_config
 from coe.serve.bridge import sink_settings
 from coe.serve.bridge.sink_settings import Secret, expect_packages
-from coe.serve.bridge.sinks import Package
+from coe.serve.bridge.sinks import Origin, Package
 from coe.serve.exposure import expect_place
 from coe.serve.gate import pages
 
@@ -156,6 +156,13 @@ def test_sinks_come_from_entry_points_and_name_the_extras_of_their_packages(tmp_
             extra = project["optional-dependencies"][sink.needs.extra]
             assert [word for word in extra if word.startswith(f"{sink.needs.name}>=")]
     assert service_config.load(written(tmp_path, "station: a")).sinks.names == []
+
+
+def test_a_format_that_lacks_methods_is_one_sentence(tmp_path: Path) -> None:
+    text = "station: a\nsinks: {mqtt: {x: {host: a, format: 'builtins:slice'}}}"
+    [(_, _, sink)] = service_config.load(written(tmp_path, text)).sinks.listed()
+    with pytest.raises(ConfigError, match=r"'builtins:slice' has no messages, sign, answer; derive it"):
+        sink.message_format(Origin("s"))
 
 
 @pytest.mark.parametrize("sinks", [ALL_SINKS, ONE_SINK, "station: a\nsinks: {}\n"], ids=["all", "one", "none"])

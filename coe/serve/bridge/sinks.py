@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, cast
 from pydantic import AfterValidator, Field
 
 from coe import plugins
-from coe.errors import CoeError, did_you_mean
+from coe.errors import CoeError, ConfigError, did_you_mean
 from coe.serve.database.tables import Board, Event, Fault, Recipe
 from coe.strict_model import StrictModel, parsed_json
 
@@ -197,7 +197,12 @@ class SinkSettings(StrictModel, ABC):
     def message_format(self, origin: Origin) -> Format:
         """Make the format of its messages; raises ConfigError."""
         make = plugins.load(self.format_name, None, group=FORMATS, noun="format of messages")
-        return cast("Format", make(origin, self.heartbeat_s))  # type: ignore[operator]
+        made = make(origin, self.heartbeat_s)  # type: ignore[operator]
+        if lacking := [name for name in ("messages", "sign", "answer") if not hasattr(made, name)]:
+            raise ConfigError(
+                f"format of messages '{self.format_name}' has no {', '.join(lacking)}; derive it from {__name__}:Format"
+            )
+        return cast("Format", made)
 
     def check(self, name: str, section: SinkSection) -> None:
         """Raise ValueError if the sink of this name does not fit the rest of the section `sinks`."""
