@@ -1,8 +1,7 @@
 """Make a first look at the demo board: `python -m apps.demo.first_look`, a minute and a half of CPU time at most.
 
-There are fewer boards than in the demo, and the experts are small classifiers (`apps.demo.small`). All experts learn
-from one set of pictures. First a network learns all component types; each expert then starts from its weights.
-Boards and experts of an earlier call are kept.
+There are fewer boards than in the demo, and small classifiers (`apps.demo.small`), which learn from the same pictures.
+First a network learns all types; each expert starts from its weights. What an earlier call made is kept.
 """
 
 from __future__ import annotations
