@@ -97,12 +97,9 @@ class Writes:
 
     def check(self) -> None:
         """Raise NotWritten, or DiskFull, which names all files that were not written."""
-        sentences = list(dict.fromkeys(map(str, self._failed)))
-        if len(sentences) == 1:
-            raise self._failed[0]
-        if sentences:
+        if self._failed:
             is_full = all(isinstance(error, DiskFull) for error in self._failed)
-            raise (DiskFull if is_full else NotWritten)("; ".join(sentences))
+            raise (DiskFull if is_full else NotWritten)("; ".join(dict.fromkeys(map(str, self._failed))))
 
 
 def save_tree(folder: Path) -> None:

@@ -73,7 +73,7 @@ class LeftOut:
     def largest(self, places: list[int]) -> Numbers:
         """Return the largest deviations (n, 1 or 2) of the parts at these places from each other."""
         alone = replace(self._parts.of(places), numbers=torch.arange(len(places)))
-        return largest_of(alone, self._from_others(places, alone.numbers))
+        return largest_of(alone, _from_others(self._squares, places, alone.numbers))
 
     def squares(self, numbers: torch.Tensor) -> torch.Tensor:
         """Return squared distances of patches (n, G, G) from pictures of parts of other numbers, (n,).
@@ -83,7 +83,7 @@ class LeftOut:
         """
         parts = replace(self._parts, numbers=numbers)
         if not parts.apart:
-            return self._from_others([*range(len(numbers))], numbers).view(parts.seen.shape[:3])
+            return _from_others(self._squares, [*range(len(numbers))], numbers).view(parts.seen.shape[:3])
         squares, different = torch.zeros(parts.seen.shape[:3]), numbers.unique()
         for fold in range(_FOLDS):
             judged = torch.isin(numbers, different[fold::_FOLDS])
@@ -97,7 +97,7 @@ class LeftOut:
     def changed(self, numbers: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
         """Return, as `squares` does, how far patches (n, G, G, channels) lie off that the parts would show."""
         squares = self._by_part(replace(self._parts, seen=seen))
-        return self._from_others([*range(len(numbers))], numbers, squares).view(seen.shape[:3])
+        return _from_others(squares, [*range(len(numbers))], numbers).view(seen.shape[:3])
 
     def _by_part(self, parts: Parts) -> torch.Tensor:
         """Return the squared distances (n, G G, count) of patches from the nearest row of each part of the bank."""
@@ -108,13 +108,6 @@ class LeftOut:
             found = _squares(parts.of([place]), self.bank, parts)
             squares[place].scatter_reduce_(1, owner, found, "amin")
         return squares
-
-    def _from_others(
-        self, places: list[int], numbers: torch.Tensor, squares: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        same = (numbers[:, None] == numbers)[:, None]
-        found = self._squares if squares is None else squares
-        return found[places][:, :, places].masked_fill(same, torch.inf).amin(dim=2).clamp_max(_NOTHING)
 
     def group(self, share: float, farther: float) -> list[int]:
         """Return the places of the largest group of parts that are strange to all parts beside the group.
@@ -140,11 +133,17 @@ class LeftOut:
 
     def _is_strange(self, group: list[int], share: float, farther: float) -> bool:
         rest = [place for place in range(len(self._squares)) if place not in group]
-        of_rest = _distances(self._from_others(rest, torch.arange(len(rest))))[:, None]
+        of_rest = _distances(_from_others(self._squares, rest, torch.arange(len(rest))))[:, None]
         nearest = _distances(self._squares[group][:, :, rest].amin(dim=2)).min()
         scale = Scale.of(of_rest)
         beyond = scale.deviation_of(np.array([nearest])) > scale.limit(share)
         return beyond and bool(nearest - of_rest.max() >= farther)
+
+
+def _from_others(squares: torch.Tensor, places: list[int], numbers: torch.Tensor) -> torch.Tensor:
+    """Return how far parts at some places lie from those of other numbers, of squared distances (n, G G, n)."""
+    same = (numbers[:, None] == numbers)[:, None]
+    return squares[places][:, :, places].masked_fill(same, torch.inf).amin(dim=2).clamp_max(_NOTHING)
 
 
 def _distances(squares: torch.Tensor) -> Numbers:

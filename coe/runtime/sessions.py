@@ -46,8 +46,8 @@ def opening_bytes(kind: RunnableKind, file: Weights) -> int:
     Raises StoreError if the file cannot be read.
     """
     if not runs_as_session(kind, file.expert):
-        apart = file.body is not None and _runs_apart(kind, file.expert, file.prepared)
-        return 2 * file.body.bytes + _MOST_BESIDE if apart and file.body is not None else 0
+        body = file.body if _runs_apart(kind, file.expert, file.prepared) else None
+        return 0 if body is None else 2 * body.bytes + _MOST_BESIDE
     model_bytes = file.bytes
     if file.prepared is not None:
         model_bytes = next(entry.bytes for entry in file.outline().entries if entry.name == MODEL)

@@ -290,13 +290,8 @@ Event = (
 )
 
 
-def single_events(event: Event) -> tuple[Event, ...]:
-    """Return the events that came together, in their order; an event that came alone stays alone."""
-    return event.events if isinstance(event, EventBatch) else (event,)
-
-
 def single_steps(event: Event | None, commands: list[Command]) -> Iterator[tuple[Event | None, list[Command]]]:
     """Yield each of the events that came together with its commands: all commands belong to the last event."""
-    *earlier, last = [None] if event is None else single_events(event)
+    *earlier, last = event.events if isinstance(event, EventBatch) else (event,)
     yield from ((part, []) for part in earlier)
     yield last, commands

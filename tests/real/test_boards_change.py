@@ -20,7 +20,7 @@ from coe.core import FailureKind, Result, Verdict
 from coe.errors import BoardsClash, ConfigError, LineClosed, StoreError, WouldWaitForItself
 from coe.inspector.asked_boards import AskedBoard
 from coe.scheduler.controller import Controller
-from coe.scheduler.events import RulesChanged, single_events
+from coe.scheduler.events import RulesChanged, single_steps
 from coe.scheduler.strategies import strategy
 from coe.store.store import Store
 
@@ -123,7 +123,8 @@ def test_boards_change_while_images_are_under_way_and_the_run_replays(folder: Pa
         strategy=strategy("late-binding"),
         parts={"": ()},
     )
-    assert sum(isinstance(part, RulesChanged) for _, event, _ in line.trace[1:] for part in single_events(event)) >= 2
+    events = [part for _, event, commands in line.trace for part, _ in single_steps(event, commands)]
+    assert sum(isinstance(event, RulesChanged) for event in events) >= 2
     for now, event, commands in line.trace:
         assert (fresh.start(now) if event is None else fresh.handle(event, now)) == commands
         fresh.check()

@@ -20,7 +20,7 @@ from coe.runtime.cpu import CpuDevice
 from coe.runtime.processor import on_fresh_thread
 from coe.runtime.trial import MeasuredOnce
 from coe.scheduler.controller import Controller
-from coe.scheduler.events import single_events
+from coe.scheduler.events import single_steps
 from coe.scheduler.strategies import strategy
 from coe.store import kinds
 from coe.store.store import Store
@@ -245,7 +245,7 @@ def test_a_recorded_run_replays_to_the_same_commands(tiny, pictures, name):
         plan=line.plan,
         strategy=strategy(name),
     )
-    assert sum(len(single_events(event)) for _, event, _ in line.trace[1:]) > len(pictures)
+    assert sum(len(list(single_steps(*step))) for _, *step in line.trace[1:]) > len(pictures)
     for now, event, commands in line.trace:
         again = fresh.start(now) if event is None else fresh.handle(event, now)
         assert again == commands

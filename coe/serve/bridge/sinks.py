@@ -18,10 +18,10 @@ from pydantic import AfterValidator, Field
 
 from coe import plugins
 from coe.errors import CoeError, ConfigError, did_you_mean
-from coe.serve.database.tables import Board, Event, Fault, Recipe
 from coe.strict_model import StrictModel, parsed_json
 
 if TYPE_CHECKING:
+    from coe.serve.database.tables import Board, Event, Fault, Recipe
     from coe.serve.enums import Intake, LineState
 
 FORMATS = "coe.message_formats"
