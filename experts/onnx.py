@@ -19,7 +19,7 @@ from coe.errors import StoreError, first_line
 from coe.preprocessing import NORMALIZATIONS, Layout, Outputs, Preprocessing
 from coe.runtime.onnx_network import library_version, open_session
 from coe.store.kinds import ExpertInput, FileKind, Foreign, Image
-from experts import onnx_checks, onnx_outputs, onnx_scores, ultralytics_facts
+from experts import onnx_boxes, onnx_checks, onnx_outputs, onnx_scores, ultralytics_facts
 from experts.findings import Cut, classified, detected
 from experts.geometry import fitted_image
 
@@ -96,6 +96,8 @@ class Onnx(FileKind):
         onnx_checks.check_steady(path, answer, session.answers(expert.input_size)[means.name])
         if means.layout != "scores":
             onnx_scores.check_step(path, means.name)
+            if means.layout == "end2end":
+                onnx_boxes.check_labels(path, means.name, len(expert.labels), partial(self._measured, path, expert))
         else:
             onnx_checks.check_alone(path, answer, session.answers(expert.input_size, alone=True)[means.name])
             if asked.activation is None:

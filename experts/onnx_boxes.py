@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from experts.onnx_checks import Tensors
+import numpy as np
+
+from coe.errors import StoreError
+from experts.onnx_checks import PASSED, Tensors, graph_of
 
 _WITH_SCORES, _ALONE = 5, 4
 """The numbers of a box: two corners, with its score behind them or without."""
+_CARRYING = PASSED | {"Expand", "GatherND"}
+_ACROSS = (2, -1)
+"""The axis of the columns of a table (n, N, 6)."""
 
 
 def give_boxes(model: Any) -> bool:
@@ -59,3 +67,37 @@ def give_boxes(model: Any) -> bool:
     del graph.output[:]
     graph.output.append(helper.make_tensor_value_info(joined, TensorProto.FLOAT, ["n", "boxes", 6]))
     return True
+
+
+def check_labels(path: Path, output: str, count: int, measured: Callable[[Sequence[str]], Mapping[str, Any]]) -> None:
+    """Raise StoreError if a model, whose `output` is a table of boxes, may give other labels than the first `count`.
+
+    The operators of the last column tell, as no test picture need show the last label; where they do not, nobody knows.
+    The model was opened before; `measured` gives tensors inside of it.
+    """
+    tensors = Tensors(graph_of(path))
+    least, waiting, is_column = [0], [output], False
+    sizes: list[str] = []
+    while waiting:
+        name = waiting.pop()
+        node, numbers = tensors.makers.get(name), tensors.numbers(name)
+        if numbers is not None:
+            least += [int(numbers.max(initial=0)) + 1] if is_column else []
+        elif node is None:
+            continue
+        elif node.op_type == "Concat":
+            is_table = node.attribute[0].i in _ACROSS
+            is_column |= is_table
+            waiting += node.input[-1:] if is_table else node.input
+        elif node.op_type in ("Mod", "Range"):
+            sizes.append(node.input[1])
+        # A fixed place is one of several columns, whose others may be no labels.
+        elif node.op_type in _CARRYING and (node.op_type != "Gather" or tensors.numbers(node.input[1]) is None):
+            waiting.append(node.input[0])
+    known = {name: tensors.numbers(name) for name in sizes}
+    known.update(measured(unknown) if (unknown := [name for name in known if known[name] is None]) else {})
+    if (most := max(least + [int(np.max(value)) for value in known.values() if value is not None])) > count:
+        raise StoreError(
+            f"{path}: it gives boxes of {most} labels, and it has {count}; give all in their order (torchvision's "
+            "first is the background)"
+        )

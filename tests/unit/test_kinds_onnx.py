@@ -87,6 +87,45 @@ def test_pictures_with_more_boxes_and_fewer_have_one_table(tmp_path):
     assert [len(finding.boxes) for finding in findings] == [0, 3, 1]
 
 
+@pytest.mark.parametrize(
+    "ending",
+    [
+        [("Range", ["nought", "most", "step"], {}), ("Slice", [0, "one", "most1"], {}), ("Gather", [0, "at"], {})],
+        [("Mod", ["at", "most"], {})],
+        [
+            ("ConstantOfShape", ["one"], {"value": numpy_helper.from_array(np.int64([0]))}),
+            ("ConstantOfShape", ["none"], {"value": numpy_helper.from_array(np.int64([2]))}),
+            ("Concat", [0, 1], {"axis": 0}),
+        ],
+    ],
+    ids=["Faster R-CNN", "RetinaNet", "SSD"],
+)
+def test_labels_that_no_test_picture_shows_are_counted(tmp_path, ending):
+    nodes = [
+        helper.make_node("ReduceMean", ["images"], ["mean"], axes=[0, 1, 2, 3], keepdims=0),
+        helper.make_node("Floor", ["mean"], ["black"]),
+        helper.make_node("Cast", ["black"], ["whole"], to=TensorProto.INT64),
+        helper.make_node("Mul", ["whole", "nought"], ["first"]),
+        helper.make_node("Reshape", ["first", "one"], ["at"]),
+        *(
+            helper.make_node(
+                kind_of, [f"label{one}" if one in (0, 1) else one for one in inputs], [f"label{at}"], **how
+            )
+            for at, (kind_of, inputs, how) in enumerate(ending)
+        ),
+        helper.make_node("Cast", [f"label{len(ending) - 1}"], ["number"], to=TensorProto.FLOAT),
+        helper.make_node("Reshape", ["number", "shape"], ["column"]),
+        helper.make_node("Concat", ["box", "column"], ["output0"], axis=2),
+    ]
+    whole = {"nought": 0, "step": 1, "one": [1], "none": [0], "most1": [3], "most": 3, "shape": [1, 1, 1]}
+    constants = [*((name, np.int64(of)) for name, of in whole.items()), ("box", np.float32([[[1, 1, 9, 9, 0.9]]]))]
+    path = save(tmp_path / "d.onnx", nodes, [1, 3, 32, 32], "output0", constants=constants, out_shape=[1, 1, 6])
+    expert = replace(JOINT, preprocessing=kind.read(path).preprocessing)
+    with pytest.raises(StoreError, match="3 labels"):
+        kind.settle(path, expert)
+    assert kind.settle(path, replace(expert, labels=("background", "joint", "bridge"))).layout == "end2end"
+
+
 @pytest.mark.parametrize("batch", ["n", 1])
 def test_a_classifier_with_an_open_batch_or_a_batch_of_one(tmp_path, batch):
     outputs, findings = run(classifier(tmp_path / "c.onnx", batch), COLOUR, painted(0), painted(2), painted(1))
