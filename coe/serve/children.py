@@ -24,6 +24,7 @@ HEALTHY_S = 60.0
 """A process that has lived for this time begins again with the least pause."""
 _LAST_LINE_S = 1.0
 """How long the end of a log is waited for: another process, which the one that ended has started, may hold it open."""
+_KILLED_S = 1.0
 _LONGEST_LINE = 1000
 
 Command = Callable[[Process, Path], Sequence[str]]
@@ -88,9 +89,12 @@ class Child:
         return why
 
     def forget(self) -> None:
-        """Forget a process that has ended."""
+        """Forget a process; one that has not ended is killed."""
         assert self.running is not None
         assert self.running.stdin is not None
+        self.running.kill()
+        with suppress(subprocess.TimeoutExpired):  # one that waits for a disk ends when that answers
+            self.running.wait(_KILLED_S)
         self.running.stdin.close()
         self.running = None
 
@@ -113,7 +117,7 @@ class Child:
                 os.write(self.running.stdin.fileno(), pickle.dumps(config))
         except (OSError, RuntimeError) as error:  # no memory, process or thread is left for now: the others go on
             if self.running is not None:
-                self.running.kill()
+                self.forget()
             return f"the {self.process.word} could not be started: {error}"
         return ""
 

@@ -52,7 +52,6 @@ CLAIM_AT_START_S = 3.0
 """A service that ended a moment ago may hold it still."""
 GRACE_S = 10.0
 """How long a process that was told to end may take beyond the time for begun boards, until it is killed."""
-KILLED_S = 1.0
 
 _CLAIMED = "database: another service works with it; end that service, or give each service a database of its own"
 _T = TypeVar("_T")
@@ -246,12 +245,8 @@ def _end(children: Sequence[Child], most_s: float) -> None:
     until_s = time.monotonic() + most_s
     for child in children:
         if child.running is not None:
-            try:
+            with suppress(subprocess.TimeoutExpired):
                 child.running.wait(max(0.0, until_s - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                child.running.kill()
-                with suppress(subprocess.TimeoutExpired):  # one that waits for a disk ends when that answers
-                    child.running.wait(KILLED_S)
             child.forget()
 
 

@@ -281,9 +281,9 @@ def test_a_process_whose_log_finds_no_thread_is_tried_again(service: Path, monke
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuse)
         assert "can't start new thread" in child.care(SLEEPS, config, 0.0)
-    child.running.wait(10)
-    assert child.care(SLEEPS, config, 1.0)
     assert child.running is None
+    assert child.care(SLEEPS, config, child.starts_s) == ""
+    child.forget()
 
 
 def test_faults_of_sinks_and_folders_that_the_config_has_no_longer_are_over(service: Path, database: Database) -> None:
