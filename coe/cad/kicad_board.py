@@ -6,10 +6,11 @@ x grows to the right and y up, from the drill and place origin, as in the outlin
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from coe.cad.board_names import BOARD_NAMES, fitting_cells, left_unread
-from coe.tables.s_expression import FOOTPRINTS, Node, numbers_in, read_lists, words_of
+from coe.tables.s_expression import FOOTPRINTS, Node, Numbered, numbers_in, words_of
 from coe.tables.spreadsheet import Table
 from coe.text_table import TextLine
 
@@ -25,12 +26,11 @@ def is_board(raw: bytes) -> bool:
     return _START.match(raw) is not None
 
 
-def board_table(path: Path, raw: bytes) -> Table:
+def board_table(path: Path, lists: Sequence[Numbered]) -> Table:
     """Return the names of columns, and a line for each footprint that is for placement files, or a mark of the board.
 
-    Raises ConfigError for a file that is cut short, and for a footprint without a place.
+    Raises ConfigError for a footprint without a place.
     """
-    lists = [*read_lists(path, raw.decode("utf-8-sig", "replace"), ("setup", "layers", *FOOTPRINTS))]
     origin = next((words for _, node in lists for words in words_of(node, "aux_axis_origin")), ["0", "0"])
     # A person may have named the copper layers; the front is the first of them, the back the last.
     layers = [inner for _, node in lists if node[0] == "layers" for inner in node if isinstance(inner, list)]

@@ -25,6 +25,7 @@ from coe.errors import ConfigError
 from coe.not_fitted import FittedRow, fitting_of
 from coe.placement.cad_files import DIALECTS
 from coe.placement.placement_file import FARTHEST_MM, FileForm, FittedQuestion, Placement, PlacementFile, Units
+from coe.tables.s_expression import read_board
 from coe.tables.spreadsheet import Table
 from coe.tables.table_file import expect_unstruck, lines_of
 from coe.text_table import TextLine, further_lines
@@ -40,8 +41,11 @@ def parse(
 ) -> PlacementFile:
     """Return a placement file by its bytes, as `CadDialect.placements` does."""
     reader = _PlacementReader(path, name, vocabulary, unit, form)
-    if program := next((one for one in (kicad_board, eagle_board) if one.is_board(raw)), None):
-        file = reader.file(program.board_table(path, raw))
+    if kicad_board.is_board(raw):
+        drawn = read_board(path, raw)
+        file = replace(reader.file(kicad_board.board_table(path, drawn)), drawn=drawn)
+    elif eagle_board.is_board(raw):
+        file = reader.file(eagle_board.board_table(path, raw))
     else:
         expect_list(path, raw, "the placement list (pick and place, centroid)")
         if _XML.match(raw):

@@ -15,39 +15,36 @@ from pathlib import Path
 from coe import text_table
 from coe.errors import ConfigError
 from coe.placement.placement_file import FileForm
-from coe.tables.s_expression import FOOTPRINTS, Node, numbers_in, read_lists, words_of
+from coe.tables.s_expression import FOOTPRINTS, Node, Numbered, numbers_in, read_board, words_of
 
 Rectangle = tuple[float, float, float, float]
 """Left, bottom, right and top in mm."""
 _NOUN = "the outline"
 _MOVE = re.compile(r"(?:G0?([123]))?(?:X([+-]?\d+))?(?:Y([+-]?\d+))?(?:I([+-]?\d+))?(?:J([+-]?\d+))?D0?([12])")
 _MODE = re.compile(r"G0?([123])")
-KICAD = "(kicad_pcb"
-"""How a board file of KiCad begins."""
-_DRAWN = ("gr_line", "gr_rect", "gr_arc", "gr_circle", "gr_poly")
 _STEPS = 72
 """So quarters of a turn are among those of an arc of one, two, three or four quarters."""
 
 
 def read_outline(path: Path) -> Rectangle:
     """Return the rectangle around the board; raises ConfigError if the file is no Gerber file and none of KiCad."""
-    text = text_table.content(path, _NOUN).decode("utf-8-sig", "replace")
+    raw = text_table.content(path, _NOUN)
+    text = raw.decode("utf-8-sig", "replace")
     with numbers_in(path, "its edge"):
-        edge = _around(_kicad(path, text) if text.lstrip().startswith(KICAD) else _gerber(path, text))
+        edge = _around(_kicad(read_board(path, raw)) if text.lstrip().startswith("(kicad_pcb") else _gerber(path, text))
     if edge is None:
         raise ConfigError(f"{path}: it draws no edge of a board; give the layer Edge.Cuts, or the profile")
     return edge
 
 
-def edge_in(path: Path, form: FileForm) -> Rectangle | None:
-    """Return the rectangle around the board of a placement file that is KiCad's board file.
+def edge_in(path: Path, drawn: Sequence[Numbered], form: FileForm) -> Rectangle | None:
+    """Return the rectangle around the board by what its placement file draws.
 
-    None if it has no edge, or if a person turns or shifts the places in it.
+    None if that is no edge, or if a person turns or shifts the places in the file.
     """
-    text = text_table.content(path, _NOUN).decode("utf-8-sig", "replace")
     is_as_drawn = (form.y, form.offset) == ("up", (0.0, 0.0))
     with numbers_in(path, "its edge"):
-        return _around(_kicad(path, text)) if is_as_drawn and text.lstrip().startswith(KICAD) else None
+        return _around(_kicad(drawn)) if is_as_drawn else None
 
 
 def _around(drawn: Iterable[tuple[float, float]]) -> Rectangle | None:
@@ -94,9 +91,8 @@ def _arc(
         yield middle[0] + radius * cos(angle), middle[1] + radius * sin(angle)
 
 
-def _kicad(path: Path, text: str) -> Iterator[tuple[float, float]]:
+def _kicad(lists: Sequence[Numbered]) -> Iterator[tuple[float, float]]:
     """Yield points of what is drawn on Edge.Cuts, also in footprints, as the placement file counts them."""
-    lists = [*read_lists(path, text, ("setup", *_DRAWN, *FOOTPRINTS))]
     zero = next((_point(words) for _, node in lists for words in words_of(node, "aux_axis_origin")), (0.0, 0.0))
     for _, node in lists:
         is_footprint = node[0] in FOOTPRINTS

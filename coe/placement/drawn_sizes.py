@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from coe import text_table
-from coe.placement.board_outline import KICAD, drawn_points
+from coe.placement.board_outline import drawn_points
 from coe.placement.package_sizes import PackageSize
-from coe.tables.s_expression import FOOTPRINTS, Node, numbers_in, read_lists, words_of
+from coe.tables.s_expression import FOOTPRINTS, Node, Numbered, numbers_in, words_of
 
 
-def drawn_sizes(path: Path) -> dict[str, PackageSize]:
-    """Return the sizes of the packages in a placement file that is KiCad's board file; empty for any other.
+def drawn_sizes(path: Path, drawn: Sequence[Numbered]) -> dict[str, PackageSize]:
+    """Return the sizes of the packages by what a placement file draws.
 
     A size reaches around the body and the pads, and evenly to both sides of the origin, the place of a part. Raises
     ConfigError for a drawing that lacks a number.
     """
-    text = text_table.content(path, "the placement file").decode("utf-8-sig", "replace")
-    if not text.lstrip().startswith(KICAD):
-        return {}
     sizes: dict[str, PackageSize] = {}
-    for number, node in read_lists(path, text, FOOTPRINTS):
+    for number, node in drawn:
+        if node[0] not in FOOTPRINTS:
+            continue
         with numbers_in(path, f"the footprint in line {number}"):
             package = str(node[1]).rpartition(":")[2]
             reach = [*_reach(node)] if package not in sizes else []

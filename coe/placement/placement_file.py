@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -12,6 +12,7 @@ from pydantic import Field
 
 from coe.errors import ConfigError
 from coe.strict_model import StrictModel
+from coe.tables.s_expression import Numbered
 from coe.text_table import further_lines
 
 Shift = Annotated[float, Field(ge=-10_000, le=10_000, allow_inf_nan=False)]
@@ -85,7 +86,7 @@ class PlacementFile:
     not). `columns` holds the name of each field's column, `unused` those of columns that nothing is read from.
     `not_placed` are the designators of what the file itself leaves out; they are not among the placements.
     `notes` are sentences, as on hidden rows. `said` are parts that it says are fitted, `asked` those of which it leaves
-    that open.
+    that open. `drawn` are the lists of a board file of KiCad, for its edge and the sizes of packages.
     """
 
     placements: tuple[Placement, ...]
@@ -97,6 +98,7 @@ class PlacementFile:
     notes: tuple[str, ...] = ()
     said: frozenset[str] = frozenset()
     asked: Mapping[str, FittedQuestion] = field(default_factory=dict)
+    drawn: Sequence[Numbered] = field(default=(), repr=False)
 
 
 class FileForm(StrictModel):

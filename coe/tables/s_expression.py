@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeAlias
@@ -12,18 +12,22 @@ from coe.errors import ConfigError
 
 FOOTPRINTS = ("module", "footprint")
 """What KiCad calls the lists of its parts, before version 6 and since."""
+_READ = {"setup", "layers", "gr_line", "gr_rect", "gr_arc", "gr_circle", "gr_poly", *FOOTPRINTS}
 Node: TypeAlias = "list[Node | str]"
+Numbered: TypeAlias = "tuple[int, Node]"
+"""A list, and the number of its line."""
 _TOKEN = re.compile(r'^[ \t]*#.*$|"(?P<text>(?:[^"\\]|\\.)*)"|(?P<word>[()]|[^\s()"]+)', re.MULTILINE)
 _BRACKET = re.compile(r'^[ \t]*#.*$|"(?:[^"\\]|\\.)*"|[()]', re.MULTILINE)
 """Both pass over remarks, which converters write."""
 _NAME = re.compile(r'\(\s*([^\s()"]+)')
 
 
-def read_lists(path: Path, text: str, names: Collection[str]) -> Iterator[tuple[int, Node]]:
-    """Yield each list within the outermost one that begins with one of `names`, and the number of its line.
+def read_board(path: Path, raw: bytes) -> list[Numbered]:
+    """Return the lists of a board file of KiCad that tell its parts, its layers and its edge.
 
     The others are passed over unread, as most of a file is copper. Raises ConfigError for a file that is cut short.
     """
+    text, lists = raw.decode("utf-8-sig", "replace"), list[Numbered]()
     depth = begin = before = 0
     line = 1
     for match in _BRACKET.finditer(text):
@@ -33,11 +37,12 @@ def read_lists(path: Path, text: str, names: Collection[str]) -> Iterator[tuple[
         elif match[0] == ")":
             depth -= 1
             name = _NAME.match(text, begin) if depth == 1 else None
-            if name and name[1] in names:
+            if name and name[1] in _READ:
                 line, before = line + text.count("\n", before, begin), begin
-                yield line, _nested(text[begin : match.end()])
+                lists.append((line, _nested(text[begin : match.end()])))
     if depth:
         raise ConfigError(f"{path}: the file ends before its brackets are closed; save it again")
+    return lists
 
 
 @contextmanager

@@ -293,14 +293,16 @@ def test_a_board_of_kicad_tells_sizes_that_names_do_not(tmp_path: Path) -> None:
     for text in ("U_X", "R_0402"):  # whose name tells no size, and one that does
         part = f'(footprint "L:{text}" (layer "F.Cu") (at 120 60 90) (property "Reference" "{text}") {drawn}'
         (tmp_path / "b.kicad_pcb").write_text(f"(kicad_pcb {part})")
-        sizes = {name: (size.width_mm, size.height_mm) for name, size in drawn_sizes(tmp_path / "b.kicad_pcb").items()}
+        file = read_file(tmp_path / "b.kicad_pcb")
+        drawn_in = drawn_sizes(tmp_path / "b.kicad_pcb", file.drawn)
+        sizes = {name: (size.width_mm, size.height_mm) for name, size in drawn_in.items()}
         assert sizes == {text: (6, 5)}
-        (place,) = read_placements(tmp_path / "b.kicad_pcb")
-        (planned,) = plan([place], place.side, drawn=drawn_sizes(tmp_path / "b.kicad_pcb")).parts
+        (place,) = file.placements
+        (planned,) = plan([place], place.side, drawn=drawn_in).parts
         assert planned.size_mm == ((6, 5) if text == "U_X" else (1, 0.5))
     (tmp_path / "b.kicad_pcb").write_text(f"(kicad_pcb {part.replace('(size 1', '(size x')})")
     with pytest.raises(ConfigError):
-        drawn_sizes(tmp_path / "b.kicad_pcb")
+        drawn_sizes(tmp_path / "b.kicad_pcb", read_file(tmp_path / "b.kicad_pcb").drawn)
 
 
 def test_an_outline_in_another_frame_is_refused(call: Call, folder: Path) -> None:
