@@ -12,8 +12,6 @@ import typer
 from coe import config
 from coe.board.drafting import TODO
 from coe.cli import board_seen
-from coe.cli.common import err
-from coe.cli.console import Progress
 from coe.cli.first_board import FirstBoard, MakeBoard
 from coe.cli.first_rules import EXPERT, rules_text
 from coe.cli.placing import (
@@ -38,11 +36,6 @@ if TYPE_CHECKING:
     from coe.placement.placement_file import FileForm, Placement
     from coe.placement.recipe_text import RecipeDraft
 
-_TURNED_OVER = (
-    "its parts lie as in a mirror: does it show the other side, or does x or y of the placement file grow the other "
-    "way (--bottom-x, --form)?"
-)
-_NOT_FOUND = "the board is not found in it: does it show this board from this side, and is the file's unit right?"
 _STILL_MM = 0.3
 """Boards that a fixture holds lie no farther from where they lie on average."""
 
@@ -193,7 +186,7 @@ class _Making:
             return FirstBoard({**files, recipe: text.encode()}, (), ())
         pictures = board_seen.read_pictures(images)
         found, notes = self._found(pictures, self._layout(draft))
-        why = _unusable(found)
+        why = board_seen.unusable(found)
         if why:
             text = draft.text(todo=f"{TODO}: {why}; say how many micrometres a pixel is on it")
             return FirstBoard({**files, recipe: text.encode()}, tuple(notes), ())
@@ -233,27 +226,15 @@ class _Making:
         """Return the board in each picture, and sentences about those in which it is not seen."""
         import numpy as np
 
-        from coe.placement.found_camera import board_at, drawing_of, find_board, is_turned_over, map_through
+        from coe.placement.found_camera import drawing_of, map_through
 
         marks = () if self.held else self.plan.seen_marks(self.bottom)
         drawing = drawing_of(layout, marks, outline_is_known=self.plan.outline_is_known)
-        found, notes = {}, []
+        rough = None
         if self.seen:
             points, at = np.array(list(self.seen)), np.array(list(self.seen.values()))
             rough = map_through(points, at, layout.middle)
-        with Progress(console=err) as bar:
-            for picture, pixels in bar.track(pictures.items(), description="finding the board"):
-                board = board_at(pixels, drawing, marks, rough) if self.seen else find_board(pixels, drawing, marks)
-                if not self.seen and is_turned_over(pixels, drawing, marks, board):
-                    notes.append(f"{picture.name}: {_TURNED_OVER}")
-                    continue
-                if board is None:
-                    notes.append(f"{picture.name}: {_NOT_FOUND}")
-                    continue
-                found[picture] = board
-                if board.doubt:
-                    notes.append(f"{picture.name}: {board.doubt}")
-        return found, notes
+        return board_seen.find_boards(pictures, drawing, marks, rough)
 
     def _measured(self, draft: RecipeDraft, found: dict[Path, FoundBoard]) -> tuple[RecipeDraft, list[str]]:
         """Return the draft with what pictures tell of camera and marks, and sentences about it."""
@@ -294,15 +275,3 @@ class _Making:
             ("coe-experts", "train", f"{self.name}/{EXPERT}", "--board", rules, "--data", photos, "--epochs", "1"),
             ("coe-inspect", "--board", rules, *boards, "--out", str(folder / "run")),
         )
-
-
-def _unusable(found: dict[Path, FoundBoard]) -> str:
-    """Return why nothing is measured in pictures; empty if they tell one camera."""
-    from coe.placement.found_camera import lie_alike
-
-    if not found:
-        return "the board was not found"
-    if lie_alike(list(found.values())):
-        return ""
-    turns = ", ".join(f"{picture.name} by {board.match.fit.turn_deg:.0f}" for picture, board in found.items())
-    return f"the boards seem to lie turned otherwise, in degrees: {turns}"

@@ -1,26 +1,36 @@
-"""The pictures of whole boards that a first board is made from, and the overlays drawn into them."""
+"""The pictures of whole boards that a first board is made from: the board in them, and the overlays drawn into them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from io import BytesIO
 from itertools import combinations
 from math import dist
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from coe.cli.common import err
+from coe.cli.console import Progress
 from coe.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
     from coe.pictures.array_images import DecodedImage
     from coe.placement.board_layout import Bottom, Layout
-    from coe.placement.draft_recipe import BoardPlan
+    from coe.placement.draft_recipe import BoardPlan, Mark
+    from coe.placement.fit import Fit
+    from coe.placement.found_camera import FoundBoard
+    from coe.placement.pose_search import BoardDrawing
 
 MOST_PICTURES = 5
 """So many pictures of boards are looked at."""
 _NUMBER = r"-?\d{1,6}(?:\.\d{1,6})?"
 _LEAST_APART_PX = 20.0
+_TURNED_OVER = (
+    "its parts lie as in a mirror: does it show the other side, or does x or y of the placement file grow the other "
+    "way (--bottom-x, --form)?"
+)
+_NOT_FOUND = "the board is not found in it: does it show this board from this side, and is the file's unit right?"
 
 
 def refuse_beside_pixels(units: str | None, outline: Path | None, side: str, images: Path | None) -> None:
@@ -82,6 +92,41 @@ def read_pictures(images: Path) -> dict[Path, DecodedImage]:
         except ImageError as error:
             raise ConfigError(f"{path} {error}; take it out, or save it again") from None
     return pictures
+
+
+def find_boards(
+    pictures: Mapping[Path, DecodedImage], drawing: BoardDrawing, marks: Sequence[Mark], rough: Fit | None
+) -> tuple[dict[Path, FoundBoard], list[str]]:
+    """Return the board in each picture, and sentences about those in which it is not seen.
+
+    `rough` maps mm to pixels as a person says; without it the board is searched.
+    """
+    from coe.placement.found_camera import board_at, find_board, is_turned_over
+
+    found, notes = dict[Path, FoundBoard](), list[str]()
+    with Progress(console=err) as bar:
+        for picture, pixels in bar.track(pictures.items(), description="finding the board"):
+            board = board_at(pixels, drawing, marks, rough) if rough else find_board(pixels, drawing, marks)
+            if rough is None and is_turned_over(pixels, drawing, marks, board):
+                notes.append(f"{picture.name}: {_TURNED_OVER}")
+            elif board is None:
+                notes.append(f"{picture.name}: {_NOT_FOUND}")
+            else:
+                found[picture] = board
+                notes += [f"{picture.name}: {board.doubt}"] if board.doubt else []
+    return found, notes
+
+
+def unusable(found: dict[Path, FoundBoard]) -> str:
+    """Return why nothing is measured in pictures; empty if they tell one camera."""
+    from coe.placement.found_camera import lie_alike
+
+    if not found:
+        return "the board was not found"
+    if lie_alike(list(found.values())):
+        return ""
+    turns = ", ".join(f"{picture.name} by {board.match.fit.turn_deg:.0f}" for picture, board in found.items())
+    return f"the boards seem to lie turned otherwise, in degrees: {turns}"
 
 
 def overlay_of(pixels: DecodedImage, layout: Layout) -> tuple[bytes, str]:
