@@ -103,7 +103,8 @@ def find_boards(
     """
     from coe.placement.found_camera import board_at, find_board, is_turned_over
 
-    found, notes = dict[Path, FoundBoard](), list[str]()
+    found: dict[Path, FoundBoard] = {}
+    notes: list[str] = []
     with Progress(console=err) as bar:
         for picture, pixels in bar.track(pictures.items(), description="finding the board"):
             board = board_at(pixels, drawing, marks, rough) if rough else find_board(pixels, drawing, marks)
