@@ -91,7 +91,7 @@ def _words(value: Any) -> list[str]:
     """Return what an attribute says: a text, or each box that is ticked."""
     if isinstance(value, dict):
         return [composed(word) for word, is_set in value.items() if is_set]
-    return [composed(text)] if (text := str(value).strip()) else []
+    return [composed(text)] if (text := "" if value is None else str(value).strip()) else []
 
 
 def _points(shape: Mapping[str, Any]) -> list[tuple[float, float]] | None:

@@ -406,7 +406,7 @@ def region(said: dict[str, Any], **shape: Any) -> dict[str, Any]:
 
 VIA = {
     "board1/R1.png": {
-        "first": region({"class": "lifted", "note": ""}, name="rect", x=10, y=20, width=30, height=40),
+        "first": region({"class": "lifted", "note": "", "by": None}, name="rect", x=10, y=20, width=30, height=40),
         "second": region(
             {"class": {"bridge": True, "ok": False}}, name="polygon", all_points_x=[5, 9, 7], all_points_y=[1, 2, 8]
         ),
