@@ -240,6 +240,11 @@ class ModelPool:
         planned = max(0, planned - self._bytes[State.LEAVING])
         return self.spec.capacity_bytes - self.weights_bytes - planned - self._activation_bytes
 
+    @property
+    def aside_bytes(self) -> int:
+        """The bytes that a batch may take now of those that are set aside."""
+        return self.spec.workspace_bytes - self._activation_bytes
+
     # Only the residency calls these
 
     def plan(

@@ -83,16 +83,23 @@ def test_a_line_that_is_stopped_finishes_both():
     assert [line.results[number].error is None for number in range(3)] == [True, True, False]
 
 
-@pytest.mark.parametrize(("depth", "max_wait_s", "every_s"), [(1, 0.5, 0.1), (2, 0.5, 0.1), (1, 5, 0.2), (2, 5, 0.2)])
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize(
+    ("max_wait_s", "every_s", "image_bytes", "late_bytes"), [(0.5, 0.1, 4, 38), (5, 0.2, 4, 38), (0.5, 0.1, 8, 20)]
+)
 def test_an_image_that_is_overdue_does_not_wait_while_batches_follow_each_other(
-    depth: int, max_wait_s: float, every_s: float
+    depth: int, max_wait_s: float, every_s: float, image_bytes: int, late_bytes: int
 ) -> None:
-    """Its expert needs the places of two others, and images for both, themselves in no hurry, come without end."""
-    costs = {"a": cost(weights_bytes=1, activation_bytes=4), "c": cost(weights_bytes=38, activation_bytes=4)}
+    """Its expert needs the places of two others, or of what their batches take beyond what is set aside.
+
+    Images for both, themselves in no hurry, come without end.
+    """
+    of_image = cost(activation_bytes=image_bytes)
+    costs = {"a": replace(of_image, weights_bytes=1), "c": replace(of_image, weights_bytes=late_bytes)}
     plan = pools_of(1, 49, 11)
     plan = replace(plan, executors=tuple(replace(executor, depth=depth) for executor in plan.executors))
     line = VirtualLine(
-        board({"A": 3}, {"a": "[b, c]"}), costs | {"b": cost()}, plan, strategy="late-binding", max_wait_s=max_wait_s
+        board({"A": 3}, {"a": "[b, c]"}), costs | {"b": of_image}, plan, strategy="late-binding", max_wait_s=max_wait_s
     )
     for number in range(200):
         line.arrive(number * every_s, "A")
