@@ -24,7 +24,7 @@ from coe.core import Expert
 from coe.errors import CoeError, ConfigError, list_few
 from coe.files import replacing, writing
 from coe.pictures import photographs, split_making
-from coe.pictures.label_folders import BAD, GOOD, letters
+from coe.pictures.label_folders import BAD, GOOD, letters, says_label
 from coe.pictures.photo_split import Purpose
 from coe.pictures.photographs import LAYOUT, LabelledPhotograph, Photograph
 from coe.rates import Rate
@@ -144,6 +144,8 @@ def _parts_of(root: Path) -> dict[str, list[LabelledPhotograph]]:
         parts.setdefault(one.component, []).append(_labelled(one))
     if not parts:
         raise ConfigError(f"'{root}' holds no pictures; expected {LAYOUT}")
+    if empty := photographs.without_pictures(root, found):
+        point_out("note", f"no pictures in {list_few(empty)}")
     return parts
 
 
@@ -160,13 +162,38 @@ def _checked(found: Sequence[LabelledPhotograph]) -> tuple[LabelledPhotograph, .
     if "" in labels:
         name = next(one.name for one in found if not one.label)
         raise ConfigError(f"{name} lies in no folder of a label, and others do; put it into good, or where it belongs")
-    if deeper := [one.name for one in found if "/" in one.label]:
-        raise ConfigError(f"{deeper[0]}: a folder of a label holds a folder; put its pictures among the others")
+    if deeper := sorted({one.label for one in found if "/" in one.label}):
+        outer, _, inner = deeper[0].partition("/")
+        is_component = says_label(inner, ()) and not says_label(outer, ())
+        raise ConfigError(
+            f"{list_few(deeper)}: a folder of a label holds a folder; put its pictures among the others"
+            f"{f', or give the folder in which {outer} lies, if that is a component' if is_component else ''}"
+        )
     if wrong := label_fault(sorted(labels)):
         raise ConfigError(wrong)
     if not any(one.good for one in found):
         raise ConfigError("there are no pictures of good parts; put some into a folder 'good'")
     return tuple(found)
+
+
+def _sound(component: str, plan: TrainingPlan) -> tuple[TrainingPlan, int]:
+    """Return a plan with each picture once, and the longer side of the first in pixels; what is odd is told.
+
+    Raises ConfigError for a picture that cannot be read, or stands under two labels.
+    """
+    from coe.prepare import choosing
+
+    found = plan.photographs or ()
+    looks = choosing.seen(found, plan.bits)
+    if pairs := choosing.under_two_labels(found, looks):
+        few = list_few((f"{one} and {other}" for one, other in pairs), _SHOWN, "; ")
+        raise ConfigError(f"{few}: the same picture under two labels; take it out of the folder in which it is wrong")
+    for remark in choosing.remarks_on(found, looks, plan.bits):
+        point_out("note", f"{component}: {remark}")
+    different = choosing.different(found, looks)
+    if copies := len(found) - len(different):
+        point_out("note", f"{component}: {copies} of {len(found)} pictures are the same as another, and left out")
+    return replace(plan, photographs=different), choosing.side_of(looks[0])
 
 
 def _chosen(
@@ -175,19 +202,14 @@ def _chosen(
     """Compare kinds for a component, train the best on all pictures, store it; raises CoeError if none can learn."""
     from coe.prepare import choosing, learning
 
-    component, found = ExpertId.of(weights).name, plan.photographs or ()
-    looks = choosing.seen(found, plan.bits)
-    if pairs := choosing.under_two_labels(found, looks):
-        few = list_few((f"{one} and {other}" for one, other in pairs), _SHOWN, "; ")
-        raise ConfigError(f"{few}: the same picture under two labels; take it out of the folder in which it is wrong")
-    for remark in choosing.remarks_on(found, looks, plan.bits):
-        point_out("note", f"{component}: {remark}")
-    side = input_size or choosing.side_of(looks[0])
-    candidates = choosing.candidates(shelf, weights, plan, known, side)
+    component = ExpertId.of(weights).name
+    plan, side = _sound(component, plan)
+    found = plan.photographs or ()
+    candidates = choosing.candidates(shelf, weights, plan, known, input_size or side)
     results: list[CrossValidated] = []
     with Progress(console=err) as bar:
         task = bar.add_task(component, total=None)
-        folds = choosing.folds_of(shelf, candidates, plan, looks) if candidates else []
+        folds = choosing.folds_of(shelf, candidates, plan) if candidates else []
         for one in candidates:
             if choosing.is_superfluous(one, results):
                 skipped = f"{one.kind.name}: not tried, since another kind judges every picture right"
@@ -198,13 +220,15 @@ def _chosen(
                 bar.update(task, completed=done, total=total, description=f"{component}: {kind}")
 
             results.append(choosing.judged(shelf, one, found, folds, progress, time.perf_counter))
-    for result in results:
-        if result.failure:
-            point_out("note", f"{component}: {result.candidate.kind.name}: {result.failure}")
+    failures = [f"{result.candidate.kind.name}: {result.failure}" for result in results if result.failure]
     best = choosing.best_of(results, found)
     if best is None:
-        raise ConfigError(f"none of the kinds can learn from {_counts(found)}; give more pictures")
+        why = "; ".join(failures) or "give more pictures"
+        raise ConfigError(f"none of the kinds can learn from {_counts(found)}; {why}")
+    for failure in failures:
+        point_out("note", f"{component}: {failure}")
     _tell(component, found, results, best)
+    _tell_untried(component, found, known)
     with Progress(console=err) as bar:
         task = bar.add_task(f"{component}: {best.candidate.kind.name} on all pictures", total=None)
         taken = best.candidate
@@ -255,6 +279,18 @@ def _tell(
             sure = "is better" if chance < 0.05 else "is not proven to be better"
             names = f"{best.candidate.kind.name} {sure} than {other.candidate.kind.name}"
             out.print(f"{component}: {names} (p = {chance:.2g})")
+
+
+def _tell_untried(component: str, found: Sequence[LabelledPhotograph], known: Sequence[Kind]) -> None:
+    """Print which kinds could not learn from these photographs, and what they need."""
+    from coe.prepare import choosing
+
+    untried: dict[str, list[str]] = {}
+    for kind in known:
+        if why := choosing.obstacle(kind, found):
+            untried.setdefault(why, []).append(kind.name)
+    for why, names in untried.items():
+        out.print(f"{component}: not tried: {', '.join(names)}; {why}")
 
 
 def _rate(rate: Rate | None) -> str:

@@ -21,7 +21,7 @@ LEVELS = 2
 
 Without this limit, ten folders that link to each other would have more paths than anybody could walk.
 """
-_SYSTEM = re.compile(
+OF_SYSTEMS = re.compile(
     r"\.(git|svn|hg|trash.*|dtrash|spotlight-v100|fseventsd|temporaryitems|documentrevisions-v100|thumbnails|@__thumb"
     r"|apple(double|db|desktop)|snapshots?|zfs|st(folder|versions)|dropbox\.cache|picasaoriginals|ipynb_checkpoints)"
     r"|@eadir|__macosx|[#@]recycle|[#~]snapshot|@recently-snapshot|\$recycle\.bin|lost\+found"
@@ -79,7 +79,7 @@ def walk(folder: Path, *, hidden: bool = False) -> Iterator[FolderEntry]:
                     yield FolderEntry(path, EntryKind.FILE)
                 elif not entry.is_dir():
                     yield _odd(path)
-                elif _SYSTEM.fullmatch(entry.name):
+                elif OF_SYSTEMS.fullmatch(entry.name):
                     yield FolderEntry(path, EntryKind.LEFT, "is a folder of the system or of a tool")
                 elif (here := _identity(path)) in above:
                     yield FolderEntry(path, EntryKind.LEFT, "is a link back to a folder that it lies in")

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 
 from coe.core import NOTHING
 from coe.errors import ConfigError, list_few, readable
-from coe.pictures.folder import EntryKind, walk
+from coe.pictures.folder import OF_SYSTEMS, EntryKind, walk
 from coe.pictures.formats import EXTENSIONS
 from coe.pictures.found_image import natural
 from coe.pictures.label_folders import BAD, GOOD, is_undecided, letters, spelling, words
@@ -113,6 +113,14 @@ def of_components(root: Path) -> list[Photograph]:
     if not found:
         raise ConfigError(f"'{root}' holds no pictures; expected {LAYOUT}")
     return found
+
+
+def without_pictures(root: Path, found: Iterable[Photograph]) -> list[str]:
+    """Return the folders of components and of labels that hold no picture of those `found`, as they lie in `root`."""
+    holding = {folder for one in found for folder in one.path.parents}
+    empty = [path.relative_to(root) for path in (*root.glob("*/"), *root.glob("*/*/")) if path not in holding]
+    named = [path for path in empty if not any(map(OF_SYSTEMS.fullmatch, path.parts)) and path.parent not in empty]
+    return sorted((path.as_posix() for path in named), key=natural)
 
 
 def _placed(root: Path, path: Path, components: Collection[str], labels: Collection[str]) -> Photograph:

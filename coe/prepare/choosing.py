@@ -18,7 +18,7 @@ import torch
 
 from coe import config
 from coe.core import NOTHING, Expert
-from coe.errors import CoeError, ConfigError, ImageError
+from coe.errors import CoeError, ConfigError, ImageError, TooFewPictures
 from coe.pictures import alike
 from coe.pictures.decoding import decode
 from coe.pictures.photographs import LabelledPhotograph
@@ -38,6 +38,8 @@ STRANGE = "strange"
 """The one label of a kind that learns from good parts alone."""
 _FOLDS, _FOLDS_OF_MANY, _MANY = 5, 3, 80
 """So many folds, and fewer from so many pictures on: experts then learn from enough."""
+_FEW = 10
+"""Of fewer parts of each label one is out at a time: the others are hardly enough to learn from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,17 +91,14 @@ def candidates(
 ) -> list[CandidateKind]:
     """Return the kinds that can learn something from the photographs of a plan, as the expert `weights`, in order.
 
-    `known` are kinds in the order in which one is preferred that judges no worse than the next. A kind that tells
-    labels apart needs `least_of_label` pictures of each. Kinds that need a reference are left out.
+    `known` are kinds in the order in which one is preferred that judges no worse than the next; see `obstacle`.
     """
-    counts = Counter(one.label for one in sorted(plan.photographs or (), key=lambda one: one.label))
+    photographs = plan.photographs or ()
     found = []
     for kind in known:
-        if isinstance(kind, Comparing) and kind.needs_reference:
+        if obstacle(kind, photographs):
             continue
-        if not kind.good_only and (len(counts) < 2 or min(counts.values()) < kind.least_of_label):
-            continue
-        labels = (STRANGE,) if kind.good_only else tuple(counts)
+        labels = (STRANGE,) if kind.good_only else tuple(sorted({one.label for one in photographs}))
         start = backbones.start_of(store, kind)
         frozen = kind.early_layers if start is not None else ()
         expert = Expert(ExpertId.of(weights).name, kind.name, labels, input_size, weights)
@@ -108,6 +107,16 @@ def candidates(
             expert = replace(expert, preprocessing=store.manifest(start).preprocessing)
         found.append(CandidateKind(kind, expert, replace(plan, freeze=frozen), start))
     return found
+
+
+def obstacle(kind: Kind, photographs: Sequence[LabelledPhotograph]) -> str:
+    """Say what a kind needs that these photographs are not; "" if it may learn from them."""
+    if isinstance(kind, Comparing) and kind.needs_reference:
+        return "a reference is needed"
+    counts = Counter(one.label for one in photographs)
+    if kind.good_only or (len(counts) > 1 and min(counts.values()) >= kind.least_of_label):
+        return ""
+    return f"{kind.least_of_label} or more pictures of each label, good and bad, are needed"
 
 
 def judged(
@@ -147,6 +156,8 @@ def judged(
                 (finding,) = agreement.findings(kind, looking, [prepared], answer)
                 passed[place] = not finding.doubt and finding.label in (GOOD, NOTHING)
                 right[place] = passed[place] == photographs[place].good
+    except TooFewPictures as error:
+        return CrossValidated(candidate, failure=f"each picture is judged by an expert that learns without it: {error}")
     except CoeError as error:
         return CrossValidated(candidate, failure=str(error))
     return CrossValidated(candidate, tuple(passed), tuple(right), seconds / len(folds))
@@ -209,6 +220,14 @@ def under_two_labels(
     return pairs
 
 
+def different(
+    photographs: Sequence[LabelledPhotograph], looks: Sequence[SeenPhotograph]
+) -> tuple[LabelledPhotograph, ...]:
+    """Return photographs without those that are the same picture as one before them."""
+    first = {look.digest: one for one, look in zip(reversed(photographs), reversed(looks), strict=True)}
+    return tuple(one for one, look in zip(photographs, looks, strict=True) if first[look.digest] is one)
+
+
 def remarks_on(
     photographs: Sequence[LabelledPhotograph], looks: Sequence[SeenPhotograph], bits: int | None
 ) -> list[str]:
@@ -234,29 +253,21 @@ def _decoded(path: Path, bits: int | None) -> Image:
         raise ConfigError(f"'{path}' {error}; remove it or save it again") from error
 
 
-def folds_of(
-    store: Store, known: Sequence[CandidateKind], plan: TrainingPlan, looks: Sequence[SeenPhotograph]
-) -> list[frozenset[int]]:
-    """Return the places of a plan's pictures that are out in each fold: those of one part together, each label's share.
+def folds_of(store: Store, known: Sequence[CandidateKind], plan: TrainingPlan) -> list[frozenset[int]]:
+    """Return the places of a plan's pictures that are out in each fold: each label's share, a series of one part whole.
 
-    Of one part are copies and, as the first of the kinds says that can tell, series.
+    What a series is says the first of the kinds that can tell.
     """
     photographs = plan.photographs or ()
-    of_picture: dict[int, list[int]] = {}
-    for place, look in enumerate(looks):
-        of_picture.setdefault(look.digest, []).append(place)
-    copies = [*of_picture.values()]
-    of_part: dict[str, dict[int, list[int]]] = {}
-    numbers = _parts(store, known, [photographs[places[0]] for places in copies])
-    for number, places in zip(numbers, copies, strict=True):
-        of_part.setdefault(photographs[places[0]].label, {}).setdefault(number, []).extend(places)
-    of_label = {label: [*parts.values()] for label, parts in of_part.items()}
-    least = min(map(len, of_label.values()))
-    count = max(2, min(_FOLDS if len(photographs) < _MANY else _FOLDS_OF_MANY, least))
+    of_label: dict[str, dict[int, list[int]]] = {}
+    for place, number in enumerate(_parts(store, known, photographs)):
+        of_label.setdefault(photographs[place].label, {}).setdefault(number, []).append(place)
+    most = max(map(len, of_label.values()))
+    count = max(2, most if most < _FEW else _FOLDS if len(photographs) < _MANY else _FOLDS_OF_MANY)
     folds: list[set[int]] = [set() for _ in range(count)]
     turn = 0
     for label in sorted(of_label):
-        groups = of_label[label]
+        groups = [*of_label[label].values()]
         random.Random(plan.seed).shuffle(groups)
         for places in groups:
             folds[turn % count].update(places)

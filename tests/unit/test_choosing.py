@@ -1,5 +1,6 @@
 """`coe-experts choose`: which kind is taken for which pictures, on what it stands, and what it refuses."""
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -76,22 +77,27 @@ def plan(found: tuple[LabelledPhotograph, ...]) -> TrainingPlan:
 
 def judged(kind: ModuleKind, found: tuple[LabelledPhotograph, ...], store: Store) -> CrossValidated:
     (candidate,) = choosing.candidates(store, "b/C1", plan(found), [kind], 16)
-    folds = choosing.folds_of(store, [candidate], plan(found), choosing.seen(found, None))
+    folds = choosing.folds_of(store, [candidate], plan(found))
     return choosing.judged(store, candidate, found, folds, lambda *_: None, lambda: 0.0)
 
 
-def test_each_picture_is_judged_by_an_expert_that_has_learned_neither_it_nor_its_copy(tmp_path: Path) -> None:
-    found = photographs(tmp_path / "photos", {"good": 6, "bad": 6})
-    copy = LabelledPhotograph(found[0].path, "good/copy.png", "C1", "good", True)
-    kind = Brightness()
+def test_each_picture_is_judged_by_an_expert_that_has_not_learned_it(tmp_path: Path) -> None:
+    found, kind = photographs(tmp_path / "photos", {"good": 6, "bad": 6}), Brightness()
+    assert judged(kind, found, Store(tmp_path / "store")).right == (True,) * 12
+    names = {one.name for one in found}
+    assert sorted(name for learned in kind.learned for name in names - set(learned)) == sorted(names)
 
-    result = judged(kind, (*found, copy), Store(tmp_path / "store"))
 
-    assert result.right == (True,) * 13
-    names = {one.name for one in (*found, copy)}
-    out = [names - set(learned) for learned in kind.learned]
-    assert sorted(name for fold in out for name in fold) == sorted(names), "each is out once"
-    assert [fold for fold in out if "good/copy.png" in fold] == [fold for fold in out if "good/0.png" in fold]
+@pytest.mark.parametrize(
+    ("counts", "most_learned"),
+    [({"good": 6}, 5), ({"good": 6, "bad": 2}, 7), ({"good": 20, "bad": 3}, 19), ({"good": 60, "bad": 30}, 60)],
+)
+def test_few_pictures_are_judged_one_at_a_time_and_rare_labels_make_no_folds_larger(
+    tmp_path: Path, counts: dict[str, int], most_learned: int
+) -> None:
+    found = photographs(tmp_path / "photos", counts)
+    folds = choosing.folds_of(Store(tmp_path / "store"), [], plan(found))
+    assert max(len(found) - len(fold) for fold in folds) == most_learned
 
 
 def test_how_photographs_look_is_known_once_each_was_decoded(tmp_path: Path) -> None:
@@ -102,7 +108,7 @@ def test_how_photographs_look_is_known_once_each_was_decoded(tmp_path: Path) -> 
         path.unlink()
     assert choosing.under_two_labels(found, looks) == [("good/0.png", "bad/copy.png")]
     assert choosing.side_of(looks[0]) == 64
-    assert len(choosing.folds_of(Store(tmp_path / "store"), [], plan(found), looks)) == 4
+    assert choosing.different(found, looks) == found[:-1]
 
 
 def test_a_series_of_one_part_is_out_as_a_whole(tmp_path: Path) -> None:
@@ -140,6 +146,7 @@ def test_a_kind_is_asked_only_if_it_can_learn_from_what_is_there(tmp_path: Path)
     known = [Brightness("two", least=2), Brightness("four", least=4)]
     assert [one.kind.name for one in choosing.candidates(store, "b/C1", few, known, 16)] == ["two"]
     assert choosing.candidates(store, "b/C1", good_only, known, 16) == []
+    assert [bool(choosing.obstacle(kind, few.photographs)) for kind in known] == [False, True]
 
 
 def test_a_kind_that_cannot_learn_says_why_and_the_others_go_on(tmp_path: Path) -> None:
@@ -182,11 +189,15 @@ def test_the_command_learns_stores_and_writes_a_board_that_loads(run: Callable[.
     whole = part()
     saved(photos / "C1" / "good", *(noisy(whole, seed) for seed in range(6)))
     saved(photos / "C1" / "scratch", *(moved(bad(noisy(whole, seed)), 0.0, 0.0) for seed in range(8, 12)))
+    for empty in ("C1/bent", "C2/good", ".git/x"):
+        (photos / empty).mkdir(parents=True)
+    shutil.copy(photos / "C1/good/0.png", photos / "C1/good/copy.png")
 
     said = run(board, "--images", photos)
 
     assert said.status == 0, said.err
-    assert "escapes" in said.out
+    assert "6 good, 4 scratch" in said.out
+    assert "no pictures in C1/bent, C2\n" in said.err
     loaded = rules.load(board)
     assert loaded.experts["C1"].reject == {"scratch"}
     manifest = Store(tmp_path / "store").manifest("line7/C1")
@@ -213,11 +224,13 @@ def test_a_board_file_that_is_there_stays_and_the_lines_to_put_in_are_printed(
     [
         (("C1/bad",), "no pictures of good parts"),
         (("C1/good/deep/er",), "holds a folder"),
+        (("C1/good/one", "C1/good/two"), "good/one, good/two"),
+        (("line1/C1/good",), "the folder in which C1 lies"),
         (("C1/good", "C1"), "lies in no folder of a label"),
         (("NG/good",), "is a verdict"),
         (("",), "beside the folders of components"),
         ((), "holds no pictures"),
-        (("C1/good",), "none of the kinds can learn from 2 good"),
+        (("C1/good",), "none of the kinds can learn from 1 good"),  # both are the same
         (("C1/good", "C1/none"), "C1/none: is that good or bad?"),
         (("good", "missing"), "the name of a component is expected"),
     ],
