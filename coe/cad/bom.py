@@ -108,16 +108,23 @@ def _parts(path: Path, rows: Sequence[BomRow], header: PlacementHeader | None = 
     if faults:
         fault, wrong = next(iter(faults.items()))
         raise ConfigError(f"{path}:{min(wrong)}: '{wrong[min(wrong)]}' {fault}{further_lines([*wrong])}")
+    # Wire, Label or PCB may stand in several lines, as no word of them is a designator.
+    words = {name: differing.pop(name) for name in [*differing] if not _LIKE_A_NAME.search(name)}
     if differing:
-        few = list_few(f"'{refdes}' (lines {', '.join(map(str, lines))})" for refdes, lines in differing.items())
-        raise ConfigError(f"{path}: lines say different things of one part; correct them: {few}")
+        raise ConfigError(f"{path}: lines say different things of one part; correct them: {_with_lines(differing)}")
+    parts = Bom({refdes: part for refdes, part in parts.items() if refdes not in words})
     if not parts:
         raise ConfigError(f"{path}: there is no part under the header of the BOM; export it again")
     asked = {number: FittedQuestion(path, number, fault) for number, fault in fitting.asked.items()}
     parts.asked = {refdes: asked[number] for number in asked for refdes in named_in.get(number, ())}
     parts.passed = passed
-    parts.notes = (*_guessed_columns(names, columns), *fitting.notes)
+    told = f"lines say different things of words without a number, which do not count: {_with_lines(words)}"
+    parts.notes = (*_guessed_columns(names, columns), *fitting.notes, *([told] if words else []))
     return parts
+
+
+def _with_lines(names: Mapping[str, Sequence[int]]) -> str:
+    return list_few(f"'{visible(name)}' (lines {', '.join(map(str, lines))})" for name, lines in names.items())
 
 
 def _guessed_columns(names: Sequence[str], columns: Mapping[str, int]) -> Iterator[str]:

@@ -31,6 +31,7 @@ _ROWS_OR_TYPES = (
     "bauteil",
 )
 """Columns of placement files that in a BOM are a number of the line, or a kind of part."""
+_TEXTS = ("description", "desc")
 _BY_MAKERS = (
     *("manufacture part number seeed sku", "mpn", "manufacturer mpn"),
     *(
@@ -38,7 +39,7 @@ _BY_MAKERS = (
         for maker in ("manufacturer", "manufacture", "mfr", "mfg")
         for what in ("part number", "part no", "part", "pn", "p n")
     ),
-    "description",
+    *_TEXTS,
 )
 LAST_VALUES = {one_word(name) for name in _BY_MAKERS}
 """What is the value of a part where nothing else is."""
@@ -73,19 +74,29 @@ def is_bom(lines: Sequence[TextLine]) -> bool:
 def find_bom_header(lines: Sequence[TextLine]) -> PlacementHeader | None:
     """Return the line that names the columns of a BOM; where none names the designators, they are known by their look.
 
-    They are then in the one column that holds nothing else.
+    They are then in the one column that holds nothing else; so they are where the column of that name is empty.
     """
-    if (named := _named_header(lines)) is not None:
+    named = _named_header(lines)
+    if named is not None and (named.separator is None or any(_cells_below(lines, named))):
         return named
     unnamed = {field: names for field, names in COLUMNS.items() if field != "refdes"}
-    for header in find_headers(lines[:_MOST_TITLES], unnamed, (), ("value", "package")):
-        below = (line.text for line in lines_below(lines, header))
-        rows = [row for row in csv.reader(below, delimiter=header.separator or "\t") if len(filled_cells(row)) > 2]
+    for header in [named] if named else find_headers(lines[:_MOST_TITLES], unnamed, (), ("value", "package")):
+        rows = [row for row in _rows_below(lines, header) if len(filled_cells(row)) > 2]
         cells = {at: [row[at] for row in rows if at < len(row) and row[at]] for at in range(len(header.names))}
         found = [at for at in cells.keys() - {*header.columns.values()} if hold_designators(cells[at])]
         if len(found) == 1 and header.separator is not None:
             return replace(header, columns={**header.columns, "refdes": found[0]})
-    return None
+    return named
+
+
+def _rows_below(lines: Sequence[TextLine], header: PlacementHeader) -> Iterator[list[str]]:
+    return csv.reader((line.text for line in lines_below(lines, header)), delimiter=header.separator or "\t")
+
+
+def _cells_below(lines: Sequence[TextLine], header: PlacementHeader) -> Iterator[str]:
+    """Yield the cells of the designators below a header between separators."""
+    at = header.columns["refdes"]
+    yield from ("".join(row[at : at + 1]).strip() for row in _rows_below(lines, header))
 
 
 def _named_header(lines: Sequence[TextLine]) -> PlacementHeader | None:
@@ -108,15 +119,14 @@ def _named_header(lines: Sequence[TextLine]) -> PlacementHeader | None:
 
 def _may_be_designators(lines: Sequence[TextLine], header: PlacementHeader) -> bool:
     """Tell whether the column of designators holds any, if its name may be that of numbers of makers, as Part #."""
-    at = header.columns["refdes"]
-    if one_word(header.names[at]) != "part":
+    if one_word(header.names[header.columns["refdes"]]) != "part":
         return True
-    rows = csv.reader((line.text for line in lines_below(lines, header)), delimiter=header.separator or "\t")
-    return any(map(USUAL.fullmatch, (name for row in rows for name in designators("".join(row[at : at + 1])))))
+    return any(map(USUAL.fullmatch, (name for cell in _cells_below(lines, header) for name in designators(cell))))
 
 
 def bom_rows(path: Path, lines: Sequence[TextLine], header: PlacementHeader) -> Iterator[BomRow]:
     """Yield the rows below a header; raises ConfigError, with lines, for those that cannot be divided into cells."""
+    others = _other_values(header)
     if header.separator is None:
         spaced = {line.number: _spaced_row(line.text, header) for line in lines}
         # A list may go on in the next column, if the file has lists.
@@ -128,7 +138,7 @@ def bom_rows(path: Path, lines: Sequence[TextLine], header: PlacementHeader) -> 
                 f"{further_lines(unclear)}"
             )
         for number, cells in spaced.items():
-            yield number, {field: (cells or [])[index] for field, index in header.columns.items()}, cells or []
+            yield number, _by_field(cells or [], header, others), cells or []
         return
     # Cells may have line breaks, and so the lines are read as one text.
     reader = csv.reader((line.text + "\n" for line in lines), delimiter=header.separator, skipinitialspace=True)
@@ -154,7 +164,24 @@ def bom_rows(path: Path, lines: Sequence[TextLine], header: PlacementHeader) -> 
         )
     for number, row in table:
         cells = [" ".join(cell.split()) for cell in row]
-        yield number, {field: cells[index] for field, index in header.columns.items() if index < len(cells)}, cells
+        yield number, _by_field(cells, header, others), cells
+
+
+def _by_field(cells: Sequence[str], header: PlacementHeader, others: Sequence[int]) -> dict[str, str]:
+    """Return the cells of a row by field; a value that is empty is that of the first of `others` that holds one."""
+    found = {field: cells[index] for field, index in header.columns.items() if index < len(cells)}
+    if found.get("value") == "":
+        found["value"] = next((cells[at] for at in others if at < len(cells) and cells[at]), "")
+    return found
+
+
+def _other_values(header: PlacementHeader) -> list[int]:
+    """Return the columns that hold a value where that of values is empty, the best first, but for descriptions.
+
+    So a Comment names an IC without a Value, as EasyEDA and Altium have it.
+    """
+    words = ["" if at in header.columns.values() else one_word(name) for at, name in enumerate(header.names)]
+    return [words.index(name) for name in map(one_word, COLUMNS["value"]) if name in words and name not in _TEXTS]
 
 
 def _spaced_row(text: str, header: PlacementHeader, *, has_lists: bool = True) -> list[str] | None:

@@ -93,6 +93,8 @@ def _hidden(sheet: Sheet) -> list[str]:
         f"{get_column_letter(column)}{row}" for (row, column), text in sheet.cells.items() if re.match("=(?!=)", text)
     ]
     notes = [f"the sheet '{title}' is hidden, and was read"] if sheet.is_hidden else []
+    if not sheet.has_formats:
+        notes.append(f"the formats of the sheet '{title}' cannot be read: no row counts as struck out")
     notes += [
         f"hidden {noun} of the sheet '{title}' were read as well ({list_few(names)}); take out what is not meant, as "
         "behind a filter"

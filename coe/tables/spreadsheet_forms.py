@@ -40,10 +40,14 @@ _ODS = cache("{{urn:oasis:names:tc:opendocument:xmlns:{}:1.0}}{}".format)
 
 @dataclass(slots=True)
 class Sheet:
-    """A sheet: the texts of its cells by row and column, from 1, and which rows and columns are hidden, or struck."""
+    """A sheet: the texts of its cells by row and column, from 1, and which rows and columns are hidden, or struck.
+
+    Without `has_formats` nobody knows which rows are struck.
+    """
 
     title: str
     is_hidden: bool = False
+    has_formats: bool = True
     cells: dict[tuple[int, int], str] = field(default_factory=dict)
     struck_rows: set[int] = field(default_factory=set)
     hidden_rows: set[int] = field(default_factory=set)
@@ -62,12 +66,13 @@ def of_xlsx(raw: bytes) -> Iterator[Sheet]:
     """Yield the sheets of an .xlsx file with the values of their cells; raises whatever openpyxl does."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of styles and the like, which nobody needs
+        has_formats = True
         try:
             book = _load(raw)
-        except (IndexError, TypeError):  # some programs write no styles, and name them, or none that are known
-            book = _load(raw, styled=False)
+        except (IndexError, TypeError):  # some programs write no styles, and name them, or others than are known
+            has_formats, book = False, _load(raw, styled=False)
     for worksheet in book.worksheets:
-        sheet = Sheet(worksheet.title, worksheet.sheet_state != "visible")
+        sheet = Sheet(worksheet.title, worksheet.sheet_state != "visible", has_formats)
         for cell in worksheet._cells.values():  # to ask a sheet for its rows would make all cells between them
             if cell.value is not None:
                 sheet.put(cell.row, cell.column, cell.value, is_struck=bool(cell.font and cell.font.strike))
@@ -84,6 +89,7 @@ def _load(raw: bytes, *, styled: bool = True) -> Workbook:
     needed = BytesIO()
     with zipfile.ZipFile(BytesIO(raw)) as old, zipfile.ZipFile(needed, "w") as new:
         parts = [part for part in old.infolist() if _NEEDED.fullmatch(part.filename)]
+        parts = [part for part in parts if styled or not part.filename.endswith("xl/styles.xml")]
         _expect_size(sum(part.file_size for part in parts))
         for part in parts:
             with old.open(part) as file:

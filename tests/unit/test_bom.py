@@ -95,6 +95,9 @@ def test_lists_of_designators(text: str, found: list[str]) -> None:
         '<comp ref="R9"><value>1k</value><property name="dnp"/></comp></components></export>',
         '"Reference","Value","Package"\n"R1,R2","10k","R_0402"\n"U2","24C64","SOIC-8","was 24C32, before"\n'
         '"R9","1k","R_0402","DNP"\n',
+        "Comment,Designator,Footprint,Value,Manufacturer Part\n,R1 R2,R_0402,10k,RC0402\n24C64,U2,SOIC-8,,\n"
+        "DNP,R9,R_0402,,\n",
+        "Reference Designator,Value,Package,Customer Designator\n,10k,R_0402,R1 R2\n,24C64,SOIC-8,U2\n,DNP,R_0402,R9\n",
     ],
     ids=[
         "jlc",
@@ -122,6 +125,8 @@ def test_lists_of_designators(text: str, found: list[str]) -> None:
         "english, designators by their look",
         "kicad xml",
         "a note behind a row in quotes",
+        "easyeda, an ic without a value",
+        "an empty column of designators",
     ],
 )
 def test_a_bom_names_values_packages_and_what_is_not_fitted(tmp_path: Path, text: str) -> None:
@@ -190,6 +195,13 @@ def test_a_bom_of_one_board_answers_for_each_board_of_a_panel() -> None:
     )
     bom = parse_bom(Path("b.csv"), b"Designator,Value,DNP\nR1,1k,\nR3,3k,no\n")
     assert len(parse_file(Path("p.csv"), places.encode(), "generic", bom=bom).placements) == 6
+
+
+def test_words_that_differ_do_not_count_and_are_told() -> None:
+    bom = parse_bom(Path("x.csv"), b"Designator,Value\nR1,1k\nLabel 1,SN\nLabel 2,5 V\nWire,red\nWire,black\n")
+    assert {"Label", "Wire"}.isdisjoint(bom)
+    assert "R1" in bom
+    assert any("'Label' (lines 3, 4), 'Wire' (lines 5, 6)" in note for note in bom.notes)
 
 
 @pytest.mark.parametrize(("row", "told"), [("Sum:,USB,", True), ("Plug:,USB,SMD", False)])

@@ -139,6 +139,21 @@ def test_a_row_that_repeats_a_name_is_no_part(tmp_path: Path) -> None:
     assert [*parts] == ["R1", "R2"]
 
 
+@pytest.mark.parametrize(("known", "unknown"), [(' xfId="0"', ' xfId="0" xxid="0"'), ("<fill>", "<fill /><fill>")])
+def test_a_sheet_whose_formats_cannot_be_read_is_read_and_told(tmp_path: Path, known: str, unknown: str) -> None:
+    book, raw = openpyxl.Workbook(), BytesIO()
+    for one in (HEAD, ("R1", 1, 2, 0, "top", "10k")):
+        book.worksheets[0].append(one)
+    book.save(raw)
+    with zipfile.ZipFile(raw) as old, zipfile.ZipFile(tmp_path / "a.xlsx", "w") as new:
+        for part in old.infolist():
+            xml = old.read(part).decode()
+            new.writestr(part, xml.replace(known, unknown) if "styles" in part.filename else xml)
+    file = read_file(tmp_path / "a.xlsx")
+    assert [place.refdes for place in file.placements] == ["R1"]
+    assert any("formats" in note for note in file.notes)
+
+
 def test_formats_of_empty_cells_are_not_held_in_memory(tmp_path: Path) -> None:
     book, raw = openpyxl.Workbook(), BytesIO()
     for one in (HEAD, ("R1", 1, 2, 0, "top", "10k")):
