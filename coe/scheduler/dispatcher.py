@@ -126,23 +126,26 @@ class Dispatcher:
         cost = self._world.costs.of(executor.device, group.expert, executor.pool.variant(group.expert))
         # What free memory allows, at most the profiled maximum (paper section 4.2).
         size = min(len(group), cost.max_batch, cost.images_in(executor.pool.batch_room_bytes()))
-        held_bytes, aside_bytes = cost.batch_bytes(size), executor.pool.aside_bytes
-        # In more than is set aside, batch behind batch would keep out the expert of an image that is due earlier.
-        if held_bytes > aside_bytes and self._is_earlier_awaited(executor, group):
-            size = min(size, cost.images_in(aside_bytes))
-            held_bytes = cost.batch_bytes(size)
+        if cost.batch_bytes(size) > executor.pool.aside_bytes:
+            size = min(size, cost.images_in(self._leaving_room(executor, group)))
         if size < 1:
             return False
         batch = Batch(group.expert, executor.backlog.take(group, size, now))
         until_s = executor.idle_from_s(now) + cost.batch_s(size)
-        self._residency.begin(executor, batch, held_bytes, until_s)
+        self._residency.begin(executor, batch, cost.batch_bytes(size), until_s)
         self._emit(Run(executor.id, batch))
         return True
 
-    def _is_earlier_awaited(self, executor: Executor, group: Group) -> bool:
-        """Return whether an absent expert is awaited by an image that is due earlier than those of a group."""
+    def _leaving_room(self, executor: Executor, group: Group) -> int:
+        """Return the bytes that a batch may take without keeping out the expert of an image that is due earlier.
+
+        Batch behind batch in more would keep it out for as long as images come.
+        """
+        pools = [sharer.pool for sharer in self._world.executors.values() if sharer.backlog is executor.backlog]
         earlier = (one.expert for one in executor.backlog.groups() if one.due_s < group.due_s)
-        return any(executor.pool.state(expert) is None for expert in earlier)
+        absent = (expert for expert in earlier if not any(pool.state(expert) for pool in pools))
+        costs = (self._world.costs(executor.device, expert) for expert in absent)
+        return executor.pool.room_beside(group.expert, map(executor.pool.needs, costs))
 
     def _load_ahead(self, now: float) -> None:
         """Begin the next loads for executors that are busy, or share a backlog."""

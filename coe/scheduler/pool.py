@@ -245,6 +245,20 @@ class ModelPool:
         """The bytes that a batch may take now of those that are set aside."""
         return self.spec.workspace_bytes - self._activation_bytes
 
+    def room_beside(self, expert: str, coming: Iterable[int]) -> int:
+        """Return the bytes that a batch of an expert may take while experts that need `coming` bytes can still come.
+
+        Experts for which the expert itself must leave do not count, and at least what is set aside may be taken.
+        """
+        own_bytes = self.size(expert) + self.body_bytes(expert)
+        alone_bytes = self.spec.capacity_bytes - own_bytes - self.spec.workspace_bytes
+        largest = max((more for more in coming if more <= alone_bytes), default=None)
+        if largest is None:
+            return self.batch_room_bytes()
+        staying_bytes = self._kept_bytes - self.evictable_bytes + (own_bytes if self.evictable(expert) else 0)
+        free_bytes = max(self.spec.workspace_bytes, self.spec.capacity_bytes - staying_bytes - largest)
+        return free_bytes - self._activation_bytes
+
     # Only the residency calls these
 
     def plan(

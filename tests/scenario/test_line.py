@@ -1,5 +1,7 @@
 """Late binding: what runs, loads and leaves is decided when an executor or a lane is free, from all that waits."""
 
+from dataclasses import replace
+
 import pytest
 from lines import board, cost, inspect, line_of, log_of
 
@@ -108,3 +110,14 @@ def test_usage_that_drifts_is_noticed() -> None:
     assert controller.demand.usage("c") > 0.5 > controller.demand.usage("a")
     assert [(one.expert, one.by > 0) for one in controller.demand.drift(2)] == [("c", True), ("a", False)]
     assert next(what for _, what in log_of(line, after=3100.0)) != "cpu evict c"
+
+
+def test_batches_stay_full_while_all_images_are_overdue_if_who_is_to_come_has_room_beside_them() -> None:
+    """Memory is set aside for one image; a, b and one of c and d leave room for three more."""
+    small = cost(activation_bytes=2, load_s=2.0)
+    large = replace(small, weights_bytes=15)
+    costs, rules = {"a": small, "b": small, "c": large, "d": large}, board({"A": 2, "B": 2, "C": 1, "D": 1})
+    line = line_of(rules, 42, workspace=2, strategy="late-binding", costs=costs, max_wait_s=0.2)
+    inspect(line, *((10 + 0.1 * number, letter) for number, letter in enumerate("ABABCABABD" * 6)))
+    assert sum(" run " in what for _, what in line.log) < 30
+    assert max(result.latency_s for result in line.results.values()) < 12

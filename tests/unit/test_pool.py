@@ -67,6 +67,13 @@ def test_a_batch_never_takes_the_room_of_an_expert_that_is_planned() -> None:
     assert pool.reserved_bytes == CAPACITY == pool.peak_bytes
 
 
+def test_a_batch_takes_what_leaves_room_for_an_expert_that_is_to_come_unless_its_own_expert_must_leave() -> None:
+    pool = pool_of(a=30, b=20)
+    assert [pool.room_beside("a", coming) for coming in ([], [25], [25, 55], [56], [25, 56])] == [50, 45, 15, 50, 45]
+    pool.pin("b", 10)
+    assert [pool.room_beside("a", coming) for coming in ([], [25], [55], [56])] == [40, 15, 5, 40]
+
+
 def test_what_is_pinned_never_leaves() -> None:
     pool = pool_of(a=20)
     pool.pin("a", 5)
