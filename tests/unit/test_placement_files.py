@@ -373,6 +373,55 @@ def test_a_board_of_eagle_is_a_placement_file() -> None:
             parse_file(Path("b.brd"), wrong.encode(), "eagle")
 
 
+IPC_2581 = """<?xml version = "1.0"?><IPC-2581 revision="C" xmlns="http://webstds.ipc.org/2581"><Bom name="b">
+<BomItem><RefDes name="R1" packageRef="R" populate="true"/><RefDes name="C8" packageRef="C" populate="false"/>
+<Characteristics><Textual textualCharacteristicName="Value" textualCharacteristicValue="10k"/></Characteristics>
+</BomItem></Bom><Ecad name="e"><CadHeader units="INCH"/><CadData>
+<Layer name="TOP" side="TOP"/><Layer name="IN" side="INTERNAL"/>
+<Step name="panel"><StepRepeat stepRef="board" x="1" y="1" nx="2" ny="1"/>
+<Component refDes="FID1" packageRef="F" layerRef="TOP"><Location x="0" y="0"/></Component></Step>
+<Step name="board">
+<Package name="R_1"><PickupPoint x="0.1" y="0"/><Pin number="1"><Location x="9" y="9"/></Pin></Package>
+<Component refDes="R1" packageRef="R_1" part="P" layerRef="TOP">
+<Xform rotation="90.0"/><Location x="0.5" y="1"/></Component>
+<Component refDes="U2" packageRef="R_1" part="E" layerRef="IN"><NonstandardAttribute name="VALUE" value="F"/>
+<Xform rotation="90.0" mirror="true"/><Location x="1" y="1"/></Component>
+<Component refDes="U3" packageRef="Q" part="E" layerRef="IN"><Xform mirror="true"/><Location x="2" y="1"/></Component>
+<Component refDes="U4" packageRef="R_1" part="E" layerRef="IN"><Xform mirror="true"/><Location x="2" y="1"/></Component>
+<Component refDes="C8" packageRef="C" part="" layerRef="TOP"><Location x="2" y="2"/></Component>
+</Step></CadData></Ecad></IPC-2581>"""
+
+
+def test_components_of_ipc_2581_lie_where_their_packages_are_picked_up() -> None:
+    file = parse_file(Path("b.xml"), IPC_2581.encode(), "generic")
+    told = [(place.refdes, place.value, round(place.x_mm, 2), round(place.y_mm, 2)) for place in file.placements]
+    assert told == [
+        ("R1", "10k", 12.7, 27.94),
+        ("U2", "F", 25.4, 27.94),
+        ("U3", "E", 50.8, 25.4),
+        ("U4", "E", 48.26, 25.4),
+    ]
+    assert [place.side for place in file.placements] == [Side.TOP, Side.BOTTOM, Side.BOTTOM, Side.BOTTOM]
+    assert (file.placements[0].package, file.placements[0].rotation_deg, file.not_placed) == ("R", 90, ("C8",))
+    assert any("panel" in note for note in file.notes)
+
+
+@pytest.mark.parametrize(
+    ("known", "wrong", "told"),
+    [
+        ('<Location x="0.5" y="1"/>', "", "R1"),
+        ("INCH", "FOOT", "FOOT"),
+        ('<StepRepeat stepRef="board" x="1" y="1" nx="2" ny="1"/>', "", "panel, board"),
+        ("Component", "LayerFeature", "no components"),
+    ],
+)
+def test_an_ipc_2581_file_that_cannot_be_used_is_one_sentence(known: str, wrong: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        parse_file(Path("b.xml"), IPC_2581.replace(known, wrong).encode(), "generic")
+    with pytest.raises(ConfigError, match="IPC-2581"):
+        parse_bom(Path("b.xml"), IPC_2581.encode())
+
+
 def test_of_two_names_that_say_the_same_none_is_guessed() -> None:
     for header in ("Ref,Board X,Board Y,Comp X,Comp Y,Rot", "Ref,X,Y,Board Angle,Part Angle"):
         with pytest.raises(ConfigError):
@@ -775,7 +824,6 @@ OTHER_FILES = {
     "IDF": b'.HEADER\nBOARD_FILE 3.0 "x" 10/22/96 1\nb THOU\n.END_HEADER\n',
     "spreadsheet as XML": b'<?xml version="1.0"?><Workbook xmlns="urn:schemas-microsoft-com:office:spreadsheet"/>',
     "GenCAD": b"$HEADER\nGENCAD 1.4\n",
-    "IPC-2581": b'<?xml version="1.0"?>\n<IPC-2581 revision="B"/>',
     "IPC-D-356": b"C  board\nP  UNITS CUST 0\n",
     "ODB": b"UNITS=MM\n#\nCMP 0 10.5 20.25 90.0 N C1 100nF ;0=1\n",
     "Gerber": b"G04 pads*\n%FSLAX46Y46*%\n",

@@ -1,0 +1,119 @@
+"""IPC-2581, the open standard of the data of a board: its components, with the values and what its BOM leaves out.
+
+A component lies where its package is picked up. Its angle, and the offset of that point, are turned before they are
+mirrored, as the pads in files of Allegro are.
+"""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as xml
+from cmath import rect
+from dataclasses import dataclass, field
+from math import radians
+from pathlib import Path
+
+from coe.cad.board_names import BOARD_NAMES, fitting_cells
+from coe.cad.vocabulary import UNIT_WORDS
+from coe.errors import ConfigError, list_few
+from coe.tables import safe_xml
+from coe.tables.spreadsheet import Table
+from coe.text_table import TextLine
+from coe.visible import visible
+
+_START = re.compile(rb"\s*(?:\xef\xbb\xbf)?(?:\s*<[?!][^>]*>)*\s*<(?:\w+:)?IPC-2581\b")
+_SHAPES = ("LayerFeature", "Set", "PadStackDef", "PhyNetGroup", "LogicalNet")
+"""Most of a file, and nothing of it is needed."""
+
+
+def is_board(raw: bytes) -> bool:
+    """Tell whether bytes are those of an IPC-2581 file."""
+    return _START.match(raw) is not None
+
+
+@dataclass(slots=True)
+class _Ipc2581:
+    """What is needed of a file: its elements by name. `steps` holds the components of each step, its boards."""
+
+    unit: str = ""
+    sides: dict[str, str] = field(default_factory=dict)
+    middles: dict[str, xml.Element] = field(default_factory=dict)
+    listed: dict[str, tuple[xml.Element, xml.Element]] = field(default_factory=dict)
+    steps: dict[str, list[xml.Element]] = field(default_factory=dict)
+    panels: list[str] = field(default_factory=list)
+
+
+def board_table(path: Path, raw: bytes) -> Table:
+    """Return the names of columns, and a line for each component; raises ConfigError for a file without components."""
+    board = _read(path, raw)
+    boards = {name: parts for name, parts in board.steps.items() if parts and name not in board.panels}
+    if len(boards) != 1:
+        what = f"several boards ({list_few(map(visible, boards))})" if boards else "no components"
+        raise ConfigError(f"{path}: this IPC-2581 file has {what}; export it for the assembly of one board")
+    unit = UNIT_WORDS.get(board.unit.casefold())
+    if unit is None:
+        raise ConfigError(f"{path}: the unit of this IPC-2581 file is '{visible(board.unit)}'; export it in mm or inch")
+    table = [TextLine.of_cells(0, (name.replace("mm", unit) for name in BOARD_NAMES))]
+    for number, part in enumerate(next(iter(boards.values())), 1):
+        try:
+            table.append(TextLine.of_cells(number, _cells(part, board)))
+        except ValueError:
+            name = visible(part.get("refDes", ""))
+            raise ConfigError(f"{path}: the component '{name}' has no place; export it again") from None
+    panels = list_few(map(visible, board.panels))
+    return Table(table, (f"the places are those of one board, which the panel {panels} repeats",) if panels else ())
+
+
+def _read(path: Path, raw: bytes) -> _Ipc2581:
+    board, parts, is_panel = _Ipc2581(), list[xml.Element](), False
+    for element in safe_xml.elements(path, raw, "an IPC-2581 file"):
+        element.tag = kind = element.tag.rpartition("}")[2]
+        name = element.get("name", "")
+        if kind == "CadHeader":
+            board.unit = element.get("units", "")
+        elif kind == "Layer":
+            board.sides[name] = element.get("side", "").casefold()
+        elif kind == "Package" and (point := element.find("PickupPoint")) is not None:
+            board.middles[name] = point
+        elif kind == "BomItem":
+            board.listed |= {one.get("name", ""): (one, element) for one in element.iter("RefDes")}
+        elif kind == "Component":
+            parts.append(element)
+        elif kind == "StepRepeat":
+            is_panel = True
+        elif kind == "Step":
+            board.steps[name] = parts
+            board.panels += [name] if is_panel else []
+            parts, is_panel = [], False
+        if kind in (*_SHAPES, "Package"):
+            element.clear()
+    return board
+
+
+def _cells(part: xml.Element, board: _Ipc2581) -> list[str]:
+    """Return the cells of a component; raises ValueError if it has no place."""
+    name, turned, location = part.get("refDes", ""), part.find("Xform"), part.find("Location")
+    if location is None:
+        raise ValueError
+    turn, is_mirrored = (
+        (0.0, False) if turned is None else (_number(turned, "rotation"), turned.get("mirror") == "true")
+    )
+    point = board.middles.get(part.get("packageRef", ""))
+    place, middle = (0j if one is None else complex(_number(one, "x"), _number(one, "y")) for one in (location, point))
+    offset = rect(1, radians(turn)) * middle
+    at = place + (-offset.conjugate() if is_mirrored else offset)
+    side = board.sides.get(part.get("layerRef", ""), "")
+    side = side if side in ("top", "bottom") else ("bottom" if is_mirrored else "top")  # within a board that folds
+    listed, item = board.listed.get(name, (xml.Element("RefDes"), xml.Element("BomItem")))
+    said = [(one.get("name", ""), one.get("value", "")) for one in part.iter("NonstandardAttribute")]
+    texts = item.iter("Textual")
+    said += [(one.get("textualCharacteristicName", ""), one.get("textualCharacteristicValue", "")) for one in texts]
+    value = next((text for label, text in said if label.casefold() == "value" and text), part.get("part", ""))
+    package = listed.get("packageRef", part.get("packageRef", ""))
+    cells = [name, value, package, f"{at.real:.6f}", f"{at.imag:.6f}", f"{turn:g}", side]
+    return [*cells, *fitting_cells([*said, ("populate", listed.get("populate", ""))], is_out=False)]
+
+
+def _number(element: xml.Element, name: str) -> float:
+    """Return an attribute, 0 without it; raises ValueError for no number."""
+    return float(element.get(name) or 0)
