@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from rich.table import Table
 
@@ -101,11 +100,6 @@ class Rows:
             experts_moved=None if mishap is Mishap.NONE else run.experts_moved,
             recovered=recovered,
         )
-
-
-def to_json(rows: Sequence[ClusterRow]) -> str:
-    """Return rows as a JSON list."""
-    return json.dumps([asdict(row) for row in rows], indent=2) + "\n"
 
 
 def to_table(rows: Sequence[ClusterRow]) -> Table:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from coe.board.rules import Rules
 from coe.config import format_bytes
@@ -13,7 +13,7 @@ from coe.core import FULL, Expert
 from coe.errors import ConfigError, did_you_mean
 from coe.inspector.memory_split import TooSmall, workspace_bytes
 from coe.lab import preset
-from coe.lab.preset import BlobCostPreset, Preset, SourcedFigure
+from coe.lab.preset import BlobCostPreset, CostPreset, Preset, SourcedFigure
 from coe.scheduler.costs import Body, Cost, CostTable
 from coe.scheduler.plan import CacheSpec, ExecutorSpec, Plan, PoolSpec, executor_id
 from coe.scheduler.strategies import Strategy
@@ -42,7 +42,7 @@ class _Weights:
 
 
 class SimulatedMachine:
-    """A box made of a device preset.
+    """A box made of a device preset: `memory_of` each device, and the bytes of all `memories` that are not reserved.
 
     With `body_share` all experts of a kind have one body of this share of their bytes, in each variant; it is read at
     the disk's bandwidth, and each expert's own part in the rest of a load. Raises ConfigError for a share that is
@@ -53,6 +53,8 @@ class SimulatedMachine:
         if not 0 <= body_share < 1:
             raise ConfigError(f"a body cannot be {body_share:g} of an expert's bytes; give a share from 0 to below 1")
         self.preset: Preset = preset.load(name)
+        self.memory_of = {device: spec.memory for device, spec in self.preset.devices.items()}
+        self.memories = {id: spec.size.value - spec.reserved.value for id, spec in self.preset.memories.items()}
         self._body_share = body_share
         self.name = name if name in preset.names() else name.rpartition("/")[2]
         if body_share:
@@ -60,7 +62,7 @@ class SimulatedMachine:
         self.scaling = {device: tuple(spec.scaling.value) for device, spec in self.preset.devices.items()}
 
     def __repr__(self) -> str:
-        return f"<SimulatedMachine {self.name}, {', '.join(self.preset.devices)}>"
+        return f"<SimulatedMachine {self.name}, {', '.join(self.memory_of)}>"
 
     def costs(self, board: Rules) -> CostTable:
         """Return the costs of a board's experts; raises ConfigError, naming the kind, if the preset lacks one.
@@ -77,13 +79,16 @@ class SimulatedMachine:
                 f"preset '{self.name}' has no cost of kind '{expert.kind}' on device '{device}', which expert "
                 f"'{expert.id}' needs; known: {', '.join(sorted(spec.kinds))}"
             )
-        figures = spec.kinds[expert.kind]
-        area = (expert.input_size / kind.input.value) ** 2
         weights = self._weights(expert.kind, FULL, kind.weights.value, spec.lane)
+        cost = self._of_figures(spec.kinds[expert.kind], expert, weights)
+        return replace(cost, load_s=cost.load_s + kind.open_ms.value / 1e3)
+
+    def _of_figures(self, figures: CostPreset, expert: Expert, weights: _Weights) -> Cost:
+        area = (expert.input_size / self.preset.kinds[expert.kind].input.value) ** 2
         return Cost(
             per_image_s=figures.per_image_ms.value / 1e3 * area,
             base_s=figures.base_ms.value / 1e3,
-            load_s=weights.read_s + kind.open_ms.value / 1e3 + weights.copy_s,
+            load_s=weights.read_s + weights.copy_s,
             weights_bytes=weights.bytes,
             activation_bytes=int(figures.activation.value * area),
             max_batch=figures.max_batch.value,
@@ -124,23 +129,12 @@ class SimulatedMachine:
     def _blob_cost(self, device: str, expert: Expert, variant: str) -> Cost:
         spec, kind = self.preset.devices[device], self.preset.kinds[expert.kind]
         figures = spec.blobs[expert.kind][variant]
-        area = (expert.input_size / kind.input.value) ** 2
         weights = self._weights(expert.kind, variant, kind.blobs[variant].value, spec.blob_lane)
-        return Cost(
-            per_image_s=figures.per_image_ms.value / 1e3 * area,
-            base_s=figures.base_ms.value / 1e3,
-            load_s=weights.read_s + weights.copy_s,
-            weights_bytes=weights.bytes,
-            activation_bytes=int(figures.activation.value * area),
-            max_batch=figures.max_batch.value,
-            workspace_bytes=figures.active.value,
-            copy_s=weights.copy_s,
-            body=weights.body,
-        )
+        return replace(self._of_figures(figures, expert, weights), workspace_bytes=figures.active.value)
 
     def usable_bytes(self, configuration: Configuration) -> int:
         """Return the memory of a configuration's devices without what is reserved; shared memory counts once."""
-        return sum(map(self._usable_bytes, {self.preset.devices[device].memory for device in configuration.executors}))
+        return sum(self.memories[id] for id in {self.memory_of[device] for device in configuration.executors})
 
     def configuration(self, name: str, board: str) -> Configuration:
         """Return a configuration by name, the variant for this board if the preset has it; raises ConfigError."""
@@ -162,10 +156,10 @@ class SimulatedMachine:
         one executor. Raises TooSmall if an expert does not fit, and ConfigError for a device that the preset does not
         have.
         """
-        if unknown := [device for device in configuration.executors if device not in self.preset.devices]:
-            hint = did_you_mean(unknown[0], self.preset.devices)
+        if unknown := [device for device in configuration.executors if device not in self.memory_of]:
+            hint = did_you_mean(unknown[0], self.memory_of)
             raise ConfigError(f"preset '{self.name}' has no device '{unknown[0]}'{hint}")
-        first = next(iter(self.preset.devices))
+        first = next(iter(self.memory_of))
         numbers = dict(configuration.executors)
         if strategy.cached:
             numbers = {first: sum(numbers.values())}
@@ -173,11 +167,11 @@ class SimulatedMachine:
             numbers = {next(iter(numbers)): 1}
         sharing = Counter[str]()
         for device, number in numbers.items():
-            sharing[self.preset.devices[device].memory] += number
+            sharing[self.memory_of[device]] += number
         pools, executors = [], []
         for device, number in numbers.items():
-            memory = self.preset.devices[device].memory
-            capacity = self._usable_bytes(memory) // sharing[memory]
+            memory = self.memory_of[device]
+            capacity = self.memories[memory] // sharing[memory]
             share = configuration.expert_share.get(device)
             wanted = None if share is None else int(capacity * (1 - share))
             try:
@@ -188,18 +182,14 @@ class SimulatedMachine:
                 id = executor_id(device, index)
                 pools.append(PoolSpec(id, device, capacity, workspace))
                 executors.append(ExecutorSpec(id, device, id))
-        idle = [memory for memory in self.preset.memories if memory not in sharing]
+        idle = [memory for memory in self.memories if memory not in sharing]
         cache = None
         if idle and (strategy.cached or configuration.copies):
-            cache = CacheSpec(self._usable_bytes(idle[0]), demotes=not strategy.cached)
+            cache = CacheSpec(self.memories[idle[0]], demotes=not strategy.cached)
         return Plan(tuple(pools), tuple(executors), cache)
 
-    def _usable_bytes(self, memory: str) -> int:
-        spec = self.preset.memories[memory]
-        return spec.size.value - spec.reserved.value
-
     def _too_small(self, device: str, sharers: int, capacity: int, small: TooSmall) -> TooSmall:
-        memory, least = self.preset.devices[device].memory, small.least_bytes * sharers
+        memory, least = self.memory_of[device], small.least_bytes * sharers
         # Rounded up, so that exactly this memory is enough.
         advice = f"let memory '{memory}' have at least {-(-least // (1 << 20))}MiB in addition to what is reserved"
         return TooSmall(

@@ -13,13 +13,11 @@ from coe.inspector.measuring import profiled_cost
 from coe.inspector.memory_split import inbox_bytes
 from coe.inspector.profile import BoardProfile
 from coe.lab.machine import Configuration, SimulatedMachine
-from coe.lab.preset import Preset
 from coe.profiler.configurations import PAPER_SHARE
 from coe.profiler.tune import with_decoding
 from coe.scheduler.costs import Cost, CostTable
 
 ENDING = ".json"
-_MEASURED = "measured by coe-profile"
 
 
 class ProfiledMachine(SimulatedMachine):
@@ -47,35 +45,10 @@ class ProfiledMachine(SimulatedMachine):
         self.threads = {device: chosen.threads.get(device, 1) for device in chosen.executors}
         scaling = self.profile.scaling
         self.scaling = {device: scaling.get(device, {}).get(number, (1.0,)) for device, number in self.threads.items()}
-        self.preset = self._preset()
-
-    def _preset(self) -> Preset:
-        """Return the memories and devices; costs are the profile's own."""
-        host, images = self.board.memory_bytes, inbox_bytes(self.board.memory_bytes)
-        memories = {"host": (host, images)}
-        if self.board.device_bytes is not None:
-            memories["cuda"] = (self.board.device_bytes, 1)
-        if self.board.host_bytes:
-            memories["copies"] = (self.board.host_bytes, 1)
-        content = {
-            "about": f"{self.profile.machine.cores} x {self.profile.machine.cpu}",
-            "disk": ["1GB/s", "not used: loads are measured"],
-            "memories": {
-                name: {"size": [size, _MEASURED], "reserved": [reserved, _MEASURED]}
-                for name, (size, reserved) in memories.items()
-            },
-            "kinds": {},
-            "devices": {
-                device: {
-                    "memory": device if device in memories else "host",
-                    "scaling": [list(self.scaling[device]), _MEASURED],
-                    "kinds": {},
-                }
-                for device in self.threads
-            },
-            "configurations": {},
-        }
-        return Preset.model_validate(content)
+        sizes = {"cuda": found.device_bytes, "copies": found.host_bytes}
+        host = found.memory_bytes - inbox_bytes(found.memory_bytes)
+        self.memories = {"host": host, **{id: size for id, size in sizes.items() if size}}
+        self.memory_of = {device: device if device in self.memories else "host" for device in self.threads}
 
     def costs(self, board: Rules) -> CostTable:
         """Return the costs of a board's experts, as `coe-profile` works with them."""
@@ -97,16 +70,16 @@ class ProfiledMachine(SimulatedMachine):
     def configuration(self, name: str, board: str) -> Configuration:
         """Return "best", as it was chosen, or "paper-default"; raises ConfigError."""
         executors, workspaces = self.board.chosen.executors, self.board.chosen.workspace_bytes
-        memory = {device: self.preset.devices[device].memory for device in executors}
+        memory = self.memory_of
         shares = {}
         for device in executors:
             number = sum(executors[other] for other in executors if memory[other] == memory[device])
             if device in workspaces or name == "paper-default":
-                capacity = self._usable_bytes(memory[device]) // number
+                capacity = self.memories[memory[device]] // number
                 shares[device] = 1 - (workspaces[device] / capacity if name == "best" else PAPER_SHARE)
         if name not in ("best", "paper-default"):
             raise ConfigError(f"profile '{self.name}' has no configuration '{name}'; known: best, paper-default")
-        return Configuration(executors, shares, "copies" in self.preset.memories)
+        return Configuration(executors, shares, "copies" in self.memories)
 
 
 def machine_named(name: str, body_share: float, boards: Sequence[Rules]) -> SimulatedMachine:

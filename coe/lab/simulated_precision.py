@@ -86,13 +86,14 @@ def prepared_run(
             f"{workload.task} has the findings of one precision; --precision {prepared.mode} is for tasks, which draw "
             "theirs"
         )
-    if CONFIGURATION not in machine.preset.configurations:
-        raise ConfigError(
-            f"preset '{machine.name}' has no figures of prepared variants (no configuration '{CONFIGURATION}'); choose "
-            f"another --device, or leave --precision {prepared.mode} out"
-        )
     board = workload.board
-    configuration = machine.configuration(CONFIGURATION, board.board)
+    try:
+        configuration = machine.configuration(CONFIGURATION, board.board)
+    except ConfigError as error:
+        raise ConfigError(
+            f"{error}: it has no figures of prepared variants; choose another --device, or leave --precision "
+            f"{prepared.mode} out"
+        ) from None
     costs = machine.blob_costs(board, list(configuration.executors))
     offers = _offers(costs, prepared.sound)
     choice = _choice(prepared.mode, offers, board, costs, machine, strategy, configuration)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coe.cli.common import err, out, wide
+from coe.cli.common import err
 from coe.cli.console import Progress
-from coe.cli.tool_options import STANDARD_OUTPUT, words_of, write_json
+from coe.cli.tool_options import words_of
 from coe.config import parse_bandwidth, parse_bytes, parse_seconds
 from coe.errors import ConfigError
-from coe.lab.cli.bench_out import choices
+from coe.lab.cli.bench_out import choices, show_figures
 from coe.lab.workloads.workload import EVERY_S, Workload, synthetic
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def run(
 ) -> None:
     """Run all workloads on all numbers of boxes, and show a row for each run."""
     from coe.lab.cluster_bench import Mishap, PlacedBy, Scene
-    from coe.lab.cluster_rows import ClusterRow, Rows, to_json, to_table
+    from coe.lab.cluster_rows import ClusterRow, Rows, to_table
 
     if traced := next((workload for workload in workloads if workload.recorded), None):
         raise ConfigError(f"the trace {traced.task} has the findings of one box; leave out --boxes, or name a task")
@@ -137,8 +137,7 @@ def run(
             for number, placed_by, mishap in kinds:
                 rows.append(made.row(number, placed_by, mishap))
                 bar.advance(progress)
-    wide(err if json_to == STANDARD_OUTPUT else out).print(to_table(rows))
-    write_json(to_json(rows), json_to)
+    show_figures(to_table(rows), rows, json_to)
 
 
 def workload_of(boards: Sequence[str], images: int | None, every_s: float | None, seed: int) -> Workload:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from rich.measure import Measurement
+from rich.table import Table
 
 from coe.cli.common import err, out, wide
+from coe.cli.console import Console
 from coe.cli.tool_options import STANDARD_OUTPUT, words_of, write_json
 from coe.errors import ConfigError, did_you_mean
 from coe.lab.cli.bench_ways import EAGER, current
@@ -14,6 +19,9 @@ from coe.lab.rows import Row, seeds_json, seeds_table, to_json, to_table
 from coe.lab.time_limits import Times
 from coe.scheduler.strategies import Strategy, check_hurry, names, present_name
 from coe.scheduler.strategies import strategy as named_strategy
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 
 def strategies(text: str, *, also: Sequence[str] = (), eager: bool = False) -> list[str]:
@@ -58,11 +66,20 @@ def heeded(allowed: Times, chosen: Sequence[Strategy]) -> Times:
     return allowed
 
 
+def beside(json_to: str | None) -> Console:
+    """Return where tables and sentences go: to standard error if the JSON goes to standard output."""
+    return err if json_to == STANDARD_OUTPUT else out
+
+
+def show_figures(table: Table, figures: Sequence[DataclassInstance], json_to: str | None) -> None:
+    """Print a table, and write its figures as a JSON list."""
+    wide(beside(json_to)).print(table)
+    write_json(json.dumps([asdict(figure) for figure in figures], indent=2) + "\n", json_to)
+
+
 def show(rows: Sequence[Row], json_to: str | None) -> None:
-    """Print the table, and write the rows as JSON to a file or, with "-", to standard output (the table then goes to
-    standard error).
-    """
-    console = wide(err if json_to == STANDARD_OUTPUT else out)
+    """Print the table, and write the rows as JSON."""
+    console = wide(beside(json_to))
     table = to_table(rows)
     if Measurement.get(console, console.options.update_width(1000), table).maximum > console.width:
         table = to_table(rows, upright=True)
@@ -75,5 +92,5 @@ def show_seeds(rows_of_seeds: Sequence[Sequence[Row]], first: int, json_to: str 
     if len(rows_of_seeds) == 1:
         show(rows_of_seeds[0], json_to)
         return
-    wide(err if json_to == STANDARD_OUTPUT else out).print(seeds_table(rows_of_seeds))
+    wide(beside(json_to)).print(seeds_table(rows_of_seeds))
     write_json(seeds_json(rows_of_seeds, first), json_to)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
 from coe import config
-from coe.cli.common import err, out, wide
+from coe.cli.common import err
 from coe.cli.console import table_of
-from coe.cli.tool_options import STANDARD_OUTPUT, WORK, JsonOption, WorkOption, check_json, words_of, write_json
+from coe.cli.tool_options import WORK, JsonOption, WorkOption, check_json, words_of
 from coe.errors import ConfigError
 from coe.inspector.precision import MODES
-from coe.lab.cli.bench_out import choices
+from coe.lab.cli.bench_out import choices, show_figures
 
 if TYPE_CHECKING:
     from coe.lab.resident import ResidentTimes
@@ -51,8 +49,7 @@ def resident(
         for name, size in map(_sized, words_of(kind))
         for row in measuring.resident(work, name, size, chosen, images=images, rounds=repeats, say=err.print)
     ]
-    wide(err if json_to == STANDARD_OUTPUT else out).print(_table(rows))
-    write_json(json.dumps([asdict(row) for row in rows], indent=2) + "\n", json_to)
+    show_figures(_table(rows), rows, json_to)
 
 
 def _sized(word: str) -> tuple[str, int]:

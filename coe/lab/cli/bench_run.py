@@ -11,10 +11,10 @@ import typer
 
 from coe import config
 from coe.board import rules
-from coe.cli.common import err, out
+from coe.cli.common import err
 from coe.cli.console import Progress
 from coe.cli.options import WithinOption, seconds, takes_line_options
-from coe.cli.tool_options import STANDARD_OUTPUT, WORK, JsonOption, SeedOption, WorkOption, check_json, words_of
+from coe.cli.tool_options import WORK, JsonOption, SeedOption, WorkOption, check_json, words_of
 from coe.core import FULL
 from coe.errors import ConfigError
 from coe.inspector.line_arguments import LineArguments
@@ -193,7 +193,7 @@ def run(  # noqa: PLR0913
     if save_task is not None:
         trace_file.write(save_task, engine.workload_of(compared.last))
     for sentence in compared.sentences:
-        (err if json_to == STANDARD_OUTPUT else out).print(sentence)
+        bench_out.beside(json_to).print(sentence)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,11 @@ import typer
 from rich.table import Table
 
 from coe import config
-from coe.cli.common import err, out, wide
+from coe.cli.common import err, wide
 from coe.cli.console import table_of
-from coe.cli.tool_options import STANDARD_OUTPUT, WORK, JsonOption, WorkOption, check_json, words_of, write_json
+from coe.cli.tool_options import WORK, JsonOption, WorkOption, check_json, words_of, write_json
 from coe.errors import ConfigError, did_you_mean
-from coe.lab.cli.bench_out import choices
+from coe.lab.cli.bench_out import beside, choices
 from coe.store.blob_format import Variant
 from coe.system import usable_cores
 
@@ -113,7 +113,7 @@ def _variants(text: str) -> list[Variant]:
 
 def _show(table: Table, figures: Sequence[DataclassInstance], json_to: str | None) -> None:
     """Print the table, and write the figures as JSON; figures of a GPU come last."""
-    wide(err if json_to == STANDARD_OUTPUT else out).print(table)
+    wide(beside(json_to)).print(table)
     rows = [asdict(figure) for figure in figures]
     for row in rows:
         row.update(row.pop("device", None) or {})

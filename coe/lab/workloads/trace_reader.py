@@ -6,7 +6,9 @@ import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeVar
+
+from pydantic import Field, FiniteFloat
 
 from coe.board import rules
 from coe.board.rules import Rules
@@ -14,17 +16,41 @@ from coe.core import NOTHING, Finding, Request
 from coe.errors import ConfigError, RulesError, did_you_mean
 from coe.lab.workloads.workload import Workload, with_counts
 from coe.sim.agenda import Arrival
+from coe.strict_model import StrictModel, of_json
 
 MARK = "coe_trace"
 """The key that makes a line the header of a trace; its value is the version."""
 VERSION = 1
 
-_HEADER = frozenset({MARK, "task", "order", "board", "counts"})
-_LINE = frozenset({"at_s", "component", "serial", "refdes", "image", "findings"})
-_FINDING = frozenset({"label", "score"})
 _LONGEST_LINE = 8 << 20
 _LONGEST_MESSAGE = 500
 _VARIANT = "fp32"
+_Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class _Header(StrictModel, strict=True):
+    coe_trace: int
+    task: str
+    order: str
+    board: str
+    counts: dict[str, _Number] | None = None
+
+
+class _Found(StrictModel, strict=True):
+    label: str
+    score: FiniteFloat | None
+
+
+class _Line(StrictModel, strict=True):
+    at_s: _Number
+    component: str
+    serial: str = ""
+    refdes: str = ""
+    image: str = ""
+    findings: dict[str, _Found] = Field(default_factory=dict)
+
+
+M = TypeVar("M", bound=StrictModel)
 
 
 def read(path: Path, board: Rules | None = None) -> Workload:
@@ -63,26 +89,27 @@ class _TraceReader:
             raise self._error(
                 f"a trace of version {row[MARK]!r}; this program reads version {VERSION}, so record it again"
             )
-        self._check_keys(row, _HEADER, ("task", "order", "board"))
-        task, order = self._text(row, "task"), self._text(row, "order")
-        self._board = self._counted(self._find(self._text(row, "board"), board), row.get("counts"))
+        head = self._checked(row, _Header)
+        self._board = self._counted(self._find(head.board, board), head.counts or {})
         self._labels = labels(self._board)
         arrivals: list[Arrival] = []
         recorded: dict[int, dict[str, Finding]] = {}
         last_s = 0.0
-        for self._number, line in enumerate(lines, 2):
-            if line.isspace():
+        for self._number, text in enumerate(lines, 2):
+            if text.isspace():
                 continue
-            row = self._row(line)
-            self._check_keys(row, _LINE, ("at_s", "component"))
-            at_s = self._time(row["at_s"], last_s)
-            if "findings" in row and (findings := self._findings(row["findings"])):
-                recorded[len(arrivals)] = findings
-            arrivals.append(Arrival(at_s, self._request(len(arrivals), row)))
-            last_s = at_s
+            line = self._checked(self._row(text), _Line)
+            if line.at_s < last_s:
+                raise self._error(f"{line.at_s} s comes after {last_s} s; put the lines in order of time")
+            if line.findings:
+                recorded[len(arrivals)] = {
+                    self._same(expert): self._finding(expert, found) for expert, found in line.findings.items()
+                }
+            arrivals.append(Arrival(line.at_s, self._request(len(arrivals), line)))
+            last_s = line.at_s
         if not arrivals:
             raise self._error("the trace has a header and no arrivals; record at least one")
-        return Workload(task, order, self._board, tuple(arrivals), recorded)
+        return Workload(head.task, head.order, self._board, tuple(arrivals), recorded)
 
     def _row(self, line: bytes) -> dict[str, Any]:
         if len(line) >= _LONGEST_LINE:
@@ -95,19 +122,11 @@ class _TraceReader:
             raise self._error('not an entry of the form {"key": value, ...}; mend or remove this line')
         return row
 
-    def _check_keys(self, row: dict[str, Any], known: frozenset[str], needed: tuple[str, ...]) -> None:
-        if not row.keys() <= known:
-            word = next(key for key in row if key not in known)
-            raise self._error(f"'{word}' is not a key here{did_you_mean(word, known)}")
-        for key in needed:
-            if key not in row:
-                raise self._error(f"'{key}' is missing; write it in")
-
-    def _text(self, row: dict[str, Any], key: str) -> str:
-        word = row.get(key, "")
-        if not isinstance(word, str):
-            raise self._error(f"'{key}' must be text, not {word!r}; put it in quotes")
-        return word
+    def _checked(self, row: dict[str, Any], model: type[M]) -> M:
+        try:
+            return of_json(row, model)
+        except ConfigError as error:
+            raise self._error(f"{error}; mend or remove this line") from None
 
     def _find(self, name: str, board: Rules | None) -> Rules:
         if board is not None and board.board != name:
@@ -117,73 +136,32 @@ class _TraceReader:
         except RulesError as error:
             raise self._error(str(error)) from error
 
-    def _counted(self, board: Rules, counts: object) -> Rules:
-        if counts is None:
-            return board
-        if not isinstance(counts, dict):
-            raise self._error("'counts' must be null or a number for each component")
-        numbers: dict[str, float] = {}
-        for name, count in counts.items():
-            number = self._number_of(count)
-            if number is None:
-                raise self._error(f"the count of '{name}' must be a number of 0 or more, not {count!r}")
-            numbers[name] = number
+    def _counted(self, board: Rules, counts: dict[str, float]) -> Rules:
         try:
-            return with_counts(board, numbers)
+            return with_counts(board, counts) if counts else board
         except ConfigError as error:
             raise self._error(str(error)) from error
 
-    def _time(self, value: object, last_s: float) -> float:
-        at_s = self._number_of(value)
-        if at_s is None or at_s < 0:
-            raise self._error(f"'at_s' must be seconds of 0 or more, not {value!r}; mend or remove this line")
-        if at_s < last_s:
-            raise self._error(f"{at_s} s comes after {last_s} s; put the lines in order of time")
-        return at_s
+    def _request(self, number: int, line: _Line) -> Request:
+        if line.component not in self._board.components:
+            hint = did_you_mean(line.component, self._board.components)
+            raise self._error(f"board {self._board.board} has no component '{line.component}'{hint}")
+        component, serial, refdes = map(self._same, (line.component, line.serial, line.refdes))
+        return Request(number, component, line.image, serial, refdes)
 
-    def _request(self, number: int, row: dict[str, Any]) -> Request:
-        name = self._text(row, "component")
-        if name not in self._board.components:
-            hint = did_you_mean(name, self._board.components)
-            raise self._error(f"board {self._board.board} has no component '{name}'{hint}")
-        # A million lines hold few different words, so equal words share one string.
-        words = self._words
-        serial, refdes = self._text(row, "serial"), self._text(row, "refdes")
-        serial, refdes = words.setdefault(serial, serial), words.setdefault(refdes, refdes)
-        return Request(number, words.setdefault(name, name), self._text(row, "image"), serial, refdes)
-
-    def _findings(self, rows: object) -> dict[str, Finding]:
-        if not isinstance(rows, dict):
-            raise self._error('\'findings\' must be {"expert": {"label": ..., "score": ...}, ...}')
-        words = self._words
-        return {words.setdefault(expert, expert): self._finding(expert, row) for expert, row in rows.items()}
-
-    def _finding(self, expert: str, row: object) -> Finding:
+    def _finding(self, expert: str, found: _Found) -> Finding:
         labels = self._labels.get(expert)
         if labels is None:
             hint = did_you_mean(expert, self._labels)
             raise self._error(f"board {self._board.board} has no expert '{expert}'{hint}")
-        if not isinstance(row, dict):
-            raise self._error(f'the finding of \'{expert}\' must be {{"label": ..., "score": ...}}')
-        self._check_keys(row, _FINDING, ("label", "score"))
-        label, score, words = self._text(row, "label"), row["score"], self._words
-        if label not in labels:
-            raise self._error(f"'{label}' is not a label of '{expert}'{did_you_mean(label, labels)}")
-        number = math.nan if score is None else self._number_of(score)
-        if number is None:
-            raise self._error(f"the score of '{expert}' must be a number or null, not {score!r}")
-        return Finding(words.setdefault(expert, expert), _VARIANT, words.setdefault(label, label), number)
+        if found.label not in labels:
+            raise self._error(f"'{found.label}' is not a label of '{expert}'{did_you_mean(found.label, labels)}")
+        score = math.nan if found.score is None else found.score
+        return Finding(self._same(expert), _VARIANT, self._same(found.label), score)
 
-    @staticmethod
-    def _number_of(value: object) -> float | None:
-        """Return a finite number, or None for anything else."""
-        if not isinstance(value, float | int) or isinstance(value, bool):
-            return None
-        try:
-            number = float(value)
-        except OverflowError:
-            return None
-        return number if math.isfinite(number) else None
+    def _same(self, word: str) -> str:
+        """Return one string for equal words: a million lines hold few different ones."""
+        return self._words.setdefault(word, word)
 
     def _error(self, message: str) -> ConfigError:
         """Return an error on one line of bounded length, whatever words from the file stand in it."""
