@@ -27,7 +27,7 @@ from apps.demo.production import lot, save, truth_file
 from apps.demo.recipe import renderer
 from apps.demo.render import COMPONENTS, photograph
 from apps.demo.work import head_of, mark_file, photograph_lot
-from coe.board import rules
+from coe.board import photo_labels, rules
 from coe.core import Expert
 from coe.errors import StoreError
 from coe.prepare import learning
@@ -87,7 +87,7 @@ def build(images: Path, store: Store, *, seed: int = 1, say: Callable[[str], Non
     say(f"first look: {len(pictures)} pictures to learn from")
     kind = kinds.resolve(board.experts["polarity"].kind, ALLOWED)
     common = Expert("common", kind.name, BODY.labels, BODY.input_size, "")
-    served = {name: types_of(board, name) for name in board.experts}
+    served = {name: set(photo_labels.served(board.components, name)) for name in board.experts}
 
     def learn(expert: Expert, lesson: Lesson, types: set[str], init: Path | None) -> kinds.Trained:
         data = data_set(expert, [picture for picture in pictures if picture.component in types], lesson, folder)
@@ -120,11 +120,6 @@ def missing(board: rules.Rules, store: Store, mark: str) -> bool:
         return any(store.manifest(expert.weights).source != mark for expert in board.experts.values())
     except StoreError:
         return True
-
-
-def types_of(board: rules.Rules, expert: str) -> set[str]:
-    """Return the component types that an expert may see."""
-    return {c.name for c in board.components.values() if any(step.expert == expert for step in c.root.walk())}
 
 
 def photographs(folder: Path, seed: int) -> Iterator[LessonPicture]:

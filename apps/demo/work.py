@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from apps.demo.lessons import BODY, data_of, expose, label_of, shots
 from apps.demo.production import BoardPlace, shoot, write_truth
 from apps.demo.recipe import fingerprint, recipe
-from coe.board import rules
+from coe.board import photo_labels, rules
 from coe.core import Expert
 from coe.prepare import learning
 from coe.store import bodies, kinds
@@ -92,7 +92,7 @@ def train_expert(name: str, folder: Path, store: Path, seed: int, quick: bool, s
         expert, served = BODY, list(board.components)
     else:
         expert = board.experts[name]
-        served = [c.name for c in board.components.values() if any(step.expert == name for step in c.root.walk())]
+        served = list(photo_labels.served(board.components, name))
     kind = kinds.resolve(expert.kind)
     detects = kind.task == "detect"
     place, shelf = folder / name, Store(store)

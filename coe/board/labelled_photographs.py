@@ -174,5 +174,4 @@ class _Meaning:
         label = of_component(component, self.board.experts, word).get(self.expert.id)
         if label is None:
             return None
-        steps = [step for step in component.root.walk() if step.expert == self.expert.id]
-        return label, label in Answers.of_steps(steps, self.expert).good
+        return label, label in Answers.of_steps(component.steps_of(self.expert.id), self.expert).good

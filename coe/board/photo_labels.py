@@ -55,11 +55,7 @@ class Answers:
 
 def served(components: Mapping[str, Component], expert: str) -> dict[str, Component]:
     """Return the components that an expert inspects."""
-    return {
-        name: component
-        for name, component in components.items()
-        if any(step.expert == expert for step in component.root.walk())
-    }
+    return {name: component for name, component in components.items() if component.steps_of(expert)}
 
 
 def names_faults(component: Component, experts: Mapping[str, Expert]) -> bool:

@@ -57,6 +57,10 @@ class Rules:
         """The ids of the references of the store that its components name, sorted."""
         return tuple(sorted({id for component in self.components.values() for id in component.references}))
 
+    def steps_of(self, expert: str) -> list[Step]:
+        """Return the steps in which an expert looks, of all components."""
+        return [step for component in self.components.values() for step in component.steps_of(expert)]
+
     def check_detectors(self, detectors: Iterable[str]) -> None:
         """Raise RulesError if the rules do not say what follows when one of these detectors sees nothing."""
         for expert in detectors:

@@ -90,6 +90,10 @@ class Component:
     is_given: bool = False
     stop_at_ng: bool = False
 
+    def steps_of(self, expert: str) -> list[Step]:
+        """Return the steps in which an expert looks at this component."""
+        return [step for step in self.root.walk() if step.expert == expert]
+
 
 @dataclass(frozen=True, slots=True)
 class Escalation:

@@ -136,8 +136,7 @@ class BoardExperts:
 
     def _nothing_speaks_against(self, id: str) -> bool:
         """Tell whether a part in which a detector sees nothing passes nowhere on the board, as where a mark must be."""
-        steps = (step for component in self._board.components.values() for step in component.root.walk())
-        outcomes = {step.outcomes.get(NOTHING) for step in steps if step.expert == id}
+        outcomes = {step.outcomes.get(NOTHING) for step in self._board.steps_of(id)}
         return bool(outcomes) and outcomes <= {Verdict.NG, Verdict.REVIEW}
 
     def ask(self, expert: Expert, pictures: Iterable[VerifiedPicture]) -> Iterator[PictureAnswer]:

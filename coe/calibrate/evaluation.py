@@ -80,7 +80,7 @@ def by_rules(board: Rules, expert: Expert, asked: Iterable[PictureAnswer]) -> Ev
     judged = [(one, one.finding) for one in asked if one.finding is not None]
     by_component: dict[str, dict[int, _Outcome]] = {}
     for component in photo_labels.served(board.components, expert.id).values():
-        steps = [step for step in component.root.walk() if step.expert == expert.id]
+        steps = component.steps_of(expert.id)
         outcomes = {
             place: _outcome(board, steps, one.picture.label, said)
             for place, (one, said) in enumerate(judged)

@@ -111,8 +111,7 @@ def expect_agreeing(pictures: Iterable[VerifiedPicture]) -> None:
 
 def photographs(board: Rules, expert: str, pictures: Iterable[VerifiedPicture]) -> tuple[LabelledPhotograph, ...]:
     """Return pictures of an expert as a training takes them."""
-    steps = [step for component in board.components.values() for step in component.root.walk() if step.expert == expert]
-    good = Answers.of_steps(steps, board.experts[expert]).good
+    good = Answers.of_steps(board.steps_of(expert), board.experts[expert]).good
     return tuple(LabelledPhotograph(p.path, p.name, p.component, p.label, p.label in good) for p in pictures)
 
 

@@ -111,23 +111,27 @@ def curve_of(answers: ExpertAnswers, temperature: float, goal: Goal) -> Curve | 
         labels = tuple(label for label in labels if label in shown) or labels
     if not labels:
         return None
-    found = scored(answers, labels, temperature)
-    bad, good = (
-        sorted(score for truth, score in found if (truth in expert.reject) == is_bad) for is_bad in (True, False)
-    )
-    thresholds = _between(sorted({score for _, score in found if -inf < score < inf}), lowest=not detects)
+    bad, good = _bad_and_good(answers, labels, temperature)
+    thresholds = _between(sorted({score for score in (*bad, *good) if -inf < score < inf}), lowest=not detects)
     points = tuple(_point(threshold, bad, good, detects) for threshold in thresholds)
     return Curve(labels, Use.IGNORE_UNDER if detects else Use.REVIEW_UNDER, points, unseen)
 
 
 def point_at(answers: ExpertAnswers, curve: Curve, temperature: float, threshold: float) -> ThresholdPoint:
     """Return what the pictures show at any threshold, also at one that is not of the curve."""
-    found = scored(answers, curve.labels, temperature)
+    return _point(threshold, *_bad_and_good(answers, curve.labels, temperature), answers.detects)
+
+
+def _bad_and_good(
+    answers: ExpertAnswers, labels: Collection[str], temperature: float
+) -> tuple[list[float], list[float]]:
+    """Return the scores of the bad parts and of the good ones, rising."""
+    found = scored(answers, labels, temperature)
     bad, good = (
         sorted(score for truth, score in found if (truth in answers.expert.reject) == is_bad)
         for is_bad in (True, False)
     )
-    return _point(threshold, bad, good, answers.detects)
+    return bad, good
 
 
 def choose(curve: Curve, answers: ExpertAnswers, temperature: float, wanted: WantedRate) -> ThresholdChoice | None:

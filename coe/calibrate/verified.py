@@ -92,6 +92,14 @@ def find(
     return verified
 
 
+def by_expert(pictures: Iterable[VerifiedPicture]) -> dict[str, list[VerifiedPicture]]:
+    """Return the pictures of each expert."""
+    of_experts: dict[str, list[VerifiedPicture]] = {}
+    for picture in pictures:
+        of_experts.setdefault(picture.expert, []).append(picture)
+    return of_experts
+
+
 def _walked(
     root: Path, experts: Mapping[str, Expert], components: Mapping[str, Component], alone: str
 ) -> list[VerifiedPicture]:

@@ -91,13 +91,11 @@ def calibrate(  # noqa: PLR0913
     if write:  # before the pictures are judged, which takes long
         with _alone(loaded.path):
             pass
-    pictures: dict[str, list[VerifiedPicture]] = {}
-    for picture in verified.find(images_at, loaded.experts, loaded.components, purpose=Purpose.VERIFY):
-        pictures.setdefault(picture.expert, []).append(picture)
+    found = verified.find(images_at, loaded.experts, loaded.components, purpose=Purpose.VERIFY)
     asked = BoardExperts(loaded, Store(store), allow_kind or ())
     outcomes: list[ExpertCalibration] = []
     trouble = False
-    for id, of_expert in pictures.items():
+    for id, of_expert in verified.by_expert(found).items():
         try:
             check_pictures(asked, loaded.experts[id], of_expert)
             answers = asked.answers(id, of_expert)
@@ -223,7 +221,7 @@ def _tell_scores_of_steps(before: Rules, after: Rules, entries: Mapping[str, Sta
         defaults = entry.min_scores
         least, first = [], []
         for name, component in after.components.items():
-            steps = [step for step in component.root.walk() if step.expert == id]
+            steps = component.steps_of(id)
             if (defaults or rescaled) and any(step.min_score > 0 for step in steps):
                 least.append(name)
             if any(step.min_scores != defaults for step in steps):

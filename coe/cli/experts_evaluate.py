@@ -59,9 +59,7 @@ def evaluate(
     from coe.calibrate.answers import BoardExperts
 
     loaded, shelf = rules.load(board), Store(store)
-    pictures: dict[str, list[VerifiedPicture]] = {}
-    for picture in verified.find(images_at, loaded.experts, loaded.components, purpose=Purpose.TEST):
-        pictures.setdefault(picture.expert, []).append(picture)
+    pictures = verified.by_expert(verified.find(images_at, loaded.experts, loaded.components, purpose=Purpose.TEST))
     asked = BoardExperts(loaded, shelf, allow_kind or ())
     _check(asked, loaded, shelf, pictures)
     evaluations: list[Evaluation] = []

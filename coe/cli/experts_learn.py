@@ -32,7 +32,7 @@ from coe.prepare import backbones, learning
 from coe.results import marks, records, run_file
 from coe.results.marks import PictureMark
 from coe.store import kinds
-from coe.store.kinds import Comparing, ModuleKind, TrainingPlan
+from coe.store.kinds import ModuleKind, TrainingPlan
 from coe.store.learned import PictureDigests
 from coe.store.manifest import Manifest
 from coe.store.store import Store
@@ -247,16 +247,13 @@ class _Lesson:
         start = backbones.start_of(self._shelf, kind, tuple(self._allowed)) or (None if kind.good_only else weights)
         # Layers that were frozen stay so: few pictures would spoil them, and experts may share them.
         freeze = learning.frozen_of(self._shelf, weights, kind, start) if start and not kind.backbone else ()
-        learned_from = {}
+        learned_from = experts_reference.LearnedFrom()
         if kind.good_only:
-            needed = not isinstance(kind, Comparing) or kind.needs_reference
-            learned_from = experts_reference.of_expert(
-                self._shelf, str(self._board.path), self._expert.id, needed=needed
-            )
+            learned_from = experts_reference.of_expert(self._shelf, str(self._board.path), self._expert.id, kind)
         plan = replace(
             self._plan,
             photographs=lessons.photographs(self._board, self._expert.id, pictures),
-            references={component: kept.reference for component, kept in learned_from.items()},
+            references=learned_from.references,
             false_calls=in_use.metrics.get("wanted_false_calls"),
             turned=bool(in_use.metrics.get("turned")),
             freeze=freeze,
@@ -274,9 +271,6 @@ class _Lesson:
         for remark in trained.remarks:
             point_out("note", f"{self._expert.id}: {remark}")
         source = f"learned from {len(pictures)} pictures, marked ones among them, seed {plan.seed}"
-        frames = {kept.checksum for kept in learned_from.values()}
-        if trained.in_frame and len(frames) != 1:
-            raise ConfigError(f"kind '{expert.kind}' learns in the frame of one reference, and has {len(frames)}")
-        frame = frames.pop() if trained.in_frame else ""
+        frame = learned_from.frame(kind, trained)
         learning.put(candidate, expert, trained, start, source, self._shelf, reference=frame)
         experts_share.share_trained(candidate, weights, None, kind, self._allowed)

@@ -26,7 +26,7 @@ from coe.pictures.photographs import LabelledPhotograph
 from coe.prepare import accept, backbones, data_set, learning
 from coe.store import kinds
 from coe.store.expert_id import ExpertId
-from coe.store.kinds import Comparing, Kind, Trained, TrainingPlan
+from coe.store.kinds import Kind, Trained, TrainingPlan
 from coe.store.manifest import Manifest
 from coe.store.store import Store
 
@@ -126,10 +126,9 @@ def train(  # noqa: PLR0913
     start = body or init or _usual_start(shelf, resolved, tuple(allow_kind or ()))
     if start and resolved.preprocessing is not None:
         expert = replace(expert, preprocessing=shelf.manifest(start).preprocessing)
-    learned_from = {}
+    learned_from = experts_reference.LearnedFrom()
     if board and resolved.good_only and data.is_dir():
-        needed = not isinstance(resolved, Comparing) or resolved.needs_reference
-        learned_from = experts_reference.of_expert(shelf, board, expert.id, needed=needed)
+        learned_from = experts_reference.of_expert(shelf, board, expert.id, resolved)
     labelled = _labelled(expert, board, resolved, data)
     plan = TrainingPlan(
         data=data,
@@ -141,7 +140,7 @@ def train(  # noqa: PLR0913
         seed=seed,
         threads=threads,
         freeze=_frozen(freeze),
-        references={component: kept.reference for component, kept in learned_from.items()},
+        references=learned_from.references,
         false_calls=false_calls,
         bf16=bf16,
         bits=rules.load(board).bits if bits is None and board is not None else bits,
@@ -154,11 +153,8 @@ def train(  # noqa: PLR0913
             bar.update(task, completed=done, total=total, measures=measures_text(measures))
 
         trained = learning.learn(shelf, expert, resolved, plan, start, progress)
-    frames = {kept.checksum for kept in learned_from.values()}
-    if trained.in_frame and len(frames) != 1:
-        raise ConfigError(f"kind '{expert.kind}' learns in the frame of one reference, and was given {len(frames)}")
+    frame = learned_from.frame(resolved, trained)
     source = f"trained on {data.name}, {epochs} epochs, seed {seed}"
-    frame = frames.pop() if trained.in_frame else ""
     manifest = learning.put(shelf, replace(expert, weights=id), trained, start, source, reference=frame)
     _tell(trained, manifest)
     status = experts_share.share_trained(shelf, id, body, resolved, allow_kind or ())

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,6 +21,7 @@ from coe.pictures.finding import FoundImage
 from coe.pictures.image_source import ImageSource
 from coe.pictures.photo_split import Purpose
 from coe.store.expert_id import ExpertId
+from coe.store.kinds import Comparing, Kind, Trained
 from coe.store.learned import digest_of
 from coe.store.manifest import Manifest, frames_of
 from coe.store.reference_reader import FOLDER, ReferenceManifest
@@ -153,37 +154,48 @@ def list_references(shelf: Store, board: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class LearnedFrom:
-    """The reference in whose frame an expert learns, with its alternates, and the checksum of all; see `frames_of`."""
+    """The references in whose frames an expert learns, by component, and the checksums of these frames."""
 
-    reference: Reference
-    checksum: str
+    references: Mapping[str, Reference] = field(default_factory=dict)
+    checksums: frozenset[str] = frozenset()
+
+    def frame(self, kind: Kind, trained: Trained) -> str:
+        """Return the checksum of the one frame in which an expert has learned, "" if in none; raises ConfigError."""
+        if not trained.in_frame:
+            return ""
+        if len(self.checksums) != 1:
+            given = len(self.checksums)
+            raise ConfigError(f"kind '{kind.name}' learns in the frame of one reference, and was given {given}")
+        (frame,) = self.checksums
+        return frame
 
 
-def of_expert(shelf: Store, board: str, expert: str, *, needed: bool = True) -> dict[str, LearnedFrom]:
-    """Return the references of the components that an expert inspects, by component; one object for each reference.
+def of_expert(shelf: Store, board: str, expert: str, kind: Kind) -> LearnedFrom:
+    """Return the references of the components that an expert inspects; one object for each reference.
 
-    There are none if they are not `needed` and none of the components names one. Raises ConfigError if one of them has
-    no reference in the store.
+    There are none if its kind does not need them and none of the components names one. Raises ConfigError if one of
+    them has no reference in the store.
     """
     from coe.inspector import line_references
 
     loaded, kept = rules.load(board), References(shelf)
     served = photo_labels.served(loaded.components, expert).values()
     without = [component.name for component in served if not component.references]
+    needed = not isinstance(kind, Comparing) or kind.needs_reference
     if not needed and not any(component.references or component.is_given for component in served):
-        return {}
+        return LearnedFrom()
     if without or not served:
         names = f"'{without[0]}'" if without else "its component"
         raise ConfigError(
             f"expert '{expert}' learns from parts aligned with references of the store, and {loaded.path.name} names "
             f"none for {names}; write `reference: NAME` there"
         )
-    by_ids = {}
+    by_ids, checksums = {}, set()
     for ids in {component.references for component in served}:
         pictures = {id: kept.load(id) for id in ids}
-        checksum = frames_of(encoded.checksum for encoded in pictures.values())
-        by_ids[ids] = LearnedFrom(line_references.decoded(pictures).decode(), checksum)
-    return {component.name: by_ids[component.references] for component in served}
+        checksums.add(frames_of(encoded.checksum for encoded in pictures.values()))
+        by_ids[ids] = line_references.decoded(pictures).decode()
+    return LearnedFrom({one.name: by_ids[one.references] for one in served}, frozenset(checksums))
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ from apps.demo.first_look import (
     data_set,
     missing,
     photographs,
-    types_of,
 )
 from apps.demo.lessons import BODY
 from apps.demo.production import BoardPlace, write_truth
@@ -25,6 +24,7 @@ from apps.demo.small import Small
 from apps.demo.verdicts import Count, counted, sentence
 from apps.demo.work import head_of
 from coe.board import rules
+from coe.board.photo_labels import served
 from coe.core import Expert, Request, Result, Verdict
 from coe.results.records import ResultsFile
 from coe.results.run_file import RunIdentity
@@ -44,7 +44,7 @@ def test_the_first_look_is_at_the_demo_board() -> None:
     assert set(DEMO.experts) - shared == {"solder-joints"}
     assert set(RULES.experts) == shared
     assert all(RULES.experts[name].labels == DEMO.experts[name].labels for name in shared - {"polarity"})
-    assert types_of(RULES, "polarity") == types_of(DEMO, "polarity")
+    assert served(RULES.components, "polarity").keys() == served(DEMO.components, "polarity").keys()
     assert all(kinds.resolve(expert.kind, ALLOWED).name == expert.kind for expert in RULES.experts.values())
 
 

@@ -76,8 +76,7 @@ class ExpertScores:
         """Return the threshold that counts now."""
         is_above, stated = curve.use is Use.IGNORE_UNDER, dict(self.board.experts[self.id].ignore_under)
         if not is_above:
-            steps = (step for one in self.board.components.values() for step in one.root.walk())
-            stated = {key: score for step in steps if step.expert == self.id for key, score in step.min_scores.items()}
+            stated = {key: score for step in self.board.steps_of(self.id) for key, score in step.min_scores.items()}
         return next((stated[label] for label in curve.labels if label in stated), _CALLED_FROM if is_above else 0.0)
 
     def _scores(self, curve: Curve) -> list[dict[str, Any]]:
@@ -109,9 +108,7 @@ def main() -> None:
     """Write the scores of the draft that the arguments name."""
     draft, store = BoardDraft(Path(sys.argv[1]), sys.argv[2]), Store(Path(sys.argv[3]))
     board = rules.load(str(draft.rules))
-    of_expert: dict[str, list[VerifiedPicture]] = {}
-    for picture in verified.find(draft.photos, board.experts, board.components):
-        of_expert.setdefault(picture.expert, []).append(picture)
+    of_expert = verified.by_expert(verified.find(draft.photos, board.experts, board.components))
     try:
         if len(sys.argv) > 4:
             id, threshold = sys.argv[4], float(sys.argv[5])
