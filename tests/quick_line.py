@@ -10,6 +10,7 @@ from coe import Inspector
 from coe.core import FULL, Expert, Finding
 from coe.inspector.asked_boards import Boards
 from coe.inspector.precision import LineCosts, VariantChoice
+from coe.runtime.device import Device
 from coe.scheduler.costs import Cost
 from coe.store.kinds import ExpertInput
 
@@ -22,7 +23,7 @@ LIGHT, DARK = (np.full((50, 50, 3), grey, np.uint8) for grey in (200, 20))
 """Pictures that component C passes and rejects."""
 
 
-class QuickDevice:
+class QuickDevice(Device):
     """Finds an expert's first label on a light picture, its second on a dark one; waits at `gate` before each batch.
 
     `troubles` maps a method's name to exceptions that it raises, one at each call; a callable is called instead.
@@ -88,12 +89,6 @@ class QuickDevice:
         self.batches.append((expert.id, len(images)))
         light = [bool(image.pixels.mean() > 100) for image in images]
         return [Finding(expert.id, "fp32", expert.labels[0 if good else 1], 0.9, margin=0.9) for good in light]
-
-    def launch(
-        self, executor: str, pool: str, expert: Expert, images: Sequence[ExpertInput]
-    ) -> Callable[[], Sequence[Finding]]:
-        findings = self.run(executor, pool, expert, images)
-        return lambda: findings
 
 
 def quick(tiny: tuple[Boards, Path], device: QuickDevice | None = None, **options: object) -> Inspector:

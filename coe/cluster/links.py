@@ -92,5 +92,3 @@ class MakesBox(Protocol):
 
 Say = Callable[[str], None]
 """Takes a sentence for the user."""
-MakeBoxes = Callable[[str, MakesBox, Say], Boxes]
-"""Finds the cluster of an address; raises ConfigError."""

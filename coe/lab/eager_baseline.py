@@ -22,6 +22,7 @@ from coe.inspector import line_devices
 from coe.runtime.cuda import torch_errors
 from coe.runtime.cuda.collector import give_back
 from coe.runtime.cuda.torch_driver import TorchDriver
+from coe.runtime.device import Device
 from coe.runtime.processor import bound_threads, on_fresh_thread
 from coe.runtime.runner import findings_of
 from coe.runtime.trial import HERE, Trial, quick_cost, warmed
@@ -53,7 +54,7 @@ def constructed(kind: ModuleKind, expert: Expert, state: State) -> torch.nn.Modu
     return module
 
 
-class EagerDevice:
+class EagerDevice(Device):
     """Runs experts of torch's kinds as a plain program would, on the CPU or, with a `driver`, on that GPU.
 
     Executors share the modules. On a GPU the device uses `memory_bytes`. Copies in host memory, at most `host_bytes`,
@@ -106,9 +107,6 @@ class EagerDevice:
         if self._driver:
             self._driver.trim()
 
-    def admit(self, experts: Iterable[Expert], executors: int) -> None:
-        """Do nothing before an expert is needed."""
-
     def fixed_bytes(self, experts: Iterable[Expert], executors: int) -> int:
         """Return the bytes that executors hold in addition to experts and batches: on a GPU what torch keeps."""
         return executors * _KEPT_BYTES if self._driver else 0
@@ -116,9 +114,6 @@ class EagerDevice:
     def body_bytes(self, expert: Expert, file: PreparedVariant | Manifest) -> int:
         """Return 0: each expert is whole."""
         return 0
-
-    def read(self, pool: str, expert: Expert, *, body: bool = False) -> None:
-        """Do nothing: `load` does all."""
 
     def load(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: bool = False) -> None:
         """Construct an expert and return when it is on its device; raises StoreError, DeviceFull, DeviceLost."""
@@ -146,24 +141,11 @@ class EagerDevice:
         """Drop the copy of an expert in host memory, if there is one."""
         self._copies.pop(expert, None)
 
-    def trim(self) -> None:
-        """Do nothing: the allocators decide what they keep."""
-
-    def close(self) -> None:
-        """Do nothing: what was asked of this device is done when the call returns."""
-
     def run(self, executor: str, pool: str, expert: Expert, images: Sequence[ExpertInput]) -> list[Finding]:
         """Run a batch and return one finding for each image; raises CoeError, DeviceFull, DeviceLost."""
         pixels = np.stack([image.pixels for image in images])
         outputs = self._outputs(expert, self._resident[pool, expert.id], pixels)
         return findings_of(self._kinds[expert.kind], outputs, images, expert)
-
-    def launch(
-        self, executor: str, pool: str, expert: Expert, images: Sequence[ExpertInput]
-    ) -> Callable[[], Sequence[Finding]]:
-        """Run the batch: it has ended when this returns."""
-        findings = self.run(executor, pool, expert, images)
-        return lambda: findings
 
     def measure(self, expert: Expert) -> Cost:
         """Measure the times of batches and loads, and the memory of batches, on a network with random weights."""

@@ -196,13 +196,6 @@ class CpuDevice(Device):
             return self._slots.of(executor, expert, resident.network).run(resident.blob, torch.from_numpy(pixels))
         return resident.run(pixels)
 
-    def launch(
-        self, executor: str, pool: str, expert: Expert, images: Sequence[ExpertInput]
-    ) -> Callable[[], Sequence[Finding]]:
-        """Run the batch: it has ended when this returns."""
-        findings = self.run(executor, pool, expert, images)
-        return lambda: findings
-
     def measure(self, expert: Expert) -> Cost:
         """Measure the times and the memory of batches, with the expert's weights, or random ones if they are damaged.
 

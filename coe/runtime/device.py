@@ -47,6 +47,7 @@ class Device(Protocol):
 
         Raises ConfigError for experts that need memory which only `prepare` takes.
         """
+        return
 
     def fixed_bytes(self, experts: Iterable[Expert], executors: int) -> int:
         """Return the bytes that so many executors hold for good, beside the experts and their activations."""
@@ -103,7 +104,10 @@ class Device(Protocol):
         return
 
     def run(self, executor: str, pool: str, expert: Expert, images: Sequence[ExpertInput]) -> list[Finding]:
-        """Run a batch on a loaded expert and return one finding for each image; raises CoeError, DeviceLost."""
+        """Run a batch on a loaded expert and return one finding for each image; raises CoeError, DeviceLost.
+
+        A device of `depth` 1 defines this, and any other `launch`.
+        """
         return list(self.launch(executor, pool, expert, images)())
 
     def launch(
@@ -114,3 +118,5 @@ class Device(Protocol):
         Called by the executor's thread; the function is called once, on any thread, before as many as `depth` further
         batches begin. Both raise CoeError, DeviceLost.
         """
+        findings = self.run(executor, pool, expert, images)
+        return lambda: findings
