@@ -1,7 +1,9 @@
-"""A kind of which a test uses the network alone."""
+"""Kinds of which a test uses the network alone."""
 
 from collections.abc import Sequence
 from typing import Any
+
+import torch
 
 from coe.core import Expert, Finding
 from coe.store.kinds import ExpertInput, Image, ModuleKind
@@ -17,3 +19,18 @@ class BareKind(ModuleKind):
 
     def postprocess(self, outputs: Any, prepared: Sequence[ExpertInput], expert: Expert) -> list[Finding]:
         raise NotImplementedError
+
+
+class Multiplying(BareKind):
+    """A network that multiplies the mean of an image with the first of its numbers."""
+
+    numbers: int
+
+    def skeleton(self, expert: Expert) -> torch.nn.Module:
+        return torch.nn.Linear(self.numbers, 1, bias=False)
+
+    def forward(self, module: torch.nn.Module, images: torch.Tensor) -> torch.Tensor:
+        return images.float().mean(dim=(1, 2, 3))[:, None] * module.weight[:, :1]
+
+    def postprocess(self, outputs: Any, prepared: Sequence[ExpertInput], expert: Expert) -> list[Finding]:
+        return [Finding(expert.id, expert.variant, "ok", float(score)) for score in outputs[:, 0]]

@@ -1,9 +1,14 @@
 """Pictures of a made-up part, good and bad, moved as on a line, and a board that compares them with references."""
 
+from collections.abc import Sequence
+
 import cv2
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from coe.core import Expert, Finding
+from coe.store.kinds import ExpertInput, ModuleKind, Trained
 from experts.difference import DifferenceKind
 from experts.golden import GoldenKind
 from experts.good import Good
@@ -100,3 +105,12 @@ def noisy(picture: Pixels, seed: int, levels: float = 3.0) -> Pixels:
     """Return the picture with the noise of a camera."""
     noise = np.random.default_rng(seed).normal(0, levels, picture.shape)
     return np.clip(picture + noise, 0, 255).astype(np.uint8)
+
+
+def findings_of(kind: ModuleKind, expert: Expert, trained: Trained, inputs: Sequence[ExpertInput]) -> list[Finding]:
+    """Return what an expert says of inputs, with the weights that a training gave."""
+    module = kind.skeleton(expert)
+    module.load_state_dict(trained.state)
+    with torch.inference_mode():
+        outputs = kind.forward(module, torch.from_numpy(np.stack([one.pixels for one in inputs])))
+    return kind.postprocess(outputs, inputs, expert)

@@ -21,6 +21,14 @@ def make(folder: Path, *names: str) -> Path:
     return folder
 
 
+def saved(folder: Path, *pictures: np.ndarray) -> Path:
+    """Save pictures as 00.png, 01.png and so on, and return the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, pixels in enumerate(pictures):
+        Image.fromarray(pixels).save(folder / f"{number:02d}.png", compress_level=1)
+    return folder
+
+
 def encoded(form: str = "PNG", picture: np.ndarray | None = None) -> bytes:
     """Return the file of a picture, of noise if none is given."""
     file = io.BytesIO()

@@ -2,13 +2,13 @@
 
 import json
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from golden_parts import Pixels, bad, half_second, moved, noisy, part, second_look
-from PIL import Image
+from picture_folders import saved
 from tiny_line import Call
 
 from coe import Inspector
@@ -39,19 +39,13 @@ def shot(pixels: Pixels, seed: int) -> Pixels:
     return moved(noisy(pixels, seed), float(right), float(down))
 
 
-def save(folder: Path, pictures: Iterable[Pixels]) -> None:
-    folder.mkdir(parents=True)
-    for number, pixels in enumerate(pictures):
-        Image.fromarray(pixels).save(folder / f"{number:02d}.png")
-
-
 @pytest.fixture
 def two_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call) -> Path:
     """The working folder, with the board's file, good parts of both looks, and both references in the store."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "two.yaml").write_text(BOARD, encoding="utf-8")
     for name, look in LOOKS.items():
-        save(tmp_path / name / "U1", (shot(look(part()), seed) for seed in range(6)))
+        saved(tmp_path / name / "U1", *(shot(look(part()), seed) for seed in range(6)))
         made = call("reference", "two.yaml", "--images", name, "--as", name, command=experts_command)
         assert (made.status, f"two/{name}: version 1" in made.out) == (0, True), made.err
     return tmp_path
@@ -75,7 +69,7 @@ def learned(kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request
 
 
 def _learned(two_looks: Path, call: Call) -> Path:
-    save(two_looks / "good", (shot(look(part()), seed) for look in LOOKS.values() for seed in range(10, 16)))
+    saved(two_looks / "good", *(shot(look(part()), seed) for look in LOOKS.values() for seed in range(10, 16)))
     for expert in ("any", "day"):
         train = ("train", f"two/{expert}", "--board", "two.yaml", "--data", "good", "--epochs", "1", "--threads", "1")
         said = call(*train, "--no-prepare", *ALLOW, command=experts_command)
@@ -86,7 +80,7 @@ def _learned(two_looks: Path, call: Call) -> Path:
 def test_each_picture_is_judged_by_the_look_that_it_fits_best(learned: Path, call: Call) -> None:
     pictures = {"blank": [np.copy, bad, half_second], "marked": [np.copy, bad, lambda picture: picture[::-1]]}
     for name, changes in pictures.items():
-        save(learned / "line" / name, (shot(change(LOOKS[name](part())), 40) for change in changes))
+        saved(learned / "line" / name, *(shot(change(LOOKS[name](part())), 40) for change in changes))
     rows = [f"{name}/0{number}.png,U1" for name in LOOKS for number in range(3)]
     (learned / "line" / "images.csv").write_text("path,component\n" + "\n".join(rows) + "\n", encoding="utf-8")
     run = ("--board", "two.yaml", "--images", "line", "--out", "run", "--memory", "200MiB", "--precision", "fp32")
@@ -110,7 +104,7 @@ def test_each_picture_is_judged_by_the_look_that_it_fits_best(learned: Path, cal
 
 def test_calibration_judges_as_the_line_does(learned: Path, call: Call) -> None:
     for label, change in (("none", np.copy), ("strange", bad)):
-        save(learned / "seen" / "any" / label, (shot(change(LOOKS[name](part())), 60) for name in LOOKS))
+        saved(learned / "seen" / "any" / label, *(shot(change(LOOKS[name](part())), 60) for name in LOOKS))
     judged = call("evaluate", "two.yaml", "--images", "seen", *ALLOW, command=experts_command)
     assert "any: 4 of 4 as labelled" in judged.out, judged.out + judged.err
 

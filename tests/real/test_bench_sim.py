@@ -178,34 +178,6 @@ def test_each_run_has_a_trace_of_its_own_whatever_its_task_is_called(call, small
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
-        ('"component": "', '"component": "Q', "small.jsonl:2: board board_a has no component 'Q"),
-        ('"at_s": 0.004', '"at_s": NaN', "small.jsonl:3: "),
-        ('"at_s": 0.008', '"at_s": 0.001', "small.jsonl:4: 0.001 s comes after 0.004 s; put the lines in order"),
-        ('"at_s": 0.008', '"at_s": 0.008, "colour": 3', "small.jsonl:4: "),
-        ('"coe_trace": 1', '"coe_trace": 2', "small.jsonl:1: a trace of version 2"),
-        ('"board": "board_a"', '"board": "board_x"', "small.jsonl:1: "),
-        ("}\n", "\n", "small.jsonl:1: "),
-    ],
-)
-def test_a_damaged_trace_is_said_with_its_line(call, small: Path, old: str, new: str, sentence: str) -> None:
-    text = small.read_text(encoding="utf-8")
-    assert old in text
-    small.write_text(text.replace(old, new, 1), encoding="utf-8")
-    said = call("sim", "--task", "small.jsonl")
-    assert said.status == 2
-    assert sentence in said.words
-    assert len(said.err.splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "sentence"),
-    [
-        ('base_ms: [5, "made up"]', "", "box.yaml: devices.cpu.kinds.resnet101.base_ms: Field required"),
-        (
-            "      yolov5l: *cost\n",
-            "",
-            "preset 'box.yaml' has no cost of kind 'yolov5l' on device 'cpu', which expert ",
-        ),
         ("MEMORY", "102MB", "preset 'box.yaml', device 'cpu': a pool of 48.2 MiB, one of 2 in memory 'host', does not"),
         ("  paper-default: ", "  cosy: ", "paper-default"),
     ],

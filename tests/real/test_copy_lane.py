@@ -10,10 +10,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from bare_kind import Multiplying
 from fake_gpu import FakeDriver
 from tables import with_slow_rows
 
-from coe.core import Finding, Request
+from coe.core import Request
 from coe.inspector.memory_split import plan
 from coe.pictures.image_source import ImageSource
 from coe.runtime.cuda.cuda_device import CudaDevice
@@ -23,7 +24,7 @@ from coe.scheduler.controller import Controller
 from coe.scheduler.costs import Cost, CostTable
 from coe.scheduler.plan import CacheSpec, joined
 from coe.scheduler.strategies import strategy
-from coe.store.kinds import ExpertInput, ModuleKind
+from coe.store.kinds import ExpertInput
 from coe.store.store import Store
 from coe.testing import rules_from
 
@@ -40,24 +41,13 @@ BOARD = rules_from(
 )
 
 
-class Scale(ModuleKind):
-    """A network that multiplies the mean of an image with the first of its numbers."""
-
+class Scale(Multiplying):
     name = "scale"
-    task = "classify"
+    numbers = NUMBERS
     max_batch = 8
 
     def preprocess(self, image, expert):
         return ExpertInput(np.ascontiguousarray(image.transpose(2, 0, 1)), 8, 8)
-
-    def skeleton(self, expert):
-        return torch.nn.Linear(NUMBERS, 1, bias=False)
-
-    def forward(self, module, images):
-        return images.float().mean(dim=(1, 2, 3))[:, None] * module.weight[:, :1]
-
-    def postprocess(self, outputs, prepared, expert):
-        return [Finding(expert.id, expert.variant, "ok", float(score)) for score in outputs[:, 0]]
 
 
 @pytest.fixture(scope="module")

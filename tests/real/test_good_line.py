@@ -1,11 +1,10 @@
 """From pictures of good parts to a line: a reference, an expert, its calibration, and a report with heat maps."""
 
-from collections.abc import Iterable
 from pathlib import Path
 
-import numpy as np
 import pytest
 from golden_parts import bad, good, moved, noisy, part
+from picture_folders import saved
 from PIL import Image
 from tiny_line import Call
 
@@ -24,18 +23,12 @@ components:
 """
 
 
-def save(folder: Path, pictures: Iterable[np.ndarray]) -> None:
-    folder.mkdir(parents=True)
-    for number, pixels in enumerate(pictures):
-        Image.fromarray(pixels).save(folder / f"{number:02d}.png")
-
-
 @pytest.fixture
 def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working folder, with the board's file and good parts."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "fresh.yaml").write_text(BOARD, encoding="utf-8")
-    save(tmp_path / "good" / "U1", (good(seed) for seed in range(8)))
+    saved(tmp_path / "good" / "U1", *(good(seed) for seed in range(8)))
     return tmp_path
 
 
@@ -55,8 +48,8 @@ def learned(fresh: Path, call: Call) -> Path:
 
 
 def test_an_expert_learns_from_good_parts_and_is_calibrated(learned: Path, call: Call) -> None:
-    save(learned / "verified" / "any" / "none", (good(seed) for seed in range(50, 62)))
-    save(learned / "verified" / "any" / "strange", (bad(good(seed)) for seed in range(70, 82)))
+    saved(learned / "verified" / "any" / "none", *(good(seed) for seed in range(50, 62)))
+    saved(learned / "verified" / "any" / "strange", *(bad(good(seed)) for seed in range(70, 82)))
     arguments = ("calibrate", "fresh.yaml", "--images", "verified", "--allow-kind", "golden_parts", "--escapes", "0.3")
     shown = call(*arguments, "--plots", "plots", command=experts_command)
     assert shown.status == 0, shown.err
@@ -84,7 +77,7 @@ def test_an_expert_learns_from_good_parts_and_is_calibrated(learned: Path, call:
     threshold = rules.load(learned / "fresh.yaml").experts["any"].ignore_under["strange"]
     assert 0 < threshold < 1
 
-    save(learned / "line" / "U1", [good(90), bad(good(91)), part(5)])
+    saved(learned / "line" / "U1", good(90), bad(good(91)), part(5))
     ran = call(
         *("--board", "fresh.yaml", "--images", "line", "--out", "run", "--memory", "200MiB"),
         *("--allow-kind", "golden_parts", "--precision", "fp32"),
@@ -101,12 +94,12 @@ def test_an_expert_learns_from_good_parts_and_is_calibrated(learned: Path, call:
 
 
 def test_an_expert_that_learned_in_another_frame_is_refused(learned: Path, call: Call) -> None:
-    save(learned / "line" / "U1", [good(90)])
+    saved(learned / "line" / "U1", good(90))
     run = ("--board", "fresh.yaml", "--images", "line", "--allow-kind", "golden_parts", "--precision", "fp32")
     assert call(*run, "--out", "before", command=inspect).status == 0
     assert call("reference", "fresh.yaml", "--images", "good", command=experts_command).status == 0
     assert call(*run, "--out", "same", command=inspect).status == 0, "the same pictures make the same reference"
-    save(learned / "moved" / "U1", (moved(good(seed), 4, 3) for seed in range(8)))
+    saved(learned / "moved" / "U1", *(moved(good(seed), 4, 3) for seed in range(8)))
     assert call("reference", "fresh.yaml", "--images", "moved", command=experts_command).status == 0
     refused = call(*run, "--out", "after", command=inspect)
     assert refused.status == 2
@@ -140,7 +133,7 @@ components:
 
 def test_good_parts_of_several_components_set_the_limit_of_the_first_day(fresh: Path, call: Call) -> None:
     (fresh / "fresh.yaml").write_text(FIRST_DAY, encoding="utf-8")
-    save(fresh / "good" / "U2", (noisy(part(4), seed) for seed in range(6)))
+    saved(fresh / "good" / "U2", *(noisy(part(4), seed) for seed in range(6)))
     train = ("train", "fresh/d", "--board", "fresh.yaml", "--data", "good", "--epochs", "1", "--no-prepare")
     refused = call(*train, "--allow-kind", "golden_parts", command=experts_command)
     assert (refused.status, "no reference 'fresh/U" in refused.words) == (2, True)
@@ -161,8 +154,8 @@ def test_good_parts_of_several_components_set_the_limit_of_the_first_day(fresh: 
     (fresh / "u2").rename(fresh / "good" / "U2")
     assert call(*train, "--allow-kind", "golden_parts", command=experts_command).status == 0
 
-    save(fresh / "line" / "U1", [good(90), bad(good(91))])
-    save(fresh / "line" / "U2", [noisy(part(4), 92), bad(part(4))])
+    saved(fresh / "line" / "U1", good(90), bad(good(91)))
+    saved(fresh / "line" / "U2", noisy(part(4), 92), bad(part(4)))
     run = ("--board", "fresh.yaml", "--images", "line", "--out", "run", "--allow-kind", "golden_parts")
     assert call(*run, "--precision", "fp32", command=inspect).status == 1
     results = {result.request.image: result for result in records.read(fresh / "run" / "results.jsonl")}

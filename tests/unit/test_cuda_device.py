@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from bare_kind import BareKind
+from bare_kind import Multiplying
 from fake_gpu import FakeDriver, FakeGraph
 
-from coe.core import Expert, Finding
+from coe.core import Expert
 from coe.errors import BoardsClash, ConfigError, DeviceFull, DeviceLost, StoreError
 from coe.runtime.cuda import collector, probe
 from coe.runtime.cuda.cuda_device import CudaDevice
@@ -25,19 +25,9 @@ BLOB = 200_000
 """So many numbers has an expert, that a handful of experts fill the device."""
 
 
-class Scale(BareKind):
-    """A network that multiplies the mean of an image with the first of its numbers."""
-
+class Scale(Multiplying):
     name = "scale"
-
-    def skeleton(self, expert):
-        return torch.nn.Linear(BLOB, 1, bias=False)
-
-    def forward(self, module, images):
-        return images.float().mean(dim=(1, 2, 3))[:, None] * module.weight[:, :1]
-
-    def postprocess(self, outputs, prepared, expert):
-        return [Finding(expert.id, expert.variant, "ok", float(score)) for score in outputs[:, 0]]
+    numbers = BLOB
 
 
 class File(FileKind):

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from golden_parts import DEFECT, GoodPart, bad, half_second, moved, noisy, part, second_look
-from PIL import Image
+from golden_parts import DEFECT, GoodPart, bad, findings_of, half_second, moved, noisy, part, second_look
+from picture_folders import saved
 
 from coe.core import Expert, Finding, Heat
 from coe.errors import ConfigError
@@ -25,13 +25,6 @@ def shifted(seed: int) -> np.ndarray:
     """Return a good part as a camera sees it: noisy, shifted by up to three pixels."""
     right, down = np.random.default_rng(seed).integers(-3, 4, 2)
     return moved(noisy(part(), seed), float(right), float(down))
-
-
-def saved(folder: Path, *pictures: np.ndarray) -> Path:
-    folder.mkdir(exist_ok=True)
-    for number, pixels in enumerate(pictures):
-        Image.fromarray(pixels).save(folder / f"{number:02d}.png", compress_level=1)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -53,12 +46,7 @@ def trained(reference: Reference, tmp_path_factory: pytest.TempPathFactory) -> T
 
 
 def look(trained: Trained, reference: Reference, *pictures: np.ndarray) -> list[Finding]:
-    module = KIND.skeleton(EXPERT)
-    module.load_state_dict(trained.state)
-    prepared = [KIND.compare(pixels, reference, EXPERT) for pixels in pictures]
-    with torch.inference_mode():
-        outputs = KIND.forward(module, torch.from_numpy(np.stack([each.pixels for each in prepared])))
-    return KIND.postprocess(outputs, prepared, EXPERT)
+    return findings_of(KIND, EXPERT, trained, [KIND.compare(pixels, reference, EXPERT) for pixels in pictures])
 
 
 def test_what_good_parts_do_not_show_is_found_where_it_is(trained: Trained, reference: Reference) -> None:
@@ -223,8 +211,6 @@ def test_each_alternate_has_statistics_of_its_own(reference: Reference, tmp_path
     trained = KIND.train(EXPERT, plan_of(saved(tmp_path / "both", *looks), both), lambda *_: None)
     assert trained.metrics["good_parts"] == 12
     expert = replace(EXPERT, alternates=2)
-    module = KIND.skeleton(expert)
-    module.load_state_dict(trained.state)
     part_of = [
         shifted(50),
         second_look(shifted(51)),
@@ -233,9 +219,7 @@ def test_each_alternate_has_statistics_of_its_own(reference: Reference, tmp_path
         half_second(part()),
     ]
     prepared = [KIND.compare_best(pixels, both, expert) for pixels in part_of]
-    with torch.inference_mode():
-        outputs = KIND.forward(module, torch.from_numpy(np.stack([one.pixels for one in prepared])))
-    findings = KIND.postprocess(outputs, prepared, expert)
+    findings = findings_of(KIND, expert, trained, prepared)
     assert [one.reference for one in prepared] == ["b/one", "b/two", "b/one", "b/two", "b/one"]
     assert [finding.label for finding in findings] == ["none", "none", "strange", "strange", "strange"]
 

@@ -6,9 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import picture_folders
 import pytest
 import torch
-from golden_parts import bad, good, moved, noisy, part
+from golden_parts import bad, findings_of, good, moved, noisy, part
 from PIL import Image
 from safetensors.torch import save_file
 from tiny_line import Call, Said
@@ -32,9 +33,7 @@ def holed(seed: int) -> np.ndarray:
 
 
 def saved(root: Path, label: str, *pictures: np.ndarray) -> Path:
-    (root / label).mkdir(parents=True, exist_ok=True)
-    for number, pixels in enumerate(pictures):
-        Image.fromarray(pixels).save(root / label / f"{number:02d}.png", compress_level=1)
+    picture_folders.saved(root / label, *pictures)
     return root
 
 
@@ -53,12 +52,7 @@ def learn(data: Path, init: Path | None, expert: Expert = EXPERT, **more: object
 
 
 def look(trained: Trained, *pictures: np.ndarray) -> list[Finding]:
-    module = probe.skeleton(EXPERT)
-    module.load_state_dict(trained.state)
-    prepared = [probe.preprocess(pixels, EXPERT) for pixels in pictures]
-    with torch.inference_mode():
-        outputs = probe.forward(module, torch.from_numpy(np.stack([each.pixels for each in prepared])))
-    return probe.postprocess(outputs, prepared, EXPERT)
+    return findings_of(probe, EXPERT, trained, [probe.preprocess(pixels, EXPERT) for pixels in pictures])
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from golden_parts import good
+from golden_parts import findings_of, good
 from PIL import Image
 from torch.nn import functional
 
@@ -47,12 +47,7 @@ def learn(data: Path, backbone: Path, expert: Expert = EXPERT) -> Trained:
 
 
 def look(trained: Trained, *pictures: np.ndarray) -> list[Finding]:
-    module = probe_patch.skeleton(EXPERT)
-    module.load_state_dict(trained.state)
-    prepared = [probe_patch.preprocess(pixels, EXPERT) for pixels in pictures]
-    with torch.inference_mode():
-        outputs = probe_patch.forward(module, torch.from_numpy(np.stack([each.pixels for each in prepared])))
-    return probe_patch.postprocess(outputs, prepared, EXPERT)
+    return findings_of(probe_patch, EXPERT, trained, [probe_patch.preprocess(pixels, EXPERT) for pixels in pictures])
 
 
 @pytest.fixture(scope="module")
