@@ -16,6 +16,8 @@ from importlib.metadata import EntryPoint, entry_points
 
 from coe.errors import CoeError, ConfigError, did_you_mean
 
+KINDS = "coe.kinds"
+"""The group of entry points of kinds of experts."""
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _MODULE = re.compile(rf"{_NAME}(\.{_NAME})*")
 _LONGEST = 200
@@ -50,10 +52,16 @@ def load(name: str, allowed: Iterable[str] | None, *, group: str, noun: str) -> 
     (None: any package). Raises ConfigError for any other name, and for one that two packages offer, before anything is
     imported; and for whatever the imported code raises, SystemExit too.
     """
+    found = find(name, allowed, group=group, noun=noun)
+    with running(noun, name, "imported"):
+        return found.load()
+
+
+def find(name: str, allowed: Iterable[str] | None, *, group: str, noun: str) -> EntryPoint:
+    """Return what a name stands for, as `load` does, without importing it; raises ConfigError as `load`."""
     points = _points(group)
     if point := _point(name, points, noun):
-        with running(noun, name, "imported"):
-            return point.load()
+        return point
     module, colon, attribute = name.partition(":")
     if not colon:
         raise ConfigError(f"there is no {noun} {_shown(name)}{_hint(name, points)} (or give package.module:NAME)")
@@ -65,10 +73,9 @@ def load(name: str, allowed: Iterable[str] | None, *, group: str, noun: str) -> 
         package = module.partition(".")[0]
         raise ConfigError(
             f"{noun} '{name}' is code of the package '{package}', which runs only if you allow it; if you trust it, "
-            f"give --allow-kind {package} (in Python allow_kinds=['{package}'])"
+            f"give --allow-kind {package} (allow_kinds: ['{package}'] in Python, and under line: of serve.yaml)"
         )
-    with running(noun, name, "imported"):
-        return getattr(importlib.import_module(module), attribute)
+    return EntryPoint(name, name, group)
 
 
 def _point(name: str, points: Iterable[EntryPoint], noun: str) -> EntryPoint | None:

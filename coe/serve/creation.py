@@ -50,7 +50,8 @@ class Created:
 def create(folder: Path, wanted: Wanted) -> Created:
     """Write a config, make the database, a key for each role, and the board's recipe, if there is one, which is active.
 
-    Raises ConfigError if the folder holds a service already, RulesError and StoreError for a board that cannot be used.
+    Raises ConfigError if the folder holds a service already or a kind of the board is not allowed, RulesError and
+    StoreError for a board that cannot be used.
     """
     path, keys_path = folder / CONFIG, folder / KEYS
     for taken in (path, keys_path):
@@ -58,8 +59,8 @@ def create(folder: Path, wanted: Wanted) -> Created:
             raise ConfigError(f"{taken} is there already; give another folder, or remove the service that lies there")
     board = rules.load(wanted.board) if wanted.board else None
     name = _called(folder) if board is None else board.board
-    content = None if board is None else _content(board, wanted)
     plugins.packages(wanted.allow_kinds)
+    content = None if board is None else _content(board, wanted)
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(path, [_config_text(name, wanted)])
     config = configs.load(path)
@@ -81,6 +82,8 @@ def _content(board: rules.Rules, wanted: Wanted) -> RecipeContent:
     content = RecipeContent(
         rules=board.path.read_text(encoding="utf-8"), calibration=calibration.decode(), within_s=wanted.within_s
     )
+    for kind in sorted({expert.kind for expert in board.experts.values()}):
+        plugins.find(kind, wanted.allow_kinds, group=plugins.KINDS, noun="kind")
     weights_used.read_manifests(content.board(board.board), Store(wanted.store))
     return content
 

@@ -26,7 +26,7 @@ from coe.surroundings import quiet_torch
 
 quiet_torch()  # before a kind imports torchvision, which imports torch's compiler
 
-GROUP = "coe.kinds"
+GROUP = plugins.KINDS
 BACKBONE = "backbone."
 """How the names of an expert's frozen layers begin, if its kind has a backbone."""
 Image = NDArray[np.uint8]

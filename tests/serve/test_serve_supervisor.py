@@ -485,10 +485,12 @@ def test_keys_are_made_listed_and_ended(service: Path, database: Database, call:
     assert call("verify-audit", service, command=serve).out.startswith("2 entries are sound")
 
 
-def test_a_board_without_weights_makes_no_service(own_tiny: tuple[Path, Path]) -> None:
+@pytest.mark.parametrize(("kind", "lacks"), [("narrow", "have no weights"), ("line7:Own", "--allow-kind line7")])
+def test_a_board_that_cannot_run_makes_no_service(own_tiny: tuple[Path, Path], kind: str, lacks: str) -> None:
     board, store = own_tiny
+    board.write_text(board.read_text().replace("kind: narrow,", f"kind: {kind},"))
     shutil.rmtree(store)
-    with pytest.raises(Exception, match="have no weights"):
+    with pytest.raises(CoeError, match=lacks):
         create(board.parent / "service", Wanted(str(board), store))
     assert not (board.parent / "service").exists()
 
