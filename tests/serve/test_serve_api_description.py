@@ -41,9 +41,8 @@ class Description:
         """Raise AssertionError unless an answer is as it is described, and holds nothing else."""
         request = answer.request
         described = self.operation(request.method, request.url.path)["responses"]
-        one = described.get(str(answer.status_code), described["default"])
-        if answer.status_code < 400:
-            assert str(answer.status_code) in described, (request.url, answer.status_code)
+        one = described.get(str(answer.status_code)) or described.get(f"{answer.status_code // 100}XX")
+        assert one is not None, (request.url, answer.status_code)
         answer.read()
         if "content" not in one:
             assert not answer.content, request.url
@@ -117,7 +116,7 @@ def test_every_reference_leads_somewhere_and_no_answer_is_without_its_content(se
             body = operation.get("requestBody", {"content": {}})["content"]
             assert all("schema" in one for one in body.values()), (method, path)
             for status, one in operation["responses"].items():
-                if path.startswith("/api/") and status not in ("204", "default"):
+                if path.startswith("/api/") and status != "204":
                     assert all("schema" in kind for kind in one["content"].values()), (method, path, status)
 
 
@@ -129,7 +128,7 @@ def test_answers_have_no_loose_field(served: Served) -> None:
         for one in methods.values()
         for status, answer in one["responses"].items()
         for kind in answer.get("content", {}).values()
-        if path.startswith(("/api", "/v2")) and status != "default"
+        if path.startswith(("/api", "/v2")) and status[1:] != "XX"
     ]
     loose: set[str] = set()
     seen: set[str] = set()

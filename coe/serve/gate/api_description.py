@@ -89,7 +89,8 @@ def _operation(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
         ],
         "responses": {
             **{str(int(status)): _answer(operation, status, schemas) for status in operation.answers},
-            "default": {"description": "a problem", "content": _REFUSAL},
+            # No "default": clients that were generated take every answer for it whose type they cannot read, as pictures.
+            **{status: {"description": "a problem", "content": _REFUSAL} for status in ("4XX", "5XX")},
         },
         "security": [] if operation.roles is None else [{"key": []}],
         "x-roles": None if operation.roles is None else sorted(operation.roles),
