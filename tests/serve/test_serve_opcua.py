@@ -35,6 +35,13 @@ def sink() -> Iterator[OpcUaConnection]:
     sink.close()
 
 
+def test_a_start_puts_no_warning_into_the_log(capsys: pytest.CaptureFixture[str]) -> None:
+    sink = OpcUaSettings(port=0).connection(AOI)
+    sink.connect()
+    sink.close()
+    assert capsys.readouterr().err == ""
+
+
 def decided_board(database: Database, key: str = "k1") -> Message:
     with database.writing() as connection:
         board = decided(connection, key, ng())

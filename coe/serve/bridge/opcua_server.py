@@ -153,6 +153,8 @@ class OpcUaConnection(SinkConnection):
         if settings.nodeset is not None:
             await server.import_xml(str(settings.nodeset))
         await self._build(server)
+        # It warns, in the station's log, of passwords in plain text: none is asked for.
+        logging.getLogger("asyncua.server.server").setLevel(logging.ERROR)
         await server.start()
         self._server = server
         listening: Any = server.bserver
