@@ -6,7 +6,6 @@ point or lies in a package that the user allows; a path that the user types is i
 
 from __future__ import annotations
 
-import importlib
 import keyword
 import re
 from collections.abc import Iterable, Iterator

@@ -384,10 +384,17 @@ def test_two_services_do_not_share_a_folder(service: Path) -> None:
     supervised(service, {Process.GATE: SLEEPS, Process.WORKER: SLEEPS}, second)
 
 
-def test_a_service_of_another_schema_does_not_start(service: Path, database: Database) -> None:
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("UPDATE alembic_version SET version_num = '0000'", "; run `coe-serve migrate`"),
+        ("DELETE FROM alembic_version", "mounted"),
+    ],
+)
+def test_a_service_of_another_schema_does_not_start(service: Path, database: Database, change: str, said: str) -> None:
     with database.writing() as connection:
-        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0000'")
-    with pytest.raises(ConfigError, match="coe-serve migrate"):
+        connection.exec_driver_sql(change)
+    with pytest.raises(ConfigError, match=said):
         Supervisor(service).run()
 
 

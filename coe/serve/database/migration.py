@@ -82,9 +82,15 @@ def _make(writer: Connection) -> None:
 def expect_newest(database: Database) -> None:
     """Raise ConfigError if a database does not have the newest schema."""
     revision = revision_of(database)
+    if revision is None:
+        raise ConfigError(
+            f"{database} has no tables: if the service has run before, this is not its place, or its disk is not "
+            "mounted; only a new one needs `coe-serve migrate`"
+        )
     if revision != newest():
-        has = f"schema {revision}" if revision else "no tables"
-        raise ConfigError(f"{database} has {has}, and this version needs schema {newest()}; run `coe-serve migrate`")
+        raise ConfigError(
+            f"{database} has schema {revision}, and this version needs schema {newest()}; run `coe-serve migrate`"
+        )
 
 
 def protecting(dialect: str, table: str, *keys: str) -> list[str]:

@@ -89,7 +89,7 @@ def _operation(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
         ],
         "responses": {
             **{str(int(status)): _answer(operation, status, schemas) for status in operation.answers},
-            # No "default": clients that were generated take every answer for it whose type they cannot read, as pictures.
+            # No "default": a generated client takes any answer for it whose type it cannot read, as a picture.
             **{status: {"description": "a problem", "content": _REFUSAL} for status in ("4XX", "5XX")},
         },
         "security": [] if operation.roles is None else [{"key": []}],
