@@ -243,11 +243,12 @@ def _remarks(taken: TakenPictures, expert: Expert, distances: Numbers, features:
     good = Answers.of_labels(expert).good
     for label in expert.labels:
         places = [place for place, one in enumerate(learned) if one.label == label]
-        looks = series.looks_of(features[places])
         if label in good:
             names = [taken.name(learned[place].path) for place in places]
-            remarks += two_groups.remarks(names, looks, "nothing is wrong")
-        remarks += series.remarks(series.parts_of(looks), _OF_FEW, f" of '{label}'")
+            # Not as `series.looks_of`: what tells two groups apart best spreads most, and would count least.
+            remarks += two_groups.remarks(names, series.means_of(features[places]), "nothing is wrong")
+        parts = series.parts_of(series.looks_of(features[places]))
+        remarks += series.remarks(parts, _OF_FEW, f" of '{label}'")
         if (count := len(places)) < _FEW:
             remarks.append(
                 f"only {count} pictures of '{label}': what it looks like otherwise is not known; give {_FEW}"

@@ -198,7 +198,7 @@ def unproven(best: CrossValidated, photographs: Sequence[LabelledPhotograph]) ->
         return None
     if hypergeom.sf(found - 1, bad + good, bad, found + false_calls.events) <= _CHANCE:
         return ""
-    return f"it calls {found} of {bad} bad and {false_calls.events} of {good} good pictures: no better than by chance"
+    return f"it calls {found} of {bad} bad and {false_calls.events} of {good} good pictures: that may be chance"
 
 
 def seen(photographs: Sequence[LabelledPhotograph], bits: int | None) -> list[SeenPhotograph]:

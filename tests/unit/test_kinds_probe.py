@@ -127,11 +127,20 @@ def other(seed: int) -> np.ndarray:
     return noisy(picture, seed)
 
 
-def test_good_pictures_of_another_part_that_are_many_are_named(backbone: Path, tmp_path: Path) -> None:
+def dotted(seed: int) -> np.ndarray:
+    picture = good(seed)
+    picture[60:80, 60:80] = (250, 10, 10)
+    return picture
+
+
+@pytest.mark.parametrize("drawn", [other, dotted])
+def test_good_pictures_of_another_part_that_are_many_are_named(
+    backbone: Path, tmp_path: Path, drawn: Callable[[int], np.ndarray]
+) -> None:
     data = folder(tmp_path, 12)
     assert not [remark for remark in learn(data, backbone).remarks if "another part" in remark]
     for number in range(8):
-        Image.fromarray(other(number)).save(data / "ok" / f"other{number}.png")
+        Image.fromarray(drawn(number)).save(data / "ok" / f"other{number}.png")
     (told,) = [remark for remark in learn(data, backbone).remarks if "another part" in remark]
     assert "ok/other0.png, ok/other1.png, ok/other2.png and 5 more" in told
 
