@@ -25,6 +25,7 @@ _MOST_ZEROS = 0.05
 """Some programs leave zeros in a line that is shorter in another language; in no text they are more."""
 _LOST = re.compile(r"\0{64}|\0\s*$")
 """What stands in the place of text that was not written to the disk."""
+_SHEET = re.compile(r"(?P<file>.+\.(?:xlsx|xlsm|xls|ods))#(?P<sheet>.+)", re.IGNORECASE | re.DOTALL)
 _NO_LETTERS = re.compile(r"[\W_]+")
 _NO_WIDTH = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")
 _MARKS = (
@@ -99,9 +100,15 @@ def find_header(
 
 
 def content(path: Path, noun: str) -> bytes:
-    """Return the bytes of a file; raises ConfigError, which calls the file `noun`."""
+    """Return the bytes of a file, or of that of a sheet; raises ConfigError, which calls the file `noun`."""
     with readable(f"{noun} {path}"):
-        return regular.read(path, MAX_BYTES)
+        return regular.read(of_sheet(path)[0], MAX_BYTES)
+
+
+def of_sheet(path: Path) -> tuple[Path, str]:
+    """Return the file and the sheet of a path as bom.xlsx#Parts; the path itself and "" if it names no sheet."""
+    found = _SHEET.fullmatch(str(path))
+    return (Path(found["file"]), found["sheet"]) if found and not path.exists() else (path, "")
 
 
 def _unmarked(raw: bytes) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from coe.errors import ConfigError, first_line, list_few
 from coe.tables.spreadsheet_forms import Sheet, of_ods, of_xls, of_xlsx
-from coe.text_table import TextLine
+from coe.text_table import TextLine, of_sheet
 from coe.visible import visible
 
 _FIRST = 256
@@ -29,18 +29,23 @@ class Table:
 
 
 def read_sheet(path: Path, raw: bytes, is_table: Callable[[Sequence[TextLine]], bool]) -> Table:
-    """Return the one sheet that has rows, or of several that which `is_table` knows, one that is not hidden first.
+    """Return the sheet that `path` names, or the one that has rows, or of several that which `is_table` knows.
 
-    Notes tell the other sheets, and what is hidden. Raises ConfigError.
+    Of these it is one that is not hidden. Notes tell the other sheets, and what is hidden. Raises ConfigError.
     """
     sheets = [*_sheets(path, raw)]
     lines = {sheet.title: _lines(sheet) for sheet in sheets}
     filled = [sheet for sheet in sheets if len(lines[sheet.title]) > 1]
     fitting = [sheet for sheet in filled if len(filled) == 1 or is_table(lines[sheet.title])]
     fitting = [sheet for sheet in fitting if not sheet.is_hidden] or fitting
-    if len(fitting) != 1 < len(filled):
+    file, wanted = of_sheet(path)
+    if wanted:
+        fitting = [sheet for sheet in filled if sheet.title.casefold() == wanted.casefold()]
+    if filled and len(fitting) != 1 and (wanted or len(filled) > 1):
         names = ", ".join(f"'{visible(sheet.title)}'" for sheet in fitting or filled)
-        raise ConfigError(f"{path}: several sheets have rows ({names}); save the one with the parts as CSV")
+        what = f"no sheet '{visible(wanted)}' has rows, but these" if wanted else "several sheets have rows"
+        title = visible((fitting or filled)[0].title)
+        raise ConfigError(f"{path}: {what} ({names}); name the one with the parts, as '{file.name}#{title}'")
     if not (chosen := next(iter(fitting or sheets), None)):
         return Table([])
     others = [f"'{visible(sheet.title)}'" for sheet in filled if sheet is not chosen]

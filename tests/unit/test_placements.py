@@ -326,8 +326,12 @@ def test_a_spreadsheet_with_parts_on_several_sheets_is_refused_by_their_names(tm
         for row in (["Ref", "X (mm)", "Y (mm)", "Rot", "Side"], ["R1", 1, 2, 0, title]) if title != "empty" else ():
             sheet.append(row)
     book.save(tmp_path / "a.xlsx")
-    with pytest.raises(ConfigError, match="'top', 'bottom'"):
-        read_file(tmp_path / "a.xlsx")
+    for wrong in ("a.xlsx", "a.xlsx#empty"):
+        with pytest.raises(ConfigError, match=r"'top', 'bottom'.*a\.xlsx#top"):
+            read_file(tmp_path / wrong)
+    assert [place.side for place in read_file(tmp_path / "a.xlsx#Bottom").placements] == [BOTTOM]
+    (tmp_path / "a.xlsx#bottom").write_text("Ref,X (mm),Y (mm),Rot,Side\nR1,1,2,0,top\n")  # a file of this name
+    assert [place.side for place in read_file(tmp_path / "a.xlsx#bottom").placements] == [TOP]
     for row in (2, 1):  # of names above no part, as in a form, and of notes
         book["bottom"].delete_rows(row)
         book["bottom"].insert_rows(1)
