@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from sortedcontainers import SortedDict
@@ -18,6 +19,9 @@ class Place(NamedTuple):
     stage: Stage
     charge_s: float
     since_s: float
+
+
+_STAGE, _CHARGE_S = attrgetter("stage"), attrgetter("charge_s")
 
 
 class Taken(NamedTuple):
@@ -90,7 +94,7 @@ class Group:
         taken = [
             self._hurried.popitem(0)[1] if self._hurried else self._others.popitem(last=False)[1] for _ in range(count)
         ]
-        return Taken(tuple(place.stage for place in taken), added(place.charge_s for place in taken))
+        return Taken(tuple(map(_STAGE, taken)), added(map(_CHARGE_S, taken)))
 
     def withdraw(self, request_id: int, due_s: float) -> float | None:
         """Take out the stage of a request that is due at `due_s`; return its charge, None if it does not wait here."""
@@ -115,6 +119,8 @@ class Backlog:
         """How many stages wait, as `len` says: read for every event, so it is no call."""
         self.pending_s = 0.0
         """The predicted time of everything that waits, in seconds."""
+        self.has_hurried = False
+        """Whether a stage in a hurry has waited here since the backlog was last empty."""
 
     def __len__(self) -> int:
         return self.size
@@ -158,6 +164,7 @@ class Backlog:
 
         Nothing happens if the request does not wait for the expert here.
         """
+        self.has_hurried = self.has_hurried or due_s < math.inf
         if any(group.hurry(request_id, due_s, was_s) for group in self._by_expert.get(expert, ())):
             self._changed(expert)
 
@@ -198,6 +205,9 @@ class Backlog:
         """Prove the books; raises AssertionError."""
         assert sum(len(group) for group in self._groups.values()) == len(self), f"{self!r} miscounts"
         assert sum(self._waiting.values()) == len(self), f"{self!r} miscounts by expert"
+        assert self.has_hurried or all(group.due_s == math.inf for group in self.groups()), (
+            f"{self!r}: who is in a hurry"
+        )
         assert all(self._groups.values()), f"{self!r} holds an empty group"
         assert all(group.open and group.key in self._groups for group in self._latest.values()), f"{self!r}: latest"
         kept = {expert: [group.key for group in groups] for expert, groups in self._by_expert.items()}
@@ -218,6 +228,7 @@ class Backlog:
         # Rounding must not pile up over weeks of stages.
         self.pending_s = self.pending_s - charged_s if self.size > count else 0.0
         self.size -= count
+        self.has_hurried = self.has_hurried and self.size > 0
         self._waiting[group.expert] -= count
         if not self._waiting[group.expert]:
             del self._waiting[group.expert]
@@ -232,6 +243,7 @@ class Backlog:
 
     def _put(self, group: Group, stage: Stage, charge_s: float, now: float, due_s: float = math.inf) -> None:
         group.add(Place(stage, charge_s, now), due_s)
+        self.has_hurried = self.has_hurried or due_s < math.inf
         self.size += 1
         self.pending_s += charge_s
         self._waiting[stage.expert] += 1

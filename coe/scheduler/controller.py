@@ -238,16 +238,10 @@ class Controller:
 
     # Requests
 
-    def _go_on(self, advance: Advance, now: float) -> None:
-        self._reply(advance)
-        self._note(advance, now)
-
-    def _reply(self, advance: Advance) -> None:
-        if advance.result is not None:
+    def _go_on(self, advance: Advance, now: float, *, replied: bool = False) -> None:
+        """Queue the stages of an advance; if it ends its request, reply unless that is done, and note it."""
+        if advance.result is not None and not replied:
             self._commands.append(Reply(advance.result))
-
-    def _note(self, advance: Advance, now: float) -> None:
-        """Queue the stages of an advance; if it ends its request, note in the books that it has its reply."""
         for stage in advance.stages:
             self.demand.opened(stage.expert)
         for stage in advance.stages:
@@ -308,18 +302,18 @@ class Controller:
         self._follow(executor.device, batch, event.took_s)
         for stage, finding, advance in zip(batch.stages, event.findings, advances, strict=True):
             self.history.found(stage.request_id, finding)
-            self._note(advance, now)
+            self._go_on(advance, now, replied=True)
             self.demand.closed(stage.expert)
             if self._cases.decided(stage.request_id):
                 self._withdraw(stage.request_id, now)
 
     def _judge(self, batch: Batch, findings: Sequence[Finding], now: float) -> list[Advance]:
         """Take in the findings of a batch, and reply to the images that they decide. No policy is asked."""
-        advances = [
-            self._cases.found(stage, finding, now) for stage, finding in zip(batch.stages, findings, strict=True)
-        ]
-        for advance in advances:
-            self._reply(advance)
+        advances: list[Advance] = []
+        for stage, finding in zip(batch.stages, findings, strict=True):
+            advances.append(advance := self._cases.found(stage, finding, now))
+            if advance.result is not None:
+                self._commands.append(Reply(advance.result))
         return advances
 
     def _withdraw(self, request_id: int, now: float) -> None:

@@ -126,7 +126,7 @@ class Dispatcher:
         cost = self._world.costs.of(executor.device, group.expert, executor.pool.variant(group.expert))
         # What free memory allows, at most the profiled maximum (paper section 4.2).
         size = min(len(group), cost.max_batch, cost.images_in(executor.pool.batch_room_bytes()))
-        if cost.batch_bytes(size) > executor.pool.aside_bytes:
+        if executor.backlog.has_hurried and cost.batch_bytes(size) > executor.pool.aside_bytes:
             size = min(size, cost.images_in(self._leaving_room(executor, group)))
         if size < 1:
             return False

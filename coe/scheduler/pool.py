@@ -152,7 +152,7 @@ class ModelPool:
 
     def unnamed(self) -> list[str]:
         """Return experts that no rule names any more and that may leave."""
-        return [expert for expert in self._unnamed if self.evictable(expert)]
+        return list(filter(self.evictable, self._unnamed))
 
     def by_arrival(self) -> Iterator[str]:
         """Yield ready experts, the longest resident first."""

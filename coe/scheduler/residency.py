@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from typing import ClassVar
 
 from coe.scheduler import policies
@@ -75,7 +75,7 @@ class Residency(Transfers):
         if self.cache is not None:
             self.cache.release(expert for expert in self.cache.copies() if expert not in world.graph.experts)
         for pool in self.pools.values():
-            self._dismiss(pool)
+            self._let_go(pool)
 
     def shrink(self, now: float) -> None:
         """Let experts leave until each pool leaves its workspace to activations, if other rules need more of it.
@@ -86,7 +86,7 @@ class Residency(Transfers):
         for pool in self.pools.values():
             if pool.id in self._lost or not pool.missing_bytes(0):
                 continue
-            for victim in list(self._ranked(pool, now)):
+            for victim in list(policies.leaving(self._world, pool, now)):
                 if pool.missing_bytes(0) and pool.evictable(victim):
                     self._evict(pool, victim)
             self.is_overfull = self.is_overfull or pool.missing_bytes(0) > 0
@@ -182,13 +182,15 @@ class Residency(Transfers):
             return False
         if missing:
             eviction = self.evictions[pool.id]
-            for victim in self._ranked(pool, now):
+            for victim in policies.leaving(self._world, pool, now):
                 fresh = pool.unused(victim) and self._is_wanted(pool, victim)
                 # A few experts may have just come and wait for their turn; other experts leave instead of them.
                 early = fresh and len(waiting) < self._early[pool.id]
                 if eviction.stays(victim, expert, why) and not early:
                     break
-                if victim in staying or not pool.evictable(victim) or self._outweighs_a_guess(pool, victim, why):
+                if victim in staying or victim in victims or victim in waiting or not pool.evictable(victim):
+                    continue
+                if self._outweighs_a_guess(pool, victim, why):
                     continue
                 if fresh:
                     waiting.append(victim)
@@ -233,11 +235,6 @@ class Residency(Transfers):
         if why is Why.SPECULATIVE:
             self._guessed.add((pool.id, expert))
         self.issue()
-
-    def _ranked(self, pool: ModelPool, now: float) -> Iterator[str]:
-        eviction = self.evictions[pool.id]
-        answer = eviction.rank(pool, self._world, now)
-        return policies.named("eviction", eviction, f"expert in pool '{pool.id}'", answer, pool.known())
 
     def _outweighs_a_guess(self, pool: ModelPool, victim: str, why: Why) -> bool:
         """Return whether a load is a guess, and its victim is waited for or is no older guess."""

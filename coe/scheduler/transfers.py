@@ -85,8 +85,7 @@ class Transfers:
         book = self.pools[pool]
         self._landed(book, expert)
         book.commit(expert)
-        self._give_up_lost(book)
-        self._dismiss(book)
+        self._let_go(book)
 
     def evicted(self, pool: str, expert: str) -> None:
         """Note that an evicted expert is gone: its bytes are free."""
@@ -115,13 +114,12 @@ class Transfers:
     def ended(self, pool: ModelPool, flight: Flight) -> None:
         """Note that a batch has ended, and unpin its expert."""
         pool.unpin(flight.batch.expert, flight.held_bytes)
-        self._give_up_lost(pool)
-        self._dismiss(pool)
+        self._let_go(pool)
 
     def lose(self, pool: str) -> None:
         """Drop all experts of a pool whose device is lost: at once, or after their load or batch has ended."""
         self._lost.add(pool)
-        self._give_up_lost(self.pools[pool])
+        self._let_go(self.pools[pool])
 
     def stop(self) -> None:
         """Cancel all loads that wait for room, or for an expert to leave first."""
@@ -156,24 +154,22 @@ class Transfers:
         elif body is not None:
             self._emit(Evict(pool.id, expert, body=body))
 
-    def _dismiss(self, pool: ModelPool) -> None:
-        """Let the experts leave that no rule names any more and that do not run; no stage can wait for them."""
-        for expert in pool.unnamed() if pool.id not in self._lost else ():
+    def _let_go(self, pool: ModelPool) -> None:
+        """Let the experts go that may: all if the device is lost, else those that no rule names any more."""
+        if pool.id in self._lost:
+            for expert in pool.planned():
+                self._cancel(pool, expert)
+            for expert in [expert for expert in pool.by_arrival() if pool.evictable(expert)]:
+                pool.leave(expert)
+                pool.release(expert)
+            return
+        for expert in pool.unnamed():  # no stage can wait for it
             body = pool.leave(expert)
             self._emit(Evict(pool.id, expert, body=body))
 
     def _landed(self, pool: ModelPool, expert: str) -> None:
         if pool.why(expert) is not Why.INITIAL and (cache := self._cache_of(pool)) is not None:
             cache.landed(expert)
-
-    def _give_up_lost(self, pool: ModelPool) -> None:
-        if pool.id not in self._lost:
-            return
-        for expert in pool.planned():
-            self._cancel(pool, expert)
-        for expert in [expert for expert in pool.by_arrival() if pool.evictable(expert)]:
-            pool.leave(expert)
-            pool.release(expert)
 
     def _cache_of(self, pool: ModelPool) -> HostCache | None:
         return self.cache if self.cache is not None and self.cache.serves(pool.device) else None

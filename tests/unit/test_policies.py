@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import cycle
 from typing import Any
 
 import pytest
@@ -284,31 +285,66 @@ class Foreign(Select):
         yield from other.groups()
 
 
+class Endless(Select):
+    def rank(self, executor: Executor, world: World, now: float) -> Iterator[Any]:
+        return cycle(executor.backlog.groups())
+
+
+class Cycling(Prefetch):
+    def rank(self, executor: Executor, world: World, now: float) -> Iterator[str]:
+        return cycle("ab")
+
+
+class Round(Eviction):
+    def rank(self, pool: ModelPool, world: World, now: float) -> Iterator[str]:
+        return cycle([expert for expert in pool.known() if not pool.evictable(expert)])
+
+
+class Twice(Eviction):
+    def rank(self, pool: ModelPool, world: World, now: float) -> Iterator[str]:
+        return iter([*pool.by_arrival()] * 2)
+
+
 class Listed(Assign):
     def choose(self, expert: str, world: World, now: float) -> Any:
         return [*world.executors]
 
 
 @pytest.mark.parametrize(
-    ("mine", "words"),
+    ("base", "mine", "words"),
     [
-        ({"assign": Elsewhere}, ["Elsewhere", "gpu7", "cpu0"]),
-        ({"assign": Listed}, ["Listed", "['cpu0']"]),
-        ({"prefetch": Beyond}, ["Beyond", "another"]),
-        ({"prefetch": Ahead}, ["Ahead", "another"]),
-        ({"eviction": Stranger}, ["Stranger", "another"]),
-        ({"select": Nothing}, ["Nothing", "None"]),
-        ({"select": Foreign}, ["Foreign", "group"]),
+        ("samba", {"assign": Elsewhere}, ["Elsewhere", "gpu7", "cpu0"]),
+        ("samba", {"assign": Listed}, ["Listed", "['cpu0']"]),
+        ("samba", {"prefetch": Beyond}, ["Beyond", "another"]),
+        ("samba", {"prefetch": Ahead}, ["Ahead", "another"]),
+        ("samba", {"eviction": Stranger}, ["Stranger", "another"]),
+        ("samba", {"select": Nothing}, ["Nothing", "None"]),
+        ("samba", {"select": Foreign}, ["Foreign", "group"]),
+        ("samba", {"select": Endless}, ["Endless", "Group"]),
+        ("coserve", {"prefetch": Cycling}, ["Cycling"]),
+        ("coserve", {"eviction": Round}, ["Round"]),
+        ("late-binding", {"eviction": Stranger}, ["Stranger", "another"]),
     ],
 )
-def test_a_policy_that_names_what_there_is_not_is_named(rules: Rules, mine: dict[str, Any], words: list[str]) -> None:
+def test_a_policy_that_names_what_there_is_not_or_without_end_is_named(
+    rules: Rules, base: str, mine: dict[str, Any], words: list[str]
+) -> None:
     costs = {expert: Cost(0.1, 0.2, 1.0, 10, 2) for expert in rules.experts}
-    line = VirtualLine(rules, costs, pools_of(1, 25), strategy=replace(strategy("samba"), name="mine", **mine))
+    line = VirtualLine(rules, costs, pools_of(1, 25), strategy=replace(strategy(base), name="mine", **mine))
     for when, component in enumerate("CABC"):
         line.arrive(10.0 * when, component)
     with pytest.raises(ConfigError) as caught:
         line.run()
     assert [word for word in words if word not in str(caught.value)] == []
+
+
+def test_an_eviction_policy_may_name_an_expert_for_several_reasons(rules: Rules) -> None:
+    costs = {expert: Cost(0.1, 0.2, 1.0, 10, 2) for expert in rules.experts} | {"c": Cost(0.1, 0.2, 1.0, 22, 2)}
+    line = VirtualLine(rules, costs, pools_of(1, 25), strategy=replace(COSERVE, name="mine", eviction=Twice))
+    for when, component in enumerate("CACBC"):
+        line.arrive(10.0 * when, component)
+    line.run()
+    assert {result.error for result in line.results.values()} == {None}
 
 
 @pytest.mark.parametrize(

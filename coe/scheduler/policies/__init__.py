@@ -6,13 +6,14 @@ Each name is an entry point of the group `coe.policies.FAMILY` (docs/strategies.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sized
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from coe import plugins, values
 from coe.errors import ConfigError, did_you_mean
-from coe.scheduler.policies.base import Arrange, Assign, Eviction, Policy, Prefetch, Select
+from coe.scheduler.policies.base import Arrange, Assign, Eviction, Policy, Prefetch, Select, World
+from coe.scheduler.pool import ModelPool
 
 T = TypeVar("T")
 FAMILIES: dict[str, type[Policy]] = {
@@ -23,8 +24,14 @@ FAMILIES: dict[str, type[Policy]] = {
     "prefetch": Prefetch,
 }
 _FORMER = {"together": "group-by-expert"}
+_REPEATS = 10
+"""How often, on average, an answer may name what is known: a policy may say the same for several reasons."""
 _COMPLETE: set[type[Policy]] = set()
 """Classes that were looked at: it takes milliseconds, and a strategy asks for its policies again and again."""
+
+
+class _Nameable(Container[Any], Sized, Protocol):
+    """What a policy may name."""
 
 
 def names(family: str) -> list[str]:
@@ -55,14 +62,26 @@ def no_such(family: str, policy: Policy, what: str, named: object, known: Contai
     return ConfigError(wrong + (did_you_mean(str(named), known) if isinstance(known, Iterable) else ""))
 
 
-def named(family: str, policy: Policy, what: str, answer: Iterable[T], known: Container[T]) -> Iterator[T]:
-    """Yield what a policy names, one `what` after another; raises ConfigError for one that is not `known`."""
+def named(family: str, policy: Policy, what: str, answer: Iterable[T], known: _Nameable) -> Iterator[T]:
+    """Yield what a policy names, one `what` after another.
+
+    Raises ConfigError for one that is not `known`, and for an answer that repeats the known without end.
+    """
     if not hasattr(answer, "__iter__"):
         raise no_such(family, policy, what, answer, known)
-    for one in answer:
+    for count, one in enumerate(answer):
+        if count > _REPEATS and count > _REPEATS * len(known):
+            wrong = f"{family} policy '{type(policy).__name__}' goes on naming {values.shown(one)}"
+            raise ConfigError(f"{wrong}: its answer must end once each {what} was named")
         if getattr(one, "__hash__", None) is None or one not in known:  # a list is no key
             raise no_such(family, policy, what, one, known)
         yield one
+
+
+def leaving(world: World, pool: ModelPool, now: float) -> Iterator[str]:
+    """Yield the experts of a pool in the order in which its eviction policy lets them leave; raises as `named` does."""
+    eviction = world.evictions[pool.id]
+    return named("eviction", eviction, f"expert in pool '{pool.id}'", eviction.rank(pool, world, now), pool.known())
 
 
 def make(family: str, policy: str | type[Policy]) -> Any:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from coe import config
+from coe.scheduler import policies
 from coe.scheduler.backlog import Group
 from coe.scheduler.costs import Cost
 from coe.scheduler.executor import Executor
@@ -96,8 +97,7 @@ class Gain(Prefetch):
         pool = self._holders[id].pool
         if not pool.missing_bytes(pool.needs(cost)):
             return math.inf
-        ranking = self._world.evictions[id].rank(pool, self._world, now)
-        first = next((leaving for leaving in ranking if pool.evictable(leaving)), None)
+        first = next(filter(pool.evictable, policies.leaving(self._world, pool, now)), None)
         return 0.0 if first is None else self._world.images_until(first)
 
     def _to_fill(self, executor: Executor) -> Iterator[str]:

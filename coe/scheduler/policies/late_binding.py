@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator
+from functools import partial
 from operator import itemgetter
 
 from sortedcontainers import SortedList
 
+from coe.scheduler import policies
 from coe.scheduler.backlog import Backlog, Group
 from coe.scheduler.executor import Executor
 from coe.scheduler.policies.base import Arrange, Assign, Need, Select, World
@@ -102,15 +104,15 @@ class Ready(Select):
         if not self._fullest[id]:
             return
         # The ranking takes in changed numbers when it is asked for. So it is asked for even if nothing can run.
-        going = self._world.evictions[id].rank(pool, self._world, now) if self._absent else None
+        going = policies.leaving(self._world, pool, now) if self._absent else None
         if not any(map(pool.is_ready, self._fullest[id])):
             return
         blockers = list(self._blocking(executor, going)) if going is not None else []
-        leaving = [group for group in blockers if self._must_leave(pool, group)]
+        leaving = list(filter(partial(self._must_leave, pool), blockers))
         for expert in self._hurried[id] if self._hurrying else ():
             if (group := _group(executor, expert)) not in leaving:
                 yield group
-        first = [group for group in blockers[:1] if group not in leaving and group.due_s == math.inf]
+        first = blockers[:1] if blockers and blockers[0] not in leaving and blockers[0].due_s == math.inf else []
         yield from first
         elsewhere = first + leaving
         for expert in self._fullest[id]:
@@ -160,7 +162,8 @@ class Ready(Select):
                 self._absent.pop(expert, None)
             else:
                 self._absent[expert] = group
-            self._hurry(expert, math.inf if group is None else group.due_s, here)
+            if self._hurrying or self._backlog.has_hurried:
+                self._hurry(expert, math.inf if group is None else group.due_s, here)
         self._changed.clear()
 
     def _hurry(self, expert: str, due_s: float, here: Collection[str]) -> None:
