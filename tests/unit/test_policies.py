@@ -302,7 +302,7 @@ class Round(Eviction):
 
 class Twice(Eviction):
     def rank(self, pool: ModelPool, world: World, now: float) -> Iterator[str]:
-        return iter([*pool.by_arrival()] * 2)
+        return (expert for expert in pool.by_arrival() for _ in range(2))
 
 
 class Listed(Assign):
