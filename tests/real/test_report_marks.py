@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coe.core import Finding, Request, Result, Verdict
+from coe.core import Finding, Heat, Likeness, Request, Result, Verdict
 from coe.results import marks
 from coe.results.report import write_report
 from coe.results.report_forms import PixelSource
@@ -23,10 +23,9 @@ NAMES = ("SN1/R1__L.png", 'SN1/R2"é__L.png')
 def test_what_is_pressed_in_the_report_is_a_file_of_marks(tmp_path: Path) -> None:
     if (program := shutil.which("chromium")) is None:
         pytest.skip("there is no chromium here; install Debian's package `chromium`")
-    results = [
-        Result(Request(0, "L", name, "SN1", name[4:6]), Verdict.NG, (Finding("lamp", "fp32", "dark", 0.9),), 0.1)
-        for name in NAMES
-    ]
+    likeness = Likeness(8, bytes(3 * 8 * 8), (0.0, 0.0, 20.0, 20.0))
+    finding = Finding("lamp", "fp32", "dark", 0.9, heat=Heat(2, 2, bytes(4)), likeness=likeness)
+    results = [Result(Request(0, "L", name, "SN1", name[4:6]), Verdict.NG, (finding,), 0.1) for name in NAMES]
     source = PixelSource(lambda name: np.full((40, 40, 3), 90, np.uint8))
     report = tmp_path / "report.html"
     write_report(report, "b", results, summarise(results, RunFigures("b")), source, used=RunUsed("b.yaml", "board: b"))
@@ -47,6 +46,9 @@ def test_what_is_pressed_in_the_report_is_a_file_of_marks(tmp_path: Path) -> Non
         page.set_viewport_size({"width": 1280, "height": 800})
         page.locator(".marking").nth(0).scroll_into_view_if_needed()
         page.screenshot(path=tmp_path / "report.png")
+        page.set_viewport_size({"width": 360, "height": 800})
+        tops = [one.bounding_box()["y"] for one in page.locator(".card").first.locator(".shown").all()]
+        assert tops == [*sorted(tops[:3]), tops[2]], "what is most unlike stands beside what is most like it"
         browser.close()
     assert said == []
     assert [(mark.image, mark.label, mark.component) for mark in marks.read(tmp_path)] == [
