@@ -90,16 +90,17 @@ class Onnx(FileKind):
         if session.takes_bytes and (session.mean, session.deviation) != NORMALIZATIONS["0..255"]:
             raise StoreError(f"{path}: the model takes bytes, 0 to 255, and normalises itself; leave --normalize out")
         asked = expert.outputs or Outputs()
-        answers = session.answers(expert.input_size)
+        ask = partial(session.answers, expert.input_size)
+        answers = onnx_checks.answered(path, ask)
         means = _decided(session, path, expert, asked, answers, strict=True)
         answer = answers[means.name]
-        onnx_checks.check_steady(path, answer, session.answers(expert.input_size)[means.name])
+        onnx_checks.check_steady(path, answer, ask()[means.name])
         if means.layout != "scores":
             onnx_scores.check_step(path, means.name)
             if means.layout == "end2end":
                 onnx_boxes.check_labels(path, means.name, len(expert.labels), partial(self._measured, path, expert))
         else:
-            onnx_checks.check_alone(path, answer, session.answers(expert.input_size, alone=True)[means.name])
+            onnx_checks.check_alone(path, answer, ask(alone=True)[means.name])
             if asked.activation is None:
                 means = onnx_scores.proved(path, means, answer, partial(self._measured, path, expert))
         return means

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coe import regular
-from coe.errors import StoreError
+from coe.errors import StoreError, first_line
 
 NUMBERS = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(uint8)": np.uint8}
 CHANNELS_LAST = (0, 2, 3, 1)
@@ -81,6 +81,19 @@ def check_steady(path: Path, once: NDArray[Any], again: NDArray[Any]) -> None:
             f"{path}: it answers otherwise each time for the same picture; was it exported as for training, with its "
             "dropout? Export it after `model.eval()`"
         )
+
+
+def answered(path: Path, ask: Callable[..., dict[str, Any]]) -> dict[str, Any]:
+    """Return what a model says of the test pictures; raises StoreError if its open batch takes one picture alone."""
+    try:
+        return ask()
+    except Exception as error:  # onnxruntime's classes of errors have no other common parent
+        ask(alone=True)
+        raise StoreError(
+            f"{path}: its batch is open, and it runs one picture at a time alone ({first_line(error):.200}); export it "
+            "with a batch of 1, or give it one: `python -m onnxruntime.tools.make_dynamic_shape_fixed --input_name "
+            "NAME --input_shape 1,3,HEIGHT,WIDTH OLD NEW`"
+        ) from error
 
 
 def check_alone(path: Path, together: NDArray[Any], alone: NDArray[Any]) -> None:

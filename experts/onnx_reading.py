@@ -38,7 +38,16 @@ def bundled(path: Path, work: Path) -> Path:
     """
     whole = onnx_external.bundled(path, work)
     whole = onnx_external.changed(
-        whole, work, (onnx_grey.take_colours, onnx_sides.take_squares, onnx_boxes.give_boxes, _give_table, _give_rows)
+        whole,
+        work,
+        (
+            onnx_sides.take_batch,
+            onnx_grey.take_colours,
+            onnx_sides.take_squares,
+            onnx_boxes.give_boxes,
+            _give_table,
+            _give_rows,
+        ),
     )
     if whole != path:
         copied(path, work)

@@ -1,4 +1,4 @@
-"""ONNX models whose input is not square: given a first layer that takes the upper left part of a square."""
+"""ONNX models whose input is not square, or one picture: a first layer takes it of a square, or of a batch of one."""
 
 from __future__ import annotations
 
@@ -11,8 +11,26 @@ from experts.onnx_checks import Tensors, places
 NAME = "coe/sides"
 """The name of the layer that is put before the others."""
 _SQUARE = "coe/square"
+_BATCH = "coe/batch"
 _SLICE_OPSET = 10
 """Before it a Slice had no inputs."""
+
+
+def take_batch(model: Any) -> bool:
+    """Let a model take a batch of one; False if it takes a batch: torchvision's detectors take pictures (3, H, W)."""
+    from onnx import helper, numpy_helper
+
+    graph = model.graph
+    entries = Tensors(graph).inputs
+    axes = entries[0].type.tensor_type.shape.dim if len(entries) == 1 else ()
+    if len(axes) != 3 or {1, 3}.isdisjoint((axes[0].dim_value, axes[2].dim_value)):
+        return False
+    graph.initializer.append(numpy_helper.from_array(np.array(0), f"{_BATCH}/first"))
+    graph.node.insert(0, helper.make_node("Gather", [_BATCH, f"{_BATCH}/first"], [entries[0].name], axis=0))
+    entries[0].name = _BATCH
+    axes.add(dim_value=1)
+    axes.insert(0, axes.pop())
+    return True
 
 
 def take_squares(model: Any) -> bool:

@@ -16,7 +16,7 @@ _STEPS = (8, 16, 32)
 def decodes(graph: Any, places: Sequence[int]) -> bool | None:
     """Tell whether a detector gives a box for each place of three grids, whose sides are exponentials times a step.
 
-    `places` are those of the axes of its input. None if it may be so: the size of its pictures is open, and what it
+    `places` are those of the axes of its input. None if it may be so: the number of its boxes is open, and what it
     multiplies by is not known.
     """
     tensors = onnx_checks.Tensors(graph)
@@ -27,7 +27,7 @@ def decodes(graph: Any, places: Sequence[int]) -> bool | None:
     tables = [
         name
         for name, shape in shapes.items()
-        if len(shape) == 3 and (shape[1] == rows > 0 and shape[2] > 5 if size else shape[1] == 0)
+        if len(shape) == 3 and shape[1] in (0, rows) and shape[2] not in range(1, 6)
     ]
     products = [node for node in _computed(tables, makers) if node.op_type == "Mul"]
     sides: dict[str, list[str]] = {}
@@ -39,7 +39,7 @@ def decodes(graph: Any, places: Sequence[int]) -> bool | None:
     read = [name for node in graph.node for name in node.input]
     if len(sides) not in (1, len(_STEPS)) or any(read.count(side) > 1 for side in sides):
         return False
-    if size:
+    if any(shapes[name][1] for name in tables):
         return True
     steps = [_numbers(name, tensors) for factors in sides.values() for name in factors]
     return None if None in steps or not steps else {one for few in steps for one in few or ()} == {*_STEPS}

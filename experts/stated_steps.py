@@ -39,6 +39,15 @@ _OF_BOTH = ("bilinear", "bicubic")
 """What Pillow does too, with antialias."""
 _OF_OPENCV = {1: "bilinear", 2: "bicubic", 3: "area"}
 _PROCESSOR = "do_resize and do_center_crop"
+_SHORTER = re.compile(r"(Alt|Bit|(Chinese)?CLIP|ConvNext|Levit|Mobile(Net|ViT)|PoolFormer)")
+"""Hugging Face's programs for which one number as the size is that of the shorter side."""
+_LEVIT = 256 / 224
+"""By how much Levit's program scales the shorter side larger than its size says."""
+_OTHER_STEPS = re.compile(
+    r"do_(?!(resize|rescale|normalize|center_crop|flip_channel_order|convert_rgb|reduce_labels|convert_annotations)$)\w+"
+    r"|crop_to_patches|resize_short|max_patches|tile_size"
+)
+"""Keys of its steps that nothing here does, as to pad to a square."""
 _SQUARE_FROM = 384
 """From so many pixels on, Hugging Face's ConvNeXt cuts nothing off."""
 
@@ -215,7 +224,14 @@ def _of_processor(level: Mapping[Any, Any]) -> StatedSight | None:
     if not level.get("do_resize"):
         return None
     size, share = level.get("size"), level.get("crop_pct")
+    maker = str(level.get("image_processor_type") or level.get("feature_extractor_type"))
+    if type(size) is int and _SHORTER.match(maker):
+        size = {"shortest_edge": size}
     short = _side(size.get("shortest_edge") if isinstance(size, dict) else None)
+    if short and maker.startswith("Levit"):
+        short = int(short * _LEVIT)
+    if others := [key for key, value in level.items() if value and _OTHER_STEPS.fullmatch(str(key))]:
+        return _sight(None, None, None, {}, ", ".join(others))
     edge = short or _side([*size.values()] if isinstance(size, dict) else size)
     resample = level.get("resample")
     fields = _named(_OF_PILLOW, resample) if isinstance(resample, int) else {}
@@ -231,7 +247,8 @@ def _of_processor(level: Mapping[Any, Any]) -> StatedSight | None:
 def _values(level: Mapping[Any, Any]) -> dict[str, Any]:
     """Return the mean and the deviation of what Hugging Face's program scales, shifts and normalises."""
     scale = level.get("rescale_factor", 1 / 255) if level.get("do_rescale", True) else 1.0
-    is_normalised = level.get("do_normalize", True)
+    # MobileViT's, which alone turns channels, does not normalise, and does not say so.
+    is_normalised = level.get("do_normalize", not level.get("do_flip_channel_order"))
     mean = colour(level.get("image_mean") if is_normalised else 0.0, is_spread=True)
     std = colour(level.get("image_std") if is_normalised else 1.0, is_spread=True)
     if mean is None or std is None or not isinstance(scale, int | float) or min(scale, *std) <= 0:

@@ -21,7 +21,10 @@ LEGACY_CENTRE = CENTRE.model_copy(update={"interpolation": "bilinear", "mean": _
 
 @dataclass(frozen=True, slots=True)
 class UltralyticsFacts:
-    """What the metadata of a model file say; None for what they do not say. `task` is "" where nothing says it."""
+    """What the metadata of a model file say; None for what they do not say. `task` is "" where nothing says it.
+
+    Programs of other makers write such tasks and labels of other networks, but no `stride`: they say nothing of pixels.
+    """
 
     task: str = ""
     labels: tuple[str, ...] | None = None
@@ -31,10 +34,11 @@ class UltralyticsFacts:
 
     def seen(self, is_classifier: bool) -> Preprocessing | None:
         """Return what a network sees that ultralytics or the YOLOv5 repository wrote; None for one of another maker."""
+        if not self.has_stride or (not self.task and self.labels is None):
+            return None
         if is_classifier:
-            legacy = LEGACY_CENTRE if not self.task and self.labels is not None and self.has_stride else None
-            return CENTRE if self.task == "classify" else legacy
-        return LETTERBOX if self.task == "detect" or (not self.task and self.labels is not None) else None
+            return CENTRE if self.task == "classify" else None if self.task else LEGACY_CENTRE
+        return LETTERBOX if self.task != "classify" else None
 
 
 def stated(metadata: Mapping[str, str], where: str) -> UltralyticsFacts:
@@ -42,7 +46,7 @@ def stated(metadata: Mapping[str, str], where: str) -> UltralyticsFacts:
 
     Raises StoreError for metadata that cannot be read, and for a task that no kind has.
     """
-    task = metadata.get("task", "")
+    task = metadata.get("task", "") if "stride" in metadata else ""
     if task not in ("", "detect", "classify"):
         raise StoreError(f"{where}: its task is '{task[:40]}'; models that detect or classify can be imported")
     names, sides, arguments = (_literal(metadata, key, where) for key in ("names", "imgsz", "args"))

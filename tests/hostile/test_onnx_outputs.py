@@ -494,7 +494,7 @@ def test_an_output_that_does_not_fit_beside_one_that_does(tmp_path: Path, call: 
     assert (said.status, "'means'" in said.out) == (0, True)
 
 
-CLASSIFY = {"task": "classify", "names": "{0: 'dark', 1: 'bright'}", "imgsz": f"[{SIZE}, {SIZE}]"}
+CLASSIFY = {"task": "classify", "names": "{0: 'dark', 1: 'bright'}", "imgsz": f"[{SIZE}, {SIZE}]", "stride": "1"}
 
 
 def ultralytics_classifier(path: Path, metadata: dict[str, str]) -> Path:
@@ -516,6 +516,22 @@ def test_a_classifier_of_ultralytics_sees_what_it_was_trained_on(tmp_path: Path,
     assert (stored.labels, stored.input_size) == (("dark", "bright"), SIZE)
     assert stored.preprocessing == Preprocessing(resize="center-crop", interpolation="bilinear-antialias")
     assert [judge(file, level)[0] for level in (100, 150)] == ["dark", "bright"]
+
+
+def test_another_program_that_writes_the_words_of_ultralytics_says_nothing_of_pixels(
+    tmp_path: Path, call: Call
+) -> None:
+    """It names the labels that nobody named by their numbers; its task may be any, and its numbers may be logits."""
+    metadata = {"task": "classification", "names": '{"0": "class_0", "1": "class_1"}', "imgsz": str(SIZE)}
+    nodes = [helper.make_node("Gemm", ["means", "last"], ["row"])]
+    file = classifier(tmp_path / "c.onnx", *nodes, outputs={"row": [1, 2]}, last=np.eye(3)[:, :2])
+    helper.set_model_props(model := onnx.load(str(file)), metadata)
+    onnx.save(model, str(file))
+    said = take(call, file, "--labels", "dark,bright")
+    assert (said.status, "guessed" in said.words) == (0, True), said.err
+    stored = manifest(file)
+    assert (stored.labels, stored.outputs.activation) == (("dark", "bright"), "softmax")
+    assert stored.preprocessing.resize == "letterbox"
 
 
 def test_a_whole_line_runs_what_import_decided(tmp_path: Path, call: Call, board_file: Any) -> None:
@@ -829,6 +845,32 @@ def test_scores_beside_axes_of_one_are_rows(
     onnx.save(model, str(file))
     assert take(call, file, "--labels", labels, "--input", SIZE).status == 0
     assert judge(file, 255)[0] == labels[-1]  # of white, blue is the farthest from its mean
+
+
+def test_a_model_of_one_picture_gets_a_batch_of_one(tmp_path: Path, call: Call) -> None:
+    """So torchvision's detectors are exported, which take a list of pictures."""
+    nodes = [
+        helper.make_node("Unsqueeze", ["images", "zero"], ["batch"]),
+        helper.make_node("ReduceMean", ["batch"], ["y"], axes=[2, 3], keepdims=0),
+    ]
+    file = save(tmp_path / "m.onnx", nodes, {}, {"y": [1, 3]}, None)
+    model = onnx.load(str(file))
+    model.graph.initializer.append(numpy_helper.from_array(np.int64([0]), "zero"))
+    del model.graph.input[0].type.tensor_type.shape.dim[0]
+    onnx.save(model, str(file))
+    assert take(call, file, "--labels", "a,b,c").status == 0
+    assert (manifest(file).input_size, judge(file, 255)[0]) == (SIZE, "c")
+
+
+def test_an_open_batch_that_takes_one_picture_alone_is_refused(tmp_path: Path, call: Call) -> None:
+    nodes = [helper.make_node("Reshape", ["means", "two"], ["y"])]
+    file = classifier(tmp_path / "c.onnx", *nodes, outputs={"y": ["n", 3]})
+    model = onnx.load(str(file))
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
+    model.graph.initializer.append(numpy_helper.from_array(np.int64([1, 3]), "two"))
+    onnx.save(model, str(file))
+    said = take(call, file, "--labels", "a,b,c", "--input", SIZE)
+    assert (said.status, "make_dynamic_shape_fixed" in said.words) == (2, True), said.err
 
 
 @pytest.mark.parametrize("beside", ["map", "number"])

@@ -390,6 +390,7 @@ EDGE = "dict(type='ResizeEdge', scale=48, edge='short', backend='pillow')"
 AREA = {"__class_fullname__": "albumentations.Resize", "height": 40, "width": 40, "interpolation": 3}
 HYDRA = [{"_target_": "torchvision.transforms.Resize", "size": 48}, {"_target_": "CenterCrop", "size": 40}]
 HUGGING = {"do_resize": True, "size": {"shortest_edge": 40}, "crop_pct": 0.8333, "resample": 2}
+LEGACY = {"do_resize": True, "do_center_crop": True, "crop_size": 40, "resample": 2, "image_mean": [0.5] * 3}
 CROP, NOTHING_SAID = ("center-crop", 48, 40, "bilinear-antialias"), ("letterbox", None, None, "area")
 PRINTED = "Compose(\n  ToImage()\n  Resize(size=[40, 40], interpolation=InterpolationMode.BICUBIC, antialias=False)\n)"
 TENSOR, FLOATS = transforms.Resize(48, antialias=False), transforms.ConvertImageDtype(torch.float)
@@ -406,6 +407,9 @@ SIGHTS: dict[str, tuple[Any, tuple[object, ...]]] = {
     "albumentations": ({"val": [AREA]}, ("stretch", None, 40, "area")),
     "Hydra": ({"t": HYDRA}, CROP),
     "Hugging Face": (HUGGING, CROP),
+    "Hugging Face of before": ({**LEGACY, "size": 48, "feature_extractor_type": "CLIPFeatureExtractor"}, CROP),
+    "Hugging Face of before, a square": ({**LEGACY, "size": 48}, ("stretch", *CROP[1:])),
+    "Levit": ({**LEGACY, "size": 42, "image_processor_type": "LevitImageProcessor"}, CROP),
     "printed": ({"val_transform": str(JUDGED)}, CROP),
     "printed words": ({"t": PRINTED}, ("stretch", None, 40, "bicubic")),
     "a tensor": ({"t": [transforms.ToTensor(), TENSOR, transforms.CenterCrop(40)]}, (*CROP[:3], "bilinear")),
@@ -450,6 +454,7 @@ ASKED: dict[str, tuple[Any, dict[str, tuple[str, ...]]]] = {
     "scaled twice": ({"val": [*SCALED, transforms.Resize(32)]}, {"resize": ("--resize",)}),
     "kept in its aspect": ({"test": [{"type": "Resize", "scale": 40, "keep_ratio": True}]}, {"resize": ("Resize",)}),
     "Hugging Face without a crop": (HUGGING | {"crop_pct": None}, {"resize": ("--resize",)}),
+    "Hugging Face with another step": (HUGGING | {"do_pad": True, "do_convert_rgb": True}, {"resize": ("(do_pad)",)}),
     "the nearest pixel": (
         {"val": [transforms.Resize(48, transforms.InterpolationMode.NEAREST), transforms.CenterCrop(40)]},
         {"interpolation": ("nearest", "--interpolation")},
@@ -520,8 +525,8 @@ def test_steps_that_are_not_done_here_need_force_and_the_rest_its_options() -> N
 def test_what_hugging_face_scales_and_shifts_counts() -> None:
     sight = stated_sight(
         {"do_resize": True, "size": {"height": 40, "width": 40}, "rescale_factor": 1 / 127.5, "rescale_offset": True}
-        | {"image_mean": [0.0] * 3, "image_std": [1.0] * 3, "do_flip_channel_order": True}
-    )
+        | {"image_mean": [0.3] * 3, "image_std": [0.7] * 3, "do_flip_channel_order": True}
+    )  # MobileViT's, which never normalises
     seen = sight.fields
     assert (sight.size, seen["channels"]) == (40, "bgr")
     assert (seen["mean"], seen["std"]) == (pytest.approx((0.5,) * 3), pytest.approx((0.5,) * 3))
