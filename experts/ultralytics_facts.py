@@ -21,32 +21,30 @@ LEGACY_CENTRE = CENTRE.model_copy(update={"interpolation": "bilinear", "mean": _
 
 @dataclass(frozen=True, slots=True)
 class UltralyticsFacts:
-    """What the metadata of a model file say; None for what they do not say. `task` is "" where nothing says it.
-
-    Programs of other makers write such tasks and labels of other networks, but no `stride`: they say nothing of pixels.
-    """
+    """What the metadata of a model file say; None for what they do not say. `task` is "" where nothing says it."""
 
     task: str = ""
     labels: tuple[str, ...] | None = None
     input_size: int | None = None
     layout: Layout | None = None
-    has_stride: bool = False
 
     def seen(self, is_classifier: bool) -> Preprocessing | None:
         """Return what a network sees that ultralytics or the YOLOv5 repository wrote; None for one of another maker."""
-        if not self.has_stride or (not self.task and self.labels is None):
-            return None
         if is_classifier:
-            return CENTRE if self.task == "classify" else None if self.task else LEGACY_CENTRE
-        return LETTERBOX if self.task != "classify" else None
+            legacy = LEGACY_CENTRE if not self.task and self.labels is not None else None
+            return CENTRE if self.task == "classify" else legacy
+        return LETTERBOX if self.task == "detect" or (not self.task and self.labels is not None) else None
 
 
 def stated(metadata: Mapping[str, str], where: str) -> UltralyticsFacts:
     """Read the metadata that ultralytics' exporter, or that of the YOLOv5 repository, writes; `where` begins sentences.
 
-    Raises StoreError for metadata that cannot be read, and for a task that no kind has.
+    Other programs write the same words of other networks, but no `stride`: nothing is read of theirs. Raises StoreError
+    for metadata that cannot be read, and for a task that no kind has.
     """
-    task = metadata.get("task", "") if "stride" in metadata else ""
+    if "stride" not in metadata:
+        return UltralyticsFacts()
+    task = metadata.get("task", "")
     if task not in ("", "detect", "classify"):
         raise StoreError(f"{where}: its task is '{task[:40]}'; models that detect or classify can be imported")
     names, sides, arguments = (_literal(metadata, key, where) for key in ("names", "imgsz", "args"))
@@ -54,7 +52,7 @@ def stated(metadata: Mapping[str, str], where: str) -> UltralyticsFacts:
     if task == "detect" and {"end2end", "nms", "args"} & metadata.keys():
         with_nms = isinstance(arguments, Mapping) and arguments.get("nms") is True
         layout = "end2end" if with_nms or "True" in (metadata.get("end2end"), metadata.get("nms")) else "yolov8"
-    return UltralyticsFacts(task, labels_of(names, where), side_of(sides, where), layout, "stride" in metadata)
+    return UltralyticsFacts(task, labels_of(names, where), side_of(sides, where), layout)
 
 
 def labels_of(names: Any, where: str) -> tuple[str, ...] | None:

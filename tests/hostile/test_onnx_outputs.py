@@ -521,8 +521,8 @@ def test_a_classifier_of_ultralytics_sees_what_it_was_trained_on(tmp_path: Path,
 def test_another_program_that_writes_the_words_of_ultralytics_says_nothing_of_pixels(
     tmp_path: Path, call: Call
 ) -> None:
-    """It names the labels that nobody named by their numbers; its task may be any, and its numbers may be logits."""
-    metadata = {"task": "classification", "names": '{"0": "class_0", "1": "class_1"}', "imgsz": str(SIZE)}
+    """It calls labels that nobody named by their numbers, has other tasks, and answers logits."""
+    metadata = {"task": "classification", "names": "class_0, class_1", "imgsz": "32x32"}
     nodes = [helper.make_node("Gemm", ["means", "last"], ["row"])]
     file = classifier(tmp_path / "c.onnx", *nodes, outputs={"row": [1, 2]}, last=np.eye(3)[:, :2])
     helper.set_model_props(model := onnx.load(str(file)), metadata)
