@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
-from typing import Annotated
+from functools import lru_cache
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,6 @@ from coe.pictures.picture_file import PictureFile
 from coe.pictures.wide import AS_FILLED
 from coe.serve.component_pictures import CropPlace, in_frame
 from coe.serve.database import board_rows, call_rows, findings, recipe_versions, row_types
-from coe.serve.database.findings import GoodPicture
 from coe.serve.database.tables import Board, Call, Recipe, View
 from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.operations import READ, OperationRouter, Visit
@@ -35,10 +34,32 @@ from coe.store.references import References
 from coe.store.store import Store
 from coe.strict_model import StrictModel
 
-router = OperationRouter()
-_image = partial(router.add, "GET", roles=READ, sends="image/*")
-"""Serves a picture at a path."""
+_Pixels = Callable[[], DecodedImage]
+"""Decodes and draws a picture, on a thread; raises Problem, OSError, ImageError, StoreError."""
+_P = TypeVar("_P", bound=Callable[[Visit, Connection], _Pixels])
 
+
+async def _answer(visit: Visit, find: Callable[[Connection], _Pixels]) -> Response:
+    pixels = await visit.gate.read(find)
+    # Answers to calls with a picture of the same id never change, so a browser may keep them for this session.
+    headers = {"Cache-Control": "private, max-age=600"}
+    try:
+        content, media_type = await visit.gate.draw(lambda: shown(pixels()))
+    except (OSError, ImageError, StoreError) as error:
+        detail = f"the picture cannot be read: {error}"
+        raise Problem(ProblemKind.NOT_FOUND, detail, "see the faults of the service") from None
+    return Response(content, media_type=media_type, headers=headers)
+
+
+class _PictureRouter(OperationRouter):
+    """Collects pictures: a query finds what is shown, and what it returns makes the pixels."""
+
+    def picture(self, path: str, **more: Any) -> Callable[[_P], _P]:
+        """Serve the picture that is made by what this decorates returns."""
+        return self.serve(_answer, "GET", path, READ, sends="image/*", **more)
+
+
+router = _PictureRouter()
 LARGEST_SIDE = 1600
 """A larger picture is made smaller for the page; its file stays as it is."""
 SMALL = 512
@@ -60,72 +81,58 @@ class _Shot:
     bits: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Comparison:
-    """What a call is compared with: the id of its golden reference, else a good picture of the same part."""
-
-    shot: _Shot
-    golden: str
-    good: GoodPicture | None
-
-
-@_image("/api/v1/calls/{id:int}/picture", answers={200: "image"})
-async def call_picture(visit: Visit) -> Response:
+@router.picture("/api/v1/calls/{id:int}/picture", answers={200: "image"})
+def call_picture(visit: Visit, connection: Connection) -> _Pixels:
     """The part in question. Of a whole board: its crop as the experts saw it, with what lies around it."""
-    shot = await visit.gate.read(lambda connection: _shot(connection, call_named(visit, connection)))
-    return await _answer(visit, lambda: _pixels(visit.gate, shot))
+    shot = _shot(connection, call_named(visit, connection))
+    return lambda: _pixels(visit.gate, shot)
 
 
-@_image("/api/v1/calls/{id:int}/view", answers={200: "image"})
-async def call_view(visit: Visit) -> Response:
+@router.picture("/api/v1/calls/{id:int}/view", answers={200: "image"})
+def call_view(visit: Visit, connection: Connection) -> _Pixels:
     """The whole view in which the part in question lies, with the outline of its crop."""
-    shot = await visit.gate.read(lambda connection: _shot(connection, call_named(visit, connection)))
-    return await _answer(visit, lambda: _outlined(_pixels(visit.gate, replace(shot, place=None)), shot.place))
+    shot = _shot(connection, call_named(visit, connection))
+    return lambda: _outlined(_pixels(visit.gate, replace(shot, place=None)), shot.place)
 
 
-@_image("/api/v1/calls/{id:int}/reference", answers={200: "image", 404: "no such part was good yet"})
-async def call_reference(visit: Visit) -> Response:
+@router.picture("/api/v1/calls/{id:int}/reference", answers={200: "image", 404: "no such part was good yet"})
+def call_reference(visit: Visit, connection: Connection) -> _Pixels:
     """The golden reference of the part; else a good picture of the same part, of the same place if there is one."""
-    comparison = await visit.gate.read(partial(_comparison, visit))
-    gate = visit.gate
-
-    def pixels() -> DecodedImage:
-        if comparison.golden:
-            return in_frame(load_golden(gate.config, comparison.golden).image, comparison.shot.place)
-        if comparison.good is None:
-            raise Problem(ProblemKind.NO_REFERENCE, "there is no good picture", "no such part was good yet")
-        return _pixels(gate, _Shot(comparison.good.view, CropPlace.of(comparison.good.place), comparison.shot.bits))
-
-    return await _answer(visit, pixels)
+    call = call_named(visit, connection)
+    shot, golden = _shot(connection, call), golden_of(connection, call)
+    if golden:
+        return lambda: in_frame(load_golden(visit.gate.config, golden).image, shot.place)
+    if (good := findings.good_picture(connection, call)) is None:
+        raise Problem(ProblemKind.NO_REFERENCE, "there is no good picture", "no such part was good yet")
+    return lambda: _pixels(visit.gate, _Shot(good.view, CropPlace.of(good.place), shot.bits))
 
 
-@_image(
+@router.picture(
     "/api/v1/calls/{id:int}/difference",
     answers={200: "image", 404: "there is no golden reference, or the part does not fit it"},
 )
-async def call_difference(visit: Visit) -> Response:
+def call_difference(visit: Visit, connection: Connection) -> _Pixels:
     """By how much the part differs from its golden reference; brighter is more."""
-    comparison = await visit.gate.read(partial(_comparison, visit))
-    if not comparison.golden:
+    call = call_named(visit, connection)
+    shot, id = _shot(connection, call), golden_of(connection, call)
+    if not id:
         raise not_found("golden reference", "the component has none in its recipe")
-    gate = visit.gate
 
     def pixels() -> DecodedImage:
-        part = _pixels(gate, comparison.shot, is_framed=False)
-        golden = load_golden(gate.config, comparison.golden)
+        part, golden = _pixels(visit.gate, shot, is_framed=False), load_golden(visit.gate.config, id)
         compared = compare(part, golden.image, golden.spread)
         if compared.difference is None:
             raise not_found("difference", compared.doubt)
-        return in_frame(np.dstack([compared.difference] * 3), comparison.shot.place)
+        return in_frame(np.dstack([compared.difference] * 3), shot.place)
 
-    return await _answer(visit, pixels)
+    return pixels
 
 
-@_image("/api/v1/views/{id:int}/picture", answers={200: "image"})
-async def view_picture(visit: Visit) -> Response:
+@router.picture("/api/v1/views/{id:int}/picture", answers={200: "image"})
+def view_picture(visit: Visit, connection: Connection) -> _Pixels:
     """A view of a board."""
-    view = await visit.gate.read(lambda connection: row_types.get(connection, View, visit.id))
-    return await _answer(visit, lambda: _pixels(visit.gate, _Shot(view, None)))
+    view = row_types.get(connection, View, visit.id)
+    return lambda: _pixels(visit.gate, _Shot(view, None))
 
 
 class PartQuery(StrictModel):
@@ -134,11 +141,11 @@ class PartQuery(StrictModel):
     refdes: Annotated[str, Field(description="on a panel unit/refdes")]
 
 
-@_image("/api/v1/boards/{id:int}/part", query=PartQuery, answers={200: "image", 404: "no such part"})
-async def part_picture(visit: Visit) -> Response:
+@router.picture("/api/v1/boards/{id:int}/part", query=PartQuery, answers={200: "image", 404: "no such part"})
+def part_picture(visit: Visit, connection: Connection) -> _Pixels:
     """A part of a decided board, called or not."""
-    shot = await visit.gate.read(partial(_part, visit))
-    return await _answer(visit, lambda: _pixels(visit.gate, shot))
+    shot = _part(visit, connection)
+    return lambda: _pixels(visit.gate, shot)
 
 
 def _part(visit: Visit, connection: Connection) -> _Shot:
@@ -159,13 +166,6 @@ def call_named(visit: Visit, connection: Connection) -> Call:
 def _shot(connection: Connection, call: Call) -> _Shot:
     view = None if call.view_id is None else row_types.get(connection, View, call.view_id)
     return _Shot(view, CropPlace.of(call.place), bits_of(connection, call))
-
-
-def _comparison(visit: Visit, connection: Connection) -> _Comparison:
-    call = call_named(visit, connection)
-    golden = golden_of(connection, call)
-    good = None if golden else findings.good_picture(connection, call)
-    return _Comparison(_shot(connection, call), golden, good)
 
 
 def _pixels(gate: Gate, shot: _Shot, *, is_framed: bool = True) -> DecodedImage:
@@ -189,17 +189,6 @@ def _outlined(pixels: DecodedImage, place: CropPlace | None) -> DecodedImage:
         for colour, thick in (((0, 0, 0), 7), (OUTLINE, 3)):
             cv2.polylines(small, [corners], True, colour, thick, cv2.LINE_AA)
     return np.asarray(small)
-
-
-async def _answer(visit: Visit, pixels: Callable[[], DecodedImage]) -> Response:
-    # Answers to calls with a picture of the same id never change, so a browser may keep them for this session.
-    headers = {"Cache-Control": "private, max-age=600"}
-    try:
-        content, media_type = await visit.gate.draw(lambda: shown(pixels()))
-    except (OSError, ImageError, StoreError) as error:
-        detail = f"the picture cannot be read: {error}"
-        raise Problem(ProblemKind.NOT_FOUND, detail, "see the faults of the service") from None
-    return Response(content, media_type=media_type, headers=headers)
 
 
 def shown(pixels: DecodedImage, most: int = LARGEST_SIDE) -> tuple[bytes, str]:

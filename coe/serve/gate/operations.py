@@ -114,6 +114,7 @@ HandlerResult = Response | Mapping[str, Any] | None
 Handler = Callable[[Visit], Awaitable[HandlerResult]]
 _H = TypeVar("_H", bound=Handler)
 _Q = TypeVar("_Q", bound=Callable[[Visit, Connection], HandlerResult])
+_W = TypeVar("_W", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,22 +168,28 @@ class OperationRouter:
 
     def read(self, path: str, roles: frozenset[Role] | None, **more: Any) -> Callable[[_Q], _Q]:
         """Serve what the query that this decorates returns of one state of the database."""
-        return self._of_query(Gate.read, "GET", path, roles, more)
+        return self.serve(lambda visit, query: visit.gate.read(query), "GET", path, roles, **more)
 
     def write(self, method: str, path: str, roles: frozenset[Role] | None, **more: Any) -> Callable[[_Q], _Q]:
         """Serve what the query that this decorates returns; what it writes is on the disk when the answer is sent."""
-        return self._of_query(Gate.write, method, path, roles, more)
+        return self.serve(lambda visit, query: visit.gate.write(query), method, path, roles, **more)
 
-    def _of_query(
-        self, run: Any, method: str, path: str, roles: frozenset[Role] | None, more: Mapping[str, Any]
-    ) -> Callable[[_Q], _Q]:
-        def added(query: _Q) -> _Q:
-            @wraps(query)
+    def serve(
+        self,
+        run: Callable[[Visit, Callable[..., Any]], Awaitable[HandlerResult]],
+        method: str,
+        path: str,
+        roles: frozenset[Role] | None,
+        **more: Any,
+    ) -> Callable[[_W], _W]:
+        """Serve what `run` makes of a visit and of the function that this decorates, which has the visit already."""
+
+        def added(work: _W) -> _W:
+            @wraps(work)
             async def handle(visit: Visit) -> HandlerResult:
-                answer: HandlerResult = await run(visit.gate, partial(query, visit))
-                return answer
+                return await run(visit, partial(work, visit))
 
             self.add(method, path, roles, **more)(handle)
-            return query
+            return work
 
         return added

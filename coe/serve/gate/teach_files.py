@@ -6,7 +6,7 @@ import io
 import re
 import unicodedata
 from collections.abc import Callable, Mapping
-from functools import partial, wraps
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -73,7 +73,7 @@ class DraftRouter(OperationRouter):
 
     def change(self, method: str, path: str, **more: Any) -> Callable[[_W], _W]:
         """Serve what the function that this decorates returns after it has changed a draft, as `idle` has it done."""
-        return self._of_draft(idle, method, path, more)
+        return self.serve(idle, method, path, ENGINEER, **more)
 
     def look(self, method: str, path: str, *, decodes: bool = False, **more: Any) -> Callable[[_W], _W]:
         """Serve what the function that this decorates returns of a draft; it `decodes` pictures, or it does not."""
@@ -81,19 +81,7 @@ class DraftRouter(OperationRouter):
         async def looked(visit: Visit, work: Callable[[BoardDraft], HandlerResult]) -> HandlerResult:
             return await (visit.gate.draw if decodes else visit.gate.keep)(lambda: work(draft_of(visit)))
 
-        return self._of_draft(looked, method, path, more)
-
-    def _of_draft(self, run: Any, method: str, path: str, more: Mapping[str, Any]) -> Callable[[_W], _W]:
-        def added(work: _W) -> _W:
-            @wraps(work)
-            async def handle(visit: Visit) -> HandlerResult:
-                answer: HandlerResult = await run(visit, partial(work, visit))
-                return answer
-
-            self.add(method, path, ENGINEER, **more)(handle)
-            return work
-
-        return added
+        return self.serve(looked, method, path, ENGINEER, **more)
 
 
 router = DraftRouter()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache, partial, wraps
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -37,16 +37,7 @@ class PageRouter(OperationRouter):
 
     def page(self, path: str, template: str, roles: frozenset[Role] = READ, **more: Any) -> Callable[[_R], _R]:
         """Serve a page, for all who may read unless roles are given: a template draws what the query returns."""
-
-        def added(query: _R) -> _R:
-            @wraps(query)
-            async def handle(visit: Visit) -> Response:
-                return await page(visit, template, partial(query, visit))
-
-            self.add("GET", path, roles, **more)(handle)
-            return query
-
-        return added
+        return self.serve(lambda visit, query: page(visit, template, query), "GET", path, roles, **more)
 
 
 async def page(visit: Visit, template: str, query: Callable[[Connection], Shown], status: int = 200) -> Response:
