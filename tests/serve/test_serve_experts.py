@@ -1,5 +1,6 @@
 """The page of experts: what lies in memory, whose scores have left their limits, how far people agree."""
 
+import time
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -16,11 +17,11 @@ from coe.serve.database.connecting import Database
 from coe.serve.database.hourly import add_tallies
 from coe.serve.database.tables import Tally
 from coe.serve.enums import Process, Role
-from coe.serve.worker.line_watchers import Residents
+from coe.serve.worker.line_watchers import LineWatch
 
 
 def test_an_expert_is_resident_from_its_load_to_its_eviction(tiny: tuple[Path, Path]) -> None:
-    residents, resident = Residents(), []
+    watch, resident = LineWatch(time.monotonic, 60), []
     with quick(tiny) as line:
         (pool,) = (one.id for one in line.plan.pools)
         steps: list[Event | None] = [
@@ -31,12 +32,12 @@ def test_an_expert_is_resident_from_its_load_to_its_eviction(tiny: tuple[Path, P
             Lost("cpu", "it is gone"),
         ]
         for step in steps:
-            residents.observe(step, [], 0.0)
-            facts = residents.facts(line)
+            watch.observe(step, [], 0.0)
+            facts = watch.experts(line)
             resident.append([name for name, fact in facts.items() if fact["devices"] == ["cpu"]])
-        residents.begin()
-        residents.observe(Loaded(pool, "body-c"), [], 0.0)
-        facts = residents.facts(line)
+        watch.begin()
+        watch.observe(Loaded(pool, "body-c"), [], 0.0)
+        facts = watch.experts(line)
     assert resident == [[], ["body-a"], ["body-a", "joint"], ["joint"], []]
     assert sorted(facts) == sorted(EXPERTS)
     assert facts["body-c"]["devices"] == ["cpu"]

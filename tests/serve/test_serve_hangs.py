@@ -16,7 +16,6 @@ from whole_boards import BOARD, WHOLE, png
 
 from coe.core import Verdict
 from coe.pictures.picture_file import PictureFile
-from coe.results.metrics import Watcher
 from coe.serve.clock import Clocks
 from coe.serve.database import fault_log
 from coe.serve.database.connecting import Database
@@ -24,7 +23,7 @@ from coe.serve.enums import FaultKind
 from coe.serve.service_config import ServeConfig
 from coe.serve.worker import locating
 from coe.serve.worker import station as station_module
-from coe.serve.worker.line_watchers import LineHangs
+from coe.serve.worker.line_watchers import LineHangs, LineWatch
 from coe.serve.worker.product import OpenLine
 from coe.serve.worker.station import Station
 
@@ -106,8 +105,8 @@ def test_a_line_that_never_loads_its_first_experts_is_found(
         waits.set()
         answers.wait()
 
-    def opener(config: ServeConfig, *watchers: Watcher, adjust: object) -> OpenLine:
-        return quick_opener(tiny, QuickDevice(load=[load] * 20), watchers=watchers)
+    def opener(config: ServeConfig, watch: LineWatch, adjust: object) -> OpenLine:
+        return quick_opener(tiny, QuickDevice(load=[load] * 20), watchers=[watch])
 
     monkeypatch.setattr(station_module, "line_opener", opener)
     activated(database, TINY)

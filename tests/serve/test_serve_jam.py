@@ -1,6 +1,5 @@
 """Many boards at a time, as after a jam: the line looks around between them, and no transaction grows with them."""
 
-import os
 import time
 from collections.abc import Iterator
 from itertools import pairwise
@@ -14,7 +13,8 @@ from waiting import eventually
 
 from coe.core import Verdict
 from coe.errors import ConfigError
-from coe.serve.clock import Clocks, now_us
+from coe.scheduler.events import Late
+from coe.serve.clock import CLOCKS, Clocks, now_us
 from coe.serve.database import board_rows, event_log, row_types
 from coe.serve.database.connecting import Database, open_database
 from coe.serve.database.database_errors import DatabaseError
@@ -23,7 +23,7 @@ from coe.serve.enums import UNDECIDED, EventKind, LineState
 from coe.serve.service_config import ServeConfig
 from coe.serve.worker import write_report as report_module
 from coe.serve.worker.items import Items
-from coe.serve.worker.line_watchers import Hangs, Residents
+from coe.serve.worker.line_watchers import LineWatch
 from coe.serve.worker.product import Products
 from coe.serve.worker.station import Station
 from coe.serve.worker.verdicts import BoardRun
@@ -48,8 +48,13 @@ def endangered(database: Database) -> list[int | None]:
 
 
 @pytest.fixture
-def report(database: Database) -> WorkerReport:
-    return WorkerReport(database, now_us, time.monotonic, os.getpid(), Hangs(time.monotonic, 120), Residents())
+def watch() -> LineWatch:
+    return LineWatch(time.monotonic, 120)
+
+
+@pytest.fixture
+def report(database: Database, watch: LineWatch) -> WorkerReport:
+    return WorkerReport(database, CLOCKS, watch)
 
 
 @pytest.fixture
@@ -119,25 +124,26 @@ def test_few_boards_in_danger_are_named_in_one_transaction(
     read(shop.database, queue.look, now_us() + 1_000_000, time.monotonic())
     named = []
     for _ in range(4):
-        report.worked({}, queue, LineState.WAITING, products, ())
+        report.worked({}, queue, LineState.WAITING, products)
         named.append(endangered(shop.database))
     assert named == [ids[:2], ids[:4], ids, ids]
 
 
 def test_a_board_that_will_be_late_is_named_once_the_database_answers(
-    shop: Shop, report: WorkerReport, products: Products
+    shop: Shop, report: WorkerReport, watch: LineWatch, products: Products
 ) -> None:
     """The scheduler says it once."""
     board, *_ = jam(shop, 1, within_s=60)
     runs = {board.id: BoardRun(board, Items([], []), due_s=1e9)}
-    report.worked(runs, Queue(), LineState.RUNNING, products, ())
+    report.worked(runs, Queue(), LineState.RUNNING, products)
+    watch.observe(None, [Late(str(board.id), 0.0)], 0.0)
     other = open_database(shop.config.database_url)
     with other.writing(), pytest.raises(DatabaseError):
-        report.worked(runs, Queue(), LineState.RUNNING, products, {board.id})
+        report.worked(runs, Queue(), LineState.RUNNING, products)
     other.close()
     assert endangered(shop.database) == []
-    report.worked(runs, Queue(), LineState.RUNNING, products, ())
-    report.worked(runs, Queue(), LineState.RUNNING, products, ())
+    report.worked(runs, Queue(), LineState.RUNNING, products)
+    report.worked(runs, Queue(), LineState.RUNNING, products)
     assert endangered(shop.database) == [board.id]
 
 

@@ -19,7 +19,6 @@ from waiting import eventually
 from coe.core import Batch, Stage, Verdict
 from coe.errors import DeviceLost
 from coe.inspector.asked_boards import AskedBoard
-from coe.results.metrics import Watcher
 from coe.scheduler.costs import Cost, CostTable
 from coe.scheduler.events import Finished, Load, Loaded, LoadFailed, Lost, Run, RunFailed, Why
 from coe.serve.clock import Clocks, now_us
@@ -29,7 +28,7 @@ from coe.serve.enums import BoardState, CallReason, EventKind, FaultKind, Intake
 from coe.serve.service_config import ServeConfig
 from coe.serve.worker import station as station_module
 from coe.serve.worker import worker_process
-from coe.serve.worker.line_watchers import Batches, LineHangs, Loads, RunningBatch
+from coe.serve.worker.line_watchers import LineHangs, LineWatch, RunningBatch
 from coe.serve.worker.product import OpenLine
 from coe.serve.worker.station import MAX_ATTEMPTS, Station
 
@@ -123,7 +122,7 @@ def test_an_expert_that_does_not_return_ends_the_line_and_the_next_line_goes_on(
     monkeypatch.setattr(
         station_module,
         "line_opener",
-        lambda config, *watchers, adjust: quick_opener(shop.tiny, shop.device, watchers=watchers),
+        lambda config, watch, adjust: quick_opener(shop.tiny, shop.device, watchers=[watch]),
     )
     late = shop.accept({"R1": LIGHT}, within_s=50)
     station = Station(shop.config, shop.database, clocks=Clocks(now_s=lambda: time.monotonic() + ahead_s))
@@ -212,8 +211,8 @@ def test_a_line_whose_loads_do_not_end_ends(shop: Shop, monkeypatch: pytest.Monk
     shop.device = QuickDevice(load=[load] * 20)
     ahead_s = 0.0
 
-    def opener(config: ServeConfig, *watchers: Watcher, adjust: object) -> OpenLine:
-        return quick_opener(shop.tiny, shop.device, watchers=watchers, memory="1.4MB")  # for one expert
+    def opener(config: ServeConfig, watch: LineWatch, adjust: object) -> OpenLine:
+        return quick_opener(shop.tiny, shop.device, watchers=[watch], memory="1.4MB")  # for one expert
 
     monkeypatch.setattr(station_module, "line_opener", opener)
     station = Station(shop.config, shop.database, clocks=Clocks(now_s=lambda: time.monotonic() + ahead_s))
@@ -238,50 +237,51 @@ def test_a_line_whose_loads_do_not_end_ends(shop: Shop, monkeypatch: pytest.Monk
 
 def test_loads_that_end_one_after_the_other_do_not_hang() -> None:
     now_s = 0.0
-    loads = Loads(lambda: now_s, 60)
+    watch = LineWatch(lambda: now_s, 60)
     cost = Cost(per_image_s=1, base_s=0, load_s=4, weights_bytes=1, activation_bytes=1, workspace_bytes=0)
     line = SimpleNamespace(
         costs=CostTable({("cpu", expert): cost for expert in "abc"}),
-        plan=SimpleNamespace(pools=[SimpleNamespace(id="cpu", device="cpu")]),
+        plan=SimpleNamespace(pools=[SimpleNamespace(id="cpu", device="cpu")], executors=[]),
+        longest_decoding_s=lambda: 0.0,
     )
 
     def hanging() -> str | None:
-        hang = loads.hanging(line)
+        hang = watch.hanging(line)
         return hang and hang.expert
 
-    loads.observe(None, [], 0.0)
-    loads.observe(Loaded("cpu", "z"), [Load("cpu", expert, Why.DEMAND) for expert in "abc"], 0.0)
+    watch.observe(None, [], 0.0)
+    watch.observe(Loaded("cpu", "z"), [Load("cpu", expert, Why.DEMAND) for expert in "abc"], 0.0)
     now_s = 79.0
     assert hanging() is None  # 20 times 4 s is later
-    loads.observe(Loaded("cpu", "a"), [], 0.0)
+    watch.observe(Loaded("cpu", "a"), [], 0.0)
     now_s = 158.0
     assert hanging() is None
-    loads.observe(LoadFailed("cpu", "b", "torn"), [], 0.0)
+    watch.observe(LoadFailed("cpu", "b", "torn"), [], 0.0)
     now_s = 300.0
     assert hanging() == "c"
-    loads.observe(Lost("cuda:0", "it does not answer"), [], 0.0)
+    watch.observe(Lost("cuda:0", "it does not answer"), [], 0.0)
     assert hanging() == "c"  # another device has gone, and the disk is as silent as before
-    loads.observe(Loaded("cpu", "c"), [], 0.0)
+    watch.observe(Loaded("cpu", "c"), [], 0.0)
     assert hanging() is None
     now_s = 1000.0
-    loads.observe(Loaded("cpu", "z"), [Load("cpu", "a", Why.DEMAND)], 0.0)
+    watch.observe(Loaded("cpu", "z"), [Load("cpu", "a", Why.DEMAND)], 0.0)
     now_s = 1050.0
     assert hanging() is None  # it began when nothing else was under way
 
 
 def test_a_batch_that_waits_behind_another_has_not_begun() -> None:
     now_s = 0.0
-    batches = Batches(lambda: now_s, 60)
+    watch = LineWatch(lambda: now_s, 60)
     runs = [Run("gpu:0", Batch(expert, (Stage(1, expert),))) for expert in ("a", "b")]
-    batches.observe(None, [], 0.0)
-    batches.observe(Loaded("gpu:0", "a"), list(runs), 0.0)
+    watch.observe(None, [], 0.0)
+    watch.observe(Loaded("gpu:0", "a"), list(runs), 0.0)
     now_s = 10.0
-    assert batches.running() == [RunningBatch("gpu:0", "a", 1, 10.0)]
-    batches.observe(Finished("gpu:0", ()), [], 0.0)
+    assert watch.running() == [RunningBatch("gpu:0", "a", 1, 10.0)]
+    watch.observe(Finished("gpu:0", ()), [], 0.0)
     now_s = 13.0
-    assert batches.running() == [RunningBatch("gpu:0", "b", 1, 3.0)]
-    batches.observe(RunFailed("gpu:0", "torn"), [], 0.0)
-    assert batches.running() == []
+    assert watch.running() == [RunningBatch("gpu:0", "b", 1, 3.0)]
+    watch.observe(RunFailed("gpu:0", "torn"), [], 0.0)
+    assert watch.running() == []
 
 
 def test_a_board_that_is_due_before_its_turn_is_late_as_a_whole(shop: Shop) -> None:

@@ -7,7 +7,6 @@ here, or has its own end.
 
 from __future__ import annotations
 
-import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -22,77 +21,6 @@ from coe.scheduler.events import Command, Event, Evicted, Finished, Late, Load, 
 
 if TYPE_CHECKING:
     from coe.inspector.line import Line
-
-
-class Residents:
-    """A watcher of one line after the other: it keeps the pools in which each expert is."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._pools: dict[str, set[str]] = {}
-        self._lost: set[str] = set()
-
-    def begin(self) -> None:
-        """Forget what another line held."""
-        with self._lock:
-            self._pools, self._lost = {}, set()
-
-    def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
-        """Note what came and went; runs on the thread that decides."""
-        with self._lock:
-            if isinstance(event, Loaded):
-                self._pools.setdefault(event.expert, set()).add(event.pool)
-            elif isinstance(event, Evicted):
-                self._pools.get(event.expert, set()).discard(event.pool)
-            elif isinstance(event, Lost) and event.device:
-                self._lost.add(event.device)
-
-    def facts(self, line: Line) -> dict[str, Any]:
-        """Return each expert of a line as JSON, by its name in the board files; experts of one name are added up.
-
-        `bytes` are those of its weights in memory, `devices` where it is resident, `rules` and `estimated` the
-        probability that an image needs it, by the rules and by the images that came (None if nobody estimates it).
-        """
-        with self._lock:
-            pools = {expert: set(where) for expert, where in self._pools.items()}
-            lost = set(self._lost)
-        device_of = {pool.id: pool.device for pool in line.plan.pools}
-        drift = {one.expert: one for one in line.drift()}
-        listed: dict[str, dict[str, Any]] = {}
-        for expert in line.rules.experts:
-            devices = sorted({device_of[pool] for pool in pools.get(expert, ()) if pool in device_of} - lost)
-            use = drift.get(expert)
-            size = line.costs((devices or line.costs.devices())[0], expert).weights_bytes
-            name = line.rules.router.names.get(expert, expert)
-            before = listed.get(name, {"bytes": 0, "devices": [], "rules": None, "estimated": None})
-            listed[name] = {
-                "bytes": before["bytes"] + size,
-                "devices": sorted({*before["devices"], *devices}),
-                "rules": round(use.rules, 6) if use else before["rules"],
-                "estimated": round(use.estimated, 6) if use else before["estimated"],
-            }
-        return listed
-
-
-class LateBoards:
-    """A watcher: it collects the boards that the scheduler is certain to miss, by their serials, which are our ids."""
-
-    def __init__(self) -> None:
-        self._serials: queue.SimpleQueue[str] = queue.SimpleQueue()
-
-    def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
-        """Note the boards that the commands name; runs on the thread that decides, and waits for nothing."""
-        for command in commands:
-            if isinstance(command, Late):
-                self._serials.put(command.board)
-
-    def fetch(self) -> set[int]:
-        """Return the boards since the last call, by their ids."""
-        ids = set()
-        while not self._serials.empty():
-            ids.add(int(self._serials.get()))
-        return ids
-
 
 FACTOR = 20.0
 """A batch hangs only once it has taken so many times the time that its costs forecast."""
@@ -133,47 +61,64 @@ class _Executor:
     batches: deque[Batch] = field(default_factory=deque)
 
 
-class Batches:
-    """A watcher: it knows the batches that are under way on the newest line; none hangs before `hangs_after_s`."""
+class LineWatch:
+    """The watcher of one line after the other. Nothing hangs before `hangs_after_s`.
+
+    Loads of one disk wait for each other, so a load by itself may take long: loads hang if none of them has ended for
+    `hangs_after_s`, and for FACTOR times the longest of their forecasts. Each load ends with an event, also on a device
+    that was lost.
+    """
 
     def __init__(self, now_s: Callable[[], float], hangs_after_s: float) -> None:
-        self._now_s, self._hangs_after_s = now_s, hangs_after_s
-        self._executors: dict[str, _Executor] = {}
+        self._now_s, self.hangs_after_s = now_s, hangs_after_s
+        self.further: list[Callable[[], Hang | None]] = []
+        """Say whether something else hangs."""
         self._lock = threading.Lock()
+        self._pools: dict[str, set[str]] = {}
+        """Where each expert is."""
+        self._lost: set[str] = set()
+        self._late: set[int] = set()
+        self._executors: dict[str, _Executor] = {}
+        self._loads: dict[tuple[str, str], Load] = {}
+        self._moved_s = 0.0
+        """When a load ended last, or began while there was none."""
+
+    def begin(self) -> None:
+        """Forget what another line held in memory."""
+        with self._lock:
+            self._pools, self._lost = {}, set()
 
     def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
-        """Take in a step of a line; `now` is a time of the line's clock, which its owner does not know."""
+        """Note what came, went, began and ended; runs on the thread that decides.
+
+        `now` is a time of the line's clock, which its owner does not know.
+        """
         with self._lock:
-            if event is None:  # a line begins, and the line before it is gone
-                self._executors.clear()
-            elif isinstance(event, Finished | RunFailed):
-                self._ended(event.executor)
+            match event:
+                case None:  # a line begins, and the line before it is gone
+                    self._executors.clear()
+                    self._loads.clear()
+                case Loaded() | LoadFailed():
+                    if isinstance(event, Loaded):
+                        self._pools.setdefault(event.expert, set()).add(event.pool)
+                    self._loads.pop((event.pool, event.expert), None)
+                    self._moved_s = self._now_s()
+                case Evicted():
+                    self._pools.get(event.expert, set()).discard(event.pool)
+                case Lost() if event.device:
+                    self._lost.add(event.device)
+                case Finished() | RunFailed():
+                    self._ended(event.executor)
             for command in commands:
-                if isinstance(command, Run):
-                    self._begun(command)
-
-    def running(self) -> list[RunningBatch]:
-        """Return the batch that each busy executor runs, the oldest first."""
-        with self._lock:
-            now_s = self._now_s()
-            batches = [
-                RunningBatch(name, executor.batches[0].expert, len(executor.batches[0]), now_s - executor.since_s)
-                for name, executor in self._executors.items()
-                if executor.batches
-            ]
-        return sorted(batches, key=lambda batch: -batch.age_s)
-
-    def hanging(self, line: Line) -> Hang | None:
-        """Return a batch that does not return, for which all boards, and all recipes, would wait for ever."""
-        devices = {executor.id: executor.device for executor in line.plan.executors}
-        for batch in self.running():
-            if batch.hangs(line.costs, devices, self._hangs_after_s):
-                return Hang(
-                    batch.expert,
-                    f"expert '{batch.expert}' has not returned from a batch of {batch.images} on executor "
-                    f"'{batch.executor}' for {batch.age_s:.0f} s",
-                )
-        return None
+                match command:
+                    case Late():  # the line knows boards by their serials, which are our ids
+                        self._late.add(int(command.board))
+                    case Run():
+                        self._begun(command)
+                    case Load():
+                        if not self._loads:
+                            self._moved_s = self._now_s()
+                        self._loads[command.pool, command.expert] = command
 
     def _begun(self, command: Run) -> None:
         executor = self._executors.setdefault(command.executor, _Executor())
@@ -187,75 +132,93 @@ class Batches:
             executor.batches.popleft()
             executor.since_s = self._now_s()
 
-
-class Loads:
-    """A watcher: it knows the loads that are under way on the newest line, and when the last of them ended.
-
-    Loads of one disk wait for each other, so a load by itself may take long: loads hang if none of them has ended for
-    `hangs_after_s`, and for FACTOR times the longest of their forecasts. Each load ends with an event, also on a device
-    that was lost.
-    """
-
-    def __init__(self, now_s: Callable[[], float], hangs_after_s: float) -> None:
-        self._now_s, self._hangs_after_s = now_s, hangs_after_s
-        self._pending: dict[tuple[str, str], Load] = {}
-        self._moved_s = 0.0
-        self._lock = threading.Lock()
-
-    def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
-        """Take in a step of a line; `now` is a time of the line's clock, which its owner does not know."""
+    def late_boards(self) -> set[int]:
+        """Return the boards that the scheduler is certain to miss, by their ids, since the last call."""
         with self._lock:
-            if event is None:
-                self._pending.clear()
-            elif isinstance(event, Loaded | LoadFailed):
-                self._pending.pop((event.pool, event.expert), None)
-                self._moved_s = self._now_s()
-            for command in commands:
-                if isinstance(command, Load):
-                    if not self._pending:
-                        self._moved_s = self._now_s()
-                    self._pending[command.pool, command.expert] = command
+            late, self._late = self._late, set()
+        return late
 
-    def hanging(self, line: Line) -> Hang | None:
-        """Return the oldest load if no load ends, so that images would wait for ever."""
+    def experts(self, line: Line) -> dict[str, Any]:
+        """Return each expert of a line as JSON, by its name in the board files; experts of one name are added up.
+
+        `bytes` are those of its weights in memory, `devices` where it is resident, `rules` and `estimated` the
+        probability that an image needs it, by the rules and by the images that came (None if nobody estimates it).
+        """
         with self._lock:
-            pending, age_s = list(self._pending.values()), self._now_s() - self._moved_s
+            pools = {expert: set(where) for expert, where in self._pools.items()}
+            lost = set(self._lost)
+        device_of = {pool.id: pool.device for pool in line.plan.pools}
+        drift = {one.expert: one for one in line.drift()}
+        listed: dict[str, dict[str, Any]] = {}
+        for expert in line.rules.experts:
+            devices = sorted({device_of[pool] for pool in pools.get(expert, ()) if pool in device_of} - lost)
+            use = drift.get(expert)
+            size = line.costs((devices or line.costs.devices())[0], expert).weights_bytes
+            name = line.rules.router.names.get(expert, expert)
+            before = listed.get(name, {"bytes": 0, "devices": [], "rules": None, "estimated": None})
+            listed[name] = {
+                "bytes": before["bytes"] + size,
+                "devices": sorted({*before["devices"], *devices}),
+                "rules": round(use.rules, 6) if use else before["rules"],
+                "estimated": round(use.estimated, 6) if use else before["estimated"],
+            }
+        return listed
+
+    def running(self) -> list[RunningBatch]:
+        """Return the batch that each busy executor runs, the oldest first."""
+        with self._lock:
+            now_s = self._now_s()
+            batches = [
+                RunningBatch(name, executor.batches[0].expert, len(executor.batches[0]), now_s - executor.since_s)
+                for name, executor in self._executors.items()
+                if executor.batches
+            ]
+        return sorted(batches, key=lambda batch: -batch.age_s)
+
+    def hanging(self, line: Line | None) -> Hang | None:
+        """Return a part that hangs, for which boards would wait for ever; None if none does.
+
+        `line` is the open line, or the line that is being opened.
+        """
+        found = None
+        if line is not None:
+            # The largest picture is read and prepared in seconds, and none waits for its turn there. Batches come last:
+            # a batch may wait for a picture that is read again.
+            decoding = picture_hang(line.longest_decoding_s(), self.hangs_after_s)
+            found = decoding or self._hanging_load(line) or self._hanging_batch(line)
+        return found or next(filter(None, (watch() for watch in self.further)), None)
+
+    def _hanging_load(self, line: Line) -> Hang | None:
+        """Return the oldest load if no load ends."""
+        with self._lock:
+            pending, age_s = list(self._loads.values()), self._now_s() - self._moved_s
         if not pending:
             return None
         device_of = {pool.id: pool.device for pool in line.plan.pools}
         costs = (_cost(line.costs, device_of.get(load.pool, ""), load.expert) for load in pending)
         longest_s = max((cost.load_s for cost in costs if cost), default=0.0)
-        if age_s <= max(self._hangs_after_s, FACTOR * longest_s):
+        if age_s <= max(self.hangs_after_s, FACTOR * longest_s):
             return None
         oldest = pending[0]
         words = f"expert '{oldest.expert}' waits for the {oldest.source}, and no load has ended for {age_s:.0f} s"
         return Hang(oldest.expert, words)
+
+    def _hanging_batch(self, line: Line) -> Hang | None:
+        devices = {executor.id: executor.device for executor in line.plan.executors}
+        for batch in self.running():
+            if batch.hangs(line.costs, devices, self.hangs_after_s):
+                return Hang(
+                    batch.expert,
+                    f"expert '{batch.expert}' has not returned from a batch of {batch.images} on executor "
+                    f"'{batch.executor}' for {batch.age_s:.0f} s",
+                )
+        return None
 
 
 def _cost(costs: CostTable, device: str, expert: str) -> Cost | None:
     with suppress(ConfigError):  # its board has left the line meanwhile, and its costs with it
         return costs(device, expert)
     return None
-
-
-class Hangs:
-    """Batches, loads, and threads that read pictures; nothing hangs before `after_s`."""
-
-    def __init__(self, now_s: Callable[[], float], after_s: float) -> None:
-        self.after_s = after_s
-        self.batches, self.loads = Batches(now_s, after_s), Loads(now_s, after_s)
-        self.further: list[Callable[[], Hang | None]] = []
-        """Say whether something else hangs."""
-
-    def hanging(self, line: Line | None) -> Hang | None:
-        """Return a part that hangs; None if none does. `line` is the open line, or the line that is being opened."""
-        # Batches come last: a batch may wait for a picture that is read again.
-        found = None if line is None else self._decoding(line) or self.loads.hanging(line) or self.batches.hanging(line)
-        return found or next(filter(None, (watch() for watch in self.further)), None)
-
-    def _decoding(self, line: Line) -> Hang | None:
-        # No forecast is needed: the largest picture is read and prepared in seconds, and none waits for its turn there.
-        return picture_hang(line.longest_decoding_s(), self.after_s)
 
 
 def picture_hang(age_s: float, hangs_after_s: float) -> Hang | None:

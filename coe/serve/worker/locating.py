@@ -26,7 +26,7 @@ from coe.serve.database.connecting import Database
 from coe.serve.database.tables import Board
 from coe.serve.enums import CallReason
 from coe.serve.worker.items import NOWHERE, Item, Items, Unseen, Whole, skipped
-from coe.serve.worker.line_watchers import Hang, Hangs, picture_hang
+from coe.serve.worker.line_watchers import Hang, LineWatch, picture_hang
 from coe.serve.worker.verdicts import is_file
 from coe.serve.worker.write_report import WorkerReport
 
@@ -139,10 +139,10 @@ class _Attempt:
 class Locating:
     """Locates one board at a time; the loop's thread alone uses it."""
 
-    def __init__(self, database: Database, ring: Callable[[], None], report: WorkerReport, hangs: Hangs) -> None:
+    def __init__(self, database: Database, ring: Callable[[], None], report: WorkerReport, watch: LineWatch) -> None:
         self._database, self._ring, self._report = database, ring, report
-        self._hangs_after_s, self._since_s = hangs.after_s, math.inf
-        hangs.further.append(self._hanging)
+        self._hangs_after_s, self._since_s = watch.hangs_after_s, math.inf
+        watch.further.append(self._hanging)
         self._thread = ThreadPoolExecutor(1, "coe-locating")
         self._attempt: _Attempt | None = None
 

@@ -21,13 +21,12 @@ from coe.inspector.asked_boards import AskedBoard
 from coe.serve.database.tables import Recipe
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.service_config import ServeConfig
-from coe.serve.worker.line_watchers import Residents
+from coe.serve.worker.line_watchers import LineWatch
 from coe.visible import visible
 
 if TYPE_CHECKING:
     from coe.inspector.line import Line
     from coe.inspector.line_options import LineOptions
-    from coe.results.metrics import Watcher
 
 RECIPES = "recipes"
 """The folder of board files, written from the recipes in the database."""
@@ -76,9 +75,7 @@ class _ReadRecipe:
     asked: AskedBoard
 
 
-def line_opener(
-    config: ServeConfig, residents: Residents, *watchers: Watcher, adjust: Adjust | None = None
-) -> OpenLine:
+def line_opener(config: ServeConfig, watch: LineWatch, adjust: Adjust | None = None) -> OpenLine:
     """Return a function that opens a line by the service's config, which `adjust` may change, and has it watched."""
 
     def open_line(boards: Sequence[AskedBoard]) -> Line:
@@ -86,10 +83,10 @@ def line_opener(
         from coe.inspector.line import Line
 
         settings = config.line
-        residents.begin()
+        watch.begin()
         # Several boxes learn the order of parts from the boards that came before.
         boards = boards if settings.cluster is None else [replace(board, parts=()) for board in boards]
-        line_options = settings.options(boards, watchers=[residents, *watchers])
+        line_options = settings.options(boards, watchers=[watch])
         return Line(adjust(line_options) if adjust else line_options)
 
     return open_line

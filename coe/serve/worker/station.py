@@ -7,7 +7,6 @@ that it knows can be forgotten: what is written is in the database, and what is 
 from __future__ import annotations
 
 import math
-import os
 import threading
 import time
 from contextlib import suppress
@@ -25,7 +24,7 @@ from coe.serve.service_config import ServeConfig
 from coe.serve.worker.blind_audits import BlindAudits
 from coe.serve.worker.feeder import Feeder
 from coe.serve.worker.items import Items, items_of
-from coe.serve.worker.line_watchers import Hangs, LateBoards, Residents
+from coe.serve.worker.line_watchers import LineWatch
 from coe.serve.worker.locating import Locating
 from coe.serve.worker.product import Adjust, OpenLine, Product, Products, line_opener
 from coe.serve.worker.recipe_change import Changeover
@@ -59,17 +58,15 @@ class Station:
         self._rules = config.stop_rules
         self._pictures = Pictures(config.pictures)
         self._rung = threading.Event()
-        self._late_boards, residents = LateBoards(), Residents()
-        hangs = Hangs(clocks.now_s, config.line.hangs_after_s)
-        watchers = (self._late_boards, hangs.batches, hangs.loads)
-        opener = open_line or line_opener(config, residents, *watchers, adjust=adjust)
+        watch = LineWatch(clocks.now_s, config.line.hangs_after_s)
+        opener = open_line or line_opener(config, watch, adjust)
         self._products = Products(config.data, opener, self._rung.set)
         self._changeover = Changeover(database, self._products, clocks.now_us)
         self._feeder = Feeder(clocks.now_s, self._rung.set)
         self._queue = Queue()
         self._runs: dict[int, BoardRun] = {}
-        self._report = WorkerReport(database, clocks.now_us, clocks.now_s, os.getpid(), hangs, residents)
-        self._locating = Locating(database, self._rung.set, self._report, hangs)
+        self._report = WorkerReport(database, clocks, watch)
+        self._locating = Locating(database, self._rung.set, self._report, watch)
         self._audits = BlindAudits.of(config)
         self._next_look_s = -math.inf
         self._seen_event = 0
@@ -134,7 +131,7 @@ class Station:
         self._decide()
         self._changeover.step(self._clocks.now_s(), is_between=self._feeder.is_idle, is_free=self.is_idle)
         has_more = not self.is_ending and self._begin_next()
-        self._report.worked(self._runs, self._queue, self._state(), self._products, self._late_boards.fetch())
+        self._report.worked(self._runs, self._queue, self._state(), self._products)
         return has_more
 
     def _wait(self) -> None:

@@ -6,23 +6,24 @@ A fault stays in memory until it is written. Only `worked` and `say` use the dat
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from coe.serve.clock import SECOND_US
+from coe.serve.clock import SECOND_US, Clocks
 from coe.serve.database import board_rows, fault_log, states
 from coe.serve.database.connecting import Database
 from coe.serve.database.database_errors import DatabaseError, DatabaseErrorKind
 from coe.serve.database.tables import Board, NewFault
 from coe.serve.enums import FaultKind, LineState, Process, Subject
-from coe.serve.worker.line_watchers import Hangs, LineHangs, Residents
+from coe.serve.worker.line_watchers import LineHangs, LineWatch
 from coe.serve.worker.product import Products
 from coe.serve.worker.verdicts import BoardRun
-from coe.serve.worker.waiting_boards import Queue
+from coe.serve.worker.waiting_boards import Queue, Queued
 
 BEAT_S = 1.0
 """How often the worker gives a sign of life."""
@@ -55,44 +56,20 @@ class Speed:
             self.per_image_s += share * (seconds / images - self.per_image_s)
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """A board that waits for its turn: how many images it has, and in how many seconds it is due."""
-
-    board_id: int
-    images: int
-    left_s: float
-
-
-def endangered(under_way: int, queue_ahead: Sequence[Waiting], speed: Speed) -> Mapping[int, float]:
-    """Return the waiting boards that will be late at this speed, with the seconds that they will need.
-
-    Boards are done in their order, after the `under_way` images of boards that were begun.
-    """
-    late = {}
-    images = under_way
-    for board in queue_ahead:
-        images += board.images
-        needs_s = images * speed.per_image_s
-        if needs_s > board.left_s:
-            late[board.board_id] = needs_s
-    return late
+def endangered(images: int, waiting: Iterable[Queued], now_s: float, per_image_s: float) -> Iterator[Board]:
+    """Yield the boards that will be late at this speed; they are done in their order, after so many other images."""
+    for one in waiting:
+        images += one.board.components
+        if images * per_image_s > one.due_s - now_s:
+            yield one.board
 
 
 class WorkerReport:
     """The line's own part of the database. The loop's thread alone uses it."""
 
-    def __init__(
-        self,
-        database: Database,
-        now_us: Callable[[], int],
-        now_s: Callable[[], float],
-        pid: int,
-        hangs: Hangs,
-        residents: Residents,
-    ) -> None:
-        self._database, self._now_us, self._now_s, self._pid = database, now_us, now_s, pid
-        self._hangs, self._hang, self._residents = hangs, "", residents
+    def __init__(self, database: Database, clocks: Clocks, watch: LineWatch) -> None:
+        self._database, self._now_us, self._now_s, self._pid = database, clocks.now_us, clocks.now_s, os.getpid()
+        self._watch, self._hang = watch, ""
         self._faults: list[NewFault] = []
         self._database_fault: FaultKind | None = None
         self._named: set[int] = set()
@@ -102,7 +79,7 @@ class WorkerReport:
         self._images = 0
         self._was_busy = False
         self._state: LineState | None = None
-        self._worked_s = self._busy_s = self._beat_s = self._shortened_s = now_s()
+        self._worked_s = self._busy_s = self._beat_s = self._shortened_s = self._now_s()
         self._experts_s = -math.inf
         self._offset_s = self._wall_ahead_s()
 
@@ -130,15 +107,8 @@ class WorkerReport:
             self._database_fault = FaultKind.DISK_FULL if error.kind is DatabaseErrorKind.FULL else FaultKind.DATABASE
             self._faults.append(NewFault(Process.WORKER, self._database_fault, str(error)))
 
-    def worked(
-        self,
-        runs: Mapping[int, BoardRun],
-        queue: Queue,
-        state: LineState,
-        products: Products,
-        certain: Collection[int],
-    ) -> None:
-        """Write what is new after a round of work; `certain` are begun boards that will be late.
+    def worked(self, runs: Mapping[int, BoardRun], queue: Queue, state: LineState, products: Products) -> None:
+        """Write what is new after a round of work.
 
         Raises DatabaseError, and LineHangs, once its fault is written, if a part of the line hangs.
         """
@@ -152,7 +122,7 @@ class WorkerReport:
             state = LineState.RUNNING
         if state is not self._state:
             self.say(state)
-        self._certain.update(certain)
+        self._certain |= self._watch.late_boards()
         late = [runs[id].board for id in sorted(self._certain) if id in runs and not runs[id].is_decided]
         if now_s - self._beat_s >= BEAT_S or late:
             self._beat_s = now_s
@@ -208,7 +178,7 @@ class WorkerReport:
             self.fault(NewFault(Process.WORKER, FaultKind.CLOCK, message))
 
     def _check_hangs(self, products: Products) -> None:
-        if not self._hang and (hang := self._hangs.hanging(products.watched_line)) is not None:
+        if not self._hang and (hang := self._watch.hanging(products.watched_line)) is not None:
             self._hang = f"{hang.words}; the worker ends, and is started again"
             self.fault(NewFault(Process.WORKER, FaultKind.EXPERT_HANGS, self._hang, hang.expert))
 
@@ -223,22 +193,20 @@ class WorkerReport:
 
     def _in_danger(self, runs: Mapping[int, BoardRun], queue: Queue, now_s: float) -> list[Board]:
         under_way = sum(len(run.waiting) for run in runs.values())
-        waiting = [Waiting(one.board.id, one.board.components, one.due_s - now_s) for one in queue]
-        late = endangered(under_way, waiting, self._speed)
-        named_now = (one.board for one in queue if one.board.id in late and one.board.id not in self._named)
-        return list(islice(named_now, NAMED_TOGETHER))
+        late = endangered(under_way, queue, now_s, self._speed.per_image_s)
+        return list(islice((board for board in late if board.id not in self._named), NAMED_TOGETHER))
 
     def _experts(self, products: Products, now_s: float) -> Mapping[str, Any] | None:
         """Return what the pages show of the experts; None if that was written a short while ago."""
         if products.line is None or now_s - self._experts_s < EXPERTS_S:
             return None
         self._experts_s = now_s
-        return self._residents.facts(products.line)
+        return self._watch.experts(products.line)
 
     def _facts(self, runs: Mapping[int, BoardRun], queue: Queue, products: Products) -> dict[str, Any]:
         line = products.line
         metrics = line.metrics() if line else None
-        running = self._hangs.batches.running()
+        running = self._watch.running()
         return {
             "recipes": sorted(product.name for product in products.current.values()),
             "queued": len(queue),
