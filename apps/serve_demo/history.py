@@ -53,12 +53,11 @@ def fill(database: Database, recipe: Recipe, wanted: argparse.Namespace, picture
             for number, moment in enumerate(moments[first : first + TOGETHER], first):
                 writer.board(number, moment, newest=wanted.boards - number - 1, pictured=wanted.pictured)
             writer.rows.insert()
-    with database.writing() as connection:
-        fault_log.note(
-            connection,
-            NewFault(Process.BRIDGE, FaultKind.SINK, "the broker at 127.0.0.1 refuses connections", "mqtt"),
-            end_us - HOUR_US,
-        )
+    database.write(
+        fault_log.note,
+        NewFault(Process.BRIDGE, FaultKind.SINK, "the broker at 127.0.0.1 refuses connections", "mqtt"),
+        end_us - HOUR_US,
+    )
 
 
 class _Writer:
@@ -213,8 +212,7 @@ def main() -> None:
     expect_newest(database)
     pictures = Pictures(config.pictures)
     pictures.prepare()
-    with database.writing() as connection:
-        recipe = recipe_of(connection)
+    recipe = database.write(recipe_of)
     fill(database, recipe, options, pictures, now_us())
     database.close()
 

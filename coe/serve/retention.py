@@ -78,11 +78,9 @@ def sweep(
 def _note_swept(database: Database, verdict: Verdict | None, before_us: int, now_us: int) -> None:
     """Note of which boards no picture is left, a part at a time."""
     while True:
-        with database.reading() as connection:
-            ids = views.without_pictures(connection, verdict, before_us, limit=TOGETHER)
+        ids = database.read(views.without_pictures, verdict, before_us, limit=TOGETHER)
         if ids:
-            with database.writing() as connection:
-                views.swept(connection, ids, now_us)
+            database.write(views.swept, ids, now_us)
         if len(ids) < TOGETHER:
             return
 
@@ -130,8 +128,7 @@ def remove_strays(database: Database, pictures: Pictures, part: int, now_us: int
     names, removed = pictures.older_than((now_us - STRAY_US) / SECOND_US, part), 0
     for start in range(0, len(names), TOGETHER):
         some = names[start : start + TOGETHER]
-        with database.reading() as connection:
-            strays = set(some) - views.known(connection, some)
+        strays = set(some) - database.read(views.known, some)
         pictures.remove(strays)
         removed += len(strays)
     return removed

@@ -70,8 +70,7 @@ class SilentWorker:
             return ""
 
     def _look(self, pid: int | None, started_s: float) -> str:
-        with self._database.reading() as connection:
-            beat = states.heartbeats(connection).get(Process.WORKER)
+        beat = self._database.read(states.heartbeats).get(Process.WORKER)
         now_s = self._clocks.now_s()
         if now_s - self._looked_s > AWAY_S:
             self._heard_s = now_s
@@ -103,14 +102,13 @@ class SilentWorker:
         """Take in a sign of life."""
         self._heard_s, self._due = now_s, None
         if self._is_told or self._may_be_told:
-            with self._database.writing() as connection:
-                fault_log.clear_about(
-                    connection,
-                    Process.SUPERVISOR,
-                    FaultKind.PROCESS_SILENT,
-                    about=Process.WORKER,
-                    now_us=self._clocks.now_us(),
-                )
+            self._database.write(
+                fault_log.clear_about,
+                Process.SUPERVISOR,
+                FaultKind.PROCESS_SILENT,
+                about=Process.WORKER,
+                now_us=self._clocks.now_us(),
+            )
             self._is_told = self._may_be_told = False
 
     def _try_to_write(self) -> None:
@@ -122,14 +120,12 @@ class SilentWorker:
     def _tell(self, silent_s: float) -> None:
         message = f"the worker has given no sign of life for {silent_s:.0f} s; due boards are REVIEW without it"
         new = NewFault(Process.SUPERVISOR, FaultKind.PROCESS_SILENT, message, Process.WORKER)
-        with self._database.writing() as connection:
-            fault_log.note(connection, new, self._clocks.now_us())
+        self._database.write(fault_log.note, new, self._clocks.now_us())
         self._is_told = True
 
     def _decide_due(self, now_s: float) -> None:
         queue = self._due = self._due or Queue()
-        with self._database.reading() as connection:
-            queue.look(connection, self._clocks.now_us(), now_s)
+        self._database.read(queue.look, self._clocks.now_us(), now_s)
         for _ in range(TOGETHER):
             queued = queue.next_due()
             if queued is None or now_s < queued.due_s + OVERDUE_S:

@@ -78,8 +78,7 @@ def run(config: ServeConfig, id: int, tell: Callable[[TrialNews], None]) -> None
     try:
         while os.getppid() == parent:
             try:
-                with database.reading() as connection:
-                    asked = row_types.get(connection, StoredTrial, id)
+                asked = database.read(row_types.get, StoredTrial, id)
                 assert asked is not None
                 left -= 1
                 return _carry_out(_RunningTrial(config, database, asked, tell), is_last=left == 0)
@@ -129,8 +128,7 @@ class _RunningTrial:
         self._note()
         newest_id = self.trial.newest_id
         if self._asked.follow:  # what is not decided yet is followed
-            with self.database.reading() as connection:
-                waits_id = trial_rows.first_waiting(connection, self.trial.recipe)
+            waits_id = self.database.read(trial_rows.first_waiting, self.trial.recipe)
             newest_id = newest_id if waits_id is None else min(newest_id, waits_id - 1)
         before_id, left = newest_id + 1, self._asked.boards
         while left > 0:
@@ -153,8 +151,7 @@ class _RunningTrial:
 
     def _follow(self, seen_id: int) -> None:
         while True:
-            with self.database.reading() as connection:
-                ids = trial_rows.boards_after(connection, self.trial.recipe, seen_id, limit=TOGETHER)
+            ids = self.database.read(trial_rows.boards_after, self.trial.recipe, seen_id, limit=TOGETHER)
             if ids:
                 self._take(ids)
                 seen_id = ids[-1]
@@ -172,8 +169,7 @@ class _RunningTrial:
     def _note(self) -> None:
         """Tell the counts; raises TrialOver if nobody wants them."""
         self._noted_s = time.monotonic()
-        with self.database.reading() as connection:
-            trial = row_types.get(connection, StoredTrial, self.trial.id)
+        trial = self.database.read(row_types.get, StoredTrial, self.trial.id)
         if os.getppid() != self._parent or trial is None or trial.state not in trial_rows.UNFINISHED:
             raise TrialOver
         self.tell(TrialNews(TrialState.RUNNING, self.counts))
@@ -183,8 +179,7 @@ class _RunningTrial:
             self._note()
 
     def _line_works(self) -> bool:
-        with self.database.reading() as connection:
-            return states.line(connection) is LineState.RUNNING
+        return self.database.read(states.line) is LineState.RUNNING
 
     def _wait(self, seconds: float) -> None:
         time.sleep(seconds)
@@ -217,8 +212,7 @@ class _RunningTrial:
         self._counts.left_out += board.left_out
 
     def _new_rejudge(self, recipe_id: int) -> Rejudge:
-        with self.database.reading() as connection:
-            recipe = recipe_versions.get(connection, recipe_id)
+        recipe = self.database.read(recipe_versions.get, recipe_id)
         then: Rules = RecipeContent.model_validate(recipe.content).board(recipe.name)
         return Rejudge(then, self._rules, self._asked.anew)
 

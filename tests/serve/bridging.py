@@ -29,8 +29,7 @@ def bridged(database: Database, sinks: Iterable[Sink]) -> Iterator[None]:
 
 
 def queues(database: Database) -> list[outbox.SinkQueue]:
-    with database.reading() as connection:
-        return outbox.queues(connection)
+    return database.read(outbox.queues)
 
 
 def waiting(database: Database, sink: str) -> int:
@@ -39,8 +38,7 @@ def waiting(database: Database, sink: str) -> int:
 
 def is_faulty(database: Database) -> bool:
     """Whether a sink of this database cannot be told."""
-    with database.reading() as connection:
-        return bool(fault_log.open_faults(connection))
+    return bool(database.read(fault_log.open_faults))
 
 
 class Remembered(SinkConnection):

@@ -118,8 +118,7 @@ def _decide(config: ServeConfig, tiny: tuple[Path, Path], device: QuickDevice, c
 
 
 def undecided(database: Database) -> int:
-    with database.reading() as connection:
-        return board_rows.count_undecided(connection)
+    return database.read(board_rows.count_undecided)
 
 
 def run_line(config: ServeConfig, tiny: tuple[Path, Path], point: Failpoint | None = None, nth: int = 1) -> int | None:
@@ -242,8 +241,7 @@ def views_of(pictures: Mapping[str, bytes]) -> dict[str, object]:
 def add_feeder(database: Database) -> str:
     """Add a feeder's key, and return it."""
     key = keys.generate()
-    with database.writing() as connection:
-        keys.add(connection, "feeder", Role.FEEDER, key, now_us=now_us())
+    database.write(keys.add, "feeder", Role.FEEDER, key, now_us=now_us())
     return key
 
 

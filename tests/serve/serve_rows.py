@@ -1,7 +1,7 @@
 """Rows for tests of the service's database, with as few words as a test needs."""
 
-from collections.abc import Callable, Sequence
-from typing import Concatenate, ParamSpec, TypeVar
+from collections.abc import Sequence
+from typing import ParamSpec, TypeVar
 
 from sqlalchemy import Connection
 
@@ -9,7 +9,6 @@ from coe.core import Verdict
 from coe.placement.placement_file import Side
 from coe.serve.database import board_rows, decisions, recipe_versions, row_types
 from coe.serve.database.blind import Face
-from coe.serve.database.connecting import Database
 from coe.serve.database.decisions import Decision
 from coe.serve.database.findings import GoodComponent
 from coe.serve.database.tables import Board, NewBoard, NewCall, Recipe, Tally, View, view
@@ -24,16 +23,6 @@ def the(row: T | None) -> T:
     """Return what must be there."""
     assert row is not None
     return row
-
-
-def read(database: Database, query: Callable[Concatenate[Connection, P], T], *args: P.args, **more: P.kwargs) -> T:
-    with database.reading() as connection:
-        return query(connection, *args, **more)
-
-
-def write(database: Database, query: Callable[Concatenate[Connection, P], T], *args: P.args, **more: P.kwargs) -> T:
-    with database.writing() as connection:
-        return query(connection, *args, **more)
 
 
 def files_of_views(connection: Connection) -> set[str]:

@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 import uvicorn
 from PIL import Image
-from serve_rows import write
 
 from coe.serve import service_config
 from coe.serve.clock import now_us
@@ -176,7 +175,7 @@ WITH_HEADER = {"X-CSRF-Token": "sign in"}
 def signed_in(served: Served, role: Role = Role.OPERATOR, name: str = "") -> httpx.Client:
     """Return a client that holds a session, as a browser does."""
     key = keys.generate()
-    write(served.database, keys.add, name or f"person {role}", role, key, now_us=now_us())
+    served.database.write(keys.add, name or f"person {role}", role, key, now_us=now_us())
     client = client_of(served.address)
     answer = client.post("/api/v1/session", json={"key": f" {key}\n"}, headers=WITH_HEADER)
     assert answer.json() == {"name": name or f"person {role}", "role": role.value}

@@ -112,8 +112,7 @@ def deciding(
 
 
 def state_of(database: Database, id: int) -> Board:
-    with database.reading() as connection:
-        found = row_types.get(connection, Board, id)
+    found = database.read(row_types.get, Board, id)
     assert found is not None
     return found
 
@@ -159,8 +158,7 @@ class Shop:
         return state_of(self.database, board.id)
 
     def calls(self, board: Board) -> list[Call]:
-        with self.database.reading() as connection:
-            return call_rows.of_board(connection, board.id)
+        return self.database.read(call_rows.of_board, board.id)
 
     def kinds(self, board: Board) -> list[EventKind]:
         """The kinds of the board's events."""
@@ -169,5 +167,4 @@ class Shop:
 
     def faults(self) -> list[Fault]:
         """The open faults."""
-        with self.database.reading() as connection:
-            return fault_log.open_faults(connection)
+        return self.database.read(fault_log.open_faults)

@@ -25,7 +25,7 @@ from proton import Message as Envelope
 from proton.handlers import MessagingHandler
 from proton.reactor import ApplicationEvent, Container, EventInjector
 from proton.utils import BlockingConnection
-from serve_rows import NOON, decided, ng, write
+from serve_rows import NOON, decided, ng
 from serving import config_of
 from waiting import eventually
 
@@ -176,10 +176,10 @@ def test_what_happens_while_the_broker_is_down_is_told_when_it_is_back(
     sqlite_database: Database, tmp_path: Path
 ) -> None:
     with listening() as first, mes_told(sqlite_database, tmp_path, first.port):
-        write(sqlite_database, decided, "k1", ng())
+        sqlite_database.write(decided, "k1", ng())
         eventually(lambda: names(first.came) == ["EndpointConnected", "Heartbeat", *BOARD])
     with listening(first.port) as second, mes_told(sqlite_database, tmp_path, first.port):
-        write(sqlite_database, decided, "k2")
+        sqlite_database.write(decided, "k2")
         eventually(lambda: len(second.came) >= 4)
     assert names(first.came)[-1] == "EndpointShuttingDown" or not first.came[-1].durable
     assert [name for name in names(second.came) if name not in ("EndpointConnected", "Heartbeat")][:4] == BOARD
@@ -250,10 +250,10 @@ def test_a_real_rabbitmq_is_told_and_its_kill_loses_nothing(sqlite_database: Dat
         password.write_text("guest")
         login = {"user": "guest", "password": {"file": str(password)}}
         with mes_told(sqlite_database, tmp_path, rabbit.port, address=QUEUE, requests="/queue/aoi-1", **login):
-            write(sqlite_database, decided, "k1", ng())
+            sqlite_database.write(decided, "k1", ng())
             eventually(lambda: waiting(sqlite_database, "mes") == 0)
             rabbit.stop()
-            write(sqlite_database, decided, "k2")
+            sqlite_database.write(decided, "k2")
             eventually(lambda: is_faulty(sqlite_database))
             rabbit.start()
             eventually(lambda: waiting(sqlite_database, "mes") == 0 and not is_faulty(sqlite_database))

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from serve_rows import decided, ng, write
+from serve_rows import decided, ng
 from serving import Served, hand_in, put
 from tiny_line import TINY
 
@@ -163,7 +163,7 @@ def test_findings_of_every_kind_are_as_they_are_described(served: Served, descri
         Finding("look", "fp32", "bridge", 0.9, (box,)).to_dict(),
         Finding("look", "fp32", "ok", float("nan"), heat=heat, likeness=likeness, **more).to_dict(),
     ]
-    write(served.database, decided, "k1", replace(ng("R1"), findings=rows))
+    served.database.write(decided, "k1", replace(ng("R1"), findings=rows))
     found = served.operator.get("/api/v1/calls/1").json()["findings"]
     assert [{name for name in row if row[name]} for row in found] == [
         {name for name in row if row[name]} for row in rows
@@ -177,8 +177,8 @@ def test_answers_are_as_they_are_described(served: Served, description: Descript
     put(feeder, "b1", "R1")
     hand_in(feeder, "b1", {"R1": "A"}, serial="S1")
     hand_in(feeder, "b1", {"R1": "A"}, serial="S2")  # a conflict
-    board = write(served.database, decided, "b2", ng("R1"), ng("R2"))
-    write(served.database, fault_log.note, NewFault(Process.GATE, FaultKind.DISK_FULL, "no room"), 5)
+    board = served.database.write(decided, "b2", ng("R1"), ng("R2"))
+    served.database.write(fault_log.note, NewFault(Process.GATE, FaultKind.DISK_FULL, "no room"), 5)
     engineer.post("/api/v1/recipes/next", json={"rules": TINY})
     engineer.post("/api/v1/recipes/next/1/activate")
     engineer.post("/api/v1/trials", json={"recipe": "tiny", "boards": 10})
@@ -205,7 +205,7 @@ def test_answers_are_as_they_are_described(served: Served, description: Descript
 
 
 def test_a_client_answers_a_call_by_the_description_alone(served: Served, description: Description) -> None:
-    write(served.database, decided, "b1", ng("R1"))
+    served.database.write(decided, "b1", ng("R1"))
     operator = served.operator
     [call] = operator.get("/api/v1/calls", params={"status": "open"}).json()["calls"]
     taken = operator.post(f"/api/v1/calls/{call['call']}/claim")

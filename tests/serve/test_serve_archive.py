@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from serve_rows import accepted, decision, ng, write
+from serve_rows import accepted, decision, ng
 from stations import grey
 from waiting import eventually
 
@@ -205,7 +205,7 @@ def test_the_folder_of_the_pictures_is_no_archive(
 def test_a_crash_after_the_copy_archives_again(sqlite_database: Database, pictures: Pictures, tmp_path: Path) -> None:
     file = board_with_picture(sqlite_database, pictures, "k1")
     folder = archive_in(tmp_path / "archive")
-    rows = write(sqlite_database, archive.rows_of, [1])
+    rows = sqlite_database.write(archive.rows_of, [1])
     assert archive.keep(folder, pictures, rows, now_us()) == []
     assert sweep(sqlite_database, pictures, Retention(archive=folder), LATER_US) == 1
     assert archive.prove(folder) == archive.ArchiveProof(1, [])
@@ -217,7 +217,7 @@ def test_a_crash_or_a_full_disk_within_a_line_of_the_index_loses_no_picture(
 ) -> None:
     file = board_with_picture(sqlite_database, pictures, "k1")
     folder = archive_in(tmp_path / "archive")
-    rows = write(sqlite_database, archive.rows_of, [1])
+    rows = sqlite_database.write(archive.rows_of, [1])
     archive.keep(folder, pictures, rows, LATER_US)
     [index] = folder.glob("index-*.jsonl")
     whole = index.read_bytes()

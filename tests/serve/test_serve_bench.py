@@ -68,8 +68,7 @@ def test_goals_are_upper_bounds_unless_they_say_otherwise() -> None:
 
 
 def test_a_history_is_one_that_the_service_could_have_written(served: Served) -> None:
-    with served.database.reading() as connection:
-        (recipe,) = recipe_versions.all_active(connection)
+    (recipe,) = served.database.read(recipe_versions.all_active)
     past_boards.fill(served.database, recipe.id, ["A", "B"], 50, now_us())
     with served.database.reading() as connection:
         assert audit.prove(connection).broken_id is None

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from quick_line import QuickDevice
-from serve_rows import NOON, accepted, decision, ng, the, write
+from serve_rows import NOON, accepted, decision, ng, the
 from serving import Served, config_of, embedded
 from stations import LIGHT, accept, deciding, quick_opener, state_of
 from thorough import THOROUGH
@@ -165,11 +165,11 @@ def test_no_board_waits_for_an_audit_and_a_defect_that_it_found_is_told(database
     states = [state_of(database, id).state for id in (only.board_id or 0, first.board_id or 0)]
     assert states == [BoardState.VERIFIED, BoardState.VERIFIED]
     assert verified() == [([], [("R3", "cracked", "false call")])]
-    write(database, answer, first, Outcome.FALSE_CALL)
+    database.write(answer, first, Outcome.FALSE_CALL)
     assert len(verified()) == 1
-    write(database, answer, second, Outcome.CONFIRMED, label="lifted")
+    database.write(answer, second, Outcome.CONFIRMED, label="lifted")
     assert verified()[1:] == [(["R2"], [("R2", "lifted", "confirmed"), ("R3", "cracked", "false call")])]
-    write(database, answer, second, Outcome.FALSE_CALL)
+    database.write(answer, second, Outcome.FALSE_CALL)
     assert verified()[2:] == [([], [("R3", "cracked", "false call")])]
     with database.reading() as connection:
         told = [one.body["refdes"] for one in event_log.after(connection, 0) if one.kind is EventKind.CALL_VERIFIED]
@@ -350,7 +350,7 @@ def test_a_line_opens_audits_in_the_transaction_of_its_decision(
     audited: tuple[Any, Database], tiny: tuple[Path, Path]
 ) -> None:
     config, database = audited
-    recipe = write(database, recipe_versions.add, "tiny", {"rules": TINY}, by="ann", now_us=NOON)
+    recipe = database.write(recipe_versions.add, "tiny", {"rules": TINY}, by="ann", now_us=NOON)
     board = accept(config, database, recipe.id, {"C1": LIGHT, "C2": LIGHT})
     with deciding(config, database, quick_opener(tiny, QuickDevice())):
         eventually(lambda: state_of(database, board.id).verdict is not None)

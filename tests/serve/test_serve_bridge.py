@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import pytest
 from bridging import Remembered, append, bridged, queues, told, waiting
-from serve_rows import NOON, decided, ng, read, write
+from serve_rows import NOON, decided, ng
 from waiting import eventually
 
 from coe.serve.bridge import outbox_relay
@@ -95,7 +95,7 @@ def test_pauses_grow_to_a_minute_and_begin_anew_after_a_success(
 
     monkeypatch.setattr(outbox_relay, "FIRST_PAUSE_S", 1.0)
     monkeypatch.setattr(outbox_relay, "LONGEST_PAUSE_S", 60.0)
-    write(sqlite_database, outbox.register_sinks, ["plant"], NOON)
+    sqlite_database.write(outbox.register_sinks, ["plant"], NOON)
     append(sqlite_database, 1)
     sink = Remembered()
     sink.is_down = True
@@ -144,7 +144,7 @@ def test_the_state_of_the_station_is_shown_at_the_start_and_when_it_changes(sqli
     sink = Remembered()
     with told(sqlite_database, plant=sink):
         eventually(lambda: [one.line for one in sink.shown] == [LineState.DOWN])
-        write(sqlite_database, states.change, Subject.LINE, LineState.WAITING, by="line", now_us=NOON)
+        sqlite_database.write(states.change, Subject.LINE, LineState.WAITING, by="line", now_us=NOON)
         eventually(lambda: [one.line for one in sink.shown] == [LineState.DOWN, LineState.WAITING])
 
 
@@ -154,15 +154,14 @@ def test_a_message_names_the_recipe_and_the_bridge_gives_signs_of_life(
     monkeypatch.setattr(outbox_relay, "BEAT_S", 0.02)
     sink = Remembered()
     with told(sqlite_database, plant=sink):
-        write(sqlite_database, decided, "k1", ng())
+        sqlite_database.write(decided, "k1", ng())
         eventually(lambda: len(sink.told) == 2)
 
         def is_alive() -> bool:
-            with sqlite_database.reading() as connection:
-                return Process.BRIDGE in states.heartbeats(connection)
+            return Process.BRIDGE in sqlite_database.read(states.heartbeats)
 
         eventually(is_alive)  # a relay does not wait for it
-        assert read(sqlite_database, states.heartbeats)[Process.BRIDGE].facts == {"sinks": ["plant"]}
+        assert sqlite_database.read(states.heartbeats)[Process.BRIDGE].facts == {"sinks": ["plant"]}
     body = sink.told[1].body
     assert (body["kind"], body["station"]) == ("board.decided", "aoi-1")
     assert (body["body"]["recipe"], body["body"]["version"], body["body"]["verdict"]) == ("demo", 1, "NG")
@@ -176,7 +175,7 @@ def test_a_recipe_is_read_once_for_many_messages_and_few_recipes_are_kept(
     get = recipe_versions.get
     monkeypatch.setattr(recipe_versions, "get", lambda connection, id: read_ids.append(id) or get(connection, id))
     ids = [
-        write(sqlite_database, recipe_versions.add, "a", {"n": number}, by="ann", now_us=NOON).id for number in range(3)
+        sqlite_database.write(recipe_versions.add, "a", {"n": number}, by="ann", now_us=NOON).id for number in range(3)
     ]
     kept = recipe_versions.KeptRecipes(most=2)
     with sqlite_database.reading() as connection:

@@ -5,7 +5,7 @@ import uuid
 from typing import Any
 
 import pytest
-from serve_rows import NOON, accepted, decided, decision, late, ng, write
+from serve_rows import NOON, accepted, decided, decision, late, ng
 from tiny_line import TINY
 from whole_boards import WHOLE
 
@@ -49,7 +49,7 @@ def answer(database: Database, board_id: int, **outcomes: Outcome) -> None:
 
 
 def test_the_envelope_is_that_of_the_standard(sqlite_database: Database) -> None:
-    write(sqlite_database, accepted, "k1", serial="SN1")
+    sqlite_database.write(accepted, "k1", serial="SN1")
     [message] = messages(sqlite_database)
     assert list(message) == [
         "MessageName", "Version", "TimeStamp", "UniqueID", "Source", "Target", "RequestID", "MessageBody",
@@ -82,7 +82,7 @@ def test_a_board_makes_one_transaction(sqlite_database: Database) -> None:
 
 
 def test_review_is_sent_as_failed_and_not_verified_yet(sqlite_database: Database) -> None:
-    write(sqlite_database, decided, "k1", late("R1"), ng("R2"))
+    sqlite_database.write(decided, "k1", late("R1"), ng("R2"))
     [inspected] = bodies(sqlite_database, "UnitsInspected")
     [unit] = inspected["InspectedUnits"]
     assert (unit["OverallResult"], unit["Verification"]) == ("Failed", "NotVerifiedYet")
@@ -108,7 +108,7 @@ def test_review_is_sent_as_failed_and_not_verified_yet(sqlite_database: Database
 def test_after_the_operator_the_board_is_sent_again_with_the_method_human(
     sqlite_database: Database, outcomes: tuple[Outcome, Outcome], result: str, verification: str
 ) -> None:
-    board = write(sqlite_database, decided, "k1", ng("R1"), ng("R2"))
+    board = sqlite_database.write(decided, "k1", ng("R1"), ng("R2"))
     answer(sqlite_database, board.id, R1=outcomes[0], R2=outcomes[1])
     first, second = bodies(sqlite_database, "UnitsInspected")
     assert second["TransactionId"] == first["TransactionId"]
@@ -142,7 +142,7 @@ def test_a_part_of_a_whole_board_has_its_outline_in_millimetres(sqlite_database:
 
 
 def test_a_correction_of_a_verified_board_is_sent_too(sqlite_database: Database) -> None:
-    board = write(sqlite_database, decided, "k1", ng("R1"))
+    board = sqlite_database.write(decided, "k1", ng("R1"))
     answer(sqlite_database, board.id, R1=Outcome.FALSE_CALL)
     answer(sqlite_database, board.id, R1=Outcome.CONFIRMED)
     sent = [one["InspectedUnits"][0]["OverallResult"] for one in bodies(sqlite_database, "UnitsInspected")]
@@ -205,7 +205,7 @@ def test_a_fault_keeps_its_id_until_it_is_cleared_and_stands_in_signs_of_life(sq
 
 
 def test_the_same_event_gives_the_same_messages(sqlite_database: Database) -> None:
-    write(sqlite_database, decided, "k1", ng())
+    sqlite_database.write(decided, "k1", ng())
     assert messages(sqlite_database) == messages(sqlite_database)
     assert len({message["UniqueID"] for message in messages(sqlite_database)}) == 4
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from serve_rows import NOON, decision, ng, write
+from serve_rows import NOON, decision, ng
 from serving import Served, signed_in
 from sqlalchemy import Connection
 from test_serve_cfx import answer, bodies, names
@@ -125,9 +125,9 @@ def test_a_board_that_is_taken_back_departs_whether_it_was_begun_or_not(sqlite_d
 
 
 def test_the_api_and_the_page_have_the_verdict_of_each_unit(served: Served) -> None:
-    board = write(served.database, panel)
+    board = served.database.write(panel)
     assert {unit["verdict"] for unit in served.operator.get("/api/v1/boards/1").json()["units"]} == {None}
-    write(served.database, decisions.write, decision(board, ng("r1c2/P4"), SKIPPED))
+    served.database.write(decisions.write, decision(board, ng("r1c2/P4"), SKIPPED))
     units = served.operator.get("/api/v1/boards/1").json()["units"]
     assert [tuple(unit[name] for name in ("number", "unit", "serial", "verdict", "bad_mark")) for unit in units] == [
         (1, "r1c1", "U1", "OK", False),

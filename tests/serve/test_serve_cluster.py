@@ -58,8 +58,7 @@ def change_over(config: ServeConfig, database: Database, tiny: tuple[Path, Path]
             asked = recipe_versions.ask_activation(connection, third.id, by="ann", now_us=now_us())
 
         def state() -> ActivationState:
-            with database.reading() as connection:
-                found = row_types.get(connection, Activation, asked.id)
+            found = database.read(row_types.get, Activation, asked.id)
             return found.state
 
         eventually(lambda: state() is ActivationState.ACTIVE, 200)

@@ -30,8 +30,7 @@ PATH = "/api/v1/recipes/new/1"
 
 def staged(served: Served, **changes: Any) -> int:
     """Add a version of the recipe `new`, and return its number."""
-    with served.database.writing() as connection:
-        return recipe_versions.add(connection, "new", {**CONTENT, **changes}, by="ann", now_us=now_us()).version
+    return served.database.write(recipe_versions.add, "new", {**CONTENT, **changes}, by="ann", now_us=now_us()).version
 
 
 def refuse(whole: WholeBoard) -> str:

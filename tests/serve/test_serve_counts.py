@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from serve_rows import NOON, blind_audit, decided, decision, late, ng, recipe, the, write
+from serve_rows import NOON, blind_audit, decided, decision, late, ng, recipe, the
 from sqlalchemy import Connection, MetaData, insert, select
 from thorough import THOROUGH
 from whole_boards import WHOLE
@@ -233,7 +233,7 @@ def test_two_people_who_answer_the_last_two_calls_at_once_close_the_board(databa
         first, second = call_rows.of_board(connection, board.id)
 
     def answer_second() -> None:
-        write(database, verifications.record_verification, second, NewVerification(Outcome.FALSE_CALL, NOON, "bea"))
+        database.write(verifications.record_verification, second, NewVerification(Outcome.FALSE_CALL, NOON, "bea"))
 
     other = threading.Thread(target=answer_second)
     with database.writing() as connection:

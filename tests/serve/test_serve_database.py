@@ -9,7 +9,7 @@ from itertools import product
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from serve_rows import NOON, accepted, decided, decision, files_of_views, good, late, ng, recipe, the, write
+from serve_rows import NOON, accepted, decided, decision, files_of_views, good, late, ng, recipe, the
 from sqlalchemy import Connection, ForeignKeyConstraint, delete, func, inspect, select, text, update
 from sqlalchemy.exc import IntegrityError
 
@@ -143,7 +143,7 @@ def test_a_transaction_that_fails_leaves_nothing(database: Database) -> None:
 
 
 def test_a_key_names_one_board(database: Database) -> None:
-    board = write(database, accepted, "k1", serial="SN1")
+    board = database.write(accepted, "k1", serial="SN1")
     assert (board.state, board.pass_number) == (BoardState.ACCEPTED, 1)
     with pytest.raises(IntegrityError), database.writing() as connection:
         accepted(connection, "k1")
@@ -173,7 +173,7 @@ def test_a_board_is_decided_once(database: Database) -> None:
 
 
 def test_a_board_without_calls_is_verified_at_once(database: Database) -> None:
-    board = write(database, decided, "k1")
+    board = database.write(decided, "k1")
     assert (board.state, board.verified_us) == (BoardState.VERIFIED, board.decided_us)
 
 
@@ -374,7 +374,7 @@ def test_ids_of_events_grow_in_the_order_of_commits(database: Database) -> None:
     def append_some() -> None:
         begun.wait()
         for _ in range(20):
-            write(database, event_log.append, EventKind.STATE_CHANGED, NOON)
+            database.write(event_log.append, EventKind.STATE_CHANGED, NOON)
 
     threads = [threading.Thread(target=append_some) for _ in range(4)]
     for thread in threads:

@@ -38,8 +38,7 @@ def test_boards_go_on_coming_after_a_gate_has_died_and_end_with_the_service(
 def test_the_newest_boards_of_a_history_have_pictures(sqlite_database: Database, tmp_path: Path) -> None:
     pictures = Pictures(tmp_path / "pictures")
     pictures.prepare()
-    with sqlite_database.writing() as connection:
-        recipe = history.recipe_of(connection)
+    recipe = sqlite_database.write(history.recipe_of)
     wanted = Namespace(boards=3, hours=1.0, pictured=2, seed=1)
     history.fill(sqlite_database, recipe, wanted, pictures, now_us())
     with sqlite_database.reading() as connection:

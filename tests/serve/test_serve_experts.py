@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from quick_line import COSTS, EXPERTS, quick
-from serve_rows import NOON, decision, ng, read, the, write
+from serve_rows import NOON, decision, ng, the
 from serving import Served, hand_in, signed_in
 
 from coe.scheduler.events import Event, Evicted, Loaded, Lost
@@ -49,8 +49,8 @@ def test_what_the_line_said_of_experts_stays_until_it_says_more(database: Databa
     says = ({"a": {"bytes": 1}}, None, {"b": {"bytes": 2}})
     kept = []
     for experts in says:
-        write(database, states.beat, Process.WORKER, pid=1, now_us=NOON, facts={"n": 1}, experts=experts)
-        kept.append(read(database, states.heartbeats)[Process.WORKER].experts)
+        database.write(states.beat, Process.WORKER, pid=1, now_us=NOON, facts={"n": 1}, experts=experts)
+        kept.append(database.read(states.heartbeats)[Process.WORKER].experts)
     assert kept == [says[0], says[0], says[2]]
 
 

@@ -12,7 +12,6 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
-from serve_rows import read, write
 from serving import Served, activated, png
 from tiny_line import TINY
 from waiting import eventually
@@ -70,14 +69,14 @@ class Camera:
             asyncio.run(self.feeder.turn())
             asyncio.run(self.feeder._tell())
             self.now_s += 1
-        return sorted(read(self.served.database, board_rows.newest), key=lambda board: board.id)
+        return sorted(self.served.database.read(board_rows.newest), key=lambda board: board.id)
 
     @property
     def left(self) -> list[str]:
         return sorted(path.name for path in self.into.rglob("[!.]*") if path.is_file())
 
     def faults(self) -> list[str]:
-        faults = read(self.served.database, fault_log.open_faults)
+        faults = self.served.database.read(fault_log.open_faults)
         return [fault.message for fault in faults if (fault.kind, fault.about) == (FaultKind.FOLDER, "camera")]
 
 
@@ -95,7 +94,7 @@ def counted(camera: Camera) -> Camera:
 
 
 def shown(camera: Camera, board: Board) -> dict[str, str]:
-    return {view.name: view.sha256[:8] for view in read(camera.served.database, views.of_board, board.key)}
+    return {view.name: view.sha256[:8] for view in camera.served.database.read(views.of_board, board.key)}
 
 
 def test_a_board_is_handed_in_once_its_parts_are_there_and_moved(counted: Camera) -> None:
@@ -168,12 +167,12 @@ def test_a_component_that_the_recipe_does_not_know_is_told(camera: Camera) -> No
 
 def test_pictures_wait_while_the_service_is_drained(counted: Camera) -> None:
     database = counted.served.database
-    write(database, states.change, Subject.INTAKE, Intake.DRAINING, by="ann", now_us=now_us())
+    database.write(states.change, Subject.INTAKE, Intake.DRAINING, by="ann", now_us=now_us())
     for number, component in ((1, "A"), (2, "B")):
         counted.write(f"SN1/R{number}__{component}.png", png(number))
     assert counted.look(20) == []
     assert (len(counted.left), counted.faults()) == (2, [])
-    write(database, states.change, Subject.INTAKE, Intake.OPEN, by="ann", now_us=now_us())
+    database.write(states.change, Subject.INTAKE, Intake.OPEN, by="ann", now_us=now_us())
     assert len(counted.look(AGAIN_S + 2)) == 1
 
 

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import httpx
 import pytest
-from serve_rows import NOON, decision, late, ng, read, the, write
+from serve_rows import NOON, decision, late, ng, the
 from serving import Served, config_of, hand_in, png, problem, put, serving
 from tiny_line import TINY
 
@@ -24,7 +24,7 @@ from coe.store.store import Store
 
 
 def the_board(served: Served, key: str = "k1") -> Board:
-    board = read(served.database, board_rows.of_key, key)
+    board = served.database.read(board_rows.of_key, key)
     assert board is not None
     return board
 
@@ -60,7 +60,7 @@ def test_the_same_key_and_body_get_the_same_answer_and_another_body_is_refused(s
     assert (again.status_code, again.json()) == (202, first.json())
     other = hand_in(served.feeder, "k1", {"R1": "A"}, serial="SN2")
     assert (other.status_code, other.json()["type"]) == (409, "urn:coe:problem:conflict")
-    assert read(served.database, board_rows.count_undecided) == 1
+    assert served.database.read(board_rows.count_undecided) == 1
 
 
 def test_eight_clients_with_one_key_make_one_board(served: Served) -> None:
@@ -138,7 +138,7 @@ def test_a_client_waits_for_the_decision(served: Served) -> None:
     assert served.feeder.get(path, params={"wait": 0.05}).json()["state"] == "accepted"
 
     def decide() -> None:
-        write(served.database, decisions.write, decision(board, ng("R1"), at_us=now_us()))
+        served.database.write(decisions.write, decision(board, ng("R1"), at_us=now_us()))
 
     timer = threading.Timer(0.1, decide)
     timer.start()
@@ -154,7 +154,7 @@ def test_a_board_can_be_taken_back_until_it_is_decided(served: Served) -> None:
     assert served.feeder.delete(path).status_code == 204
     assert the_board(served).state is BoardState.ABORTED
     assert served.feeder.delete(path).status_code == 409
-    assert read(served.database, audit.newest)[0].action == "abort"
+    assert served.database.read(audit.newest)[0].action == "abort"
 
 
 def lines_of(served: Served, wanted: int, **options: object) -> list[str]:
@@ -170,7 +170,7 @@ def lines_of(served: Served, wanted: int, **options: object) -> list[str]:
 
 
 def append(served: Served, number: int) -> None:
-    write(served.database, event_log.append, EventKind.STATE_CHANGED, NOON, {"n": number})
+    served.database.write(event_log.append, EventKind.STATE_CHANGED, NOON, {"n": number})
 
 
 def test_a_client_that_comes_back_gets_the_events_that_it_missed(served: Served) -> None:
@@ -184,7 +184,7 @@ def test_a_client_that_comes_back_gets_the_events_that_it_missed(served: Served)
 
 
 def test_the_kind_of_an_event_stands_beside_that_of_its_fault(served: Served) -> None:
-    write(served.database, fault_log.note, NewFault(Process.WORKER, FaultKind.CLOCK, "the clock went back"), NOON)
+    served.database.write(fault_log.note, NewFault(Process.WORKER, FaultKind.CLOCK, "the clock went back"), NOON)
     with served.operator.stream("GET", "/api/v1/events", params={"after": 0}) as answer:
         line = next(line for line in answer.iter_lines() if line.startswith("data:"))
     told = json.loads(line.removeprefix("data:"))
@@ -283,7 +283,7 @@ def test_ready_means_that_line_and_database_answer(served: Served) -> None:
         served.gate.now_us = lambda passed_s=silent_s: said_us + passed_s * SECOND_US
         assert served.nobody.get("/v2/health/ready").status_code == status
     served.gate.now_us = now
-    write(served.database, states.change, Subject.INTAKE, Intake.DRAINING, by="ann", now_us=now_us())
+    served.database.write(states.change, Subject.INTAKE, Intake.DRAINING, by="ann", now_us=now_us())
     assert served.nobody.get("/v2/health/ready").status_code == 503
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from serve_rows import decided, ng, read, write
+from serve_rows import decided, ng
 from serving import Served
 from sqlalchemy import update
 from test_serve_cfx import answer
@@ -63,7 +63,7 @@ def test_fifty_calls_are_verified_without_scrolling_by_mouse_and_by_touch(
     press(*place_of(page, of_outcome(ANSWERS[0])))
     page.wait_for_selector("#queue-empty:not([hidden])")
     page.goto(f"{served.address}/")
-    eventually(lambda: read(served.database, call_rows.count_open) == 0)
+    eventually(lambda: served.database.read(call_rows.count_open) == 0)
     meant = [ANSWERS[number % 3] for number in range(CALLS - 1)] + [ANSWERS[0]]
     assert [words_of(served, id + 1) for id in range(CALLS)] == [[one] for one in meant]
 
@@ -138,11 +138,11 @@ def test_an_old_answer_is_corrected_on_the_page_of_its_board_with_a_reason(serve
     page.keyboard.press("2")
     page.wait_for_url("**/boards/1")
     assert "seen at the microscope" in page.inner_text(".history")
-    word = read(served.database, verifications.of_calls, [1])[-1]
+    word = served.database.read(verifications.of_calls, [1])[-1]
     assert (word.outcome, word.note, word.supersedes) == (Outcome.CONFIRMED, "seen at the microscope", 1)
-    told = [one for one in read(served.database, event_log.after, 0) if one.kind is EventKind.BOARD_VERIFIED]
+    told = [one for one in served.database.read(event_log.after, 0) if one.kind is EventKind.BOARD_VERIFIED]
     assert [one.body["confirmed"] for one in told] == [[], ["R0"]]
-    [entry] = [one for one in read(served.database, audit.newest) if one.action == "verify"]
+    [entry] = [one for one in served.database.read(audit.newest) if one.action == "verify"]
     assert (entry.about, entry.detail["note"], entry.detail["supersedes"]) == ("call 1", "seen at the microscope", 1)
 
 
@@ -169,14 +169,14 @@ def test_a_badge_that_is_scanned_changes_the_person_and_answers_stay_those_of_th
     page.keyboard.press("1")
     page.wait_for_selector("#queue-empty:not([hidden])")
     page.goto(f"{served.address}/")
-    eventually(lambda: read(served.database, call_rows.count_open) == 0)
-    [[first], [second]] = [read(served.database, verifications.of_calls, [id]) for id in (1, 2)]
+    eventually(lambda: served.database.read(call_rows.count_open) == 0)
+    [[first], [second]] = [served.database.read(verifications.of_calls, [id]) for id in (1, 2)]
     assert (first.verified_by, second.verified_by) == ("a new operator", "eva")
     assert known(served.database, "bob", BADGE[::-1])
     page.goto(f"{served.address}/boards")
     scan(page, BADGE[::-1], "#scan:focus")
     page.wait_for_selector(".person:has-text('bob')")
-    done = [(one.actor, one.action) for one in reversed(read(served.database, audit.newest))]
+    done = [(one.actor, one.action) for one in reversed(served.database.read(audit.newest))]
     assert ("a new operator", "sign out") in done
 
 
@@ -194,14 +194,14 @@ def test_what_lies_under_a_finger_is_not_drawn_anew(served: Served, browser: Any
 
 
 def test_two_taps_on_a_button_do_once_what_it_says(served: Served, browser: Any) -> None:
-    write(served.database, decided, "k1", ng("R1"))
+    served.database.write(decided, "k1", ng("R1"))
     answer(served.database, 1, R1=Outcome.CONFIRMED)
     page = signed_in(served, browser, Role.OPERATOR, "/repair/1")
     refused: list[int] = []
     page.on("response", lambda response: refused.extend([response.status] if response.status >= 400 else []))
     page.dblclick("[data-outcome=repaired]")
     page.wait_for_selector("[data-outcome=repaired][aria-pressed=true]")
-    assert len(read(served.database, repairs.of_calls, [1])) == 1
+    assert len(served.database.read(repairs.of_calls, [1])) == 1
     assert refused == []
 
 
@@ -251,7 +251,7 @@ def test_of_a_page_that_is_enlarged_nothing_is_cut_off_and_the_part_stays_large(
 
 
 def test_on_a_phone_the_boards_come_before_what_narrows_them(served: Served, browser: Any) -> None:
-    write(served.database, decided, "k1", ng("R1"))
+    served.database.write(decided, "k1", ng("R1"))
     page = signed_in(served, Screen(browser, **PHONE), Role.OPERATOR, "/boards")
     place_of(page, "tbody tr")
     assert not page.is_visible(".filters")
@@ -297,7 +297,7 @@ def test_the_form_of_a_trial_offers_the_labels_that_the_expert_has(served: Serve
     with page.expect_response("**/api/v1/trials") as answer:
         page.click("text=Try >> nth=-1")
     assert answer.value.status == 201
-    (trial,) = read(served.database, trial_rows.newest)
+    (trial,) = served.database.read(trial_rows.newest)
     assert trial.asked["scores"] == {"body-c": {"min_scores": {"bad": 0.7}}}
     assert trial.asked["follow"]
     page.wait_for_selector("tbody tr")

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import httpx
 import pytest
-from serve_rows import write
 from serving import Served, hand_in, png, problem, put, raw
 
 from coe.config import MAX_IMAGE_PIXELS
@@ -256,7 +255,7 @@ def test_a_locked_database_sends_clients_away_and_comes_back(served: Served) -> 
 
 
 def test_a_fault_is_cleared_by_name(served: Served) -> None:
-    fault = write(served.database, fault_log.note, NewFault(Process.WORKER, FaultKind.SINK, "x"), now_us())
+    fault = served.database.write(fault_log.note, NewFault(Process.WORKER, FaultKind.SINK, "x"), now_us())
     assert served.engineer.post(f"/api/v1/faults/{fault.id}/clear").status_code == 204
     problem(served.engineer.post(f"/api/v1/faults/{fault.id}/clear"), 404, "not-found")
     (row,) = served.operator.get("/api/v1/faults", params={"all": 1}).json()["faults"]

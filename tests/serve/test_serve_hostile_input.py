@@ -6,7 +6,6 @@ import time
 from typing import Any
 
 import pytest
-from serve_rows import write
 from serving import WITH_HEADER, Served, client_of, problem, raw
 
 from coe.errors import ConfigError
@@ -160,13 +159,13 @@ def test_a_fault_of_the_service_has_the_headers_of_every_answer(
 def test_a_stream_of_events_ends_with_its_key(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_routes, "ALIVE_S", 0.05)
     key = keys.generate()
-    write(served.database, keys.add, "guest", Role.OPERATOR, key, now_us=now_us())
+    served.database.write(keys.add, "guest", Role.OPERATOR, key, now_us=now_us())
     headers = {"Authorization": f"Bearer {key}"}
     with served.nobody.stream("GET", "/api/v1/events", headers=headers) as stream:
         lines = stream.iter_lines()
         assert next(lines) == ": begins"
         assert any(line == ": alive" for line in lines)
-        write(served.database, keys.revoke, "guest", now_us())
+        served.database.write(keys.revoke, "guest", now_us())
         for _ in lines:  # it comes to an end
             pass
     problem(served.nobody.get("/api/v1/events", headers=headers), 401, "no-key")

@@ -6,7 +6,6 @@ from itertools import pairwise
 
 import pytest
 from quick_line import QuickDevice
-from serve_rows import read, write
 from serving import embedded_database
 from stations import LIGHT, Shop, quick_opener
 from waiting import eventually
@@ -38,12 +37,11 @@ def jam(shop: Shop, number: int, within_s: float | None = None) -> list[Board]:
 
 
 def undecided(database: Database) -> int:
-    with database.reading() as connection:
-        return board_rows.count_undecided(connection)
+    return database.read(board_rows.count_undecided)
 
 
 def endangered(database: Database) -> list[int | None]:
-    new = read(database, event_log.after, 0)
+    new = database.read(event_log.after, 0)
     return [event.board_id for event in new if event.kind is EventKind.BOARD_ENDANGERED]
 
 
@@ -94,7 +92,7 @@ def test_the_board_that_is_due_first_is_found_whoever_has_left_and_come_back(sho
     dues = {"a": 50.0, "b": None, "c": 20.0, "d": 30.0}
     ids = {key: shop.accept({"R1": LIGHT}, key=key, within_s=s).id for key, s in dues.items()}
     queue = Queue()
-    read(shop.database, queue.look, now_us(), 0.0)
+    shop.database.read(queue.look, now_us(), 0.0)
     waiting = {queued.board.id: queued for queued in queue}
 
     def due() -> int:
@@ -121,7 +119,7 @@ def test_few_boards_in_danger_are_named_in_one_transaction(
     monkeypatch.setattr(report_module, "BEAT_S", 0.0)
     ids = [board.id for board in jam(shop, 5, within_s=0.001)]
     queue = Queue()
-    read(shop.database, queue.look, now_us() + 1_000_000, time.monotonic())
+    shop.database.read(queue.look, now_us() + 1_000_000, time.monotonic())
     named = []
     for _ in range(4):
         report.worked({}, queue, LineState.WAITING, products)
@@ -158,7 +156,7 @@ def test_all_boards_in_danger_are_locked_before_the_first_event(shop: Shop, monk
         return append(connection, *new)
 
     monkeypatch.setattr(board_rows.event_log, "append", look)
-    write(shop.database, board_rows.endanger, [first, second], 7)
+    shop.database.write(board_rows.endanger, [first, second], 7)
     assert seen == [{7}, {7}]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from serve_rows import NOON, decided, decision, ng, read, the, write
+from serve_rows import NOON, decided, decision, ng, the
 from serving import Served, hand_in
 from sqlalchemy import update
 from test_serve_cfx import answer
@@ -36,7 +36,7 @@ CALLS = 50
 def signed_in(served: Served, browser: Any, role: Role, path: str) -> Any:
     """Return a page of somebody who signed in with the keyboard."""
     key = keys.generate()
-    write(served.database, keys.add, f"a new {role.value}", role, key, now_us=now_us())
+    served.database.write(keys.add, f"a new {role.value}", role, key, now_us=now_us())
     page = browser.new_page()
     page.goto(f"{served.address}{path}")
     page.fill("#key", key)
@@ -123,7 +123,7 @@ def test_placements_are_looked_at_and_confirmed(served: Served, browser: Any, tm
     assert len(set(page.evaluate(drawn))) > 20, "the overlay is on the page"
     page.keyboard.press("c")
     page.wait_for_selector(".banner.ok:has-text('Confirmed')")
-    word = read(served.database, recipe_versions.confirmation_of, staged)
+    word = served.database.read(recipe_versions.confirmation_of, staged)
     assert word.confirmed_by == "a new engineer"
     assert not errors
 
@@ -159,7 +159,7 @@ def verifying(served: Served, browser: Any, calls: int, **settings: object) -> A
 
 
 def words_of(served: Served, id: int) -> list[Outcome]:
-    return [word.outcome for word in read(served.database, verifications.of_calls, [id])]
+    return [word.outcome for word in served.database.read(verifications.of_calls, [id])]
 
 
 def test_fifty_calls_are_verified_by_keyboard_and_nothing_is_loaded_from_elsewhere(
@@ -183,7 +183,7 @@ def test_fifty_calls_are_verified_by_keyboard_and_nothing_is_loaded_from_elsewhe
     page.keyboard.press("1")
     page.wait_for_selector("#queue-empty:not([hidden])")
     page.goto(f"{served.address}/")
-    eventually(lambda: read(served.database, call_rows.count_open) == 0)
+    eventually(lambda: served.database.read(call_rows.count_open) == 0)
     words = [words_of(served, id + 1) for id in range(CALLS)]
     assert words == [[presses["123"[number % 3]]] for number in range(CALLS - 1)] + [[Outcome.FALSE_CALL]]
     assert all(url.startswith(served.address) for url in asked)
@@ -210,7 +210,7 @@ def test_each_of_the_last_answers_can_be_taken_back(served: Served, browser: Any
         wait_drawn(page, f"R{number}")
         page.click("button[data-outcome='false call']")
     page.wait_for_selector("#queue-empty:not([hidden])")
-    assert read(served.database, call_rows.count_open) == 3
+    assert served.database.read(call_rows.count_open) == 3
     page.click("#held li:has-text('R1') button")
     wait_drawn(page, "R1")
     assert page.evaluate("document.activeElement.textContent") == "Undo R2"
@@ -252,7 +252,7 @@ def test_what_was_typed_outlives_the_session_an_undo_and_a_scan(served: Served, 
     page.wait_for_selector("#held li")
     page.click("[data-act=sign-out]")
     page.wait_for_url("**/login")
-    [word] = read(served.database, verifications.of_calls, [1])
+    [word] = served.database.read(verifications.of_calls, [1])
     assert (word.label, word.note) == ("lifted", "pin 3")
 
 
@@ -482,7 +482,7 @@ def test_a_page_without_news_says_since_when_by_the_clock_of_the_place(served: S
 
 
 def test_enter_in_a_note_of_the_repair_station_keeps_the_page_and_the_note(served: Served, browser: Any) -> None:
-    write(served.database, decided, "k1", ng("R1"))
+    served.database.write(decided, "k1", ng("R1"))
     answer(served.database, 1, R1=Outcome.CONFIRMED)
     page = signed_in(served, browser, Role.OPERATOR, "/repair/1")
     page.wait_for_selector("[name=note]")
@@ -490,5 +490,5 @@ def test_enter_in_a_note_of_the_repair_station_keeps_the_page_and_the_note(serve
     page.keyboard.press("Enter")
     page.click("[data-outcome=repaired]")
     page.wait_for_selector("[data-outcome=repaired][aria-pressed=true]")
-    [word] = read(served.database, repairs.of_calls, [1])
+    [word] = served.database.read(repairs.of_calls, [1])
     assert (word.outcome, word.note) == (RepairOutcome.REPAIRED, "new part")

@@ -73,8 +73,7 @@ def test_a_kill_during_an_amendment_leaves_the_decision(
     assert status_of(start(decide_late, config, tiny, Failpoint.AMENDED)) == KILLED
     assert run_line(config, tiny) == 0
     check_one_decision_each(database)
-    with database.reading() as connection:
-        found = row_types.get(connection, Board, board.id)
+    found = database.read(row_types.get, Board, board.id)
     assert (found.verdict, found.late, found.revision) == (Verdict.REVIEW, True, 0)
 
 

@@ -29,7 +29,7 @@ from killed import (
     tell_file,
     views_of,
 )
-from serve_rows import files_of_views, read, write
+from serve_rows import files_of_views
 from serving import activated, config_of
 from stations import DARK, accept, accept_request, grey
 from tiny_line import TINY
@@ -107,7 +107,7 @@ class Service:
         feeder = Feeder(address, api_key, key, pictures, body)
         # In their order: a board does not pass a point again once it is beyond it.
         hand_in_while_the_gate_is_killed(self.config, feeder, GATE_POINTS)
-        board = read(self.database, board_rows.of_key, key)
+        board = self.database.read(board_rows.of_key, key)
         assert board is not None, "202 was said"
         self.tidy()
         return len(GATE_POINTS)
@@ -169,7 +169,7 @@ def check_told(service: Service) -> None:
 def test_two_hundred_kills_break_no_guarantee(tmp_path: Path, sqlite_template: Path, tiny: tuple[Path, Path]) -> None:
     config, chance = config_of(tmp_path / "service", listen={"port": free_port()}), Random(7)
     database = new_database(config, sqlite_template)
-    write(database, outbox.register_sinks, ["plant"], now_us())
+    database.write(outbox.register_sinks, ["plant"], now_us())
     service = Service(config, database, tiny, tmp_path / "told")
     api_key, kills, turn, late = add_feeder(database), 0, 0, []
     while kills < KILLS:

@@ -6,7 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from serve_rows import NOON, decided, ng, write
+from serve_rows import NOON, decided, ng
 from serving import Served, signed_in
 
 from coe.errors import CoeError
@@ -90,7 +90,7 @@ def test_pages_show_the_time_of_the_place_and_search_by_it(served: Served) -> No
         assert 'name="until" value="2023-11-15T05:00:00' in form
         assert 'name="hours"' not in form
         assert 'name="hours" value="8"' in person.get("/statistics?hours=8").text
-        write(served.database, decided, "k1", ng())  # accepted at 22:13:20 UTC, 23:13:20 in Berlin
+        served.database.write(decided, "k1", ng())  # accepted at 22:13:20 UTC, 23:13:20 in Berlin
         assert "2023-11-14 23:13 Europe/Berlin" in person.get("/boards/1").text
         for since, is_found in (("23:00", True), ("23:30", False), ("22:00Z", True), ("22:30Z", False)):
             boards = person.get("/boards", params={"since": f"2023-11-14T{since}"}).text
@@ -109,7 +109,7 @@ def test_a_window_that_ends_before_it_begins_or_is_too_long_is_refused(served: S
 
 
 def test_a_viewer_sees_what_a_wall_shows_changes_nothing_and_stays_signed_in(served: Served) -> None:
-    write(served.database, decided, "k1", ng())
+    served.database.write(decided, "k1", ng())
     with closing(signed_in(served, Role.VIEWER)) as wall:
         page = wall.get("/")
         assert page.status_code == 200

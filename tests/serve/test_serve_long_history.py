@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from serve_rows import decision, read
+from serve_rows import decision
 from serving import Served
 from sqlalchemy import event, text
 from sqlalchemy.engine import Engine
@@ -41,7 +41,7 @@ ALSO = (*PAGES, *SEARCHES, "/statistics?hours=168&recipe=tiny")
 
 
 def fill(served: Served, boards: int, end_us: int) -> None:
-    (recipe,) = read(served.database, recipe_versions.all_active)
+    (recipe,) = served.database.read(recipe_versions.all_active)
     past_boards.fill(served.database, recipe.id, ["A", "B", "C"], boards, end_us)
 
 
@@ -98,8 +98,7 @@ def test_a_board_and_an_escape_are_found_by_their_serials_alone(served: Served) 
 def test_the_page_of_recipes_asks_no_more_for_a_recipe_of_many_versions(served: Served) -> None:
     numbers = []
     for number in range(3):
-        with served.database.writing() as connection:
-            recipe_versions.add(connection, "whole", {"whole": {}, "n": number}, by="ann", now_us=now_us())
+        served.database.write(recipe_versions.add, "whole", {"whole": {}, "n": number}, by="ann", now_us=now_us())
         with statements(served.database.engine) as seen:
             assert served.admin.get("/recipes").status_code == 200
         numbers.append(len(seen))
@@ -134,7 +133,7 @@ def test_what_pages_read_does_not_grow_with_the_history(served: Served, monkeypa
     fill(served, 2_000, hour_of(now_us()) - 1)
     before = {path: steps_of(served, path.format(board=1)) for path in (*PAGES, *SEARCHES)}
     multiply(served, 50)
-    assert sum(read(served.database, decided).values()) == 100_000
+    assert sum(served.database.read(decided).values()) == 100_000
     after = {path: steps_of(served, path.format(board=1)) for path in (*PAGES, *SEARCHES)}
     grown = {path: (before[path], after[path]) for path in after if after[path] > before[path] + MORE}
     assert not grown

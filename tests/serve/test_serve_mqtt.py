@@ -13,7 +13,7 @@ import pytest
 from bridging import append, bridged, is_faulty
 from brokers import Mosquitto, answers, free_port, hearing
 from certificates import Authority
-from serve_rows import NOON, decided, ng, write
+from serve_rows import NOON, decided, ng
 from serving import config_of
 from waiting import eventually
 
@@ -71,7 +71,7 @@ def test_messages_of_ipc_cfx_have_their_topics_too(
         hearing(broker.port, "line-1/CFX/#") as hearer,
         plant_told(sqlite_database, tmp_path, port=broker.port, topic="line-1", format="cfx"),
     ):
-        write(sqlite_database, decided, "k1", ng())
+        sqlite_database.write(decided, "k1", ng())
         eventually(lambda: hearer.bodies("line-1/CFX/Production/WorkCompleted"))
         [inspected] = hearer.bodies("line-1/CFX/Production/TestAndInspection/UnitsInspected")
         [beat] = hearer.bodies("line-1/CFX/Heartbeat")
@@ -147,7 +147,7 @@ def test_a_bridge_that_is_killed_repeats_what_it_had_not_noted_with_the_same_ids
 ) -> None:
     file = tmp_path / "serve.yaml"
     file.write_text(f"station: test\ndata: .\nsinks: {{mqtt: {{plant: {{host: localhost, port: {broker.port}}}}}}}\n")
-    write(sqlite_database, outbox.register_sinks, ["plant"], NOON)
+    sqlite_database.write(outbox.register_sinks, ["plant"], NOON)
     for number in range(5):
         append(sqlite_database, number)
     with hearing(broker.port, "coe/test/#") as hearer:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from quick_line import QuickDevice
-from serve_rows import NOON, decided, decision, late, ng, read, the, write
+from serve_rows import NOON, decided, decision, late, ng, the
 from serving import Served, config_of, hand_in, png, serving
 from stations import deciding, quick_opener
 from waiting import eventually
@@ -57,7 +57,7 @@ def test_a_restored_backup_shows_boards_and_pictures_and_decides_what_was_waitin
         assert service.nobody.get("/api/v1/boards/1", headers={"Authorization": key}).status_code == 200
         assert service.nobody.get("/api/v1/boards/1", headers={"Authorization": held}).status_code == 401
         assert hand_in(service.feeder, "later", {"R1": "C"}).status_code == 202
-        assert read(database, audit.prove).broken_id is None
+        assert database.read(audit.prove).broken_id is None
         eventually(lambda: all(one["verdict"] for one in rows_of(service, waiting, waiting + 1)))
         told = [kind for kind in kinds_of(service, waiting) if kind is EventKind.BOARD_DECIDED]
         assert len(told) == 1
@@ -161,9 +161,9 @@ def test_no_amendment_makes_a_counter_fall(served: Served) -> None:
         samples = (line.rsplit(" ", 1) for line in served.admin.get("/metrics").text.splitlines() if line[0] != "#")
         return {name: float(value) for name, value in samples if name.partition("{")[0].endswith("_total")}
 
-    board = write(served.database, decided, "k1", late("R1"))
+    board = served.database.write(decided, "k1", late("R1"))
     before = counters()
     assert before['coe_boards_decided_total{verdict="REVIEW"}'] == 1
-    assert write(served.database, decisions.amend, Amendment(board.id, NOON + 5, [ng("R1")], []))
+    assert served.database.write(decisions.amend, Amendment(board.id, NOON + 5, [ng("R1")], []))
     after = counters()
     assert all(after[name] >= value for name, value in before.items())

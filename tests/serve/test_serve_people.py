@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serve_rows import NOON, blind_audit, decided, ng, the, write
+from serve_rows import NOON, blind_audit, decided, ng, the
 from serving import WITH_HEADER, Served, client_of, problem
 from test_serve_cfx import answer
 from typer.testing import CliRunner
@@ -48,7 +48,7 @@ def test_a_badge_or_a_name_with_its_pin_begins_a_session(served: Served) -> None
     problem(sign_in(served, PIN, "bob"), 401, "no-key")
     # A badge is for pages alone.
     assert served.nobody.get("/api/v1/state", headers={"Authorization": f"Bearer {BADGE}"}).status_code == 401
-    write(served.database, keys.revoke, "eva", 3)
+    served.database.write(keys.revoke, "eva", 3)
     problem(sign_in(served, BADGE), 401, "no-key")
 
 
@@ -58,7 +58,7 @@ def test_who_guesses_must_wait_and_a_key_still_opens(served: Served) -> None:
         problem(sign_in(served, f"000{guess}", "eva"), 401, "no-key")
     problem(sign_in(served, PIN, "eva"), 429, "too-many")
     key = keys.generate()
-    write(served.database, keys.add, "bob", Role.ENGINEER, key, now_us=1)
+    served.database.write(keys.add, "bob", Role.ENGINEER, key, now_us=1)
     assert sign_in(served, key, "eva").json()["name"] == "bob"
 
 
@@ -146,7 +146,7 @@ def test_the_command_makes_a_person_and_changes_badge_and_pin(config: Path) -> N
 
 def test_figures_of_a_person_count_answers_corrections_and_known_defects(database: Database) -> None:
     seeded = blind_audit("R9", CallKind.SEEDED)
-    write(database, decided, "k1", ng("R1"), ng("R2"), seeded)
+    database.write(decided, "k1", ng("R1"), ng("R2"), seeded)
     answer(database, 1, R1=Outcome.FALSE_CALL, R2=Outcome.CONFIRMED)
     with database.writing() as connection:
         wrong = the(call_rows.of_component(connection, 1, "R1"))

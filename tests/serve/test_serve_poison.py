@@ -30,8 +30,9 @@ def test_a_recipe_of_another_version_of_the_service_ends_no_line(
     tmp_path: Path, sqlite_database: Database, tiny: tuple[Path, Path]
 ) -> None:
     config = config_of(tmp_path)
-    with sqlite_database.writing() as connection:
-        old = recipe_versions.add(connection, "old", {"rules": TINY, "a key of the past": 1}, by="ann", now_us=NOON)
+    old = sqlite_database.write(
+        recipe_versions.add, "old", {"rules": TINY, "a key of the past": 1}, by="ann", now_us=NOON
+    )
     new = activated(sqlite_database, TINY)
     broken = accept(config, sqlite_database, old.id, {"R1": LIGHT}, key="k1")
     good = accept(config, sqlite_database, new.id, {"R1": LIGHT}, key="k2")
@@ -40,8 +41,7 @@ def test_a_recipe_of_another_version_of_the_service_ends_no_line(
     found = state_of(sqlite_database, broken.id)
     assert found.verdict is Verdict.REVIEW
     assert "a key of the past" in found.reason
-    with sqlite_database.reading() as connection:
-        (call,) = call_rows.of_board(connection, broken.id)
+    (call,) = sqlite_database.read(call_rows.of_board, broken.id)
     assert call.reason is CallReason.FAILED
 
 

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from PIL import Image
 from quick_line import QuickDevice
-from serve_rows import read, write
 from serving import activated, config_of, embedded, embedded_database
 from stations import DARK, LIGHT, accept, deciding, quick_opener, state_of
 from tiny_line import TINY
@@ -87,7 +86,7 @@ def add(database: Database, rules: str, name: str = "tiny") -> tuple[Recipe, Act
 
 
 def answer(database: Database, asked: Activation) -> Activation:
-    found = read(database, row_types.get, Activation, asked.id)
+    found = database.read(row_types.get, Activation, asked.id)
     assert found is not None
     return found
 
@@ -193,8 +192,7 @@ def test_a_version_without_boards_leaves_the_line(
 
 
 def facts_of(database: Database) -> dict[str, object]:
-    with database.reading() as connection:
-        return dict(states.heartbeats(connection)[Process.WORKER].facts)
+    return dict(database.read(states.heartbeats)[Process.WORKER].facts)
 
 
 def without(store: Path, name: str) -> None:
@@ -237,7 +235,7 @@ def test_an_expert_that_is_missing_or_torn_at_an_activation_leaves_the_other_rec
     ]
     assert open_faults(database) == [(FaultKind.RECIPE_REFUSED, "tiny 2")]
     assert opener.opened == [["tiny 1"]]
-    assert read(database, recipe_versions.active, "tiny") == first
+    assert database.read(recipe_versions.active, "tiny") == first
 
 
 def test_a_recipe_that_cannot_be_opened_at_the_start_keeps_only_its_own_boards_from_the_experts(
@@ -251,7 +249,7 @@ def test_a_recipe_that_cannot_be_opened_at_the_start_keeps_only_its_own_boards_f
     ]
     decided = decided_by(config, database, boards, opener)
     assert [verdict for _, verdict, _ in decided] == [Verdict.OK, Verdict.REVIEW, Verdict.OK]
-    (call,) = read(database, call_rows.of_board, boards[1].id)
+    (call,) = database.read(call_rows.of_board, boards[1].id)
     assert (call.reason, "body-x" in call.detail) == (CallReason.FAILED, True)
     assert open_faults(database) == [(FaultKind.INSPECTOR_FAILED, "bad 1")]
 
@@ -269,7 +267,7 @@ def test_a_recipe_that_was_mended_is_opened_for_its_next_board_and_its_fault_is_
         refused = accept(config, database, recipe.id, {"R1": LIGHT})
         eventually(lambda: verdict_of(database, refused) is not None)
         for about in ("tiny 9", "other tiny 9"):
-            write(database, fault_log.note, NewFault(Process.WORKER, FaultKind.RECIPE_REFUSED, "", about), now_us())
+            database.write(fault_log.note, NewFault(Process.WORKER, FaultKind.RECIPE_REFUSED, "", about), now_us())
         _, asked = add(database, TINY)
         eventually(is_answered(database, asked))
         others = [(FaultKind.RECIPE_REFUSED, "other tiny 9")]
@@ -278,7 +276,7 @@ def test_a_recipe_that_was_mended_is_opened_for_its_next_board_and_its_fault_is_
         eventually(lambda: verdict_of(database, board) is not None)
     assert verdict_of(database, board) is Verdict.OK
     for kind in (FaultKind.INSPECTOR_FAILED, FaultKind.RECIPE_REFUSED):
-        write(database, fault_log.note, NewFault(Process.WORKER, kind, "gone", "tiny 1"), now_us())
+        database.write(fault_log.note, NewFault(Process.WORKER, kind, "gone", "tiny 1"), now_us())
     with deciding(config, database, Opener(own_tiny)):  # a worker that began after it was mended
         eventually(lambda: open_faults(database) == others)
 
@@ -291,7 +289,7 @@ def test_a_recipe_that_could_not_be_read_again_has_its_fault_after_other_changes
     with deciding(config, database, opener):
         eventually(lambda: bool(opener.lines))
         body.rename(moved)
-        again = write(database, recipe_versions.ask_activation, recipe.id, by="ann", now_us=now_us())
+        again = database.write(recipe_versions.ask_activation, recipe.id, by="ann", now_us=now_us())
         eventually(is_answered(database, again))
         moved.rename(body)
         assert open_faults(database) == fault

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from serve_rows import NOON, blind_audit, decided, ng, read, write
+from serve_rows import NOON, blind_audit, decided, ng
 from serving import Served, activated, config_of, hand_in, png, put, serving
 from tiny_line import TINY
 
@@ -54,7 +54,7 @@ def at_the_same_time(monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]
 
 
 def view_of(database: Database, key: str = "k") -> View:
-    (view,) = read(database, views.of_board, key)
+    (view,) = database.read(views.of_board, key)
     return view
 
 
@@ -113,7 +113,7 @@ def test_two_people_who_answer_the_last_two_calls_at_a_time_verify_the_board(dat
         defect, audit = call_rows.of_board(connection, board.id)
 
     def answer_defect() -> None:
-        write(database, verifications.record_verification, defect, NewVerification(Outcome.CONFIRMED, NOON, "ann"))
+        database.write(verifications.record_verification, defect, NewVerification(Outcome.CONFIRMED, NOON, "ann"))
 
     other = threading.Thread(target=answer_defect)
     with database.writing() as connection:
@@ -121,7 +121,7 @@ def test_two_people_who_answer_the_last_two_calls_at_a_time_verify_the_board(dat
         other.start()
         other.join(0.5)  # it has to wait for this transaction
     other.join()
-    found = read(database, row_types.get, Board, board.id)
+    found = database.read(row_types.get, Board, board.id)
     assert found.state is BoardState.VERIFIED
 
 

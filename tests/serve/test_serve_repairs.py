@@ -5,7 +5,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from serve_rows import NOON, blind_audit, decided, ng, read, the, write
+from serve_rows import NOON, blind_audit, decided, ng, the
 from serving import Served, problem, signed_in
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
@@ -30,35 +30,35 @@ def mend(database: Database, refdes: str, outcome: RepairOutcome, board_id: int 
         call = the(call_rows.of_component(connection, board_id, refdes))
         return repairs.record_repair(connection, call, NewRepair(outcome, NOON + 20, "eve"))
 
-    return write(database, record)
+    return database.write(record)
 
 
 def told(database: Database) -> list[dict[str, Any]]:
-    events = read(database, event_log.after, 0)
+    events = database.read(event_log.after, 0)
     return [dict(event.body) for event in events if event.kind is EventKind.BOARD_REPAIRED]
 
 
 def outcomes_of(database: Database) -> dict[Outcome | None, int]:
-    counted = read(database, hourly.call_counts, ALL, by=())
+    counted = database.read(hourly.call_counts, ALL, by=())
     return {count.outcome: count.calls for count in counted}
 
 
 def verified(database: Database, *calls: Any, **outcomes: Outcome) -> None:
-    write(database, decided, "k1", *calls)
+    database.write(decided, "k1", *calls)
     answer(database, 1, **outcomes)
 
 
 def test_once_each_confirmed_defect_has_a_word_the_board_is_told(database: Database) -> None:
     verified(database, ng("R1"), ng("R2"), ng("R3"), R1=Outcome.CONFIRMED, R2=Outcome.CONFIRMED, R3=Outcome.FALSE_CALL)
-    assert [(board.id, number) for board, number in read(database, repairs.waiting, limit=9)] == [(1, 2)]
+    assert [(board.id, number) for board, number in database.read(repairs.waiting, limit=9)] == [(1, 2)]
     mend(database, "R1", REPAIRED)
     assert told(database) == []
     mend(database, "R2", SCRAPPED)
     [event] = told(database)
     assert (event["outcome"], event["by"]) == ("scrapped", "eve")
     assert [(one["refdes"], one["repair"]) for one in event["repairs"]] == [("R1", "repaired"), ("R2", "scrapped")]
-    assert read(database, repairs.waiting, limit=9) == []
-    assert read(database, repairs.outcomes, ALL) == {REPAIRED: 1, SCRAPPED: 1}
+    assert database.read(repairs.waiting, limit=9) == []
+    assert database.read(repairs.outcomes, ALL) == {REPAIRED: 1, SCRAPPED: 1}
 
 
 def test_a_defect_that_is_none_in_the_hand_is_a_false_call_from_then_on(database: Database) -> None:
@@ -69,7 +69,7 @@ def test_a_defect_that_is_none_in_the_hand_is_a_false_call_from_then_on(database
     again = mend(database, "R1", REPAIRED)  # it was one after all
     assert (outcomes_of(database), again.supersedes) == ({Outcome.CONFIRMED: 1}, 1)
     assert [event["outcome"] for event in told(database)] == ["no defect", "repaired"]
-    assert read(database, repairs.outcomes, ALL) == {REPAIRED: 1}
+    assert database.read(repairs.outcomes, ALL) == {REPAIRED: 1}
 
 
 def test_what_nobody_confirmed_is_not_repaired_and_open_calls_come_first(database: Database) -> None:
@@ -121,7 +121,7 @@ def test_a_list_that_is_cut_says_so(served: Served, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(board_page, "_LISTED", 1)
     verified(served.database, ng("R1"), R1=Outcome.CONFIRMED)
     assert served.operator.get("/api/v1/repairs").json()["more"] is False
-    write(served.database, decided, "k2", ng("R1"))
+    served.database.write(decided, "k2", ng("R1"))
     answer(served.database, 2, R1=Outcome.CONFIRMED)
     answered = served.operator.get("/api/v1/repairs").json()
     assert ([board["board"] for board in answered["boards"]], answered["more"]) == ([2], True)
@@ -182,7 +182,7 @@ def test_an_open_audit_holds_repair_up_as_a_call_does_for_an_operator_alone(serv
 
 
 def test_a_client_that_knows_the_description_alone_answers_a_call_and_says_what_became_of_it(served: Served) -> None:
-    write(served.database, decided, "k1", ng("R1"))
+    served.database.write(decided, "k1", ng("R1"))
     paths = served.operator.get("/openapi.json").json()["paths"]
     given = paths["/api/v1/calls/{id}"]["get"]["responses"]["200"]["headers"]
     headers = served.operator.get("/api/v1/calls/1").headers

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from serve_rows import NOON, blind_audit, decision, ng, recipe, the, write
+from serve_rows import NOON, blind_audit, decision, ng, recipe, the
 from serving import Served, hand_in, problem, signed_in
 from sqlalchemy import Connection, event, text
 from thorough import THOROUGH
@@ -169,7 +169,7 @@ SEARCHES = [
 
 
 def test_postgresql_reads_no_board_without_an_index(postgresql_database: Database) -> None:
-    id = write(postgresql_database, recipe).id
+    id = postgresql_database.write(recipe).id
     past_boards.fill(postgresql_database, id, ["A", "B"], 3000, NOON)
     with postgresql_database.writing() as connection:
         connection.execute(text("ANALYZE"))
@@ -267,8 +267,7 @@ def test_boards_are_found_by_who_may_read_them_and_an_empty_field_is_no_conditio
 
 
 def the_board(served: Served, id: int) -> Board | None:
-    with served.database.reading() as connection:
-        return row_types.get(connection, Board, id)
+    return served.database.read(row_types.get, Board, id)
 
 
 def test_a_blind_audit_is_found_as_the_call_that_it_seems_to_be(served: Served) -> None:

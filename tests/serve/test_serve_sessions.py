@@ -6,7 +6,7 @@ from collections import Counter
 from contextlib import closing
 
 import pytest
-from serve_rows import decided, ng, read, the, write
+from serve_rows import decided, ng, the
 from serving import WITH_HEADER, Served, client_of, locked, signed_in
 from sqlalchemy import select
 from test_serve_storage_faults import csrf, station
@@ -23,7 +23,7 @@ from coe.serve.secret_file import SESSIONS
 
 
 def test_a_session_reads_and_needs_the_token_to_change_anything(served: Served) -> None:
-    write(served.database, decided, "k1", ng())
+    served.database.write(decided, "k1", ng())
     with closing(signed_in(served)) as person:
         assert person.get("/api/v1/calls").status_code == 200
         path, word = "/api/v1/calls/1/verification", {"outcome": "confirmed"}
@@ -39,13 +39,13 @@ def test_a_session_that_was_changed_or_whose_key_was_revoked_is_none(served: Ser
         for forged in (good[:-1], good + "x", "x", "²"):
             answer = served.nobody.get("/api/v1/calls", headers={"Cookie": f"{COOKIE}={forged}".encode()})
             assert answer.status_code == 401
-        write(served.database, keys.revoke, "ann", now_us())
+        served.database.write(keys.revoke, "ann", now_us())
         assert person.get("/api/v1/calls").status_code == 401
 
 
 def test_a_session_that_was_ended_stays_ended_and_the_others_of_its_key_go_on(served: Served) -> None:
     key = keys.generate()
-    write(served.database, keys.add, "ann", Role.OPERATOR, key, now_us=now_us())
+    served.database.write(keys.add, "ann", Role.OPERATOR, key, now_us=now_us())
 
     def status_of(cookie: str) -> int:
         return served.nobody.get("/api/v1/calls", headers={"Cookie": f"{COOKIE}={cookie}"}).status_code
@@ -113,8 +113,7 @@ def deeds(database: Database) -> list[tuple[str, str]]:
 def test_people_sign_in_and_out_while_nothing_can_be_written_and_it_is_written_later(station: Served) -> None:
     known = signed_in(station, name="ann")
     key = keys.generate()
-    with station.database.writing() as connection:
-        keys.add(connection, "bob", Role.ENGINEER, key, now_us=now_us())
+    station.database.write(keys.add, "bob", Role.ENGINEER, key, now_us=now_us())
     with closing(known), closing(client_of(station.address)) as new, locked(station.gate.database):
         assert new.post("/api/v1/session", json={"key": key}, headers=WITH_HEADER).status_code == 200
         assert new.get("/faults").status_code == 200
@@ -128,12 +127,12 @@ def test_people_sign_in_and_out_while_nothing_can_be_written_and_it_is_written_l
 
 
 def test_a_session_whose_write_was_given_up_and_went_on_is_written_once(database: Database) -> None:
-    write(database, keys.add, "ann", Role.OPERATOR, key := keys.generate(), now_us=1)
-    ann, door = read(database, keys.holder, key, 2), Admissions()
+    database.write(keys.add, "ann", Role.OPERATOR, key := keys.generate(), now_us=1)
+    ann, door = database.read(keys.holder, key, 2), Admissions()
     door.begin(HeldSession("a", ann, "10.0.0.1", 2, 100))
-    write(database, door.write, 3)
+    database.write(door.write, 3)
     for at_us in (4, 5):
-        write(database, door.write, at_us)()
+        database.write(door.write, at_us)()
     assert deeds(database) == [("ann", "sign in")]
 
 

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 from quick_line import QuickDevice
-from serve_rows import read, write
 from serving import activated, embedded_database, locked
 from stations import DARK, LIGHT, accept, deciding, quick_opener, state_of
 from tiny_line import TINY
@@ -44,7 +43,7 @@ class Watch:
                 return why
 
     def beat(self, pid: int = PID) -> None:
-        write(self.database, states.beat, Process.WORKER, pid=pid, now_us=now_us())
+        self.database.write(states.beat, Process.WORKER, pid=pid, now_us=now_us())
 
     def faults(self) -> list[tuple[FaultKind, str]]:
         with self.database.reading() as connection:
@@ -60,7 +59,7 @@ def watch(config: ServeConfig, database: Database) -> Watch:
 
 
 def decisions_of(database: Database, board_id: int) -> int:
-    happened = read(database, event_log.after, 0)
+    happened = database.read(event_log.after, 0)
     return sum(one.kind is EventKind.BOARD_DECIDED and one.board_id == board_id for one in happened)
 
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 
 import pytest
-from serve_rows import NOON, accepted, decided, decision, late, ng, read, the, write
+from serve_rows import NOON, accepted, decided, decision, late, ng, the
 from serving import Served
 from stations import DARK, LIGHT, Shop, quick_opener
 from tiny_line import TINY
@@ -141,12 +141,12 @@ def decide(database: Database, key: str, *calls: NewCall, rules: StopRules = RUL
 
 
 def raised(database: Database) -> list[Fault]:
-    return read(database, fault_log.open_faults)
+    return database.read(fault_log.open_faults)
 
 
 def told(database: Database) -> list[EventKind]:
     kinds = (EventKind.FAULT_RAISED, EventKind.FAULT_CLEARED)
-    return [event.kind for event in read(database, event_log.after, 0) if event.kind in kinds]
+    return [event.kind for event in database.read(event_log.after, 0) if event.kind in kinds]
 
 
 def test_an_alarm_is_told_once_and_what_was_cleared_counts_no_more(database: Database) -> None:
@@ -155,13 +155,13 @@ def test_an_alarm_is_told_once_and_what_was_cleared_counts_no_more(database: Dat
     [alarm] = raised(database)
     assert (alarm.kind, alarm.process, alarm.board_id, alarm.times) == (FaultKind.STOP_RULE, Process.WORKER, 4, 2)
     assert told(database) == [EventKind.FAULT_RAISED]
-    assert write(database, stop_alarms.clear, alarm.id, by="op", now_us=NOON)
+    assert database.write(stop_alarms.clear, alarm.id, by="op", now_us=NOON)
     for number in range(4, 6):
         decide(database, f"k{number}", ng("R1"))
     assert raised(database) == []
     decide(database, "k6", ng("R1"))
     assert [again.board_id for again in raised(database)] == [7]
-    assert read(database, states.intake) is Intake.OPEN
+    assert database.read(states.intake) is Intake.OPEN
 
 
 def test_a_board_that_comes_back_and_another_recipe_say_nothing(database: Database) -> None:
@@ -176,22 +176,22 @@ def test_a_board_that_comes_back_and_another_recipe_say_nothing(database: Databa
 def test_a_held_line_takes_no_board_until_its_last_alarm_is_cleared(database: Database) -> None:
     for number in range(3):
         decide(database, f"k{number}", ng("R1"), ng("R2"), rules=HOLDING)
-    assert read(database, states.intake) is Intake.HELD
-    assert "paste" in read(database, states.why_closed)
+    assert database.read(states.intake) is Intake.HELD
+    assert "paste" in database.read(states.why_closed)
     first, second = raised(database)
     assert {first.kind, second.kind} == {FaultKind.LINE_HELD}
-    write(database, stop_alarms.clear, first.id, by="ann", now_us=NOON)
-    assert read(database, states.intake) is Intake.HELD
-    write(database, stop_alarms.clear, second.id, by="ann", now_us=NOON)
-    assert read(database, states.intake) is Intake.OPEN
+    database.write(stop_alarms.clear, first.id, by="ann", now_us=NOON)
+    assert database.read(states.intake) is Intake.HELD
+    database.write(stop_alarms.clear, second.id, by="ann", now_us=NOON)
+    assert database.read(states.intake) is Intake.OPEN
 
 
 @pytest.mark.parametrize(("by", "then"), [("ann", Intake.DRAINING), (Process.SUPERVISOR, Intake.HELD)])
 def test_a_hold_leaves_a_persons_drain_and_outlives_an_end_in_order(database: Database, by: str, then: Intake) -> None:
-    write(database, states.change, Subject.INTAKE, Intake.DRAINING, by=by, now_us=NOON)
+    database.write(states.change, Subject.INTAKE, Intake.DRAINING, by=by, now_us=NOON)
     for number in range(3):
         decide(database, f"k{number}", ng("R1"), rules=HOLDING)
-    assert read(database, states.intake) is then
+    assert database.read(states.intake) is then
 
 
 def test_confirmed_defects_and_late_boards_give_alarms(database: Database) -> None:
@@ -207,19 +207,19 @@ def test_confirmed_defects_and_late_boards_give_alarms(database: Database) -> No
         [call] = call_rows.of_board(connection, board.id)
         verifications.record_verification(connection, call, NewVerification(Outcome.CONFIRMED, NOON, "op"), rules)
     assert raised(database)[0].about == "real: label cracked"
-    assert read(database, states.intake) is Intake.HELD
+    assert database.read(states.intake) is Intake.HELD
 
 
 def test_confirmed_defects_in_a_row_give_an_alarm_although_people_are_behind_the_line(database: Database) -> None:
     rules: StopRules = {"real": StopRule(counts="confirmed", same=(By.REFDES,), times=3)}
-    boards = [write(database, decided, f"k{number}", ng("R1"), ng("R2")) for number in range(5)]
+    boards = [database.write(decided, f"k{number}", ng("R1"), ng("R2")) for number in range(5)]
     for number, board in enumerate(boards[:3]):
         assert raised(database) == []
-        calls = read(database, call_rows.of_board, board.id)
+        calls = database.read(call_rows.of_board, board.id)
         outcomes = {"R1": Outcome.CONFIRMED, "R2": Outcome.CONFIRMED if number == 1 else Outcome.FALSE_CALL}
         for call in calls:
             new = NewVerification(outcomes[call.refdes], NOON, "op")
-            write(database, verifications.record_verification, call, new, rules)
+            database.write(verifications.record_verification, call, new, rules)
     assert [(fault.about, fault.board_id) for fault in raised(database)] == [("real: refdes R1", 3)]
 
 
@@ -231,11 +231,11 @@ def test_a_line_that_a_rule_holds_begins_no_board_and_goes_on_when_it_is_cleared
     waits = shop.accept({"R1": LIGHT}, key="k9")
     for _ in range(2):  # a restart neither forgets the hold nor tells it again
         with shop.deciding():
-            eventually(lambda: read(shop.database, states.line) is LineState.HELD)
+            eventually(lambda: shop.database.read(states.line) is LineState.HELD)
         assert shop.state(waits).verdict is None
     [alarm] = shop.faults()
     assert (alarm.kind, alarm.times) == (FaultKind.LINE_HELD, 1)
-    write(shop.database, stop_alarms.clear, alarm.id, by="ann", now_us=now_us())
+    shop.database.write(stop_alarms.clear, alarm.id, by="ann", now_us=now_us())
     shop.decide(waits)
     assert shop.state(waits).verdict is Verdict.OK
 
@@ -245,7 +245,7 @@ def test_a_hold_by_a_persons_answer_lets_no_board_begin_that_the_line_saw_before
     station = Station(shop.config, shop.database, open_line=quick_opener(shop.tiny, shop.device))
     station._next_look_s = math.inf
     station._look()
-    write(shop.database, states.hold, by=Process.WORKER, now_us=now_us(), reason="stop rule 'real'")
+    shop.database.write(states.hold, by=Process.WORKER, now_us=now_us(), reason="stop rule 'real'")
     station._next_look_s = math.inf
     until_s = time.monotonic() + 30
     while station._state() is not LineState.HELD and time.monotonic() < until_s:

@@ -449,8 +449,7 @@ def test_a_fault_of_an_earlier_process_is_cleared_when_its_cause_is_gone(station
 def test_a_clock_far_ahead_at_the_start_removes_no_picture_until_somebody_says_so(served: Served) -> None:
     put(served.feeder, "k1", "R1")
     config, before_us = served.gate.config, now_us() - LONGEST_OFF_US - 1
-    with served.database.writing() as connection:
-        states.beat(connection, Process.GATE, pid=1, now_us=before_us)
+    served.database.write(states.beat, Process.GATE, pid=1, now_us=before_us)
     with closing(open_gate(config)) as gate:
         later_us = now_us() + 400 * DAY_US
         assert remove_old(gate, 0, later_us, None) == 0

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from full_disk import disk_of
-from serve_rows import decision, ng, read, write
+from serve_rows import decision, ng
 from serving import activated, config_of
 from stations import DARK, LIGHT, accept
 from tiny_line import TINY, Call
@@ -127,7 +127,7 @@ def test_a_process_that_dies_is_started_again_later_and_later_and_the_others_go_
     supervised(service, {Process.GATE: SLEEPS, Process.WORKER: DIES}, until)
     assert len(gates - {None}) == 1
     assert fault_kinds(database) == [(FaultKind.PROCESS_DIED, "line")]
-    assert read(database, fault_log.newest)[0].times >= 3
+    assert database.read(fault_log.newest)[0].times >= 3
 
 
 ENDS = {
@@ -148,7 +148,7 @@ def test_a_fault_says_how_a_process_ended_and_what_it_said_last(
     worker = [sys.executable, "-S", "-c", code]
     commands = {Process.GATE: SLEEPS, Process.WORKER: worker}
     supervised(service, commands, lambda running: running.children[Process.WORKER].pause_s > 0.5)
-    [fault] = read(database, fault_log.newest)
+    [fault] = database.read(fault_log.newest)
     log = capfd.readouterr().err
     assert all(words in fault.message and words in log for words in ENDS[code]), fault.message
     assert ("all is well" in fault.message, "all is well" in log) == (False, "all is well" in code)
@@ -200,7 +200,7 @@ def test_a_disk_that_does_not_answer_is_told_and_stops_neither_the_care_for_proc
         answers.set()
     assert "for 0 s" not in "".join(told)
     if answers_again:
-        faults = {fault.kind: fault.cleared_us for fault in read(database, fault_log.newest)}
+        faults = {fault.kind: fault.cleared_us for fault in database.read(fault_log.newest)}
         assert faults[FaultKind.DATABASE] is not None
         assert faults[FaultKind.PROCESS_DIED] is None
 
@@ -253,7 +253,7 @@ def test_a_config_that_is_edited_while_the_service_runs_is_that_of_its_next_star
 ) -> None:
     def until(running: Supervisor) -> bool:
         service.write_text("station: [", encoding="utf-8")
-        return Process.GATE in read(database, states.heartbeats)
+        return Process.GATE in database.read(states.heartbeats)
 
     gate = supervisor.command_of(Process.GATE, service)
     supervised(service, {Process.GATE: gate, Process.WORKER: SLEEPS}, until)
@@ -358,18 +358,18 @@ def test_an_end_in_order_drains_and_the_next_start_accepts_boards_again(service:
     both = {Process.GATE: SLEEPS, Process.WORKER: SLEEPS}
 
     def is_running(running: Supervisor) -> bool:
-        is_open = read(database, states.intake) is Intake.OPEN
+        is_open = database.read(states.intake) is Intake.OPEN
         return is_open and all(child.running for child in running.children.values())
 
     for _ in range(2):
         supervised(service, both, is_running)
-        assert read(database, states.intake) is Intake.DRAINING
+        assert database.read(states.intake) is Intake.DRAINING
 
 
 def test_a_drain_that_a_person_asked_for_outlives_the_service(service: Path, database: Database) -> None:
-    write(database, states.change, Subject.INTAKE, Intake.DRAINING, by="ann", now_us=now_us())
+    database.write(states.change, Subject.INTAKE, Intake.DRAINING, by="ann", now_us=now_us())
     supervised(service, {Process.GATE: SLEEPS, Process.WORKER: SLEEPS}, lambda running: True)
-    newest = read(database, states.current, Subject.INTAKE)
+    newest = database.read(states.current, Subject.INTAKE)
     assert newest.changed_by == "ann"
 
 
@@ -439,7 +439,7 @@ def test_systemd_is_told_only_when_line_and_database_have_answered(
                 told.append(systemd.recv(100))
             except BlockingIOError:
                 if not told and time.monotonic() - begun > 0.5:
-                    write(database, states.beat, Process.WORKER, pid=os.getpid(), now_us=now_us(), facts={})
+                    database.write(states.beat, Process.WORKER, pid=os.getpid(), now_us=now_us(), facts={})
             return len(told) >= 3
 
         supervised(service, {Process.GATE: SLEEPS, Process.WORKER: SLEEPS}, until)
@@ -481,14 +481,14 @@ def test_init_makes_a_service_and_its_keys_are_for_its_owner_alone(own_tiny: tup
 
 def test_keys_are_made_listed_and_ended(service: Path, database: Database, call: Call) -> None:
     key = call("add-key", service, "printer", "--role", "feeder", "--days", 3, command=serve).out.strip()
-    held = read(database, keys.holder, key, now_us())
+    held = database.read(keys.holder, key, now_us())
     assert (held.name, held.role, held.expires_us is not None) == ("printer", Role.FEEDER, True)
     twice = call("add-key", service, "printer", "--role", "admin", command=serve)
     assert (twice.status, "there is a key 'printer' already" in twice.words) == (2, True)
     assert call("list-keys", service, command=serve).out.startswith("printer  feeder  until 2")
     assert call("revoke-key", service, "printer", command=serve).status == 0
     assert call("revoke-key", service, "printer", command=serve).status == 2
-    assert read(database, keys.holder, key, now_us()) is None
+    assert database.read(keys.holder, key, now_us()) is None
     assert call("verify-audit", service, command=serve).out.startswith("2 entries are sound")
 
 
@@ -508,7 +508,7 @@ def test_the_recipe_of_a_new_service_carries_the_calibration_of_its_board(own_ti
     calibration_file.path_for(board).write_text(text)
     made = create(board.parent / "service", Wanted(str(board), store))
     database = open_database(service_config.load(made.config).database_url)
-    recipe = read(database, recipe_versions.active, made.recipe)
+    recipe = database.read(recipe_versions.active, made.recipe)
     database.close()
     assert recipe.content["calibration"] == text
 
@@ -664,7 +664,7 @@ def test_a_board_whose_pictures_are_gone_is_not_looked_at_again(filled: ServeCon
         assert decisions.write(connection, decision(board, at_us=now_us()))
     pictures, keep, later_us = Pictures(filled.pictures), Retention(ok_days=1), now_us() + 2 * DAY_US
     assert sweep(database, pictures, keep, now_us()) == 0
-    assert len(read(database, views.expired, Verdict.OK, later_us, after_id=0, limit=9)) == 2
+    assert len(database.read(views.expired, Verdict.OK, later_us, after_id=0, limit=9)) == 2
     assert sweep(database, pictures, keep, later_us) == 2
     with database.writing() as connection:
         # A sweep would remove this one, too, if it looked at the board.

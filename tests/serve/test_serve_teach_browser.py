@@ -11,7 +11,7 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
-from serve_rows import the, write
+from serve_rows import the
 from serving import Served, config_of, embedded, put, serving
 
 from apps.demo import own_board
@@ -61,7 +61,7 @@ def test_a_board_is_taught_without_a_text_editor(station: Served, browser: Any, 
     maps = own_board.build(tmp_path / "own")
     files = tmp_path / "own"
     key = keys.generate()
-    write(station.database, keys.add, "ann", Role.ENGINEER, key, now_us=now_us())
+    station.database.write(keys.add, "ann", Role.ENGINEER, key, now_us=now_us())
     page = browser.new_page(viewport={"width": 1280, "height": 1400})
     page.set_default_timeout(900_000)
     asked: list[str] = []

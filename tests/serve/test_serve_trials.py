@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
-from serve_rows import NOON, accepted, decision, read, the, write
+from serve_rows import NOON, accepted, decision, the
 from serving import Served, locked
 from sqlalchemy import Connection, update
 from stations import DARK, LIGHT, Shop
@@ -139,7 +139,7 @@ def config_of(shop: Shop) -> ServeConfig:
 
 def carry_out(shop: Shop, id: int) -> None:
     """Carry out a trial, and write its news, as the gate does."""
-    tell = lambda news: write(shop.database, trial_rows.write, id, news, NOON)  # noqa: E731
+    tell = lambda news: shop.database.write(trial_rows.write, id, news, NOON)  # noqa: E731
     trial_process.run(config_of(shop), id, tell)
 
 
@@ -147,9 +147,9 @@ def trial(shop: Shop, content: RecipeContent, **asked: Any) -> StoredTrial:
     """Carry out a trial, and return its end."""
     request = TrialRequest(recipe="tiny", **asked).model_dump(mode="json")
     data = content.model_dump(mode="json")
-    added = write(shop.database, trial_rows.add, "tiny", data, request, by="ann", now_us=NOON)
+    added = shop.database.write(trial_rows.add, "tiny", data, request, by="ann", now_us=NOON)
     carry_out(shop, added.id)
-    ended = read(shop.database, row_types.get, StoredTrial, added.id)
+    ended = shop.database.read(row_types.get, StoredTrial, added.id)
     assert ended is not None
     return ended
 
@@ -189,7 +189,7 @@ def test_parts_whose_pictures_are_gone_or_not_as_they_came_have_no_verdict(shop:
     boards = [shop.accept({"R1": DARK}, key=f"k{number}") for number in range(3)]
     shop.decide(*boards)
     gone, alone, whole = (the(call.view_id) for one in boards for call in shop.calls(one))
-    files = read(shop.database, views.of_ids, [gone, alone, whole])
+    files = shop.database.read(views.of_ids, [gone, alone, whole])
     paths = [shop.config.pictures / files[id].file for id in (gone, alone, whole)]
     paths[0].unlink()
     for path in paths[1:]:
@@ -211,10 +211,10 @@ def test_a_trial_that_follows_the_line_passes_over_no_board_that_waits(
     monkeypatch.setattr(trial_process, "NOTE_S", 0.0)
     waiting = shop.accept({"R1": DARK}, key="k1")
     asked = {"recipe": "tiny", "follow": True}
-    added = write(shop.database, trial_rows.add, "tiny", {"rules": TINY}, asked, by="ann", now_us=NOON)
+    added = shop.database.write(trial_rows.add, "tiny", {"rules": TINY}, asked, by="ann", now_us=NOON)
 
     def counted(boards: int) -> bool:
-        found = the(read(shop.database, row_types.get, StoredTrial, added.id))
+        found = the(shop.database.read(row_types.get, StoredTrial, added.id))
         return found.state is TrialState.RUNNING and found.counts["boards"] == boards
 
     following = threading.Thread(target=carry_out, args=(shop, added.id))
@@ -224,20 +224,20 @@ def test_a_trial_that_follows_the_line_passes_over_no_board_that_waits(
         shop.decide(waiting, shop.accept({"R1": LIGHT}, key="k2"))
         eventually(lambda: counted(2))
     finally:
-        write(shop.database, trial_rows.end, added.id, TrialState.DROPPED, now_us=NOON)
+        shop.database.write(trial_rows.end, added.id, TrialState.DROPPED, now_us=NOON)
         following.join()
 
 
 def test_a_board_that_was_decided_before_an_older_one_waits_for_it(sqlite_database: Database) -> None:
     def after(id: int) -> list[int]:
-        return read(sqlite_database, trial_rows.boards_after, "demo", id, limit=9)
+        return sqlite_database.read(trial_rows.boards_after, "demo", id, limit=9)
 
     with sqlite_database.writing() as connection:
         boards = [accepted(connection, f"k{number}") for number in range(3)]
         for board in boards[1:]:
             assert decisions.write(connection, decision(board))
     assert after(0) == []
-    write(sqlite_database, decisions.write, decision(boards[0]))
+    sqlite_database.write(decisions.write, decision(boards[0]))
     assert after(0) == [1, 2, 3]
     assert after(2) == [3]
 
@@ -272,7 +272,7 @@ def test_a_trial_never_waits_for_the_lock_of_the_database_nor_holds_it(
     monkeypatch.setattr(trial_process, "NOTE_S", 0.0)
     shop = Shop(config, sqlite_database, tiny)
     shop.decide(shop.accept({"R1": LIGHT}))
-    added = write(shop.database, trial_rows.add, "tiny", {"rules": TINY}, {"recipe": "tiny"}, by="ann", now_us=NOON)
+    added = shop.database.write(trial_rows.add, "tiny", {"rules": TINY}, {"recipe": "tiny"}, by="ann", now_us=NOON)
     news: list[TrialNews] = []
     with locked(shop.database):
         trial_process.run(config_of(shop), added.id, news.append)
@@ -300,12 +300,12 @@ def test_a_trial_that_fails_says_why_and_one_that_was_dropped_ends(shop: Shop) -
     failed = trial(shop, broken, anew=["body-c"], inspect=True)
     assert failed.state is TrialState.FAILED
     assert "no_such_kind" in failed.reason
-    added = write(shop.database, trial_rows.add, "tiny", {"rules": TINY}, {"recipe": "tiny"}, by="ann", now_us=NOON)
-    assert write(shop.database, trial_rows.end, added.id, TrialState.DROPPED, now_us=NOON)
+    added = shop.database.write(trial_rows.add, "tiny", {"rules": TINY}, {"recipe": "tiny"}, by="ann", now_us=NOON)
+    assert shop.database.write(trial_rows.end, added.id, TrialState.DROPPED, now_us=NOON)
     carry_out(shop, added.id)
-    assert (dropped := read(shop.database, row_types.get, StoredTrial, added.id)) is not None
+    assert (dropped := shop.database.read(row_types.get, StoredTrial, added.id)) is not None
     assert (dropped.state, dropped.counts) == (TrialState.DROPPED, {})
-    assert read(shop.database, trial_rows.next_unfinished) is None
+    assert shop.database.read(trial_rows.next_unfinished) is None
 
 
 def test_a_trial_begins_anew_when_its_database_was_away(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -348,13 +348,13 @@ def test_trials_whose_processes_cannot_be_started_fail_one_after_the_other(
 
     async def until_all_have_ended() -> None:
         carrying = asyncio.create_task(trial_routes.carry_out(served.gate))
-        while read(served.database, trial_rows.next_unfinished) is not None:
+        while served.database.read(trial_rows.next_unfinished) is not None:
             assert not carrying.done()
             await asyncio.sleep(0.01)
         carrying.cancel()
 
     asyncio.run(asyncio.wait_for(until_all_have_ended(), 60))
-    ended = [the(read(served.database, row_types.get, StoredTrial, id)) for id in asked]
+    ended = [the(served.database.read(row_types.get, StoredTrial, id)) for id in asked]
     assert [one.state for one in ended] == [TrialState.FAILED] * 2
 
 

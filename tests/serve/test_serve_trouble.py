@@ -16,7 +16,7 @@ import pytest
 from bridging import Remembered, append, told, waiting
 from full_disk import disk_of
 from quick_line import QuickDevice
-from serve_rows import NOON, decided, decision, ng, read, write
+from serve_rows import NOON, decided, decision, ng
 from serving import Served, activated, client_of, embedded_database, hand_in, locked, png, put
 from sqlalchemy import event
 from stations import DARK, LIGHT, accept, deciding, quick_opener, state_of
@@ -358,14 +358,14 @@ class Hour(threading.Event):
 def test_a_broker_that_is_away_for_an_hour_gets_everything_in_order_and_is_asked_once_a_minute(
     sqlite_database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write(sqlite_database, outbox.register_sinks, ["plant"], NOON)
+    sqlite_database.write(outbox.register_sinks, ["plant"], NOON)
     sink = Remembered()
     sink.is_down = True
     waited: list[int] = []
 
     def happen(number: int) -> None:
         append(sqlite_database, number)
-        waited.append(read(sqlite_database, outbox.queues)[0].waiting)
+        waited.append(sqlite_database.read(outbox.queues)[0].waiting)
 
     hour = Hour(happen, sink)
     OutboxRelay(Sink("plant", sink, EventFormat(Origin("a"))), sqlite_database, hour).run()

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import httpx
-from serve_rows import NOON, accepted, blind_audit, decided, decision, late, ng, read, the, write
+from serve_rows import NOON, accepted, blind_audit, decided, decision, late, ng, the
 from serving import Served, client_of, hand_in, problem
 
 from coe.placement.placement_file import Side
@@ -21,12 +21,12 @@ CONFIRMED = {"outcome": "confirmed"}
 
 
 def with_calls(served: Served, *calls: NewCall, key: str = "k1") -> Board:
-    return write(served.database, decided, key, *calls)
+    return served.database.write(decided, key, *calls)
 
 
 def second_operator(served: Served) -> dict[str, str]:
     key = keys.generate()
-    write(served.database, keys.add, "bea", Role.OPERATOR, key, now_us=now_us())
+    served.database.write(keys.add, "bea", Role.OPERATOR, key, now_us=now_us())
     return {"Authorization": f"Bearer {key}"}
 
 
@@ -166,10 +166,10 @@ def test_answered_calls_are_listed_the_newest_first(served: Served) -> None:
 
 def test_an_amendment_between_look_and_answer_asks_to_look_again(served: Served) -> None:
     board = with_calls(served, late())
-    write(served.database, decisions.amend, decisions.Amendment(board.id, NOON + 2, [ng()], []))
+    served.database.write(decisions.amend, decisions.Amendment(board.id, NOON + 2, [ng()], []))
     answer = served.operator.post("/api/v1/calls/1/verification", json=CONFIRMED, headers={"If-Match": '"0"'})
     assert (answer.status_code, answer.json()["type"]) == (412, "urn:coe:problem:changed")
-    assert read(served.database, verifications.of_calls, [1]) == []
+    assert served.database.read(verifications.of_calls, [1]) == []
 
 
 def test_an_escape_counts_for_the_newest_decided_board_of_its_serial(served: Served) -> None:
@@ -203,7 +203,7 @@ def test_a_part_that_nobody_saw_is_neither_good_nor_accepted(served: Served) -> 
     unseen = {"outcome": "accepted", "drawn": False}
     problem(served.operator.post(path, json=unseen, headers=tag), 422, "unseen")
     assert served.operator.post(path, json={**CONFIRMED, "drawn": False}, headers=tag).status_code == 201
-    entries = read(served.database, audit.newest, limit=2)
+    entries = served.database.read(audit.newest, limit=2)
     assert [entry.detail["drawn"] for entry in entries] == [False, True]
 
 

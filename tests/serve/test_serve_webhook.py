@@ -14,7 +14,7 @@ import pytest
 from bridging import bridged, is_faulty
 from brokers import free_port
 from certificates import Authority
-from serve_rows import NOON, decided, ng, write
+from serve_rows import NOON, decided, ng
 from serving import config_of
 from waiting import eventually
 
@@ -181,7 +181,7 @@ def test_a_hook_of_the_config_is_told_until_it_acknowledges(sqlite_database: Dat
         hook = {"url": f"http://127.0.0.1:{server.port}/in", "secret": {"file": str(tmp_path / "key")}}
         config = config_of(tmp_path, sinks={"hosts": ["127.0.0.1"], "webhooks": {"erp": hook}})
         with bridged(sqlite_database, sinks_of(config.station, config.sinks)):
-            write(sqlite_database, decided, "k1", ng())
+            sqlite_database.write(decided, "k1", ng())
             eventually(lambda: any(json.loads(body)["kind"] == "fault.cleared" for _, _, body in server.posted))
     kinds = [json.loads(body)["kind"] for _, _, body in server.posted]
     assert kinds == ["board.accepted"] * 3 + ["board.decided", "fault.raised", "fault.cleared"]

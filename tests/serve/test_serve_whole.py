@@ -15,7 +15,7 @@ from drawn_boards import PARTS, Pose, truth
 from killed import KILLED, run_line
 from PIL import Image
 from quick_line import QuickDevice
-from serve_rows import read, the
+from serve_rows import the
 from serving import Served, activated, embedded_database, put
 from stations import accept_request, deciding, grey, quick_opener, state_of
 from tiny_line import TINY
@@ -82,7 +82,7 @@ def test_a_whole_board_is_decided_as_the_pictures_of_its_components_are(
     assert (found.verdict, found.components, found.attempts) == (Verdict.NG, 4, 1)
     true = outline(layout.sites[2], fit, BOARD.shape[1], BOARD.shape[0]).corners
     np.testing.assert_allclose(np.array(of_whole[0].place["polygon"]), true, atol=0.5)
-    good = findings.unpack(read(database, board_rows.findings_of, whole.id))
+    good = findings.unpack(database.read(board_rows.findings_of, whole.id))
     assert [(one.refdes, len(one.place["polygon"])) for one in good] == [("P1", 4), ("P2", 4)]
 
 
@@ -133,7 +133,7 @@ def test_units_that_are_marked_or_named_as_bad_are_one_call_each_and_never_ok(
     assert "'r1c2'" in of_seen.detail
     assert of_told.refdes == "r1c1"
     assert "'r1c1'" in of_told.detail
-    good = findings.unpack(read(database, board_rows.findings_of, seen.id))
+    good = findings.unpack(database.read(board_rows.findings_of, seen.id))
     assert [one.refdes for one in good] == ["r1c1/P1", "r1c1/P2"]
 
 
@@ -147,7 +147,7 @@ def test_a_torn_picture_is_review_and_a_lost_one_is_a_fault(
     found = decided(config, database, tiny, torn, lost)
     for of_board in found:
         assert [(call.verdict, call.reason) for call in of_board] == [(Verdict.REVIEW, CallReason.FAILED)] * 4
-    (fault,) = read(database, fault_log.open_faults)
+    (fault,) = database.read(fault_log.open_faults)
     assert (fault.kind, fault.board_id) == (FaultKind.IMAGE_LOST, lost.id)
 
 
@@ -229,8 +229,7 @@ def test_the_board_after_is_located_while_a_board_runs_and_pictures_are_let_go(
 
 
 def words_of(database: Database, board: Board) -> list[tuple[str, str, Verdict, CallReason, str, str]]:
-    with database.reading() as connection:
-        return words(call_rows.of_board(connection, board.id))
+    return words(database.read(call_rows.of_board, board.id))
 
 
 @pytest.mark.slow

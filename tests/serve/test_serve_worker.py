@@ -10,7 +10,6 @@ from types import SimpleNamespace
 
 import pytest
 from quick_line import QuickDevice
-from serve_rows import read, write
 from serving import activated, embedded_database
 from stations import DARK, LIGHT, Shop, accept_request, deciding, grey, quick_opener
 from tiny_line import TINY
@@ -133,7 +132,7 @@ def test_an_expert_that_does_not_return_ends_the_line_and_the_next_line_goes_on(
     ahead_s = 100.0
     station.step()
     assert shop.state(late).late
-    assert read(shop.database, states.heartbeats)[Process.WORKER].facts["oldest_batch_s"] >= 100
+    assert shop.database.read(states.heartbeats)[Process.WORKER].facts["oldest_batch_s"] >= 100
     ahead_s = 130.0
     with pytest.raises(LineHangs, match="'body-c'"):
         station.step()
@@ -170,10 +169,9 @@ def test_the_process_of_a_line_that_hangs_waits_for_no_thread(shop: Shop, monkey
 
 def test_a_page_that_is_read_while_the_state_changes_shows_the_recipe(shop: Shop) -> None:
     def told() -> Mapping[str, object]:
-        with shop.database.reading() as connection:
-            return states.heartbeats(connection)[Process.WORKER].facts
+        return shop.database.read(states.heartbeats)[Process.WORKER].facts
 
-    write(shop.database, states.beat, Process.WORKER, pid=1, now_us=now_us(), facts={"recipes": ["of another process"]})
+    shop.database.write(states.beat, Process.WORKER, pid=1, now_us=now_us(), facts={"recipes": ["of another process"]})
     assert shop.recipe.version == 1  # active from here on
     ahead_s = 0.0
     opener = quick_opener(shop.tiny, shop.device)
@@ -328,7 +326,7 @@ def test_an_aborted_board_gets_no_decision(shop: Shop) -> None:
     second = shop.accept({"R1": DARK}, key="k2")
     with shop.deciding():
         eventually(lambda: shop.state(board).state is BoardState.RUNNING)
-        assert write(shop.database, board_rows.abort, shop.state(board), now_us(), reason="wrong side")
+        assert shop.database.write(board_rows.abort, shop.state(board), now_us(), reason="wrong side")
         shop.device.gate.set()
         eventually(lambda: shop.is_decided(second))
     assert shop.state(board).state is BoardState.ABORTED
@@ -338,7 +336,7 @@ def test_an_aborted_board_gets_no_decision(shop: Shop) -> None:
 def test_a_line_that_starts_again_takes_up_the_boards_of_the_one_before(shop: Shop) -> None:
     begun = shop.accept({"R1": DARK})
     waits = shop.accept({"R1": LIGHT}, key="k2")
-    write(shop.database, board_rows.begin, begun.id, now_us())
+    shop.database.write(board_rows.begin, begun.id, now_us())
     shop.decide(begun, waits)
     found = shop.state(begun)
     assert (found.verdict, found.attempts) == (Verdict.NG, 2)
@@ -383,18 +381,17 @@ def test_a_draining_line_finishes_begun_boards_and_leaves_the_others(shop: Shop)
     begun = shop.accept({"R1": LIGHT})
     with shop.deciding():
         eventually(lambda: shop.state(begun).state is BoardState.RUNNING)
-        write(shop.database, states.change, Subject.INTAKE, Intake.DRAINING, by="ann", now_us=now_us())
+        shop.database.write(states.change, Subject.INTAKE, Intake.DRAINING, by="ann", now_us=now_us())
         waits = shop.accept({"R1": LIGHT}, key="k2")
         shop.device.gate.set()
         eventually(lambda: shop.is_decided(begun) and line_state(shop.database) is LineState.DRAINED)
         assert shop.state(waits).state is BoardState.ACCEPTED
-        write(shop.database, states.change, Subject.INTAKE, Intake.OPEN, by="ann", now_us=now_us())
+        shop.database.write(states.change, Subject.INTAKE, Intake.OPEN, by="ann", now_us=now_us())
         eventually(lambda: shop.is_decided(waits))
 
 
 def line_state(database: Database) -> LineState:
-    with database.reading() as connection:
-        return states.line(connection)
+    return database.read(states.line)
 
 
 def test_a_locked_database_delays_the_decision_and_is_told_as_a_fault(shop: Shop) -> None:
@@ -410,7 +407,7 @@ def test_a_locked_database_delays_the_decision_and_is_told_as_a_fault(shop: Shop
         eventually(lambda: shop.is_decided(board))
     other.close()
     assert shop.state(board).verdict is Verdict.NG
-    (fault,) = read(shop.database, fault_log.newest)
+    (fault,) = shop.database.read(fault_log.newest)
     assert (fault.kind, fault.cleared_by) == (FaultKind.DATABASE, "line")
 
 

@@ -54,8 +54,7 @@ def write_boards(folder: Path, number: int, seed: str, written: set[str]) -> Non
 
 
 def kill_gate(database: Database) -> None:
-    with database.reading() as connection:
-        beat = states.heartbeats(connection).get(Process.GATE)
+    beat = database.read(states.heartbeats).get(Process.GATE)
     if beat is not None:
         with suppress(ProcessLookupError):  # it is being started again
             os.kill(beat.pid, signal.SIGKILL)

@@ -78,8 +78,7 @@ class ServiceBenchPlan:
 
     def _fill(self, folder: Path) -> None:
         database = open_database(configs.load(folder / "serve.yaml").database_url)
-        with database.reading() as connection:
-            (recipe,) = recipe_versions.all_active(connection)
+        (recipe,) = database.read(recipe_versions.all_active)
         components = list(rules.load(self.wanted.board).components)
         past_boards.fill(database, recipe.id, components, self.history, now_us())
         database.shorten_log()

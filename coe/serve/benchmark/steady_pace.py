@@ -64,8 +64,7 @@ def pace(service: Service, pictures: Sequence[BenchmarkPicture], wanted: BoardPa
     feeding = Feeding(service, of_board, wanted)
     number = max(1, round(wanted.seconds / wanted.every_s))
     ids = [feeding.hand_in_next() for _ in range(number)]
-    with service.database.reading() as connection:
-        backlog = board_rows.count_undecided(connection)
+    backlog = service.database.read(board_rows.count_undecided)
     service.wait_for(ids, _WITHIN_S + wanted.seconds)
     feeding.close()
     with service.database.reading() as connection:

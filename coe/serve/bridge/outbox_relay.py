@@ -122,8 +122,7 @@ class OutboxRelay:
     def _note_told(self) -> None:
         """Remove sent events from the outbox; as long as the database refuses that, nothing is sent again."""
         if self._told:
-            with self._database.writing() as connection:
-                outbox.delivered(connection, self._sink.name, [event.id for event in self._told])
+            self._database.write(outbox.delivered, self._sink.name, [event.id for event in self._told])
             self._is_shown &= not any(event.kind in _SHOWN for event in self._told)
             self._told.clear()
 
@@ -163,8 +162,7 @@ class OutboxRelay:
         is_time = time.monotonic() >= self._next_beat_s
         if self._is_shown and not is_time:
             return
-        with self._database.reading() as connection:
-            status = _status(connection)
+        status = self._database.read(_status)
         if self._status is None:
             self._say(Sign.CONNECTED, status)
         self._status = status
@@ -176,10 +174,9 @@ class OutboxRelay:
 
     def _overcome(self) -> None:
         if self._may_have_fault:
-            with self._database.writing() as connection:
-                fault_log.clear_about(
-                    connection, Process.BRIDGE, FaultKind.SINK, about=self._sink.name, now_us=now_us()
-                )
+            self._database.write(
+                fault_log.clear_about, Process.BRIDGE, FaultKind.SINK, about=self._sink.name, now_us=now_us()
+            )
         self._may_have_fault, self._failures = False, 0
 
     def _fail(self, why: str) -> float:
@@ -234,8 +231,7 @@ def run(config: ServeConfig) -> None:
 
 def tell(sinks: list[Sink], database: Database, stop: threading.Event) -> None:
     """Make these the sinks, and tell each on a thread of its own until `stop`; raises DatabaseError at the start."""
-    with database.writing() as connection:
-        outbox.register_sinks(connection, [sink.name for sink in sinks], now_us())
+    database.write(outbox.register_sinks, [sink.name for sink in sinks], now_us())
     # Daemons: a sink that hangs does not keep the process alive.
     threads = [
         threading.Thread(target=OutboxRelay(sink, database, stop).run, name=f"coe-sink-{sink.name}", daemon=True)

@@ -6,10 +6,10 @@ server belongs to a session, so the service keeps a connection open for it. Both
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import psutil
 from sqlalchemy import URL, Connection, Engine, create_engine, event, func, make_url, select, text
@@ -28,6 +28,8 @@ MAX_WAL_BYTES = 64 << 20
 _CONNECTIONS = 16
 WRITES = "coe_writes"
 """The execution option of a connection that will write; SQLite then takes the lock at the beginning."""
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 class Database:
@@ -72,6 +74,16 @@ class Database:
             writer = connection.execution_options(**{WRITES: True})
             with writer.begin():
                 yield writer
+
+    def read(self, query: Callable[Concatenate[Connection, _P], _T], *given: _P.args, **more: _P.kwargs) -> _T:
+        """Return the result of a query of one state of the database; raises DatabaseError."""
+        with self.reading() as connection:
+            return query(connection, *given, **more)
+
+    def write(self, query: Callable[Concatenate[Connection, _P], _T], *given: _P.args, **more: _P.kwargs) -> _T:
+        """Return the result of a query whose changes are on the disk then; raises DatabaseError."""
+        with self.writing() as connection:
+            return query(connection, *given, **more)
 
     def shorten_log(self) -> None:
         """Copy the log into the database and cut it; for SQLite, now and then. Raises DatabaseError."""

@@ -52,7 +52,7 @@ class Feed:
     async def begin(self) -> None:
         """Find the newest event; clients that have seen none get those that come after it. Raises DatabaseError."""
         self._loop = asyncio.get_running_loop()
-        self.last_id = self._known_from = await asyncio.to_thread(self._read, event_log.newest_id)
+        self.last_id = self._known_from = await asyncio.to_thread(self._database.read, event_log.newest_id)
 
     async def run(self) -> None:
         """Look for events until `close`."""
@@ -75,7 +75,7 @@ class Feed:
         """
         oldest = self._newest[0].id - 1 if len(self._newest) == KEPT else self._known_from
         if id < oldest:
-            return await asyncio.to_thread(self._read, lambda connection: event_log.after(connection, id))
+            return await asyncio.to_thread(self._database.read, lambda connection: event_log.after(connection, id))
         self._waiting += 1
         if self._waiting == 1:
             self._hurried.set()
@@ -99,10 +99,6 @@ class Feed:
 
     async def _ask(self, query: Callable[[Connection], _T]) -> _T | None:
         try:
-            return await asyncio.to_thread(self._read, query)
+            return await asyncio.to_thread(self._database.read, query)
         except DatabaseError:  # clients wait until it is back
             return None
-
-    def _read(self, query: Callable[[Connection], _T]) -> _T:
-        with self._database.reading() as connection:
-            return query(connection)

@@ -74,8 +74,7 @@ def open_gate(config: ServeConfig) -> Gate:
     expect_keys(config, database)
     gate = Gate(config, database, Pictures(config.pictures), Feed(database))
     gate.certificates = list(watched_certificates(config.model_dump()))
-    with database.reading() as connection:
-        before = states.heartbeats(connection).get(Process.GATE)
+    before = database.read(states.heartbeats).get(Process.GATE)
     if before is not None and (off_us := gate.now_us() - before.beat_us) > LONGEST_OFF_US:
         message = (
             f"the clock is {off_us / DAY_US:.0f} days after the last sign of life; no picture is removed until "
@@ -146,8 +145,7 @@ async def _tidy(gate: Gate) -> None:
 
 def remove_old(gate: Gate, part: int, now_us: int, since_us: int | None) -> int:
     """Remove pictures whose time is over, and strays in a part of the folder; none while the clock is in doubt."""
-    with gate.database.reading() as connection:
-        faults = gate.open_faults(connection)
+    faults = gate.database.read(gate.open_faults)
     if any(fault.kind is FaultKind.CLOCK and fault.process is Process.GATE for fault in faults):
         return 0
     keeping, share = gate.config.retention, lambda: DataDisk.of(gate.config.data).free_share

@@ -190,8 +190,7 @@ class Locating:
         """Write that a board is located, or that its picture is gone."""
         board, found = attempt.board, attempt.future.result()
         if found.is_registered:
-            with self._database.writing() as connection:
-                board_rows.located(connection, board.id)
+            self._database.write(board_rows.located, board.id)
             failpoints.reached(failpoints.Failpoint.LOCATED)
         if found.lost is not None:
             self._report.picture_gone(board.id, f"board {board.id}", found.lost)

@@ -145,8 +145,7 @@ class Station:
         """Whether there are events since the last look that may bring a board which can begin now."""
         if not self._feeder.is_idle:
             return False
-        with self._database.reading() as connection:
-            is_news = event_log.newest_id(connection) != self._seen_event
+        is_news = self._database.read(event_log.newest_id) != self._seen_event
         if is_news:
             self._next_look_s = -math.inf
         return is_news
