@@ -15,12 +15,13 @@ from tiny_line import Call
 
 from coe.board import rules
 from coe.lab.workloads import synthetic
+from coe.pictures.found_image import FoundImage
 from coe.serve import failpoints
 from coe.serve.benchmark import benchmark_boards, past_boards, steady_pace
 from coe.serve.benchmark.benchmark_boards import Heard
 from coe.serve.benchmark.benchmark_figures import Aim, Measured, Part, times_ms
 from coe.serve.benchmark.processes import Stamps
-from coe.serve.benchmark.running import BenchmarkPicture, Client, Service
+from coe.serve.benchmark.running import Client, Service
 from coe.serve.benchmark.steady_pace import BoardPace, Sample
 from coe.serve.clock import now_us
 from coe.serve.database import audit, recipe_versions
@@ -103,7 +104,7 @@ def measured(served: Served, tiny: tuple[Path, Path], tmp_path: Path) -> Iterato
 def test_each_part_measures_a_running_service(measured: Service, served: Served, tmp_path: Path) -> None:
     path = tmp_path / "part.png"
     path.write_bytes(LIGHT)
-    pictures = [BenchmarkPicture(path, "C")]
+    pictures = [FoundImage(path, "C")]
     past_boards.fill(served.database, 1, ["C"], 20, now_us())
     figures = [
         *benchmark_boards.decisions(measured, pictures, 3),
@@ -151,7 +152,7 @@ def test_an_event_that_came_before_all_clients_were_there_was_missed_by_nobody()
 def test_a_soak_tells_what_grew(measured: Service, tmp_path: Path) -> None:
     path = tmp_path / "part.png"
     path.write_bytes(LIGHT)
-    figures = steady_pace.soak(measured, [BenchmarkPicture(path, "C")], BoardPace(7200, 2, 30.0, 1.0))
+    figures = steady_pace.soak(measured, [FoundImage(path, "C")], BoardPace(7200, 2, 30.0, 1.0))
     assert figures[0].value == 0
 
 

@@ -20,8 +20,9 @@ import numpy as np
 from PIL import Image
 
 from coe.inspector.line_options import LineOptions
+from coe.pictures.found_image import FoundImage
 from coe.serve.benchmark.benchmark_figures import Aim, Measured, Part, quantile, times_ms
-from coe.serve.benchmark.running import BenchmarkPicture, Service, numbered
+from coe.serve.benchmark.running import Service, numbered
 from coe.serve.database import board_rows, hourly
 
 VIEW_BYTES = 5_000_000
@@ -54,7 +55,7 @@ PAGES = (
 """What people and machines read; `{board}` is the newest board."""
 
 
-def decisions(service: Service, pictures: Sequence[BenchmarkPicture], number: int) -> list[Measured]:
+def decisions(service: Service, pictures: Sequence[FoundImage], number: int) -> list[Measured]:
     """Measure the time from a board's last result until its decision is on the disk; boards of four components."""
     taken = cycle(pictures)
     ids = [service.hand_in(f"decision-{time.time_ns()}-{index}", list(islice(taken, 4))) for index in range(number)]
@@ -117,7 +118,7 @@ def pages(service: Service, repeats: int) -> list[Measured]:
     return measured
 
 
-def clients(service: Service, number: int, boards_: int, picture: BenchmarkPicture) -> list[Measured]:
+def clients(service: Service, number: int, boards_: int, picture: FoundImage) -> list[Measured]:
     """Measure how late clients learn of events while boards come in."""
     delays_s, missed = asyncio.run(_listen(service, number, boards_, picture))
     missing = f"{missed} of {len(delays_s) + missed:,} missed"
@@ -142,7 +143,7 @@ def heard_of(ids: Collection[int], heard: Sequence[Sequence[Heard]]) -> tuple[li
     return [delay_s for mine in delays_s for delay_s in mine], sum(most - len(mine) for mine in delays_s)
 
 
-async def _listen(service: Service, number: int, boards_: int, picture: BenchmarkPicture) -> tuple[list[float], int]:
+async def _listen(service: Service, number: int, boards_: int, picture: FoundImage) -> tuple[list[float], int]:
     heard: list[list[Heard]] = [[] for _ in range(number)]
     connections = [await _connected(service) for _ in range(number)]
     listening = [asyncio.create_task(_hear(reader, mine)) for (reader, _), mine in zip(connections, heard, strict=True)]
@@ -174,9 +175,7 @@ async def _hear(reader: asyncio.StreamReader, heard: list[Heard]) -> None:
             heard.append(Heard(event.get("board"), time.time() - happened_s))
 
 
-def speed(
-    service: Service, board: str, pictures: Sequence[BenchmarkPicture], boards: int, rounds: int
-) -> list[Measured]:
+def speed(service: Service, board: str, pictures: Sequence[FoundImage], boards: int, rounds: int) -> list[Measured]:
     """Measure images a second of the service beside those of the engine alone, on the same images and memory.
 
     A round is so many boards of all pictures, from the first image handed to the experts to the last result. Both are
@@ -213,7 +212,7 @@ class _Round:
     """Processor time of all processes at work, in user and system mode."""
 
 
-def _service(service: Service, pictures: Sequence[BenchmarkPicture], boards: int) -> _Round:
+def _service(service: Service, pictures: Sequence[FoundImage], boards: int) -> _Round:
     """Return how boards are decided that were all accepted before."""
     with service.worker_stopped():
         ids = [service.hand_in(f"speed-{time.time_ns()}", pictures) for _ in range(boards)]
@@ -229,7 +228,7 @@ def _cpu_s(service: Service) -> float:
     return sum(one.user + one.system for one in times)
 
 
-def _engine(options: LineOptions, pictures: Sequence[BenchmarkPicture], boards: int) -> _Round:
+def _engine(options: LineOptions, pictures: Sequence[FoundImage], boards: int) -> _Round:
     """Return how a line of the same settings inspects the same images; it is ready before it gets them."""
     from coe.inspector.inspector import Picture as LinePicture
     from coe.inspector.line import Line

@@ -9,11 +9,12 @@ from pathlib import Path
 from coe.board import rules
 from coe.errors import ConfigError
 from coe.pictures import finding
+from coe.pictures.found_image import FoundImage
 from coe.serve import service_config as configs
 from coe.serve.benchmark import benchmark_boards, past_boards, steady_pace
 from coe.serve.benchmark.benchmark_figures import Measured, Part
 from coe.serve.benchmark.processes import BenchDevice
-from coe.serve.benchmark.running import BenchmarkPicture, Service, made, running
+from coe.serve.benchmark.running import Service, made, running
 from coe.serve.benchmark.steady_pace import BoardPace
 from coe.serve.clock import now_us
 from coe.serve.creation import Wanted
@@ -58,7 +59,7 @@ class ServiceBenchPlan:
     def run(self, say: Callable[[str], None]) -> Iterator[Measured]:
         """Measure part after part, and yield the figures; raises ServiceFailed, and CoeError of a board."""
         found, _ = finding.find(self.images, rules.load(self.wanted.board).components)
-        pictures = [BenchmarkPicture(item.path, item.component) for item in found if item.failure is None]
+        pictures = [item for item in found if item.failure is None]
         if not pictures:
             raise ConfigError(f"--images: {self.images} has no picture of a component of board '{self.wanted.board}'")
         folder = self.folder / "service"
@@ -84,7 +85,7 @@ class ServiceBenchPlan:
         database.shorten_log()
         database.close()
 
-    def _measured(self, part: Part, service: Service, pictures: Sequence[BenchmarkPicture]) -> list[Measured]:
+    def _measured(self, part: Part, service: Service, pictures: Sequence[FoundImage]) -> list[Measured]:
         match part:
             case Part.SPEED:
                 boards = -(-self.speed_images // len(pictures))

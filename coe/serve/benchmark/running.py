@@ -20,6 +20,7 @@ import psutil
 from sqlalchemy import select
 
 from coe.errors import CoeError
+from coe.pictures.found_image import FoundImage
 from coe.serve import service_config as configs
 from coe.serve.benchmark.processes import BenchDevice, Stamp
 from coe.serve.creation import CONFIG, KEYS, Wanted, create
@@ -110,14 +111,6 @@ def _expected(answer: Answered, *statuses: int) -> Answered:
 
 
 @dataclass(frozen=True, slots=True)
-class BenchmarkPicture:
-    """A picture of a component on the disk."""
-
-    path: Path
-    component: str
-
-
-@dataclass(frozen=True, slots=True)
 class Moments:
     """When the last component of a board had its result, and when its decision was on the disk; seconds since 1970."""
 
@@ -175,7 +168,7 @@ class Service:
         finally:
             impatient.close()
 
-    def hand_in(self, key: str, pictures: Sequence[BenchmarkPicture], *, within_s: float | None = None) -> int:
+    def hand_in(self, key: str, pictures: Sequence[FoundImage], *, within_s: float | None = None) -> int:
         """Hand a board in with a picture of each component, and return its id; raises ServiceFailed."""
         feeder = self.client("feeder")
         for number, picture in enumerate(pictures):
@@ -236,7 +229,7 @@ def numbered(content: bytes, number: int) -> bytes:
     return content + number.to_bytes(4, "big")
 
 
-def board_of(recipe: str, pictures: Sequence[BenchmarkPicture], within_s: float | None) -> dict[str, Any]:
+def board_of(recipe: str, pictures: Sequence[FoundImage], within_s: float | None) -> dict[str, Any]:
     """Return the body of a board whose views are `P0`, `P1` and so on."""
     views = {f"P{number}": {"refdes": f"P{number}", "component": one.component} for number, one in enumerate(pictures)}
     return {"recipe": recipe, "views": views, "within_s": within_s}

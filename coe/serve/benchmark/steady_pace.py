@@ -20,8 +20,9 @@ from statistics import fmean, linear_regression
 import psutil
 from sqlalchemy import func, select
 
+from coe.pictures.found_image import FoundImage
 from coe.serve.benchmark.benchmark_figures import Aim, Measured, Part, times_ms
-from coe.serve.benchmark.running import BenchmarkPicture, Client, Service, board_of, numbered
+from coe.serve.benchmark.running import Client, Service, board_of, numbered
 from coe.serve.database import board_rows, row_types, tables
 from coe.serve.database.tables import Board
 from coe.serve.enums import EventKind, Outcome
@@ -56,7 +57,7 @@ class BoardPace:
         return 3600 / self.boards_per_hour
 
 
-def pace(service: Service, pictures: Sequence[BenchmarkPicture], wanted: BoardPace) -> list[Measured]:
+def pace(service: Service, pictures: Sequence[FoundImage], wanted: BoardPace) -> list[Measured]:
     """Hand boards in at a steady pace, over several connections, and measure whether the service keeps up."""
     of_board = list(islice(cycle(pictures), wanted.components))
     warm = service.hand_in(f"pace-{time.time_ns()}", of_board)
@@ -85,7 +86,7 @@ def pace(service: Service, pictures: Sequence[BenchmarkPicture], wanted: BoardPa
 class Feeding:
     """Hands boards in, each at its time, over several connections at once."""
 
-    def __init__(self, service: Service, pictures: Sequence[BenchmarkPicture], wanted: BoardPace) -> None:
+    def __init__(self, service: Service, pictures: Sequence[FoundImage], wanted: BoardPace) -> None:
         self._service, self._pictures, self._wanted = service, pictures, wanted
         self._contents = [numbered(picture.path.read_bytes(), number) for number, picture in enumerate(pictures)]
         self._threads = ThreadPoolExecutor(wanted.feeders, "feeder")
@@ -150,7 +151,7 @@ class Slope:
         return self.per_hour > self.noise
 
 
-def soak(service: Service, pictures: Sequence[BenchmarkPicture], wanted: BoardPace) -> list[Measured]:
+def soak(service: Service, pictures: Sequence[FoundImage], wanted: BoardPace) -> list[Measured]:
     """Let boards come steadily while people verify and read pages; return what grew."""
     samples: list[Sample] = []
     began_s = time.monotonic()

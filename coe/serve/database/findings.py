@@ -50,16 +50,11 @@ _BOARDS = 12
 """How many boards are looked through: a part that was never good in this many boards has no good picture."""
 
 
-@dataclass(frozen=True, slots=True)
-class GoodPicture:
-    """A view that shows a good part; `place` says where it lies in the view, None if the view shows it alone."""
+def good_picture(connection: Connection, call: Call) -> tuple[View, Any] | None:
+    """Return the newest view, with the place in it, of the same place that was OK on another board.
 
-    view: View
-    place: Any
-
-
-def good_picture(connection: Connection, call: Call) -> GoodPicture | None:
-    """Return the newest picture of the same place, else of the same component type, that was OK on another board."""
+    If there is none, that of another part of the same component type.
+    """
     query = select(board.c.id, board.c.findings).where(
         board.c.state.in_((BoardState.DECIDED, BoardState.VERIFIED)), board.c.id != (call.board_id or 0)
     )
@@ -70,7 +65,7 @@ def good_picture(connection: Connection, call: Call) -> GoodPicture | None:
     # Boards that are OK as a whole come first, because nothing on them is in doubt.
     clean = query.where(board.c.verdict == Verdict.OK).order_by(board.c.id.desc()).limit(_BOARDS)
     others = query.where(board.c.verdict != Verdict.OK).order_by(board.c.id.desc()).limit(_BOARDS)
-    of_component: GoodPicture | None = None
+    of_component: tuple[View, Any] | None = None
     for rows in (clean, others):
         for row in connection.execute(rows):
             for good in unpack(row.findings):
@@ -79,8 +74,7 @@ def good_picture(connection: Connection, call: Call) -> GoodPicture | None:
                     continue
                 view = row_types.get(connection, View, good.view_id)
                 if view is not None and view.removed_us is None:
-                    picture = GoodPicture(view, good.place)
+                    of_component = view, good.place
                     if is_same:
-                        return picture
-                    of_component = picture
+                        return of_component
     return of_component

@@ -8,12 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
 from contextlib import suppress
 from itertools import takewhile
-from typing import TypeVar
-
-from sqlalchemy import Connection
 
 from coe.serve.database import event_log
 from coe.serve.database.connecting import Database
@@ -25,8 +21,6 @@ LOOK_S, IDLE_LOOK_S = 0.05, 1.0
 KEPT = 2000
 """How many events stay in memory."""
 _TOGETHER = 500
-
-_T = TypeVar("_T")
 
 
 class Feed:
@@ -57,13 +51,15 @@ class Feed:
     async def run(self) -> None:
         """Look for events until `close`."""
         while not self.closed:
-            new = await self._ask(lambda connection: event_log.after(connection, self.last_id, limit=_TOGETHER))
+            new: list[Event] = []
+            with suppress(DatabaseError):  # clients wait until it is back
+                new = await asyncio.to_thread(self._database.read, event_log.after, self.last_id, limit=_TOGETHER)
             if new:
                 self._newest.extend(new)
                 self.last_id = new[-1].id
                 async with self._changed:
                     self._changed.notify_all()
-            if not new or len(new) < _TOGETHER:
+            if len(new) < _TOGETHER:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._hurried.wait(), LOOK_S if self._waiting else IDLE_LOOK_S)
                 self._hurried.clear()
@@ -75,7 +71,7 @@ class Feed:
         """
         oldest = self._newest[0].id - 1 if len(self._newest) == KEPT else self._known_from
         if id < oldest:
-            return await asyncio.to_thread(self._database.read, lambda connection: event_log.after(connection, id))
+            return await asyncio.to_thread(self._database.read, event_log.after, id)
         self._waiting += 1
         if self._waiting == 1:
             self._hurried.set()
@@ -96,9 +92,3 @@ class Feed:
         self._hurried.set()
         async with self._changed:
             self._changed.notify_all()
-
-    async def _ask(self, query: Callable[[Connection], _T]) -> _T | None:
-        try:
-            return await asyncio.to_thread(self._database.read, query)
-        except DatabaseError:  # clients wait until it is back
-            return None

@@ -104,7 +104,7 @@ def call_reference(visit: Visit, connection: Connection) -> _Pixels:
         return lambda: in_frame(load_golden(visit.gate.config, golden).image, shot.place)
     if (good := findings.good_picture(connection, call)) is None:
         raise Problem(ProblemKind.NO_REFERENCE, "there is no good picture", "no such part was good yet")
-    return lambda: _pixels(visit.gate, _Shot(good.view, CropPlace.of(good.place), shot.bits))
+    return lambda: _pixels(visit.gate, _Shot(good[0], CropPlace.of(good[1]), shot.bits))
 
 
 @router.picture(

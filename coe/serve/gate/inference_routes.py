@@ -12,7 +12,6 @@ import json
 import secrets
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -108,10 +107,10 @@ async def infer(visit: Visit) -> Response:
     gate = visit.gate
     recipe = await gate.read(partial(_recipe, visit))
     key = f"infer-{secrets.token_hex(16)}"
-    asked = await _take_in(visit, key)
-    views = {_VIEW: {"refdes": asked.component, "component": asked.component}}
+    request, component = await _take_in(visit, key)
+    views = {_VIEW: {"refdes": component, "component": component}}
     data: dict[str, Any] = {"recipe": recipe.name, "version": recipe.version, "views": views}
-    within_s = asked.request.parameters.within_s
+    within_s = request.parameters.within_s
     data |= {} if within_s is None else {"within_s": within_s}
     try:
         handed = await hand_in(gate, visit.caller, key, JsonBody(data, of_json(data, BoardRequest)))
@@ -127,27 +126,22 @@ async def infer(visit: Visit) -> Response:
     if decided.verdict is None:
         raise Problem(ProblemKind.NOT_READY, f"there was no decision in {LONGEST_WAIT_S:g} s", "see the faults")
     outputs = await gate.read(partial(_outputs, board=decided))
-    facts = {"model_name": recipe.name, "model_version": str(recipe.version), "id": asked.request.id or key}
-    return answer(facts, outputs, asked.request)
+    facts = {"model_name": recipe.name, "model_version": str(recipe.version), "id": request.id or key}
+    return answer(facts, outputs, request)
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """A request without its inputs, whose picture is on the disk, and the component that the picture shows."""
+async def _take_in(visit: Visit, key: str) -> tuple[InferRequest, str]:
+    """Keep the picture of a request as a view of the board `key`; return the request without it, and what it shows.
 
-    request: InferRequest
-    component: str
-
-
-async def _take_in(visit: Visit, key: str) -> _Asked:
-    """Keep the picture of a request as a view of the board `key`: no picture is in memory while the request waits."""
+    No picture is in memory while the request waits.
+    """
     gate = visit.gate
     async with whole_body(visit, gate.config.limits.body) as content:
         parsed = await gate.run(partial(parse, content, visit.request.headers.get(LENGTH_HEADER)))
         picture = await gate.draw(partial(_picture, parsed, gate.config.limits.pixels))
         component = _component(parsed)
         await keep_view(gate, key, _VIEW, picture)
-        return _Asked(parsed.request.model_copy(update={"inputs": ()}), component)
+        return parsed.request.model_copy(update={"inputs": ()}), component
 
 
 def _recipe(visit: Visit, connection: Connection) -> Recipe:

@@ -10,7 +10,6 @@ import hashlib
 import hmac
 import io
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
 
@@ -63,14 +62,6 @@ class OverlayQuery(StrictModel):
     side: Annotated[int, Field(ge=LEAST_SIDE, le=MOST_SIDE, description="pixels of the longer side"), DIGITS] = SIDE
 
 
-@dataclass(frozen=True, slots=True)
-class _Overlay:
-    """An overlay as the bytes of a PNG file; whether the board is registered in it."""
-
-    content: bytes
-    is_registered: bool
-
-
 @router.add(
     "POST",
     "/api/v1/recipes/{name}/{version:int}/overlay",
@@ -97,12 +88,14 @@ async def post_overlay(visit: Visit) -> Response:
     recipe = await gate.read(partial(version_of, visit))
     whole, bits = _whole(recipe), RecipeContent.model_validate(recipe.content).bits
     async with whole_body(visit, gate.config.limits.body) as picture:
-        drawn = await gate.draw(partial(_drawn, whole, bits, picture, gate.config.limits.pixels, visit.query.side))
+        drawn, is_registered = await gate.draw(
+            partial(_drawn, whole, bits, picture, gate.config.limits.pixels, visit.query.side)
+        )
         digest = hashlib.sha256(picture).hexdigest()
     headers = {PICTURE_HEADER: digest}
-    if drawn.is_registered:
+    if is_registered:
         headers[PROOF_HEADER] = await _proof(visit, recipe, digest)
-    return Response(drawn.content, media_type="image/png", headers=headers)
+    return Response(drawn, media_type="image/png", headers=headers)
 
 
 @router.add(
@@ -173,12 +166,12 @@ async def _proof(visit: Visit, recipe: Recipe, picture: str) -> str:
     return await access.signature(visit.gate, f"overlay {recipe.name} {recipe.digest} {picture}")
 
 
-def _drawn(whole: WholeBoard, bits: int | None, picture: bytes, limit: int, side: int) -> _Overlay:
-    """Draw an overlay; raises Problem for a picture that cannot be read."""
+def _drawn(whole: WholeBoard, bits: int | None, picture: bytes, limit: int, side: int) -> tuple[bytes, bool]:
+    """Return an overlay, a PNG file, and whether the board is registered in it; raises Problem."""
     check_pixels(pixels_in(io.BytesIO(picture)), limit)
     read = read_board(picture, whole.layout, "", bits=bits)
     if read.location is None:
         raise Problem(ProblemKind.INVALID, read.why, "send a whole picture of a board")
     file = io.BytesIO()
     Image.fromarray(overlay_of(read, side, "RGB")).save(file, "PNG", compress_level=1)
-    return _Overlay(file.getvalue(), read.location.registered)
+    return file.getvalue(), read.location.registered

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from datetime import datetime
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -116,7 +115,7 @@ def _some_calls(window: Window, after: tuple[int, int], connection: Connection) 
 
 def _cells(gate: Gate, row: Any) -> Sequence[object]:
     def time(moment_us: int | None) -> str:
-        return "" if moment_us is None else _clock(gate, moment_us).isoformat(sep=" ", timespec="seconds")
+        return "" if moment_us is None else gate.config.local.at(moment_us).isoformat(sep=" ", timespec="seconds")
 
     return (
         row.board_id, row.serial, row.key, row.recipe, row.version, time(row.decided_us), row.refdes, row.component,
@@ -152,16 +151,15 @@ async def report(visit: Visit) -> Response:
 
 def _content(visit: Visit, connection: Connection) -> tuple[Window, ReportContent]:
     gate, window = visit.gate, stats_routes.window_of(visit, connection)
+    local = gate.config.local
     counts = stats_routes.counts(connection, window)
-    shift = next(
-        (one for one in gate.config.local.shifts_until(window.end_us - 1, 1) if one.start_us == window.start_us), None
-    )
-    between = " to ".join(f"{_clock(gate, moment):%Y-%m-%d %H:%M}" for moment in (window.start_us, window.end_us))
+    shift = next((one for one in local.shifts_until(window.end_us - 1, 1) if one.start_us == window.start_us), None)
+    between = " to ".join(f"{local.at(moment):%Y-%m-%d %H:%M}" for moment in (window.start_us, window.end_us))
     decided, late = (sum(getattr(hour, name) for hour in counts.boards) for name in ("boards", "late"))
     of = f"recipe {window.recipe}" if window.recipe else "all recipes"
     content = ReportContent(
         f"{gate.config.station}: {f'shift {shift.name}' if shift else 'report'}",
-        f"{between} {gate.config.local.zone} · {of}",
+        f"{between} {local.zone} · {of}",
         [f"{counted(decided, 'board')} decided, {late:,} of them late"],
         counts.figures,
         visit.query.by.value,
@@ -170,12 +168,8 @@ def _content(visit: Visit, connection: Connection) -> tuple[Window, ReportConten
     return window, content
 
 
-def _clock(gate: Gate, moment_us: int) -> datetime:
-    return gate.config.local.at(moment_us)
-
-
 def _named(gate: Gate, window: Window, name: str, suffix: str) -> dict[str, str]:
-    begins = _clock(gate, window.start_us)
+    begins = gate.config.local.at(window.start_us)
     return {"Content-Disposition": f'attachment; filename="{name}-{begins:%Y-%m-%dT%H%M}.{suffix}"'}
 
 

@@ -34,14 +34,6 @@ _LISTED = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Audited:
-    """A blind audit with the newest word on it, None while it is open."""
-
-    call: Call
-    word: Verification | None
-
-
-@dataclass(frozen=True, slots=True)
 class HistoryStep:
     """What happened to a board, for its history; `call` is what it was about, `word` what a person said of it.
 
@@ -71,7 +63,7 @@ def board(visit: Visit, connection: Connection) -> Shown:
     fixes = repairs.of_calls(connection, [call.id for call in (*of_board, *audits)])
     return {
         "board": seen,
-        "audits": [Audited(audit, newest.get(audit.id)) for audit in audits],
+        "audits": [(audit, newest.get(audit.id)) for audit in audits],
         "answers": {call.id: newest[call.id] for call in of_board if call.id in newest},
         "history": _history(seen, {call.id: call for call in (*of_board, *audits)}, words, fixes),
         "repairs": {word.call_id: word for word in fixes},

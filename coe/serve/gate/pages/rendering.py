@@ -104,7 +104,6 @@ def environment() -> Environment:
         ppm=number,
         bytes=config.format_bytes,
         counted=config.counted,
-        ticks=ticks,
         utc=iso,
     )
     return env
@@ -145,8 +144,3 @@ def ago(moment_us: int, now_us: int) -> str:
         if seconds >= length:
             return f"{seconds // length} {word} ago"
     return f"{seconds} s ago"
-
-
-def ticks(count: int) -> range:
-    """Return a range, for templates that draw this many marks."""
-    return range(count)
