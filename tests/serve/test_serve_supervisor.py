@@ -184,12 +184,11 @@ def test_a_disk_that_does_not_answer_is_told_and_stops_neither_the_care_for_proc
             gates.add(gate.pid)
             gate.kill()
         is_told = "does not answer" in "".join(told)
-        if is_told and answers_again and not answers.is_set():
-            time.sleep(0.6)  # a second, in the message
+        if is_told and answers_again:
             answers.set()
         return is_told and len(gates) > 1 and (not answers_again or "did not answer" in "".join(told))
 
-    monkeypatch.setattr(supervisor, "SILENT_S", 0.1)
+    monkeypatch.setattr(supervisor, "SILENT_S", 0.6)  # a second, in the message
     monkeypatch.setattr(supervisor, "GRACE_S", 0.5)
     monkeypatch.setattr(place, work, hang)
     if not answers_again:  # then nobody waits for a worker that waits for the disk
