@@ -571,6 +571,19 @@ def test_the_recipe_is_what_the_files_say(served: Served, asked: Asked) -> None:
     assert served.engineer.post("/teach/line7/threshold", json={"expert": "x", "threshold": 0.3}).status_code == 422
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "gb18030", "cp1252"])
+@pytest.mark.parametrize("is_sent", [True, False], ids=["sent", "by commands"])
+def test_files_in_any_usual_encoding_are_text_in_the_recipe(served: Served, encoding: str, is_sent: bool) -> None:
+    draft, value = with_files(served), "贴片" if encoding == "gb18030" else "1µ"
+    rows = (ROWS + MARKS).replace("reset", value)
+    if is_sent:
+        assert send(served.engineer, "placements", rows.encode(encoding), "pnp.csv").status_code == 201
+    else:
+        (draft.folder / "placements" / "pnp.csv").write_bytes(rows.encode(encoding))
+    assert draft.read().placements[3].value == value
+    assert served.engineer.get("/teach/line7/recipe").json()["whole"]["placements"].split() == rows.split()
+
+
 def test_each_step_is_a_page_once_those_before_it_are_done(served: Served) -> None:
     draft = with_files(served)
     assert "comes later" in served.engineer.get("/teach/line7/threshold").text

@@ -6,6 +6,7 @@ import io
 import re
 import unicodedata
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -36,6 +37,7 @@ _W = TypeVar("_W", bound=Callable[[Visit, BoardDraft], HandlerResult])
 MOST_PICTURES = 100
 _NAME_BYTES = 160
 _SIDE, _CROP_SIDE = 2000, 400
+_SPREADSHEETS = (b"PK", OLE)
 _ENDINGS = {"Jpeg": ".jpg", "Png": ".png", "Bmp": ".bmp", "Tiff": ".tif"}
 
 
@@ -142,25 +144,26 @@ def _keep_picture(draft: BoardDraft, kind: str, content: bytes, name: str, most_
     return name
 
 
-def _text(content: bytes, name: str, folder: str) -> tuple[bytes, tuple[str, ...]]:
-    """Return a spreadsheet as text, and what to tell of it, and what is none as it is; raises ConfigError."""
-    if not content.startswith((b"PK", OLE)):
-        return content, ()
+def text_of(content: bytes, name: str, folder: str) -> tuple[str, tuple[str, ...]]:
+    """Return the text of a spreadsheet, or of a file in any usual encoding, and what to tell; raises ConfigError."""
+    if not content.startswith(_SPREADSHEETS) and b"\0" not in content:
+        with suppress(UnicodeDecodeError):
+            return content.decode("utf-8-sig"), ()
     noun, is_table = ("the BOM", is_bom) if folder == BOM else ("the placement file", is_list)
     table = lines_of(Path(name), content, noun, is_table)
     struck = ", ".join(str(line.number) for line in table.lines if line.is_struck and folder != BOM)
     notes = (f"rows that are struck out were read as well ({struck}); take out what is not meant",) if struck else ()
-    return "\n".join(line.text for line in table.lines).encode(), (*table.notes, *notes)
+    return "\n".join(line.text for line in table.lines), (*table.notes, *notes)
 
 
 def _keep_table(draft: BoardDraft, kind: str, content: bytes, name: str, most_pixels: int) -> str:
     if kind == BOM:
         parse_bom(Path(name), content, asks=False)
-    text, notes = _text(content, name, kind)
-    name = f"{name}.csv" if text is not content else name
+    text, notes = text_of(content, name, kind)
+    name = f"{name}.csv" if content.startswith(_SPREADSHEETS) else name
     before = draft.placements if kind == PLACEMENTS else draft.bom
     undo_stack.remember(draft, f"{name} added", replaced=[before] if before else [], made_in=[draft.folder / kind])
-    _write(draft.folder / kind / name, text)
+    _write(draft.folder / kind / name, text.encode())
     draft.say(draft.state.model_copy(update={"read": False, "notes": {**draft.state.notes, kind: notes}}))
     return name
 

@@ -13,13 +13,13 @@ from coe.files import write_atomically
 from coe.serve.database import audit
 from coe.serve.gate.operations import ENGINEER, Visit
 from coe.serve.gate.problems import existing
-from coe.serve.gate.teach_files import DraftRouter, draft_named, picture_of
+from coe.serve.gate.teach_files import DraftRouter, draft_named, picture_of, text_of
 from coe.serve.recipe_content import BottomSide, RecipeContent, WholeBoard
 from coe.serve.teach import board_map, crop_gallery, package_table, teach_work, undo_stack, yaml_edit
 from coe.serve.teach.crop_gallery import Mark
 from coe.serve.teach.package_table import NamedPackage
 from coe.serve.teach.take_results import CHOSEN, CUT, FOUND, fresh
-from coe.serve.teach.teach_draft import BOARDS, BoardDraft, DraftState
+from coe.serve.teach.teach_draft import BOARDS, BOM, PLACEMENTS, BoardDraft, DraftState
 from coe.serve.teach.teach_steps import TeachStep, missing
 from coe.strict_model import Name, Share, StrictModel
 
@@ -239,25 +239,16 @@ def get_recipe(visit: Visit, draft: BoardDraft) -> dict[str, Any]:
     calibration = calibration_file.content(draft.rules) or b""
     bottom = BottomSide.model_validate({"x": state.bottom_x, "angle": state.bottom_angle}) if draft.bottom else None
     whole = WholeBoard(
-        placements=_text(file.read_bytes(), file.name),
+        placements=text_of(file.read_bytes(), file.name, PLACEMENTS)[0],
         dialect=state.dialect,
         units=state.units,
         recipe=draft.recipe.read_text(encoding="utf-8"),
         file=file.name,
         bottom=bottom,
-        bom="" if bom is None else _text(bom.read_bytes(), bom.name),
+        bom="" if bom is None else text_of(bom.read_bytes(), bom.name, BOM)[0],
     )
     content = RecipeContent(
         rules=draft.rules.read_text(encoding="utf-8"), calibration=calibration.decode(), whole=whole
     )
     content.board(draft.name)
     return content.model_dump(mode="json")
-
-
-def _text(raw: bytes, name: str) -> str:
-    for encoding in ("utf-8-sig", "cp1252"):
-        try:
-            return raw.decode(encoding)
-        except UnicodeDecodeError:
-            continue
-    raise ConfigError(f"{name} is not text in UTF-8; save it so, and send it again")
