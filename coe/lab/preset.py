@@ -16,6 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from coe import config
 from coe.errors import ConfigError
+from coe.strict_model import StrictModel
 
 FOLDER = Path(__file__).parent / "presets"
 
@@ -57,18 +58,14 @@ Speed = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(gt=0, lt=1)]
 
 
-class _PresetPart(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class MemoryPreset(_PresetPart):
+class MemoryPreset(StrictModel):
     """A memory: its size, and the bytes of it that are not for experts."""
 
     size: SourcedFigure[Bytes]
     reserved: SourcedFigure[Bytes]
 
 
-class KindPreset(_PresetPart):
+class KindPreset(StrictModel):
     """The figures of a kind that hold on every device. `open_ms` is the time of a load in addition to the reading.
 
     `weights` is the size of its file as trained, `blobs` that of its prepared variants, which need no opening.
@@ -77,10 +74,10 @@ class KindPreset(_PresetPart):
     input: SourcedFigure[Number]
     weights: SourcedFigure[Bytes]
     open_ms: SourcedFigure[Milliseconds]
-    blobs: dict[str, SourcedFigure[Bytes]] = {}
+    blobs: dict[str, SourcedFigure[Bytes]] = Field(default_factory=dict)
 
 
-class CostPreset(_PresetPart):
+class CostPreset(StrictModel):
     """The costs of a kind on a device, at the kind's input size: the paper's K and B, and the bytes of one image."""
 
     per_image_ms: SourcedFigure[Milliseconds]
@@ -95,7 +92,7 @@ class BlobCostPreset(CostPreset):
     active: SourcedFigure[Bytes]
 
 
-class DevicePreset(_PresetPart):
+class DevicePreset(StrictModel):
     """A processor, the memory of its experts, and the bandwidth of the copy from host memory if that is separate.
 
     `kinds` and `lane` are for experts as trained, `blobs` (by kind, then variant) and `blob_lane` for prepared ones.
@@ -106,10 +103,10 @@ class DevicePreset(_PresetPart):
     blob_lane: SourcedFigure[Bandwidth] | None = Field(default=None, alias="blob_copy")
     scaling: SourcedFigure[Annotated[list[Speed], Field(min_length=1)]]
     kinds: dict[str, CostPreset]
-    blobs: dict[str, dict[str, BlobCostPreset]] = {}
+    blobs: dict[str, dict[str, BlobCostPreset]] = Field(default_factory=dict)
 
 
-class ConfigurationPreset(_PresetPart):
+class ConfigurationPreset(StrictModel):
     """The number of executors, and the share of a device's memory for experts (without a share: what batches leave).
 
     With `copies` host memory without executors keeps copies for the devices, as it does in a line.
@@ -124,7 +121,7 @@ class ConfigurationPreset(_PresetPart):
         return dict(self.expert_share.value) if self.expert_share else {}
 
 
-class Preset(_PresetPart):
+class Preset(StrictModel):
     """A box. Strategies with a single executor use its first device."""
 
     about: str

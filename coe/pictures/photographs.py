@@ -42,16 +42,12 @@ class Photograph:
 
 
 @dataclass(frozen=True, slots=True)
-class LabelledPhotograph:
+class LabelledPhotograph(Photograph):
     """A picture with its true label for one expert, "" where all that is known is that the part is good.
 
     `good` tells whether the label speaks for the part. `part` is the folder `train`, `val` or `test` in which it lies.
     """
 
-    path: Path
-    name: str
-    component: str
-    label: str
     good: bool
     part: str = ""
 

@@ -17,13 +17,14 @@ import json
 import math
 import struct
 from itertools import pairwise
-from typing import Annotated, Literal
+from typing import Literal
 
 import xxhash
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ValidationError
 
 from coe.errors import StoreError
 from coe.preprocessing import Preprocessing
+from coe.strict_model import Bytes, StrictModel
 
 VERSION = "2"
 PAGE = 4096
@@ -48,11 +49,10 @@ MODEL = "coe.onnx"
 """A tensor of each blob in `int8`: the bytes of an ONNX model. The others are weights that the model names."""
 Dtype = Literal["F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U8", "BOOL", "Q8"]
 """The type names of safetensors, and `Q8` for blocks of the quantised part."""
-Bytes = Annotated[int, Field(ge=0)]
 
 
-class _HeaderPart(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+class _HeaderPart(StrictModel, strict=True):
+    """A part of a header, in which nothing is taken for something else."""
 
 
 class Identity(_HeaderPart):
