@@ -105,23 +105,54 @@ def _kicad(lists: Sequence[Numbered]) -> Iterator[tuple[float, float]]:
 
 
 def drawn_points(shape: Node | str, *layers: list[str]) -> list[tuple[float, float]]:
-    """Return points of a line, a rectangle, an arc, a polygon or a circle of KiCad; none if it is on another layer.
+    """Return points of a line, a rectangle, an arc, a curve, a polygon or a circle of KiCad; none of another layer.
 
     They are in the frame of its footprint, if it is of one, with y downwards.
     """
     if not isinstance(shape, list) or not any(layer in layers for layer in words_of(shape, "layer")):
         return []
-    named = [*shape, *(inner for list_ in shape if list_[:1] == ["pts"] for inner in list_)]
-    points = [_point(words) for word in ("start", "mid", "end", "center", "xy") for words in words_of(named, word)]
+    points = _points(shape)
     if str(shape[0]).endswith("_circle") and len(points) == 2:
         end, middle = points
         radius = hypot(end[0] - middle[0], end[1] - middle[1])
         points = [(middle[0] - radius, middle[1] - radius), (middle[0] + radius, middle[1] + radius)]
-    if str(shape[0]).endswith("_arc") and (angle := next(words_of(shape, "angle"), [])):  # KiCad 5 and earlier
-        centre, begin = (complex(*point) for point in points)
-        turns = (rect(1, radians(float(angle[0])) * step / _STEPS) for step in range(_STEPS + 1))
-        points = [(at.real, at.imag) for at in (centre + (begin - centre) * turn for turn in turns)]
+    elif str(shape[0]).endswith("_curve") and len(points) == 4:
+        points = [*_curve(*(complex(*point) for point in points))]
     return points
+
+
+def _points(shape: Node) -> list[tuple[float, float]]:
+    """Return the points that a shape names, and those on its arc, or on the arcs of its polygon."""
+    inner = [one for list_ in shape if list_[:1] == ["pts"] for one in list_ if isinstance(one, list)]
+    named = [*shape, *inner]
+    points = [_point(words) for word in ("start", "mid", "end", "center", "xy") for words in words_of(named, word)]
+    if str(shape[0]).endswith("arc"):
+        if angle := next(words_of(shape, "angle"), []):  # KiCad 5 and earlier
+            centre, begin = (complex(*point) for point in points)
+            turns = (rect(1, radians(float(angle[0])) * step / _STEPS) for step in range(_STEPS + 1))
+            points = [(at.real, at.imag) for at in (centre + (begin - centre) * turn for turn in turns)]
+        elif len(points) == 3:
+            points += _bow(*points)
+    return [*points, *(point for arc in inner if arc[0] == "arc" for point in _points(arc))]
+
+
+def _bow(
+    start: tuple[float, float], middle: tuple[float, float], end: tuple[float, float]
+) -> Iterator[tuple[float, float]]:
+    """Yield points on the arc through three points; none if they lie in a line."""
+    first, second, third = (complex(*point) for point in (start, middle, end))
+    ratio = (third - first) / (second - first) if second != first else 0j
+    if ratio.imag:
+        centre = first + (second - first) * (ratio - abs(ratio) ** 2) / (2j * ratio.imag)
+        yield from _arc(start, end, (centre.real, centre.imag), clockwise=ratio.imag < 0)
+
+
+def _curve(start: complex, first: complex, second: complex, end: complex) -> Iterator[tuple[float, float]]:
+    """Yield points on a cubic Bezier curve."""
+    for share in (step / _STEPS for step in range(_STEPS + 1)):
+        rest = 1 - share
+        at = rest**3 * start + 3 * rest**2 * share * first + 3 * rest * share**2 * second + share**3 * end
+        yield at.real, at.imag
 
 
 def _point(words: Sequence[str]) -> tuple[float, float]:

@@ -89,7 +89,9 @@ def _check_fiducials(document: YamlDocument, form: RecipeSpec) -> None:
         for (one, here), (other, there) in combinations(places.items(), 2):
             if dist(here, there) < 2 * fiducials.diameter:
                 raise document.error(
-                    place, f"the fiducials '{one}' and '{other}' lie on each other; give each its place, in mm"
+                    place,
+                    f"the fiducials '{one}' and '{other}' lie on each other; give each its place, in mm (are the units "
+                    "right?)",
                 )
         if len(places) > 2 and _are_in_line(list(places.values())):
             raise document.error(place, "the fiducials lie in one line, which says nothing across it; choose others")

@@ -12,7 +12,7 @@ from coe.errors import ConfigError
 
 FOOTPRINTS = ("module", "footprint")
 """What KiCad calls the lists of its parts, before version 6 and since."""
-_READ = {"setup", "layers", "gr_line", "gr_rect", "gr_arc", "gr_circle", "gr_poly", *FOOTPRINTS}
+_READ = {"setup", "layers", "gr_line", "gr_rect", "gr_arc", "gr_circle", "gr_poly", "gr_curve", *FOOTPRINTS}
 Node: TypeAlias = "list[Node | str]"
 Numbered: TypeAlias = "tuple[int, Node]"
 """A list, and the number of its line."""

@@ -253,10 +253,15 @@ def test_the_edge_of_a_board_comes_from_a_gerber_file_or_from_kicad(tmp_path: Pa
     (kicad := tmp_path / "b.kicad_pcb").write_text(KICAD)
     assert read_outline(gerber) == (100.0, -80.0, 162.0, -39.0)
     assert read_outline(kicad) == (0.0, 0.0, 62.0, 41.0)
-    kicad.write_text("(kicad_pcb (gr_arc (start 20 20) (end 20 10) (angle 270) (layer Edge.Cuts)))")  # from the top
-    assert read_outline(kicad) == (10.0, -30.0, 30.0, -10.0)
-    kicad.write_text("(kicad_pcb (gr_arc (start 20 20) (end 20 10) (angle -90) (layer Edge.Cuts)))")
-    assert read_outline(kicad) == (10.0, -20.0, 20.0, -10.0)
+    for drawn, edge in (
+        ("(gr_arc (start 20 20) (end 20 10) (angle 270) ", (10.0, -30.0, 30.0, -10.0)),  # from the top
+        ("(gr_arc (start 20 20) (end 20 10) (angle -90) ", (10.0, -20.0, 20.0, -10.0)),
+        ("(gr_arc (start 20 10) (mid 27.0711 27.0711) (end 10 20) ", (10.0, -30.0, 30.0, -10.0)),
+        ("(gr_poly (pts (arc (start 20 10) (mid 27.0711 27.0711) (end 10 20))) ", (10.0, -30.0, 30.0, -10.0)),
+        ("(gr_curve (pts (xy 0 0) (xy 0 -4) (xy 8 -4) (xy 8 0)) ", (0.0, 0.0, 8.0, 3.0)),
+    ):
+        kicad.write_text(f"(kicad_pcb {drawn}(layer Edge.Cuts)))")
+        assert read_outline(kicad) == pytest.approx(edge, abs=1e-3)
     kicad.write_text(KICAD.replace("start 162 80", "start 162"))
     with pytest.raises(ConfigError, match="number"):
         read_outline(kicad)
