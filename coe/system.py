@@ -88,7 +88,7 @@ def _share_in_memory(mapping: mmap.mmap) -> float:
 
 _STATUS, _CLEAR_REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
-# A block is smaller than what glibc maps separately (128 KiB at first); a heap of glibc is no larger than _HEAP_BYTES.
+# A block is smaller than what glibc maps separately (128 KiB at first); a thread's heap is no larger than _HEAP_BYTES.
 _BLOCK_BYTES = 64 << 10
 _HEAP_BYTES = 64 << 20
 
@@ -146,9 +146,29 @@ def peak_since_forgotten() -> int:
 
 
 def give_memory_back() -> None:
-    """Return freed memory to the system; glibc would keep it for later."""
-    if (libc := _libc()) is not None and hasattr(libc, "malloc_trim"):
+    """Return freed memory to the system, with the end of the calling thread's heap; glibc would keep it for later."""
+    if (libc := _allocator()) is not None:
+        _drop_top(libc)
         libc.malloc_trim(0)
+
+
+def _drop_top(libc: ctypes.CDLL) -> None:
+    """Drop the pages of the free memory at the end of the calling thread's heap, which `malloc_trim` leaves there.
+
+    Only glibc knows where that is, so blocks are taken from it, of half the size each time; each size twice, because a
+    hole may be large enough for the first. A block that glibc maps apart is shrunk before it is freed: glibc would take
+    its size as the least that it maps from then on.
+    """
+    blocks, size = [], _HEAP_BYTES // 2
+    while size >= _BLOCK_BYTES:
+        for block in filter(None, (libc.malloc(size), libc.malloc(size))):
+            start = -(-block // mmap.PAGESIZE) * mmap.PAGESIZE
+            whole = (block + size - start) // mmap.PAGESIZE * mmap.PAGESIZE
+            libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(whole), mmap.MADV_DONTNEED)
+            blocks.append(block)
+        size //= 2
+    for block in blocks:
+        libc.free(libc.realloc(block, 1) or block)
 
 
 @contextmanager
@@ -159,18 +179,27 @@ def heap_taken() -> Iterator[None]:
     thread only): a batch that reuses the memory of the last batch would seem to need none. With another C library
     nothing is held.
     """
-    libc = _libc()
-    if libc is None or not hasattr(libc, "malloc_trim"):
+    if (libc := _allocator()) is None:
         yield
         return
-    libc.malloc.restype = ctypes.c_void_p
-    libc.free.argtypes = [ctypes.c_void_p]
-    blocks = [libc.malloc(ctypes.c_size_t(_BLOCK_BYTES)) for _ in range(2 * _HEAP_BYTES // _BLOCK_BYTES)]
+    blocks = [libc.malloc(_BLOCK_BYTES) for _ in range(2 * _HEAP_BYTES // _BLOCK_BYTES)]
     try:
         yield
     finally:
         for block in blocks:
             libc.free(block)
+
+
+def _allocator() -> ctypes.CDLL | None:
+    """Return the C library if it gives memory back on request (glibc); else None."""
+    libc = _libc()
+    if libc is None or not hasattr(libc, "malloc_trim"):
+        return None
+    libc.malloc.restype = libc.realloc.restype = ctypes.c_void_p
+    libc.malloc.argtypes = [ctypes.c_size_t]
+    libc.realloc.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    libc.free.argtypes = [ctypes.c_void_p]
+    return libc
 
 
 @cache

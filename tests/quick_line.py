@@ -79,6 +79,9 @@ class QuickDevice(Device):
     def trim(self) -> None:
         self._meet("trim")
 
+    def leave(self) -> None:
+        self._meet("leave")
+
     def close(self) -> None:
         self._meet("close")
 

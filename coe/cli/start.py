@@ -83,8 +83,8 @@ serve = partial(_start, "serve")
 def use_one_heap() -> None:
     """Let all threads of this process, and of those it starts, share one heap, unless the environment says otherwise.
 
-    glibc gives each thread a heap of its own, and keeps in each what experts left there that came and went: over 10,000
-    switches more than the budget (docs/results.md). Another C library is left as it is.
+    glibc gives each thread a heap of its own, and keeps free memory in each, some MB (docs/results.md). Another C
+    library is left as it is.
     """
     if "MALLOC_ARENA_MAX" in os.environ:
         return

@@ -136,6 +136,9 @@ class CopyLanes:
                     self._fill(command)
                 else:
                     self._carry(command, place)
+            for name, device in self._devices.items():
+                if place == (name if device.has_lane else READER):
+                    device.leave()
         except BaseException as error:
             self._crash(error)
 

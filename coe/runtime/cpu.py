@@ -184,6 +184,14 @@ class CpuDevice(Device):
         """Free the buffers that wait for the next load."""
         self._buffers.make_room(self._buffers.idle_bytes)
 
+    def leave(self) -> None:
+        """Drop all sessions, and give back what they leave in the heap of this thread: later nobody could."""
+        sessions = [key for key, resident in self._resident.items() if not isinstance(resident, _LoadedBlob)]
+        for key in sessions:
+            del self._resident[key]
+        if sessions or self._heap_is_loose:
+            self._tighten_heap()
+
     def run(self, executor: str, pool: str, expert: Expert, images: Sequence[ExpertInput]) -> list[Finding]:
         """Run a batch and return one finding for each image; raises CoeError if the expert's answer makes no sense."""
         return findings_of(self.kinds[expert.kind], self.outputs(executor, pool, expert, images), images, expert)

@@ -99,6 +99,10 @@ class Device(Protocol):
         """Free memory that is kept for further loads. Called as `load` and `read` are, when no load waits."""
         return
 
+    def leave(self) -> None:
+        """Let go of what lies in the heap of the calling thread. Called by each thread that loads, as its last act."""
+        return
+
     def close(self) -> None:
         """Wait until the device does no more work; called once no thread calls it any more. Its memory may go then."""
         return

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import torch
 
-from coe.system import processor_features
+from coe.system import give_memory_back, processor_features
 
 T = TypeVar("T")
 
@@ -54,4 +54,7 @@ def on_fresh_thread(work: Callable[[], T]) -> T:
     instead of 25 (ResNet18 on two cores, with the idle team of a main thread that had measured).
     """
     with ThreadPoolExecutor(1, thread_name_prefix="coe-fresh") as pool:
-        return pool.submit(work).result()
+        try:
+            return pool.submit(work).result()
+        finally:
+            pool.submit(give_memory_back)  # the end of its heap: once the thread has ended nobody can

@@ -484,6 +484,19 @@ def test_what_a_batch_holds_goes_when_it_ends(prepared: Store, monkeypatch: pyte
     assert held[1] - held[0] < 2 * len(batch) * batch[0].pixels.nbytes
 
 
+def test_a_thread_that_ends_leaves_no_session_in_its_heap(prepared: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    device = CpuDevice(prepared, {"narrow": kinds.resolve("narrow")}, 1)
+    as_floats = replace(CLASSIFIER, id="floats", variant="fp32")
+    for expert in (CLASSIFIER, as_floats):
+        device.load("pool", expert)
+    resident: list[str] = []
+    monkeypatch.setattr("coe.runtime.cpu.give_memory_back", lambda: resident.append(repr(device).split()[1]))
+    for _ in range(2):
+        device.leave()
+    assert resident == ["1"]
+    device.evict("pool", as_floats)
+
+
 def test_a_blob_takes_no_memory_beside_what_a_session_left(prepared: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """A session that leaves keeps its place warm for the next session; a blob lies elsewhere."""
     done: list[str] = []

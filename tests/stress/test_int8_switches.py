@@ -7,13 +7,16 @@ once more when what the heap holds free has been given back.
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import psutil
+import pytest
 from PIL import Image
 
 from coe import Inspector
@@ -48,9 +51,9 @@ def preferring(*arguments: Any, **options: Any) -> dict[str, Device]:
 
 @dataclass
 class Samples:
-    """The resident set over a while, in bytes."""
+    """The largest resident set over a while, in bytes; a list of them all would grow as what is measured does not."""
 
-    rss: list[int] = field(default_factory=list)
+    most: int = 0
 
     @contextmanager
     def taken(self) -> Iterator[None]:
@@ -59,7 +62,7 @@ class Samples:
 
         def sample() -> None:
             while not ended.wait(0.01):
-                self.rss.append(process.memory_info().rss)
+                self.most = max(self.most, process.memory_info().rss)
 
         thread = threading.Thread(target=sample)
         thread.start()
@@ -103,9 +106,21 @@ def board_of(kind: str, size: int, folder: Path) -> tuple[Path, Store]:
     return path, store
 
 
-def test_memory_is_flat_over_switches_and_within_the_budget(tmp_path: Path) -> None:
-    kind, size, switches = "narrow", 64, SWITCHES
-    board, store = board_of(kind, size, tmp_path)
+@pytest.mark.parametrize("heaps", ["1", None], ids=["one heap, as commands have it", "a heap for each thread"])
+def test_memory_is_flat_over_switches_and_within_the_budget(
+    heaps: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MALLOC_ARENA_MAX", raising=False)
+    if heaps is not None:
+        monkeypatch.setenv("MALLOC_ARENA_MAX", heaps)
+    with ProcessPoolExecutor(1, get_context("spawn")) as fresh:
+        fresh.submit(switch, tmp_path, SWITCHES).result()
+
+
+def switch(folder: Path, switches: int) -> None:
+    """Switch experts, and compare the memory of this process with the budget."""
+    kind, size = "narrow", 64
+    board, store = board_of(kind, size, folder)
     picture = np.random.default_rng(2).integers(0, 256, (size, size, 3), np.uint8)
 
     def ask(line: Inspector, number: int) -> None:
@@ -128,11 +143,9 @@ def test_memory_is_flat_over_switches_and_within_the_budget(tmp_path: Path) -> N
     with opened(4 << 30) as line:  # brings what the process keeps for good
         for number in range(2 * EXPERTS):
             ask(line, number)
-        cost = line.costs("cpu", "e0")
-    expert = replace(store.manifest("line/e0").expert(), variant="int8")
-    opening = opening_bytes(line.kinds[kind], weights(store, expert))
-    room = RESIDENT * cost.weights_bytes + cost.activation_bytes * cost.max_batch + cost.workspace_bytes
-    budget = (room + opening) * 4 // 3
+    file = weights(store, replace(store.manifest("line/e0").expert(), variant="int8"))
+    # From the file alone: what is measured, and counted against it, moves by a tenth from run to run.
+    budget = (RESIDENT * file.bytes * 4 // 3 + opening_bytes(line.kinds[kind], file)) * 4 // 3
     before, samples, held = held_bytes(), Samples(), []
     with opened(budget) as line, samples.taken():
         number = 0
@@ -144,13 +157,13 @@ def test_memory_is_flat_over_switches_and_within_the_budget(tmp_path: Path) -> N
     left = held_bytes() - before
     quarters = [np.median(part) for part in np.array_split(np.array(held), 4)]
     print(f"{kind}, {size} px: {number} pictures, {switches} switches; budget {budget / MB:.1f} MB")
-    print(f"RSS above the start: {max(samples.rss) / MB - before / MB:.1f} MB at most, {left / MB:.1f} MB afterwards")
+    print(f"RSS above the start: {samples.most / MB - before / MB:.1f} MB at most, {left / MB:.1f} MB afterwards")
     print(f"without what the heap holds free: {max(held) / MB:.1f} MB at most; medians of the quarters:", end=" ")
     print(*(f"{part / MB:.1f}" for part in quarters), "MB")
     assert max(held) <= budget
-    assert max(samples.rss) - before <= budget
-    assert quarters[3] - quarters[1] < 2 * cost.weights_bytes  # sessions that stayed would be thousands
-    assert left < cost.weights_bytes
+    assert samples.most - before <= budget
+    assert quarters[3] - quarters[1] < 2 * file.bytes  # sessions that stayed would be thousands
+    assert left < file.bytes
 
 
 def held_bytes() -> int:

@@ -56,6 +56,9 @@ class Held:
     def trim(self) -> None:
         self._do("trim")
 
+    def leave(self) -> None:
+        self._do("leave")
+
     def close(self) -> None:
         self._do("close")
 
@@ -112,6 +115,13 @@ def test_a_slow_read_does_not_hold_up_copies_and_evictions() -> None:
         assert event(line.next()) == (Fetched, "a")
         assert event(line.next()) == (Loaded, "a")
         assert [what for what in line.gpu.done if what.endswith("a")] == ["read a", "load a"]
+
+
+def test_threads_that_load_let_go_of_their_device_as_their_last_act() -> None:
+    with carriers() as line:
+        line.put(from_disk("a", "c"))
+        assert event(line.next()) == (Loaded, "a")
+    assert (line.gpu.done, line.cpu.done) == (["leave"], ["load a", "trim", "leave"])
 
 
 def test_a_throttled_disk_holds_up_the_next_read_alone() -> None:

@@ -2,6 +2,8 @@
 
 import mmap
 import os
+import platform
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -74,6 +76,50 @@ def test_the_peak_is_what_the_process_has_at_least(monkeypatch: pytest.MonkeyPat
     assert now / 2 < system.peak_resident_bytes() < 100 * now
     monkeypatch.setitem(sys.modules, "resource", None)
     assert now / 2 < system.peak_resident_bytes() < 100 * now
+
+
+HEAP_OF_A_THREAD = """
+import ctypes, mmap, threading
+from coe import system
+libc, size, page = ctypes.CDLL(None), 16 * mmap.PAGESIZE, mmap.PAGESIZE
+libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+
+def pages(blocks):
+    present, count = ctypes.create_string_buffer(size // page), 0
+    for block in blocks:
+        start = -(-block // page) * page
+        count += libc.mincore(ctypes.c_void_p(start), ctypes.c_size_t(size - page), present) == 0 and sum(present.raw)
+    return count
+
+def work():
+    system.give_memory_back()
+    big = libc.malloc(8 << 20)
+    print(big % page == 16)  # mapped apart, as before: its header alone comes before it
+    libc.free(libc.malloc(20 << 20))  # from now on glibc keeps the end of a heap up to twice that
+    blocks, _ = [0] * 40, pages([big])  # all that Python allocates: it would lie behind the blocks
+    libc.free(big)
+    for number in range(40):
+        blocks[number] = libc.malloc(size)
+        ctypes.memset(blocks[number], 1, size)
+    taken = pages(blocks)
+    for block in blocks:
+        libc.free(block)
+    system.give_memory_back()
+    print(pages(blocks) < taken / 10)
+
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc gives each thread a heap")
+def test_a_threads_heap_gives_back_its_end_and_glibc_maps_blocks_of_the_same_sizes_as_before() -> None:
+    env = {name: value for name, value in os.environ.items() if "MALLOC" not in name and name != "GLIBC_TUNABLES"}
+    ended = subprocess.run(
+        [sys.executable, "-c", HEAP_OF_A_THREAD], check=True, env=env, capture_output=True, text=True
+    )
+    assert ended.stdout.split() == ["True", "True"]
 
 
 def test_a_system_without_a_nameless_library_gives_no_memory_back_and_says_nothing(
