@@ -152,11 +152,12 @@ class HeldAnswers:
         return {"accuracy": right.share, "accuracy_at_least": right.lower(), "loss": self.loss}
 
     def unseen_labels(self, labels: Sequence[str]) -> Iterator[str]:
-        """Yield a sentence for each label whose images were all taken for others."""
-        for place, label in enumerate(labels):
-            of_label = self.truth == place
-            if bool(of_label.any()) and not bool((self.said[of_label] == place).any()):
-                yield f"none of {int(of_label.sum())} held-out pictures of '{label}' is told right"
+        """Yield a sentence on the labels whose images were all taken for others, if there are any."""
+        of_label = {label: self.said[self.truth == place] == place for place, label in enumerate(labels)}
+        if wrong := [
+            f"{len(right)} of '{label}'" for label, right in of_label.items() if len(right) and not right.any()
+        ]:
+            yield f"of these held-out pictures none is told right: {', '.join(wrong)}"
 
 
 def answers(kind: ModuleKind, module: torch.nn.Module, part: LabelledImages, batch: int) -> HeldAnswers:

@@ -241,6 +241,7 @@ def _remarks(taken: TakenPictures, expert: Expert, distances: Numbers, features:
         names = list_few(map(taken.name, strange), _SHOWN)
         remarks.append(f"{names}: unlike all other pictures; is this the same part, with the same camera?")
     good = Answers.of_labels(expert).good
+    few = []
     for label in expert.labels:
         places = [place for place, one in enumerate(learned) if one.label == label]
         if label in good:
@@ -249,8 +250,8 @@ def _remarks(taken: TakenPictures, expert: Expert, distances: Numbers, features:
             remarks += two_groups.remarks(names, series.means_of(features[places]), "nothing is wrong")
         parts = series.parts_of(series.looks_of(features[places]))
         remarks += series.remarks(parts, _OF_FEW, f" of '{label}'")
-        if (count := len(places)) < _FEW:
-            remarks.append(
-                f"only {count} pictures of '{label}': what it looks like otherwise is not known; give {_FEW}"
-            )
+        if len(places) < _FEW:
+            few.append(f"{len(places)} pictures of '{label}'")
+    if few:
+        remarks.append(f"only {', '.join(few)}: what else they look like is not known; give {_FEW}")
     return remarks

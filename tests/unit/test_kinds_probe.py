@@ -117,7 +117,7 @@ def test_a_picture_of_another_part_and_few_pictures_are_named(backbone: Path, tm
     said = " ".join(learn(data, backbone).remarks)
     assert "ok/odd.png" in said
     assert "8 pictures" not in said.partition("only")[0]
-    assert "only 9 pictures of 'ok'" in said
+    assert "only 9 pictures of 'bad', 9 pictures of 'ok'" in said
     assert "ok/01.png = bad/copy.png" in said or "bad/copy.png = ok/01.png" in said
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from coe.core import Expert
@@ -167,3 +168,10 @@ def test_a_board_says_which_of_its_experts_are_unproven(tmp_path: Path) -> None:
     assert summarise([], figures).to_json()["warnings"] == list(told)
     again = RunFigures("b", answered=1, warnings=("another",)).after(figures)
     assert again.warnings == (*told, "another")
+
+
+def test_labels_none_of_whose_pictures_are_told_right_are_named_at_once() -> None:
+    truth, said = torch.tensor([0, 0, 1, 2, 2, 2]), torch.tensor([1, 2, 1, 0, 0, 0])
+    (told,) = classifier_train.HeldAnswers(truth, said, 0.0).unseen_labels(("a", "b", "c", "d"))
+    assert "2 of 'a', 3 of 'c'" in told
+    assert not [*classifier_train.HeldAnswers(truth, truth, 0.0).unseen_labels(("a", "b", "c"))]
