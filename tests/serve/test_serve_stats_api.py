@@ -211,5 +211,6 @@ def test_a_pdf_is_opened_by_another_program_with_its_words(tmp_path: Path) -> No
     text = subprocess.run([program, "-layout", file, "-"], check=True, capture_output=True, text=True).stdout
     for word in ("shift early", "100 boards decided", "99 %", "12,300 ppm", "Ü-7", "R$1$"):
         assert word in text
+    assert "0.5" not in text  # at an axis of calls
     empty = ReportContent("aoi-1", "", [], [], "label", [])
     assert report_pdf.draw(empty).startswith(b"%PDF-")

@@ -104,6 +104,7 @@ def _pareto(sheet: Sheet, bars: Sequence[Bar], top: float) -> None:
     for label, (_, families) in zip(axes.get_yticklabels(), names, strict=True):
         label.set_fontfamily(families)
     axes.invert_yaxis()
+    axes.locator_params(axis="x", integer=True)
     axes.tick_params(axis="x", labelsize=8)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(fontsize=8, frameon=False, loc="lower right", bbox_to_anchor=(1, 1), ncols=4)
