@@ -446,9 +446,10 @@ def test_a_fault_of_an_earlier_process_is_cleared_when_its_cause_is_gone(station
     assert shown(station) == []
 
 
-def test_a_clock_far_ahead_at_the_start_removes_no_picture_until_somebody_says_so(served: Served) -> None:
+@pytest.mark.parametrize("ahead_us", [LONGEST_OFF_US + 1, -LONGEST_OFF_US - DAY_US], ids=["ahead", "behind"])
+def test_a_clock_far_off_at_the_start_removes_no_picture_until_somebody_says_so(served: Served, ahead_us: int) -> None:
     put(served.feeder, "k1", "R1")
-    config, before_us = served.gate.config, now_us() - LONGEST_OFF_US - 1
+    config, before_us = served.gate.config, now_us() - ahead_us
     served.database.write(states.beat, Process.GATE, pid=1, now_us=before_us)
     with closing(open_gate(config)) as gate:
         later_us = now_us() + 400 * DAY_US

@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 BEAT_S, TIDY_S = 2.0, 600.0
 CONNECTIONS = 2000
 LONGEST_OFF_US = 4 * DAY_US
-"""After a longer time without a sign of life the clock may be wrong at the start, and pictures would go for nothing."""
+"""A clock that is further from the last sign of life may be wrong at the start, and pictures would go for nothing."""
 _SPARE_DESCRIPTORS = 256
 """For the database, the pictures that are drawn, and the libraries."""
 GRACE_S = 5
@@ -75,10 +75,10 @@ def open_gate(config: ServeConfig) -> Gate:
     gate = Gate(config, database, Pictures(config.pictures), Feed(database))
     gate.certificates = list(watched_certificates(config.model_dump()))
     before = database.read(states.heartbeats).get(Process.GATE)
-    if before is not None and (off_us := gate.now_us() - before.beat_us) > LONGEST_OFF_US:
+    if before is not None and abs(off_us := gate.now_us() - before.beat_us) > LONGEST_OFF_US:
         message = (
-            f"the clock is {off_us / DAY_US:.0f} days after the last sign of life; no picture is removed until "
-            "somebody has looked at the clock, and clears this fault"
+            f"the clock is {abs(off_us) / DAY_US:.0f} days {'after' if off_us > 0 else 'before'} the last sign of "
+            "life; no picture is removed until somebody has looked at the clock, and clears this fault"
         )
         gate.faults.note(FaultKind.CLOCK, message)
     return gate
