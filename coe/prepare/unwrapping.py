@@ -34,7 +34,7 @@ _INSIDE = re.compile(r"(?<![^.])(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wr
 _COUNTER = "num_batches_tracked"
 _IGNORED_SETTINGS = frozenset({"training", "inplace", "momentum", "i", "np", "type", "p"})
 """Settings of layers that change nothing when they judge, and numbers by which a network counts its layers."""
-_SAME_LAYER = {"SyncBatchNorm": "BatchNorm2d"}
+_SAME_LAYER = dict.fromkeys(("SyncBatchNorm", "FrozenBatchNorm2d"), "BatchNorm2d")
 _NOTHING_DONE = {"Dropout", "Dropout1d", "Dropout2d", "Identity", "Flatten"}
 """Layers that may stand before the last one in its place: they do nothing to a row of features."""
 _AFTERWARDS = {"Softmax", "LogSoftmax"}

@@ -27,6 +27,7 @@ from tiny_line import Call
 from torch import nn
 from torch.nn.utils import parametrizations, prune, spectral_norm, weight_norm
 from torchvision import transforms
+from torchvision.ops import FrozenBatchNorm2d
 from torchvision.transforms import _presets as presets
 
 from coe.cli import experts_command
@@ -234,8 +235,14 @@ def head(*layers: nn.Module) -> Callable[[Any], None]:
     return put
 
 
+def freeze(module: Any) -> None:
+    norm = FrozenBatchNorm2d(module.bn1.num_features)
+    norm.load_state_dict(module.bn1.state_dict())
+    module.bn1 = norm
+
+
 def test_a_whole_network_is_taken(tmp_path: Path, state: State) -> None:
-    for module in (network(), nn.DataParallel(network()), changed(head(nn.Dropout(0.3)))):
+    for module in (network(), nn.DataParallel(network()), changed(head(nn.Dropout(0.3))), changed(freeze)):
         took = brought(tmp_path / "x.pt", {"model": module, "epoch": 3}).state
         assert took is not None
         assert all(torch.equal(took[n], state[n]) for n in state)
