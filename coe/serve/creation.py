@@ -11,7 +11,7 @@ from pathlib import Path
 from coe import plugins
 from coe.board import calibration_file, rules
 from coe.errors import ConfigError
-from coe.files import write_atomically
+from coe.files import write_atomically, writing
 from coe.inspector import weights_used
 from coe.serve import service_config as configs
 from coe.serve.clock import now_us
@@ -51,7 +51,7 @@ def create(folder: Path, wanted: Wanted) -> Created:
     """Write a config, make the database, a key for each role, and the board's recipe, if there is one, which is active.
 
     Raises ConfigError if the folder holds a service already or a kind of the board is not allowed, RulesError and
-    StoreError for a board that cannot be used.
+    StoreError for a board that cannot be used, NotWritten where nothing can be written.
     """
     path, keys_path = folder / CONFIG, folder / KEYS
     for taken in (path, keys_path):
@@ -61,13 +61,14 @@ def create(folder: Path, wanted: Wanted) -> Created:
     name = _called(folder) if board is None else board.board
     plugins.packages(wanted.allow_kinds)
     content = None if board is None else _content(board, wanted)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, [_config_text(name, wanted)])
-    config = configs.load(path)
-    config.data.mkdir(parents=True, exist_ok=True)
-    make_all(config.data)
-    made = {role.value: keys.generate() for role in Role}
-    write_atomically(keys_path, [json.dumps(made, indent=1) + "\n"], mode=0o600)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, [_config_text(name, wanted)])
+        config = configs.load(path)
+        config.data.mkdir(parents=True, exist_ok=True)
+        make_all(config.data)
+        made = {role.value: keys.generate() for role in Role}
+        write_atomically(keys_path, [json.dumps(made, indent=1) + "\n"], mode=0o600)
     _fill(config, name, content, made)
     return Created(path, keys_path, "" if board is None else board.board)
 

@@ -501,6 +501,12 @@ def test_a_board_that_cannot_run_makes_no_service(own_tiny: tuple[Path, Path], k
     assert not (board.parent / "service").exists()
 
 
+def test_a_service_cannot_be_made_where_a_file_lies(own_tiny: tuple[Path, Path], call: Call) -> None:
+    board, store = own_tiny
+    for place in (board, board / "line7"):
+        assert call("init", place, "--board", board, "--store", store, command=serve).status == 4
+
+
 def test_the_recipe_of_a_new_service_carries_the_calibration_of_its_board(own_tiny: tuple[Path, Path]) -> None:
     board, store = own_tiny
     text = "board: tiny\nexperts: {body-a: {temperature: 2}}\n"
