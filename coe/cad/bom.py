@@ -101,7 +101,8 @@ def _parts(path: Path, rows: Sequence[BomRow], header: PlacementHeader | None = 
             if fault := fault_of(refdes):
                 faults.setdefault(fault, {}).setdefault(number, refdes)
             before = parts.get(refdes, part)
-            if replace(before, line=number, whole="") != part:
+            says_none = "value" in columns and not "".join(row[columns["value"] :][:1])  # its value is another column's
+            if replace(before, line=number, whole="", value=part.value if says_none else before.value) != part:
                 differing.setdefault(refdes, [before.line]).append(number)
             elif refdes not in parts or not whole:
                 parts[refdes] = replace(before, whole=whole)
@@ -110,9 +111,10 @@ def _parts(path: Path, rows: Sequence[BomRow], header: PlacementHeader | None = 
         raise ConfigError(f"{path}:{min(wrong)}: '{wrong[min(wrong)]}' {fault}{further_lines([*wrong])}")
     # Wire, Label or PCB may stand in several lines, as no word of them is a designator.
     words = {name: differing.pop(name) for name in [*differing] if not _LIKE_A_NAME.search(name)}
-    if differing:
-        raise ConfigError(f"{path}: lines say different things of one part; correct them: {_with_lines(differing)}")
     parts = Bom({refdes: part for refdes, part in parts.items() if refdes not in words})
+    if differing or len(words) > len(parts):
+        few = _with_lines({**differing, **words})
+        raise ConfigError(f"{path}: lines say different things of one part; correct them: {few}")
     if not parts:
         raise ConfigError(f"{path}: there is no part under the header of the BOM; export it again")
     asked = {number: FittedQuestion(path, number, fault) for number, fault in fitting.asked.items()}

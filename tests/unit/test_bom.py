@@ -202,6 +202,10 @@ def test_words_that_differ_do_not_count_and_are_told() -> None:
     assert {"Label", "Wire"}.isdisjoint(bom)
     assert "R1" in bom
     assert any("'Label' (lines 3, 4), 'Wire' (lines 5, 6)" in note for note in bom.notes)
+    bom = parse_bom(Path("x.csv"), b"Designator,Value,Comment,Package\nJ1,,the best,SMA\nJ1,,cheaper,SMA\n")
+    assert bom["J1"].value == "the best"
+    with pytest.raises(ConfigError, match="different"):
+        parse_bom(Path("x.csv"), b"Designator,Value\nR1,1k\nEbay,a\nEbay,b\nDigikey,c\nDigikey,d\n")
 
 
 @pytest.mark.parametrize(("row", "told"), [("Sum:,USB,", True), ("Plug:,USB,SMD", False)])
