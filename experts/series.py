@@ -96,14 +96,9 @@ def _width(apart: NDArray[np.floating], parts: NDArray[np.intp]) -> float:
 
 def looks_of(features: NDArray[np.floating]) -> NDArray[np.floating]:
     """Return how pictures with pooled features (n, d) look as wholes, each number in its usual deviations."""
-    means = means_of(features)
+    means = features[:, : features.shape[1] // 2]  # the largest values are those of single places
     spread = means.std(axis=0)
     return np.asarray(means / np.maximum(spread, 0.1 * spread.mean() + 1e-6))
-
-
-def means_of(features: NDArray[np.floating]) -> NDArray[np.floating]:
-    """Return the means of channels of pooled features (n, d), behind which lie the largest values, of single places."""
-    return features[:, : features.shape[1] // 2]
 
 
 def farthest(names: Sequence[str], deviations: NDArray[np.floating], limit: float) -> str:
