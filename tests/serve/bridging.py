@@ -1,8 +1,9 @@
 """A bridge on a thread, which tells sinks until the block ends."""
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 
 from serve_rows import NOON
 from waiting import eventually
@@ -16,12 +17,12 @@ from coe.serve.enums import EventKind
 
 
 @contextmanager
-def bridged(database: Database, sinks: Iterable[Sink]) -> Iterator[None]:
-    stop, told = threading.Event(), list(sinks)
-    bridge = threading.Thread(target=outbox_relay.tell, args=(told, database, stop))
+def bridged(database: Database, sinks: Mapping[str, Callable[[], Sink]]) -> Iterator[None]:
+    stop = threading.Event()
+    bridge = threading.Thread(target=outbox_relay.tell, args=(sinks, database, stop))
     bridge.start()
     try:
-        eventually(lambda: {sink.name for sink in told} == {queue.sink for queue in queues(database)})
+        eventually(lambda: set(sinks) == {queue.sink for queue in queues(database)})
         yield
     finally:
         stop.set()
@@ -74,7 +75,7 @@ class Remembered(SinkConnection):
 
 def told(database: Database, **sinks: Remembered) -> AbstractContextManager[None]:
     """Run the bridge with these sinks until the block ends."""
-    return bridged(database, [Sink(name, sink, EventFormat(Origin("aoi-1"))) for name, sink in sinks.items()])
+    return bridged(database, {name: partial(Sink, sink, EventFormat(Origin("aoi-1"))) for name, sink in sinks.items()})
 
 
 def append(database: Database, *numbers: int) -> None:

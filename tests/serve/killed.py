@@ -155,9 +155,8 @@ def tell_file(config: ServeConfig, path: Path, nth: int) -> None:
     """Tell a file what happens, until something was told the `nth` time; without `nth` until nothing waits."""
     kill_at(Failpoint.SINK_TOLD if nth else None, nth)
     database, stop = open_database(config.database_url), threading.Event()
-    told = threading.Thread(
-        target=outbox_relay.tell, args=([Sink("plant", FileSink(path), EventFormat(Origin("a")))], database, stop)
-    )
+    sinks = {"plant": lambda: Sink(FileSink(path), EventFormat(Origin("a")))}
+    told = threading.Thread(target=outbox_relay.tell, args=(sinks, database, stop))
     told.start()
     while nth or waiting(database):
         time.sleep(0.02)

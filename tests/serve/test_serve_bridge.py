@@ -100,7 +100,7 @@ def test_pauses_grow_to_a_minute_and_begin_anew_after_a_success(
     sink = Remembered()
     sink.is_down = True
     stop = Watched()
-    outbox_relay.OutboxRelay(Sink("plant", sink, EventFormat(Origin("a"))), sqlite_database, stop).run()
+    outbox_relay.OutboxRelay("plant", lambda: Sink(sink, EventFormat(Origin("a"))), sqlite_database, stop).run()
     assert stop.pauses == [1, 2, 4, 8, 16, 32, 60, 60, outbox_relay.LOOK_S, 1, 2]
     assert sink.numbers == [1]
 
@@ -135,7 +135,7 @@ def test_a_request_that_no_answer_can_repeat_holds_nothing_up(sqlite_database: D
         {"MessageName": "CFX.AreYouThereRequest", "MessageBody": {}, "Source": "mes"},
     ]
     sink = Asked()
-    with bridged(sqlite_database, [Sink("plant", sink, CfxFormat(Origin("aoi-1", "aoi-1")))]):
+    with bridged(sqlite_database, {"plant": lambda: Sink(sink, CfxFormat(Origin("aoi-1", "aoi-1")))}):
         eventually(lambda: "CFX.AreYouThereResponse" in [message.name for message in sink.told])
     assert (sink.connections, open_faults(sqlite_database)) == (1, [])
 

@@ -128,7 +128,7 @@ def test_secrets_are_read_from_where_the_config_says_and_stay_out_of_it(
     monkeypatch.setenv("COE_TEST_SECRET", "s3")
     assert Secret(environment="COE_TEST_SECRET").read("x") == "s3"
     monkeypatch.delenv("COE_TEST_SECRET")
-    with pytest.raises(ConfigError, match="COE_TEST_SECRET is not set"):
+    with pytest.raises(ConfigError, match="without the environment variable COE_TEST_SECRET"):
         Secret(environment="COE_TEST_SECRET").read("x")
 
 

@@ -368,7 +368,7 @@ def test_a_broker_that_is_away_for_an_hour_gets_everything_in_order_and_is_asked
         waited.append(sqlite_database.read(outbox.queues)[0].waiting)
 
     hour = Hour(happen, sink)
-    OutboxRelay(Sink("plant", sink, EventFormat(Origin("a"))), sqlite_database, hour).run()
+    OutboxRelay("plant", lambda: Sink(sink, EventFormat(Origin("a"))), sqlite_database, hour).run()
     # An event at each pause, and that of the fault.
     assert waited == list(range(2, hour.happened + 2))
     failing = [pause for pause in hour.pauses if pause > outbox_relay.LOOK_S]

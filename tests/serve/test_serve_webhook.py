@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from bridging import bridged, is_faulty
+from bridging import bridged, is_faulty, waiting
 from brokers import free_port
 from certificates import Authority
 from serve_rows import NOON, decided, ng
@@ -21,6 +21,7 @@ from waiting import eventually
 from coe.serve.bridge.sink_settings import sinks_of
 from coe.serve.bridge.sinks import Message, Origin, SinkFailed
 from coe.serve.bridge.webhook import WebhookConnection, WebhookSettings, signature
+from coe.serve.database import fault_log
 from coe.serve.database.connecting import Database
 
 
@@ -187,6 +188,21 @@ def test_a_hook_of_the_config_is_told_until_it_acknowledges(sqlite_database: Dat
     assert kinds == ["board.accepted"] * 3 + ["board.decided", "fault.raised", "fault.cleared"]
     assert len({headers["X-CoE-Id"] for _, headers, _ in server.posted[:3]}) == 1
     assert not is_faulty(sqlite_database)
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_sink_without_its_secret_waits_alone_until_it_is_there(sqlite_database: Database, tmp_path: Path) -> None:
+    (tmp_path / "mes").write_text("k\n")
+    with answering() as server:
+        url = f"http://127.0.0.1:{server.port}/in"
+        hooks = {name: {"url": url, "secret": {"file": str(tmp_path / name)}} for name in ("erp", "mes")}
+        config = config_of(tmp_path, sinks={"hosts": ["127.0.0.1"], "webhooks": hooks})
+        with bridged(sqlite_database, sinks_of(config.station, config.sinks)):
+            sqlite_database.write(decided, "k1", ng())
+            eventually(lambda: not waiting(sqlite_database, "mes") and is_faulty(sqlite_database))
+            assert [fault.about for fault in sqlite_database.read(fault_log.open_faults)] == ["erp"]
+            (tmp_path / "erp").write_text("k\n")
+            eventually(lambda: not waiting(sqlite_database, "erp") and not is_faulty(sqlite_database))
 
 
 HEAD = b"HTTP/1.1 200 OK\r\nX-Slow: " + b"a" * 400

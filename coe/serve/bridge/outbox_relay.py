@@ -11,11 +11,13 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
 from sqlalchemy import Connection
 
+from coe.errors import CoeError
 from coe.serve import failpoints
 from coe.serve.bridge.sink_settings import sinks_of
 from coe.serve.bridge.sinks import EventEnvelope, Sign, Sink, SinkFailed, StationStatus
@@ -44,11 +46,12 @@ _log = logging.getLogger(__name__)
 
 
 class OutboxRelay:
-    """Tells one sink what is in the outbox for it, until it is stopped."""
+    """Tells one sink what is in the outbox for it, until it is stopped. `make` makes it anew after each failure."""
 
-    def __init__(self, sink: Sink, database: Database, stop: threading.Event) -> None:
-        self._sink, self._database, self._stop = sink, database, stop
-        self._is_connected = self._is_shown = False
+    def __init__(self, name: str, make: Callable[[], Sink], database: Database, stop: threading.Event) -> None:
+        self._name, self._make, self._database, self._stop = name, make, database, stop
+        self._sink: Sink | None = None
+        self._is_shown = False
         self._status: StationStatus | None = None
         self._failures = 0
         self._told: list[Event] = []
@@ -71,14 +74,16 @@ class OutboxRelay:
         try:
             return self._turn()
         except Exception:
-            _log.exception("sink '%s': its failure could not be noted", self._sink.name)
+            _log.exception("sink '%s': its failure could not be noted", self._name)
             return LONGEST_PAUSE_S
 
     def _close(self) -> None:
+        sink, self._sink = self._sink, None
         try:
-            self._sink.connection.close()
+            if sink is not None:
+                sink.connection.close()
         except Exception:  # of a connection that has failed already
-            _log.exception("sink '%s' did not close in order", self._sink.name)
+            _log.exception("sink '%s' did not close in order", self._name)
 
     def _turn(self) -> float:
         """Send the events that wait; return how many seconds to pause."""
@@ -88,30 +93,30 @@ class OutboxRelay:
             self._overcome()
         except DatabaseError:
             return FIRST_PAUSE_S
-        except SinkFailed as error:
+        except CoeError as error:  # also of a secret or a certificate that cannot be read
             return self._fail(str(error))
         except Exception as error:  # whatever a library raises, the other sinks and the queue live on
-            _log.exception("sink '%s' failed", self._sink.name)
+            _log.exception("sink '%s' failed", self._name)
             return self._fail(f"{type(error).__name__}: {error}")
         return 0.0 if told == TOGETHER else LOOK_S
 
     def _waiting(self) -> list[EventEnvelope]:
         with self._database.reading() as connection:
-            waiting = outbox.waiting(connection, self._sink.name, limit=TOGETHER)
+            waiting = outbox.waiting(connection, self._name, limit=TOGETHER)
             return [envelope_of(connection, event, self._recipes) for event in waiting]
 
     def _tell(self, waiting: list[EventEnvelope]) -> int:
         """Tell events in order, and return how many; raises SinkFailed at the first that cannot be told."""
         told = 0
         try:
-            self._connect()
-            self._answer()
-            self._show()
+            sink = self._connected()
+            self._answer(sink)
+            self._show(sink)
             for envelope in waiting:
                 if self._stop.is_set():
                     break
-                for message in self._sink.format.messages(envelope):
-                    self._sink.connection.send(message)
+                for message in sink.format.messages(envelope):
+                    sink.connection.send(message)
                     failpoints.reached(failpoints.Failpoint.SINK_TOLD)
                 self._told.append(envelope.event)
                 told += 1
@@ -122,76 +127,74 @@ class OutboxRelay:
     def _note_told(self) -> None:
         """Remove sent events from the outbox; as long as the database refuses that, nothing is sent again."""
         if self._told:
-            self._database.write(outbox.delivered, self._sink.name, [event.id for event in self._told])
+            self._database.write(outbox.delivered, self._name, [event.id for event in self._told])
             self._is_shown &= not any(event.kind in _SHOWN for event in self._told)
             self._told.clear()
 
-    def _connect(self) -> None:
-        if not self._is_connected:
+    def _connected(self) -> Sink:
+        if self._sink is None:
+            self._is_shown, self._next_beat_s, self._status = False, 0.0, None
+            self._sink = self._make()
             self._sink.connection.connect()
-            self._is_connected = True
-            self._is_shown, self._next_beat_s = False, 0.0
-            self._status = None
+        return self._sink
 
-    def _answer(self) -> None:
+    def _answer(self, sink: Sink) -> None:
         """Answer those who ask; whoever asks badly gets no answer, and holds nobody up."""
-        connection = self._sink.connection
-        for request in connection.look():
+        for request in sink.connection.look():
             try:
-                if (message := self._sink.format.answer(request.body, now_us())) is not None:
-                    connection.answer(request, message)
+                if (message := sink.format.answer(request.body, now_us())) is not None:
+                    sink.connection.answer(request, message)
             except SinkFailed:
                 raise
             except Exception as error:  # a request may hold what no answer can repeat, as NaN
-                _log.warning("sink '%s': a request cannot be answered: %r", self._sink.name, error)
+                _log.warning("sink '%s': a request cannot be answered: %r", self._name, error)
 
     def _take_leave(self) -> None:
         """Say that the station goes, where a sink hears it."""
-        if self._is_connected and self._status is not None:
+        if self._sink is not None and self._status is not None:
             try:
-                self._say(Sign.ENDING, replace(self._status, at_us=now_us()))
+                self._say(self._sink, Sign.ENDING, replace(self._status, at_us=now_us()))
             except Exception as error:  # nothing waits for it any more
-                _log.warning("sink '%s' was not told that the station goes: %s", self._sink.name, error)
+                _log.warning("sink '%s' was not told that the station goes: %s", self._name, error)
 
-    def _say(self, sign: Sign, status: StationStatus) -> None:
-        if (message := self._sink.format.sign(sign, status)) is not None:
-            self._sink.connection.send(message)
+    def _say(self, sink: Sink, sign: Sign, status: StationStatus) -> None:
+        if (message := sink.format.sign(sign, status)) is not None:
+            sink.connection.send(message)
 
-    def _show(self) -> None:
+    def _show(self, sink: Sink) -> None:
         """Show the station's state if it has changed, and send a sign of life if it is time."""
         is_time = time.monotonic() >= self._next_beat_s
         if self._is_shown and not is_time:
             return
         status = self._database.read(_status)
         if self._status is None:
-            self._say(Sign.CONNECTED, status)
+            self._say(sink, Sign.CONNECTED, status)
         self._status = status
-        self._sink.connection.show(status)
+        sink.connection.show(status)
         self._is_shown = True
         if is_time:
-            self._next_beat_s = time.monotonic() + self._sink.heartbeat_s
-            self._say(Sign.ALIVE, status)
+            self._next_beat_s = time.monotonic() + sink.heartbeat_s
+            self._say(sink, Sign.ALIVE, status)
 
     def _overcome(self) -> None:
         if self._may_have_fault:
             self._database.write(
-                fault_log.clear_about, Process.BRIDGE, FaultKind.SINK, about=self._sink.name, now_us=now_us()
+                fault_log.clear_about, Process.BRIDGE, FaultKind.SINK, about=self._name, now_us=now_us()
             )
         self._may_have_fault, self._failures = False, 0
 
     def _fail(self, why: str) -> float:
         self._close()
-        self._is_connected = False
         pause_s = min(FIRST_PAUSE_S * 2.0 ** min(self._failures, 30), LONGEST_PAUSE_S)
         self._failures += 1
         try:
             self._note(why)
         except DatabaseError as trouble:
-            _log.warning("sink '%s' failed (%s), which cannot be noted: %s", self._sink.name, why, trouble)
+            _log.warning("sink '%s' failed (%s), which cannot be noted: %s", self._name, why, trouble)
         return pause_s
 
     def _note(self, why: str) -> None:
-        name = self._sink.name
+        name = self._name
         message = f"sink '{name}' cannot be told: {why}; its messages wait"
         with self._database.writing() as connection:
             fault_log.note(connection, NewFault(Process.BRIDGE, FaultKind.SINK, message, name), now_us())
@@ -217,33 +220,31 @@ def _status(connection: Connection) -> StationStatus:
 
 def run(config: ServeConfig) -> None:
     """Tell all sinks until SIGTERM or SIGINT; raises ConfigError if it cannot begin."""
-    sinks = list(sinks_of(config.station, config.sinks))
     database = open_database(config.database_url)
     expect_newest(database)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     try:
-        tell(sinks, database, stop)
+        tell(sinks_of(config.station, config.sinks), database, stop)
     finally:
         database.close()
 
 
-def tell(sinks: list[Sink], database: Database, stop: threading.Event) -> None:
+def tell(sinks: Mapping[str, Callable[[], Sink]], database: Database, stop: threading.Event) -> None:
     """Make these the sinks, and tell each on a thread of its own until `stop`; raises DatabaseError at the start."""
-    database.write(outbox.register_sinks, [sink.name for sink in sinks], now_us())
+    database.write(outbox.register_sinks, list(sinks), now_us())
     # Daemons: a sink that hangs does not keep the process alive.
     threads = [
-        threading.Thread(target=OutboxRelay(sink, database, stop).run, name=f"coe-sink-{sink.name}", daemon=True)
-        for sink in sinks
+        threading.Thread(target=OutboxRelay(name, make, database, stop).run, name=f"coe-sink-{name}", daemon=True)
+        for name, make in sinks.items()
     ]
     for thread in threads:
         thread.start()
     is_ending = False
     while not is_ending:
         with suppress(DatabaseError), database.writing() as connection:
-            facts = {"sinks": [sink.name for sink in sinks]}
-            states.beat(connection, Process.BRIDGE, pid=os.getpid(), now_us=now_us(), facts=facts)
+            states.beat(connection, Process.BRIDGE, pid=os.getpid(), now_us=now_us(), facts={"sinks": list(sinks)})
         is_ending = stop.wait(BEAT_S)
     for thread in threads:
         thread.join(GRACE_S)

@@ -1,6 +1,6 @@
 """What settings of sinks have in common: hosts, secrets, certificates, brokers. A setting never holds a secret.
 
-It says where the secret lies; the bridge reads the secret when it starts.
+It says where the secret lies; the bridge reads the secret whenever it connects.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import ssl
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -64,7 +65,7 @@ class Secret(StrictModel):
         if self.environment is not None:
             secret = os.environ.get(self.environment, "")
             if not secret:
-                raise ConfigError(f"{what}: the environment variable {self.environment} is not set")
+                raise ConfigError(f"{what}: the service runs without the environment variable {self.environment}")
             return secret
         assert self.file is not None
         try:
@@ -209,10 +210,12 @@ def expect_packages(sinks: Sinks) -> None:
             )
 
 
-def sinks_of(station: str, sinks: Sinks) -> Iterator[Sink]:
-    """Yield the sinks of a station; raises ConfigError for a missing package, an unreadable secret or certificate."""
-    expect_packages(sinks)
-    for kind, name, sink in sinks.listed():
+def sinks_of(station: str, sinks: Sinks) -> dict[str, Callable[[], Sink]]:
+    """Return what makes each sink of a station, by its name; it raises ConfigError, as for an unreadable secret."""
+
+    def make(kind: str, name: str, sink: SinkSettings) -> Sink:
         key = f"sinks.{kind}" if sink.is_single else f"sinks.{kind}.{name}"
         origin = Origin(station, sinks.cfx_handle or station, key, *sink.request_place(station))
-        yield Sink(name, sink.connection(origin), sink.message_format(origin), sink.heartbeat_s)
+        return Sink(sink.connection(origin), sink.message_format(origin), sink.heartbeat_s)
+
+    return {name: partial(make, kind, name, sink) for kind, name, sink in sinks.listed()}

@@ -132,10 +132,13 @@ class Format(Protocol):
 
 
 class SinkConnection(ABC):
-    """A connection to a sink, used by one thread. Every method but `close` may raise SinkFailed."""
+    """A connection to a sink, used by one thread; after a failure it is closed, and another is made.
+
+    Every method but `close` may raise SinkFailed.
+    """
 
     def connect(self) -> None:  # noqa: B027
-        """Connect; called again after a failure, once `close` was called. By default each message connects itself."""
+        """Connect; by default each message connects itself."""
 
     @abstractmethod
     def send(self, message: Message) -> None:
@@ -226,12 +229,8 @@ class ChoosesFormat(SinkSettings):
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """All that the outbox relay needs for a sink: its name in the outbox, its connection, the format of its messages.
+    """A connection, and the format of its messages; it gets a sign of life every `heartbeat_s` seconds."""
 
-    It gets a sign of life every `heartbeat_s` seconds.
-    """
-
-    name: str
     connection: SinkConnection
     format: Format
     heartbeat_s: float = 60.0
