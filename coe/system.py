@@ -156,8 +156,9 @@ def _drop_top(libc: ctypes.CDLL) -> None:
     """Drop the pages of the free memory at the end of the calling thread's heap, which `malloc_trim` leaves there.
 
     Only glibc knows where that is, so blocks are taken from it, of half the size each time; each size twice, because a
-    hole may be large enough for the first. A block that glibc maps apart is shrunk before it is freed: glibc would take
-    its size as the least that it maps from then on.
+    hole may be large enough for the first. Blocks are shrunk to a page before they are freed: glibc would take the size
+    of one that it maps apart as the least that it maps from then on. Smaller ones the thread would keep, so that its
+    heap could not shrink, and would take further addresses with each call.
     """
     blocks, size = [], _HEAP_BYTES // 2
     while size >= _BLOCK_BYTES:
@@ -168,7 +169,7 @@ def _drop_top(libc: ctypes.CDLL) -> None:
             blocks.append(block)
         size //= 2
     for block in blocks:
-        libc.free(libc.realloc(block, 1) or block)
+        libc.free(libc.realloc(block, mmap.PAGESIZE) or block)
 
 
 @contextmanager
