@@ -21,7 +21,10 @@ from coe.tables.spreadsheet import Table
 from coe.text_table import TextLine
 from coe.visible import visible
 
-_START = re.compile(rb"\s*(?:\xef\xbb\xbf)?(?:\s*<[?!][^>]*>)*\s*<(?:\w+:)?IPC-2581\b")
+_START = re.compile(rb"\A\s*(?:\xef\xbb\xbf)?\s*<[\s\S]{,4096}?(?<=<)(?:\w+:)?IPC-2581[\s>]")
+_OF_KICAD = re.compile(r"^(?:CMP|PKG|REF):|^(?:CMP|PKG)_")
+"""What KiCad 8 and 9 write before names, in files of revision C and B."""
+_TRUE = ("true", "1")
 _SHAPES = ("LayerFeature", "Set", "PadStackDef", "PhyNetGroup", "LogicalNet")
 """Most of a file, and nothing of it is needed."""
 
@@ -38,7 +41,7 @@ class _Ipc2581:
     unit: str = ""
     sides: dict[str, str] = field(default_factory=dict)
     middles: dict[str, xml.Element] = field(default_factory=dict)
-    listed: dict[str, tuple[xml.Element, xml.Element]] = field(default_factory=dict)
+    listed: dict[str, list[tuple[xml.Element, xml.Element]]] = field(default_factory=dict)
     steps: dict[str, list[xml.Element]] = field(default_factory=dict)
     panels: list[str] = field(default_factory=list)
 
@@ -76,7 +79,8 @@ def _read(path: Path, raw: bytes) -> _Ipc2581:
         elif kind == "Package" and (point := element.find("PickupPoint")) is not None:
             board.middles[name] = point
         elif kind == "BomItem":
-            board.listed |= {one.get("name", ""): (one, element) for one in element.iter("RefDes")}
+            for one in element.iter("RefDes"):
+                board.listed.setdefault(one.get("name", ""), []).append((one, element))
         elif kind == "Component":
             parts.append(element)
         elif kind == "StepRepeat":
@@ -96,7 +100,7 @@ def _cells(part: xml.Element, board: _Ipc2581) -> list[str]:
     if location is None:
         raise ValueError
     turn, is_mirrored = (
-        (0.0, False) if turned is None else (_number(turned, "rotation"), turned.get("mirror") == "true")
+        (0.0, False) if turned is None else (_number(turned, "rotation"), turned.get("mirror", "").casefold() in _TRUE)
     )
     point = board.middles.get(part.get("packageRef", ""))
     place, middle = (0j if one is None else complex(_number(one, "x"), _number(one, "y")) for one in (location, point))
@@ -104,14 +108,17 @@ def _cells(part: xml.Element, board: _Ipc2581) -> list[str]:
     at = place + (-offset.conjugate() if is_mirrored else offset)
     side = board.sides.get(part.get("layerRef", ""), "")
     side = side if side in ("top", "bottom") else ("bottom" if is_mirrored else "top")  # within a board that folds
-    listed, item = board.listed.get(name, (xml.Element("RefDes"), xml.Element("BomItem")))
+    listed = board.listed.get(name, [])
     said = [(one.get("name", ""), one.get("value", "")) for one in part.iter("NonstandardAttribute")]
-    texts = item.iter("Textual")
+    texts = (text for _, item in listed for text in item.iter("Textual"))
     said += [(one.get("textualCharacteristicName", ""), one.get("textualCharacteristicValue", "")) for one in texts]
     value = next((text for label, text in said if label.casefold() == "value" and text), part.get("part", ""))
-    package = listed.get("packageRef", part.get("packageRef", ""))
-    cells = [name, value, package, f"{at.real:.6f}", f"{at.imag:.6f}", f"{turn:g}", side]
-    return [*cells, *fitting_cells([*said, ("populate", listed.get("populate", ""))], is_out=False)]
+    package = next((one.get("packageRef", "") for one, _ in listed), "") or part.get("packageRef", "")
+    names = [_OF_KICAD.sub("", text) for text in (name, value, package)]
+    cells = [*names, f"{at.real:.6f}", f"{at.imag:.6f}", f"{turn:g}", side]
+    # Two BOMs, as of two variants, may say yes and no, which is asked about.
+    populate = " / ".join(filter(None, dict.fromkeys(one.get("populate", "") for one, _ in listed)))
+    return [*cells, *fitting_cells([*said, ("populate", populate)], is_out=False)]
 
 
 def _number(element: xml.Element, name: str) -> float:

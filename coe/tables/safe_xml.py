@@ -11,6 +11,9 @@ from pathlib import Path
 
 from coe.errors import ConfigError
 
+_MOST = 4_000_000
+"""So many tags are more than 64 MB of a CAD program hold, and their elements take some 400 MB."""
+
 
 def parse(path: Path, raw: bytes, noun: str) -> xml.Element:
     """Return the root of a file's bytes; raises ConfigError, which calls it `noun`, if it cannot be read."""
@@ -24,6 +27,8 @@ def elements(path: Path, raw: bytes, noun: str) -> Iterator[xml.Element]:
     """
     if b"<!ENTITY" in raw or re.search(rb"<!DOCTYPE[^>]*\[", raw):
         raise ConfigError(f"{path}: a document type has no place in {noun}; export it again")
+    if raw.count(b"<") > _MOST:
+        raise ConfigError(f"{path}: it has more than {_MOST:,} tags; export {noun} with less in it")
     try:
         for _, element in xml.iterparse(BytesIO(raw)):
             yield element

@@ -404,11 +404,19 @@ def test_components_of_ipc_2581_lie_where_their_packages_are_picked_up() -> None
     assert [place.side for place in file.placements] == [Side.TOP, Side.BOTTOM, Side.BOTTOM, Side.BOTTOM]
     assert (file.placements[0].package, file.placements[0].rotation_deg, file.not_placed) == ("R", 90, ("C8",))
     assert any("panel" in note for note in file.notes)
+    same = IPC_2581.replace("?><IPC", "?><!-- a > b --><IPC").replace('mirror="true"', 'mirror="1"')
+    for name in ("R1", "C8", "U2", "U3", "U4"):
+        same = same.replace(f'"{name}"', f'"CMP:{name}"')  # as KiCad 9 writes
+    of_kicad = parse_file(Path("b.xml"), same.replace('packageRef="R"', 'packageRef="PKG:R"').encode(), "generic")
+    assert (of_kicad.placements, of_kicad.not_placed) == (file.placements, file.not_placed)
 
 
 @pytest.mark.parametrize(
     ("known", "wrong", "told"),
     [
+        ("?><IPC", "?><!DOCTYPE a [<!ENTITY b 'c'>]><IPC", "document type.*IPC-2581"),
+        ("</Bom>", '<BomItem><RefDes name="R1" populate="false"/></BomItem></Bom>', "true / false"),
+        ("<Ecad", f"{'<a/>' * 4_000_000}<Ecad", "4,000,000"),
         ('<Location x="0.5" y="1"/>', "", "R1"),
         ("INCH", "FOOT", "FOOT"),
         ('<StepRepeat stepRef="board" x="1" y="1" nx="2" ny="1"/>', "", "panel, board"),
