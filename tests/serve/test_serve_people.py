@@ -1,5 +1,6 @@
 """People sign in with a badge or a PIN; who guesses is stopped; figures by person are there only if they are wanted."""
 
+import hashlib
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,6 +18,7 @@ from coe.serve.database import audit, call_rows, keys, verifications
 from coe.serve.database.connecting import Database, open_database, sqlite_url
 from coe.serve.database.hourly import Window
 from coe.serve.database.migration import migrate
+from coe.serve.database.row_types import change
 from coe.serve.database.tables import NewVerification
 from coe.serve.database.verifications import PersonFigures, figures_by_person
 from coe.serve.enums import CallKind, Outcome, Role
@@ -70,8 +72,33 @@ def test_guesses_that_come_at_a_time_are_no_more_than_those_one_by_one(served: S
 
 def test_nobody_with_a_badge_may_guess_at_those_of_others(served: Served) -> None:
     assert known(served.database, "eva", BADGE)
-    codes = [sign_in(served, badge).status_code for _ in range(MOST_TRIES) for badge in ("000000", BADGE)]
+    codes = [sign_in(served, badge).status_code for _ in range(MOST_TRIES) for badge in ("04A2F1C0", BADGE)]
     assert codes == [*[401, 200] * (MOST_TRIES - 1), 401, 429]
+
+
+def test_a_badge_that_an_older_version_kept_without_its_form_is_known(served: Served) -> None:
+    old = hashlib.scrypt(BADGE.encode(), salt=b"coe badge", n=2**14, r=8, p=1, dklen=32).hex()
+    assert known(served.database, "eva")
+    served.database.write(change, keys.api_key, keys.api_key.c.name == "eva", badge_hash=old)
+    assert sign_in(served, BADGE).json()["name"] == "eva"
+    with pytest.raises(ConfigError, match="eva"):
+        known(served.database, "bob", BADGE)
+
+
+def test_scans_that_are_no_badges_keep_nobody_from_changing_the_person(served: Served) -> None:
+    assert known(served.database, "eva", BADGE)
+    assert known(served.database, "bob", BADGE[::-1])
+
+    def codes(*scans: str) -> list[int]:
+        return [person.post("/api/v1/session", json={"key": scan}, headers=WITH_HEADER).status_code for scan in scans]
+
+    with client_of(served.address) as person:
+        assert codes(BADGE, *["SN-2411-00071", "12345678", "R12"] * MOST_TRIES, BADGE[::-1]) == [
+            *[200],
+            *[401] * 3 * MOST_TRIES,
+            200,
+        ]
+        assert codes(*["04A2F1C0"] * MOST_TRIES, BADGE) == [*[401] * MOST_TRIES, 429]
 
 
 def test_wrong_tries_are_forgotten_after_a_right_one_or_a_while() -> None:

@@ -3,7 +3,8 @@
 A key has 256 random bits, so a plain hash is enough: there is nothing to guess. A key has the form `coe_...`.
 People at the station sign in with a badge, or with their name and a PIN, and are otherwise holders of keys. Badges and
 PINs are short, so a slow hash is kept of them (scrypt, RFC 7914), and the gate lets nobody try many. Whoever has a copy
-of the database can find PINs out by trying.
+of the database can find PINs out by trying. The hash of a badge ends with that of its form: a scan of another form is
+no badge, but most often the serial of a board.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from sqlalchemy import BigInteger, ColumnElement, Connection, bindparam, delete,
 from coe.errors import ConfigError
 from coe.serve.database import row_types
 from coe.serve.database.columns import NAME
-from coe.serve.database.row_types import change, found, in_turn, only, records
+from coe.serve.database.row_types import change, found, in_turn, listed, only, records
 from coe.serve.database.tables import Key, api_key, session
 from coe.serve.enums import Process, Role
 from coe.visible import is_visible
@@ -26,6 +27,8 @@ from coe.visible import is_visible
 PREFIX = "coe_"
 LEAST_BADGE = 6
 """The fewest characters of a badge: it alone says who somebody is."""
+_FORM = 8
+"""How many characters of the hash of a badge say of which form it is."""
 
 
 def generate() -> str:
@@ -118,7 +121,18 @@ _HOLDER = select(api_key).where(api_key.c.hash == bindparam("of_hash"), is_valid
 
 def badge_hash(badge: str) -> str:
     """Return the hash under which a badge is kept; it takes some 50 ms, so that many tries take long."""
-    return _slow(badge, "coe badge")
+    return _slow(badge, "coe badge")[:-_FORM] + _form(badge)
+
+
+def _form(badge: str) -> str:
+    kinds = {"0" if letter.isdigit() else "A" if letter.isalpha() else "-" for letter in badge}
+    return "=" + hash_of(f"{len(badge)} {sorted(kinds)}")[: _FORM - 1]
+
+
+def is_like_badge(connection: Connection, text: str, now_us: int) -> bool:
+    """Return whether a text has as many characters, of the same kinds, as the badge of somebody."""
+    of_form = api_key.c.badge_hash.endswith(_form(text)) | api_key.c.badge_hash.notlike("%=%")  # of older versions
+    return bool(listed(connection, Key, of_form, is_valid(now_us), limit=1))
 
 
 def pin_hash(name: str, pin: str) -> str:
@@ -146,15 +160,19 @@ def set_secrets(connection: Connection, name: str, badge: str, pin: str, now_us:
     Raises ConfigError for a badge that somebody else has.
     """
     hashes = {"badge_hash": badge_hash(badge) if badge else None, "pin_hash": pin_hash(name, pin) if pin else None}
-    taken = select(api_key.c.name).where(api_key.c.badge_hash == hashes["badge_hash"], api_key.c.name != name)
+    taken = select(api_key.c.name).where(_has_badge(hashes["badge_hash"] or ""), api_key.c.name != name)
     if badge and (other := connection.scalar(taken)) is not None:
         raise ConfigError(f"'{other}' has this badge, or had it; take another one")
     return change(connection, api_key, api_key.c.name == name, is_valid(now_us), **hashes)
 
 
+def _has_badge(hash: str) -> ColumnElement[bool]:
+    return api_key.c.badge_hash.startswith(hash[:-_FORM])
+
+
 def of_badge(connection: Connection, hash: str, now_us: int) -> Key | None:
     """Return whose badge has a hash, if that person's key is valid now, or None."""
-    return only(connection, Key, api_key.c.badge_hash == hash, is_valid(now_us))
+    return only(connection, Key, _has_badge(hash), is_valid(now_us))
 
 
 def of_pin(connection: Connection, name: str, hash: str, now_us: int) -> Key | None:

@@ -209,6 +209,8 @@ async def _signing_in(gate: Gate, given: str, name: str, sender: str, before: Ke
 
 async def _guessed(gate: Gate, given: str, name: str, where: str) -> Key | None:
     """Return who has a badge, or a name with a PIN; raises Problem if too many were wrong."""
+    if not name and not await gate.read(lambda connection: keys.is_like_badge(connection, given, gate.now_us())):
+        return None
     guessed = f"name {name}" if name else f"badges {where}"
     if (wait_s := gate.admissions.wait_s(guessed)) > 0:
         detail = f"too many wrong tries ({visible(guessed)})"
