@@ -571,6 +571,16 @@ def test_the_recipe_is_what_the_files_say(served: Served, asked: Asked) -> None:
     assert served.engineer.post("/teach/line7/threshold", json={"expert": "x", "threshold": 0.3}).status_code == 422
 
 
+@pytest.mark.parametrize("encoding", ["windows-1252", "utf-16"])
+def test_xml_in_the_encoding_that_it_declares_is_read_as_it_is_written(served: Served, encoding: str) -> None:
+    draft = with_files(served)
+    part = '<placement id="P1" side="Top" part-id="R-1µ"><location units="Millimeters" x="1" y="2" rotation="0"/>'
+    board = f'<?xml version="1.0" encoding="{encoding}"?><openpnp-board>{part}</placement></openpnp-board>'
+    assert send(served.engineer, "placements", board.encode(encoding), "board.xml").status_code == 201
+    draft.say(draft.state.model_copy(update={"dialect": "openpnp"}))
+    assert "1µ" in str(draft.read().placements[0])
+
+
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "gb18030", "cp1252"])
 @pytest.mark.parametrize("is_sent", [True, False], ids=["sent", "by commands"])
 def test_files_in_any_usual_encoding_are_text_in_the_recipe(served: Served, encoding: str, is_sent: bool) -> None:

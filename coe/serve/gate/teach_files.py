@@ -153,7 +153,8 @@ def text_of(content: bytes, name: str, folder: str) -> tuple[str, tuple[str, ...
     table = lines_of(Path(name), content, noun, is_table)
     struck = ", ".join(str(line.number) for line in table.lines if line.is_struck and folder != BOM)
     notes = (f"rows that are struck out were read as well ({struck}); take out what is not meant",) if struck else ()
-    return "\n".join(line.text for line in table.lines), (*table.notes, *notes)
+    text = "\n".join(line.text for line in table.lines)
+    return re.sub(r"(?<=<\?xml )([^>]*)encoding=\S+?(?=[\s?])", r"\1", text), (*table.notes, *notes)  # it is UTF-8 now
 
 
 def _keep_table(draft: BoardDraft, kind: str, content: bytes, name: str, most_pixels: int) -> str:
