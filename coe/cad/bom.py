@@ -112,7 +112,7 @@ def _parts(path: Path, rows: Sequence[BomRow], header: PlacementHeader | None = 
     # Wire, Label or PCB may stand in several lines, as no word of them is a designator.
     words = {name: differing.pop(name) for name in [*differing] if not _LIKE_A_NAME.search(name)}
     parts = Bom({refdes: part for refdes, part in parts.items() if refdes not in words})
-    if differing or len(words) > len(parts):
+    if differing or len(words) > sum(_LIKE_A_NAME.search(refdes) is not None for refdes in parts):
         few = _with_lines({**differing, **words})
         raise ConfigError(f"{path}: lines say different things of one part; correct them: {few}")
     if not parts:

@@ -115,8 +115,8 @@ def without_pictures(root: Path, found: Iterable[Photograph]) -> list[str]:
     """Return the folders of components and of labels that hold no picture of those `found`, as they lie in `root`."""
     holding = {folder for one in found for folder in one.path.parents}
     empty = [path.relative_to(root) for path in (*root.glob("*/"), *root.glob("*/*/")) if path not in holding]
-    named = [path for path in empty if not any(map(OF_SYSTEMS.fullmatch, path.parts)) and path.parent not in empty]
-    return sorted((path.as_posix() for path in named), key=natural)
+    meant = [path for path in empty if not any(part[0] == "." or OF_SYSTEMS.fullmatch(part) for part in path.parts)]
+    return sorted((path.as_posix() for path in meant if path.parent not in empty), key=natural)
 
 
 def _placed(root: Path, path: Path, components: Collection[str], labels: Collection[str]) -> Photograph:

@@ -45,7 +45,9 @@ def read_sheet(path: Path, raw: bytes, is_table: Callable[[Sequence[TextLine]], 
         names = ", ".join(f"'{visible(sheet.title)}'" for sheet in fitting or filled)
         what = f"no sheet '{visible(wanted)}' has rows, but these" if wanted else "several sheets have rows"
         title = visible((fitting or filled)[0].title)
-        raise ConfigError(f"{path}: {what} ({names}); name the one with the parts, as '{file.name}#{title}'")
+        raise ConfigError(
+            f"{path}: {what} ({names}); name the one with the parts, as '{file.name}#{title}', or save it as CSV"
+        )
     if not (chosen := next(iter(fitting or sheets), None)):
         return Table([])
     others = [f"'{visible(sheet.title)}'" for sheet in filled if sheet is not chosen]

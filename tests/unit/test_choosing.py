@@ -189,7 +189,7 @@ def test_the_command_learns_stores_and_writes_a_board_that_loads(run: Callable[.
     whole = part()
     saved(photos / "C1" / "good", *(noisy(whole, seed) for seed in range(6)))
     saved(photos / "C1" / "scratch", *(moved(bad(noisy(whole, seed)), 0.0, 0.0) for seed in range(8, 12)))
-    for empty in ("C1/bent", "C2/good", ".git/x"):
+    for empty in ("C1/bent", "C2/good", "@eaDir/x", ".idea"):
         (photos / empty).mkdir(parents=True)
     shutil.copy(photos / "C1/good/0.png", photos / "C1/good/copy.png")
 
