@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from coe.serve.enums import ActivationState, Role
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.secret_file import make_all
 from coe.store.store import Store
+from coe.strict_model import of_json
 
 CONFIG, KEYS = "serve.yaml", "keys.json"
 
@@ -58,18 +60,26 @@ def create(folder: Path, wanted: Wanted) -> Created:
         if taken.exists():
             raise ConfigError(f"{taken} is there already; give another folder, or remove the service that lies there")
     board = rules.load(wanted.board) if wanted.board else None
+    if board is None and wanted.within_s is not None:
+        raise ConfigError("--within is kept in the recipe of a board; give --board, or leave it out")
     name = _called(folder) if board is None else board.board
     plugins.packages(wanted.allow_kinds)
     content = None if board is None else _content(board, wanted)
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, [_config_text(name, wanted)])
-        config = configs.load(path)
-        config.data.mkdir(parents=True, exist_ok=True)
-        make_all(config.data)
-        made = {role.value: keys.generate() for role in Role}
-        write_atomically(keys_path, [json.dumps(made, indent=1) + "\n"], mode=0o600)
-    _fill(config, name, content, made)
+    made = {role.value: keys.generate() for role in Role}
+    try:
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, [_config_text(name, wanted)])
+            config = configs.load(path)
+            config.data.mkdir(parents=True, exist_ok=True)
+            make_all(config.data)
+            write_atomically(keys_path, [json.dumps(made, indent=1) + "\n"], mode=0o600)
+        _fill(config, name, content, made)
+    except BaseException:  # else no other try could be made here
+        with suppress(OSError):
+            path.unlink()
+            keys_path.unlink()
+        raise
     return Created(path, keys_path, "" if board is None else board.board)
 
 
@@ -80,9 +90,8 @@ def _called(folder: Path) -> str:
 
 def _content(board: rules.Rules, wanted: Wanted) -> RecipeContent:
     calibration = calibration_file.content(board.path) or b""
-    content = RecipeContent(
-        rules=board.path.read_text(encoding="utf-8"), calibration=calibration.decode(), within_s=wanted.within_s
-    )
+    texts = {"rules": board.path.read_text(encoding="utf-8"), "calibration": calibration.decode()}
+    content = of_json({**texts, "within_s": wanted.within_s}, RecipeContent)
     for kind in sorted({expert.kind for expert in board.experts.values()}):
         plugins.find(kind, wanted.allow_kinds, group=plugins.KINDS, noun="kind")
     weights_used.read_manifests(content.board(board.board), Store(wanted.store))

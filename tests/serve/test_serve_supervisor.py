@@ -501,6 +501,17 @@ def test_a_board_that_cannot_run_makes_no_service(own_tiny: tuple[Path, Path], k
     assert not (board.parent / "service").exists()
 
 
+@pytest.mark.parametrize("wrong", [["--memory", "much"], ["--within", "-5"], ["--within", "nan"]])
+def test_options_that_cannot_be_taken_leave_the_place_to_the_next_try(
+    own_tiny: tuple[Path, Path], call: Call, wrong: list[str]
+) -> None:
+    board, store = own_tiny
+    given = ["init", board.parent / "line7", "--board", board, "--store", store]
+    assert call(*given, *wrong, command=serve).status == 2
+    assert call("init", board.parent / "line7", *wrong, command=serve).status == 2
+    assert call(*given, command=serve).status == 0
+
+
 def test_a_service_cannot_be_made_where_a_file_lies(own_tiny: tuple[Path, Path], call: Call) -> None:
     board, store = own_tiny
     for place in (board, board / "line7"):

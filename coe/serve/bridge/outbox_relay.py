@@ -64,18 +64,10 @@ class OutboxRelay:
         """Tell the sink until the stop is set."""
         try:
             while not self._stop.is_set():
-                self._stop.wait(self._safe_turn())
+                self._stop.wait(self._turn())
             self._take_leave()
         finally:
             self._close()
-
-    def _safe_turn(self) -> float:
-        """Take a turn that no error ends: without this thread the sink would never be told, and nobody would notice."""
-        try:
-            return self._turn()
-        except Exception:
-            _log.exception("sink '%s': its failure could not be noted", self._name)
-            return LONGEST_PAUSE_S
 
     def _close(self) -> None:
         sink, self._sink = self._sink, None
@@ -86,7 +78,10 @@ class OutboxRelay:
             _log.exception("sink '%s' did not close in order", self._name)
 
     def _turn(self) -> float:
-        """Send the events that wait; return how many seconds to pause."""
+        """Send the events that wait, and return how many seconds to pause.
+
+        No error ends the thread: the sink would never be told, and nobody would notice.
+        """
         try:
             self._note_told()
             told = self._tell(self._waiting())
@@ -189,7 +184,7 @@ class OutboxRelay:
         self._failures += 1
         try:
             self._note(why)
-        except DatabaseError as trouble:
+        except Exception as trouble:
             _log.warning("sink '%s' failed (%s), which cannot be noted: %s", self._name, why, trouble)
         return pause_s
 
