@@ -169,7 +169,7 @@ def no_value(path: KeyPath) -> str:
     place = ".".join(map(str, path))[:_SHOWN]
     if glued := re.search(r"([^.]+):(\S+)$", place):
         return f"'{glued[0]}' needs a space behind its colon"
-    return f"'{place}' has no value: write it, or leave it out (a list stands in [ ]; the words null and ~ need quotes)"
+    return f"'{place}' has no value: write it, or leave it out (a list stands in [ ]; as words, null and ~ need quotes)"
 
 
 def _keys(annotation: Any, path: KeyPath) -> Iterable[str]:

@@ -91,8 +91,8 @@ def prepared_run(
         configuration = machine.configuration(CONFIGURATION, board.board)
     except ConfigError as error:
         raise ConfigError(
-            f"{error}: it has no figures of prepared variants; choose another --device, or leave --precision "
-            f"{prepared.mode} out"
+            f"no figures of prepared variants: {error}; choose another --device, or leave --precision {prepared.mode} "
+            "out"
         ) from None
     costs = machine.blob_costs(board, list(configuration.executors))
     offers = _offers(costs, prepared.sound)

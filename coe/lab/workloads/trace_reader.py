@@ -126,7 +126,7 @@ class _TraceReader:
         try:
             return of_json(row, model)
         except ConfigError as error:
-            raise self._error(f"{error}; mend or remove this line") from None
+            raise self._error(f"{error}; mend this line") from None
 
     def _find(self, name: str, board: Rules | None) -> Rules:
         if board is not None and board.board != name:
