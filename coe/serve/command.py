@@ -105,8 +105,8 @@ def verify_audit(config_path: ConfigArgument) -> None:
     """
     from coe.serve.database import audit
 
-    with _database(config_path) as database, database.reading() as connection:
-        proof = audit.prove(connection)
+    with _database(config_path) as database:
+        proof = database.read(audit.prove)
     if proof.broken_id is not None:
         complain(f"entry {proof.broken_id} of the audit was changed, or the entry before it was removed")
         raise typer.Exit(Exit.NOT_GOOD)

@@ -15,12 +15,11 @@ from coe.serve.tls_files import present
 
 def expect_keys(config: ServeConfig, database: Database) -> None:
     """Raise ConfigError if other machines reach the service, and it has no valid key; `load` has asked for TLS."""
-    with database.reading() as connection:
-        if not config.listen.is_loopback and not keys.any_valid(connection, now_us()):
-            raise ConfigError(
-                f"{config.listen.host} is reached from other machines, and there is no valid key; make one with "
-                "`coe-serve add-key`"
-            )
+    if not config.listen.is_loopback and not database.read(keys.any_valid, now_us()):
+        raise ConfigError(
+            f"{config.listen.host} is reached from other machines, and there is no valid key; make one with "
+            "`coe-serve add-key`"
+        )
 
 
 def expect_place(listen: Listen) -> None:

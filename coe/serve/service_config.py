@@ -233,7 +233,6 @@ class ServeConfig(StrictModel):
     @property
     def database_url(self) -> str:
         """The URL of the database; the embedded database if none is given."""
-        # Not `coe.serve.database.connecting.sqlite_url`: commands show their help without SQLAlchemy.
         return self.database or f"sqlite:///{self.data / DATABASE}"
 
 

@@ -132,9 +132,8 @@ class _RunningTrial:
             newest_id = newest_id if waits_id is None else min(newest_id, waits_id - 1)
         before_id, left = newest_id + 1, self._asked.boards
         while left > 0:
-            with self.database.reading() as connection:
-                limit = min(left, TOGETHER)
-                ids = trial_rows.boards_before(connection, self.trial.recipe, before_id, limit=limit)
+            limit = min(left, TOGETHER)
+            ids = self.database.read(trial_rows.boards_before, self.trial.recipe, before_id, limit=limit)
             if not ids:
                 break
             self._take(ids)

@@ -18,7 +18,7 @@ from stations import Shop
 from tiny_line import TINY
 
 from coe.serve.bridge import outbox_relay
-from coe.serve.database.connecting import Database, open_database, sqlite_url
+from coe.serve.database.connecting import Database, open_database
 from coe.serve.database.migration import migrate
 from coe.serve.service_config import ServeConfig
 from coe.serve.worker import station
@@ -32,7 +32,7 @@ _numbers = itertools.count()
 def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A migrated SQLite file; tests get copies."""
     path = tmp_path_factory.mktemp("serve") / "template.db"
-    database = open_database(sqlite_url(path))
+    database = open_database(f"sqlite:///{path}")
     migrate(database)
     database.shorten_log()
     database.close()
@@ -42,7 +42,7 @@ def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def sqlite_database(sqlite_template: Path, tmp_path: Path) -> Iterator[Database]:
     """An empty migrated SQLite database."""
-    database = open_database(sqlite_url(Path(shutil.copy(sqlite_template, tmp_path / "serve.db"))), busy_s=2.0)
+    database = open_database(f"sqlite:///{shutil.copy(sqlite_template, tmp_path / 'serve.db')}", busy_s=2.0)
     yield database
     database.close()
 
@@ -114,7 +114,7 @@ def database(request: pytest.FixtureRequest) -> Database:
 def bare_database(request: pytest.FixtureRequest, database: Database, tmp_path: Path) -> Iterator[Database]:
     """A database without tables, of the kind of the test's other database."""
     if database.is_sqlite:
-        bare = open_database(sqlite_url(tmp_path / "bare.db"))
+        bare = open_database(f"sqlite:///{tmp_path}/bare.db")
         yield bare
         bare.close()
         return

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from coe.errors import ConfigError
 from coe.serve.command import app
 from coe.serve.database import audit, call_rows, keys, verifications
-from coe.serve.database.connecting import Database, open_database, sqlite_url
+from coe.serve.database.connecting import Database, open_database
 from coe.serve.database.hourly import Window
 from coe.serve.database.migration import migrate
 from coe.serve.database.row_types import change
@@ -141,7 +141,7 @@ def test_a_badge_or_a_pin_that_is_too_short_is_refused(badge: str, pin: str) -> 
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
-    database = open_database(sqlite_url(tmp_path / "serve.db"))
+    database = open_database(f"sqlite:///{tmp_path}/serve.db")
     migrate(database)
     database.close()
     path = tmp_path / "serve.yaml"
@@ -162,7 +162,7 @@ def test_the_command_makes_a_person_and_changes_badge_and_pin(config: Path) -> N
     for name in ("", " Bob", "Bob\n", "B\u200bob", "B" * 300):  # as which nobody could sign in
         assert said(name, "--role", "operator", words=f"\n{PIN}\n") != 0, name
     assert said("Eva", words=f"\n{PIN}\n") == 0
-    database = open_database(sqlite_url(config.parent / "serve.db"))
+    database = open_database(f"sqlite:///{config.parent}/serve.db")
     with database.reading() as connection:
         [eva] = keys.all_keys(connection)
         details = [entry.detail for entry in audit.newest(connection)]

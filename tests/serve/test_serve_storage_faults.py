@@ -25,7 +25,7 @@ from coe.inspector import weights_used
 from coe.serve.archive import ArchiveFailed
 from coe.serve.clock import DAY_US, HOUR_US, now_us
 from coe.serve.database import fault_log, states
-from coe.serve.database.connecting import Database, open_database, sqlite_url
+from coe.serve.database.connecting import Database, open_database
 from coe.serve.database.database_errors import DatabaseError, DatabaseErrorKind
 from coe.serve.database.tables import NewFault
 from coe.serve.enums import FaultKind, LineState, Process, Role, Subject
@@ -69,7 +69,7 @@ def locked_for_readers(served: Served) -> Iterator[None]:
     with closing(sqlite3.connect(copy, isolation_level=None)) as other:
         other.execute("PRAGMA locking_mode = EXCLUSIVE")
         other.execute("BEGIN IMMEDIATE")
-        served.gate.database = open_database(sqlite_url(Path(copy)), busy_s=0.1)
+        served.gate.database = open_database(f"sqlite:///{copy}", busy_s=0.1)
         try:
             yield
         finally:

@@ -30,7 +30,7 @@ from coe.serve.bridge.outbox_relay import OutboxRelay
 from coe.serve.bridge.sinks import Origin, Sink
 from coe.serve.clock import DAY_US, HOUR_US, SECOND_US, Clocks, SteadyClock, now_us
 from coe.serve.database import audit, board_rows, call_rows, decisions, event_log, fault_log, hourly, keys, outbox
-from coe.serve.database.connecting import Database, open_database, sqlite_url
+from coe.serve.database.connecting import Database, open_database
 from coe.serve.database.database_errors import DatabaseError, DatabaseErrorKind
 from coe.serve.enums import EventKind, FaultKind, Outcome, Role
 from coe.serve.gate.access import COOKIE, CSRF_HEADER
@@ -164,7 +164,7 @@ def test_a_database_that_is_opened_on_a_full_disk_says_so(
     """It has no room for the files beside it: SQLite calls that an error of the disk."""
     usage = SimpleNamespace(free=free)
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage)
-    database = open_database(sqlite_url(Path(shutil.copy(sqlite_template, tmp_path / "serve.db"))))
+    database = open_database(f"sqlite:///{shutil.copy(sqlite_template, tmp_path / 'serve.db')}")
     with disk_of(0), pytest.raises(DatabaseError) as error, database.reading() as connection:
         keys.any_valid(connection, now_us())
     database.close()

@@ -146,11 +146,20 @@ def test_an_expert_that_does_not_return_ends_the_line_and_the_next_line_goes_on(
     assert (shop.state(late).verdict, shop.state(late).attempts) == (Verdict.REVIEW, 1)
 
 
-@pytest.mark.parametrize(("age_s", "hangs"), [(119.0, False), (121.0, False), (201.0, True)])
-def test_a_batch_hangs_after_many_times_its_forecast(age_s: float, hangs: bool) -> None:
-    costs = CostTable({("cpu", "slow"): Cost(1.0, 5.0, 1.0, 1, 1)})
-    assert RunningBatch("cpu:0", "slow", 5, age_s).hangs(costs, {"cpu:0": "cpu"}, least_s=120) is hangs
-    assert RunningBatch("cpu:0", "slow", 1, age_s).hangs(costs, {"cpu:0": "cpu"}, least_s=60) is (age_s > 120)
+@pytest.mark.parametrize(("images", "hangs_after_s", "ends_s"), [(5, 120, 200), (1, 60, 120), (1, 150, 150)])
+def test_a_batch_hangs_after_many_times_its_forecast(images: int, hangs_after_s: float, ends_s: float) -> None:
+    line = SimpleNamespace(
+        costs=CostTable({("cpu", "slow"): Cost(1.0, 5.0, 1.0, 1, 1)}),
+        plan=SimpleNamespace(pools=[], executors=[SimpleNamespace(id="cpu:0", device="cpu")]),
+        longest_decoding_s=lambda: 0.0,
+    )
+    now_s = 0.0
+    watch = LineWatch(lambda: now_s, hangs_after_s)
+    watch.observe(None, [Run("cpu:0", Batch("slow", tuple(Stage(id, "slow") for id in range(images))))], 0.0)
+    now_s = ends_s - 1
+    assert watch.hanging(line) is None
+    now_s = ends_s + 1
+    assert watch.hanging(line) is not None
 
 
 def test_the_process_of_a_line_that_hangs_waits_for_no_thread(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

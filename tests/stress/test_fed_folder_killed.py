@@ -18,7 +18,7 @@ import yaml
 from lamp import lamp_board
 
 from coe.serve.database import board_rows, states, views
-from coe.serve.database.connecting import Database, open_database, sqlite_url
+from coe.serve.database.connecting import Database, open_database
 from coe.serve.enums import Process
 
 BOARDS, PLACES, KILLS, VANISHES = 120, 5, 6, 3
@@ -77,7 +77,7 @@ def test_each_picture_is_handed_in_once(tmp_path: Path, chance: random.Random) -
         threading.Thread(target=write_boards, args=(into, number, f"{chance.random()}", written)) for number in range(3)
     ]
     service = subprocess.Popen([*serve, "run", str(config)], env=environment)
-    database = open_database(sqlite_url(tmp_path / "line" / "data" / "serve.db"))
+    database = open_database(f"sqlite:///{tmp_path}/line/data/serve.db")
     try:
         for writer in writers:
             writer.start()

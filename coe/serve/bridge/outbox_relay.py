@@ -84,7 +84,7 @@ class OutboxRelay:
         """
         try:
             self._note_told()
-            told = self._tell(self._waiting())
+            self._tell(waiting := self._waiting())
             self._overcome()
         except DatabaseError:
             return FIRST_PAUSE_S
@@ -93,16 +93,15 @@ class OutboxRelay:
         except Exception as error:  # whatever a library raises, the other sinks and the queue live on
             _log.exception("sink '%s' failed", self._name)
             return self._fail(f"{type(error).__name__}: {error}")
-        return 0.0 if told == TOGETHER else LOOK_S
+        return 0.0 if len(waiting) == TOGETHER else LOOK_S
 
     def _waiting(self) -> list[EventEnvelope]:
         with self._database.reading() as connection:
             waiting = outbox.waiting(connection, self._name, limit=TOGETHER)
             return [envelope_of(connection, event, self._recipes) for event in waiting]
 
-    def _tell(self, waiting: list[EventEnvelope]) -> int:
-        """Tell events in order, and return how many; raises SinkFailed at the first that cannot be told."""
-        told = 0
+    def _tell(self, waiting: list[EventEnvelope]) -> None:
+        """Tell events in order; raises SinkFailed at the first that cannot be told."""
         try:
             sink = self._connected()
             self._answer(sink)
@@ -114,10 +113,8 @@ class OutboxRelay:
                     sink.connection.send(message)
                     failpoints.reached(failpoints.Failpoint.SINK_TOLD)
                 self._told.append(envelope.event)
-                told += 1
         finally:
             self._note_told()
-        return told
 
     def _note_told(self) -> None:
         """Remove sent events from the outbox; as long as the database refuses that, nothing is sent again."""

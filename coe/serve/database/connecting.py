@@ -119,11 +119,6 @@ def open_database(url: str, *, busy_s: float = BUSY_S) -> Database:
     )
 
 
-def sqlite_url(path: Path) -> str:
-    """Return the URL of a SQLite file."""
-    return URL.create("sqlite", database=str(path.absolute())).render_as_string()
-
-
 def _sqlite(url: URL, busy_s: float) -> Engine:
     if not url.database or url.database == ":memory:":
         raise ConfigError("database: a database in memory is lost with its process; give sqlite:///FILE")

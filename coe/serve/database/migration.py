@@ -31,8 +31,7 @@ def newest() -> str:
 
 def revision_of(database: Database) -> str | None:
     """Return the revision of a database's schema; None if it has no tables yet. Raises DatabaseError."""
-    with database.reading() as connection:
-        return MigrationContext.configure(connection).get_current_revision()
+    return database.read(lambda connection: MigrationContext.configure(connection).get_current_revision())
 
 
 def migrate(database: Database, to: str = "head") -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -46,12 +46,6 @@ class RunningBatch:
     expert: str
     images: int
     age_s: float
-
-    def hangs(self, costs: CostTable, devices: Mapping[str, str], least_s: float) -> bool:
-        """Whether it should have ended long ago; `devices` are those of the executors."""
-        cost = _cost(costs, devices[self.executor], self.expert)
-        forecast_s = cost.batch_s(self.images) if cost else 0.0
-        return self.age_s > max(least_s, FACTOR * forecast_s)
 
 
 @dataclass(slots=True)
@@ -206,7 +200,8 @@ class LineWatch:
     def _hanging_batch(self, line: Line) -> Hang | None:
         devices = {executor.id: executor.device for executor in line.plan.executors}
         for batch in self.running():
-            if batch.hangs(line.costs, devices, self.hangs_after_s):
+            cost = _cost(line.costs, devices[batch.executor], batch.expert)
+            if batch.age_s > max(self.hangs_after_s, FACTOR * (cost.batch_s(batch.images) if cost else 0.0)):
                 return Hang(
                     batch.expert,
                     f"expert '{batch.expert}' has not returned from a batch of {batch.images} on executor "
