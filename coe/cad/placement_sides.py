@@ -111,6 +111,6 @@ class PlacementSides:
             return {self._form.side}
         if (ending := self._path.suffix.lower()) in self._dialect.endings:
             return {self._dialect.endings[ending]}
-        words = re.split(r"[^a-z]+", self._path.stem.casefold())
+        words = re.split(r"[^a-z]+", self._path.name.casefold())
         sides = self._dialect.sides
         return {sides[word] for word in words if len(word) > 1 and word in sides and word not in _OTHER_WORDS}

@@ -330,6 +330,10 @@ def test_a_spreadsheet_with_parts_on_several_sheets_is_refused_by_their_names(tm
         with pytest.raises(ConfigError, match=r"'top', 'bottom'.*a\.xlsx#top"):
             read_file(tmp_path / wrong)
     assert [place.side for place in read_file(tmp_path / "a.xlsx#Bottom").placements] == [BOTTOM]
+    sideless = openpyxl.load_workbook(tmp_path / "a.xlsx")
+    sideless["bottom"].delete_cols(5)
+    sideless.save(tmp_path / "b.xlsx")
+    assert [place.side for place in read_file(tmp_path / "b.xlsx#Bottom").placements] == [BOTTOM]
     (tmp_path / "a.xlsx#bottom").write_text("Ref,X (mm),Y (mm),Rot,Side\nR1,1,2,0,top\n")  # a file of this name
     assert [place.side for place in read_file(tmp_path / "a.xlsx#bottom").placements] == [TOP]
     for row in (2, 1):  # of names above no part, as in a form, and of notes
