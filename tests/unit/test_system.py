@@ -107,12 +107,12 @@ def work():
         libc.free(block)
     system.give_memory_back()
     print(pages(blocks) < taken / 10)
-    sizes = [Path("/proc/self/statm").read_text().split()[0]]
+    sizes = []
     for number in range(20):
         system.give_memory_back()
         blocks += [libc.malloc(24) for _ in range(7)]  # what lives on, in the smallest blocks that are free
-        sizes.append(Path("/proc/self/statm").read_text().split()[0])
-    print(len({*sizes[10:]}) == 1)  # the process takes no further addresses
+        sizes.append(int(Path("/proc/self/statm").read_text().split()[0]))
+    print((sizes[-1] - sizes[9]) * page < 16 << 20)  # the process takes no further addresses
 
 thread = threading.Thread(target=work)
 thread.start()
