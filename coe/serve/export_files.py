@@ -162,7 +162,8 @@ def _answered(
         .where(call.c.kind != CallKind.SEEDED, of_recipe(asked.recipe, board.c.recipe_id))
         .order_by(call.c.id)
     )  # fmt: skip
-    examples, left_out, good_labels = [], dict[int, str](), _good_labels(good)
+    examples, left_out = [], dict[int, str]()
+    good_labels = {expert: labels.most_common(1)[0][0] for expert, labels in _counts(good).items()}
     rows = connection.execute(query).all()
     passing = Passing(connection, {row.recipe_id for row in rows}, ((one.expert, one.label) for one in good))
     for row in rows:
@@ -249,11 +250,6 @@ def _good(connection: Connection, asked: ExportScope, suspects: SuspectedPicture
                         picture.sha256, source=picture.file, place=part.place)
             )  # fmt: skip
     return examples
-
-
-def _good_labels(good: Sequence[Example]) -> dict[str, str]:
-    """Return the most frequent label of each expert's good parts."""
-    return {expert: labels.most_common(1)[0][0] for expert, labels in _counts(good).items()}
 
 
 def _limited(good: Sequence[Example], most: int) -> list[Example]:

@@ -52,9 +52,7 @@ class SilentWorker:
         self._has_looked = False
         self._heard_s = self._looked_s = clocks.now_s()
         self._due: Queue | None = None
-        # A fault may be open from before this process was started.
-        self._is_told = False
-        self._may_be_told = True
+        self._is_told: bool | None = None  # of before this process was started
 
     def look(self, pid: int | None, started_s: float) -> str:
         """Decide what is due if the worker is silent; return why it must be killed, empty if it need not.
@@ -101,7 +99,7 @@ class SilentWorker:
     def _heard(self, now_s: float) -> None:
         """Take in a sign of life."""
         self._heard_s, self._due = now_s, None
-        if self._is_told or self._may_be_told:
+        if self._is_told is not False:
             self._database.write(
                 fault_log.clear_about,
                 Process.SUPERVISOR,
@@ -109,7 +107,7 @@ class SilentWorker:
                 about=Process.WORKER,
                 now_us=self._clocks.now_us(),
             )
-            self._is_told = self._may_be_told = False
+            self._is_told = False
 
     def _try_to_write(self) -> None:
         """Write as the worker would write its sign of life; changes nothing."""

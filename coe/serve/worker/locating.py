@@ -26,7 +26,7 @@ from coe.serve.database.connecting import Database
 from coe.serve.database.tables import Board
 from coe.serve.enums import CallReason
 from coe.serve.worker.items import NOWHERE, Item, Items, Unseen, Whole, skipped
-from coe.serve.worker.line_watchers import Hang, LineWatch, picture_hang
+from coe.serve.worker.line_watchers import LineWatch, picture_hang
 from coe.serve.worker.verdicts import is_file
 from coe.serve.worker.write_report import WorkerReport
 
@@ -141,8 +141,9 @@ class Locating:
 
     def __init__(self, database: Database, ring: Callable[[], None], report: WorkerReport, watch: LineWatch) -> None:
         self._database, self._ring, self._report = database, ring, report
-        self._hangs_after_s, self._since_s = watch.hangs_after_s, math.inf
-        watch.further.append(self._hanging)
+        self._since_s = math.inf
+        # While a picture is looked at for ever, no other whole board would be located.
+        watch.further.append(lambda: picture_hang(time.monotonic() - self._since_s, watch.hangs_after_s))
         self._thread = ThreadPoolExecutor(1, "coe-locating")
         self._attempt: _Attempt | None = None
 
@@ -176,10 +177,6 @@ class Locating:
         attempt = self._attempt
         is_it = attempt is not None and attempt.board.id == board.id and attempt.future.done()
         return attempt.future.result() if attempt is not None and is_it else None
-
-    def _hanging(self) -> Hang | None:
-        """Return a picture that is looked at for ever: no other whole board would be located."""
-        return picture_hang(time.monotonic() - self._since_s, self._hangs_after_s)
 
     def forget(self, board: Board) -> None:
         """Let a board go that was begun, decided or aborted."""

@@ -140,6 +140,7 @@ def statistics(visit: Visit, connection: Connection) -> Shown:
     false = [Spot(point.start_us, point.false_call_ppm) for point in points]
     local = visit.gate.config.local
     charts = [chart for chart in stats_routes.score_charts(connection, window) if chart.name]
+    shows_people = visit.gate.config.figures_by_person and visit.key is not None and visit.key.role in ENGINEER
     return {
         "window": window,
         "hours": None if visit.query.since else visit.query.hours,
@@ -154,7 +155,7 @@ def statistics(visit: Visit, connection: Connection) -> Shown:
         "figures": counts.figures,
         "recipes": recipe_versions.names(connection),
         "bars": stats_routes.bars(connection, window, by, visit.key)[:_BARS],
-        "people": figures_by_person(connection, window) if _shows_people(visit) else None,
+        "people": figures_by_person(connection, window) if shows_people else None,
         "trends": [
             ("Raw first-pass yield", svg.draw(shares, "%", local, factor=100)),
             ("False calls", svg.draw(false, "ppm", local)),
@@ -162,10 +163,6 @@ def statistics(visit: Visit, connection: Connection) -> Shown:
         "calls_chart": (counts.calls_chart, _drawn(counts.calls_chart, "ppm", 1e6, local)),
         "score_charts": [(chart, _drawn(chart, "", 1.0, local)) for chart in charts],
     }
-
-
-def _shows_people(visit: Visit) -> bool:
-    return visit.gate.config.figures_by_person and visit.key is not None and visit.key.role in ENGINEER
 
 
 def _drawn(chart: Chart, unit: str, factor: float, local: LocalTime) -> Drawing | None:
