@@ -109,8 +109,9 @@ def _parts(path: Path, rows: Sequence[BomRow], header: PlacementHeader | None = 
     if faults:
         fault, wrong = next(iter(faults.items()))
         raise ConfigError(f"{path}:{min(wrong)}: '{wrong[min(wrong)]}' {fault}{further_lines([*wrong])}")
-    # Wire, Label or PCB may stand in several lines, as no word of them is a designator.
-    words = {name: differing.pop(name) for name in [*differing] if not _LIKE_A_NAME.search(name)}
+    # Wire, Label or PCB may stand in several lines, as no word of them is a designator; 134 is one of a nozzle.
+    found = [name for name in differing if any(map(str.isalpha, name)) and not _LIKE_A_NAME.search(name)]
+    words = {name: differing.pop(name) for name in found}
     parts = Bom({refdes: part for refdes, part in parts.items() if refdes not in words})
     if differing or len(words) > sum(_LIKE_A_NAME.search(refdes) is not None for refdes in parts):
         few = _with_lines({**differing, **words})

@@ -204,7 +204,8 @@ def test_words_that_differ_do_not_count_and_are_told() -> None:
     assert any("'Label' (lines 3, 4), 'Wire' (lines 5, 6)" in note for note in bom.notes)
     bom = parse_bom(Path("x.csv"), b"Designator,Value,Comment,Package\nJ1,,the best,SMA\nJ1,,cheaper,SMA\n")
     assert bom["J1"].value == "the best"
-    for first in ("R1,1k", "Port,a\nPlug,b"):  # where words stand in the place of designators, nothing is a part
+    # Where words stand in the place of designators, or numbers, as of nozzles, nothing is a part.
+    for first in ("R1,1k", "Port,a\nPlug,b", "R1-R9,1k\n134,a\n134,b"):
         with pytest.raises(ConfigError, match="different"):
             parse_bom(Path("x.csv"), f"Designator,Value\n{first}\nEbay,a\nEbay,b\nDigikey,c\nDigikey,d\n".encode())
 
