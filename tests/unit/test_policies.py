@@ -300,9 +300,14 @@ class Round(Eviction):
         return cycle([expert for expert in pool.known() if not pool.evictable(expert)])
 
 
-class Twice(Eviction):
+class Often(Eviction):
     def rank(self, pool: ModelPool, world: World, now: float) -> Iterator[str]:
-        return (expert for expert in pool.by_arrival() for _ in range(2))
+        return (expert for expert in pool.by_arrival() for _ in range(20))
+
+
+class ForEach(Prefetch):
+    def rank(self, executor: Executor, world: World, now: float) -> Iterator[str]:
+        return (group.expert for group in executor.backlog.groups() for _ in range(len(group)))
 
 
 class Listed(Assign):
@@ -338,11 +343,12 @@ def test_a_policy_that_names_what_there_is_not_or_without_end_is_named(
     assert [word for word in words if word not in str(caught.value)] == []
 
 
-def test_an_eviction_policy_may_name_an_expert_for_several_reasons(rules: Rules) -> None:
+@pytest.mark.parametrize("mine", [{"eviction": Often}, {"prefetch": ForEach}])
+def test_a_policy_may_name_an_expert_for_several_reasons(rules: Rules, mine: dict[str, Any]) -> None:
     costs = {expert: Cost(0.1, 0.2, 1.0, 10, 2) for expert in rules.experts} | {"c": Cost(0.1, 0.2, 1.0, 22, 2)}
-    line = VirtualLine(rules, costs, pools_of(1, 25), strategy=replace(COSERVE, name="mine", eviction=Twice))
-    for when, component in enumerate("CACBC"):
-        line.arrive(10.0 * when, component)
+    line = VirtualLine(rules, costs, pools_of(1, 25), strategy=replace(COSERVE, name="mine", **mine))
+    for component in "CACBC" + 100 * "A":
+        line.arrive(0.0, component)
     line.run()
     assert {result.error for result in line.results.values()} == {None}
 

@@ -24,8 +24,8 @@ FAMILIES: dict[str, type[Policy]] = {
     "prefetch": Prefetch,
 }
 _FORMER = {"together": "group-by-expert"}
-_REPEATS = 10
-"""How often, on average, an answer may name what is known: a policy may say the same for several reasons."""
+_MOST, _REPEATS = 100_000, 10
+"""How much an answer may name in any case, and how often what is known: a policy may name the expert of each image."""
 _COMPLETE: set[type[Policy]] = set()
 """Classes that were looked at: it takes milliseconds, and a strategy asks for its policies again and again."""
 
@@ -70,7 +70,7 @@ def named(family: str, policy: Policy, what: str, answer: Iterable[T], known: _N
     if not hasattr(answer, "__iter__"):
         raise no_such(family, policy, what, answer, known)
     for count, one in enumerate(answer):
-        if count > _REPEATS and count > _REPEATS * len(known):
+        if count > _MOST and count > _REPEATS * len(known):
             wrong = f"{family} policy '{type(policy).__name__}' goes on naming {values.shown(one)}"
             raise ConfigError(f"{wrong}: its answer must end once each {what} was named")
         if getattr(one, "__hash__", None) is None or one not in known:  # a list is no key
