@@ -41,9 +41,9 @@ class _Ipc2581:
     unit: str = ""
     sides: dict[str, str] = field(default_factory=dict)
     middles: dict[str, xml.Element] = field(default_factory=dict)
-    listed: dict[str, list[tuple[xml.Element, xml.Element]]] = field(default_factory=dict)
+    listed: dict[str, dict[str, tuple[xml.Element, xml.Element]]] = field(default_factory=dict)
     steps: dict[str, list[xml.Element]] = field(default_factory=dict)
-    panels: list[str] = field(default_factory=list)
+    panels: set[str] = field(default_factory=set)
 
 
 def board_table(path: Path, raw: bytes) -> Table:
@@ -63,7 +63,7 @@ def board_table(path: Path, raw: bytes) -> Table:
         except ValueError:
             name = visible(part.get("refDes", ""))
             raise ConfigError(f"{path}: the component '{name}' has no place; export it again") from None
-    panels = list_few(map(visible, board.panels))
+    panels = list_few(map(visible, sorted(board.panels)))
     return Table(table, (f"the places are those of one board, which the panel {panels} repeats",) if panels else ())
 
 
@@ -80,14 +80,15 @@ def _read(path: Path, raw: bytes) -> _Ipc2581:
             board.middles[name] = point
         elif kind == "BomItem":
             for one in element.iter("RefDes"):
-                board.listed.setdefault(one.get("name", ""), []).append((one, element))
+                said = board.listed.setdefault(one.get("name", ""), {})
+                said.setdefault(one.get("populate", ""), (one, element))
         elif kind == "Component":
             parts.append(element)
         elif kind == "StepRepeat":
             is_panel = True
         elif kind == "Step":
             board.steps[name] = parts
-            board.panels += [name] if is_panel else []
+            board.panels |= {name} if is_panel else set()
             parts, is_panel = [], False
         if kind in (*_SHAPES, "Package"):
             element.clear()
@@ -108,16 +109,16 @@ def _cells(part: xml.Element, board: _Ipc2581) -> list[str]:
     at = place + (-offset.conjugate() if is_mirrored else offset)
     side = board.sides.get(part.get("layerRef", ""), "")
     side = side if side in ("top", "bottom") else ("bottom" if is_mirrored else "top")  # within a board that folds
-    listed = board.listed.get(name, [])
+    listed = board.listed.get(name, {})
     said = [(one.get("name", ""), one.get("value", "")) for one in part.iter("NonstandardAttribute")]
-    texts = (text for _, item in listed for text in item.iter("Textual"))
+    texts = (text for _, item in listed.values() for text in item.iter("Textual"))
     said += [(one.get("textualCharacteristicName", ""), one.get("textualCharacteristicValue", "")) for one in texts]
     value = next((text for label, text in said if label.casefold() == "value" and text), part.get("part", ""))
-    package = next((one.get("packageRef", "") for one, _ in listed), "") or part.get("packageRef", "")
+    package = next((one.get("packageRef", "") for one, _ in listed.values()), "") or part.get("packageRef", "")
     names = [_OF_KICAD.sub("", text) for text in (name, value, package)]
     cells = [*names, f"{at.real:.6f}", f"{at.imag:.6f}", f"{turn:g}", side]
     # Two BOMs, as of two variants, may say yes and no, which is asked about.
-    populate = " / ".join(filter(None, dict.fromkeys(one.get("populate", "") for one, _ in listed)))
+    populate = " / ".join(filter(None, listed))
     return [*cells, *fitting_cells([*said, ("populate", populate)], is_out=False)]
 
 
