@@ -164,8 +164,8 @@ class Backlog:
 
         Nothing happens if the request does not wait for the expert here.
         """
-        self.has_hurried = self.has_hurried or due_s < math.inf
         if any(group.hurry(request_id, due_s, was_s) for group in self._by_expert.get(expert, ())):
+            self.has_hurried = self.has_hurried or due_s < math.inf
             self._changed(expert)
 
     def put_back(self, stages: tuple[Stage, ...], charge_s: float, now: float = 0.0) -> None:

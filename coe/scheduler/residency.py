@@ -188,9 +188,7 @@ class Residency(Transfers):
                 early = fresh and len(waiting) < self._early[pool.id]
                 if eviction.stays(victim, expert, why) and not early:
                     break
-                if victim in staying or victim in victims or victim in waiting or not pool.evictable(victim):
-                    continue
-                if self._outweighs_a_guess(pool, victim, why):
+                if victim in staying or not pool.evictable(victim) or self._outweighs_a_guess(pool, victim, why):
                     continue
                 if fresh:
                     waiting.append(victim)

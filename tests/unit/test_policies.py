@@ -343,6 +343,10 @@ def test_a_policy_that_names_what_there_is_not_or_without_end_is_named(
     assert [word for word in words if word not in str(caught.value)] == []
 
 
+def test_what_a_policy_names_again_counts_once() -> None:
+    assert [*policies.named("eviction", Often(), "expert", "abab", "abc")] == ["a", "b"]
+
+
 @pytest.mark.parametrize("mine", [{"eviction": Often}, {"prefetch": ForEach}])
 def test_a_policy_may_name_an_expert_for_several_reasons(rules: Rules, mine: dict[str, Any]) -> None:
     costs = {expert: Cost(0.1, 0.2, 1.0, 10, 2) for expert in rules.experts} | {"c": Cost(0.1, 0.2, 1.0, 22, 2)}

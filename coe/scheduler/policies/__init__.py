@@ -63,19 +63,22 @@ def no_such(family: str, policy: Policy, what: str, named: object, known: Contai
 
 
 def named(family: str, policy: Policy, what: str, answer: Iterable[T], known: _Nameable) -> Iterator[T]:
-    """Yield what a policy names, one `what` after another.
+    """Yield what a policy names, one `what` after another, each once.
 
     Raises ConfigError for one that is not `known`, and for an answer that repeats the known without end.
     """
     if not hasattr(answer, "__iter__"):
         raise no_such(family, policy, what, answer, known)
+    seen: set[T] = set()
     for count, one in enumerate(answer):
         if count > _MOST and count > _REPEATS * len(known):
             wrong = f"{family} policy '{type(policy).__name__}' goes on naming {values.shown(one)}"
             raise ConfigError(f"{wrong}: its answer must end once each {what} was named")
         if getattr(one, "__hash__", None) is None or one not in known:  # a list is no key
             raise no_such(family, policy, what, one, known)
-        yield one
+        if one not in seen:
+            seen.add(one)
+            yield one
 
 
 def leaving(world: World, pool: ModelPool, now: float) -> Iterator[str]:
