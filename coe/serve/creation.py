@@ -18,7 +18,7 @@ from coe.serve import service_config as configs
 from coe.serve.clock import now_us
 from coe.serve.database import audit, keys, recipe_versions
 from coe.serve.database.connecting import open_database
-from coe.serve.database.migration import migrate
+from coe.serve.database.migration import migrate, revision_of
 from coe.serve.enums import ActivationState, Role
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.secret_file import make_all
@@ -52,8 +52,8 @@ class Created:
 def create(folder: Path, wanted: Wanted) -> Created:
     """Write a config, make the database, a key for each role, and the board's recipe, if there is one, which is active.
 
-    Raises ConfigError if the folder holds a service already or a kind of the board is not allowed, RulesError and
-    StoreError for a board that cannot be used, NotWritten where nothing can be written.
+    Raises ConfigError if the folder holds a service or its database already, or a kind of the board is not allowed,
+    RulesError and StoreError for a board that cannot be used, NotWritten where nothing can be written.
     """
     path, keys_path = folder / CONFIG, folder / KEYS
     for taken in (path, keys_path):
@@ -118,6 +118,8 @@ def _fill(config: configs.ServeConfig, name: str, content: RecipeContent | None,
     """Make the database, with its keys, and its recipe if there is one."""
     database = open_database(config.database_url)
     try:
+        if revision_of(database) is not None and database.read(keys.any_valid, now_us()):
+            raise ConfigError(f"{database} is that of another service; give another folder, or move it away")
         migrate(database)
         with database.writing() as connection:
             moment_us = now_us()

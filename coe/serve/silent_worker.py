@@ -52,7 +52,7 @@ class SilentWorker:
         self._has_looked = False
         self._heard_s = self._looked_s = clocks.now_s()
         self._due: Queue | None = None
-        self._is_told: bool | None = None  # of before this process was started
+        self._is_told: bool | None = None  # not known: a fault may be open from before this process was started
 
     def look(self, pid: int | None, started_s: float) -> str:
         """Decide what is due if the worker is silent; return why it must be killed, empty if it need not.

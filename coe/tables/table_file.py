@@ -20,7 +20,8 @@ _AS_TEXT = re.compile(r'(?<![^,;\t])(?:="([^",;\t]*)"|"=""([^"]*)""")(?=[,;\t]|$
 """="R1", with or without quotes around it, which keeps a spreadsheet from making a number or a date of it."""
 _WRAPPED = re.compile(r'"((?:[^",;\t]|"")*+[,;\t](?:[^"]|"")*+)"[,;\t]*')
 """A row that has become one cell, as in a spreadsheet program that expects another separator."""
-_ZIP = b"PK\x03\x04"
+SPREADSHEETS = (b"PK\x03\x04", OLE)
+"""How the files of spreadsheet programs begin."""
 
 
 def lines_of(path: Path, raw: bytes, noun: str, is_table: Callable[[Sequence[TextLine]], bool]) -> Table:
@@ -28,7 +29,7 @@ def lines_of(path: Path, raw: bytes, noun: str, is_table: Callable[[Sequence[Tex
 
     What is no UTF-8 is read in the first encoding in which `is_table` knows its columns.
     """
-    if raw.startswith((_ZIP, OLE)):
+    if raw.startswith(SPREADSHEETS):
         return read_sheet(path, raw, is_table)
     readings: list[list[TextLine]] = []
     # Where all that is not ASCII comes in such pairs, columns that are named in English tell nothing of the words.

@@ -474,6 +474,12 @@ def test_init_makes_a_service_and_its_keys_are_for_its_owner_alone(own_tiny: tup
     database.close()
     again = call("init", folder, "--board", board, "--store", store, command=serve)
     assert (again.status, "is there already" in again.words) == (2, True)
+    for lost in ("serve.yaml", "keys.json"):
+        (folder / lost).rename(board.parent / lost)
+    again = call("init", folder, "--board", board, "--store", store, command=serve)
+    assert (again.status, "of another service" in again.words, [*folder.iterdir()]) == (2, True, [folder / "data"])
+    for lost in ("serve.yaml", "keys.json"):
+        (board.parent / lost).rename(folder / lost)
     assert call("verify-audit", folder / "serve.yaml", command=serve).status == 0
     assert call("migrate", folder / "serve.yaml", command=serve).out == "the database has the newest schema\n"
 

@@ -241,6 +241,9 @@ def test_a_spreadsheet_is_kept_as_text(served: Served) -> None:
     assert [place.refdes for place in draft.read().placements] == ["P1", "P2", "P3", "P4"]
     for note, words in zip(draft.read().notes, ("not read: 'log'", "struck out were read as well (3)"), strict=True):
         assert words in note
+    for text in (ROWS, ROWS.replace("Ref,", "PKREF,")):
+        assert send(served.engineer, "placements", text.encode(), "pnp.csv").json() == {"file": "pnp.csv"}
+        assert (draft.folder / "placements" / "pnp.csv").read_text() == text
 
 
 def test_a_board_begun_with_commands_goes_on_at_the_page(served: Served) -> None:

@@ -29,15 +29,13 @@ from coe.serve.gate.upload_routes import check_pixels
 from coe.serve.teach import undo_stack
 from coe.serve.teach.teach_draft import BOARDS, BOM, FOLDER, PLACEMENTS, BoardDraft
 from coe.strict_model import StrictModel
-from coe.tables.spreadsheet import OLE
-from coe.tables.table_file import lines_of
+from coe.tables.table_file import SPREADSHEETS, lines_of
 
 _T = TypeVar("_T")
 _W = TypeVar("_W", bound=Callable[[Visit, BoardDraft], HandlerResult])
 MOST_PICTURES = 100
 _NAME_BYTES = 160
 _SIDE, _CROP_SIDE = 2000, 400
-_SPREADSHEETS = (b"PK", OLE)
 _ENDINGS = {"Jpeg": ".jpg", "Png": ".png", "Bmp": ".bmp", "Tiff": ".tif"}
 
 
@@ -146,7 +144,7 @@ def _keep_picture(draft: BoardDraft, kind: str, content: bytes, name: str, most_
 
 def text_of(content: bytes, name: str, folder: str) -> tuple[str, tuple[str, ...]]:
     """Return the text of a spreadsheet, or of a file in any usual encoding, and what to tell; raises ConfigError."""
-    if not content.startswith(_SPREADSHEETS) and b"\0" not in content:
+    if not content.startswith(SPREADSHEETS) and b"\0" not in content:
         with suppress(UnicodeDecodeError):
             return content.decode("utf-8-sig"), ()
     noun, is_table = ("the BOM", is_bom) if folder == BOM else ("the placement file", is_list)
@@ -161,7 +159,7 @@ def _keep_table(draft: BoardDraft, kind: str, content: bytes, name: str, most_pi
     if kind == BOM:
         parse_bom(Path(name), content, asks=False)
     text, notes = text_of(content, name, kind)
-    name = f"{name}.csv" if content.startswith(_SPREADSHEETS) else name
+    name = f"{name}.csv" if content.startswith(SPREADSHEETS) else name
     before = draft.placements if kind == PLACEMENTS else draft.bom
     undo_stack.remember(draft, f"{name} added", replaced=[before] if before else [], made_in=[draft.folder / kind])
     _write(draft.folder / kind / name, text.encode())
