@@ -73,6 +73,7 @@ def _of_netlist(path: Path, raw: bytes) -> Iterator[BomRow]:
 
 def _parts(path: Path, rows: Sequence[BomRow], header: PlacementHeader | None = None) -> Bom:
     parts = Bom()
+    first: dict[str, BomPart] = {}
     heading = ""
     passed: dict[str, Mapping[str, BomPart]] = {}
     faults: dict[str, dict[int, str]] = {}
@@ -83,6 +84,8 @@ def _parts(path: Path, rows: Sequence[BomRow], header: PlacementHeader | None = 
     usual = _usual_size(rows)
     for number, cells, row in rows:
         part = BomPart(cells.get("value", ""), cells.get("package", ""), number not in fitting.left_out, number)
+        # A value may be another column's, which does not count where lines are compared.
+        own = replace(part, value="".join(row[columns["value"] :][:1])) if "value" in columns else part
         listed = cells.get("refdes", "")
         repeats = bool(names) and listed.casefold() == names[columns["refdes"]].casefold()
         if repeats or _is_note(filled_cells(row), listed, usual if part.is_fitted else 0):
@@ -100,12 +103,11 @@ def _parts(path: Path, rows: Sequence[BomRow], header: PlacementHeader | None = 
         for refdes, whole in named.items():
             if fault := fault_of(refdes):
                 faults.setdefault(fault, {}).setdefault(number, refdes)
-            before = parts.get(refdes, part)
-            says_none = "value" in columns and not "".join(row[columns["value"] :][:1])  # its value is another column's
-            if replace(before, line=number, whole="", value=part.value if says_none else before.value) != part:
+            before = first.setdefault(refdes, own)
+            if replace(before, line=number) != own:
                 differing.setdefault(refdes, [before.line]).append(number)
             elif refdes not in parts or not whole:
-                parts[refdes] = replace(before, whole=whole)
+                parts[refdes] = replace(parts.get(refdes, part), whole=whole)
     if faults:
         fault, wrong = next(iter(faults.items()))
         raise ConfigError(f"{path}:{min(wrong)}: '{wrong[min(wrong)]}' {fault}{further_lines([*wrong])}")
