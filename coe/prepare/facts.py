@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, get_args
@@ -60,8 +59,6 @@ _OUTPUTS = {"output": "name", "layout": "layout", "activation": "activation"}
 
 _GUESSED = {"resize": "come to size (--resize)", "mean": "are normalised (--normalize, --channels)"}
 """What is guessed where nobody says it, by fields of `Preprocessing`, with the options that say it."""
-_NUMBERED = re.compile(r"^(class|cls|label|category|object)?[ _-]?(?=\d+$)", re.IGNORECASE)
-"""What programs write before the numbers of labels that nobody has named."""
 
 
 def _check(record: type[BaseModel], fields: Mapping[str, Any], options: Mapping[str, str]) -> None:
@@ -135,8 +132,9 @@ def guessed(foreign: Foreign, said: Wishes) -> list[str]:
 
 def _beside_labels(foreign: Foreign, labels: tuple[str, ...]) -> Foreign:
     """Return what counts beside labels of a user, and tell it: not numbers, nor more or fewer labels of other files."""
-    numbered = foreign.labels is not None and len(foreign.labels) == len(labels)
-    if numbered and all(_NUMBERED.sub("", label) == str(place) for place, label in enumerate(foreign.labels or ())):
+    found = foreign.labels or ("",)
+    # Programs number labels that nobody has named, behind a word of their own: class_0, class_1.
+    if found == tuple(f"{found[0][:-1]}{place}" for place in range(len(labels))):
         foreign = replace(foreign, labels=labels)
     if not foreign.beside:
         return foreign

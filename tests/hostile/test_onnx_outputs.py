@@ -522,7 +522,7 @@ def test_another_program_that_writes_the_words_of_ultralytics_says_nothing_of_pi
     tmp_path: Path, call: Call
 ) -> None:
     """It calls labels that nobody named by their numbers, has other tasks, and answers logits."""
-    metadata = {"task": "classification", "names": "class_0, class_1", "imgsz": "32x32"}
+    metadata = {"task": "classification", "names": "kind-0, kind-1", "imgsz": "32x32"}
     nodes = [helper.make_node("Gemm", ["means", "last"], ["row"])]
     file = classifier(tmp_path / "c.onnx", *nodes, outputs={"row": [1, 2]}, last=np.eye(3)[:, :2])
     helper.set_model_props(model := onnx.load(str(file)), metadata)
