@@ -197,6 +197,9 @@ def test_a_disk_that_does_not_answer_is_told_and_stops_neither_the_care_for_proc
         supervised(service, {Process.GATE: SLEEPS, Process.WORKER: SLEEPS if answers_again else STAYS}, until)
     finally:
         answers.set()
+        for thread in threading.enumerate():
+            if thread.name == "records":  # else it says in another test what it says at last
+                thread.join()
     assert "for 0 s" not in "".join(told)
     if answers_again:
         faults = {fault.kind: fault.cleared_us for fault in database.read(fault_log.newest)}
