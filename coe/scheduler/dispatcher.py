@@ -145,7 +145,7 @@ class Dispatcher:
         earlier = (one.expert for one in executor.backlog.groups() if one.due_s < group.due_s)
         absent = (expert for expert in earlier if not any(pool.state(expert) for pool in pools))
         costs = (self._world.costs(executor.device, expert) for expert in absent)
-        return executor.pool.room_beside(group.expert, map(executor.pool.needs, costs))
+        return executor.pool.room_beside(group.expert, costs)
 
     def _load_ahead(self, now: float) -> None:
         """Begin the next loads for executors that are busy, or share a backlog."""

@@ -51,6 +51,11 @@ class HeldBodies:
         held = self._by_holder.get(expert)
         return 0 if held is None else held.bytes
 
+    def id_of(self, expert: str) -> str | None:
+        """Return the id of the body that an expert holds; None if it holds none."""
+        held = self._by_holder.get(expert)
+        return None if held is None else held.id
+
     def missing(self, expert: str) -> str | None:
         """Return the id of the body that an expert holds and that no load has brought yet; None if there is none."""
         held = self._by_holder.get(expert)

@@ -245,17 +245,21 @@ class ModelPool:
         """The bytes that a batch may take now of those that are set aside."""
         return self.spec.workspace_bytes - self._activation_bytes
 
-    def room_beside(self, expert: str, coming: Iterable[int]) -> int:
-        """Return the bytes that a batch of an expert may take while experts that need `coming` bytes can still come.
+    def room_beside(self, expert: str, coming: Iterable[Cost]) -> int:
+        """Return the bytes that a batch of an expert may take while experts of the costs `coming` can still come.
 
         Experts for which the expert itself must leave do not count, and at least what is set aside may be taken.
         """
-        own_bytes = self.size(expert) + self.body_bytes(expert)
-        alone_bytes = self.spec.capacity_bytes - own_bytes - self.spec.workspace_bytes
-        largest = max((more for more in coming if more <= alone_bytes), default=None)
+        own_bytes, body_bytes, body = self.size(expert), self.body_bytes(expert), self._bodies.id_of(expert)
+        alone_bytes = self.spec.capacity_bytes - own_bytes - body_bytes - self.spec.workspace_bytes
+        # Only the body of the expert itself is sure to be here still when another comes.
+        needs = (cost.weights_bytes if cost.body and cost.body.id == body else cost.whole_bytes for cost in coming)
+        largest = max((more for more in needs if more <= alone_bytes), default=None)
         if largest is None:
             return self.batch_room_bytes()
-        staying_bytes = self._kept_bytes - self.evictable_bytes + (own_bytes if self.evictable(expert) else 0)
+        staying_bytes = (
+            self._kept_bytes - self.evictable_bytes + (own_bytes if self.evictable(expert) else 0) + body_bytes
+        )
         free_bytes = max(self.spec.workspace_bytes, self.spec.capacity_bytes - staying_bytes - largest)
         return free_bytes - self._activation_bytes
 

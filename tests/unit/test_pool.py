@@ -67,11 +67,15 @@ def test_a_batch_never_takes_the_room_of_an_expert_that_is_planned() -> None:
     assert pool.reserved_bytes == CAPACITY == pool.peak_bytes
 
 
+def beside(pool: ModelPool, *coming: int, body: Body | None = None) -> int:
+    return pool.room_beside("a", [Cost(0.0, 0.0, 1.0, size, 0, body=body) for size in coming])
+
+
 def test_a_batch_takes_what_leaves_room_for_an_expert_that_is_to_come_unless_its_own_expert_must_leave() -> None:
     pool = pool_of(a=30, b=20)
-    assert [pool.room_beside("a", coming) for coming in ([], [25], [25, 55], [56], [25, 56])] == [50, 45, 15, 50, 45]
+    assert [beside(pool, *coming) for coming in ([], [25], [25, 55], [56], [25, 56])] == [50, 45, 15, 50, 45]
     pool.pin("b", 10)
-    assert [pool.room_beside("a", coming) for coming in ([], [25], [55], [56])] == [40, 15, 5, 40]
+    assert [beside(pool, *coming) for coming in ([], [25], [55], [56])] == [40, 15, 5, 40]
 
 
 def test_what_is_pinned_never_leaves() -> None:
@@ -277,6 +281,17 @@ def test_watchers_hear_of_all_whose_bytes_another_expert_changes() -> None:
         step()
         heard.append(notes.taken())
     assert heard == ["abcz", "ab", "", "", "c", "abcz"]
+
+
+def test_the_body_of_an_expert_that_runs_stays_and_any_other_may_be_gone_when_an_expert_comes_for_it() -> None:
+    pool = pool_of()
+    load(pool, "a", 10)
+    seen = [beside(pool, 20), beside(pool, 10, body=P)]
+    pool.pin("a", 5)
+    assert [*seen, beside(pool, 20), beside(pool, 10, body=P)] == [20, 30, 15, 25]
+    pool = pool_of(a=20)
+    load(pool, "b", 10)
+    assert beside(pool, 10, body=P) == 20
 
 
 EXPERTS = st.sampled_from("abcdef")
