@@ -97,8 +97,6 @@ class MqttConnection(SinkConnection):
         if self._tls is not None:
             client.tls_set_context(self._tls)
         client.will_set(self._state_topic, _encoded({"online": False}), qos=1, retain=True)
-        self._answered.clear()
-        self._refusal, self._is_lost = "", False
         self._client = client
         try:
             client.connect(settings.host, settings.port_number, KEEPALIVE_S)
