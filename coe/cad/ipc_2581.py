@@ -62,7 +62,9 @@ def board_table(path: Path, raw: bytes) -> Table:
             table.append(TextLine.of_cells(number, _cells(part, board)))
         except ValueError:
             name = visible(part.get("refDes", ""))
-            raise ConfigError(f"{path}: the component '{name}' has no place; export it again") from None
+            raise ConfigError(
+                f"{path}: the component '{name}' lacks a place or an angle in numbers; export it again"
+            ) from None
     panels = list_few(map(visible, sorted(board.panels)))
     return Table(table, (f"the places are those of one board, which the panel {panels} repeats",) if panels else ())
 
@@ -96,15 +98,15 @@ def _read(path: Path, raw: bytes) -> _Ipc2581:
 
 
 def _cells(part: xml.Element, board: _Ipc2581) -> list[str]:
-    """Return the cells of a component; raises ValueError if it has no place."""
+    """Return the cells of a component; raises ValueError if its place or its angle is no number."""
     name, turned, location = part.get("refDes", ""), part.find("Xform"), part.find("Location")
     if location is None:
         raise ValueError
-    turn, is_mirrored = (
-        (0.0, False) if turned is None else (_number(turned, "rotation"), turned.get("mirror", "").casefold() in _TRUE)
-    )
+    turn, mirror = (0.0, "") if turned is None else (float(turned.get("rotation") or 0), turned.get("mirror", ""))
+    is_mirrored = mirror.casefold() in _TRUE
     point = board.middles.get(part.get("packageRef", ""))
-    place, middle = (0j if one is None else complex(_number(one, "x"), _number(one, "y")) for one in (location, point))
+    places = (["0", "0"] if one is None else [one.get("x", ""), one.get("y", "")] for one in (location, point))
+    place, middle = (complex(float(x), float(y)) for x, y in places)
     offset = rect(1, radians(turn)) * middle
     at = place + (-offset.conjugate() if is_mirrored else offset)
     side = board.sides.get(part.get("layerRef", ""), "")
@@ -120,8 +122,3 @@ def _cells(part: xml.Element, board: _Ipc2581) -> list[str]:
     # Two BOMs, as of two variants, may say yes and no, which is asked about.
     populate = " / ".join(filter(None, listed))
     return [*cells, *fitting_cells([*said, ("populate", populate)], is_out=False)]
-
-
-def _number(element: xml.Element, name: str) -> float:
-    """Return an attribute, 0 without it; raises ValueError for no number."""
-    return float(element.get(name) or 0)

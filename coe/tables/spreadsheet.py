@@ -43,7 +43,7 @@ def read_sheet(path: Path, raw: bytes, is_table: Callable[[Sequence[TextLine]], 
         fitting = [sheet for sheet in filled if sheet.title.casefold() == wanted.casefold()]
     if filled and len(fitting) != 1 and (wanted or len(filled) > 1):
         names = ", ".join(f"'{visible(sheet.title)}'" for sheet in fitting or filled)
-        what = f"no sheet '{visible(wanted)}' has rows, but these" if wanted else "several sheets have rows"
+        what = f"it has no sheet '{visible(wanted)}' with rows, but these" if wanted else "several sheets have rows"
         title = visible((fitting or filled)[0].title)
         raise ConfigError(
             f"{path}: {what} ({names}); name the one with the parts, as '{file.name}#{title}', or save it as CSV"

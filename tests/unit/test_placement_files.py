@@ -418,6 +418,7 @@ def test_components_of_ipc_2581_lie_where_their_packages_are_picked_up() -> None
         ("</Bom>", '<BomItem><RefDes name="R1" populate="false"/></BomItem></Bom>', "true / false"),
         ("<Ecad", f"{'<a/>' * 4_000_000}<Ecad", "4,000,000"),
         ('<Location x="0.5" y="1"/>', "", "R1"),
+        ('<Location x="0.5" y="1"/>', '<Location y="1"/>', "R1"),
         ("INCH", "FOOT", "FOOT"),
         ('<StepRepeat stepRef="board" x="1" y="1" nx="2" ny="1"/>', "", "panel, board"),
         ("Component", "LayerFeature", "no components"),
