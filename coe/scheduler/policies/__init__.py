@@ -6,9 +6,9 @@ Each name is an entry point of the group `coe.policies.FAMILY` (docs/strategies.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Container, Iterable, Iterator, Sized
+from collections.abc import Container, Iterable, Iterator
 from functools import cache
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from coe import plugins, values
 from coe.errors import ConfigError, did_you_mean
@@ -24,14 +24,10 @@ FAMILIES: dict[str, type[Policy]] = {
     "prefetch": Prefetch,
 }
 _FORMER = {"together": "group-by-expert"}
-_MOST, _REPEATS = 100_000, 10
-"""How much an answer may name in any case, and how often what is known: a policy may name the expert of each image."""
+_MOST_AGAIN = 100_000
+"""So often in a row an answer may name what it has named: a policy may name the expert of each image."""
 _COMPLETE: set[type[Policy]] = set()
 """Classes that were looked at: it takes milliseconds, and a strategy asks for its policies again and again."""
-
-
-class _Nameable(Container[Any], Sized, Protocol):
-    """What a policy may name."""
 
 
 def names(family: str) -> list[str]:
@@ -62,23 +58,24 @@ def no_such(family: str, policy: Policy, what: str, named: object, known: Contai
     return ConfigError(wrong + (did_you_mean(str(named), known) if isinstance(known, Iterable) else ""))
 
 
-def named(family: str, policy: Policy, what: str, answer: Iterable[T], known: _Nameable) -> Iterator[T]:
+def named(family: str, policy: Policy, what: str, answer: Iterable[T], known: Container[T]) -> Iterator[T]:
     """Yield what a policy names, one `what` after another, each once.
 
-    Raises ConfigError for one that is not `known`, and for an answer that repeats the known without end.
+    Raises ConfigError for one that is not `known`, and for an answer that repeats itself without end.
     """
     if not hasattr(answer, "__iter__"):
         raise no_such(family, policy, what, answer, known)
-    seen: set[T] = set()
-    for count, one in enumerate(answer):
-        if count > _MOST and count > _REPEATS * len(known):
-            wrong = f"{family} policy '{type(policy).__name__}' goes on naming {values.shown(one)}"
-            raise ConfigError(f"{wrong}: its answer must end once each {what} was named")
+    seen, again = set[T](), 0
+    for one in answer:
         if getattr(one, "__hash__", None) is None or one not in known:  # a list is no key
             raise no_such(family, policy, what, one, known)
         if one not in seen:
             seen.add(one)
+            again = 0
             yield one
+        elif (again := again + 1) > _MOST_AGAIN:
+            wrong = f"{family} policy '{type(policy).__name__}' goes on naming {values.shown(one)}"
+            raise ConfigError(f"{wrong}: its answer must end once each {what} was named")
 
 
 def leaving(world: World, pool: ModelPool, now: float) -> Iterator[str]:
