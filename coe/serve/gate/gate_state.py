@@ -6,7 +6,7 @@ import asyncio
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
@@ -140,18 +140,17 @@ class Gate:
 
     async def read(self, query: Callable[[Connection], _T], most_s: float = math.inf) -> _T:
         """Run a query; raises DatabaseError, also if it takes longer."""
-        return await self.queries.do(partial(self._do, self.database.reading, query), most_s=most_s)
+        return await self.queries.do(partial(self._do, self.database.read, query), most_s=most_s)
 
     async def write(self, query: Callable[[Connection], _T]) -> _T:
         """Run a query in a transaction that is on the disk when this returns; raises DatabaseError."""
-        result = await self.run(partial(self._do, self.database.writing, query))
+        result = await self.run(partial(self._do, self.database.write, query))
         self.feed.hurry()
         return result
 
-    def _do(self, opened: Callable[[], AbstractContextManager[Connection]], query: Callable[[Connection], _T]) -> _T:
+    def _do(self, run: Callable[[Callable[[Connection], _T]], _T], query: Callable[[Connection], _T]) -> _T:
         try:
-            with opened() as connection:
-                return query(connection)
+            return run(query)
         except DatabaseError as error:
             self.faults.database_failed(error)
             raise
@@ -178,7 +177,7 @@ class Gate:
             return [self.admissions.write(connection, self.now_us()), self.faults.write(connection)]
 
         def do() -> bool:
-            for written in self._do(self.database.writing, write):
+            for written in self._do(self.database.write, write):
                 written()
             self.feed.hurry()
             return True
