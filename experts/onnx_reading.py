@@ -73,8 +73,7 @@ def read(
     graph = onnx_checks.graph_of(path)
     known = stated.seen(is_classifier)
     seen, said, unsaid = known or onnx_stated.usual(graph, is_classifier, places), WHOLLY, dict[str, str]()
-    texts = {_LABELS if key == "names" else key: text for key, text in metadata.items()}
-    labels, told = stated.labels or labels_in_text(texts, str(path)), []
+    labels, told = stated.labels or labels_in_text(metadata, str(path)), []
     if labels and columns and stated.labels is None and len(labels) not in (columns, columns + (columns == 1)):
         told = [f"{list_few(labels)} in its metadata are no labels: it has {columns} outputs"]  # but tags
         labels = None

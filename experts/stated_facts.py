@@ -70,8 +70,8 @@ def stated_labels(content: Any, where: str) -> tuple[str, ...] | None:
     if len(set(found)) > 1:
         first, other = list(dict.fromkeys(found))[:2]
         raise StoreError(
-            f"{where}: it names its labels in two ways, {', '.join(first):.80} and {', '.join(other):.80}; save the "
-            "`state_dict()` alone with torch.save, and give --labels in the order of its outputs"
+            f"{where}: it names its labels in two ways, {', '.join(first):.80} and {', '.join(other):.80}; save it "
+            "with one of them, or its `state_dict()` alone with torch.save, and give --labels in their order"
         )
     return found[0] if found else None
 
@@ -79,7 +79,9 @@ def stated_labels(content: Any, where: str) -> tuple[str, ...] | None:
 def labels_in_text(metadata: Mapping[str, str], where: str) -> tuple[str, ...] | None:
     """Return the labels that the metadata of a model file name, in JSON, as Python writes them, or between commas."""
     read = entries(metadata)
-    return stated_labels({key: value for key, value in read.items() if _LABELS.fullmatch(key)}, where)
+    # Elsewhere `names` may be those of anything.
+    named = {key: value for key, value in read.items() if _LABELS.fullmatch(key)}
+    return stated_labels({**named, "names": {"labels": read.get("names")}}, where)
 
 
 def normalization_in_text(metadata: Mapping[str, str]) -> tuple[Colour, Colour] | None:

@@ -532,6 +532,9 @@ def test_another_program_that_writes_the_words_of_ultralytics_says_nothing_of_pi
     stored = manifest(file)
     assert (stored.labels, stored.outputs.activation) == (("dark", "bright"), "softmax")
     assert stored.preprocessing.resize == "letterbox"
+    helper.set_model_props(model, {"names": "dark, bright", "classes": "bright, dark"})
+    onnx.save(model, str(file))
+    assert (take(call, file).status, "two ways" in take(call, file).words) == (2, True)
 
 
 def test_a_whole_line_runs_what_import_decided(tmp_path: Path, call: Call, board_file: Any) -> None:
