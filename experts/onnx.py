@@ -225,9 +225,7 @@ class _Session:
             return np.ascontiguousarray(images.transpose(self.order))
         scaled = images.astype(np.float32) / np.float32(255)
         if (self.mean, self.deviation) != NORMALIZATIONS["0..1"]:
-            mean, deviation = (
-                np.array(values, np.float32)[None, :, None, None] for values in (self.mean, self.deviation)
-            )
+            mean, deviation = (np.array(one, np.float32)[None, :, None, None] for one in (self.mean, self.deviation))
             scaled = (scaled - mean) / deviation
         return np.ascontiguousarray(scaled.transpose(self.order), dtype=wanted)
 
