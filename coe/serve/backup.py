@@ -35,8 +35,8 @@ def back_up(config: ServeConfig, folder: Path) -> Backup:
     a database that is not embedded, has no tables, or is damaged, and for a folder that is there already.
     """
     database = open_database(config.database_url)
-    source = database.url.database
-    if not database.is_sqlite or source is None:
+    source = database.file
+    if source is None:
         raise ConfigError("a PostgreSQL database is backed up with pg_dump; copy the folder of pictures after it")
     revision = revision_of(database)
     database.close()

@@ -12,7 +12,7 @@ from pathlib import Path
 from coe import plugins
 from coe.board import calibration_file, rules
 from coe.errors import ConfigError
-from coe.files import write_atomically, writing
+from coe.files import alone, write_atomically, writing
 from coe.inspector import weights_used
 from coe.serve import service_config as configs
 from coe.serve.clock import now_us
@@ -56,9 +56,6 @@ def create(folder: Path, wanted: Wanted) -> Created:
     RulesError and StoreError for a board that cannot be used, NotWritten where nothing can be written.
     """
     path, keys_path = folder / CONFIG, folder / KEYS
-    for taken in (path, keys_path):
-        if taken.exists():
-            raise ConfigError(f"{taken} is there already; give another folder, or remove the service that lies there")
     board = rules.load(wanted.board) if wanted.board else None
     if board is None and wanted.within_s is not None:
         raise ConfigError("--within is kept in the recipe of a board; give --board, or leave it out")
@@ -66,20 +63,26 @@ def create(folder: Path, wanted: Wanted) -> Created:
     plugins.packages(wanted.allow_kinds)
     content = None if board is None else _content(board, wanted)
     made = {role.value: keys.generate() for role in Role}
-    try:
-        with writing(folder):
-            folder.mkdir(parents=True, exist_ok=True)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    with writing(folder), alone(folder):  # of two that are begun at once, the second finds what the first has made
+        for taken in (path, keys_path):
+            if taken.exists():
+                raise ConfigError(
+                    f"{taken} is there already; give another folder, or remove the service that lies there"
+                )
+        try:
             write_atomically(path, [_config_text(name, wanted)])
             config = configs.load(path)
             config.data.mkdir(parents=True, exist_ok=True)
             make_all(config.data)
             write_atomically(keys_path, [json.dumps(made, indent=1) + "\n"], mode=0o600)
-        _fill(config, name, content, made)
-    except BaseException:  # else no other try could be made here
-        with suppress(OSError):
-            path.unlink()
-            keys_path.unlink()
-        raise
+            _fill(config, name, content, made)
+        except BaseException:  # else no other try could be made here
+            with suppress(OSError):
+                path.unlink()
+                keys_path.unlink()
+            raise
     return Created(path, keys_path, "" if board is None else board.board)
 
 

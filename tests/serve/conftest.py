@@ -114,6 +114,7 @@ def database(request: pytest.FixtureRequest) -> Database:
 def bare_database(request: pytest.FixtureRequest, database: Database, tmp_path: Path) -> Iterator[Database]:
     """A database without tables, of the kind of the test's other database."""
     if database.is_sqlite:
+        (tmp_path / "bare.db").touch()
         bare = open_database(f"sqlite:///{tmp_path}/bare.db")
         yield bare
         bare.close()

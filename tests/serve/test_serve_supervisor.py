@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from coe.board import calibration_file
 from coe.cli.start import way_out
 from coe.core import Verdict
 from coe.errors import CoeError, ConfigError
-from coe.files import NotWritten
+from coe.files import NotWritten, alone
 from coe.serve import backup, service_config, silent_worker, supervisor
 from coe.serve import command as serve
 from coe.serve.bridge import sink_settings
@@ -527,6 +528,16 @@ def test_a_service_cannot_be_made_where_a_file_lies(own_tiny: tuple[Path, Path],
         assert call("init", place, "--board", board, "--store", store, command=serve).status == 4
 
 
+def test_who_makes_a_service_waits_for_another_who_makes_one_there(own_tiny: tuple[Path, Path]) -> None:
+    board, store = own_tiny
+    with ThreadPoolExecutor() as threads:
+        with alone(board.parent):
+            made = threads.submit(create, board.parent, Wanted(str(board), store))
+            time.sleep(0.2)  # it would come to its end meanwhile
+            (board.parent / "serve.yaml").touch()
+        assert isinstance(made.exception(), ConfigError)
+
+
 def test_the_recipe_of_a_new_service_carries_the_calibration_of_its_board(own_tiny: tuple[Path, Path]) -> None:
     board, store = own_tiny
     text = "board: tiny\nexperts: {body-a: {temperature: 2}}\n"
@@ -647,6 +658,7 @@ def test_a_backup_can_take_the_place_of_the_data(
     (tmp_path / "elsewhere").mkdir()
     with pytest.raises(ConfigError, match=r"elsewhere.serve\.db has no tables"):
         backup.back_up(config_of(tmp_path / "elsewhere"), tmp_path / "more")
+    assert not list((tmp_path / "elsewhere").iterdir())
     with disk_of(50_000), pytest.raises(NotWritten):
         backup.back_up(filled, tmp_path / "more")
     with database.reading() as connection:

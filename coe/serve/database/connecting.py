@@ -49,6 +49,11 @@ class Database:
         return self.engine.dialect.name == "sqlite"
 
     @property
+    def file(self) -> Path | None:
+        """The file of the embedded database."""
+        return Path(self.url.database or "") if self.is_sqlite else None
+
+    @property
     def silence(self) -> str:
         """What is said of it while it does not answer."""
         if self.is_sqlite:
@@ -102,8 +107,8 @@ class Database:
 def open_database(url: str, *, busy_s: float = BUSY_S) -> Database:
     """Open the database at a URL: `sqlite:////var/lib/coe/serve.db` or `postgresql+psycopg://user@host/name`.
 
-    Opening makes no tables: see `coe.serve.database.migration`. A transaction waits `busy_s` for another writer. Raises
-    ConfigError for a URL that cannot be used, and for a SQLite file on a network file system.
+    Opening makes no file and no tables: see `coe.serve.database.migration`. A transaction waits `busy_s` for another
+    writer. Raises ConfigError for a URL that cannot be used, and for a SQLite file on a network file system.
     """
     try:
         address = make_url(url)
@@ -134,9 +139,15 @@ def _sqlite(url: URL, busy_s: float) -> Engine:
         ) from None
     # Without an isolation level Python begins no transactions by itself.
     engine = create_engine(url, connect_args={"timeout": busy_s, "isolation_level": None}, pool_size=_CONNECTIONS)
+    event.listen(engine, "do_connect", _make_no_file)
     event.listen(engine, "connect", _set_up_sqlite)
     event.listen(engine, "begin", _begin)
     return engine
+
+
+def _make_no_file(dialect: object, record: object, arguments: list[Any], more: dict[str, Any]) -> None:
+    """Open the file that is there, and make none in its place: its disk may be away."""
+    arguments[0], more["uri"] = f"{Path(arguments[0]).as_uri()}?mode=rw", True
 
 
 def _set_up_sqlite(connection: Any, record: object) -> None:

@@ -6,6 +6,7 @@ Triggers keep some tables append-only: not even our own code can overwrite a per
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from alembic import command
@@ -30,7 +31,9 @@ def newest() -> str:
 
 
 def revision_of(database: Database) -> str | None:
-    """Return the revision of a database's schema; None if it has no tables yet. Raises DatabaseError."""
+    """Return the revision of a database's schema; None if it has no tables, or no file, yet. Raises DatabaseError."""
+    if database.file is not None and not database.file.exists():
+        return None
     return database.read(lambda connection: MigrationContext.configure(connection).get_current_revision())
 
 
@@ -49,6 +52,9 @@ def migrate(database: Database, to: str = "head") -> bool:
         )
     if before == (newest() if to == "head" else to):
         return False
+    if database.file is not None:
+        with suppress(OSError):  # opening it says why it cannot be made
+            database.file.touch()
     with translated(database.url), database.engine.connect() as connection:
         writer = connection.execution_options(**{WRITES: True})
         with writer.begin():
