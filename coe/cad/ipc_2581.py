@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from math import radians
 from pathlib import Path
 
-from coe.cad.board_names import BOARD_NAMES, fitting_cells
+from coe.cad.board_names import BOARD_NAMES, fitting_cells, only_board
 from coe.cad.vocabulary import UNIT_WORDS
-from coe.errors import ConfigError, list_few
+from coe.errors import ConfigError
 from coe.tables import safe_xml
 from coe.tables.spreadsheet import Table
 from coe.text_table import TextLine
@@ -49,15 +49,13 @@ class _Ipc2581:
 def board_table(path: Path, raw: bytes) -> Table:
     """Return the names of columns, and a line for each component; raises ConfigError for a file without components."""
     board = _read(path, raw)
-    boards = {name: parts for name, parts in board.steps.items() if parts and name not in board.panels}
-    if len(boards) != 1:
-        what = f"several boards ({list_few(map(visible, boards))})" if boards else "no components"
-        raise ConfigError(f"{path}: this IPC-2581 file has {what}; export it for the assembly of one board")
+    with_parts = {name: parts for name, parts in board.steps.items() if parts}
+    parts, notes = only_board(path, "IPC-2581 file", with_parts, board.panels)
     unit = UNIT_WORDS.get(board.unit.casefold())
     if unit is None:
         raise ConfigError(f"{path}: the unit of this IPC-2581 file is '{visible(board.unit)}'; export it in mm or inch")
     table = [TextLine.of_cells(0, (name.replace("mm", unit) for name in BOARD_NAMES))]
-    for number, part in enumerate(next(iter(boards.values())), 1):
+    for number, part in enumerate(parts, 1):
         try:
             table.append(TextLine.of_cells(number, _cells(part, board)))
         except ValueError:
@@ -65,8 +63,7 @@ def board_table(path: Path, raw: bytes) -> Table:
             raise ConfigError(
                 f"{path}: the component '{name}' lacks a place or an angle in numbers; export it again"
             ) from None
-    panels = list_few(map(visible, sorted(board.panels)))
-    return Table(table, (f"the places are those of one board, which the panel {panels} repeats",) if panels else ())
+    return Table(table, notes)
 
 
 def _read(path: Path, raw: bytes) -> _Ipc2581:

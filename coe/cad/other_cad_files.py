@@ -10,12 +10,12 @@ from coe.errors import ConfigError
 _LOOKED_AT = 4096
 """So many first bytes are enough."""
 _MARKS = {
-    rb"\A\x1f\x8b": "an archive, as of ODB++",
+    rb"\A(\x1f\x8b|7z\xbc\xaf|Rar!|BZh\d|\xfd7zXZ)": "an archive, as of ODB++",
     rb"\A%PDF-": "a PDF",
     rb"\A\s*<(!doctype|html)": "a web page",
     rb"\A\s*\$HEADER\b": "a GenCAD file",
     rb"^P\s+(UNITS\s+CUST|JOB|VER|IMAGE)\b": "a netlist for tests (IPC-D-356)",
-    rb"^CMP \d+ [-\d.]+ [-\d.]+ ": "a part of an ODB++ folder",
+    rb"^CMP \d+ [-\d.]+ [-\d.]+ ": "a part of an ODB++ folder (its .tgz or .zip is)",
     rb"\A(?![\s\S]*(?:FileFunction,Component|,ComponentMain\*))\s*(G04|%[A-Z]{2}|G75\*)": "a Gerber file",
     rb"\A\s*\((kicad_pcb|module|footprint|kicad_sch)\b": "a file of KiCad",
     rb"\APCBNEW-BOARD": "a board of KiCad before version 4 (a later KiCad saves it as .kicad_pcb)",

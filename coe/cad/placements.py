@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from coe.cad import eagle_board, ipc_2581, kicad_board
+from coe.cad import eagle_board, ipc_2581, kicad_board, odb_plus_plus
 from coe.cad.openpnp_board import places_of
 from coe.cad.other_cad_files import expect_list
 from coe.cad.placement_angles import PlacementAngles, Turn
@@ -44,7 +44,7 @@ def parse(
     if kicad_board.is_board(raw):
         drawn = read_board(path, raw)
         file = replace(reader.file(kicad_board.board_table(path, drawn)), drawn=drawn)
-    elif board := next((one for one in (eagle_board, ipc_2581) if one.is_board(raw)), None):
+    elif board := next((one for one in (eagle_board, ipc_2581, odb_plus_plus) if one.is_board(raw)), None):
         file = reader.file(board.board_table(path, raw))
     else:
         expect_list(path, raw, "the placement list (pick and place, centroid)")

@@ -81,6 +81,8 @@ def read_file(
     bom: Mapping[str, BomPart] | None = None,
 ) -> PlacementFile:
     """Read a placement file, with what a person should confirm; as `read_placements` else, and see `parse_file`."""
+    if (path / "steps").is_dir():
+        raise ConfigError(f"{path}: it is a folder of ODB++; pack it as a .zip, and give that")
     return parse_file(path, text_table.content(path, "the placement file"), dialect, units, form, bom)
 
 

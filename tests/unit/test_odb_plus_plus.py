@@ -1,0 +1,172 @@
+"""ODB++ in small: records as Altium, Allegro and KiCad write them, in the archives that they pack."""
+
+import gzip
+import re
+import tarfile
+import zipfile
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+
+from coe.errors import ConfigError
+from coe.placement import Side, read_file
+from coe.placement.cad_files import parse_bom, parse_file
+from coe.placement.placement_file import PlacementFile
+
+TOP, BOTTOM, DATA = (
+    f"odb/steps/pcb/{name}" for name in ("layers/comp_+_top/components", "layers/comp_+_bot/components", "eda/data")
+)
+PACKAGES = (
+    "HDR Altium Designer file\nUNITS=MM\nPKG R_0402 1 -0.5 -0.25 0.5 0.25;0=1;ID=7\n"
+    "PIN 1 S -0.5 0 0 U S\nPIN 2 S 0.5 0 0 U S\n"
+    "PKG HDR 2.54 -1 -1 3 1\nPIN 1 T 0 0 0 U T\nPIN 2 T 2 0 0 U T\n"
+)
+FILES = {
+    "odb/misc/info": "JOB_NAME=odb\nUNITS=MM\n",
+    DATA: PACKAGES,
+    "odb/steps/panel/stephdr": "STEP-REPEAT {\n}\n",
+    "odb/steps/panel/layers/comp_+_top/components": "CMP 0 1 1 0 N FID9 F\n",
+    TOP: (
+        "UNITS=MM\n@0 .comp_mount_type\n@1 .no_pop\n# CMP 0\nCMP 0 10 20 90.0 N R1 P-17 ;0=1;ID=3\nPRP PART 'x'\n"
+        "PRP VALUE '4k7 5'' \nTOP 0 10 20.5 90.0 N 3 0 1\nTOP 1 10 19.5 90.0 N 4 0 2\n#\n"
+        "CMP 1 30 20 90 N J1 ??? ;;ID=4\nTOP 0 30 20 90 N 3 0 1\nTOP 1 30 18 90 N 3 0 2\n"
+        "CMP 0 50 20 0 N C8 10n ;0=1,1\n"
+    ),
+    BOTTOM: (
+        "UNITS=MM\nCMP 1 10 40 90 N J2 CON-2\nTOP 0 10 40 90 N 3 0 1\nTOP 1 10 38 90 N 3 0 2\n"
+        "CMP 1 30 40 0 N J3 CON-2\nTOP 0 30 40 0 N 3 0 1\nTOP 1 28 40 0 N 3 0 2\n"
+    ),
+}
+
+
+def tgz(files: dict[str, str], mode: str = "w:gz") -> bytes:
+    packed = BytesIO()
+    with tarfile.open(fileobj=packed, mode=mode) as archive:  # type: ignore[call-overload]
+        for name, text in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(text.encode())
+            archive.addfile(member, BytesIO(text.encode()))
+    return packed.getvalue()
+
+
+def zipped(files: dict[str, str]) -> bytes:
+    packed = BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+    return packed.getvalue()
+
+
+def told(file: PlacementFile) -> list[tuple[str, float, float, float, Side, str, str]]:
+    return [
+        (one.refdes, round(one.x_mm, 3), round(one.y_mm, 3), one.rotation_deg, one.side, one.value, one.package)
+        for one in file.placements
+    ]
+
+
+def read(raw: bytes) -> PlacementFile:
+    return parse_file(Path("b.tgz"), raw, "generic")
+
+
+INCH = {
+    **FILES,
+    "odb/misc/info": "JOB_NAME=odb\n",
+    TOP: "CMP 0 0.4 0.8 270 N R1 10k\nTOP 0 0.4 0.78 270 N 1 1 1\nTOP 1 0.4 0.82 270 N 1 1 2\n",
+    BOTTOM: "",
+    DATA: "PKG R 0.04 -0.02 -0.01 0.02 0.01\nPIN 1 S -0.02 0\nPIN 2 S 0.02 0\n",
+}
+KICAD = {
+    DATA: PACKAGES.replace("Altium Designer file", "KiCad EDA 9.0.3"),
+    TOP: "UNITS=MM\nCMP 1 30 20 90.0 N J1 lib_HDR ;0=1\nPRP Value ''\n",
+    BOTTOM: "UNITS=MM\nCMP 1 10 40 90.0 M J2 lib_HDR ;0=1\nPRP Value 'A'\n"
+    "TOP 0 10 40 90.0 M 1 1\nTOP 1 10 38 90 M 1 1\n",
+}
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        tgz(FILES),
+        tgz(FILES, "w"),
+        zipped(FILES),
+        zipped({f"a\\{k.upper()}".replace("/", "\\"): v for k, v in FILES.items()}),
+    ],
+)
+def test_components_lie_at_the_middle_of_their_packages_and_turn_clockwise(raw: bytes) -> None:
+    file = read(raw)
+    assert told(file) == [
+        ("R1", 10, 20, 270, Side.TOP, "4k7 5'", "R_0402"),
+        ("J1", 30, 19, 270, Side.TOP, "", "HDR"),
+        ("J2", 10, 39, 270, Side.BOTTOM, "CON-2", "HDR"),
+        ("J3", 29, 40, 0, Side.BOTTOM, "CON-2", "HDR"),
+    ]
+    assert file.not_placed == ("C8",)
+    assert "panel" in "".join(file.notes)
+    assert "pins" not in "".join(file.notes)
+
+
+def test_a_file_without_a_unit_is_in_inch_and_says_so() -> None:
+    file = read(tgz(INCH))
+    assert told(file) == [("R1", 10.16, 20.32, 90, Side.TOP, "10k", "R")]
+    assert "inch" in "".join(file.notes)
+    assert told(read(tgz({**INCH, "odb/misc/info": "UNITS=MM\n"})))[0][1:3] == (0.4, 0.8)
+
+
+def test_packages_of_kicad_are_mirrored_and_lie_at_their_origins() -> None:
+    file = read(zipped(KICAD))
+    assert told(file) == [
+        ("J1", 30, 20, 270, Side.TOP, "", "HDR"),
+        ("J2", 10, 40, 270, Side.BOTTOM, "A", "HDR"),
+    ]
+    assert "pins" not in "".join(file.notes)
+
+
+@pytest.mark.parametrize(
+    ("files", "noted"),
+    [
+        ({**FILES, TOP: FILES[TOP].replace("TOP 1 30 18", "TOP 1 32 20")}, "pins .*J1"),
+        ({**FILES, BOTTOM: FILES[BOTTOM].replace(" N J3", " M J3")}, "pins .*J3"),
+        ({**FILES, TOP.replace("_top", "_flex"): "UNITS=MM\nCMP 0 1 1 0 N U7 X\n"}, "U7"),
+    ],
+)
+def test_what_is_unproven_or_unread_is_noted(files: dict[str, str], noted: str) -> None:
+    assert re.search(noted, "".join(read(tgz(files)).notes))
+
+
+def bomb() -> bytes:
+    header = tarfile.TarInfo("odb/steps/pcb/layers/top/features")
+    header.size = 1 << 36
+    return gzip.compress(header.tobuf()) + gzip.compress(bytes(1 << 22)) * (1 << 7)
+
+
+@pytest.mark.parametrize(
+    ("raw", "wrong"),
+    [
+        (tgz({f"{name}.Z" if name == TOP else name: text for name, text in FILES.items()}), "components.z.*compressed"),
+        (tgz({**FILES, TOP: FILES[TOP].replace("10 20 90.0", "10 20? 90.0")}), "R1"),
+        (tgz({**FILES, TOP: FILES[TOP].replace("UNITS=MM", "UNITS=FURLONG")}), "FURLONG"),
+        (tgz({**FILES, TOP.replace("pcb", "edit"): FILES[TOP]}), "several boards.*pcb"),
+        (tgz({DATA: PACKAGES}), "no components"),
+        (tgz({"a/top.gbr": "x"}), "archive.*CSV"),
+        (gzip.compress(b"Ref,X,Y\n"), "archive"),
+        (tgz(FILES)[:400], "archive"),
+        (zipped(FILES)[:-60], "archive"),
+    ],
+)
+def test_an_archive_that_cannot_be_used_is_one_sentence(raw: bytes, wrong: str) -> None:
+    with pytest.raises(ConfigError, match=wrong):
+        read(raw)
+
+
+def test_an_archive_of_zeros_is_refused_before_it_fills_the_memory() -> None:
+    with pytest.raises(ConfigError, match="536,870,912"):
+        read(bomb())
+
+
+def test_a_folder_and_a_bom_are_named_with_the_way_out(tmp_path: Path) -> None:
+    (tmp_path / "steps").mkdir()
+    with pytest.raises(ConfigError, match=r"\.zip"):
+        read_file(tmp_path)
+    with pytest.raises(ConfigError, match=r"ODB\+\+.*CSV"):
+        parse_bom(Path("b.tgz"), tgz(FILES))
