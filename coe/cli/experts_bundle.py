@@ -96,8 +96,7 @@ def install(
         Path | None, typer.Option("--rules", metavar="FOLDER", help=f"Default: {config.RULES_FOLDER}.")
     ] = None,
     replace: Annotated[
-        bool,
-        typer.Option("--replace", help="Replace what has the same names; the former is kept."),
+        bool, typer.Option("--replace", help="Replace what has the same names; the former is kept.")
     ] = False,
     store: StoreOption = None,
     allow_kind: AllowKindOption = None,

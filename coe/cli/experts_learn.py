@@ -73,15 +73,13 @@ def mark(
 def learn(  # noqa: PLR0913
     board: Annotated[str, typer.Argument(help="Board: a name or a YAML file of routing rules.")],
     of: Annotated[
-        list[Path],
-        typer.Option("--from", metavar="FOLDER", help="A run, or an export of the station; repeat it."),
+        list[Path], typer.Option("--from", metavar="FOLDER", help="A run, or an export of the station; repeat it.")
     ],
     photos: Annotated[
         Path, typer.Option(help="The photographs that the experts learn from besides: <component>/<label>/<picture>.")
     ],
     images_at: Annotated[
-        Path | None,
-        typer.Option("--images", help="Where the pictures of a run lie now. Default: as the run says."),
+        Path | None, typer.Option("--images", help="Where the pictures of a run lie now. Default: as the run says.")
     ] = None,
     take: Annotated[
         bool, typer.Option("--take", help="Replace experts also by new ones that are not proven better.")

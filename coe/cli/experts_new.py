@@ -80,8 +80,7 @@ def train(  # noqa: PLR0913
         ),
     ] = None,
     turned: Annotated[
-        bool,
-        typer.Option("--turned", help="Parts lie turned by any angle in their pictures, and that is no defect."),
+        bool, typer.Option("--turned", help="Parts lie turned by any angle in their pictures, and that is no defect.")
     ] = False,
     seed: SeedOption = 0,
     threads: Annotated[

@@ -55,12 +55,7 @@ class InspectionRun:
     """One run: feeds the line, writes results, and stops properly on a signal or after too many errors."""
 
     def __init__(
-        self,
-        figures: RunFigures,
-        results: ResultsFile,
-        items: Sequence[FoundImage],
-        feed: Feed,
-        shown: RunManner,
+        self, figures: RunFigures, results: ResultsFile, items: Sequence[FoundImage], feed: Feed, shown: RunManner
     ) -> None:
         self._results, self._max_errors, self._quiet = results, shown.max_errors, shown.quiet
         self._feed, self._notices = feed, Notices()

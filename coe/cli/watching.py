@@ -37,14 +37,14 @@ def watching_of(
         str,
         typer.Option(
             help="With --watch: how long size and time of a file must stand still before it is judged. One that is "
-            "renamed from an upload's name (R1.png.part, .R1.png.x7) to its own is judged at once.",
+            "renamed from an upload's name (R1.png.part, .R1.png.x7) to its own is judged at once."
         ),
     ] = "2s",
     quiet_time: Annotated[
         str,
         typer.Option(
             help="With --watch: a board that is not known to be complete (--parts, --expect) is closed once no "
-            "picture of it came for so long.",
+            "picture of it came for so long."
         ),
     ] = "30s",
     done: Annotated[
@@ -54,8 +54,7 @@ def watching_of(
         ),
     ] = None,
     until_idle: Annotated[
-        str | None,
-        typer.Option(help="With --watch: end once nothing has come for so long, as 10min. Default: never."),
+        str | None, typer.Option(help="With --watch: end once nothing has come for so long, as 10min. Default: never.")
     ] = None,
 ) -> Watching | None:
     """Return what to watch; None without `--watch`. Raises ConfigError."""

@@ -18,14 +18,7 @@ from coe.inspector.opening import Assembly
 from coe.results.metrics import Metrics, Recorder
 from coe.runtime.engine import Engine
 from coe.scheduler.controller import Controller
-from coe.scheduler.events import (
-    Command,
-    Event,
-    Late,
-    PaceChanged,
-    RulesChanged,
-    Stopped,
-)
+from coe.scheduler.events import Command, Event, Late, PaceChanged, RulesChanged, Stopped
 
 _STAGES_GATHER_S = 0.005
 """A box waits at most this long for further stages of a batch that ends, in seconds: a report for each takes longer."""

@@ -175,11 +175,7 @@ def divided(cost: Cost, own_bytes: int, body: StoredFile, body_bytes: int) -> Co
     own = own_bytes / max(1, own_bytes + body.bytes)
     common = Body(body.digest, whole_pages(body_bytes), (1 - own) * cost.load_s, (1 - own) * cost.copy_s)
     return replace(
-        cost,
-        weights_bytes=whole_pages(own_bytes),
-        load_s=own * cost.load_s,
-        copy_s=own * cost.copy_s,
-        body=common,
+        cost, weights_bytes=whole_pages(own_bytes), load_s=own * cost.load_s, copy_s=own * cost.copy_s, body=common
     )
 
 

@@ -49,9 +49,7 @@ class VariantChoice:
         """
         below = {id: margin for id, margin in self.escalate_below.items() if id not in before.variants}
         return replace(
-            self,
-            variants={**self.variants, **before.variants},
-            escalate_below={**below, **before.escalate_below},
+            self, variants={**self.variants, **before.variants}, escalate_below={**below, **before.escalate_below}
         )
 
 

@@ -22,15 +22,7 @@ from PIL.ImageFile import ImageFile
 
 from coe import config
 from coe.errors import DamagedImage, ImageError, UnsupportedImage
-from coe.pictures.array_images import (
-    LEAST_ALPHA,
-    DecodedImage,
-    Order,
-    bands,
-    check_size,
-    from_array,
-    grey_rgb,
-)
+from coe.pictures.array_images import LEAST_ALPHA, DecodedImage, Order, bands, check_size, from_array, grey_rgb
 from coe.pictures.bmp import Bmp
 from coe.pictures.formats import format_of, pixels_in
 from coe.pictures.jpeg import Jpeg

@@ -231,10 +231,7 @@ class _BoardFrame:
     def in_unit(self, unit: UnitSpec, x: float, y: float) -> Point:
         """Return a point of a unit's frame, turned and moved with the unit."""
         turn = radians(unit.rotation)
-        return self.point(
-            unit.at[0] + x * cos(turn) - y * sin(turn),
-            unit.at[1] + x * sin(turn) + y * cos(turn),
-        )
+        return self.point(unit.at[0] + x * cos(turn) - y * sin(turn), unit.at[1] + x * sin(turn) + y * cos(turn))
 
     def angle(self, unit: UnitSpec, angle_deg: float) -> float:
         """Return the angle of a part on a unit: the unit turns as the file's x and y do, the part as its angle says."""

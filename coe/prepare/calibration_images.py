@@ -51,11 +51,7 @@ class SampleImages:
 
 
 def sample_images(
-    kind: Kind,
-    expert: Expert,
-    images: Sequence[Path],
-    learned: LearnedPictures | None = None,
-    bits: int | None = None,
+    kind: Kind, expert: Expert, images: Sequence[Path], learned: LearnedPictures | None = None, bits: int | None = None
 ) -> SampleImages:
     """Prepare images, leaving out those that cannot be decoded; generate some if none are left.
 

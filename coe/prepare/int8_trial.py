@@ -91,12 +91,7 @@ class ModelTrial(ABC):
             )
 
         in_float = search(
-            quantiser.layers,
-            quantiser.ends,
-            harm_of,
-            most_again=SECOND_LOOKS,
-            first=first,
-            in_time=within(limit_s),
+            quantiser.layers, quantiser.ends, harm_of, most_again=SECOND_LOOKS, first=first, in_time=within(limit_s)
         )
         if latest is None or latest[0] != in_float:  # other models are not kept: each may have a hundred megabytes
             harm_of(in_float)

@@ -232,11 +232,7 @@ class Setup:
     def _simulated(self, plan: Plan) -> float:
         board = self.search.site.board
         controller = Controller(
-            router=board.router,
-            graph=board.graph,
-            costs=self.costs,
-            plan=plan,
-            strategy=LATE_BINDING,
+            router=board.router, graph=board.graph, costs=self.costs, plan=plan, strategy=LATE_BINDING
         )
         recorder = Recorder(controller.pools, board.router.second_looks)
         scaling = {device: self._scaling(device) for device in self.executors}

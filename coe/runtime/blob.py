@@ -144,13 +144,7 @@ class Blob:
     """
 
     def __init__(
-        self,
-        buffer: Buffer,
-        content: Content,
-        buffers: Buffers,
-        body: Blob | None = None,
-        *,
-        owns_body: bool = False,
+        self, buffer: Buffer, content: Content, buffers: Buffers, body: Blob | None = None, *, owns_body: bool = False
     ) -> None:
         """Make views of the content of a buffer that `buffers` lent."""
         self.body, self.owns_body = body, owns_body

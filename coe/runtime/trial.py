@@ -97,11 +97,7 @@ class Trial:
 
 
 def warmed(
-    answer: Callable[[Image], Any],
-    input_size: int,
-    weights_bytes: int,
-    file: Path,
-    load: Callable[[], object],
+    answer: Callable[[Image], Any], input_size: int, weights_bytes: int, file: Path, load: Callable[[], object]
 ) -> Trial:
     """Make a trial of a torch network. One image runs first, because set-up work is no part of a batch."""
     peak_bytes(lambda: answer(np.zeros((1, 3, input_size, input_size), np.uint8)))

@@ -266,13 +266,7 @@ class ModelPool:
     # Only the residency calls these
 
     def plan(
-        self,
-        expert: str,
-        size: int,
-        why: Why,
-        source: Tier = Tier.DISK,
-        variant: str = FULL,
-        body: Body | None = None,
+        self, expert: str, size: int, why: Why, source: Tier = Tier.DISK, variant: str = FULL, body: Body | None = None
     ) -> None:
         """Note that an expert is to be loaded as soon as its bytes are free. Raises ValueError if they will not be.
 

@@ -207,8 +207,7 @@ def list_keys(config_path: ConfigArgument) -> None:
 
 @app.command("revoke-key")
 def revoke_key(
-    config_path: ConfigArgument,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The holder of the key.")],
+    config_path: ConfigArgument, name: Annotated[str, typer.Argument(metavar="NAME", help="The holder of the key.")]
 ) -> None:
     """End a key at once.
 

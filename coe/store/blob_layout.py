@@ -8,17 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from coe.store.blob_format import (
-    ALIGNMENT,
-    BLOCK,
-    CHUNK,
-    PAGE,
-    Header,
-    Quantised,
-    TensorEntry,
-    digest,
-    padded,
-)
+from coe.store.blob_format import ALIGNMENT, BLOCK, CHUNK, PAGE, Header, Quantised, TensorEntry, digest, padded
 
 
 @dataclass(frozen=True, slots=True)

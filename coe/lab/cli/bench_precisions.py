@@ -49,13 +49,7 @@ class SimulatedRuns:
         self.sentences.extend(run.sentences)
         named = replace(contender, name=f"{contender.name} {prepared.words}", strategy=run.strategy)
         return run_plan(
-            run.workload,
-            named,
-            run.box,
-            seed=self.seed,
-            bounded=not prepared.at_loads,
-            trace=trace,
-            times=times,
+            run.workload, named, run.box, seed=self.seed, bounded=not prepared.at_loads, trace=trace, times=times
         )
 
 

@@ -63,10 +63,7 @@ def run(  # noqa: PLR0913
     input_size: Annotated[
         int,
         typer.Option(
-            "--input",
-            min=config.MIN_INPUT,
-            max=config.MAX_INPUT,
-            help="Without --board: input size in pixels.",
+            "--input", min=config.MIN_INPUT, max=config.MAX_INPUT, help="Without --board: input size in pixels."
         ),
     ] = 224,
     requests: Annotated[

@@ -120,8 +120,7 @@ def sim(  # noqa: PLR0913
     mishap: bench_boxes.MishapOption = bench_boxes.MISHAPS[0],
     network: bench_boxes.NetworkOption = bench_boxes.NETWORK,
     seed: Annotated[
-        int,
-        typer.Option(min=0, max=config.MAX_SEED, help="Seed of the random components and labels."),
+        int, typer.Option(min=0, max=config.MAX_SEED, help="Seed of the random components and labels.")
     ] = 0,
     seeds: SeedsOption = 1,
     json_to: JsonOption = None,

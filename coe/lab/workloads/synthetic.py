@@ -126,11 +126,7 @@ def board_of_equals(path: Path, *, kind: str, experts: int, input_size: int) -> 
 
 
 def prepare(
-    board: Path,
-    store: Store,
-    variants: Sequence[Variant],
-    say: Callable[[str], None],
-    allow_kinds: Sequence[str] = (),
+    board: Path, store: Store, variants: Sequence[Variant], say: Callable[[str], None], allow_kinds: Sequence[str] = ()
 ) -> None:
     """Prepare a board's experts in those `variants` that they lack; raises ConfigError if a variant cannot be made."""
     parent = parent_of(board) if "delta" in variants else ""

@@ -33,12 +33,7 @@ class Task:
     requests: int
 
 
-TASKS: Mapping[str, Task] = {
-    "A1": Task("A", 2500),
-    "A2": Task("A", 3500),
-    "B1": Task("B", 2500),
-    "B2": Task("B", 3500),
-}
+TASKS: Mapping[str, Task] = {"A1": Task("A", 2500), "A2": Task("A", 3500), "B1": Task("B", 2500), "B2": Task("B", 3500)}
 EVERY_S = 0.004
 """The time between two requests, in seconds (section 5.1)."""
 

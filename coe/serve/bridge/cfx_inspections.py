@@ -61,13 +61,7 @@ def verified(event: CfxEvent) -> dict[str, Any]:
 
 def operator(name: str) -> dict[str, Any]:
     """Return a person, who is known here by the name of a key."""
-    return {
-        "OperatorIdentifier": name,
-        "ActorType": "Human",
-        "LastName": None,
-        "FirstName": None,
-        "LoginName": None,
-    }
+    return {"OperatorIdentifier": name, "ActorType": "Human", "LastName": None, "FirstName": None, "LoginName": None}
 
 
 def defect_id(event: CfxEvent, refdes: str) -> str:
@@ -77,11 +71,7 @@ def defect_id(event: CfxEvent, refdes: str) -> str:
 
 def component(event: CfxEvent, call: Body) -> dict[str, Any]:
     """Return the component of a call as a `ComponentDesignator`, without its unit, in which it stands."""
-    return {
-        "ReferenceDesignator": event.refdes_of(call),
-        "UnitPosition": None,
-        "PartNumber": call["component"],
-    }
+    return {"ReferenceDesignator": event.refdes_of(call), "UnitPosition": None, "PartNumber": call["component"]}
 
 
 def region(event: CfxEvent, refdes: str) -> dict[str, Any] | None:

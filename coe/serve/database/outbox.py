@@ -83,8 +83,7 @@ def queues(connection: Connection) -> list[SinkQueue]:
         .outerjoin(oldest, oldest.c.sink == sinks.c.name)
         .outerjoin(event, event.c.id == oldest.c.event_id)
         .outerjoin(
-            waiting_events,
-            (waiting_events.c.sink == sinks.c.name) & (waiting_events.c.event_id == oldest.c.event_id),
+            waiting_events, (waiting_events.c.sink == sinks.c.name) & (waiting_events.c.event_id == oldest.c.event_id)
         )
         .order_by(sinks.c.name)
     )

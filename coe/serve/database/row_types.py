@@ -6,19 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, TypeVar
 
-from sqlalchemy import (
-    Connection,
-    Label,
-    Result,
-    Row,
-    Table,
-    cast,
-    func,
-    insert,
-    select,
-    text,
-    update,
-)
+from sqlalchemy import Connection, Label, Result, Row, Table, cast, func, insert, select, text, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from coe.serve.database.columns import Stored

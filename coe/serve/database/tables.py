@@ -508,10 +508,7 @@ class Event(Stored):
 
 event = _table("event", Event)
 sink = Table(
-    "sink",
-    metadata,
-    Column("name", String(NAME), primary_key=True),
-    Column("added_us", BigInteger, nullable=False),
+    "sink", metadata, Column("name", String(NAME), primary_key=True), Column("added_us", BigInteger, nullable=False)
 )
 outbox = Table(
     "outbox",

@@ -91,8 +91,7 @@ class ClaimQuery(NextQuery):
     """Which open call is reserved."""
 
     without: Annotated[
-        str,
-        Field(pattern="^([0-9]{1,18}(,[0-9]{1,18}){0,99})?$", description="ids of calls to leave out, with commas"),
+        str, Field(pattern="^([0-9]{1,18}(,[0-9]{1,18}){0,99})?$", description="ids of calls to leave out, with commas")
     ] = ""
 
 

@@ -53,14 +53,7 @@ _SERVER = JsonForm("InferenceServer", more={"name": str, "version": str, "extens
 _TENSOR_FACTS = {"name": str, "datatype": str, "shape": list[int]}
 _TENSOR = JsonForm("TensorFacts", more=_TENSOR_FACTS)
 _MODEL = JsonForm(
-    "Model",
-    more={
-        "name": str,
-        "versions": list[str],
-        "platform": str,
-        "inputs": _TENSOR.many,
-        "outputs": _TENSOR.many,
-    },
+    "Model", more={"name": str, "versions": list[str], "platform": str, "inputs": _TENSOR.many, "outputs": _TENSOR.many}
 )
 _READY = JsonForm("ModelReady", more={"name": str, "ready": bool})
 _OUTPUT = JsonForm("Output", more=_TENSOR_FACTS, maybe={"data": list[str | int | float], "parameters": Parameters})

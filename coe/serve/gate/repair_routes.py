@@ -25,13 +25,7 @@ router = OperationRouter()
 
 _MOST = 500
 _WORD = JsonForm(
-    "Repair",
-    Repair,
-    "supersedes outcome note",
-    repair="id",
-    call="call_id",
-    by="repaired_by",
-    at="repaired_us",
+    "Repair", Repair, "supersedes outcome note", repair="id", call="call_id", by="repaired_by", at="repaired_us"
 )
 _BOARD = JsonForm("BoardToRepair", Board, "key serial panel", {"defects": int}, board="id")
 _ESCAPE = JsonForm("Escape", Escape, "refdes label found_at serial reported_us", escape="id", board="board_id")

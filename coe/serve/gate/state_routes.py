@@ -90,9 +90,7 @@ def why_not_ready(connection: Connection, now_us: int) -> str:
 def get_state(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     """What gate and line do."""
     return _STATE(
-        intake=states.intake(connection),
-        line=states.line(connection),
-        undecided=board_rows.count_undecided(connection),
+        intake=states.intake(connection), line=states.line(connection), undecided=board_rows.count_undecided(connection)
     )
 
 

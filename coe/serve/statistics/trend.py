@@ -39,11 +39,7 @@ class TrendPoint:
 
 
 def trend(
-    boards: Sequence[BoardCount],
-    calls: Sequence[CallCount],
-    of_recipe: Mapping[int, int],
-    start_us: int,
-    end_us: int,
+    boards: Sequence[BoardCount], calls: Sequence[CallCount], of_recipe: Mapping[int, int], start_us: int, end_us: int
 ) -> list[TrendPoint]:
     """Return the points of a time, the oldest first; `of_recipe` are the opportunities of a recipe's board."""
     length_us = HOUR_US if end_us - start_us <= _MOST_HOURS * HOUR_US else DAY_US

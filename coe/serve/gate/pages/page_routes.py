@@ -25,13 +25,7 @@ from coe.serve.gate.access import admitted, answered
 from coe.serve.gate.call_routes import CLAIM_S
 from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.operations import ADMIN, ENGINEER, READ, VERIFY, Operation, OperationRouter, RowId, Visit
-from coe.serve.gate.pages import (
-    board_page,
-    experts_page,
-    recipe_pages,
-    svg,
-    teach_pages,
-)
+from coe.serve.gate.pages import board_page, experts_page, recipe_pages, svg, teach_pages
 from coe.serve.gate.pages.rendering import STATIC, PageRouter, Shown, page, plain, static, storage_failed, words_of
 from coe.serve.gate.pages.svg import Drawing, Spot
 from coe.serve.gate.problems import Problem, ProblemKind, not_found, problem_of
@@ -247,10 +241,5 @@ async def _nowhere(visit: Visit) -> Response:
 NOWHERE = Operation("GET", "/", _nowhere, READ, {HTTPStatus.NOT_FOUND: "no such page"}, query=None)
 """What a person gets at a path that leads nowhere."""
 
-_ROUTERS = (
-    router,
-    board_page.router,
-    recipe_pages.router,
-    teach_pages.router,
-)
+_ROUTERS = (router, board_page.router, recipe_pages.router, teach_pages.router)
 PAGES = [operation for one in _ROUTERS for operation in one.operations]
