@@ -11,10 +11,12 @@ from typing import Any
 
 from coe import config
 from coe.errors import ConfigError
-from coe.serve.clock import DAY_US, iso, microseconds
+from coe.pictures.arriving import FileStamp
+from coe.serve.clock import DAY_US, iso, moment_us
 
 WARNS_BEFORE_US = 30 * DAY_US
 """How long before its end a certificate is warned of; one of a short life, as of 90 days, in its last quarter."""
+_NAMES = ("certificate", "ca", "private_key", "clients")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,40 +29,60 @@ class WatchedCertificate:
     ends_us: int
 
     def warning(self, now_us: int) -> str:
-        """Return that it is over, or will be soon; empty if it will not."""
-        left_us = self.ends_us - now_us
+        """Return that it is over, will be soon, or has not begun, as where the clock is wrong; empty if it is good."""
+        told, left_us = f"{self.key}: the certificate {self.file}", self.ends_us - now_us
+        if now_us < self.begins_us:
+            return f"{told} begins on {iso(self.begins_us)[:10]}; see to the clock, or replace it"
         if left_us > min(WARNS_BEFORE_US, (self.ends_us - self.begins_us) // 4):
             return ""
         when = f"ends in {config.counted(left_us // DAY_US + 1, 'day')}," if left_us > 0 else "ended"
-        told = f"{self.key}: the certificate {self.file} {when} on {iso(self.ends_us)[:10]}"
-        return f"{told}; replace it, then restart the service"
+        return f"{told} {when} on {iso(self.ends_us)[:10]}; replace it"
 
 
-def watched_certificates(section: Mapping[str, Any], key: str = "") -> Iterator[WatchedCertificate]:
-    """Yield the certificates that a section names, and those in it; whoever uses an unreadable one says so.
-
-    Of a file with several it is the first of `certificate`, a chain that begins with ours; and of those that we trust
-    the last to end, because a file may hold the old and the new ones of an authority, or those of the whole world.
-    """
+def _files(section: Mapping[str, Any], key: str = "") -> Iterator[tuple[str, Path]]:
+    """Yield the files of certificates, private keys and secrets that a section names, with the keys that name them."""
     for name, value in section.items():
         inside = f"{key}.{name}".strip(".")
         if isinstance(value, Mapping):
-            yield from watched_certificates(value, inside)
-        elif name in ("certificate", "ca"):
-            yield from _read(inside, value)
+            yield from _files(value, inside)
         elif name == "clients" and isinstance(value, tuple):  # a sink of another package may count them
-            for number, file in enumerate(value, 1):
-                yield from _read(f"{inside}, number {number}", file)
+            yield from _files({f"{name}, number {number}": file for number, file in enumerate(value, 1)}, key)
+        elif isinstance(value, Path) and (name.split(",")[0] in _NAMES or section.keys() == {"file", "environment"}):
+            yield inside, value
 
 
-def _read(key: str, file: object) -> Iterator[WatchedCertificate]:
-    from cryptography.x509 import load_pem_x509_certificates as load  # commands show their help without it
+class CredentialFiles:
+    """The files of certificates, private keys and secrets that a section of a config names."""
 
-    if isinstance(file, Path):
-        with suppress(OSError, ValueError):
-            spans = [(at.not_valid_before_utc, at.not_valid_after_utc) for at in load(file.read_bytes())]
-            begins, ends = spans[0] if key.endswith(".certificate") else max(spans, key=lambda span: span[1])
-            yield WatchedCertificate(key, file, microseconds(begins.timestamp()), microseconds(ends.timestamp()))
+    def __init__(self, section: Mapping[str, Any]) -> None:
+        self._files = dict(_files(section))
+        self._stamps: dict[Path, FileStamp] = {}
+        self.were_replaced()
+
+    def were_replaced(self) -> bool:
+        """Return whether one is another file than at the last call; one that is gone may come back in a moment."""
+        before = dict(self._stamps)
+        for file in self._files.values():
+            with suppress(OSError):
+                self._stamps[file] = FileStamp.of(file.stat())
+        return self._stamps != before
+
+    def certificates(self) -> Iterator[WatchedCertificate]:
+        """Yield the certificates; whoever uses an unreadable one says so.
+
+        Of a file with several it is the first of `certificate`, a chain that begins with ours; those that we trust
+        count together, because a file may hold the old and the new ones of an authority, or those of the whole world.
+        """
+        from cryptography.x509 import load_pem_x509_certificates as load  # commands show their help without it
+
+        for key, file in self._files.items():
+            if key.endswith(("private_key", ".file")):
+                continue
+            with suppress(OSError, ValueError):
+                held = load(file.read_bytes())[: 1 if key.endswith(".certificate") else None]
+                begins = min(one.not_valid_before_utc for one in held)
+                ends = max(one.not_valid_after_utc for one in held)
+                yield WatchedCertificate(key, file, moment_us(begins), moment_us(ends))
 
 
 def present(context: ssl.SSLContext, certificate: Path, private_key: Path, what: str) -> None:
@@ -68,8 +90,15 @@ def present(context: ssl.SSLContext, certificate: Path, private_key: Path, what:
 
     Nobody is there to type a passphrase, for which OpenSSL would ask.
     """
+    for file in (certificate, private_key):
+        try:
+            file.read_bytes()
+        except OSError as error:
+            raise ConfigError(f"{what}: {file} cannot be used for TLS: {error.strerror}") from None
     try:
-        context.load_cert_chain(certificate, private_key, password="")
+        # One that is in use would be left without its key by a wrong pair.
+        for one in (ssl.SSLContext(context.protocol), context):
+            one.load_cert_chain(certificate, private_key, password="")
     except (OSError, ValueError) as error:  # SSLError too
         raise ConfigError(
             f"{what}: {certificate}, {private_key} cannot be used for TLS: {error}; give a certificate and its own key "

@@ -5,6 +5,7 @@ import errno
 import logging
 import shutil
 import sqlite3
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -33,7 +34,7 @@ from coe.serve.gate import gate_state, own_faults, storage
 from coe.serve.gate.own_faults import DataDisk, OwnFaults
 from coe.serve.gate.server import LONGEST_OFF_US, give_sign, open_gate, remove_old
 from coe.serve.picture_folder import Pictures, Receiving
-from coe.serve.tls_files import watched_certificates
+from coe.serve.tls_files import CredentialFiles
 
 PAGES = ("/", "/verify", "/statistics", "/recipes", "/experts", "/faults")
 GIB = 1 << 30
@@ -407,8 +408,9 @@ def test_a_certificate_is_warned_of_before_its_end_and_again_each_day(
     config = config_of(tmp_path, listen=listen, sinks={**sinks, "opcua": {**listen, "clients": [new, old]}})
     names = ["listen.certificate", "sinks.mqtt.cell.tls.certificate", "sinks.mqtt.cell.tls.ca"]
     names += ["sinks.opcua.certificate", "sinks.opcua.clients, number 2"]
-    station.gate.certificates = list(watched_certificates(config.model_dump()))
-    assert list(watched_certificates({"mes": {"clients": 5, "ca": "of the system"}})) == [], "as a plug-in may say"
+    station.gate.credentials = CredentialFiles(config.model_dump())
+    station.gate.certificates = list(station.gate.credentials.certificates())
+    assert not list(CredentialFiles({"mes": {"clients": 5, "ca": "of the system"}}).certificates()), "as a plug-in may"
     begun_us = now_us()
     for hours, told in {0: 0, 13: 1, 14: 1, 25: 2, 90: 2}.items():
         with monkeypatch.context() as later:
@@ -419,6 +421,33 @@ def test_a_certificate_is_warned_of_before_its_end_and_again_each_day(
         assert found == (dict.fromkeys(names, told) if told else {})
     assert str(file) in station.operator.get("/api/v1/faults").text
     assert station.nobody.get("/v2/health/ready").status_code == 200
+    old.write_bytes(file.write_bytes(Authority(tmp_path, "renewed", 50).path.read_bytes()) and new.read_bytes())
+    look(station)
+    assert not station.database.read(fault_log.open_faults), "what was replaced is warned of no more"
+    monkeypatch.setattr(station.gate, "now_us", lambda: 0)
+    look(station)
+    told = {fault.about: fault.message for fault in station.database.read(fault_log.open_faults)}
+    assert told.keys() > set(names), "on a box that starts without a clock no certificate has begun"
+    assert all("see to the clock" in message for message in told.values())
+
+
+def test_the_service_presents_its_certificate_as_it_is_now(sqlite_database: Database, tmp_path: Path) -> None:
+    authority = Authority(tmp_path, "plant", 50)
+    (file, key), (new, new_key) = (authority.certificate(name) for name in ("ours", "renewed"))
+    before, listen = file.read_text(), {"certificate": file, "private_key": key}
+    with serving(config_of(tmp_path, listen=listen), sqlite_database) as station:
+        place = ("127.0.0.1", int(station.address.rpartition(":")[2]))
+
+        def told() -> list[str]:
+            look(station)
+            return [fault.about for fault in sqlite_database.read(fault_log.open_faults)]
+
+        file.write_bytes(new.read_bytes())
+        eventually(lambda: told() == ["listen"])
+        assert ssl.get_server_certificate(place) == before, "its key is not there yet"
+        key.write_bytes(new_key.read_bytes())
+        eventually(lambda: not told())
+        assert ssl.get_server_certificate(place) == new.read_text()
 
 
 @pytest.mark.parametrize("roomy", [ROOMY, DataDisk(200 << 20, 150 << 20)])

@@ -30,7 +30,8 @@ from coe.serve.enums import EventKind, LineState
 
 NAMESPACE = "urn:coe:serve"
 COMPANION = "http://opcfoundation.org/UA/MachineVision"
-ANSWER_S = 30.0
+ANSWER_S, STARTS_S = 30.0, 600.0
+"""How long an answer may take, and the start, which reads the standard's nodes: on a busy box that is half a minute."""
 _STATES = {
     LineState.STARTING: "Preoperational",
     LineState.WAITING: "Ready",
@@ -101,7 +102,7 @@ class OpcUaConnection(SinkConnection):
         self._thread = threading.Thread(target=self._loop.run_forever, name="coe-opcua", daemon=True)
         self._thread.start()
         try:
-            self._do(self._start())
+            self._do(self._start(), STARTS_S)
         except (OSError, UaError, ValueError) as error:
             raise SinkFailed(f"{self._settings.host}:{self._settings.port} cannot serve OPC UA: {error}") from error
 
@@ -128,9 +129,14 @@ class OpcUaConnection(SinkConnection):
         thread.join()
         loop.close()
 
-    def _do(self, work: Coroutine[Any, Any, _T]) -> _T:
+    def _do(self, work: Coroutine[Any, Any, _T], most_s: float = ANSWER_S) -> _T:
         assert self._loop is not None
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(ANSWER_S)
+        doing = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return doing.result(most_s)
+        except TimeoutError:
+            doing.cancel()
+            raise SinkFailed(f"the OPC UA server did not answer in {most_s:g} s") from None
 
     async def _start(self) -> None:
         settings, station = self._settings, self._station

@@ -7,6 +7,7 @@ import itertools
 import logging
 import os
 import sys
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -14,7 +15,7 @@ import uvicorn
 from sqlalchemy import Connection as SqlConnection
 
 from coe import system
-from coe.errors import sentence_of
+from coe.errors import ConfigError, sentence_of
 from coe.serve.clock import DAY_US, SteadyClock, microseconds
 from coe.serve.database import states
 from coe.serve.database.connecting import open_database
@@ -34,7 +35,7 @@ from coe.serve.gate.storage import GLANCE_S
 from coe.serve.picture_folder import PARTS, Pictures
 from coe.serve.retention import remove_strays, sweep
 from coe.serve.service_config import ServeConfig
-from coe.serve.tls_files import watched_certificates
+from coe.serve.tls_files import present
 
 _log = logging.getLogger(__name__)
 BEAT_S, TIDY_S = 2.0, 600.0
@@ -56,7 +57,10 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: Any = None) -> None:
         await super().startup(sockets)
-        config = self._gate.config
+        config, tls = self._gate.config, self.config.ssl
+        certificate, private_key = config.listen.certificate, config.listen.private_key
+        if tls is not None and certificate is not None and private_key is not None:
+            self._gate.present = partial(present, tls, certificate, private_key, "listen")
         scheme, host = "https" if config.listen.has_tls else "http", config.listen.host
         place = f"[{host}]" if ":" in host else host
         port = self.servers[0].sockets[0].getsockname()[1]
@@ -73,7 +77,7 @@ def open_gate(config: ServeConfig) -> Gate:
     expect_newest(database)
     expect_keys(config, database)
     gate = Gate(config, database, Pictures(config.pictures), Feed(database))
-    gate.certificates = list(watched_certificates(config.model_dump()))
+    gate.certificates = list(gate.credentials.certificates())
     before = database.read(states.heartbeats).get(Process.GATE)
     if before is not None and abs(off_us := gate.now_us() - before.beat_us) > LONGEST_OFF_US:
         message = (
@@ -169,11 +173,26 @@ async def give_sign(gate: Gate) -> None:
     def beat(connection: SqlConnection) -> None:
         states.beat(connection, Process.GATE, pid=os.getpid(), now_us=gate.now_us(), facts={})
 
+    certificates = gate.files.do(partial(look_at_certificates, gate), most_s=GLANCE_S)
+    looks = [asyncio.ensure_future(look) for look in (gate.look(), certificates)]
+    # What they find is written with the sign; a disk that hangs does not hold up the look at the database.
+    await asyncio.wait(looks, timeout=GLANCE_S)
+    await gate.write_faults(beat)
+    with suppress(Problem):  # no disk is looked at while it does not answer
+        await asyncio.gather(*looks)
+
+
+def look_at_certificates(gate: Gate) -> None:
+    """Use the certificate of the service, and warn of those of the config, as they are now: they may be replaced."""
+    if gate.credentials.were_replaced():
+        gate.certificates = list(gate.credentials.certificates())
+        try:
+            gate.present()
+            gate.faults.overcome(FaultKind.CERTIFICATE, "listen")
+        except ConfigError as error:
+            gate.faults.note(FaultKind.CERTIFICATE, f"{error}; until then the one before is in use", "listen")
     for certificate in gate.certificates:
         if message := certificate.warning(gate.now_us()):
             gate.faults.remind(FaultKind.CERTIFICATE, certificate.key, message)
-    pictures = asyncio.ensure_future(gate.look())
-    # What it finds is written with the sign; a disk that hangs does not hold up the look at the database.
-    await asyncio.wait({pictures}, timeout=GLANCE_S)
-    await gate.write_faults(beat)
-    await pictures
+        else:
+            gate.faults.overcome(FaultKind.CERTIFICATE, certificate.key)
