@@ -63,7 +63,8 @@ def find(name: str, allowed: Iterable[str] | None, *, group: str, noun: str) -> 
         return point
     module, colon, attribute = name.partition(":")
     if not colon:
-        raise ConfigError(f"there is no {noun} {_shown(name)}{_hint(name, points)} (or give package.module:NAME)")
+        hint = did_you_mean(name[:_LONGEST], (point.name for point in points))
+        raise ConfigError(f"there is no {noun} {_shown(name)}{hint} (or give package.module:NAME)")
     if len(name) > _LONGEST or not _is_module(module) or not _is_module(attribute) or "." in attribute:
         raise ConfigError(f"{noun} {_shown(name)} is not written like package.module:NAME")
     if allowed is not None and not any(
@@ -111,10 +112,6 @@ def reason(error: BaseException) -> str:
 def _is_module(name: str) -> bool:
     parts = name.split(".")
     return len(name) <= _LONGEST and bool(_MODULE.fullmatch(name)) and not any(map(keyword.iskeyword, parts))
-
-
-def _hint(name: str, points: Iterable[EntryPoint]) -> str:
-    return did_you_mean(name[:_LONGEST], (point.name for point in points))
 
 
 def _shown(name: object) -> str:

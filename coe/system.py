@@ -258,7 +258,8 @@ def usable_cores() -> int:
 
     A quota of 2.5 cores counts as 2: threads that wait for each other would all wait for a thread that is held up.
     """
-    return max(1, int(min(len(core_numbers()) or os.cpu_count() or 1, _quota_cores())))
+    quota = min(map(_quota_of, _own_groups("cpu")), default=math.inf)
+    return max(1, int(min(len(core_numbers()) or os.cpu_count() or 1, quota)))
 
 
 def core_numbers() -> list[int]:
@@ -277,11 +278,6 @@ def usable_memory() -> int:
             with suppress(OSError, ValueError):  # "max" is no limit
                 limits.append(int((group / name).read_text(encoding="ascii")))
     return min(limits)
-
-
-def _quota_cores() -> float:
-    """Return how many cores' time the control groups of this process have; infinite without a limit (Linux)."""
-    return min(map(_quota_of, _own_groups("cpu")), default=math.inf)
 
 
 def _own_groups(controller: str) -> Iterator[Path]:

@@ -33,11 +33,6 @@ class Answers:
         bad = [one for one in answers if any(step.outcomes[one] in (Verdict.NG, Verdict.REVIEW) for step in steps)]
         return cls(tuple(one for one in answers if one not in bad), tuple(bad))
 
-    @property
-    def knows_good_alone(self) -> bool:
-        """Whether the one label says that a part is not as good parts are, whatever it is."""
-        return self.good == (NOTHING,) and len(self.bad) == 1
-
     @classmethod
     def of_labels(cls, expert: Expert) -> Answers:
         """Return what the labels of an expert say by themselves, where no rules are at hand."""
@@ -61,7 +56,8 @@ def served(components: Mapping[str, Component], expert: str) -> dict[str, Compon
 def names_faults(component: Component, experts: Mapping[str, Expert]) -> bool:
     """Tell whether folders of a component have names of faults: its one expert knows nothing but good and not."""
     steps = _steps_of(component)
-    return len(steps) == 1 and all(Answers.of_steps(own, experts[id]).knows_good_alone for id, own in steps.items())
+    answers = [Answers.of_steps(own, experts[id]) for id, own in steps.items()]
+    return len(answers) == 1 and answers[0].good == (NOTHING,) and len(answers[0].bad) == 1
 
 
 def known_to(board: Rules) -> Components:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -15,13 +16,9 @@ from coe.cli.options import takes
 from coe.errors import ConfigError
 
 app = application(
-    "Make a first board from what is there: photographs, or a placement file and pictures of whole boards."
+    "Make a first board from what is there: photographs, or a placement file and pictures of whole boards.",
+    is_group=True,
 )
-
-
-@app.callback()
-def board() -> None:
-    """Make a first board from what is there: photographs, or a placement file and pictures of whole boards."""
 
 
 @app.command()
@@ -64,6 +61,4 @@ def new(
     raise typer.Exit(first_board.run_commands(made))
 
 
-def main() -> None:
-    """Run the command."""
-    run(app)
+main = partial(run, app)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import numpy as np
 import typer
 
 from coe import config
@@ -224,7 +225,6 @@ class _Making:
 
     def _found(self, pictures: dict[Path, DecodedImage], layout: Layout) -> tuple[dict[Path, FoundBoard], list[str]]:
         """Return the board in each picture, and sentences about those in which it is not seen."""
-        import numpy as np
 
         from coe.placement.found_camera import drawing_of, map_through
 

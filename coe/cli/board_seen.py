@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from coe.cli.common import err
 from coe.cli.console import Progress
-from coe.errors import ConfigError, did_you_mean
+from coe.errors import ConfigError, ImageError, did_you_mean
 
 if TYPE_CHECKING:
     from coe.pictures.array_images import DecodedImage
@@ -73,7 +73,6 @@ def marks_of(
 
 def read_pictures(images: Path) -> dict[Path, DecodedImage]:
     """Return a few pictures of a folder, or one picture, (H, W, 3) uint8 RGB; raises ConfigError."""
-    from coe.errors import ImageError
     from coe.pictures import photographs
     from coe.pictures.finding import EXTENSIONS
     from coe.pictures.image_source import ImageSource

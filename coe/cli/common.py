@@ -143,15 +143,19 @@ def _whole(command: Any) -> Any:
     return command
 
 
-def application(help_text: str) -> typer.Typer:
+def application(help_text: str, *, is_group: bool = False) -> typer.Typer:
     """Return an application with our conventions: no shell completion, help in plain text, errors left to `run`.
 
-    In a window of 80 columns, typer's table of options by rich is twice as long and cuts long words and flags off.
+    In a window of 80 columns, typer's table of options by rich is twice as long and cuts long words and flags off. If
+    it `is_group`, its only command is called by its name, too.
     """
-    return typer.Typer(
+    app = typer.Typer(
         help=help_text,
         add_completion=False,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
+    if is_group:
+        app.callback()(lambda: None)
+    return app

@@ -17,12 +17,9 @@ from coe.errors import ConfigError
 from coe.prepare import backbones
 from coe.store.store import Store
 
-app = application("Pretrained networks, through whose frozen layers experts look that learn from a few pictures.")
-
-
-@app.callback()
-def _several() -> None:
-    """Pretrained networks, through whose frozen layers experts look that learn from a few pictures."""
+app = application(
+    "Pretrained networks, through whose frozen layers experts look that learn from a few pictures.", is_group=True
+)
 
 
 @app.command()

@@ -28,13 +28,14 @@ from coe.pictures.label_folders import BAD, GOOD, letters, says_label
 from coe.pictures.photo_split import Purpose
 from coe.pictures.photographs import LAYOUT, LabelledPhotograph, Photograph
 from coe.rates import Rate
+from coe.store import kinds
 from coe.store.expert_id import ExpertId
+from coe.store.kinds import Kind, TrainingPlan
 from coe.store.store import Store
 from coe.strict_model import name_fault
 
 if TYPE_CHECKING:
     from coe.prepare.choosing import CrossValidated
-    from coe.store.kinds import Kind, TrainingPlan
 
 
 _SHOWN = 5
@@ -70,12 +71,12 @@ def choose(  # noqa: PLR0913
 
     Example: coe-experts choose line7.yaml --images photos/
     """
-    from coe.store import kinds
-    from coe.store.kinds import TrainingPlan
 
     shelf, path = Store(store), Path(board)
     there, name, bits = _board_of(path, board)
-    known = _turning([kinds.resolve(word) for word in words_of(kinds_of)], turned=turned)
+    known = [kinds.resolve(word) for word in words_of(kinds_of)]
+    if turned:
+        known = [kind for kind in known if kind.learns_turned or kind.good_only]
     parts = _parts_of(images_at)
     _check_names(name, parts)
     plan = TrainingPlan(
@@ -243,11 +244,6 @@ def _chosen(
     learning.put(shelf, taken.expert, trained, taken.start, f"chosen by {len(found)} photographs, seed {plan.seed}")
     experts_share.share_trained(shelf, weights, None, taken.kind, ())
     return taken.expert, taken.kind
-
-
-def _turning(known: Sequence[Kind], *, turned: bool) -> list[Kind]:
-    """Return the kinds that may learn parts that lie turned, if they do."""
-    return [kind for kind in known if kind.learns_turned or kind.good_only or not turned]
 
 
 def _counts(found: Sequence[LabelledPhotograph]) -> str:

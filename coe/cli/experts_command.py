@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -227,6 +228,4 @@ def _random_state(expert: Expert, seed: int, allowed: Sequence[str]) -> dict[str
     return random_weights.random_weights(kind, expert, seed)
 
 
-def main() -> None:
-    """Run the command."""
-    run(app)
+main = partial(run, app)

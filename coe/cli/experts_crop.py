@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import numpy as np
 import typer
+from PIL import Image
 
 from coe.board import rules
 from coe.board.board_spec import label_fault
@@ -20,9 +21,7 @@ from coe.core import Result
 from coe.errors import ConfigError
 from coe.files import replacing, writing
 from coe.pictures.label_folders import BAD, GOOD, letters
-
-if TYPE_CHECKING:
-    from coe.placement.board_layout import Layout
+from coe.placement.board_layout import Layout
 
 
 @takes("layout", layout_of)
@@ -67,7 +66,6 @@ def crop(
             raise ConfigError(
                 f"--label '{label}': give good, bad, or a label of the board: {', '.join(sorted(labels))}"
             )
-    from PIL import Image
 
     boards = WholeBoards(layout, images_at, bits)
     cut: Counter[str] = Counter()

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from PIL import Image
 
 from coe.board import rules
 from coe.cli.common import Exit, out
@@ -43,7 +44,6 @@ def overlay(
     if to.suffix.lower() != ".png":
         raise ConfigError(f"--out {to} is not a .png")
     layout.check(loaded.components, loaded.board)
-    from PIL import Image
 
     from coe.placement.board_pictures import read_board
     from coe.placement.overlay_picture import overlay_of

@@ -20,8 +20,10 @@ from coe.cli.options import AllowKindOption, StoreOption
 from coe.cli.tool_options import words_of
 from coe.errors import ConfigError, StoreError, did_you_mean, sentence_of
 from coe.files import DiskFull
+from coe.inspector.variant_knapsack import again_share
 from coe.pictures import finding
 from coe.prepare.prepare import Preparation, Preparer
+from coe.store import kinds
 from coe.store.blob_format import Variant
 from coe.store.expert_id import ExpertId
 from coe.store.manifest import Manifest
@@ -221,9 +223,7 @@ def work(
 
 def _say_gain(store: Store, manifest: Manifest, allowed: Sequence[str]) -> None:
     """Measure an expert in fp32 and in int8 on one core, and say what that means for its kind."""
-    from coe.inspector.variant_knapsack import again_share
     from coe.runtime.cpu import CpuDevice
-    from coe.store import kinds
 
     kind = kinds.resolve(manifest.kind, allowed)
     device = CpuDevice(store, {manifest.kind: kind}, threads=1)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -21,15 +21,12 @@ from coe.pictures.finding import FoundImage
 from coe.pictures.image_source import ImageSource
 from coe.pictures.photo_split import Purpose
 from coe.store.expert_id import ExpertId
-from coe.store.kinds import Comparing, Kind, Trained
+from coe.store.kinds import Comparing, Kind, Reference, Trained
 from coe.store.learned import digest_of
 from coe.store.manifest import Manifest, frames_of
 from coe.store.reference_reader import FOLDER, ReferenceManifest
 from coe.store.references import References
 from coe.store.store import Store
-
-if TYPE_CHECKING:
-    from coe.store.kinds import Reference
 
 
 def reference(

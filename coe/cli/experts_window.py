@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Annotated
 
+import cv2
 import numpy as np
 import typer
 
@@ -72,7 +73,6 @@ def window(
 
 def _sheet(images: list[Image], found: FoundWindow) -> Image:
     """Return the pictures side by side, (H, W, 3) uint8, each with its window and what is read in it."""
-    import cv2
 
     tiles = []
     for image, one in zip(images, found.findings, strict=True):

@@ -30,22 +30,21 @@ from coe.cli.placing import (
 )
 from coe.cli.watching import Watching, watching_of
 from coe.config import counted
-from coe.core import Verdict
+from coe.core import Result, Verdict
 from coe.errors import ConfigError, StoreError
 from coe.inspector.line_arguments import LineArguments
 from coe.inspector.line_options import LineOptions
 from coe.inspector.option import Door
 from coe.scheduler.strategies import check_hurry
+from coe.store.store_reader import StoreReader
 
 if TYPE_CHECKING:
     from coe.cli.inspect_run import InspectionRun
     from coe.cli.inspect_source import Source
-    from coe.core import Result
     from coe.pictures.finding import FoundImage, Skipped
     from coe.placement.board_layout import Layout
     from coe.results.report_forms import ReferencePicture
     from coe.results.summary import Summary
-    from coe.store.store_reader import StoreReader
 
 app = application("")
 REPORT = "report.html"
@@ -263,6 +262,4 @@ def _status(summary: Summary) -> Exit:
     return Exit.OK if summary.verdict is Verdict.OK else Exit.NOT_GOOD
 
 
-def main() -> None:
-    """Run the command."""
-    run(app)
+main = partial(run, app)

@@ -6,16 +6,18 @@ import queue
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from coe.board.completeness import Expected
 from coe.cli.common import err, point_out
 from coe.cli.console import styled
 from coe.cli.inspect_run import InspectionRun, RunManner, Variants, request_of
 from coe.cli.watching import Watching
 from coe.core import Failure, FailureKind, Result, Verdict
 from coe.errors import ImageError, LineClosed, list_few
+from coe.inspector.line_options import LineOptions
 from coe.pictures.arriving import Arrivals, FileStamp
 from coe.pictures.finding import FoundImage
 from coe.pictures.folder import EntryKind, FolderEntry
@@ -25,10 +27,8 @@ from coe.results.records import ResultsFile
 from coe.results.summary import RunFigures
 
 if TYPE_CHECKING:
-    from coe.board.completeness import Expected
     from coe.cli.arriving_source import ArrivingSource
     from coe.inspector.line import Line
-    from coe.inspector.line_options import LineOptions
 
 GIVE_UP_S = 60.0
 """A picture that stays torn for so long gets an error; it is judged all the same once it changes."""
@@ -152,15 +152,14 @@ class WatchRun(InspectionRun):
         if not items:  # a note
             self._arrivals.judged(name, self._watched.stamp(name))
             return
-        file = self._under_way[name] = _OnLine(name, stamp, items)
+        self._under_way[name] = _OnLine(name, stamp, items)
         if self._progress is not None:
             self._progress.expect(len(items))
         try:
             self._watched.check_end(name)
         except ImageError as error:
-            failure = Failure(FailureKind(error.failure), str(error))
-            self._answer_all(file, failure)
-            return
+            torn = Failure(FailureKind(error.failure), str(error))
+            items = [replace(item, failure=torn) for item in items]
         for item in items:
             if item.failure is not None:
                 self._answers.put((name, Result(request_of(item), None, (), 0.0, item.failure)))
@@ -177,10 +176,6 @@ class WatchRun(InspectionRun):
     def _arrived(self, name: str) -> Sequence[FoundImage]:
         source = self._source.arrive(name)
         return [] if source is None else source.items
-
-    def _answer_all(self, file: _OnLine, failure: Failure) -> None:
-        for item in file.items:
-            self._answers.put((file.name, Result(request_of(item), None, (), 0.0, failure)))
 
     def _answered_by_line(self, name: str, future: Future[Result]) -> None:
         self._answers.put((name, future.result()))

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from coe import config
+from coe.errors import ConfigError
 from coe.inspector.line_arguments import LineArguments
 from coe.inspector.line_options import OPTIONS, LineOptions, options_of, taken
 from coe.inspector.option import Door
@@ -88,6 +89,17 @@ def takes_line_options(door: Door) -> Callable[[Callable[..., None]], Callable[.
     last = Parameter("help_all", Parameter.KEYWORD_ONLY, default=False, annotation=help_all)
     read.__signature__ = Signature([*shown, last])  # type: ignore[attr-defined]
     return takes("line", read)
+
+
+def refuse(context: typer.Context, names: str, why: str) -> None:
+    """Raise ConfigError for the first of these parameters of a command that was given, because it would be ignored.
+
+    An option that says what holds without it is ignored, too, and does no harm. `names` has blanks between them.
+    """
+    known = {parameter.name: parameter for parameter in context.command.params}
+    for name in names.split():
+        if context.params[name] != known[name].get_default(context):
+            raise ConfigError(f"{known[name].opts[0]} {why}; leave it out")
 
 
 def _show_all(context: typer.Context, wanted: bool) -> None:

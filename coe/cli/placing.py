@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,16 +12,14 @@ import typer
 
 from coe.board import parts_list as parts_lists
 from coe.board.completeness import Expected
+from coe.board.parts_list import PlacedPart
 from coe.cli.common import err
 from coe.errors import ConfigError, list_few
+from coe.pictures.found_image import FoundImage
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from coe.board.parts_list import PlacedPart
     from coe.board.rules import Rules
     from coe.inspector.line_options import LineOptions
-    from coe.pictures.found_image import FoundImage
     from coe.placement.board_layout import Bottom, Layout
     from coe.placement.bom_join import BomPart
     from coe.placement.placement_file import FileForm, Placement, PlacementFile

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -242,6 +243,4 @@ def _kinds(kinds: tuple[KindProfile, ...]) -> Table:
     return table
 
 
-def main() -> None:
-    """Run the command."""
-    run(app)
+main = partial(run, app)

@@ -5,7 +5,7 @@ The boards of a box come from the line, its weights and references from its own 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from coe.board.union import union
@@ -52,7 +52,8 @@ def start(config: LineOptions) -> Started:
         boards = tuple(register.enrol(board, alone=len(read) == 1) for board in read)
         assembly = _assembly(config, boards, register, links)
         pooled = config.strategy.pooled(assembly.plan)
-        needs = needs_of(assembly.rules, _rules_by_board(boards), assembly.costs, pooled)
+        of_boards = {one.key: [rule_of(one.key, name) for name in one.member.rules.components] for one in boards}
+        needs = needs_of(assembly.rules, of_boards, assembly.costs, pooled)
         placer = ExpertPlacer(needs, Traffic(_MOVE_S, config.inbox), config.strategy)
         engine = ClusterEngine(assembly.rules, boxes, links, placer, watchers=config.watchers, say=config.say)
     except BaseException:
@@ -87,10 +88,6 @@ def _assembly(
         {},
         0,
     )
-
-
-def _rules_by_board(boards: Sequence[LineBoard]) -> Mapping[str, list[str]]:
-    return {board.key: [rule_of(board.key, name) for name in board.member.rules.components] for board in boards}
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -106,17 +106,10 @@ class Stopwatch:
         self._all_s[name].append(time.perf_counter() - began)
         self._all_cpu_s[name].append(time.process_time() - began_cpu)
 
-    def medians_s(self) -> dict[str, float]:
-        """Return the median by name, without the first time."""
-        return _medians(self._all_s)
-
-    def medians_cpu_s(self) -> dict[str, float]:
-        """Return the same of the processor time of the whole process."""
-        return _medians(self._all_cpu_s)
-
-
-def _medians(times: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    return {name: statistics.median(times_s[1:]) for name, times_s in times.items() if len(times_s) > 1}
+    def medians_s(self, *, cpu: bool = False) -> dict[str, float]:
+        """Return the median by name, without the first time; with `cpu` of the processor time of the whole process."""
+        times = self._all_cpu_s if cpu else self._all_s
+        return {name: statistics.median(times_s[1:]) for name, times_s in times.items() if len(times_s) > 1}
 
 
 # On the CPU
@@ -199,7 +192,7 @@ def _opened(
 
 
 def _figures(variant: str, weights: Weights, clock: Stopwatch, fp32_bytes: int) -> Switch:
-    median_s, median_cpu_s = clock.medians_s(), clock.medians_cpu_s()
+    median_s, median_cpu_s = clock.medians_s(), clock.medians_s(cpu=True)
     return Switch(
         kind=weights.expert.kind,
         variant=variant,

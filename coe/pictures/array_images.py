@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageOps
 from PIL.ImageFile import ImageFile
 
 from coe import config
@@ -84,7 +84,6 @@ def _file_of(image: Image.Image) -> bytes | None:
 
 def _pixels_of(image: Image.Image) -> NDArray[Any]:
     """Return the pixels of a loaded image, turned as its EXIF block says; raises TypeError for other pixels."""
-    from PIL import ImageOps
 
     if isinstance(image, ImageFile) and image.tile and (image.fp is None or image.fp.closed):
         raise TypeError("a Pillow image was not loaded before its file was closed; call its `load()` first")

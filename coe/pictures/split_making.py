@@ -82,8 +82,9 @@ def extended(
     for one, group in zip(photographs, groups, strict=True):
         members.setdefault(group, []).append(one)
     old = [group for group in members if group in purposes]
-    new = sorted((group for group in members if group not in purposes), key=lambda group: _chance(seed, group))
-    for group in chain(old, new):
+    new = [group for group in members if group not in purposes]
+    by_chance = sorted(new, key=lambda group: hashlib.sha256(f"{seed} {group}".encode()).hexdigest())
+    for group in chain(old, by_chance):
         strata = Counter((one.component, one.label) for one in members[group])
         if group not in purposes:
             purposes[group] = max(shares, key=lambda purpose: _lacking(purpose, shares[purpose], strata, counts))
@@ -140,7 +141,3 @@ def _own_group(one: Photograph, matched: re.Match[str] | None, pattern: str) -> 
     if matched is None or not (text := matched.group(min(1, matched.re.groups))):
         raise ConfigError(f"the pattern '{pattern}' finds no group in '{one.name}'")
     return text
-
-
-def _chance(seed: int, group: str) -> str:
-    return hashlib.sha256(f"{seed} {group}".encode()).hexdigest()

@@ -116,7 +116,8 @@ def plan(
             marks.append(mark)
         if place.side is not side:
             continue
-        if mark is not None or not place.refdes or _is_no_part(place):
+        is_no_part = _NO_PART.fullmatch(place.refdes) or _NO_PART_PACKAGE.search(place.package)
+        if mark is not None or not place.refdes or is_no_part:
             left_out.append(place.refdes)
         else:
             value = "" if place.component else place.value
@@ -182,10 +183,6 @@ def _mark(place: Placement) -> Mark | None:
 def _millimetres(package: str) -> float | None:
     match = re.search(r"_(\d+(?:\.\d+)?)mm", package)
     return float(match[1]) if match else None
-
-
-def _is_no_part(place: Placement) -> bool:
-    return bool(_NO_PART.fullmatch(place.refdes) or _NO_PART_PACKAGE.search(place.package))
 
 
 def _name(package: str, value: str, taken: set[str]) -> str:

@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from coe.config import format_bytes
 from coe.errors import ConfigError, did_you_mean
-from coe.inspector.profile import BoardProfile, Profile, UsageRow, WindowPoint
+from coe.inspector.profile import BoardProfile, Profile, WindowPoint
 from coe.profiler.draw_kinds import handles, latency, memory
 from coe.profiler.search import MARGIN
 from coe.profiler.usage import cdf
@@ -66,7 +66,7 @@ def _usage(axes: Axes, board: BoardProfile) -> None:
         return
     shares = cdf(board.usage)
     _steps(axes, shares, INK, "by the rules")
-    if _has_images(board.usage):
+    if any(row.by_images for row in board.usage):
         _steps(axes, cdf(board.usage, by_images=True), _BLUE, "by the images", style="--")
     axes.plot([0, len(shares)], [0, 1], color=FAINT, linewidth=1.2, zorder=1, label="if all were used equally")
     slid, final = _slid(board), _final(board)
@@ -206,10 +206,6 @@ def _final(board: BoardProfile) -> WindowPoint | None:
     """Return the window in which the chosen number lies; None beyond the last bound that fits."""
     chosen = loaded(board) or 0
     return next((window for window in _slid(board) if window.lower < chosen <= window.upper), None)
-
-
-def _has_images(rows: Sequence[UsageRow]) -> bool:
-    return any(row.by_images for row in rows)
 
 
 def _counts(executors: dict[str, int], threads: dict[str, int]) -> str:

@@ -218,15 +218,12 @@ class Deadlines:
         assert len(self._aging) <= 2 * len(self._arrived_s) + _CHANGED + 1, f"{self!r} keeps answered images"
         assert not idle or not self._arrived_s, f"{self!r} at idle"
 
-    def _is_old(self, request_id: int, now: float) -> bool:
-        return self._arrived_s[request_id] + self._max_wait_s / 2 <= now
-
     def _set(self, request_id: int, now: float) -> Iterator[DueChange]:
         """Set when a request is due, and yield the change if the time is not the same as before."""
         if request_id not in self._arrived_s:
             return
         was_s, due_s = self.due_s(request_id), math.inf
-        if self._is_old(request_id, now):
+        if self._arrived_s[request_id] + self._max_wait_s / 2 <= now:
             due_s = self._arrived_s[request_id] + self._max_wait_s
         board = self._board_of.get(request_id)
         if board is not None and board.hurry_s <= now and board.images[request_id] not in board.missed:

@@ -11,11 +11,6 @@ from coe.scheduler.events import RunFailed
 STOPPED = Failure(FailureKind.STOPPED, config.STOPPED)
 
 
-def not_loaded(expert: str, reason: str) -> Failure:
-    """Return the failure of stages whose expert cannot be loaded."""
-    return Failure(FailureKind.LOAD, f"expert '{expert}' cannot be loaded: {reason}")
-
-
 def not_run(expert: str, event: RunFailed) -> Failure:
     """Return the failure of stages in a batch that failed."""
     return Failure(event.kind, f"expert '{expert}' failed: {event.reason}")
@@ -39,7 +34,8 @@ class BrokenExperts:
         """Note that a load failed; return whether the expert is left alone from now on."""
         before = self.attempts.get(expert)
         count = before.count + 1 if before and before.count < config.LOAD_ATTEMPTS else 1
-        self.attempts[expert] = _Attempts(count, not_loaded(expert, reason), now + config.RETRY_BROKEN_S)
+        failure = Failure(FailureKind.LOAD, f"expert '{expert}' cannot be loaded: {reason}")
+        self.attempts[expert] = _Attempts(count, failure, now + config.RETRY_BROKEN_S)
         return count >= config.LOAD_ATTEMPTS
 
     def loaded(self, expert: str) -> None:

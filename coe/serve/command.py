@@ -243,6 +243,4 @@ def _database(config_path: Path, *, expects_newest: bool = True) -> Iterator[Dat
         database.close()
 
 
-def main() -> None:
-    """Run the command."""
-    run(app)
+main = partial(run, app)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 
 from coe.pictures.array_images import DecodedImage
@@ -92,7 +93,6 @@ def in_frame(pixels: DecodedImage, place: CropPlace | None) -> DecodedImage:
 
     So it lies beside the picture of a call at the same scale. Without a place it stays as it is.
     """
-    import cv2
 
     if place is None:
         return pixels

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from coe.cli.common import application, run
 from coe.lab.cli import bench_resident, bench_run, bench_scale, bench_sim, bench_switch
 from coe.serve.benchmark import benchmark_command as bench_serve
@@ -15,11 +17,4 @@ app.command("switch")(bench_switch.switch)
 app.command("resident")(bench_resident.resident)
 
 
-@app.callback()
-def about() -> None:
-    """Compare strategies: in virtual time, or on this machine with real weights files."""
-
-
-def main() -> None:
-    """Run the command."""
-    run(app)
+main = partial(run, app)

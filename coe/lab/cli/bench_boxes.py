@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +15,7 @@ from coe.cli.tool_options import words_of
 from coe.config import parse_bandwidth, parse_bytes, parse_seconds
 from coe.errors import ConfigError
 from coe.lab.cli.bench_out import choices, show_figures
+from coe.lab.time_limits import Times
 from coe.lab.workloads.workload import EVERY_S, Workload, synthetic
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from coe.lab.cluster_simulator import SimulatedNetwork
     from coe.lab.fleet import Fleet
     from coe.lab.simulated import Contender
-    from coe.lab.time_limits import Times
 
 PLACEMENTS = ("homes", "hash", "round-robin", "count-lru")
 MISHAPS = ("none", "lost", "joins")
@@ -83,27 +83,6 @@ class ClusterOptions:
             raise ConfigError("--mishap lost takes a box away, and --boxes 1 has no other; give at least 2 boxes")
         names = [] if boards is None else words_of(boards)
         return cls(numbers, names, choices("--expert-placement", placement, PLACEMENTS), mishaps, _network(network))
-
-
-def given(boxes: str | None, boards: str | None, placement: str, mishap: str, network: str) -> ClusterOptions | None:
-    """Return the options of this module, None without --boxes; raises ConfigError for an option that needs it."""
-    if boxes is not None:
-        return ClusterOptions.parsed(boxes, boards, placement, mishap, network)
-    others = {
-        "--boards": boards is not None,
-        "--expert-placement": placement != PLACEMENTS[0],
-        "--mishap": mishap != MISHAPS[0],
-        "--network": network != NETWORK,
-    }
-    refuse_others(others, "is for several boxes, and there is no --boxes")
-    return None
-
-
-def refuse_others(given: Mapping[str, bool], why: str) -> None:
-    """Raise ConfigError for the first option that was given although it would be ignored."""
-    for option, is_given in given.items():
-        if is_given:
-            raise ConfigError(f"{option} {why}; leave {option} out")
 
 
 def run(

@@ -10,10 +10,12 @@ import typer
 
 from coe import config
 from coe.board import rules
+from coe.board.rules import Rules
 from coe.cli.tool_options import words_of
 from coe.errors import ConfigError
 from coe.lab.cli.bench_out import choices
 from coe.lab.workloads.workload import (
+    BOARD,
     DISTURBED,
     EVERY_S,
     ORDERS,
@@ -24,9 +26,7 @@ from coe.lab.workloads.workload import (
     Workload,
     placement,
     synthetic,
-    with_tail,
 )
-from coe.lab.workloads.workload import task as task_named
 
 FORESIGHT = ("learned", "parts", "none")
 BOARD_IMAGES = 1000
@@ -115,64 +115,40 @@ class Circumstances:
         every_s = None if every_ms is None else every_ms / 1e3
         return cls(images, every_s, DISTURBED if disturbed else UNDISTURBED, words, cold, settling)
 
-    def _check_trace(self, name: str) -> None:
-        """Raise ConfigError for an option that a trace file would ignore."""
-        given = {"--images": self.images, "--every": self.every_s, "--disturbed": self.disturbance is DISTURBED or None}
-        for option, value in given.items():
-            if value is not None:
-                raise ConfigError(f"{option} is for tasks, and the trace {name} has its images; leave the option out")
+    def of_task(self, task: str, board: str | None, order: str | None, tail: str | None, seed: int) -> list[Workload]:
+        """Return the workloads of tasks and trace files, or of a board, by name or file, if there is one, as `of` does.
 
-    def tasks(self, task: str, order: str | None, tail: str | None, seed: int) -> list[Workload]:
-        """Make the tasks in every order and tail of the options; a trace file has its own order and tail."""
+        Those that are drawn come in every order and tail of the options; raises ConfigError.
+        """
         from coe.lab.workloads import trace_file
 
-        orders = choices("--order", order or ORDERS[0], ORDERS)
-        tails = choices("--tail", tail or "board", TAILS)
+        if board is not None:
+            loaded = rules.load(board)
+            return self.of(self._drawn(loaded.board, loaded, BOARD_IMAGES, order, tail, seed), seed)
         workloads: list[Workload] = []
         for name in TASKS if task.strip() == "all" else words_of(task):
-            if name in TASKS:
-                workloads += [
-                    task_named(
-                        name,
-                        order=o,
-                        tail=t,
-                        seed=seed,
-                        requests=self.images,
-                        every_s=EVERY_S if self.every_s is None else self.every_s,
-                        disturbance=self.disturbance,
-                    )
-                    for o in orders
-                    for t in tails
-                ]
-                continue
-            self._check_trace(name)
-            workload = trace_file.workload(name)
-            for option, given in (("--order", order), ("--tail", tail)):
-                if given is not None:
-                    raise ConfigError(f"{option} is for tasks, and the trace {name} has its own; leave the option out")
-            workloads.append(workload)
-        return workloads
+            if (of_paper := TASKS.get(name)) is not None:
+                workloads += self._drawn(name, rules.load(of_paper.board), of_paper.requests, order, tail, seed)
+            else:
+                workloads.append(trace_file.workload(name))
+        return self.of(workloads, seed)
 
-    def of_task(self, task: str, board: str | None, order: str | None, tail: str | None, seed: int) -> list[Workload]:
-        """Return the workloads of a task, or of a board if there is one, as `of` does; raises ConfigError."""
-        made = self.board if board is not None else self.tasks
-        return self.of(made(board or task, order, tail, seed), seed)
-
-    def board(self, name: str, order: str | None, tail: str | None, seed: int) -> list[Workload]:
-        """Make images of a board, by name or file, in every order and tail of the options; raises ConfigError."""
-        board = rules.load(name)
+    def _drawn(
+        self, name: str, board: Rules, requests: int, order: str | None, tail: str | None, seed: int
+    ) -> list[Workload]:
         return [
             synthetic(
-                with_tail(board, t),
-                task=board.board if t == "board" else f"{board.board} {t}",
+                board,
+                task=name,
                 order=o,
-                requests=self.images or BOARD_IMAGES,
+                tail=t,
+                requests=self.images or requests,
                 every_s=EVERY_S if self.every_s is None else self.every_s,
                 seed=seed,
                 disturbance=self.disturbance,
             )
             for o in choices("--order", order or ORDERS[0], ORDERS)
-            for t in choices("--tail", tail or "board", TAILS)
+            for t in choices("--tail", tail or BOARD, TAILS)
         ]
 
     def of(self, workloads: Sequence[Workload], seed: int) -> list[Workload]:

@@ -11,13 +11,13 @@ from coe.cli.tool_options import words_of
 from coe.core import FULL
 from coe.errors import ConfigError
 from coe.lab.cli.bench_out import choices
+from coe.lab.rows import Row
+from coe.lab.time_limits import Times
 
 if TYPE_CHECKING:
     from coe.lab.machine import SimulatedMachine
-    from coe.lab.rows import Row
     from coe.lab.simulated import Contender
     from coe.lab.simulated_precision import VariantShares
-    from coe.lab.time_limits import Times
     from coe.lab.workloads.workload import Workload
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,7 @@ from coe.cli.tool_options import WORK, JsonOption, SeedOption, WorkOption, check
 from coe.core import FULL
 from coe.errors import ConfigError
 from coe.inspector.line_arguments import LineArguments
+from coe.inspector.line_options import LineOptions
 from coe.inspector.option import Door
 from coe.inspector.precision import check_precision
 from coe.lab.cli import bench_out
@@ -25,16 +27,14 @@ from coe.lab.cli.bench_circumstances import SettlingOption
 from coe.lab.cli.bench_runs import BenchRuns
 from coe.lab.cli.bench_source import check_host_only, check_source, given, synthetic_experts, variants
 from coe.lab.cli.bench_ways import CONFIGURED, EAGER, PAPER_DEFAULT, PROFILED, configurations, strategy_of
+from coe.lab.rows import Row
 from coe.lab.time_limits import Times
 from coe.lab.workloads import trace_file
 from coe.lab.workloads.picture_forms import PictureForm
 from coe.scheduler.strategies import strategy as named_strategy
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from coe.lab.measured_run import MeasuredRun
-    from coe.lab.rows import Row
 
 
 @takes_line_options(Door.RUN)
@@ -148,7 +148,6 @@ def run(  # noqa: PLR0913
     Example: coe-bench run --strategy samba,coserve,late-binding --experts 40 --kind resnet18
     """
     from coe.inspector.cores import free_cores
-    from coe.inspector.line_options import LineOptions
     from coe.lab import measured_run as engine
     from coe.lab.workloads import synthetic
     from coe.profiler.remembered_device import RememberedOutputs

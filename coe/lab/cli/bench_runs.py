@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from coe import config
+from coe.inspector.profile import Profile
 from coe.lab.cli.bench_ways import EAGER, has_gpu, make_devices, strategy_of
 from coe.lab.time_limits import ANY_TIME, Times
 from coe.scheduler.strategies import strategy as named_strategy
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from coe.inspector.inspector import Picture
     from coe.inspector.line_options import LineOptions
     from coe.inspector.precision import LineCosts
-    from coe.inspector.profile import Profile
     from coe.lab.measured_run import MeasuredRun
     from coe.profiler.remembered_device import RememberedOutputs
 

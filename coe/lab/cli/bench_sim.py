@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,7 +15,7 @@ import typer
 from coe import config
 from coe.cli.common import err
 from coe.cli.console import Progress
-from coe.cli.options import MaxWaitOption, WithinOption, seconds
+from coe.cli.options import MaxWaitOption, WithinOption, refuse, seconds
 from coe.cli.tool_options import JsonOption, check_json, why_not, words_of
 from coe.core import FULL
 from coe.errors import ConfigError
@@ -33,18 +34,18 @@ from coe.lab.cli.bench_circumstances import (
     SettlingOption,
 )
 from coe.lab.cli.bench_precisions import SimulatedRuns, precisions_of, shares_of
+from coe.lab.rows import Row
 from coe.lab.time_limits import Times
-from coe.lab.workloads.workload import TAILS, TASKS
+from coe.lab.workloads.workload import TAILS, TASKS, Workload
 
 if TYPE_CHECKING:
     from coe.lab.machine import SimulatedMachine
-    from coe.lab.rows import Row
     from coe.lab.simulated import Contender
     from coe.lab.simulated_precision import VariantShares
-    from coe.lab.workloads.workload import Workload
 
 
 def sim(  # noqa: PLR0913
+    context: typer.Context,
     task: Annotated[
         str, typer.Option(metavar="LIST|all|TRACE", help=f"{', '.join(TASKS)} (paper section 5.1), or a trace file.")
     ] = "A1",
@@ -155,30 +156,19 @@ def sim(  # noqa: PLR0913
     from coe.lab.contenders import all_contenders, contender
     from coe.lab.profiled_machine import machine_named
 
-    several = bench_boxes.given(boxes, boards, placement, mishap, network)
-    if several is not None:
-        bench_boxes.refuse_others(
-            {
-                "--precision": precision != FULL,
-                "--bodies": bodies != "0",
-                "--sound": sound != "1",
-                "--doubtful": doubtful != config.ESCALATED_SHARE,
-                "--foresight": foresight != FORESIGHT[0],
-                "--settling": settling != 0,
-                "--within": within is not None,
-                "--warm": warm,
-                "--cold": cold,
-                "--trace": trace is not None,
-                "--save-task": save_task is not None,
-                "--seeds": seeds != 1,
-            },
-            "is for one box, and --boxes names several",
-        )
-    given = {"--trace": trace, "--save-task": save_task}
-    bench_boxes.refuse_others({name: path is not None and seeds > 1 for name, path in given.items()}, "is of one seed")
-    others = {"--task": task != "A1", "--boards": boards is not None}
-    why = "is not for --board, whose images are drawn by its counts"
-    bench_boxes.refuse_others({name: is_given and board is not None for name, is_given in others.items()}, why)
+    several = None
+    if boxes is None:
+        refuse(context, "boards placement mishap network", "is for several boxes, and there is no --boxes")
+    else:
+        several = bench_boxes.ClusterOptions.parsed(boxes, boards, placement, mishap, network)
+        of_one = "precision bodies sound doubtful foresight settling within warm cold trace save_task seeds"
+        refuse(context, of_one, "is for one box, and --boxes names several")
+    if seeds > 1:
+        refuse(context, "trace save_task", "is of one seed")
+    if board is not None:
+        refuse(context, "task boards", "is not for --board, whose images are drawn by its counts")
+    if traces := [name for name in words_of(task) if name not in (*TASKS, "all") and os.path.exists(name)]:
+        refuse(context, "images every disturbed order tail", f"is for tasks, and the trace {traces[0]} has its images")
     world = SimulatedRuns(precisions_of(precision, sound, doubtful, warm), seed)
     if warm and cold:
         raise ConfigError("--warm fills memory before the first image, and --cold nothing; leave one of them out")
@@ -187,10 +177,8 @@ def sim(  # noqa: PLR0913
     presets = preset.names() if device.strip() == "all" else words_of(device)
     circumstances = Circumstances.parsed(images, every, disturbed, foresight, cold, settling)
     if several is not None and several.boards:
-        bench_boxes.refuse_others(
-            {"--order": order is not None, "--tail": tail is not None, "--disturbed": disturbed},
-            "is for tasks, and --boards draws the images of all boards by their counts",
-        )
+        drawn_by = "is for tasks, and --boards draws the images of all boards by their counts"
+        refuse(context, "order tail disturbed", drawn_by)
         workloads = [bench_boxes.workload_of(several.boards, images, circumstances.every_s, seed)]
     else:
         workloads = circumstances.of_task(task, board, order, tail, seed)

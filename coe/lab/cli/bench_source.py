@@ -2,49 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+import typer
 
 from coe import config
 from coe.board import rules
 from coe.cli.common import err
+from coe.cli.options import refuse
 from coe.core import FULL
 from coe.errors import ConfigError
 from coe.lab.cli.bench_ways import CONFIGURED, EAGER
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    import typer
-
     from coe.inspector.inspector import Picture
     from coe.lab.workloads.picture_forms import PictureForm
     from coe.store.store import Store
     from coe.store.store_reader import StoreReader
 
-_OF_A_BOARD = {"images_at": "--images", "store": "--store"}
-_WITHOUT_A_BOARD = {
-    "experts": "--experts",
-    "kind": "--kind",
-    "files": "--files",
-    "input_size": "--input",
-    "work": "--work",
-}
-
 
 def check_source(context: typer.Context, board: str | None, images_at: Path | None, names: Sequence[str]) -> None:
     """Refuse options that have no effect; raises ConfigError."""
     if board is None:
-        _refuse(context, _OF_A_BOARD, "--board is not given")
+        refuse(context, "images_at store", "has no effect, because --board is not given")
     else:
-        _refuse(context, _WITHOUT_A_BOARD, "--board is given")
+        refuse(context, "experts kind files input_size work", "has no effect, because --board is given")
     if images_at is not None:
-        _refuse(context, {"seed": "--seed"}, "--images are given")
+        refuse(context, "seed", "has no effect, because --images are given")
     configured = [name for name in names if name in CONFIGURED]
     if not configured:
-        _refuse(context, {"profile_at": "--profile"}, f"neither {' nor '.join(CONFIGURED)} is run")
+        refuse(context, "profile_at", f"has no effect, because neither {' nor '.join(CONFIGURED)} is run")
     if configured == list(names):
-        _refuse(context, {"executors": "--executors"}, f"{' and '.join(configured)} set the executors")
+        refuse(context, "executors", f"has no effect, because {' and '.join(configured)} set the executors")
 
 
 def check_host_only(host_only: bool, names: Sequence[str], executors: str, *, with_prediction: bool) -> None:
@@ -57,13 +48,6 @@ def check_host_only(host_only: bool, names: Sequence[str], executors: str, *, wi
         raise ConfigError(f"--host-only stands for any device; write --executors cpu=1, not '{other[0]}'")
     if with_prediction:
         raise ConfigError("--predict has no effect with --host-only, whose devices take no time; leave it out")
-
-
-def _refuse(context: typer.Context, options: dict[str, str], why: str) -> None:
-    for name, option in options.items():
-        # By name: typer has moved the class from version to version.
-        if (source := context.get_parameter_source(name)) is not None and source.name == "COMMANDLINE":
-            raise ConfigError(f"{option} has no effect, because {why}; leave it out")
 
 
 def given(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from coe import config
 from coe.board import rules
+from coe.board.rules import Rules
 from coe.errors import ConfigError
 from coe.inspector import profile
 from coe.inspector.profile import BoardProfile, Fingerprint, Profile
@@ -13,10 +16,6 @@ from coe.profiler.configurations import board_profile, paper_default, pinned
 from coe.scheduler.strategies import present_name
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from coe.board.rules import Rules
     from coe.inspector.line_devices import MakeDevices
     from coe.store.store_reader import StoreReader
 

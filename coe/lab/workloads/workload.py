@@ -49,16 +49,17 @@ class Tail:
     types: float = math.inf
 
 
-_BOARD = "board"
+BOARD = "board"
+"""The tail that keeps the counts of the board file."""
 TAILS: Mapping[str, Tail | None] = {
-    _BOARD: None,
+    BOARD: None,
     "flat": Tail(0.0),
     "mild": Tail(0.5),
     "steep": Tail(1.0),
     "steepest": Tail(1.5),
     "narrow": Tail(1.0, types=150),
 }
-"""How steeply counts fall; `board` keeps the counts of the board file.
+"""How steeply counts fall.
 
 With `narrow` the simulated baseline switches as often as the paper's does (docs/results.md); the counts of the
 paper's boards are not given.
@@ -116,24 +117,25 @@ def task(
     name: str,
     *,
     order: str = "iid",
-    tail: str = _BOARD,
+    tail: str = BOARD,
     seed: int = 0,
     requests: int | None = None,
     every_s: float = EVERY_S,
     disturbance: Disturbance = UNDISTURBED,
 ) -> Workload:
-    """Return a task of TASKS; the workload's name states a tail other than the board's ("A1 steep").
-
-    Raises ConfigError for an unknown name, order or tail, and for fewer than one request.
-    """
+    """Return a task of TASKS, as `synthetic` draws it; raises ConfigError for an unknown name, too."""
     chosen = TASKS.get(name)
     if chosen is None:
         raise ConfigError(f"'{name}' is not a task{did_you_mean(name, TASKS)}")
-    board = with_tail(rules.load(chosen.board), tail)
-    label = name if tail == _BOARD else f"{name} {tail}"
-    requests = chosen.requests if requests is None else requests
     return synthetic(
-        board, task=label, order=order, requests=requests, every_s=every_s, seed=seed, disturbance=disturbance
+        rules.load(chosen.board),
+        task=name,
+        order=order,
+        tail=tail,
+        requests=chosen.requests if requests is None else requests,
+        every_s=every_s,
+        seed=seed,
+        disturbance=disturbance,
     )
 
 
@@ -142,6 +144,7 @@ def synthetic(
     *,
     task: str,
     order: str = "iid",
+    tail: str = BOARD,
     requests: int,
     every_s: float = EVERY_S,
     seed: int = 0,
@@ -149,8 +152,10 @@ def synthetic(
 ) -> Workload:
     """Return `requests` requests of a board, one every `every_s` seconds (0: all at once). Raises ConfigError.
 
-    The disturbance is for the order `boards` alone.
+    A tail of TAILS other than the board's is stated in the workload's name ("A1 steep"). The disturbance is for the
+    order `boards` alone.
     """
+    board, task = with_tail(board, tail), task if tail == BOARD else f"{task} {tail}"
     if order not in ORDERS:
         raise ConfigError(f"'{order}' is not an order of requests{did_you_mean(order, ORDERS)}")
     if requests < 1:

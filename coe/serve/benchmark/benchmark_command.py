@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -22,8 +23,6 @@ from coe.errors import ConfigError, did_you_mean
 from coe.system import usable_cores
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from coe.serve.benchmark.benchmark_figures import Measured, Part
 
 PARTS = "speed,decisions,intake,pages,clients,pace"

@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from coe.inspector.line_options import LineOptions
+from coe.scheduler.events import Reply
 from coe.serve import failpoints
 from coe.serve.child import end_with_parent
 from coe.serve.children import command_of
@@ -22,9 +23,6 @@ from coe.serve.enums import Process
 from coe.serve.failpoints import Failpoint
 from coe.serve.service_config import load
 from coe.serve.supervisor import Supervisor
-
-if TYPE_CHECKING:
-    from coe.inspector.line_options import LineOptions
 
 
 class BenchDevice(StrEnum):
@@ -52,7 +50,6 @@ class Stamps:
 
     def observe(self, event: object, commands: Sequence[object], now: float, control_s: float = 0.0) -> None:
         """Note the results among the commands of a step of the line."""
-        from coe.scheduler.events import Reply
 
         moment_s = time.time()
         for command in commands:

@@ -18,6 +18,7 @@ from coe.board.router import Router
 from coe.errors import BoardsClash, LineClosed, sentence_of
 from coe.files import write_atomically
 from coe.inspector.asked_boards import AskedBoard
+from coe.inspector.line_options import LineOptions
 from coe.serve.database.tables import Recipe
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.service_config import ServeConfig
@@ -26,7 +27,6 @@ from coe.visible import visible
 
 if TYPE_CHECKING:
     from coe.inspector.line import Line
-    from coe.inspector.line_options import LineOptions
 
 RECIPES = "recipes"
 """The folder of board files, written from the recipes in the database."""
