@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -90,16 +89,12 @@ def restore(
     among, name = _kept(shelf, match[1])
     restored = among.restore(name, version := int(match[2]))
     if isinstance(restored, Manifest):
-        with suppress(StoreError):
-            _tell_frame(shelf, restored)
+        try:
+            experts_reference.check_frame(restored, experts_reference.checksums(shelf))
+        except StoreError as error:
+            way_out = "`coe-experts history references/BOARD/NAME` shows versions"
+            point_out("note", f"{restored.id}: {error} ({way_out})", err)
     out.print(f"{match[1]}: version {version} is in use again, as version {restored.version}")
-
-
-def _tell_frame(shelf: Store, manifest: Manifest) -> None:
-    try:
-        experts_reference.check_frame(manifest, experts_reference.checksums(shelf))
-    except StoreError as error:
-        point_out("note", f"{manifest.id}: {error} (`coe-experts history references/BOARD/NAME` shows versions)", err)
 
 
 def _kept(shelf: Store, id: str) -> tuple[Store | References, str]:

@@ -233,8 +233,8 @@ class _Running:
         self._cluster.check()
         self._done.mishap_s = mishap_s
         self._done.boxes = {name: recorder.metrics() for name, recorder in self._recorders.items()}
-        self._done.images_moved = self._cluster.carried.images.total()
-        self._done.stages = self._cluster.carried.stages
+        self._done.images_moved = self._cluster.images_sent
+        self._done.stages = self._cluster.stages_sent
         self._done.head_s = self._cluster.head_s
         return self._done
 

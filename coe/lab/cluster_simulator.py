@@ -6,7 +6,6 @@ there; findings and the boxes' forecasts travel back. The network's law: an imag
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -70,14 +69,6 @@ class _Box:
     """Experts that must be reported to the head."""
 
 
-@dataclass(slots=True)
-class Carried:
-    """What went over the network: `images` by box, and all `stages` that were sent."""
-
-    images: Counter[str] = field(default_factory=Counter)
-    stages: int = 0
-
-
 class BoxWatcher:
     """Sees what a box does, and passes on its replies and the experts that come and go."""
 
@@ -119,7 +110,8 @@ class ClusterSimulator:
         answered: Callable[[Result, float], None] = lambda result, now: None,
         clock: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        self.head, self.network, self.carried = head, network, Carried()
+        self.head, self.network = head, network
+        self.images_sent = self.stages_sent = 0
         self.agenda = Agenda(clock)
         self.head_s = 0.0
         """The time of the head's decisions, by `clock`."""
@@ -209,11 +201,11 @@ class ClusterSimulator:
 
     def _send(self, order: SendStage) -> None:
         box, now = self._boxes[order.box], self.agenda.now
-        self.carried.stages += 1
+        self.stages_sent += 1
         self._images[order.request.id] = self._requests[order.request_id]
         if order.with_image:
             assert order.request_id not in box.images, f"{order.box} gets the image of {order.request_id} twice"
-            self.carried.images[order.box] += 1
+            self.images_sent += 1
             box.link_free_s = max(now, box.link_free_s) + self.network.image_bytes / self.network.bytes_per_s
             box.images[order.request_id] = box.link_free_s + self.network.latency_s
         there_s = max(now + self.network.latency_s, box.images[order.request_id])

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from coe.allowed_text import Patterns, Reading
-from coe.errors import ConfigError, list_few
+from coe.errors import ConfigError, ImageError, list_few
 from coe.pictures.array_images import DecodedImage
 from coe.pictures.codes import USUAL, check_formats, read_codes
 from coe.placement.placement_file import FARTHEST_MM
@@ -65,11 +65,10 @@ def read_serials(crops: Mapping[str, DecodedImage | None], spec: SerialSpec) -> 
     serials: dict[str, str] = {}
     unread: dict[str, str] = {}
     for unit, crop in crops.items():
-        read = "its place lies outside of the picture" if crop is None else _serial(crop, spec)
-        if isinstance(read, str):
-            unread[unit] = f"the serial is not known: {read}"
-        else:
-            serials[unit] = read.text
+        try:
+            serials[unit] = _serial(crop, spec)
+        except ImageError as why:
+            unread[unit] = f"the serial is not known: {why}"
     for text, number in Counter(serials.values()).items():
         if number > 1:
             for unit in [unit for unit, serial in serials.items() if serial == text]:
@@ -78,24 +77,21 @@ def read_serials(crops: Mapping[str, DecodedImage | None], spec: SerialSpec) -> 
     return ReadSerials(serials, unread)
 
 
-@dataclass(frozen=True, slots=True)
-class _Serial:
-    text: str
-
-
-def _serial(crop: DecodedImage, spec: SerialSpec) -> _Serial | str:
-    """Return the serial in a crop, or why there is none."""
+def _serial(crop: DecodedImage | None, spec: SerialSpec) -> str:
+    """Return the serial in a crop; raises ImageError that says why there is none."""
+    if crop is None:
+        raise ImageError("its place lies outside of the picture")
     codes = read_codes(crop, spec.formats)
     reading = Reading(allowed=spec.allowed)
     sure = list(dict.fromkeys(code.text for code in codes if code.is_believed(reading)))
     meant = [text for text in sure if reading.allows(text) and text == text.strip()]
     if len(meant) == 1:
         if set(meant[0]) & _SEPARATORS or meant[0].startswith("."):
-            return f"the code says '{meant[0]:.60}', which cannot be the name of a file"
-        return _Serial(meant[0])
+            raise ImageError(f"the code says '{meant[0]:.60}', which cannot be the name of a file")
+        return meant[0]
     if meant:
         few = list_few((f"'{text:.60}'" for text in meant), 3)
-        return f"{len(meant)} codes lie there that differ, {few}"
+        raise ImageError(f"{len(meant)} codes lie there that differ, {few}")
     if sure:
-        return f"the code says '{sure[0]:.60}', which `allowed` does not allow"
-    return "the code there is not read surely" if codes else "no code is read at its place"
+        raise ImageError(f"the code says '{sure[0]:.60}', which `allowed` does not allow")
+    raise ImageError("the code there is not read surely" if codes else "no code is read at its place")

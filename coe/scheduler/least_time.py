@@ -71,7 +71,7 @@ class LeastTime:
         reads_s = copies_s = work_s = 0.0
         for expert, stages in waiting.items():
             costs = [self._costs(pool.device, expert) for pool in self._pools.values()]
-            work_s += min(_batches_s(cost, stages) for cost in costs)
+            work_s += min(c.base_s * math.ceil(stages / c.max_batch) + c.per_image_s * stages for c in costs)
             if not any(expert in pool for pool in self._pools.values()):
                 # Bodies count for nothing, because many of these experts may share one.
                 copies_s += min(cost.copy_s for cost in costs)
@@ -81,7 +81,3 @@ class LeastTime:
 
     def _read_s(self, device: str, expert: str, cost: Cost) -> float:
         return 0.0 if self._world.source(device, expert) is Tier.HOST else cost.load_s - cost.copy_s
-
-
-def _batches_s(cost: Cost, stages: int) -> float:
-    return cost.base_s * math.ceil(stages / cost.max_batch) + cost.per_image_s * stages

@@ -34,8 +34,13 @@ def strategies(text: str, *, also: Sequence[str] = (), eager: bool = False) -> l
         return [name for name in names() if not named_strategy(name).varies]
     chosen = [current(name) if eager else present_name(name) for name in words_of(text)]
     for name in chosen:
-        if name not in also:
-            _check_name(name, also, eager)
+        plain = name.removesuffix(EAGER) if eager else name
+        if plain in also and plain != name:
+            raise ConfigError(
+                f"there is no '{name}': '{plain}' is a configuration, not a strategy; name a strategy, as samba{EAGER}"
+            )
+        if plain not in also:
+            named_strategy(plain)
     return chosen
 
 
@@ -47,15 +52,6 @@ def choices(option: str, text: str, known: Iterable[str]) -> list[str]:
         if word not in known:
             raise ConfigError(f"{option}: there is no '{word}'{did_you_mean(word, known)}")
     return list(dict.fromkeys(words))
-
-
-def _check_name(name: str, also: Sequence[str], eager: bool) -> None:
-    plain = name.removesuffix(EAGER) if eager else name
-    if plain in also:
-        raise ConfigError(
-            f"there is no '{name}': '{plain}' is a configuration, not a strategy; name a strategy, as samba{EAGER}"
-        )
-    named_strategy(plain)
 
 
 def heeded(allowed: Times, chosen: Sequence[Strategy]) -> Times:

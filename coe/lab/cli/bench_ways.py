@@ -60,7 +60,9 @@ def configurations(
     board = rules.load(path)
     if not set(names) & set(CONFIGURED):
         return memory_bytes or quarter_budget(path, store), {}
-    loaded = _profile(profile_at)
+    loaded = profile.load(profile_at or profile.place())
+    if changed := loaded.machine.changes(Fingerprint.here()):
+        raise ConfigError(f"the profile is of another machine ({'; '.join(changed)}); run coe-profile again")
     part = _profiled(loaded, board, memory_bytes) if PROFILED in names else None
     budget = memory_bytes or (part.memory_bytes if part else quarter_budget(path, store))
     # The paper's default runs on the same box, with its GPU.
@@ -81,14 +83,6 @@ def configurations(
 def has_gpu(configured: Profile | None) -> bool:
     """Tell whether a configuration has executors of a GPU; true without one, as the user's options tell then."""
     return configured is None or any("cuda" in board.chosen.executors for board in configured.boards.values())
-
-
-def _profile(at: Path | None) -> Profile:
-    """Return the profile of this machine; raises ConfigError."""
-    loaded = profile.load(at or profile.place())
-    if changed := loaded.machine.changes(Fingerprint.here()):
-        raise ConfigError(f"the profile is of another machine ({'; '.join(changed)}); run coe-profile again")
-    return loaded
 
 
 def _profiled(profile: Profile, board: Rules, memory_bytes: int | None) -> BoardProfile:

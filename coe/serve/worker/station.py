@@ -136,7 +136,10 @@ class Station:
 
     def _wait(self) -> None:
         """Wait until a thread of this process rings, something is due, or others have written something."""
-        left_s = self._pause_s()
+        dues = [self._next_look_s, *(run.due_s for run in self._runs.values() if not run.is_decided)]
+        if (queued := self._queue.next_due()) is not None:
+            dues.append(queued.due_s)
+        left_s = min(dues) - self._clocks.now_s()
         while left_s > 0 and not self._rung.wait(min(left_s, GLANCE_S)) and not self._is_news():
             left_s -= GLANCE_S
         self._rung.clear()
@@ -159,13 +162,6 @@ class Station:
             self._changeover.look(connection, {board.recipe_id for board in boards_now}, self._clocks.now_s())
             self._intake = states.intake(connection)
         self._next_look_s = self._clocks.now_s() + LOOK_S
-
-    def _pause_s(self) -> float:
-        """Return how long nothing has to be done unless a thread of this process rings."""
-        dues = [self._next_look_s, *(run.due_s for run in self._runs.values() if not run.is_decided)]
-        if (queued := self._queue.next_due()) is not None:
-            dues.append(queued.due_s)
-        return max(0.0, min(dues) - self._clocks.now_s())
 
     def _state(self) -> LineState:
         if self._products.is_changing and not self._products.current:
