@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ def prediction_factor(count: int, share: float, more: int = 0) -> float:
     return float(t.isf(share, count - 1 + more)) * math.sqrt(1 + 1 / count)
 
 
+@cache
 def extreme_factor(count: int, share: float, more: int = 0) -> float:
     """Return the factor of `prediction_factor` for values of which each is an extreme of many (Gumbel's distribution).
 

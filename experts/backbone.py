@@ -23,6 +23,7 @@ from coe.core import Expert
 from coe.errors import ConfigError
 from coe.preprocessing import NORMALIZATIONS, Preprocessing
 from coe.store.kinds import BACKBONE, Image, ModuleKind, TrainingPlan
+from coe.store.skeletons import bare_skeleton
 from coe.surroundings import quiet_timm
 from experts import series
 from experts.good_network import smooth
@@ -119,7 +120,7 @@ class BackboneKind(ModuleKind):
         from experts.classifier_train import computing
 
         with computing(plan.threads), torch.inference_mode():
-            module = self.skeleton(expert)
+            module = bare_skeleton(self, expert)
             load_backbone(module, self, expert, plan.init)
             left = iter(images)
             batches = (torch.from_numpy(np.stack(batch)) for batch in iter(lambda: [*islice(left, _BATCH)], []))

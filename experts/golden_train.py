@@ -17,6 +17,7 @@ from coe.core import Expert
 from coe.errors import ConfigError
 from coe.rates import Rate
 from coe.store.kinds import Progress, Trained, TrainingPlan
+from coe.store.skeletons import bare_skeleton
 from experts import pair_data
 from experts.classifier_train import computing, pace
 from experts.golden_crops import MARGIN, NONE, Crops, cut, shows_defect, varied
@@ -217,7 +218,7 @@ def _measure(
     kind: PairKind, expert: Expert, state: dict[str, torch.Tensor], held: Crops, device: torch.device
 ) -> _Measured:
     """Measure crops: their loss, and of their defects the share with the right label and the mean IoU."""
-    network = kind.skeleton(expert)
+    network = bare_skeleton(kind, expert)
     assert isinstance(network, GoldenNetwork)
     network.load_state_dict(state)
     network = network.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]

@@ -21,6 +21,7 @@ from coe.errors import ConfigError, TooFewPictures
 from coe.rates import Rate, extreme_factor, prediction_factor
 from coe.store.kinds import Comparing, ExpertInput, Image, Progress, Trained, TrainingPlan
 from coe.store.runnable_kinds import BACKBONE
+from coe.store.skeletons import bare_skeleton
 from experts import good_parts, good_train, patch_hidden, series, two_groups
 from experts.backbone import BackboneKind, load_backbone
 from experts.classifier_train import computing
@@ -81,7 +82,7 @@ def train(kind: BackboneKind, expert: Expert, plan: TrainingPlan, progress: Prog
     if plan.freeze:
         raise ConfigError(f"expert '{expert.id}': nothing but the bank of this kind learns; leave 'freeze' out")
     with computing(plan.threads), torch.no_grad():
-        network = kind.skeleton(expert)
+        network = bare_skeleton(kind, expert)
         assert isinstance(network, PatchNetwork)
         network.pixel_mean = network.pixel_log_spread = None
         if not plan.references:

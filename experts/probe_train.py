@@ -19,6 +19,7 @@ from coe.core import Expert
 from coe.errors import ConfigError, list_few
 from coe.rates import tolerance_factor
 from coe.store.kinds import Progress, Trained, TrainingPlan
+from coe.store.skeletons import bare_skeleton
 from experts import series, two_groups
 from experts.backbone import BackboneKind, load_backbone
 from experts.classifier_train import HeldAnswers, computing
@@ -90,7 +91,7 @@ def train(
         raise ConfigError(f"expert '{expert.id}': all but the head of kind '{kind.name}' is frozen; leave 'freeze' out")
     with computing(plan.threads), torch.random.fork_rng(devices=[]), torch.inference_mode():
         torch.manual_seed(plan.seed)
-        module = kind.skeleton(expert)
+        module = bare_skeleton(kind, expert)
         assert isinstance(module, ProbeNetwork)
         load_backbone(module, kind, expert, plan.init)
         module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

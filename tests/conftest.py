@@ -45,10 +45,14 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 os.environ[config.PROFILE_VARIABLE] = os.devnull + "/none"
 
 
-def pytest_collection_finish() -> None:
-    """Exclude the objects of imports from later collections: lines collect garbage when they open and close."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Look for no garbage among the objects of imports, which stay, now or later: lines collect it as they open."""
+    gc.disable()
+    yield
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True, scope="module")
