@@ -28,39 +28,6 @@ PLACEMENTS = ("homes", "hash", "round-robin", "count-lru")
 MISHAPS = ("none", "lost", "joins")
 MOST_BOXES = 1024
 
-BoxesOption = Annotated[
-    str | None,
-    typer.Option(metavar="LIST", help="Several equal boxes with a network, as 1,2,4,8.", show_default="one box"),
-]
-BoardsOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="LIST",
-        help="With --boxes: images of all these boards in equal parts, instead of --task; names or files.",
-    ),
-]
-PlacementOption = Annotated[
-    str,
-    typer.Option(
-        "--expert-placement",
-        "--placement",
-        metavar="LIST|all",
-        help="With --boxes, how experts are placed: homes, hash, round-robin, or count-lru as Ray Serve does it.",
-    ),
-]
-MishapOption = Annotated[
-    str,
-    typer.Option(
-        metavar="LIST|all", help="With --boxes: none; lost: a box dies at half time; joins: one more box comes then."
-    ),
-]
-NetworkOption = Annotated[
-    str,
-    typer.Option(
-        metavar="LATENCY,BANDWIDTH,BYTES",
-        help="With --boxes: of each box's link, and the bytes of an image, as 0.2ms,1.25GB/s,500KB.",
-    ),
-]
 NETWORK = "0.2ms,1.25GB/s,500KB"
 
 
@@ -74,15 +41,53 @@ class ClusterOptions:
     mishaps: Sequence[str]
     network: SimulatedNetwork
 
-    @classmethod
-    def parsed(cls, boxes: str, boards: str | None, placement: str, mishap: str, network: str) -> ClusterOptions:
-        """Read the options; raises ConfigError."""
-        numbers = [_number(word) for word in words_of(boxes)]
-        mishaps = choices("--mishap", mishap, MISHAPS)
-        if "lost" in mishaps and 1 in numbers:
-            raise ConfigError("--mishap lost takes a box away, and --boxes 1 has no other; give at least 2 boxes")
-        names = [] if boards is None else words_of(boards)
-        return cls(numbers, names, choices("--expert-placement", placement, PLACEMENTS), mishaps, _network(network))
+
+def boxes_of(
+    boxes: Annotated[
+        str | None,
+        typer.Option(metavar="LIST", help="Several equal boxes with a network, as 1,2,4,8.", show_default="one box"),
+    ] = None,
+    boards: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LIST",
+            help="With --boxes: images of all these boards in equal parts, instead of --task; names or files.",
+        ),
+    ] = None,
+    placement: Annotated[
+        str,
+        typer.Option(
+            "--expert-placement",
+            "--placement",
+            metavar="LIST|all",
+            help="With --boxes, how experts are placed: homes, hash, round-robin, or count-lru as Ray Serve does it.",
+        ),
+    ] = PLACEMENTS[0],
+    mishap: Annotated[
+        str,
+        typer.Option(
+            metavar="LIST|all",
+            help="With --boxes: none; lost: a box dies at half time; joins: one more box comes then.",
+        ),
+    ] = MISHAPS[0],
+    network: Annotated[
+        str,
+        typer.Option(
+            metavar="LATENCY,BANDWIDTH,BYTES",
+            help="With --boxes: of each box's link, and the bytes of an image, as 0.2ms,1.25GB/s,500KB.",
+        ),
+    ] = NETWORK,
+) -> ClusterOptions | None:
+    """Read the options of several boxes; None without --boxes. Raises ConfigError."""
+    if boxes is None:
+        return None
+    numbers = [_number(word) for word in words_of(boxes)]
+    mishaps = choices("--mishap", mishap, MISHAPS)
+    if "lost" in mishaps and 1 in numbers:
+        raise ConfigError("--mishap lost takes a box away, and --boxes 1 has no other; give at least 2 boxes")
+    names = [] if boards is None else words_of(boards)
+    placements = choices("--expert-placement", placement, PLACEMENTS)
+    return ClusterOptions(numbers, names, placements, mishaps, _network(network))
 
 
 def run(

@@ -32,65 +32,10 @@ FORESIGHT = ("learned", "parts", "none")
 BOARD_IMAGES = 1000
 """How many images a board has that is no task of the paper."""
 
-ImagesOption = Annotated[
-    int | None,
-    typer.Option(
-        "--images", min=1, max=config.MAX_COUNT, help="How many images a task has.", show_default="the paper's"
-    ),
-]
-EveryOption = Annotated[
-    float | None,
-    typer.Option(
-        "--every",
-        metavar="MS",
-        min=0,
-        max=config.MAX_COUNT,
-        help="Let an image of a task arrive every so many milliseconds.",
-        show_default=f"{EVERY_S * 1e3:g}",
-    ),
-]
-DisturbedOption = Annotated[
-    bool,
-    typer.Option(
-        "--disturbed",
-        help=f"With boards: {DISTURBED.left_out:.0%} of the parts have no image, images come up to {DISTURBED.places} "
-        f"places early or late, and {DISTURBED.exchanged:.0%} of the parts are others.",
-    ),
-]
-ForesightOption = Annotated[
-    str,
-    typer.Option(
-        "--foresight",
-        metavar="LIST|all",
-        help="learned: from the boards that came before. parts: the parts list is known. none: images have no "
-        "reference designators.",
-    ),
-]
-ColdOption = Annotated[
-    bool, typer.Option("--cold", help="Nothing is loaded when the first image comes; there are no bounds then.")
-]
 SettlingOption = Annotated[
     int,
     typer.Option(
         "--settling", min=0, max=config.MAX_COUNT, help="Leave so many images at first out of p50, p99 and late."
-    ),
-]
-
-BoardOption = Annotated[
-    str | None,
-    typer.Option(
-        "--board",
-        metavar="NAME|FILE",
-        help=f"Images of this board, drawn by its counts, instead of --task; {BOARD_IMAGES:,} unless --images says.",
-    ),
-]
-SeedsOption = Annotated[
-    int,
-    typer.Option(
-        "--seeds",
-        min=1,
-        max=1000,
-        help="Run with so many seeds, from --seed on, and show of each figure the mean, the least and the most.",
     ),
 ]
 
@@ -105,15 +50,6 @@ class Circumstances:
     foresight: Sequence[str] = FORESIGHT[:1]
     cold: bool = False
     settling: int = 0
-
-    @classmethod
-    def parsed(
-        cls, images: int | None, every_ms: float | None, disturbed: bool, foresight: str, cold: bool, settling: int
-    ) -> Circumstances:
-        """Read the options; raises ConfigError for an unknown word."""
-        words = choices("--foresight", foresight, FORESIGHT)
-        every_s = None if every_ms is None else every_ms / 1e3
-        return cls(images, every_s, DISTURBED if disturbed else UNDISTURBED, words, cold, settling)
 
     def of_task(self, task: str, board: str | None, order: str | None, tail: str | None, seed: int) -> list[Workload]:
         """Return the workloads of tasks and trace files, or of a board, by name or file, if there is one, as `of` does.
@@ -185,3 +121,44 @@ class Circumstances:
         if self.cold:
             words.append("cold")
         return replace(workload, order=" ".join(words), cold=self.cold, settling=self.settling)
+
+
+def circumstances_of(
+    images: Annotated[
+        int | None,
+        typer.Option(min=1, max=config.MAX_COUNT, help="How many images a task has.", show_default="the paper's"),
+    ] = None,
+    every: Annotated[
+        float | None,
+        typer.Option(
+            metavar="MS",
+            min=0,
+            max=config.MAX_COUNT,
+            help="Let an image of a task arrive every so many milliseconds.",
+            show_default=f"{EVERY_S * 1e3:g}",
+        ),
+    ] = None,
+    disturbed: Annotated[
+        bool,
+        typer.Option(
+            "--disturbed",
+            help=f"With boards: {DISTURBED.left_out:.0%} of the parts have no image, images come up to "
+            f"{DISTURBED.places} places early or late, and {DISTURBED.exchanged:.0%} of the parts are others.",
+        ),
+    ] = False,
+    foresight: Annotated[
+        str,
+        typer.Option(
+            metavar="LIST|all",
+            help="learned: from the boards that came before. parts: the parts list is known. none: images have no "
+            "reference designators.",
+        ),
+    ] = FORESIGHT[0],
+    cold: Annotated[
+        bool, typer.Option("--cold", help="Nothing is loaded when the first image comes; there are no bounds then.")
+    ] = False,
+    settling: SettlingOption = 0,
+) -> Circumstances:
+    """Read the options of what comes, and how; raises ConfigError for an unknown word."""
+    words, disturbance = choices("--foresight", foresight, FORESIGHT), DISTURBED if disturbed else UNDISTURBED
+    return Circumstances(images, None if every is None else every / 1e3, disturbance, words, cold, settling)

@@ -15,24 +15,14 @@ import typer
 from coe import config
 from coe.cli.common import err
 from coe.cli.console import Progress
-from coe.cli.options import MaxWaitOption, WithinOption, refuse, seconds
+from coe.cli.options import MaxWaitOption, WithinOption, refuse, seconds, takes
 from coe.cli.tool_options import JsonOption, check_json, why_not, words_of
 from coe.core import FULL
 from coe.errors import ConfigError
 from coe.lab import preset
 from coe.lab.cli import bench_boxes, bench_out
-from coe.lab.cli.bench_circumstances import (
-    FORESIGHT,
-    BoardOption,
-    Circumstances,
-    ColdOption,
-    DisturbedOption,
-    EveryOption,
-    ForesightOption,
-    ImagesOption,
-    SeedsOption,
-    SettlingOption,
-)
+from coe.lab.cli.bench_boxes import ClusterOptions, boxes_of
+from coe.lab.cli.bench_circumstances import BOARD_IMAGES, Circumstances, circumstances_of
 from coe.lab.cli.bench_precisions import SimulatedRuns, precisions_of, shares_of
 from coe.lab.rows import Row
 from coe.lab.time_limits import Times
@@ -44,12 +34,21 @@ if TYPE_CHECKING:
     from coe.lab.simulated_precision import VariantShares
 
 
+@takes("circumstances", circumstances_of)
+@takes("several", boxes_of)
 def sim(  # noqa: PLR0913
     context: typer.Context,
     task: Annotated[
         str, typer.Option(metavar="LIST|all|TRACE", help=f"{', '.join(TASKS)} (paper section 5.1), or a trace file.")
     ] = "A1",
-    board: BoardOption = None,
+    board: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|FILE",
+            help=f"Images of this board, drawn by its counts, instead of --task; {BOARD_IMAGES:,} unless --images "
+            "says.",
+        ),
+    ] = None,
     order: Annotated[
         str | None,
         typer.Option(
@@ -107,23 +106,22 @@ def sim(  # noqa: PLR0913
             "--warm", help="Prepared experts: host memory is full at first, as in a line that has run for a while."
         ),
     ] = False,
-    images: ImagesOption = None,
-    every: EveryOption = None,
-    disturbed: DisturbedOption = False,
-    foresight: ForesightOption = FORESIGHT[0],
-    cold: ColdOption = False,
-    settling: SettlingOption = 0,
+    *,
+    circumstances: Circumstances,
     within: WithinOption = None,
     max_wait: MaxWaitOption = None,
-    boxes: bench_boxes.BoxesOption = None,
-    boards: bench_boxes.BoardsOption = None,
-    placement: bench_boxes.PlacementOption = bench_boxes.PLACEMENTS[0],
-    mishap: bench_boxes.MishapOption = bench_boxes.MISHAPS[0],
-    network: bench_boxes.NetworkOption = bench_boxes.NETWORK,
+    several: ClusterOptions | None,
     seed: Annotated[
         int, typer.Option(min=0, max=config.MAX_SEED, help="Seed of the random components and labels.")
     ] = 0,
-    seeds: SeedsOption = 1,
+    seeds: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=1000,
+            help="Run with so many seeds, from --seed on, and show of each figure the mean, the least and the most.",
+        ),
+    ] = 1,
     json_to: JsonOption = None,
     trace: Annotated[
         Path | None,
@@ -156,11 +154,9 @@ def sim(  # noqa: PLR0913
     from coe.lab.contenders import all_contenders, contender
     from coe.lab.profiled_machine import machine_named
 
-    several = None
-    if boxes is None:
+    if several is None:
         refuse(context, "boards placement mishap network", "is for several boxes, and there is no --boxes")
     else:
-        several = bench_boxes.ClusterOptions.parsed(boxes, boards, placement, mishap, network)
         of_one = "precision bodies sound doubtful foresight settling within warm cold trace save_task seeds"
         refuse(context, of_one, "is for one box, and --boxes names several")
     if seeds > 1:
@@ -170,16 +166,15 @@ def sim(  # noqa: PLR0913
     if traces := [name for name in words_of(task) if name not in (*TASKS, "all") and os.path.exists(name)]:
         refuse(context, "images every disturbed order tail", f"is for tasks, and the trace {traces[0]} has its images")
     world = SimulatedRuns(precisions_of(precision, sound, doubtful, warm), seed)
-    if warm and cold:
+    if warm and circumstances.cold:
         raise ConfigError("--warm fills memory before the first image, and --cold nothing; leave one of them out")
     contenders = [contender(name) for name in (all_contenders() if strategy.strip() == "all" else words_of(strategy))]
     shares = shares_of("--bodies", bodies, "an expert")
     presets = preset.names() if device.strip() == "all" else words_of(device)
-    circumstances = Circumstances.parsed(images, every, disturbed, foresight, cold, settling)
     if several is not None and several.boards:
         drawn_by = "is for tasks, and --boards draws the images of all boards by their counts"
         refuse(context, "order tail disturbed", drawn_by)
-        workloads = [bench_boxes.workload_of(several.boards, images, circumstances.every_s, seed)]
+        workloads = [bench_boxes.workload_of(several.boards, circumstances.images, circumstances.every_s, seed)]
     else:
         workloads = circumstances.of_task(task, board, order, tail, seed)
     drawn_of = [workload.board for workload in workloads]
