@@ -65,9 +65,9 @@ def sweep(
         if free_share() < retention.free_share:
             if retention.archive is not None:
                 archive.expect_other_disk(retention.archive, pictures)
-            old_views = partial(views.expired, verdict=verdict, before_us=now_us)
+            old_views = partial(views.expired, verdict=verdict, before_us=None)
             removed += bin.remove(old_views, lambda: free_share() < retention.free_share)
-            _note_swept(database, verdict, now_us, now_us)
+            _note_swept(database, verdict, None, now_us)
     if bin.damaged:
         few = list_few(sorted(bin.damaged))
         these = counted(len(bin.damaged), "picture that is", "pictures that are")
@@ -75,7 +75,7 @@ def sweep(
     return removed
 
 
-def _note_swept(database: Database, verdict: Verdict | None, before_us: int, now_us: int) -> None:
+def _note_swept(database: Database, verdict: Verdict | None, before_us: int | None, now_us: int) -> None:
     """Note of which boards no picture is left, a part at a time."""
     while True:
         ids = database.read(views.without_pictures, verdict, before_us, limit=TOGETHER)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import stations
 from full_disk import disk_of
 from serve_rows import decision, ng
 from serving import activated, config_of
@@ -707,6 +708,37 @@ def test_a_board_whose_pictures_are_gone_is_not_looked_at_again(filled: ServeCon
         # A sweep would remove this one, too, if it looked at the board.
         views.add(connection, NewView("k1", "R9", "00/late.png", "a" * 64, 10, 100, now_us()))
         assert views.expired(connection, Verdict.OK, later_us, after_id=0, limit=9) == []
+
+
+def test_what_came_before_a_box_had_its_clock_is_as_old_as_what_came_next(
+    service: Path, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, recipe = service_config.load(service), activated(database, TINY)
+    pictures, keep = Pictures(config.pictures), Retention(ok_days=1, orphan_days=1)
+
+    def come(key: str, at_us: int) -> None:
+        monkeypatch.setattr(stations, "now_us", lambda: at_us)
+        board = accept(config, database, recipe.id, {"R1": LIGHT}, key=key)
+        with database.writing() as connection:
+            assert decisions.write(connection, decision(board, at_us=at_us))
+            views.add(connection, NewView(f"no-{key}", "R1", f"00/{key}.png", "a" * 64, 10, 100, at_us))
+
+    def left(at_us: int, free_share: float = 1.0) -> int:
+        sweep(database, pictures, keep, at_us, free_share=lambda: free_share)
+        with database.reading() as connection:
+            return connection.exec_driver_sql("SELECT count(*) FROM view").scalar_one()
+
+    set_us = now_us()
+    for number in range(2):
+        come(f"without-{number}", number)
+    assert left(set_us) == 4, "they may have come a minute ago"
+    come("with", set_us)
+    assert left(set_us + HOUR_US) == 6
+    assert left(set_us + DAY_US + 1) == 0
+    come("without a clock since", 9)
+    assert left(DAY_US) == 2
+    keep = Retention(free_share=0.5)
+    assert left(set_us, free_share=0.1) == 1, "room is made of boards whose time nobody knows, too"
 
 
 def test_pictures_without_a_board_are_looked_for_since_the_last_sweep(filled: ServeConfig, database: Database) -> None:

@@ -6,9 +6,10 @@ from collections.abc import Collection
 from functools import cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, exists, func, select
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, exists, func, or_, select, true
 
 from coe.core import Verdict
+from coe.serve.clock import SECOND_US
 from coe.serve.database.row_types import change, found, in_turn, listed, record, records, upserting, values_of
 from coe.serve.database.tables import NewView, View, board, call, view
 from coe.serve.enums import UNDECIDED, BoardState
@@ -18,6 +19,9 @@ _NAMED = select(view).where(
     view.c.board_key == bindparam("of_key"), view.c.name == bindparam("of_name"), view.c.removed_us.is_(None)
 )
 _COUNT_OF_BOARD = select(func.count()).where(view.c.board_key == bindparam("of_key"))
+
+CLOCK_US = 1_672_531_200 * SECOND_US
+"""2023: a clock that shows an earlier time was not set yet."""
 
 
 def hold(connection: Connection) -> None:
@@ -81,9 +85,9 @@ def removable(connection: Connection, ids: Collection[int]) -> list[View]:
 
 
 def expired(
-    connection: Connection, verdict: Verdict | None, before_us: int, *, after_id: int, limit: int
+    connection: Connection, verdict: Verdict | None, before_us: int | None, *, after_id: int, limit: int
 ) -> list[View]:
-    """Return views of boards with a verdict that were decided before a time and whose calls are all answered.
+    """Return views of boards with a verdict that were decided before a time, if any, and whose calls are all answered.
 
     None stands for boards that were aborted, and were accepted before that time. The oldest after `after_id` come
     first; views that are still needed for other reasons are among them.
@@ -93,7 +97,9 @@ def expired(
     return records(View, connection.execute(query.order_by(view.c.id).limit(limit)))
 
 
-def without_pictures(connection: Connection, verdict: Verdict | None, before_us: int, *, limit: int) -> list[int]:
+def without_pictures(
+    connection: Connection, verdict: Verdict | None, before_us: int | None, *, limit: int
+) -> list[int]:
     """Return the ids of boards, as `expired` looks at them, that have no picture any more."""
     left = exists().where(view.c.board_key == board.c.key, view.c.removed_us.is_(None))
     return list(connection.scalars(select(board.c.id).where(_over(verdict, before_us), ~left).limit(limit)))
@@ -104,13 +110,32 @@ def swept(connection: Connection, board_ids: Collection[int], now_us: int) -> No
     change(connection, board, board.c.id.in_(board_ids), swept_us=now_us)
 
 
-def _over(verdict: Verdict | None, before_us: int) -> ColumnElement[bool]:
+def _over(verdict: Verdict | None, before_us: int | None) -> ColumnElement[bool]:
     if verdict is None:
-        which = and_(board.c.state == BoardState.ABORTED, board.c.accepted_us < before_us)
+        which, moment_us = board.c.state == BoardState.ABORTED, board.c.accepted_us
     else:
-        verified = board.c.state == BoardState.VERIFIED
-        which = and_(verified, board.c.verdict == verdict, board.c.decided_us < before_us)
-    return and_(board.c.swept_us.is_(None), which)
+        which, moment_us = and_(board.c.state == BoardState.VERIFIED, board.c.verdict == verdict), board.c.decided_us
+    return and_(
+        board.c.swept_us.is_(None),
+        which,
+        _before(before_us, moment_us, board.c.accepted_us),
+    )
+
+
+def _before(before_us: int | None, moment_us: ColumnElement[int], came_us: ColumnElement[int]) -> ColumnElement[bool]:
+    """Return whether a moment of a row, which came at a time, is before a time; None is after all.
+
+    The moment of a box whose clock was not set yet, as 1970, tells nothing once it is: the row is as old as the next
+    one that came with a clock.
+    """
+    if before_us is None:
+        return true()
+    if before_us < CLOCK_US:
+        return moment_us < before_us
+    newest = came_us.table.alias()
+    time_us = newest.c[came_us.name]
+    known = select(newest.c.id).where(time_us >= CLOCK_US, time_us < before_us).order_by(time_us.desc()).limit(1)
+    return and_(moment_us < before_us, or_(moment_us >= CLOCK_US, came_us.table.c.id < known.scalar_subquery()))
 
 
 def _after(id: int) -> ColumnElement[bool]:
@@ -128,7 +153,7 @@ def orphans(
     """
     query = (
         select(view)
-        .where(view.c.received_us >= since_us, view.c.received_us < before_us)
+        .where(view.c.received_us >= since_us, _before(before_us, view.c.received_us, view.c.received_us))
         .where(view.c.removed_us.is_(None), _after(after_id))
         .where(~exists().where(board.c.key == view.c.board_key))
         .order_by(view.c.id + 0)
