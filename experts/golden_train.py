@@ -73,13 +73,7 @@ def train(kind: PairKind, expert: Expert, plan: TrainingPlan, progress: Progress
         return replace(trained, remarks=remarks, took=taken.sentence(), learned=taken.learned)
 
 
-def _train(
-    kind: PairKind,
-    expert: Expert,
-    plan: TrainingPlan,
-    progress: Progress,
-    data: _Data,
-) -> Trained:
+def _train(kind: PairKind, expert: Expert, plan: TrainingPlan, progress: Progress, data: _Data) -> Trained:
     training, inverse = data.training, data.inverse
     watched = data.held_out if data.choosing is None else data.choosing
     shows = shows_defect(training)

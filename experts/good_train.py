@@ -241,10 +241,7 @@ def _look(network: GoodNetwork, parts: _Parts, wanted: float) -> Look:
 def _left_out(pixels: torch.Tensor, features: torch.Tensor) -> Numbers:
     """Return for each part (n) the largest deviation of its pixels and features from the other parts, (n, 2)."""
     floor = _feature_floor(features)
-    columns = [
-        each_without(pixels, of_pixels, PIXEL_FLOOR**2),
-        each_without(features, of_features, floor),
-    ]
+    columns = [each_without(pixels, of_pixels, PIXEL_FLOOR**2), each_without(features, of_features, floor)]
     return np.stack(columns, axis=1)
 
 
@@ -271,10 +268,7 @@ def _feature_floor(features: torch.Tensor) -> float:
 
 
 def typical(
-    number: int,
-    largest_of: Callable[[list[int]], Numbers],
-    strange: float = _STRANGE,
-    least: Numbers | float = 0.0,
+    number: int, largest_of: Callable[[list[int]], Numbers], strange: float = _STRANGE, least: Numbers | float = 0.0
 ) -> list[int]:
     """Return the places of those of a number of parts that are not strange.
 

@@ -57,12 +57,5 @@ def judged(expert: Expert, text: str, score: float, margin: float, doubt: str) -
     # A label that is rejected would make NG of a doubt; nobody knows yet that the part is wrong.
     label = expert.labels[0 if doubt or reading.allows(text) else -1]
     return Finding(
-        expert.id,
-        expert.variant,
-        label,
-        score,
-        margin=margin,
-        doubt=doubt,
-        read=text,
-        allowed=reading.allowed or (),
+        expert.id, expert.variant, label, score, margin=margin, doubt=doubt, read=text, allowed=reading.allowed or ()
     )

@@ -11,16 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median_high
 
-from coe.cad.bom_table import (
-    COLUMNS,
-    LAST_VALUES,
-    BomRow,
-    bom_rows,
-    filled_cells,
-    find_bom_header,
-    is_bom,
-    joined_rows,
-)
+from coe.cad.bom_table import COLUMNS, LAST_VALUES, BomRow, bom_rows, filled_cells, find_bom_header, is_bom, joined_rows
 from coe.cad.other_cad_files import expect_list
 from coe.cad.placement_header import PlacementHeader, lines_below
 from coe.cad.refdes import COUNT, USUAL, designators, fault_of, is_date

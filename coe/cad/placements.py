@@ -181,11 +181,7 @@ class _PlacementReader:
     def _header(self, lines: Sequence[TextLine]) -> PlacementHeader:
         """Find the header of a file; raises ConfigError if no line fits the dialect."""
         dialect = self._dialect
-        found = find_header(
-            lines,
-            dialect.columns if dialect.header else COLUMNS,
-            self._needs,
-        )
+        found = find_header(lines, dialect.columns if dialect.header else COLUMNS, self._needs)
         if found is None and (not dialect.header or self._path.suffix.lower() in dialect.endings):
             found = without_header(WITHOUT_HEADER, lines)
         if found is None:

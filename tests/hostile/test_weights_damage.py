@@ -82,10 +82,7 @@ def test_a_manifest_that_was_made_to_fit_does_not_make_the_weights_fit(store, pr
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (
-            {"labels": ["bad", "ok"]},
-            "for a small of 8 pixels for ok, bad, but the manifest says otherwise",
-        ),
+        ({"labels": ["bad", "ok"]}, "for a small of 8 pixels for ok, bad, but the manifest says otherwise"),
         ({"labels": ["ok", "scratch"]}, "was made for a small of 8 pixels for ok, bad"),
         ({"input_size": 16}, "was made for a small of 8 pixels"),
         ({"original": "t/b"}, "was made for expert 't/a', not for 't/b'"),
@@ -332,10 +329,7 @@ def _with(header, **changes):
 
 
 BLOBS = {
-    "overlap": (
-        lambda header: _with(header, offset=0),
-        "share bytes",
-    ),
+    "overlap": (lambda header: _with(header, offset=0), "share bytes"),
     "askew": (lambda header: _with(header, offset=1), "outside the data, or is not aligned"),
     "beyond-the-end": (lambda header: _with(header, offset=1 << 40), "outside the data"),
     "turned": (lambda header: _with(header, shape=(12, 2)), r"'fc.weight' is \(12, 2\)"),

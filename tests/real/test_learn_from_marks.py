@@ -184,10 +184,7 @@ def test_an_expert_that_lets_more_bad_parts_pass_is_not_better() -> None:
     assert not lessons.LessonComparison(before, worse).is_better
 
 
-@pytest.mark.parametrize(
-    ("image", "word"),
-    [("SN1/R0a__L.png", "scratched"), ("SN1/none.png", "good")],
-)
+@pytest.mark.parametrize(("image", "word"), [("SN1/R0a__L.png", "scratched"), ("SN1/none.png", "good")])
 def test_a_word_that_says_nothing_teaches_nothing(
     place: Path, inspected: Path, run: Callable[..., int], image: str, word: str
 ) -> None:

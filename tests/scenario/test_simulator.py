@@ -66,12 +66,7 @@ def simulate(
     controller = Controller(router=BOARD.router, graph=BOARD.graph, costs=costs, plan=plan, strategy=strategy(name))
     log, recorder = Log(), Recorder(controller.pools)
     box = Simulator(
-        controller,
-        SampledOracle(BOARD),
-        watchers=[log, recorder],
-        span=log.span,
-        preloaded=True,
-        **options,
+        controller, SampledOracle(BOARD), watchers=[log, recorder], span=log.span, preloaded=True, **options
     )
     box.start()
     box.run([Arrival(at_s, Request(number, component)) for number, (at_s, component) in enumerate(arrivals)])

@@ -67,14 +67,8 @@ def test_the_line_takes_the_options_of_lines(tmp_path: Path) -> None:
         ("station: a\nline: {stratgy: line}", "serve.yaml:2: .*did you mean 'strategy'"),
         ("station: a\nline: {strategy: samba, max_wait: 5s}", "serve.yaml:2: strategy 'samba'"),
         ("station: a b", "serve.yaml:1: station: "),
-        (
-            "station: a\nsinks:\n  mqtt:\n    x: {hots: b}",
-            r"serve.yaml:4: 'hots'.*'sinks.mqtt.x'.*'host'",
-        ),
-        (
-            "station: a\nsinks: {mqtt: {x: {host: a, tls: {caa: b}}}}",
-            r"'caa'.*'sinks.mqtt.x.tls'.*'ca'",
-        ),
+        ("station: a\nsinks:\n  mqtt:\n    x: {hots: b}", r"serve.yaml:4: 'hots'.*'sinks.mqtt.x'.*'host'"),
+        ("station: a\nsinks: {mqtt: {x: {host: a, tls: {caa: b}}}}", r"'caa'.*'sinks.mqtt.x.tls'.*'ca'"),
         ("station: a\nsinks: {mqtt: {x: {host: tcp://a}}}", "serve.yaml:2: sinks.mqtt.x.host: .*not a host"),
         ("station: a\nsinks: {mqtt: {x: {host: a, topic: b/#}}}", "not a topic to publish under"),
         ("station: a\nsinks: {mqtt: {x: {host: a, password: {file: p}}}}", "a password needs a `user`"),

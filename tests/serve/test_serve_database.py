@@ -612,11 +612,7 @@ def test_a_database_of_a_newer_version_is_refused(sqlite_database: Database) -> 
 
 @pytest.mark.parametrize(
     ("url", "sentence"),
-    [
-        ("sqlite://", "in memory"),
-        ("mysql://host/name", "not supported"),
-        ("nonsense", "postgresql"),
-    ],
+    [("sqlite://", "in memory"), ("mysql://host/name", "not supported"), ("nonsense", "postgresql")],
 )
 def test_a_url_that_cannot_be_used_is_refused(url: str, sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):

@@ -16,15 +16,7 @@ from waiting import eventually
 from whole_boards import BOARD, WHOLE, found, png, with_call
 
 from coe.serve.clock import now_us
-from coe.serve.database import (
-    call_rows,
-    decisions,
-    keys,
-    recipe_versions,
-    repairs,
-    row_types,
-    verifications,
-)
+from coe.serve.database import call_rows, decisions, keys, recipe_versions, repairs, row_types, verifications
 from coe.serve.database.tables import Board, api_key, call
 from coe.serve.enums import Outcome, RepairOutcome, Role
 from coe.serve.service_config import VerifySection

@@ -146,10 +146,7 @@ def test_a_recipe_is_decided_with_its_calibration(config: ServeConfig, database:
     calibration = f"board: tiny\nexperts: {{body-a: {scores}, body-b: {scores}, body-c: {scores}}}\n"
     recipes = [activated(database, TINY), activated(database, TINY, "sure", calibration=calibration)]
     boards = [accept(config, database, recipe.id, {"R1": LIGHT}, key=recipe.name) for recipe in recipes]
-    assert [verdict for _, verdict, _ in decided_by(config, database, boards, opener)] == [
-        Verdict.OK,
-        Verdict.REVIEW,
-    ]
+    assert [verdict for _, verdict, _ in decided_by(config, database, boards, opener)] == [Verdict.OK, Verdict.REVIEW]
 
 
 def test_a_version_is_activated_in_mid_stream_and_begun_boards_keep_theirs(

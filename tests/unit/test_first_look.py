@@ -7,16 +7,7 @@ import pytest
 import torch
 
 from apps.demo import first_look
-from apps.demo.first_look import (
-    ALLOWED,
-    BOARD,
-    LESSONS,
-    Lesson,
-    LessonPicture,
-    data_set,
-    missing,
-    photographs,
-)
+from apps.demo.first_look import ALLOWED, BOARD, LESSONS, Lesson, LessonPicture, data_set, missing, photographs
 from apps.demo.lessons import BODY
 from apps.demo.production import BoardPlace, write_truth
 from apps.demo.render import COMPONENTS

@@ -56,12 +56,7 @@ def test_an_error_about_one_option_names_it(given: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "given",
-    [
-        {"strategy": "samba", "max_wait_s": 5.0},
-        {"strategy": "hobbit"},
-        {"cluster": "auto", "keep_trace": True},
-    ],
+    "given", [{"strategy": "samba", "max_wait_s": 5.0}, {"strategy": "hobbit"}, {"cluster": "auto", "keep_trace": True}]
 )
 def test_options_that_would_be_ignored_are_refused_together(given: dict[str, Any]) -> None:
     with pytest.raises(ConfigError) as refused:

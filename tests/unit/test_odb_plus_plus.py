@@ -115,10 +115,7 @@ def test_a_file_without_a_unit_is_in_inch_and_says_so() -> None:
 
 def test_packages_of_kicad_are_mirrored_and_lie_at_their_origins() -> None:
     file = read(zipped(KICAD))
-    assert told(file) == [
-        ("J1", 30, 20, 270, Side.TOP, "", "HDR"),
-        ("J2", 10, 40, 270, Side.BOTTOM, "A", "HDR"),
-    ]
+    assert told(file) == [("J1", 30, 20, 270, Side.TOP, "", "HDR"), ("J2", 10, 40, 270, Side.BOTTOM, "A", "HDR")]
     assert "pins" not in "".join(file.notes)
 
 

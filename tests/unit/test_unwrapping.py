@@ -443,10 +443,7 @@ AS_LISTED = (
 )
 ASKED: dict[str, tuple[Any, dict[str, tuple[str, ...]]]] = {
     "grey": ({"val": [*SCALED, transforms.Grayscale(3), transforms.ToTensor()]}, {"steps": ("Grayscale",)}),
-    "several": (
-        {"val": [AREA, CLAHE, {"__class_fullname__": "Equalize", "p": 1}]},
-        {"steps": ("CLAHE, Equalize",)},
-    ),
+    "several": ({"val": [AREA, CLAHE, {"__class_fullname__": "Equalize", "p": 1}]}, {"steps": ("CLAHE, Equalize",)}),
     "of no name": ({"tf": transforms.Compose([*SCALED, transforms.Pad(4)])}, {"steps": ("Pad",)}),
     "OpenMMLab": ({"cfg": AS_LISTED.format("dict(type='Solarize', thr=9)")}, {"steps": ("Solarize",)}),
     "other sizes": ({"val": JUDGED, "test": SQUARE}, {"resize": ("--resize",)}),

@@ -85,12 +85,7 @@ class TorchStream:
         Work outside of graphs that multiplies matrices says so by `products`: it is put there while nobody captures or
         trims, because these free the workspaces of all threads.
         """
-        with (
-            LAUNCHING if products else nullcontext(),
-            errors(),
-            torch.cuda.stream(self.raw),
-            torch.inference_mode(),
-        ):
+        with LAUNCHING if products else nullcontext(), errors(), torch.cuda.stream(self.raw), torch.inference_mode():
             work()
 
     def wait(self, mark: TorchMark) -> None:

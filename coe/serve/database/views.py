@@ -115,11 +115,7 @@ def _over(verdict: Verdict | None, before_us: int | None) -> ColumnElement[bool]
         which, moment_us = board.c.state == BoardState.ABORTED, board.c.accepted_us
     else:
         which, moment_us = and_(board.c.state == BoardState.VERIFIED, board.c.verdict == verdict), board.c.decided_us
-    return and_(
-        board.c.swept_us.is_(None),
-        which,
-        _before(before_us, moment_us, board.c.accepted_us),
-    )
+    return and_(board.c.swept_us.is_(None), which, _before(before_us, moment_us, board.c.accepted_us))
 
 
 def _before(before_us: int | None, moment_us: ColumnElement[int], came_us: ColumnElement[int]) -> ColumnElement[bool]:
