@@ -25,12 +25,16 @@ def now_us() -> int:
 class SteadyClock:
     """The wall clock without its jumps forward, for what cannot be undone: old pictures go by it.
 
-    It is never ahead of the wall clock, nor of the time that has passed since it was made.
+    It is never ahead of the wall clock, nor of the time that has passed since it was made, or has caught up.
     """
 
     def __init__(self, wall_us: Callable[[], int] = now_us, passed_s: Callable[[], float] = time.monotonic) -> None:
         self._wall_us, self._passed_s = wall_us, passed_s
-        self._begun_us, self._begun_s = wall_us(), passed_s()
+        self.catch_up()
+
+    def catch_up(self) -> None:
+        """Take the wall clock as it is now, because a person has looked at it."""
+        self._begun_us, self._begun_s = self._wall_us(), self._passed_s()
 
     def now_us(self) -> int:
         """Return the time."""

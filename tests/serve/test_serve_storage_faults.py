@@ -24,7 +24,7 @@ from waiting import eventually
 
 from coe.inspector import weights_used
 from coe.serve.archive import ArchiveFailed
-from coe.serve.clock import DAY_US, HOUR_US, now_us
+from coe.serve.clock import DAY_US, HOUR_US, SteadyClock, now_us
 from coe.serve.database import fault_log, states
 from coe.serve.database.connecting import Database, open_database
 from coe.serve.database.database_errors import DatabaseError, DatabaseErrorKind
@@ -32,7 +32,7 @@ from coe.serve.database.tables import NewFault
 from coe.serve.enums import FaultKind, LineState, Process, Role, Subject
 from coe.serve.gate import gate_state, own_faults, storage
 from coe.serve.gate.own_faults import DataDisk, OwnFaults
-from coe.serve.gate.server import LONGEST_OFF_US, give_sign, open_gate, remove_old
+from coe.serve.gate.server import LONGEST_OFF_US, follow_clock, give_sign, open_gate, remove_old
 from coe.serve.picture_folder import Pictures, Receiving
 from coe.serve.tls_files import CredentialFiles
 
@@ -490,6 +490,23 @@ def test_a_clock_far_off_at_the_start_removes_no_picture_until_somebody_says_so(
             assert (fault.kind, fault.process) == (FaultKind.CLOCK, Process.GATE)
             fault_log.clear(connection, fault.id, by="ann", now_us=now_us())
         assert remove_old(gate, 0, later_us, None) == 1
+
+
+def test_pictures_go_by_a_clock_that_was_set_far_ahead_once_somebody_says_so(served: Served) -> None:
+    gate, ahead_us = served.gate, 0
+    gate.now_us = lambda: now_us() + ahead_us
+    clock = SteadyClock(gate.now_us)
+    assert not follow_clock(gate, clock, was_told=False)
+    ahead_us = 20_000 * DAY_US
+    assert follow_clock(gate, clock, was_told=False)
+    asyncio.run(gate.write_faults())
+    assert follow_clock(gate, clock, was_told=True)
+    with gate.database.writing() as connection:
+        [fault] = fault_log.open_faults(connection)
+        fault_log.clear(connection, fault.id, by="ann", now_us=now_us())
+    assert gate.now_us() - clock.now_us() > LONGEST_OFF_US
+    assert not follow_clock(gate, clock, was_told=True)
+    assert gate.now_us() - clock.now_us() < DAY_US
 
 
 def test_files_without_a_row_go_although_the_archive_is_not_there(served: Served) -> None:

@@ -80,12 +80,38 @@ def open_gate(config: ServeConfig) -> Gate:
     gate.certificates = list(gate.credentials.certificates())
     before = database.read(states.heartbeats).get(Process.GATE)
     if before is not None and abs(off_us := gate.now_us() - before.beat_us) > LONGEST_OFF_US:
-        message = (
-            f"the clock is {abs(off_us) / DAY_US:.0f} days {'after' if off_us > 0 else 'before'} the last sign of "
-            "life; no picture is removed until somebody has looked at the clock, and clears this fault"
-        )
-        gate.faults.note(FaultKind.CLOCK, message)
+        _doubt_clock(gate, off_us, "the last sign of life")
     return gate
+
+
+def _doubt_clock(gate: Gate, off_us: int, since: str) -> None:
+    when = f"{abs(off_us) / DAY_US:.0f} days {'after' if off_us > 0 else 'before'} {since}"
+    message = (
+        f"the clock is {when}; no picture is removed until somebody has looked at the clock, and clears this fault"
+    )
+    gate.faults.note(FaultKind.CLOCK, message)
+
+
+def _is_clock_doubted(gate: Gate) -> bool:
+    faults = gate.database.read(gate.open_faults)
+    return any(fault.kind is FaultKind.CLOCK and fault.process is Process.GATE for fault in faults)
+
+
+def follow_clock(gate: Gate, clock: SteadyClock, was_told: bool) -> bool:
+    """Follow a wall clock that was set far ahead once a person has looked at it; return whether one has to.
+
+    Else no picture would go as long as this process runs, as on a box that has no clock when it starts.
+    """
+    ahead_us = gate.now_us() - clock.now_us()
+    if ahead_us <= LONGEST_OFF_US:
+        return False
+    if not was_told:
+        _doubt_clock(gate, ahead_us, "what it was before it was set")
+        return True
+    if _is_clock_doubted(gate):
+        return True
+    clock.catch_up()
+    return False
 
 
 def most_connections() -> int:
@@ -130,11 +156,12 @@ async def serve(config: ServeConfig) -> None:
 
 async def _tidy(gate: Gate) -> None:
     """From time to time, remove pictures that are older than the config keeps them, and files that crashes left."""
-    clock = SteadyClock(gate.now_us)
+    clock, was_told = SteadyClock(gate.now_us), False
     swept_us: int | None = None
     for turn in itertools.count(gate.now_us() // microseconds(TIDY_S)):
-        now_us = clock.now_us()
         try:
+            was_told = await gate.run(partial(follow_clock, gate, clock, was_told))
+            now_us = clock.now_us()
             removed = await gate.keep(partial(remove_old, gate, turn % PARTS, now_us, swept_us))
             swept_us = now_us
             if removed:
@@ -149,8 +176,7 @@ async def _tidy(gate: Gate) -> None:
 
 def remove_old(gate: Gate, part: int, now_us: int, since_us: int | None) -> int:
     """Remove pictures whose time is over, and strays in a part of the folder; none while the clock is in doubt."""
-    faults = gate.database.read(gate.open_faults)
-    if any(fault.kind is FaultKind.CLOCK and fault.process is Process.GATE for fault in faults):
+    if _is_clock_doubted(gate):
         return 0
     keeping, share = gate.config.retention, lambda: DataDisk.of(gate.config.data).free_share
     # Strays come first: they go although an archive refuses pictures.
