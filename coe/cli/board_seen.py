@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from io import BytesIO
 from itertools import combinations
 from math import dist
 from pathlib import Path
@@ -131,16 +130,14 @@ def unusable(found: dict[Path, FoundBoard]) -> str:
 
 def overlay_of(pixels: DecodedImage, layout: Layout) -> tuple[bytes, str]:
     """Return the overlay picture of a board as PNG, and how the board lies in it, as words."""
-    from PIL import Image
-
+    from coe.pictures.array_images import encoded
     from coe.placement.location import locate
     from coe.placement.overlay_picture import overlay
 
     location = locate(pixels, layout)
-    file = BytesIO()
-    Image.fromarray(overlay(pixels, layout, location)).save(file, "PNG")
+    file = encoded(overlay(pixels, layout, location))
     if layout.recipe.held and location.fit is not None:
-        return file.getvalue(), "cut where the recipe says; look at the overlay"
+        return file, "cut where the recipe says; look at the overlay"
     if location.fit is None:
-        return file.getvalue(), f"not registered: {location.why}"
-    return file.getvalue(), f"registered, fiducials within {location.residual_um:.0f} um"
+        return file, f"not registered: {location.why}"
+    return file, f"registered, fiducials within {location.residual_um:.0f} um"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from typing import Any, Literal, Protocol
 
@@ -40,6 +41,13 @@ class SupportsDlpack(Protocol):
     """What hands its memory over by DLPack."""
 
     def __dlpack__(self) -> Any: ...
+
+
+def encoded(picture: Image.Image | DecodedImage, form: str = "PNG", **options: Any) -> bytes:
+    """Return a picture as the bytes of a file in a format of Pillow, which the options are for."""
+    file = io.BytesIO()
+    (picture if isinstance(picture, Image.Image) else Image.fromarray(picture)).save(file, form, **options)
+    return file.getvalue()
 
 
 def taken_from(image: object, order: Order | None) -> NDArray[Any] | bytes | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -11,10 +10,10 @@ from typing import TypeVar
 
 import numpy as np
 import xxhash
-from PIL import Image
 
 from coe.core import Expert
 from coe.errors import ImageError
+from coe.pictures.array_images import encoded
 from coe.pictures.decoding import decode
 from coe.pictures.wide import AS_FILLED
 from coe.store.kinds import ExpertInput, Kind
@@ -107,19 +106,14 @@ def spread(images: Sequence[T], most: int) -> list[T]:
 def generated(count: int = 2) -> tuple[Path | bytes, ...]:
     """Return encoded pictures of waves and noise, JPEG and PNG in turn; each pair has another coarseness."""
     rows, columns = np.mgrid[0:480, 0:640]
-    encoded: list[Path | bytes] = []
+    files: list[Path | bytes] = []
     for number in range(count):
         chance = np.random.default_rng(number // 2)
         steps = (9 + 4 * (number // 2), 23, 57)
         waves = np.stack([128 + 80 * np.sin(rows / step) * np.cos(columns / (2 * step)) for step in steps], axis=2)
-        picture = Image.fromarray(np.clip(waves + chance.normal(0, 6, waves.shape), 0, 255).astype(np.uint8))
-        file = io.BytesIO()
-        if number % 2:
-            picture.save(file, "PNG")
-        else:
-            picture.save(file, "JPEG", quality=92)
-        encoded.append(file.getvalue())
-    return tuple(encoded)
+        pixels = np.clip(waves + chance.normal(0, 6, waves.shape), 0, 255).astype(np.uint8)
+        files.append(encoded(pixels) if number % 2 else encoded(pixels, "JPEG", quality=92))
+    return tuple(files)
 
 
 @lru_cache(maxsize=1)

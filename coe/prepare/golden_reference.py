@@ -7,20 +7,18 @@ itself stands as long as fewer than half of the pictures are bad at a place.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import cv2
 import numpy as np
-from PIL import Image
 
 from coe.comparing import left_out as left_out_rule
 from coe.comparing.alignment import align, same_shape
 from coe.comparing.comparison import is_dark
 from coe.comparing.motion import LEAST_FIT, LEAST_SEEN, OPENING, lasting_differences
 from coe.errors import ConfigError
-from coe.pictures.array_images import DecodedImage
+from coe.pictures.array_images import DecodedImage, encoded
 from coe.store.reference_reader import EncodedReference
 from coe.store.references import NewReference
 
@@ -56,7 +54,7 @@ class Learned:
     def encoded(self, source: str) -> NewReference:
         """Return it as it goes into the store, with the words where it comes from."""
         height, width = self.spread.shape
-        pictures = EncodedReference(_png(self.image), _png(self.spread))
+        pictures = EncodedReference(encoded(self.image), encoded(self.spread))
         return NewReference(pictures, width, height, self.images, tuple(self.left_out), source)
 
 
@@ -175,9 +173,3 @@ def _different_share(picture: DecodedImage, median: DecodedImage) -> float:
 
 def _size(picture: DecodedImage) -> str:
     return f"{picture.shape[1]} x {picture.shape[0]}"
-
-
-def _png(pixels: DecodedImage) -> bytes:
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "PNG")
-    return file.getvalue()

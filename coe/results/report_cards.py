@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from PIL import Image
 
 from coe.core import Box, Finding, Result, deciding
 from coe.errors import CoeError
+from coe.pictures.array_images import encoded
 from coe.results.drawing import enlarged_pair, heated
 from coe.results.report_forms import PixelSource, ReferencePicture
 
@@ -61,9 +61,8 @@ class EmbeddedPicture:
         """Embed pixels (H, W, 3) or (H, W) as a JPEG of up to `side` pixels a side."""
         picture = Image.fromarray(np.ascontiguousarray(pixels))
         picture.thumbnail((side, side), Image.Resampling.LANCZOS, reducing_gap=2.0)
-        data = io.BytesIO()
-        picture.save(data, "JPEG", quality=82, optimize=True)
-        address = "data:image/jpeg;base64," + base64.b64encode(data.getvalue()).decode()
+        data = encoded(picture, "JPEG", quality=82, optimize=True)
+        address = "data:image/jpeg;base64," + base64.b64encode(data).decode()
         return cls(address, pixels.shape[1], pixels.shape[0], **said)
 
 

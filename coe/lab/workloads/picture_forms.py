@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
-from coe.pictures.array_images import DecodedImage
+from coe.pictures.array_images import encoded
 from coe.pictures.image_source import ImageLike, ImageSource, Picture
 
 QUALITY = 90
@@ -36,15 +34,13 @@ def handed_in(pictures: Sequence[Picture], form: PictureForm | None) -> list[Pic
     for picture in pictures:
         if (key := _identity(picture)) not in made:
             pixels = ImageSource.of(picture.image, picture.order).decode()
-            made[key] = np.ascontiguousarray(pixels[..., ::-1]) if form is PictureForm.ARRAY else _jpeg(pixels)
+            made[key] = (
+                np.ascontiguousarray(pixels[..., ::-1])
+                if form is PictureForm.ARRAY
+                else encoded(pixels, "JPEG", quality=QUALITY)
+            )
     return [replace(picture, image=made[_identity(picture)], order="BGR") for picture in pictures]
 
 
 def _identity(picture: Picture) -> object:
     return picture.image if isinstance(picture.image, str | Path) else id(picture.image)
-
-
-def _jpeg(pixels: DecodedImage) -> bytes:
-    data = io.BytesIO()
-    Image.fromarray(pixels).save(data, "JPEG", quality=QUALITY)
-    return data.getvalue()

@@ -6,7 +6,6 @@ Each figure is a time that a client, or the line itself, would have measured; no
 from __future__ import annotations
 
 import asyncio
-import io
 import json
 import os
 import time
@@ -17,9 +16,9 @@ from itertools import cycle, islice
 from statistics import median
 
 import numpy as np
-from PIL import Image
 
 from coe.inspector.line_options import LineOptions
+from coe.pictures.array_images import encoded
 from coe.pictures.found_image import FoundImage
 from coe.serve.benchmark.benchmark_figures import Aim, Measured, Part, quantile, times_ms
 from coe.serve.benchmark.running import Service, numbered
@@ -82,10 +81,7 @@ def intake(service: Service, number: int) -> list[Measured]:
 def _picture(size_bytes: int) -> bytes:
     """Return a picture of noise of about so many bytes; noise cannot be compressed."""
     side = round((size_bytes / 3) ** 0.5)
-    file = io.BytesIO()
-    noise = np.random.default_rng(0).integers(0, 255, (side, side, 3), dtype=np.uint8)
-    Image.fromarray(noise).save(file, "png", compress_level=0)
-    return file.getvalue()
+    return encoded(np.random.default_rng(0).integers(0, 255, (side, side, 3), dtype=np.uint8), compress_level=0)
 
 
 def _written_s(service: Service, content: bytes) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -18,7 +17,7 @@ from starlette.responses import Response
 
 from coe.comparing.comparison import compare
 from coe.errors import ConfigError, ImageError, StoreError
-from coe.pictures.array_images import DecodedImage
+from coe.pictures.array_images import DecodedImage, encoded
 from coe.pictures.decoding import decode
 from coe.pictures.picture_file import PictureFile
 from coe.pictures.wide import AS_FILLED
@@ -195,12 +194,9 @@ def shown(pixels: DecodedImage, most: int = LARGEST_SIDE) -> tuple[bytes, str]:
     """Return a picture's pixels as a browser shows them, `most` on a side, and their media type."""
     picture = Image.fromarray(pixels)
     picture.thumbnail((most, most))
-    file = io.BytesIO()
     if max(picture.size) <= SMALL:
-        picture.save(file, "png", compress_level=1)
-        return file.getvalue(), "image/png"
-    picture.save(file, "jpeg", quality=QUALITY)
-    return file.getvalue(), "image/jpeg"
+        return encoded(picture, compress_level=1), "image/png"
+    return encoded(picture, "JPEG", quality=QUALITY), "image/jpeg"
 
 
 def golden_of(connection: Connection, call: Call) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import io
 import json
 import secrets
 from collections.abc import Mapping
@@ -21,6 +20,7 @@ from starlette.responses import Response
 
 import coe
 from coe.errors import CoeError, ConfigError
+from coe.pictures.array_images import encoded
 from coe.serve.database import board_rows, call_rows, findings, recipe_versions
 from coe.serve.database.database_errors import DatabaseError
 from coe.serve.database.tables import Board, Recipe
@@ -168,9 +168,7 @@ def _picture(parsed: Parsed, most_pixels: int) -> bytes:
         raise ConfigError(f"input 'image' has the shape {list(tensor.shape)}; send (height, width, 3)")
     height, width = tensor.shape[:2]
     check_pixels(height * width, most_pixels)
-    file = io.BytesIO()
-    Image.frombytes("RGB", (width, height), values).save(file, "png", compress_level=1)
-    return file.getvalue()
+    return encoded(Image.frombytes("RGB", (width, height), values), compress_level=1)
 
 
 def _component(parsed: Parsed) -> str:

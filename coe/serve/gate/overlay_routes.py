@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, Any
 
-from PIL import Image
 from pydantic import Field
 from sqlalchemy import Connection
 from starlette.responses import Response
 
+from coe.pictures.array_images import encoded
 from coe.pictures.formats import pixels_in
 from coe.placement import overlay_of, read_board
 from coe.serve.database import audit, recipe_versions
@@ -172,6 +172,4 @@ def _drawn(whole: WholeBoard, bits: int | None, picture: bytes, limit: int, side
     read = read_board(picture, whole.layout, "", bits=bits)
     if read.location is None:
         raise Problem(ProblemKind.INVALID, read.why, "send a whole picture of a board")
-    file = io.BytesIO()
-    Image.fromarray(overlay_of(read, side, "RGB")).save(file, "PNG", compress_level=1)
-    return file.getvalue(), read.location.registered
+    return encoded(overlay_of(read, side, "RGB"), compress_level=1), read.location.registered
