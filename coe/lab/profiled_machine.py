@@ -9,12 +9,10 @@ from coe.board.rules import Rules
 from coe.core import Expert
 from coe.errors import ConfigError
 from coe.inspector import profile
-from coe.inspector.measuring import profiled_cost
 from coe.inspector.memory_split import inbox_bytes
 from coe.inspector.profile import BoardProfile
 from coe.lab.machine import Configuration, SimulatedMachine
 from coe.profiler.configurations import PAPER_SHARE
-from coe.profiler.tune import with_decoding
 from coe.scheduler.costs import Cost, CostTable
 
 ENDING = ".json"
@@ -55,6 +53,9 @@ class ProfiledMachine(SimulatedMachine):
         return CostTable({(d, e.id): self._cost(d, e) for d in self.threads for e in board.experts.values()})
 
     def _cost(self, device: str, expert: Expert) -> Cost:
+        from coe.inspector.measuring import profiled_cost  # slow to import, as it imports torch
+        from coe.profiler.tune import with_decoding
+
         kind = self.profile.kind(expert.kind, device, self.threads[device])
         if kind is None:
             raise ConfigError(

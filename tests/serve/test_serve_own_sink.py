@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from serve_rows import NOON, decided, ng
 from waiting import eventually
 
@@ -17,9 +16,8 @@ from coe.serve.database.connecting import Database
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "integration.md"
 
 
-@pytest.mark.parametrize("kind", ["plant_log:LogSettings", "plant-log"])
-def test_the_example_of_the_docs_is_told_by_its_path_or_its_entry_point(
-    kind: str, sqlite_database: Database, tmp_path: Path
+def test_the_example_of_the_docs_is_told_by_its_path_and_by_its_entry_point(
+    sqlite_database: Database, tmp_path: Path
 ) -> None:
     section = DOCS.read_text(encoding="utf-8").partition("### A sink of your own")[2].partition("\n### ")[0]
     code, config, entry = re.findall(r"```(?:python|yaml|toml)\n(.*?)```", section, re.S)
@@ -30,9 +28,9 @@ def test_the_example_of_the_docs_is_told_by_its_path_or_its_entry_point(
     points = entry.replace("project.entry-points.", "").replace('"', "")
     (theirs / "plant_log-1.dist-info" / "entry_points.txt").write_text(points)
     file = tmp_path / "serve.yaml"
-    file.write_text(f"station: aoi-1\ndata: .\n{config.replace('plant_log:LogSettings', kind)}")
+    file.write_text(f"station: aoi-1\ndata: .\n{config}  plant-log:\n    night: {{file: night.jsonl}}\n")
     with sqlite_database.writing() as connection:
-        outbox.register_sinks(connection, ["day"], NOON)
+        outbox.register_sinks(connection, ["day", "night"], NOON)
         decided(connection, "k1", ng())
     bridge = subprocess.Popen(
         [sys.executable, "-m", "coe.serve.child", "bridge", str(file)],
@@ -40,12 +38,13 @@ def test_the_example_of_the_docs_is_told_by_its_path_or_its_entry_point(
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(theirs)},
     )
-    lines = tmp_path / "day.jsonl"
+    logs = [tmp_path / f"{sink}.jsonl" for sink in ("day", "night")]
     try:
-        eventually(lambda: lines.exists() and "board.decided" in lines.read_text())
+        eventually(lambda: all(log.exists() and "board.decided" in log.read_text() for log in logs))
     finally:
         bridge.communicate()
-    told = [json.loads(line) for line in lines.read_text().splitlines()]
-    assert [one["kind"] for one in told] == ["board.accepted", "board.decided"]
-    assert {one["station"] for one in told} == {"aoi-1"}
+    for log in logs:
+        told = [json.loads(line) for line in log.read_text().splitlines()]
+        assert [one["kind"] for one in told] == ["board.accepted", "board.decided"]
+        assert {one["station"] for one in told} == {"aoi-1"}
     assert bridge.returncode == 0
