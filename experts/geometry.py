@@ -96,4 +96,6 @@ def _resized(image: Image, width: int, height: int, interpolation: Interpolation
     # INTER_AREA averages, so that thin structures survive shrinking; it is useless for enlarging.
     shrinks = width <= image.shape[1] and height <= image.shape[0]
     method = _OPENCV.get(interpolation, cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR)
-    return np.asarray(cv2.resize(image, (width, height), interpolation=method), dtype=np.uint8)
+    # OpenCV would wait for the interpreter's lock once more to make the array.
+    resized = np.empty((height, width, 3), np.uint8)
+    return np.asarray(cv2.resize(image, (width, height), dst=resized, interpolation=method), dtype=np.uint8)

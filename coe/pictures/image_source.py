@@ -202,7 +202,7 @@ class ImageSource:
             return decode(self.image, bits=self.bits)
         pixels = from_array(self.image, self.order, self.bits)
         # An array in RGB comes back as it is; whoever writes into it must not change the picture for the next expert.
-        return pixels.copy() if np.shares_memory(pixels, self.image) else pixels
+        return pixels.copy() if pixels is self.image or pixels.base is not None else pixels
 
 
 def _is_row(image: object) -> TypeGuard[memoryview]:

@@ -170,7 +170,7 @@ class CostTable:
     def following(self) -> CostTable:
         """Return a table whose batches take as long as they took lately on their device (`ran`)."""
         table = CostTable(self._stated, self._choices)
-        table._costs, table.stated = dict(self._stated), self
+        table._costs, table.stated = {}, self
         table._paces = {device: Pace() for device in self.devices()}
         return table
 
@@ -179,9 +179,7 @@ class CostTable:
         if not self._paces:
             return stated
         table = stated.following()
-        for device, pace in self._paces.items():
-            table._paces[device] = pace
-            table._correct(device)
+        table._paces |= self._paces
         return table
 
     def __call__(self, device: str, expert: str) -> Cost:
@@ -189,7 +187,11 @@ class CostTable:
         try:
             return self._costs[device, expert]
         except KeyError:
-            raise ConfigError(f"no cost is known for expert '{expert}' on device '{device}'") from None
+            if (stated := self._stated.get((device, expert))) is None:
+                raise ConfigError(f"no cost is known for expert '{expert}' on device '{device}'") from None
+        # Corrected when it is asked for: few of hundreds of experts are asked for between two changes of a pace.
+        cost = self._costs[device, expert] = stated.at_pace(self._paces[device].value)
+        return cost
 
     def of(self, device: str, expert: str, variant: str) -> Cost:
         """Return the cost of an expert in a variant; of an expert without a choice there is one cost alone."""
@@ -216,14 +218,9 @@ class CostTable:
         pace = self._paces.get(device)
         if pace is None or not pace.ran(self._stated[device, expert].batch_s(images), took_s):
             return None
-        self._correct(device)
+        self._costs.clear()
         return pace.value
 
     def devices(self) -> list[str]:
         """Return the devices, sorted."""
         return sorted({device for device, _ in self._stated})
-
-    def _correct(self, device: str) -> None:
-        for key, cost in self._stated.items():
-            if key[0] == device:
-                self._costs[key] = cost.at_pace(self._paces[device].value)

@@ -64,7 +64,7 @@ class World:
 
     def source_for(self, pool: ModelPool, expert: str) -> Tier:
         """Return the tier from which an absent expert would come into a pool: the disk, if its body would come too."""
-        body = self.costs(pool.device, expert).body
+        body = self.costs.stated(pool.device, expert).body
         return self.source(pool.device, expert) if body is None or pool.holds(body, expert) else Tier.DISK
 
     def switch_s(self, pool: ModelPool, expert: str) -> float:
@@ -73,7 +73,7 @@ class World:
         The expert must not be in the pool, or must be leaving it. If no other expert holds its body, the body comes
         from the disk with it.
         """
-        cost = self.costs(pool.device, expert)
+        cost = self.costs.stated(pool.device, expert)
         if cost.body is not None and not pool.holds(cost.body, expert):
             return cost.load_s + cost.body.load_s
         if self.cache is None or self.source(pool.device, expert) is Tier.DISK:

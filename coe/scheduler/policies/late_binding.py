@@ -155,7 +155,7 @@ class Ready(Select):
                     self._fullest[id].drop(expert)
                 else:
                     here.append(id)
-                    full = self._world.costs(executor.device, expert).max_batch
+                    full = self._world.costs.stated(executor.device, expert).max_batch
                     fill = min(1.0, self._backlog.waiting(expert) / full)
                     self._fullest[id].put(expert, -fill, group.since_s)
             if group is None or here:
