@@ -612,6 +612,13 @@ def test_memory_that_others_hold_in_this_process_is_no_part_of_the_budget(store)
         driver.reserve(device, 60 << 20)
 
 
+def test_inputs_that_lie_backwards_or_may_not_be_written_run_as_others_do(store):
+    _, device = ready(store, "a")
+    inputs = images(1)[0].pixels[::-1], np.broadcast_to(np.uint8(2), (3, 8, 8))
+    findings = device.run("one", "pool", expert("a"), [ExpertInput(pixels, 8, 8) for pixels in inputs])
+    assert [finding.score for finding in findings] == [1, 2]
+
+
 def test_a_device_that_is_closed_has_done_all_its_work(store):
     driver, device = ready(store, "a", executors=2)
     findings = device.launch("one", "pool", expert("a"), images(3))
