@@ -9,6 +9,7 @@ import codecs
 import csv
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +27,9 @@ _MOST_ZEROS = 0.05
 _LOST = re.compile(r"\0{64}|\0\s*$")
 """What stands in the place of text that was not written to the disk."""
 _SHEET = re.compile(r"(?P<file>.+\.(?:xlsx|xlsm|xls|ods))#(?P<sheet>.+)", re.IGNORECASE | re.DOTALL)
+_CONTROLS = re.compile("[\0-\x08\x0e-\x19\x1c-\x1f]")
+"""What stands in no text, but for a few: these make up an eighth of what is packed or encrypted."""
+_DECLARED = re.compile(r"(?<=<\?xml )([^>]*)encoding=\S+?(?=[\s?])")
 _NO_LETTERS = re.compile(r"[\W_]+")
 _NO_WIDTH = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")
 _MARKS = (
@@ -119,14 +123,30 @@ def _unmarked(raw: bytes) -> list[str]:
     return ["utf-16-be"] if any(second) else ["utf-16-le"]
 
 
+def in_utf8(raw: bytes) -> bytes:
+    """Return UTF-16 and UTF-32 as UTF-8, also XML that declares them; other bytes as they are."""
+    for encoding in _marked(raw):
+        with suppress(UnicodeDecodeError):
+            return undeclared(raw.decode(encoding)).encode()
+    return raw
+
+
+def undeclared(text: str) -> str:
+    """Return XML without the encoding that it declares: it has been decoded."""
+    return _DECLARED.sub(r"\1", text, count=1)
+
+
+def _marked(raw: bytes) -> list[str]:
+    return [encoding for mark, encoding in _MARKS if raw.startswith(mark)][:1] or _unmarked(raw)
+
+
 def parse(path: Path, raw: bytes, noun: str, fallback: str | None = None) -> list[TextLine]:
     """Return the lines, of a file's bytes, that are not empty; raises ConfigError, which calls the file `noun`.
 
     A file that begins with a byte order mark is in UTF-8, -16 or -32, as the mark says, or without one in UTF-16 as its
     zeros say; other files are in UTF-8, or in the encoding `fallback` if one is given.
     """
-    marked = [encoding for mark, encoding in _MARKS if raw.startswith(mark)][:1] or _unmarked(raw)
-    for encoding in marked or ["utf-8", fallback or "utf-8"]:
+    for encoding in _marked(raw) or ["utf-8", fallback or "utf-8"]:
         try:
             text = raw.decode(encoding)
             break
@@ -137,7 +157,7 @@ def parse(path: Path, raw: bytes, noun: str, fallback: str | None = None) -> lis
     text = without_hidden(composed(text))  # names meet, however their accented letters are written
     if text.count("\0") <= _MOST_ZEROS * len(text) and not _LOST.search(text):
         text = text.replace("\0", " ")
-    if "\0" in text:
+    if "\0" in text or len(_CONTROLS.findall(text)) > _MOST_ZEROS * len(text):
         raise ConfigError(f"{noun} {path} is not a text; export it again as text or CSV")
     lines = [TextLine(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
     for line in lines:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median_high
 
+from coe.cad.board_files import read_board_file
 from coe.cad.bom_table import COLUMNS, LAST_VALUES, BomRow, bom_rows, filled_cells, find_bom_header, is_bom, joined_rows
 from coe.cad.other_cad_files import expect_list
 from coe.cad.placement_header import PlacementHeader, lines_below
@@ -22,7 +23,7 @@ from coe.placement.bom_join import Bom, BomPart
 from coe.placement.placement_file import FittedQuestion
 from coe.tables import safe_xml
 from coe.tables.table_file import expect_unstruck, lines_of
-from coe.text_table import further_lines
+from coe.text_table import further_lines, in_utf8
 from coe.visible import visible
 
 _XML = re.compile(rb"^\s*(?:\xef\xbb\xbf)?\s*<(?:\?xml|export)")
@@ -35,10 +36,14 @@ _MOST_TOLD, _MOST_SIGNS = 3, 40
 
 def parse(path: Path, raw: bytes) -> Bom:
     """Return what the bytes of a BOM say, as `CadDialect.bom` does."""
-    expect_list(path, raw, "the bill of materials")
-    if _XML.match(raw):
-        return _parts(path, [*_of_netlist(path, raw)])
-    table = lines_of(path, raw, "the BOM", is_bom)
+    raw = in_utf8(raw)
+    if board := read_board_file(path, raw):
+        table = board.table
+    else:
+        expect_list(path, raw, "the bill of materials")
+        if _XML.match(raw):
+            return _parts(path, [*_of_netlist(path, raw)])
+        table = lines_of(path, raw, "the BOM", is_bom)
     lines, header = table.lines, find_bom_header(table.lines)
     if header is None:
         names = ", ".join(COLUMNS["refdes"][:4])

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from coe.cad import eagle_board, ipc_2581, kicad_board, odb_plus_plus
+from coe.cad.board_files import read_board_file
 from coe.cad.openpnp_board import places_of
 from coe.cad.other_cad_files import expect_list
 from coe.cad.placement_angles import PlacementAngles, Turn
@@ -25,10 +25,9 @@ from coe.errors import ConfigError
 from coe.not_fitted import FittedRow, fitting_of
 from coe.placement.cad_files import DIALECTS
 from coe.placement.placement_file import FARTHEST_MM, FileForm, FittedQuestion, Placement, PlacementFile, Units
-from coe.tables.s_expression import read_board
 from coe.tables.spreadsheet import Table
 from coe.tables.table_file import expect_unstruck, lines_of
-from coe.text_table import TextLine, further_lines
+from coe.text_table import TextLine, further_lines, in_utf8
 
 _NEAREST_MM = 0.2
 """No two parts lie nearer to each other."""
@@ -40,12 +39,9 @@ def parse(
     path: Path, raw: bytes, name: str, vocabulary: Vocabulary, unit: Units | None, form: FileForm
 ) -> PlacementFile:
     """Return a placement file by its bytes, as `CadDialect.placements` does."""
-    reader = _PlacementReader(path, name, vocabulary, unit, form)
-    if kicad_board.is_board(raw):
-        drawn = read_board(path, raw)
-        file = replace(reader.file(kicad_board.board_table(path, drawn)), drawn=drawn)
-    elif board := next((one for one in (eagle_board, ipc_2581, odb_plus_plus) if one.is_board(raw)), None):
-        file = reader.file(board.board_table(path, raw))
+    reader, raw = _PlacementReader(path, name, vocabulary, unit, form), in_utf8(raw)
+    if board := read_board_file(path, raw):
+        file = replace(reader.file(board.table), drawn=board.drawn)
     else:
         expect_list(path, raw, "the placement list (pick and place, centroid)")
         if _XML.match(raw):

@@ -6,6 +6,7 @@ Here no command runs; tests/serve/test_serve_teach_browser.py goes the whole way
 import io
 import json
 import re
+import zipfile
 from collections.abc import Sequence
 from contextlib import closing
 
@@ -241,6 +242,13 @@ def test_a_spreadsheet_is_kept_as_text(served: Served) -> None:
     assert [place.refdes for place in draft.read().placements] == ["P1", "P2", "P3", "P4"]
     for note, words in zip(draft.read().notes, ("not read: 'log'", "struck out were read as well (3)"), strict=True):
         assert words in note
+    board = io.BytesIO()
+    with zipfile.ZipFile(board, "w") as archive:
+        parts = "UNITS=MM\nCMP 0 1 2 90 N R7 10k\nCMP 0 9 2 0 N R8 1k\n"
+        archive.writestr("odb/steps/pcb/layers/comp_+_top/components", parts)
+    assert send(served.engineer, "placements", board.getvalue(), "odb.zip").json() == {"file": "odb.zip.csv"}
+    draft.say(draft.state.model_copy(update={"units": ""}))
+    assert [(place.refdes, place.rotation_deg) for place in draft.read().placements] == [("R7", 270), ("R8", 0)]
     for text in (ROWS, ROWS.replace("Ref,", "PKREF,")):
         assert send(served.engineer, "placements", text.encode(), "pnp.csv").json() == {"file": "pnp.csv"}
         assert (draft.folder / "placements" / "pnp.csv").read_text() == text

@@ -161,9 +161,13 @@ def test_an_archive_of_zeros_is_refused_before_it_fills_the_memory() -> None:
         read(bomb())
 
 
-def test_a_folder_and_a_bom_are_named_with_the_way_out(tmp_path: Path) -> None:
+def test_a_folder_is_named_with_the_way_out_and_an_archive_is_a_bom_too(tmp_path: Path) -> None:
     (tmp_path / "steps").mkdir()
     with pytest.raises(ConfigError, match=r"\.zip"):
         read_file(tmp_path)
-    with pytest.raises(ConfigError, match=r"ODB\+\+.*CSV"):
-        parse_bom(Path("b.tgz"), tgz(FILES))
+    bom = parse_bom(Path("b.tgz"), tgz(FILES))
+    assert [(name, part.value, part.is_fitted) for name, part in bom.items()][::2] == [
+        ("R1", "4k7 5'", True),
+        ("C8", "10n", False),
+        ("J3", "CON-2", True),
+    ]

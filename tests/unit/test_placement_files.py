@@ -424,8 +424,16 @@ def test_components_of_ipc_2581_lie_where_their_packages_are_picked_up() -> None
 def test_an_ipc_2581_file_that_cannot_be_used_is_one_sentence(known: str, wrong: str, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         parse_file(Path("b.xml"), IPC_2581.replace(known, wrong).encode(), "generic")
-    with pytest.raises(ConfigError, match="IPC-2581"):
-        parse_bom(Path("b.xml"), IPC_2581.encode())
+
+
+@pytest.mark.parametrize(("board", "parts"), [(IPC_2581, {"R1": "10k", "U2": "F"}), (EAGLE_9, {"R1": "10k"})])
+def test_a_board_is_a_bom_too_and_may_be_in_utf_16(board: str, parts: dict[str, str]) -> None:
+    board = re.sub(r"<\?xml [^>]*\?>", '<?xml version="1.0" encoding="UTF-16"?>', board)
+    of_board = parse_file(Path("b.xml"), board.encode("utf-16"), "generic")
+    for encoding in ("utf-16", "utf-16-be"):
+        bom = parse_bom(Path("b.xml"), board.encode(encoding))
+        assert {name: bom[name].value for name in parts} == parts
+        assert {name for name, part in bom.items() if part.is_fitted} == {one.refdes for one in of_board.placements}
 
 
 def test_of_two_names_that_say_the_same_none_is_guessed() -> None:

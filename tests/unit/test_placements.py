@@ -519,9 +519,10 @@ def test_dialects_and_units_are_asked_for(tmp_path: Path) -> None:
         read_placements(tmp_path / "pnp.csv", "generic", "cm")
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
         read_placements(tmp_path / "none.csv", "generic", "mm")
-    (tmp_path / "picture.csv").write_bytes(b"\x89PNG\xff\x00")
-    with pytest.raises(ConfigError, match="is not a text"):
-        read_placements(tmp_path / "picture.csv", "generic", "mm")
+    for picture in (b"\x89PNG\xff\x00", bytes(range(1, 256))):
+        (tmp_path / "picture.csv").write_bytes(picture)
+        with pytest.raises(ConfigError, match="is not a text"):
+            read_placements(tmp_path / "picture.csv", "generic", "mm")
 
 
 def test_a_user_brings_a_dialect_by_its_dotted_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

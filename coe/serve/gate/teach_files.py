@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from starlette.responses import Response
 
+from coe.cad import odb_plus_plus
 from coe.cad.bom_table import is_bom
 from coe.cad.placements import is_list
 from coe.errors import ImageError
@@ -30,6 +31,7 @@ from coe.serve.teach import undo_stack
 from coe.serve.teach.teach_draft import BOARDS, BOM, FOLDER, PLACEMENTS, BoardDraft
 from coe.strict_model import StrictModel
 from coe.tables.table_file import SPREADSHEETS, lines_of
+from coe.text_table import undeclared
 
 _T = TypeVar("_T")
 _W = TypeVar("_W", bound=Callable[[Visit, BoardDraft], HandlerResult])
@@ -148,18 +150,21 @@ def text_of(content: bytes, name: str, folder: str) -> tuple[str, tuple[str, ...
         with suppress(UnicodeDecodeError):
             return content.decode("utf-8-sig"), ()
     noun, is_table = ("the BOM", is_bom) if folder == BOM else ("the placement file", is_list)
-    table = lines_of(Path(name), content, noun, is_table)
+    is_board = odb_plus_plus.is_board(content)
+    table = (
+        odb_plus_plus.board_table(Path(name), content) if is_board else lines_of(Path(name), content, noun, is_table)
+    )
     struck = ", ".join(str(line.number) for line in table.lines if line.is_struck and folder != BOM)
     notes = (f"rows that are struck out were read as well ({struck}); take out what is not meant",) if struck else ()
     text = "\n".join(line.text for line in table.lines)
-    return re.sub(r"(?<=<\?xml )([^>]*)encoding=\S+?(?=[\s?])", r"\1", text), (*table.notes, *notes)  # it is UTF-8 now
+    return undeclared(text), (*table.notes, *notes)
 
 
 def _keep_table(draft: BoardDraft, kind: str, content: bytes, name: str, most_pixels: int) -> str:
     if kind == BOM:
         parse_bom(Path(name), content, asks=False)
     text, notes = text_of(content, name, kind)
-    name = f"{name}.csv" if content.startswith(SPREADSHEETS) else name
+    name = f"{name}.csv" if content.startswith(SPREADSHEETS) or odb_plus_plus.is_board(content) else name
     before = draft.placements if kind == PLACEMENTS else draft.bom
     undo_stack.remember(draft, f"{name} added", replaced=[before] if before else [], made_in=[draft.folder / kind])
     _write(draft.folder / kind / name, text.encode())
