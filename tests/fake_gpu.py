@@ -185,6 +185,10 @@ class FakeStream:
         self._put(mark)
         return mark
 
+    def finish(self) -> None:
+        self.driver.answer("wait")
+        self.work_until(None)
+
     def _put(self, entry: FakeMark | _Work) -> None:
         with self.driver.lock:
             self._queue.append(entry)

@@ -6,6 +6,7 @@ import pytest
 from bench_rows import rows_of
 
 from coe.board import rules
+from coe.lab.cli.bench_source import variants
 from coe.profiler.measure import MeasuredExpert, Target, measure
 from coe.runtime.cuda import torch_driver
 from coe.runtime.cuda.cuda_device import CudaDevice
@@ -89,5 +90,21 @@ def test_a_kind_is_measured_on_a_gpu_for_the_profile(driver, tmp_path, tiny):
 def test_without_a_gpu_it_is_said(call):
     if torch_driver.is_there():
         pytest.skip("there is a GPU")
-    assert "there is no GPU that torch can use" in call(*SMALL).words
+    said = call(*SMALL).words
+    assert "there is no GPU that torch can use" in said
+    assert "--device cpu" in said
     assert "--device: there is no 'cud'; did you mean 'cuda'" in call("switch", "--device", "cud").words
+
+
+def test_what_a_gpu_does_not_run_is_refused_before_it_is_made(driver, call):
+    said = call(*SMALL[:-1], "q8,int8")
+    assert (said.status, "int8 runs on the CPU alone" in said.words) == (2, True)
+
+
+def test_experts_are_made_in_what_each_device_runs():
+    made = {executors: variants(executors, ["mixed"]) for executors in ("cpu=1", "cuda=2", "cuda:0=1,cuda:1=1,cpu=1")}
+    assert list(made.values()) == [
+        ["fp32", "bf16", "int8", "q8"],
+        ["fp32", "fp16", "q8"],
+        ["fp32", "bf16", "int8", "fp16", "q8"],
+    ]

@@ -1,6 +1,7 @@
 """What is still to be read is not overwritten, on the device and in the pinned memory that copies come from."""
 
 import json
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -37,15 +38,17 @@ def driver():
 
 
 def test_a_place_that_was_given_away_is_read_before_it_is_filled_again(driver):
-    lane, stream, seen = driver.stream("lane"), driver.stream("one"), []
+    lane, streams, seen = driver.stream("lane"), [driver.stream(name) for name in ("one", "two")], []
     memory = BlobMemory(driver, lane, 2 * PAGE)
     first = memory.put("a", blob(1, 2), UNPACKING)
-    memory.read(first, "one", stream, lambda found: seen.append(found.clone()))
+    for stream in streams:
+        memory.read(first, stream.name, stream, lambda found: seen.append(found.clone()))
     memory.drop(first)
     memory.put("b", blob(2, 2), UNPACKING)
-    stream.work_until(None)
-    assert torch.equal(seen[0], of(1, 2))
-    assert driver.log == ["lane: copy a", "one: activate a", "lane: copy b"]
+    for stream in streams:
+        stream.finish()
+    assert all(torch.equal(found, of(1, 2)) for found in seen)
+    assert driver.log == ["lane: copy a", "one: activate a", "two: activate a", "lane: copy b"]
 
 
 def test_what_is_moved_is_read_before_and_where_it_lies_after(driver):
@@ -90,10 +93,44 @@ def test_a_copy_that_lies_in_pieces_arrives_whole_on_the_device_and_comes_down_a
     # Free are the first four pages, so that it now lies in one piece.
     below = host.take(resident.size)
     assert [extent.start for extent in below.extents] == [0]
-    memory.bring_down(resident, below.pieces(0, resident.size))
-    lane.work_until(None)
+    memory.bring_down(resident, below.pieces(0, resident.size)).wait()
     (piece,) = below.pieces(0, resident.size)
     assert torch.equal(piece, numbers[64:])
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda memory, resident, stream: memory.put("b", blob(2), UNPACKING),
+        lambda memory, resident, stream: memory.bring_down(resident, blob(0)),
+        lambda memory, resident, stream: memory.drop(resident),
+        lambda memory, resident, stream: memory.read(resident, "two", stream, lambda found: None),
+    ],
+)
+def test_while_one_thread_puts_work_on_a_place_no_other_has_the_places(driver, act):
+    """To launch work takes the host a while: meanwhile the lane must not move the bytes, or give their place away."""
+    memory = BlobMemory(driver, driver.stream("lane"), 4 * PAGE)
+    resident, launched = memory.put("a", blob(1), UNPACKING), driver.stream("one")
+    inside, go_on, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def slow(found):
+        inside.set()
+        assert go_on.wait(60)
+
+    def other():
+        act(memory, resident, driver.stream("two"))
+        ended.set()
+
+    threads = [threading.Thread(target=memory.read, args=(resident, "one", launched, slow))]
+    threads[0].start()
+    assert inside.wait(60)
+    threads.append(threading.Thread(target=other))
+    threads[1].start()
+    assert not ended.wait(0.1)
+    go_on.set()
+    for thread in threads:
+        thread.join(60)
+    assert ended.is_set()
 
 
 def test_memory_that_the_device_still_reads_is_not_lent_again():
@@ -122,6 +159,39 @@ def test_copies_go_when_nothing_else_is_left_and_the_oldest_first():
     assert [host.copy_of(name) is not None for name in "abc"] == [False, False, True]
     with pytest.raises(DeviceFull, match="give more --host-memory"):
         host.take(4 * PAGE)
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda host: host.take(PAGE),
+        lambda host: host.give(host.copy_of("a").buffer),
+        lambda host: host.keep("b", host.copy_of("a")),
+        lambda host: host.forget("a"),
+    ],
+)
+def test_who_copies_from_pinned_memory_holds_all_others_off(act):
+    host, ended = HostMemory(FakeDriver(), 3 * PAGE), threading.Event()
+    host.keep("a", Copy(host.take(PAGE), Content(())))
+
+    def other():
+        act(host)
+        ended.set()
+
+    thread = threading.Thread(target=other)
+    with host.lock:
+        thread.start()
+        assert not ended.wait(0.1)
+    thread.join(60)
+    assert ended.is_set()
+
+
+def test_a_copy_in_the_place_of_another_leaves_the_memory_of_that():
+    host = HostMemory(FakeDriver(), 2 * PAGE)
+    for _ in range(5):
+        host.keep("a", Copy(host.take(PAGE), Content(())))
+    assert len(host.take(PAGE)) == PAGE
+    assert host.copy_of("a") is not None
 
 
 # A blob's header that is well-formed and claims what cannot be is refused before any view is made

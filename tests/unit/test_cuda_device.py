@@ -245,6 +245,50 @@ def test_who_leaves_the_device_goes_down_and_comes_up_again(store, monkeypatch, 
     assert driver.log.count("lane: copy a down") == 1
 
 
+@pytest.mark.parametrize("is_full", [False, True])
+def test_memory_that_a_copy_comes_down_to_is_lent_again_once_it_is_there_or_failed(store, is_full):
+    driver, device = ready(store, "b", copies=1.2)
+    driver.troubles["copy b down"] = [FULL] * is_full
+    device.evict("pool", expert("b"), keep_copy=True)
+    host = device.memory.host
+    assert (host.copy_of("b") is None) is is_full
+    host.forget("b")
+    host.take(host._extents.capacity)
+    assert ("lane: copy b down" in driver.log) is not is_full
+
+
+@pytest.mark.parametrize("what", ["copy b", "copy b down"])
+def test_no_pinned_memory_is_lent_while_a_copy_is_put_on_the_lane(store, monkeypatch, what):
+    """Until the copy is marked, nothing tells that the device uses the memory."""
+    driver, device = ready(store, "b", copies=2.2)
+    host, inside, go_on, ended = device.memory.host, threading.Event(), threading.Event(), threading.Event()
+
+    def slow(action):
+        if action == what:
+            inside.set()
+            assert go_on.wait(60)
+
+    monkeypatch.setattr(driver, "answer", slow)
+
+    def copies():
+        device.evict("pool", expert("b"), keep_copy=True)
+        device.load("pool", expert("b"))
+
+    def lends():
+        host.take(PAGE)
+        ended.set()
+
+    threads = [threading.Thread(target=copies), threading.Thread(target=lends)]
+    threads[0].start()
+    assert inside.wait(60)
+    threads[1].start()
+    assert not ended.wait(0.1)
+    go_on.set()
+    for thread in threads:
+        thread.join(60)
+    assert ended.is_set()
+
+
 def test_blobs_are_moved_where_gaps_are_too_small(store, tmp_path):
     driver, device = ready(store, "abc", room=4.4)
     device.load("pool", expert("d"))
@@ -333,19 +377,12 @@ def test_the_graphs_of_a_closed_line_and_of_one_that_cannot_open_go_so_too(store
     assert all(gone)
 
 
-@pytest.mark.parametrize("error", [DeviceLost("gone"), FULL])
-def test_graphs_of_a_lost_or_full_device_go_so_too(store, gone, monkeypatch, error):
-    _, device = ready(store, "a")
+def test_graphs_of_a_lost_device_go_so_too(store, gone):
+    driver, device = ready(store, "a")
     says(device, "a", 1)
     gone.clear()
-    (worker,) = device._workers.values()
-
-    def fails():
-        raise error
-
-    monkeypatch.setattr(worker.stream, "mark", fails)
-    worker.close()
-    worker.close()
+    driver.troubles["wait"] = [DeviceLost("gone")]
+    device.close()
     assert gone == 5 * [True]
 
 

@@ -28,7 +28,7 @@ def captured(driver: FakeDriver, stream, work):
 
 
 def done(stream) -> None:
-    stream.mark().wait()
+    stream.finish()
 
 
 def test_a_graph_repeats_operations_on_the_memory_of_its_capture_and_runs_no_python(driver):

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import functools
 import gc
 import itertools
 import threading
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from coe.errors import CoeError, DeviceFull, DeviceLost
+from coe.errors import CoeError, ConfigError, DeviceFull, DeviceLost
 from coe.runtime.cuda import torch_driver, torch_errors
 from coe.runtime.cuda.torch_streams import TorchGraph, TorchStream
 
@@ -114,29 +115,119 @@ def test_graphs_share_their_memory_until_none_is_left(monkeypatch):
     assert stream.pool() != first
 
 
+PRIVATE = CLEAR, END, RELEASE = "_cuda_clearCublasWorkspaces", "_cuda_endAllocateToPool", "_cuda_releasePool"
+
+
+class Cuda(SimpleNamespace):
+    """In the place of `torch.cuda`: notes in `log` what is asked of it; a capture ends with the errors `ends`."""
+
+    def __init__(self, monkeypatch, allocator="native"):
+        super().__init__(log=[], ends=[], CUDAGraph=SimpleNamespace)
+        self.current_device = lambda: 0
+        self.synchronize = lambda device=None: None
+        self.get_allocator_backend = lambda: allocator
+        self.current_stream = lambda device=None: "default"
+        self.device = lambda device: self.inside(str(device))
+        self.stream = lambda raw: self.inside("stream")
+        monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+        monkeypatch.setattr(torch.backends.cuda, "matmul", SimpleNamespace(allow_tf32=True))
+        monkeypatch.setattr(torch, "cuda", self)
+        for name in PRIVATE:
+            monkeypatch.setattr(torch._C, name, functools.partial(self.note, name), raising=False)
+
+    def note(self, *words):
+        self.log.append(words)
+
+    @contextlib.contextmanager
+    def inside(self, what):
+        self.log.append(what)
+        yield
+        self.log.append(f"end of {what}")
+
+    @contextlib.contextmanager
+    def graph(self, graph, *, pool, stream, capture_error_mode):
+        self.log.append(f"capture into {pool}, {capture_error_mode}")
+        try:
+            yield
+        finally:
+            if self.ends:
+                raise self.ends.pop()
+            self.log.append("end of capture")
+
+    def new_stream(self):
+        stream = TorchStream.__new__(TorchStream)
+        stream.raw = SimpleNamespace(
+            wait_stream=lambda other: self.log.append(f"wait for {other}"),
+            synchronize=lambda: self.log.append("synchronize"),
+        )
+        stream.pool = lambda: (0, 7)
+        stream.captured = lambda graph: self.log.append("captured")
+        return stream
+
+
+WARM_UP = ["stream", "inference work", "end of stream"]
+
+
+def test_a_graph_is_captured_step_by_step(monkeypatch):
+    """Its stream waits for the memory's; work warms up and is done; libraries take their workspaces in the graph."""
+    cuda = Cuda(monkeypatch)
+    driver, stream = torch_driver.TorchDriver(), cuda.new_stream()
+    assert not torch.backends.cudnn.allow_tf32
+    assert not torch.backends.cuda.matmul.allow_tf32
+
+    def work():
+        cuda.log.append("inference work" if torch.is_inference_mode_enabled() else "work")
+
+    driver.capture("capture k x1", stream, work)
+    assert cuda.log == [
+        *("cuda:0", (CLEAR,), "wait for default", *WARM_UP, *WARM_UP, "synchronize", (CLEAR,), "stream"),
+        "capture into (0, 7), thread_local",
+        "inference work",
+        "end of capture",
+        "end of stream",
+        (CLEAR,),
+        "captured",
+        (CLEAR,),
+        "end of cuda:0",
+    ]
+
+
+@pytest.mark.parametrize("is_ended", [True, False])
+def test_after_a_capture_that_cannot_be_ended_nothing_records_into_its_pool(monkeypatch, is_ended):
+    """A library got no memory inside: torch would refuse all later captures into the pool of the stream's graphs."""
+    cuda = Cuda(monkeypatch)
+    driver, calls = torch_driver.TorchDriver(), []
+    cuda.ends += [] if is_ended else [ENDED]
+    if is_ended:
+
+        def end(*words):
+            raise RuntimeError("endAllocatePool: not currently recording to mempool_id")
+
+        monkeypatch.setattr(torch._C, END, end)
+
+    def work():
+        calls.append(1)
+        if len(calls) == 3:
+            raise copy.copy(FULL)
+
+    with pytest.raises(DeviceFull):
+        driver.capture("capture k x1", cuda.new_stream(), work)
+    ends = [entry for entry in cuda.log if isinstance(entry, tuple) and entry != (CLEAR,)]
+    assert ends == ([] if is_ended else [(END, 0, (0, 7)), (RELEASE, 0, (0, 7))])
+
+
+def test_an_allocator_that_does_not_count_what_graphs_hold_is_refused(monkeypatch):
+    Cuda(monkeypatch, "cudaMallocAsync")
+    with pytest.raises(ConfigError, match="PYTORCH_CUDA_ALLOC_CONF"):
+        torch_driver.TorchDriver()
+
+
 @pytest.mark.parametrize("search", [True, False])
 def test_kernels_are_searched_for_before_a_capture_alone_only_if_that_is_set_and_on_one_thread(monkeypatch, search):
-    cuda = SimpleNamespace(
-        current_device=lambda: 0,
-        synchronize=lambda device=None: None,
-        current_stream=lambda device=None: None,
-        device=lambda device: contextlib.nullcontext(),
-        stream=lambda raw: contextlib.nullcontext(),
-        CUDAGraph=object,
-        graph=lambda graph, **options: contextlib.nullcontext(),
-    )
-    monkeypatch.setattr(torch, "cuda", cuda)
-    monkeypatch.setattr(torch_driver, "_workspaces", contextlib.nullcontext)
-    for flag in ("allow_tf32", "benchmark"):
-        monkeypatch.setattr(torch.backends.cudnn, flag, flag == "benchmark" and not search)
-    driver, seen = torch_driver.TorchDriver(search), []
+    cuda = Cuda(monkeypatch)
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", not search)
+    driver, stream, seen = torch_driver.TorchDriver(search), cuda.new_stream(), []
     assert driver.measured_as == ("cuda", 0, search)
-    stream = TorchStream.__new__(TorchStream)
-    stream.raw = SimpleNamespace(wait_stream=lambda other: None)
-    stream.do = lambda what, work: work()
-    stream.mark = lambda: SimpleNamespace(wait=lambda: None)
-    stream.pool = lambda: (0, 0)
-    stream.captured = lambda graph: None
 
     def work():
         seen.append((torch.backends.cudnn.benchmark, threading.current_thread().name, torch.get_num_threads()))
@@ -237,9 +328,10 @@ def test_trimming_frees_the_workspaces_of_cublas_and_then_what_the_allocator_kee
 
 
 @pytest.mark.skipif(torch.version.cuda is None, reason="this torch was built without CUDA")
-def test_torch_has_the_private_call_that_frees_workspaces():
-    """Nothing public does it. If a later torch lacks it, `torch_driver` needs another way, and pyproject a bound."""
-    assert callable(torch._C._cuda_clearCublasWorkspaces)
+@pytest.mark.parametrize("name", PRIVATE)
+def test_torch_has_the_private_calls(name):
+    """Nothing public does it. If a later torch lacks one, `torch_driver` needs another way, and pyproject a bound."""
+    assert callable(getattr(torch._C, name))
 
 
 @pytest.mark.parametrize("products", [True, False])

@@ -69,8 +69,9 @@ def variants(executors: str, precisions: Sequence[str]) -> list[str]:
     """Return the variants to prepare for these executors; none if all experts run in fp32."""
     if set(precisions) == {FULL}:
         return []
-    own = {"cpu": ("bf16", "int8"), "cuda": ("fp16",)}
-    return ["fp32", *(one for device in config.parse_executors(executors) for one in own.get(device, ())), "q8"]
+    devices = config.parse_executors(executors)
+    own = [*(("bf16", "int8") if "cpu" in devices else ()), *(("fp16",) if any(map(config.is_gpu, devices)) else ())]
+    return ["fp32", *own, "q8"]
 
 
 def synthetic_experts(

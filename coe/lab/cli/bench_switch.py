@@ -41,7 +41,7 @@ def switch(  # noqa: PLR0913
     variant: Annotated[
         str, typer.Option(metavar="LIST", help="Precisions to measure: fp32, fp16, bf16, q8, int8, delta.")
     ] = "fp32,bf16,q8",
-    device: Annotated[str, typer.Option(help="cpu, or cuda for the GPU, which runs all but bf16.")] = "cpu",
+    device: Annotated[str, typer.Option(help="cpu, or cuda for the GPU, which runs all but int8.")] = "cpu",
     repeats: Annotated[
         int | None,
         typer.Option(min=1, max=config.MAX_COUNT, help=f"Show the median of so many repeats. Default: {REPEATS}."),
@@ -91,6 +91,8 @@ def switch(  # noqa: PLR0913
         raise ConfigError(f"--device: there is no '{device}'{did_you_mean(device, ('cpu', 'cuda'))}")
     if device == "cuda" and threads is not None:
         raise ConfigError("--threads is for the CPU; leave it out with --device cuda")
+    if device == "cuda" and "int8" in wanted:
+        raise ConfigError("--variant: int8 runs on the CPU alone; leave it out with --device cuda")
     driver = torch_driver.driver() if device == "cuda" else None
     cores, times, count = threads or usable_cores(), repeats or REPEATS, experts or EXPERTS
     if cycles is not None:

@@ -267,7 +267,7 @@ class CudaDevice(Device):
         """Wait until the GPU neither copies nor runs, or is lost."""
         with contextlib.suppress(DeviceLost), self._watched():
             for stream in (self._lane, *(worker.stream for worker in (*self._spare, *self._workers.values()))):
-                stream.mark().wait()
+                stream.finish()
 
     # Executors
 

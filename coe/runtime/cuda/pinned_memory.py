@@ -93,7 +93,6 @@ class HostMemory:
     def __init__(self, driver: TorchDriver, capacity: int) -> None:
         self._memory = driver.pinned_memory(capacity)
         self._extents = Extents(capacity)
-        self._lent: list[Pinned] = []
         self._leaving: list[Pinned] = []
         self._copies: OrderedDict[Hashable, Copy] = OrderedDict()
         self.lock = threading.RLock()
@@ -118,8 +117,7 @@ class HostMemory:
                     self._drop(buffer)
                 else:
                     self.forget(next(iter(self._copies)))
-            self._lent.append(Pinned(self._memory, extents))
-            return self._lent[-1]
+            return Pinned(self._memory, extents)
 
     def give(self, buffer: Pinned) -> None:
         """Take memory back; it is lent again once the device no longer uses it."""
@@ -153,6 +151,5 @@ class HostMemory:
         return True
 
     def _drop(self, buffer: Pinned) -> None:
-        self._lent.remove(buffer)
         for extent in buffer.extents:
             self._extents.give(extent)

@@ -39,7 +39,8 @@ def driver(*, search_kernels: bool = True, index: int | None = None) -> TorchDri
     """Return a GPU by its number, or torch's current one; see `TorchDriver`; raises ConfigError if it is not there."""
     if not is_there():
         raise ConfigError(
-            "there is no GPU that torch can use here (torch.cuda.is_available() says so); use --executors cpu=1"
+            "there is no GPU that torch can use here (torch.cuda.is_available() says so); use --executors cpu=1, or "
+            "--device cpu of coe-bench switch"
         )
     if index is not None and index >= (there := torch.cuda.device_count()):
         raise ConfigError(f"there is no cuda:{index} here; torch can use {there}: cuda:0 to cuda:{there - 1}")
@@ -72,6 +73,11 @@ class TorchDriver:
 
     def __init__(self, search_kernels: bool = True, index: int | None = None) -> None:
         self._search_kernels = search_kernels
+        if (allocator := torch.cuda.get_allocator_backend()) != "native":
+            raise ConfigError(
+                f"torch's allocator is '{allocator}' here, which does not count what graphs hold; leave `backend` out "
+                "of PYTORCH_CUDA_ALLOC_CONF"
+            )
         with errors():
             self.device = torch.device("cuda", torch.cuda.current_device() if index is None else index)
             # Doubtful findings are decided in full precision: TF32, with 10 bits of mantissa, is not.
@@ -153,21 +159,34 @@ class TorchDriver:
             with _searching(self._search_kernels):
                 for _ in range(_WARM_UPS):
                     stream.do(what, work)
-            stream.mark().wait()
-            graph = torch.cuda.CUDAGraph()
+            stream.finish()
+            graph, pool = torch.cuda.CUDAGraph(), stream.pool()
             with (
                 _workspaces(),
                 # A search inside a capture, because a kernel got no memory, would end the capture and lose the device.
                 _searching(False),
                 torch.inference_mode(),
+                self._recording(pool),
                 # This makes the former stream current again, even if the capture cannot be ended.
                 torch.cuda.stream(stream.raw),
-                torch.cuda.graph(graph, pool=stream.pool(), stream=stream.raw, capture_error_mode="thread_local"),
+                torch.cuda.graph(graph, pool=pool, stream=stream.raw, capture_error_mode="thread_local"),
             ):
                 outputs = work()
             captured = TorchGraph(graph, outputs)
             stream.captured(captured)
             return captured
+
+    @contextmanager
+    def _recording(self, pool: Any) -> Iterator[None]:
+        """End the recording into a pool by a capture that cannot be ended: torch goes on, and refuses the next one."""
+        try:
+            yield
+        except RuntimeError:
+            # A capture that failed and was ended records no more: the first call then raises.
+            with suppress(RuntimeError):
+                torch._C._cuda_endAllocateToPool(self.device.index, pool)
+                torch._C._cuda_releasePool(self.device.index, pool)
+            raise
 
     def trim(self) -> None:
         """Free the memory that torch's allocator keeps, and the workspaces of cuBLAS, which it takes again as needed.

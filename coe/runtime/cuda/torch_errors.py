@@ -62,11 +62,7 @@ def _meant(error: RuntimeError) -> CoeError | None:
 
 def _is_full(error: BaseException) -> bool:
     """Tell whether an error says that the device has no memory left."""
-    return (
-        isinstance(error, torch.cuda.OutOfMemoryError)
-        or _code(error) == NO_MEMORY
-        or _has_words(error, _LIBRARIES_FULL)
-    )
+    return isinstance(error, torch.OutOfMemoryError) or _code(error) == NO_MEMORY or _has_words(error, _LIBRARIES_FULL)
 
 
 def _is_device_error(error: BaseException) -> bool:

@@ -23,7 +23,8 @@ _STREAMS = 32
 LAUNCHING = threading.RLock()
 """Held while a graph is captured, for all lines: meanwhile no other graph is captured and no memory is given back.
 
-Also while products outside of graphs are launched: captures and trims free the workspaces that cuBLAS works in then.
+Also while products outside of graphs are launched: captures and trims free the workspaces that cuBLAS works in then
+(in torch 2.11 those of all threads, in later ones those of the calling thread).
 """
 
 
@@ -96,6 +97,11 @@ class TorchStream:
     def mark(self) -> TorchMark:
         """Set a mark behind all work that was put on the stream so far."""
         return TorchMark(self.raw)
+
+    def finish(self) -> None:
+        """Block the calling thread until all work is done, which takes no memory, as a mark does; raises DeviceLost."""
+        with errors():
+            self.raw.synchronize()
 
 
 class TorchGraph:

@@ -166,16 +166,16 @@ class Worker:
     def trim(self) -> None:
         """Drop all graphs, which share one memory, and all other memory that is kept."""
         # A graph must not go while it runs.
-        self.stream.mark().wait()
+        self.stream.finish()
         self._drop_graphs()
         self._give_back()
 
     def close(self) -> None:
         """Drop all graphs, once none runs any more, before the worker goes."""
-        # On a lost device nothing runs. A full one may have no mark left; its graphs then go without the wait.
+        # On a lost device nothing runs.
         try:
-            with contextlib.suppress(DeviceLost, DeviceFull):
-                self.stream.mark().wait()
+            with contextlib.suppress(DeviceLost):
+                self.stream.finish()
         finally:
             self._drop_graphs()
 
