@@ -271,5 +271,6 @@ def _reason(error: Exception) -> str:
         return error.strerror or str(error)
     if isinstance(error, ValidationError):
         first = error.errors()[0]
-        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"[:200]
+        why = "a newer version of CoE wrote it" if first["type"] == "extra_forbidden" else first["msg"]
+        return f"{'.'.join(map(str, first['loc']))}: {why}"[:200]
     return first_line(error)[:200]

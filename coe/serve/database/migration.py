@@ -44,12 +44,7 @@ def migrate(database: Database, to: str = "head") -> bool:
     the names of ours, and DatabaseError.
     """
     before = revision_of(database)
-    known = {script.revision for script in ScriptDirectory(str(FOLDER)).walk_revisions()}
-    if before is not None and before not in known:
-        raise ConfigError(
-            f"{database} was written by a newer version of coe-serve (schema {before}); install that version, or "
-            "restore a backup from before the upgrade"
-        )
+    _expect_known(database, before)
     if before == (newest() if to == "head" else to):
         return False
     if database.file is not None:
@@ -70,6 +65,14 @@ def migrate(database: Database, to: str = "head") -> bool:
     return True
 
 
+def _expect_known(database: Database, revision: str | None) -> None:
+    if revision not in {None, *(script.revision for script in ScriptDirectory(str(FOLDER)).walk_revisions())}:
+        raise ConfigError(
+            f"{database} was written by a newer version of coe-serve (schema {revision}); install that version, or "
+            "restore a backup from before the upgrade"
+        )
+
+
 def _make(writer: Connection) -> None:
     """Make all tables as they are now, and the triggers that protect some of them; raises ConfigError."""
     if others := tables.metadata.tables.keys() & set(inspect(writer).get_table_names()):
@@ -87,6 +90,7 @@ def _make(writer: Connection) -> None:
 def expect_newest(database: Database) -> None:
     """Raise ConfigError if a database does not have the newest schema."""
     revision = revision_of(database)
+    _expect_known(database, revision)
     if revision is None:
         raise ConfigError(
             f"{database} has no tables: if the service has run before, this is not its place, or its disk is not "
