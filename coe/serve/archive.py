@@ -54,7 +54,7 @@ def rows_of(connection: Connection, ids: Sequence[int]) -> list[dict[str, Any]]:
 
 
 def _in_time(folder: Path, work: Callable[[], _T]) -> _T:
-    """Do work with the archive; raises ArchiveFailed, too, if the archive does not answer.
+    """Do work with the archive; raises ArchiveFailed if it fails, or the archive does not answer.
 
     While it does not, nothing else is asked of it: of two that copy one picture, one would find a half of the other's.
     """
@@ -64,6 +64,11 @@ def _in_time(folder: Path, work: Callable[[], _T]) -> _T:
             return in_time(work)
         except LateImage as error:
             _late[folder] = error
+        except ArchiveFailed:
+            raise
+        except OSError as error:  # of a copy, the second file is that in the archive
+            where = error.filename2 or error.filename or folder
+            raise ArchiveFailed(f"{where}: {error.strerror}; see to the disk of the archive {folder}") from error
     raise ArchiveFailed(f"{folder} does not answer: see to its server, or mount it again")
 
 

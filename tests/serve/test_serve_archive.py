@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from serve_rows import accepted, decision, ng
@@ -239,6 +240,17 @@ def test_a_crash_or_a_full_disk_within_a_line_of_the_index_loses_no_picture(
     monkeypatch.setattr(archive, "read_or_make", no_room)
     archive.keep(folder, other, rows, LATER_US)
     assert len([*folder.glob("index-*.jsonl")]) == 3, "its disk is full, for which pictures go"
+
+
+def test_an_archive_that_takes_no_more_is_named(
+    sqlite_database: Database, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board_with_picture(sqlite_database, pictures, "k1")
+    folder = archive_in(tmp_path / "archive")
+    error = OSError(errno.ENOSPC, "no room", "picture", None, str(folder / "copy"))
+    monkeypatch.setattr(archive.shutil, "copyfile", Mock(side_effect=error))
+    with pytest.raises(archive.ArchiveFailed, match=f"^{folder}/copy: no room; see to .* {folder}$"):
+        sweep(sqlite_database, pictures, Retention(archive=folder), LATER_US)
 
 
 def no_room(path: Path) -> bytes:
