@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as xml
 from cmath import rect
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import radians
 from pathlib import Path
@@ -16,7 +17,9 @@ from pathlib import Path
 from coe.cad.board_names import BOARD_NAMES, fitting_cells, only_board
 from coe.cad.vocabulary import UNIT_WORDS
 from coe.errors import ConfigError
+from coe.placement.board_outline import edge_points
 from coe.tables import safe_xml
+from coe.tables.s_expression import numbers_in
 from coe.tables.spreadsheet import Table
 from coe.text_table import TextLine
 from coe.visible import visible
@@ -44,6 +47,7 @@ class _Ipc2581:
     listed: dict[str, dict[str, tuple[xml.Element, xml.Element]]] = field(default_factory=dict)
     steps: dict[str, list[xml.Element]] = field(default_factory=dict)
     panels: set[str] = field(default_factory=set)
+    profiles: dict[str, xml.Element | None] = field(default_factory=dict)
 
 
 def board_table(path: Path, raw: bytes) -> Table:
@@ -51,6 +55,7 @@ def board_table(path: Path, raw: bytes) -> Table:
     board = _read(path, raw)
     with_parts = {name: parts for name, parts in board.steps.items() if parts}
     parts, notes = only_board(path, "IPC-2581 file", with_parts, board.panels)
+    step = next(name for name, found in board.steps.items() if found is parts)
     unit = UNIT_WORDS.get(board.unit.casefold())
     if unit is None:
         raise ConfigError(f"{path}: the unit of this IPC-2581 file is '{visible(board.unit)}'; export it in mm or inch")
@@ -63,7 +68,9 @@ def board_table(path: Path, raw: bytes) -> Table:
             raise ConfigError(
                 f"{path}: the component '{name}' lacks a place or an angle in numbers; export it again"
             ) from None
-    return Table(table, notes)
+    with numbers_in(path, "the profile of the board"):
+        edge = [(x * unit.mm, y * unit.mm) for x, y in edge_points(_corners(board.profiles[step]))]
+    return Table(table, notes, tuple(edge))
 
 
 def _read(path: Path, raw: bytes) -> _Ipc2581:
@@ -87,11 +94,21 @@ def _read(path: Path, raw: bytes) -> _Ipc2581:
             is_panel = True
         elif kind == "Step":
             board.steps[name] = parts
+            board.profiles[name] = element.find("Profile")
             board.panels |= {name} if is_panel else set()
             parts, is_panel = [], False
         if kind in (*_SHAPES, "Package"):
             element.clear()
     return board
+
+
+def _corners(profile: xml.Element | None) -> Iterator[tuple[tuple[float, float], tuple[float, float] | None, bool]]:
+    """Yield the corners of a profile, as `edge_points` takes them; raises ValueError for what is no number."""
+    for step in () if profile is None else profile.iter():
+        if step.tag in ("PolyBegin", "PolyStepSegment", "PolyStepCurve"):
+            names = ("x", "y", "centerX", "centerY")[: 4 if step.tag == "PolyStepCurve" else 2]
+            x, y, *middle = (float(step.get(name, "")) for name in names)
+            yield (x, y), (middle[0], middle[1]) if middle else None, step.get("clockwise", "").casefold() in _TRUE
 
 
 def _cells(part: xml.Element, board: _Ipc2581) -> list[str]:

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import re
 from cmath import rect
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import radians
 from pathlib import Path
 
 from coe.cad.board_names import BOARD_NAMES, fitting_cells, left_unread, only_board
 from coe.errors import ConfigError, list_few
+from coe.placement.board_outline import edge_points
 from coe.tables import packed_files
+from coe.tables.s_expression import numbers_in
 from coe.tables.spreadsheet import Table
 from coe.tables.table_file import lines_of
 from coe.text_table import TextLine
@@ -26,7 +28,7 @@ _NOUN = "ODB++ file"
 _IN_ZIP = re.compile(rb"(?<![\w.])steps[/\\][^/\\]{1,99}[/\\]layers[/\\]", re.IGNORECASE)
 _FILE = re.compile(
     r"(?P<job>(?:[^/]*/)*?)(?:misc/info|steps/(?P<step>[^/]+)/"
-    r"(?:stephdr|(?P<eda>eda/data)|layers/(?P<layer>[^/]+)/components))(?P<packed>\.z)?"
+    r"(?:stephdr|(?P<edge>profile)|(?P<eda>eda/data)|layers/(?P<layer>[^/]+)/components))(?P<packed>\.z)?"
 )
 _SIDES = {"comp_+_top": "top", "comp_+_bot": "bottom"}
 _UNIT = re.compile(r"\s*(?:UNITS|U)[ =]\s*(\w+)", re.IGNORECASE)
@@ -68,6 +70,7 @@ class _Step:
 
     parts: list[_Record] = field(default_factory=list)
     packages: list[_Record] = field(default_factory=list)
+    edge: tuple[tuple[float, float], ...] = ()
     is_panel: bool = False
     is_kicad: bool = False
 
@@ -97,7 +100,7 @@ def board_table(path: Path, raw: bytes) -> Table:
     notes += told + left_unread(inside, "as they lie on no outer side of the board")
     few = list_few(map(visible, unproven))
     doubt = f"pins lie elsewhere than the angles of their parts say ({few}); look at the dots at their first pins"
-    return Table(table, (*notes, doubt) if unproven else notes)
+    return Table(table, (*notes, doubt) if unproven else notes, step.edge)
 
 
 def _steps(path: Path, files: Mapping[str, bytes]) -> tuple[dict[str, _Step], tuple[str, ...]]:
@@ -118,7 +121,7 @@ def _steps(path: Path, files: Mapping[str, bytes]) -> tuple[dict[str, _Step], tu
         step = steps.setdefault(f"{match['job']}{match['step']}", _Step())
         unit = _unit(lines) or of_jobs.get(match["job"], "")
         mm = _MM.get(unit.casefold() or "inch", 0.0)
-        if (match["eda"] or match["layer"]) and not mm:
+        if any(match[kind] for kind in ("edge", "eda", "layer")) and not mm:
             raise ConfigError(f"{path}: the unit of this {_NOUN} is '{visible(unit)}'; export it in mm or inch")
         if match["eda"]:
             step.is_kicad = any(line.text.startswith("HDR KiCad") for line in lines)
@@ -126,6 +129,9 @@ def _steps(path: Path, files: Mapping[str, bytes]) -> tuple[dict[str, _Step], tu
         elif match["layer"]:
             step.parts += (parts := _records(lines, "CMP", "TOP", mm, match["layer"]))
             without |= bool(parts) and not unit
+        elif match["edge"]:
+            with numbers_in(path, "the profile of the board"):
+                step.edge = tuple((x * mm, y * mm) for x, y in edge_points(_corners(lines)))
         elif match["step"]:
             step.is_panel = any("STEP-REPEAT" in line.text for line in lines)
     return steps, ("no unit is stated, which means inch in ODB++",) if without else ()
@@ -133,6 +139,15 @@ def _steps(path: Path, files: Mapping[str, bytes]) -> tuple[dict[str, _Step], tu
 
 def _unit(lines: Iterable[TextLine]) -> str:
     return next((match[1] for line in lines if (match := _UNIT.match(line.text))), "")
+
+
+def _corners(lines: Iterable[TextLine]) -> Iterator[tuple[tuple[float, float], tuple[float, float] | None, bool]]:
+    """Yield the corners of a profile (OB, OS, and OC for an arc), as `edge_points` takes them; raises ValueError."""
+    for line in lines:
+        kind, *words = line.text.partition(";")[0].split() or [""]
+        if kind in ("OB", "OS", "OC"):
+            middle = (float(words[2]), float(words[3])) if kind == "OC" else None
+            yield (float(words[0]), float(words[1])), middle, words[4:5] == ["Y"]
 
 
 def _records(lines: Iterable[TextLine], kind: str, pin: str, mm: float, layer: str = "") -> list[_Record]:

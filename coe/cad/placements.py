@@ -41,7 +41,7 @@ def parse(
     """Return a placement file by its bytes, as `CadDialect.placements` does."""
     reader, raw = _PlacementReader(path, name, vocabulary, unit, form), in_utf8(raw)
     if board := read_board_file(path, raw):
-        file = replace(reader.file(board.table), drawn=board.drawn)
+        file = replace(reader.file(board.table), drawn=board.drawn, edge=board.table.edge)
     else:
         expect_list(path, raw, "the placement list (pick and place, centroid)")
         if _XML.match(raw):

@@ -137,7 +137,7 @@ def placed(  # noqa: PLR0913
         words = ["--placements", str(placements), "--dialect", dialect or "generic", "--units", str(file.units)]
         words += [] if bom is None else ["--bom", str(bom)]
         words += [] if bottom_x is None else ["--bottom-x", bottom_x, "--bottom-angle", str(bottom_angle)]
-        drawn = edge_in(placements, file.drawn, how), drawn_sizes(placements, file.drawn)
+        drawn = edge_in(placements, file, how), drawn_sizes(placements, file.drawn)
         planned = replace(plan(there, Side(side), library, edge, *drawn), not_fitted=tuple(not_fitted))
         seen = board_seen.marks_of(marks or (), planned, bottom)
         making = _Making(name, to, there, planned, bottom, tuple(words), good, how, held or in_pixels, seen)

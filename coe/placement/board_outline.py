@@ -14,7 +14,7 @@ from pathlib import Path
 
 from coe import text_table
 from coe.errors import ConfigError
-from coe.placement.placement_file import FileForm
+from coe.placement.placement_file import FileForm, PlacementFile
 from coe.tables.s_expression import FOOTPRINTS, Node, Numbered, numbers_in, read_board, words_of
 
 Rectangle = tuple[float, float, float, float]
@@ -37,14 +37,14 @@ def read_outline(path: Path) -> Rectangle:
     return edge
 
 
-def edge_in(path: Path, drawn: Sequence[Numbered], form: FileForm) -> Rectangle | None:
-    """Return the rectangle around the board by what its placement file draws.
+def edge_in(path: Path, file: PlacementFile, form: FileForm) -> Rectangle | None:
+    """Return the rectangle around the board by what its placement file draws, or tells.
 
     None if that is no edge, or if a person turns or shifts the places in the file.
     """
     is_as_drawn = (form.y, form.offset) == ("up", (0.0, 0.0))
     with numbers_in(path, "its edge"):
-        return _around(_kicad(drawn)) if is_as_drawn else None
+        return _around([*file.edge, *_kicad(file.drawn)]) if is_as_drawn else None
 
 
 def _around(drawn: Iterable[tuple[float, float]]) -> Rectangle | None:
@@ -53,6 +53,21 @@ def _around(drawn: Iterable[tuple[float, float]]) -> Rectangle | None:
         return None
     xs, ys = ([point[axis] for point in points] for axis in (0, 1))
     return round(min(xs), 4), round(min(ys), 4), round(max(xs), 4), round(max(ys), 4)
+
+
+def edge_points(
+    steps: Iterable[tuple[tuple[float, float], tuple[float, float] | None, bool]],
+) -> Iterator[tuple[float, float]]:
+    """Yield points on the edge of polygons by their corners, each with the middle of the arc that leads to it, if any.
+
+    A corner also says whether that arc goes clockwise.
+    """
+    start = None
+    for corner, middle, clockwise in steps:
+        if start and middle:
+            yield from arc(start, corner, middle, clockwise=clockwise)
+        yield corner
+        start = corner
 
 
 def _gerber(path: Path, text: str) -> Iterator[tuple[float, float]]:
@@ -75,14 +90,15 @@ def _gerber(path: Path, text: str) -> Iterator[tuple[float, float]]:
             yield x, y
             if mode != "1":
                 offset = [int(word or 0) * scale for word in (match[4], match[5])]
-                yield from _arc((x, y), (to[0], to[1]), (x + offset[0], y + offset[1]), clockwise=mode == "2")
+                yield from arc((x, y), (to[0], to[1]), (x + offset[0], y + offset[1]), clockwise=mode == "2")
             yield to[0], to[1]
         x, y = to
 
 
-def _arc(
+def arc(
     start: tuple[float, float], end: tuple[float, float], middle: tuple[float, float], *, clockwise: bool
 ) -> Iterator[tuple[float, float]]:
+    """Yield points on an arc, without its ends; a whole circle if these are one."""
     radius = hypot(start[0] - middle[0], start[1] - middle[1])
     first, last = (atan2(at[1] - middle[1], at[0] - middle[0]) for at in (start, end))
     sweep = (first - last if clockwise else last - first) % (2 * pi) or 2 * pi
@@ -144,7 +160,7 @@ def _bow(
     ratio = (third - first) / (second - first) if second != first else 0j
     if ratio.imag:
         centre = first + (second - first) * (ratio - abs(ratio) ** 2) / (2j * ratio.imag)
-        yield from _arc(start, end, (centre.real, centre.imag), clockwise=ratio.imag < 0)
+        yield from arc(start, end, (centre.real, centre.imag), clockwise=ratio.imag < 0)
 
 
 def _curve(start: complex, first: complex, second: complex, end: complex) -> Iterator[tuple[float, float]]:

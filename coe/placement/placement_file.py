@@ -86,7 +86,8 @@ class PlacementFile:
     not). `columns` holds the name of each field's column, `unused` those of columns that nothing is read from.
     `not_placed` are the designators of what the file itself leaves out; they are not among the placements.
     `notes` are sentences, as on hidden rows. `said` are parts that it says are fitted, `asked` those of which it leaves
-    that open. `drawn` are the lists of a board file of KiCad, for its edge and the sizes of packages.
+    that open. `drawn` are the lists of a board file of KiCad, for its edge and the sizes of packages; `edge` are points
+    on the edge of another board, in mm.
     """
 
     placements: tuple[Placement, ...]
@@ -99,6 +100,7 @@ class PlacementFile:
     said: frozenset[str] = frozenset()
     asked: Mapping[str, FittedQuestion] = field(default_factory=dict)
     drawn: Sequence[Numbered] = field(default=(), repr=False)
+    edge: Sequence[tuple[float, float]] = field(default=(), repr=False)
 
 
 class FileForm(StrictModel):

@@ -22,10 +22,14 @@ OLE = b"\xd0\xcf\x11\xe0"
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The lines of a file, and what a person should know of how they were read, in sentences."""
+    """The lines of a file, and what a person should know of how they were read, in sentences.
+
+    `edge` are points on the edge of a board, in mm, if its file tells them.
+    """
 
     lines: list[TextLine]
     notes: tuple[str, ...] = field(default=())
+    edge: tuple[tuple[float, float], ...] = field(default=())
 
 
 def read_sheet(path: Path, raw: bytes, is_table: Callable[[Sequence[TextLine]], bool]) -> Table:

@@ -11,8 +11,9 @@ import pytest
 
 from coe.errors import ConfigError
 from coe.placement import Side, read_file
+from coe.placement.board_outline import edge_in
 from coe.placement.cad_files import parse_bom, parse_file
-from coe.placement.placement_file import PlacementFile
+from coe.placement.placement_file import FileForm, PlacementFile
 
 TOP, BOTTOM, DATA = (
     f"odb/steps/pcb/{name}" for name in ("layers/comp_+_top/components", "layers/comp_+_bot/components", "eda/data")
@@ -25,6 +26,7 @@ PACKAGES = (
 FILES = {
     "odb/misc/info": "JOB_NAME=odb\nUNITS=MM\n",
     DATA: PACKAGES,
+    "odb/steps/pcb/profile": "UNITS=INCH\nS P 0;;ID=1\nOB 0 0 I\nOS 3 0\nOC 3 2 3 1 N\nOS 0 1\nOE\nSE\n",
     "odb/steps/panel/stephdr": "STEP-REPEAT {\n}\n",
     "odb/steps/panel/layers/comp_+_top/components": "CMP 0 1 1 0 N FID9 F\n",
     TOP: (
@@ -101,6 +103,7 @@ def test_components_lie_at_the_middle_of_their_packages_and_turn_clockwise(raw: 
         ("J2", 10, 39, 270, Side.BOTTOM, "CON-2", "HDR"),
         ("J3", 29, 40, 0, Side.BOTTOM, "CON-2", "HDR"),
     ]
+    assert edge_in(Path("b.tgz"), file, FileForm()) == (0, 0, 101.6, 50.8)
     assert file.not_placed == ("C8",)
     assert "panel" in "".join(file.notes)
     assert "pins" not in "".join(file.notes)

@@ -9,6 +9,7 @@ import pytest
 
 from coe.errors import ConfigError
 from coe.placement import Side, lay_out, parse_placements, parse_recipe, read_file, read_placements
+from coe.placement.board_outline import edge_in
 from coe.placement.cad_files import parse_bom, parse_file
 from coe.placement.placement_file import FileForm
 from coe.placement.recipe_spec import MappingSpec
@@ -377,7 +378,9 @@ IPC_2581 = """<?xml version = "1.0"?><IPC-2581 revision="C" xmlns="http://webstd
 <Layer name="TOP" side="TOP"/><Layer name="IN" side="INTERNAL"/>
 <Step name="panel"><StepRepeat stepRef="board" x="1" y="1" nx="2" ny="1"/>
 <Component refDes="FID1" packageRef="F" layerRef="TOP"><Location x="0" y="0"/></Component></Step>
-<Step name="board">
+<Step name="board"><Profile><Polygon><PolyBegin x="0" y="0"/><PolyStepSegment x="4" y="0"/>
+<PolyStepCurve x="4" y="2" centerX="4" centerY="1" clockwise="FALSE"/><PolyStepSegment x="0" y="2"/></Polygon></Profile>
+<StackupZone><Profile><Polygon><PolyBegin x="99" y="0"/></Polygon></Profile></StackupZone>
 <Package name="R_1"><PickupPoint x="0.1" y="0"/><Pin number="1"><Location x="9" y="9"/></Pin></Package>
 <Component refDes="R1" packageRef="R_1" part="P" layerRef="TOP">
 <Xform rotation="90.0"/><Location x="0.5" y="1"/></Component>
@@ -400,6 +403,7 @@ def test_components_of_ipc_2581_lie_where_their_packages_are_picked_up() -> None
     ]
     assert [place.side for place in file.placements] == [Side.TOP, Side.BOTTOM, Side.BOTTOM, Side.BOTTOM]
     assert (file.placements[0].package, file.placements[0].rotation_deg, file.not_placed) == ("R", 90, ("C8",))
+    assert edge_in(Path("b.xml"), file, FileForm()) == (0, 0, 127, 50.8)  # the arc bulges by an inch
     assert any("panel" in note for note in file.notes)
     same = IPC_2581.replace("?><IPC", "?><!-- a > b --><IPC").replace('mirror="true"', 'mirror="1"')
     for name in ("R1", "C8", "U2", "U3", "U4"):
@@ -417,6 +421,7 @@ def test_components_of_ipc_2581_lie_where_their_packages_are_picked_up() -> None
         ('<Location x="0.5" y="1"/>', "", "R1"),
         ('<Location x="0.5" y="1"/>', '<Location y="1"/>', "R1"),
         ("INCH", "FOOT", "FOOT"),
+        ('centerX="4"', "", "profile"),
         ('<StepRepeat stepRef="board" x="1" y="1" nx="2" ny="1"/>', "", "panel, board"),
         ("Component", "LayerFeature", "no components"),
     ],
