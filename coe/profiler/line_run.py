@@ -97,7 +97,7 @@ def run_line(
         budget_bytes=line.budget_bytes,
         peak_rss_bytes=peak,
         grown_bytes=max(0, peak - before),
-        peak_device_bytes=_peak_device_bytes(),
+        peak_device_bytes=device_peak_bytes(),
         cpu_s=cpu_s,
     )
 
@@ -134,14 +134,17 @@ def forget_device_peak() -> None:
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         # The peak of this run could not be less than the memory that the allocator kept from an earlier run.
         torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
+        for gpu in range(torch.cuda.device_count()):
+            torch.cuda.reset_peak_memory_stats(gpu)
 
 
-def _peak_device_bytes() -> int | None:
+def device_peak_bytes() -> int | None:
+    """Return the peak of all GPUs together; None, too, if the machine has a GPU that this process did not use."""
     import torch
 
-    # None, too, if the machine has a GPU that the run did not use.
-    return int(torch.cuda.max_memory_reserved()) if torch.cuda.is_initialized() else None  # type: ignore[no-untyped-call]
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return None
+    return sum(map(torch.cuda.max_memory_reserved, range(torch.cuda.device_count())))
 
 
 class _PeakRss:

@@ -118,10 +118,13 @@ def test_images_come_at_their_rate_whatever_the_line_does(work):
 def test_what_an_earlier_run_left_on_a_gpu_is_not_this_ones(monkeypatch):
     calls = []
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    for name in ("empty_cache", "reset_peak_memory_stats"):
-        monkeypatch.setattr(torch.cuda, name, lambda name=name: calls.append(name))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: calls.append("empty"))
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", calls.append)
+    monkeypatch.setattr(torch.cuda, "max_memory_reserved", (5, 7).__getitem__)
     line_run.forget_device_peak()
-    assert calls == ["empty_cache", "reset_peak_memory_stats"]
+    assert calls == ["empty", 0, 1]
+    assert line_run.device_peak_bytes() == 12
 
 
 def test_many_experts_share_a_few_files(tmp_path):

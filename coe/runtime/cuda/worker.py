@@ -235,7 +235,7 @@ class Worker:
         captured = self.capture(template, unpacking, next(count for count in sizes(most) if count >= number), size)
         up = pinned.up[: number * 3 * size * size].view(number, 3, size, size)
         # One wait for the interpreter's lock, which all threads that make inputs want: numpy waits after each image.
-        torch.stack([torch.from_numpy(np.require(image, requirements="CW")) for image in images], out=up)
+        torch.stack([torch.from_numpy(np.require(image, requirements=("C", "W"))) for image in images], out=up)
         pixels = captured.images[:number]
         self.stream.do("images up", lambda: pixels.copy_(up, non_blocking=True))
         self.stream.do(f"run x{len(captured.images)}", captured.graph.replay)
