@@ -23,6 +23,7 @@ from coe.placement import read_recipe
 from coe.serve.enums import Role
 from coe.serve.gate import teach_files, teach_routes
 from coe.serve.recipe_content import RecipeContent, WholeBoard
+from coe.serve.teach import undo_stack
 from coe.serve.teach.take_results import compared, take_chosen
 from coe.serve.teach.teach_draft import BoardDraft
 from coe.serve.teach.teach_steps import TeachStep, current, states
@@ -456,11 +457,17 @@ def test_each_step_is_taken_back_one_after_another(served: Served) -> None:
     served.engineer.post("/teach/line7/marks", json={"marks": {"R10k/P1-SN1.png": "good"}})
     assert served.engineer.delete("/teach/line7/files/boards/SN1.png").status_code == 204
 
+    last = undo_stack.last(draft)
+    assert last is not None
+    other = served.engineer.post(f"/teach/line7/undo?step={last.number - 1}")
+    assert last.what in problem(other, 422, "invalid")["detail"], "another person may have made a step since"
+    assert served.engineer.post(f"/teach/line7/undo?step={last.number}").json() == {"undone": last.what}
+    assert [path.name for path in draft_in(served).pictures] == ["SN1.png"]
+
     def undo() -> BoardDraft:
         assert served.engineer.post("/teach/line7/undo").status_code == 200
         return draft_in(served)
 
-    assert [path.name for path in undo().pictures] == ["SN1.png"]
     assert (undo().photos / "R10k" / "P1-SN1.png").is_file()
     undo()  # the parts that were cut out
     assert (undo().recipe.read_text(), draft.rules.read_text()) == (RECIPE, RULES)

@@ -11,7 +11,7 @@ from coe.board import calibration_file, rules
 from coe.errors import ConfigError
 from coe.files import write_atomically
 from coe.serve.database import audit
-from coe.serve.gate.operations import ENGINEER, Visit
+from coe.serve.gate.operations import ENGINEER, RowId, Visit
 from coe.serve.gate.problems import existing
 from coe.serve.gate.teach_files import DraftRouter, draft_named, picture_of, text_of
 from coe.serve.recipe_content import BottomSide, RecipeContent, WholeBoard
@@ -151,13 +151,21 @@ class MarksRequest(StrictModel):
 @router.change("POST", "/teach/{draft}/marks", body=MarksRequest, answers={200: "where each lies now"})
 def mark(visit: Visit, draft: BoardDraft) -> Mapping[str, Any]:
     """Put photographs into the folders of what they show."""
-    return {"paths": crop_gallery.mark(draft, visit.body.form.marks)}
+    paths = crop_gallery.mark(draft, visit.body.form.marks)
+    last = undo_stack.last(draft)
+    return {"paths": paths, "step": last.number if last else 0}
 
 
-@router.change("POST", "/teach/{draft}/undo", answers={200: "the step that was taken back"})
+class UndoQuery(StrictModel):
+    """The step to take back, as its page showed it: another person's is not; 0: the last, whatever it is."""
+
+    step: RowId = 0
+
+
+@router.change("POST", "/teach/{draft}/undo", query=UndoQuery, answers={200: "the step that was taken back"})
 def undo(visit: Visit, draft: BoardDraft) -> Mapping[str, Any]:
     """Take the last step back."""
-    return {"undone": undo_stack.take_back(draft)}
+    return {"undone": undo_stack.take_back(draft, visit.query.step)}
 
 
 @router.look("GET", "/teach/{draft}/work")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -51,18 +52,28 @@ def remember(
         shutil.rmtree(old)
 
 
-def last(draft: BoardDraft) -> str:
-    """Return the name of the step that would be taken back next; empty without one."""
-    steps = _steps(draft)
-    return str(_note(steps[-1])["what"]) if steps else ""
+@dataclass(frozen=True, slots=True)
+class UndoStep:
+    """A step that can be taken back: its number, and its name for people."""
+
+    number: int
+    what: str
 
 
-def take_back(draft: BoardDraft) -> str:
-    """Take the last step back; return its name. Raises ConfigError if there is none."""
+def last(draft: BoardDraft) -> UndoStep | None:
+    """Return the step that would be taken back next; None without one."""
     steps = _steps(draft)
-    if not steps:
+    return UndoStep(int(steps[-1].name), str(_note(steps[-1])["what"])) if steps else None
+
+
+def take_back(draft: BoardDraft, number: int = 0) -> str:
+    """Take the last step back, which must have this number if one is given; return its name. Raises ConfigError."""
+    if (step := last(draft)) is None:
         raise ConfigError("there is no step that could be taken back")
-    place, note = steps[-1], _note(steps[-1])
+    if number not in (0, step.number):
+        raise ConfigError(f"the last step is another one now ({step.what}); load the page again")
+    place = _steps(draft)[-1]
+    note = _note(place)
     for there, before in note["moves"].items():
         if (draft.folder / before).is_file():
             _move(draft.folder / before, draft.folder / there)
@@ -78,7 +89,7 @@ def take_back(draft: BoardDraft) -> str:
             path.unlink(missing_ok=True)
     (place / _NOTE).unlink()  # first, so that a kill leaves no step of which half is gone
     shutil.rmtree(place)
-    return str(note["what"])
+    return step.what
 
 
 def _texts(draft: BoardDraft) -> list[Path]:

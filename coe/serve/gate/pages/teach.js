@@ -23,7 +23,7 @@ document.getElementById("teach-new")?.addEventListener("submit", async (event) =
 });
 
 document.getElementById("teach-undo")?.addEventListener("click", async (event) => {
-  if (await tell(null, "POST", `${at}/undo`)) location.reload();
+  if (await tell(null, "POST", `${at}/undo?step=${event.currentTarget.dataset.step}`)) location.reload();
 });
 
 // Files.
@@ -73,7 +73,7 @@ async function mark(crops, word) {
   if (!asked.length) return;
   const answer = await tell(marks, "POST", `${at}/marks`, { marks: Object.fromEntries(asked.map((crop) => [crop.dataset.photo, word])) });
   if (!answer) return;
-  const { paths } = await answer.json();
+  const { paths, step } = await answer.json();
   for (const crop of asked) {
     crop.dataset.photo = paths[crop.dataset.photo];
     crop.dataset.mark = word;
@@ -81,7 +81,7 @@ async function mark(crops, word) {
   }
   for (const [id, of] of [["good", "good"], ["bad", "bad"], ["open", ""]]) document.getElementById(`count-${id}`).textContent = marks.querySelectorAll(`.crop[data-mark="${of}"]`).length;
   const undo = document.getElementById("teach-undo");
-  if (!undo) location.reload(); else undo.firstChild.textContent = `Undo: ${asked.length} marked `;
+  if (!undo) location.reload(); else [undo.dataset.step, undo.firstChild.textContent] = [step, `Undo: ${asked.length} marked `];
 }
 if (marks) {
   const crops = [...marks.querySelectorAll(".crop")];
