@@ -27,7 +27,7 @@ from coe.errors import ConfigError, ImageError, sentence_of
 from coe.pictures.image_source import ImageSource, ReferenceSource
 from coe.pictures.picture_file import PictureFile
 from coe.results.metrics import Metrics, Recorder, Watcher
-from coe.runtime.line_engine import Job, LineEngine, Pending, end_at_exit
+from coe.runtime.line_engine import Crash, Job, LineEngine, Pending, end_at_exit
 from coe.scheduler.events import Command, Event
 from coe.scheduler.failures import STOPPED
 from coe.timely import in_time
@@ -108,11 +108,6 @@ class ClusterEngine(LineEngine[HeadInput, Job]):
         """Return 0: files are read on the caller's thread, and boxes decode what is in their memory."""
         return 0.0
 
-    def close(self) -> None:
-        """End all threads and boxes once every reply is out. Any number of calls is safe."""
-        self._queue.put(None)
-        self.join()
-
     # Threads
 
     def _start(self, name: str, function: Callable[[], None]) -> None:
@@ -164,12 +159,14 @@ class ClusterEngine(LineEngine[HeadInput, Job]):
             self._end()
 
     def _decide(self) -> None:
-        ending, flushed_s = False, -math.inf
-        while not ending or self._jobs:
+        flushed_s = -math.inf
+        while not self._ending or self._jobs:
             for event in self._came(flushed_s + _PARCEL_EVERY_S):
                 if event is None:
-                    ending = True
+                    self._ending = True
                     continue
+                if isinstance(event, Crash):
+                    raise event.error
                 self._driver.take_in(event)
                 if self._watching_failed is not None:  # not before: it would cost replies that are decided
                     raise self._watching_failed
@@ -182,7 +179,7 @@ class ClusterEngine(LineEngine[HeadInput, Job]):
                 self._has_initial = True
                 self._settled.set()
 
-    def _came(self, until_s: float) -> Iterator[HeadInput | None]:
+    def _came(self, until_s: float) -> Iterator[HeadInput | Crash | None]:
         """Wait for the next event; yield it, and those that come until `until_s` on the monotonic clock."""
         yield self._queue.get()
         with suppress(queue.Empty):

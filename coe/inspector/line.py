@@ -9,6 +9,7 @@ import asyncio
 import math
 import queue
 import threading
+import time
 import weakref
 from collections.abc import Collection, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
@@ -36,11 +37,14 @@ from coe.pictures.image_source import ImageSource, Picture, ReferenceSource
 from coe.results.metrics import Metrics
 from coe.runtime.admission import CLOSED, Admission, Ticket
 from coe.runtime.decider import Trace
+from coe.runtime.line_engine import LONGEST_END_S
 from coe.scheduler.demand import Drift
 from coe.scheduler.plan import Plan
 from coe.scheduler.strategies import check_hurry, check_parts
 
 _END = object()
+_LAST_REPLIES_S = 1.0
+"""How long `close` waits for the replies of images whose batches it leaves behind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,7 +368,8 @@ class Line:
         """Take in no more images, wait for images under way, and end all threads; return whether none was stopped.
 
         If `timeout_s` passes first, the line is stopped: what has no result then is answered as by `stop`, and running
-        batches end. Callers that wait for room get LineClosed. May be called again, and by several threads at a time.
+        batches end; a batch that has not ended ten seconds later is left behind, and its images get an error. Callers
+        that wait for room get LineClosed. May be called again, and by several threads at a time.
         Does nothing in a forked child, and returns False. Raises WouldWaitForItself on a thread of the line.
         """
         if self._engine.line_threads.is_forked:
@@ -375,7 +380,8 @@ class Line:
         in_time = self._admission.wait_empty(timeout_s)
         if not in_time:
             self._engine.stop()
-        self._engine.close()
+        self._engine.close(math.inf if timeout_s is None else time.monotonic() + LONGEST_END_S)
+        self._admission.wait_empty(_LAST_REPLIES_S)
         # As the engine does: a caller who keeps a closed line must not keep its memory.
         self._assembly = replace(self._assembly, devices={})
         self._finalizer.detach()

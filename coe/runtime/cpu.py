@@ -189,7 +189,11 @@ class CpuDevice(Device):
         sessions = [key for key, resident in self._resident.items() if not isinstance(resident, _LoadedBlob)]
         for key in sessions:
             del self._resident[key]
-        if sessions or self._heap_is_loose:
+        opened = [body for body in self._bodies.values() if body.session is not None]
+        for body in opened:
+            self._slots.unbind(body)
+            body.session = None
+        if sessions or opened or self._heap_is_loose:
             self._tighten_heap()
 
     def run(self, executor: str, pool: str, expert: Expert, images: Sequence[ExpertInput]) -> list[Finding]:

@@ -24,7 +24,7 @@ from coe.runtime.copy_lane import CopyLanes, Disk
 from coe.runtime.decider import Decider, Trace
 from coe.runtime.device import Device
 from coe.runtime.inputs import ANY_SIZE, Decoding, ImageInputs, Inputs
-from coe.runtime.line_engine import Job, LineEngine, Pending, end_at_exit
+from coe.runtime.line_engine import Crash, Job, LineEngine, Pending, end_at_exit
 from coe.runtime.runner import Runner
 from coe.scheduler.events import (
     Arrived,
@@ -60,19 +60,12 @@ class ImageJob(Job):
     """Whether the decider knows it, or it was stopped before."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Crash:
-    """A thread met an error that must not happen."""
-
-    error: BaseException
-
-
 def _threads(functions: Mapping[str, Callable[[], None]]) -> list[threading.Thread]:
     """Return a thread for each function, by the thread's name; none is started."""
     return [threading.Thread(target=function, name=name, daemon=True) for name, function in functions.items()]
 
 
-class Engine(LineEngine[Event | _Crash, ImageJob]):
+class Engine(LineEngine[Event, ImageJob]):
     """Runs a decider in real time on real devices, reading weights from `disk`.
 
     `watchers` see each step, on the control thread. `keep_trace` keeps each event and its commands, for replay.
@@ -101,14 +94,13 @@ class Engine(LineEngine[Event | _Crash, ImageJob]):
         tell = self._queue.put
         pools = {id: pool.device for id, pool in controller.pools.items()}
         self._copy_lanes = CopyLanes(
-            devices, pools, self.experts, disk or Disk({}, None), tell=tell, crash=lambda error: tell(_Crash(error))
+            devices, pools, self.experts, disk or Disk({}, None), tell=tell, crash=lambda error: tell(Crash(error))
         )
         self._runners = {
             id: Runner(executor, devices[executor.device], self.experts, prepared=self._prepared, tell=tell)
             for id, executor in controller.executors.items()
         }
         self._inputs = Inputs(controller.router, self.experts, kinds, decoding)
-        self._abandoned = False
         at_devices = self._copy_lanes.thread_functions()
         for runner in self._runners.values():
             at_devices |= runner.thread_functions()
@@ -153,21 +145,16 @@ class Engine(LineEngine[Event | _Crash, ImageJob]):
         """Return for how many seconds a thread has been at a picture; the longest of all threads that decode."""
         return self._inputs.workers.longest_s()
 
-    def close(self) -> None:
+    def close(self, until_s: float = math.inf) -> None:
         """End all threads once every reply is out, and let go of the devices. Any number of calls is safe.
 
         After `stop`, threads that are at a picture are waited for only a moment: a read may never come back.
         """
         self._queue.put(None)
         readers = self._inputs.workers.threads
-        self.line_threads.join(among=[thread for thread in self._threads if thread not in readers])
-        self.line_threads.join(time.monotonic() + _LAST_READ_S if self._stopped else math.inf, among=readers)
-        self._let_go()
-
-    def abandon(self) -> None:
-        """Stop, and tell all threads to end, the last to let go of the devices; waits for nothing."""
-        self._abandoned = True
-        super().abandon()
+        if self._join_or_abandon(until_s, [thread for thread in self._threads if thread not in readers]):
+            self.line_threads.join(time.monotonic() + _LAST_READ_S if self._stopped else until_s, among=readers)
+            self._let_go()
 
     # Workers
 
@@ -197,29 +184,28 @@ class Engine(LineEngine[Event | _Crash, ImageJob]):
             self._give_up(Failure(FailureKind.LINE, f"the engine failed: {sentence_of(error)}{where}"))
         finally:
             self._end_others()
-            if self._abandoned:  # nobody calls `close`
+            if self._abandoned:  # nobody waits for it in `close`
                 self.line_threads.join(among=self._at_devices)
                 with suppress(Exception):  # nobody is left to hear of it
                     self._let_go()
 
     def _decide(self) -> None:
         self._step(None)
-        ending = False
-        while not ending or self._jobs:
+        while not self._ending or self._jobs:
             events, last = self._came()
             if events:
                 self._step(events[0] if len(events) == 1 else EventBatch(tuple(events)))
-            if isinstance(last, _Crash):
+            if isinstance(last, Crash):
                 raise last.error
-            ending = ending or last is None
 
-    def _came(self) -> tuple[list[Event], Event | _Crash | None]:
+    def _came(self) -> tuple[list[Event], Event | Crash | None]:
         """Wait for what comes next, and take what came with it; return the events, and what was taken last."""
         # Events that came while the last were answered are decided on once: in a flood, decisions cost less an image.
         events: list[Event] = []
         while True:
             last = self._queue.get()
-            if last is None or isinstance(last, _Crash):
+            self._ending = self._ending or last is None
+            if last is None or isinstance(last, Crash):
                 return events, last
             events += self._new(last)
             if len(events) >= _MOST_TOGETHER or self._queue.empty():

@@ -27,8 +27,8 @@ from coe.pictures.image_source import ImageSource
 from coe.results.metrics import Metrics
 from coe.scheduler.events import Stopped
 
-_LONGEST_EXIT_S = 10.0
-"""How long the exit of the interpreter waits for all lines together; a user's kind may never return."""
+LONGEST_END_S = 10.0
+"""How long batches and reads have to end, at the interpreter's exit and after the time of `close`: some never do."""
 
 
 class LineThreads:
@@ -48,13 +48,18 @@ class LineThreads:
         """Whether the calling thread is one of the line's."""
         return threading.current_thread() in self.threads
 
-    def join(self, until_s: float = math.inf, *, among: Collection[threading.Thread] | None = None) -> None:
-        """Wait until all threads, or those `among`, have ended, at most until `until_s` on the monotonic clock."""
-        for thread in () if self.is_forked else self.threads if among is None else among:
+    def join(self, until_s: float = math.inf, *, among: Collection[threading.Thread] | None = None) -> bool:
+        """Wait until all threads, or those `among`, have ended, at most until `until_s` on the monotonic clock.
+
+        Return whether all have.
+        """
+        threads = () if self.is_forked else self.threads if among is None else among
+        for thread in threads:
             if thread.ident is None:  # it never started: the system was out of threads
                 continue
             left_s = until_s - time.monotonic()
             thread.join(max(0.0, left_s) if math.isfinite(left_s) else None)
+        return not any(thread.is_alive() for thread in threads)
 
     def expect_process(self) -> None:
         """Raise LineClosed in a forked child."""
@@ -137,6 +142,13 @@ class Pending(Future[Result]):
             self._line_threads.expect_waitable(call)
 
 
+@dataclass(frozen=True, slots=True)
+class Crash:
+    """The line cannot go on: a thread met an error that must not happen, or what `close` waited for does not end."""
+
+    error: BaseException
+
+
 @dataclass(slots=True)
 class Job:
     """What is kept for a request until its reply."""
@@ -159,10 +171,10 @@ class LineEngine(ABC, Generic[E, J]):
         self.line_threads = LineThreads()
         self._jobs: dict[int, J] = {}
         self._ids = itertools.count()
-        self._queue: queue.SimpleQueue[E | Stopped | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[E | Crash | Stopped | None] = queue.SimpleQueue()
         self._replies: queue.SimpleQueue[tuple[Pending, Result] | None] = queue.SimpleQueue()
         self._settled = threading.Event()
-        self._has_initial = self._stopped = False
+        self._has_initial = self._stopped = self._ending = self._abandoned = False
         self._began = time.monotonic()
 
     def submit(self, request: Request, source: ImageSource, *, refused: Failure | None = None) -> Pending:
@@ -193,9 +205,22 @@ class LineEngine(ABC, Generic[E, J]):
     def longest_decoding_s(self) -> float:
         """Return for how many seconds a thread of this engine has been at a picture; the longest of all."""
 
-    @abstractmethod
-    def close(self) -> None:
-        """End all threads once every reply is out. Any number of calls is safe."""
+    def close(self, until_s: float = math.inf) -> None:
+        """End all threads once every reply is out. Any number of calls is safe.
+
+        Images that have no reply at the time `until_s` on the monotonic clock get an error, and threads that do not end
+        are left behind: later calls do not wait for them either.
+        """
+        self._queue.put(None)
+        self._join_or_abandon(until_s, self.line_threads.threads)
+
+    def _join_or_abandon(self, until_s: float, threads: Collection[threading.Thread]) -> bool:
+        """Wait until threads have ended; if they do not, answer all images that wait for them, and return False."""
+        if not self._abandoned and self.line_threads.join(until_s, among=threads):
+            return True
+        self._abandoned = True
+        self._queue.put(Crash(LineClosed(f"it was closed, and a batch did not end within {LONGEST_END_S:g} s")))
+        return False
 
     def now(self) -> float:
         """Return the time on the clock of this line, in seconds; events and due times are on this clock."""
@@ -219,6 +244,7 @@ class LineEngine(ABC, Generic[E, J]):
         """Stop, and tell all threads to end; waits for nothing. For a line that its owner dropped."""
         # Garbage collection may call this on any thread, under any lock: only puts are safe here.
         if not self.line_threads.is_forked:
+            self._abandoned = True
             self.stop()
             self._queue.put(None)
 
@@ -242,11 +268,10 @@ class LineEngine(ABC, Generic[E, J]):
     def _give_up(self, failure: Failure) -> None:
         """Answer every image with the reason why the line stopped, until the line ends."""
         self._settled.set()
-        ending = False
-        while not ending or self._jobs:
+        while not self._ending or self._jobs:
             for job in list(self._jobs.values()):
                 self._reply(Result.refused(job.request, failure, self.now()))
-            ending = ending or self._queue.get() is None
+            self._ending = self._ending or self._queue.get() is None
 
 
 def _answered(reply: tuple[Pending, Result] | None) -> bool:
@@ -268,7 +293,7 @@ def end_at_exit(line: LineEngine[Any, Any]) -> None:
 @atexit.register
 def _end_all() -> None:
     """Wait for running batches, but not for ever."""
-    lines, until_s = list(_OPEN), time.monotonic() + _LONGEST_EXIT_S
+    lines, until_s = list(_OPEN), time.monotonic() + LONGEST_END_S
     for line in lines:
         line.abandon()
     for line in lines:

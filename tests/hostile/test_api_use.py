@@ -22,10 +22,11 @@ from quick_line import DARK, LIGHT, QuickDevice, quick
 from coe import Inspector, Picture, config
 from coe.core import Batch, FailureKind, Result, Verdict
 from coe.errors import CoeError, ConfigError, DeviceLost, LineClosed, LineFull, WouldWaitForItself
+from coe.inspector import line as line_module
 from coe.inspector.line_devices import decode_workers
 from coe.pictures.image_source import ImageSource
 from coe.scheduler.controller import Controller
-from coe.scheduler.events import Arrived, Command, Event, Reply, Run
+from coe.scheduler.events import Arrived, Command, Event, Reply, Run, Stopped
 
 
 @pytest.fixture
@@ -416,6 +417,32 @@ def test_a_line_is_closed_as_often_and_from_as_many_threads_as_anybody_likes(tin
     assert line.drain(0)
     assert line.metrics().images == 20
     assert not [thread for thread in line._engine._threads if thread.is_alive()]
+
+
+@pytest.mark.parametrize("trouble", ["a batch that never ends", "a watcher that fails after the stop"])
+def test_a_line_whose_time_to_close_is_over_answers_whatever_holds_it_up(
+    tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, trouble: str
+) -> None:
+    class Watcher:
+        def observe(self, event: object, commands: object, now: float, control_s: float = 0.0) -> None:
+            if isinstance(event, Stopped) and "watcher" in trouble:
+                device.gate.set()
+                raise ValueError("a watcher failed")
+
+    monkeypatch.setattr(line_module, "LONGEST_END_S", 0.2)
+    device = QuickDevice()
+    device.gate.clear()
+    line = quick(tiny, device, watchers=[Watcher()])
+    future, threads = line.submit(LIGHT, "C"), line._engine.line_threads.threads
+    assert device.reached.wait(60)
+    assert not line.close(timeout_s=0)
+    line.close()  # as a `with` block does
+    assert future.done()
+    assert future.result().failure.kind is FailureKind.LINE
+    device.gate.set()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive(), thread.name
 
 
 def test_a_line_that_is_stopped_decodes_no_more_pictures(

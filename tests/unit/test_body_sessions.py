@@ -124,6 +124,9 @@ def test_experts_of_a_body_have_one_session_as_long_as_it_is_there(
     assert not opened
     device.load("pool", first, body=True)
     assert torch.allclose(said(device, first), said(alone, first), rtol=1e-4, atol=1e-4)
+    device.leave()
+    gc.collect()
+    assert not opened
 
 
 @pytest.mark.parametrize(("name", "variant"), [("u1", "q8"), ("bare", "fp32")])

@@ -214,6 +214,16 @@ def test_clocks_and_threads_stay_at_the_rim() -> None:
     assert not forbidden(CLOCK_MODULES, CLOCKS), "elsewhere time is an argument (`now`) and work is a command"
 
 
+def test_no_assertion_changes_what_it_looks_at() -> None:
+    """With `python -O` there is none."""
+    changing = {"add", "append", "discard", "extend", "insert", "pop", "popleft", "remove", "setdefault", "update"}
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Assert):
+                called = {part.attr for part in ast.walk(node.test) if isinstance(part, ast.Attribute)}
+                assert not called & changing, f"{path}:{node.lineno}"
+
+
 def test_nothing_calls_out() -> None:
     asking = {"serve.benchmark", "cluster.ray_session"}
     assert not forbidden(NETWORK, {"serve", *asking}), "no connection is opened, at import or at run time"

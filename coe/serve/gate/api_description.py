@@ -136,4 +136,5 @@ def _schema_of(model: type[BaseModel], schemas: dict[str, Any]) -> dict[str, Any
 
 def _add(schemas: dict[str, Any], more: Mapping[str, Any]) -> None:
     for name, schema in more.items():
-        assert schemas.setdefault(name, schema) == schema, f"two forms are named {name}"
+        known = schemas.setdefault(name, schema)
+        assert known == schema, f"two forms are named {name}"
