@@ -179,7 +179,8 @@ class Admission:
                 self._inside.remove(ticket)
                 self._bytes -= ticket.size
             answers = self._go_through()
-            self._changed.notify_all()
+            if not self._inside:  # else a thread that waits for the last image would be woken for each
+                self._changed.notify_all()
         _tell(answers)
 
     def _go_through(self) -> _Answers:
