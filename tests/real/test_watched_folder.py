@@ -18,6 +18,8 @@ from coe.pictures.arriving import FileStamp
 from coe.pictures.watched_folder import WatchedFolder
 
 BRIGHT, DARK = 230, 20
+PATIENT = ("--settle", "200ms", "--quiet-time", "0.3", "--until-idle", "1s")
+"""For a folder that changes while it is watched."""
 
 
 def picture(level: int, *, seed: int = 0, ending: str = ".png", side: int = 48) -> bytes:
@@ -45,8 +47,8 @@ def watch(lamps: tuple[Path, Path], into: Path, tmp_path: Path, call: Call) -> C
     """Return a function that watches until nothing comes any more, and gives the exit status."""
     board, store = lamps
 
-    def run(*more: object, idle: str = "300ms") -> int:
-        options = ("--settle", "200ms", "--quiet-time", "0.3", "--until-idle", idle, "--out", tmp_path / "out")
+    def run(*more: object) -> int:
+        options = ("--settle", "50ms", "--quiet-time", "0.1", "--until-idle", "0.1", "--out", tmp_path / "out")
         line = ("--store", store, "--memory", "100MB", "--profile", "none")
         return call("--board", board, "--watch", into, *options, *line, *more, command=inspect_cli).status
 
@@ -93,7 +95,7 @@ def test_slow_copies_reserved_files_and_renames_are_judged_once_they_are_whole(w
         os.replace(into / "SN1" / "R3__L.png.part", into / "SN1" / "R3__L.png")
 
     writer(write)
-    assert watch(idle="1s") == 1
+    assert watch(*PATIENT) == 1
     assert verdicts(tmp_path / "out") == {"SN1/R1__L.png": "NG", "SN1/R2__L.png": "NG", "SN1/R3__L.png": "OK"}
     closed = rows(tmp_path / "out", "boards.jsonl")[-1]
     assert (closed["serial"], closed["verdict"], closed["pictures"]) == ("SN1", "NG", 3)
@@ -166,7 +168,7 @@ def test_what_cannot_be_moved_now_is_moved_later(
         done.unlink()
 
     writer(mount)
-    assert watch("--done", done, idle="1s") == 0
+    assert watch("--done", done, *PATIENT) == 0
     assert (done / "SN1" / "R1__L.png").exists()
 
 
@@ -184,7 +186,7 @@ def test_a_picture_that_was_judged_as_its_share_went_is_moved_once_it_is_back(
 
     monkeypatch.setattr(WatchedFolder, "put_away", gone)
     (into / "SN1" / "R1__L.png").write_bytes(picture(BRIGHT))
-    assert watch("--done", tmp_path / "done", idle="1s") == 0
+    assert watch("--done", tmp_path / "done", *PATIENT) == 0
     assert tried
     assert (tmp_path / "done" / "SN1" / "R1__L.png").exists()
 
@@ -220,7 +222,7 @@ def test_a_folder_that_goes_away_and_comes_back_is_gone_on_with(watch, into, tmp
         os.replace(tmp_path / "away", into)
 
     writer(vanish)
-    assert watch(idle="1s") == 1
+    assert watch(*PATIENT) == 1
     assert verdicts(tmp_path / "out") == {"SN1/R1__L.png": "OK", "SN1/R2__L.png": "NG"}
 
 
@@ -240,7 +242,7 @@ def test_a_watch_goes_on_while_its_folder_is_away_and_though_the_link_to_it_lead
         link.symlink_to(other)
 
     writer(come_back)
-    assert watch("--watch", link, idle="1s") == 1
+    assert watch("--watch", link, *PATIENT) == 1
     assert verdicts(tmp_path / "out") == {"SN1/R1__L.png": "OK", "SN2/R1__L.png": "NG"}
 
 

@@ -18,6 +18,7 @@ from stations import Shop
 from tiny_line import TINY
 
 from coe.serve.bridge import outbox_relay
+from coe.serve.database import connecting
 from coe.serve.database.connecting import Database, open_database
 from coe.serve.database.migration import migrate
 from coe.serve.service_config import ServeConfig
@@ -136,6 +137,15 @@ def first_database(bare_database: Database) -> Database:
             if statement.strip():
                 connection.exec_driver_sql(statement)
     return bare_database
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_commit_waits_for_the_disk() -> Iterator[None]:
+    """Let SQLite leave commits to the system, as `nothing_waits_for_the_disk` leaves files: processes end, no power."""
+    assert connecting.SYNCHRONOUS == "FULL"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(connecting, "SYNCHRONOUS", "OFF")
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

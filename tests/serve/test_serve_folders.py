@@ -65,10 +65,14 @@ class Camera:
 
     def look(self, seconds: float = 0.0) -> list[Board]:
         """Look each second for so long, and at once; return all boards that were accepted."""
-        for _ in range(int(seconds) + 1):
-            asyncio.run(self.feeder.turn())
-            asyncio.run(self.feeder._tell())
-            self.now_s += 1
+
+        async def turns() -> None:
+            for _ in range(int(seconds) + 1):
+                await self.feeder.turn()
+                await self.feeder._tell()
+                self.now_s += 1
+
+        asyncio.run(turns())
         return sorted(self.served.database.read(board_rows.newest), key=lambda board: board.id)
 
     @property

@@ -28,6 +28,8 @@ MAX_WAL_BYTES = 64 << 20
 _CONNECTIONS = 16
 WRITES = "coe_writes"
 """The execution option of a connection that will write; SQLite then takes the lock at the beginning."""
+SYNCHRONOUS = "FULL"
+"""A commit of SQLite returns once it is on the disk."""
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
@@ -154,7 +156,7 @@ def _set_up_sqlite(connection: Any, record: object) -> None:
     """Make commits durable, keep the log short, and hold rows to the rows that they refer to."""
     for pragma in (
         "journal_mode=WAL",
-        "synchronous=FULL",
+        f"synchronous={SYNCHRONOUS}",
         "foreign_keys=ON",
         f"wal_autocheckpoint={WAL_PAGES}",
         f"journal_size_limit={MAX_WAL_BYTES}",
