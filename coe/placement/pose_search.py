@@ -198,12 +198,13 @@ def _rectangle(outline: Sequence[float]) -> Numbers:
 def _drawn(drawing: BoardDrawing, fit: Fit, shape: tuple[int, ...]) -> _Real:
     """Return the edges of a board as a picture of a shape should have them."""
     ground = np.zeros(shape[:2], np.uint8)
-    for corners in drawing.parts:
-        cv2.polylines(ground, [_fixed(fit.pixels(corners))], True, 255, 1, cv2.LINE_AA, 4)
     turns = np.linspace(0, 2 * np.pi, 16, endpoint=False)
     ring = np.column_stack([np.cos(turns), np.sin(turns)])
-    for x, y, diameter in drawing.discs:
-        cv2.polylines(ground, [_fixed(fit.pixels(ring * diameter / 2 + (x, y)))], True, 255, 1, cv2.LINE_AA, 4)
+    edges = [*drawing.parts, *(ring * diameter / 2 + (x, y) for x, y, diameter in drawing.discs)]
+    if edges:
+        points = _fixed(fit.pixels(np.concatenate(edges)))
+        polygons = np.split(points, np.cumsum([len(one) for one in edges[:-1]]))
+        cv2.polylines(ground, polygons, True, 255, 1, cv2.LINE_AA, 4)
     if drawing.outline_is_known:
         cv2.polylines(ground, [_fixed(fit.pixels(_rectangle(drawing.outline)))], True, 160, 1, cv2.LINE_AA, 4)
     return np.asarray(cv2.GaussianBlur(ground.astype(np.float32) / 255, (0, 0), 1.0), np.float32)
