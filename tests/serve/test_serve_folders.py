@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import os
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ from whole_boards import png as png_of
 
 from coe.errors import CoeError, ConfigError
 from coe.pictures import watched_folder
-from coe.pictures.folder import FolderEntry, walk
 from coe.pictures.picture_file import PictureFile
 from coe.pictures.watched_folder import WatchedFolder
 from coe.serve import failpoints, service_config
@@ -211,23 +210,26 @@ def test_a_picture_that_waits_for_its_last_piece_is_not_handed_in(camera: Camera
     assert camera.faults() == []
 
 
-def test_a_share_that_answers_again_later_costs_no_picture_and_no_other_folder(
-    camera: Camera, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("owner", "name", "said"), [(PictureFile, "read", "does not answer"), (watched_folder, "walk", "{folder}")]
+)
+def test_a_share_that_answers_again_later_is_asked_once_and_costs_no_picture(
+    camera: Camera, monkeypatch: pytest.MonkeyPatch, owner: object, name: str, said: str
 ) -> None:
     monkeypatch.setenv("COE_READ_TIMEOUT", "50ms")
-    answers, read, asked = threading.Event(), PictureFile.read, list[str]()
+    answers, answer, asked = threading.Event(), getattr(owner, name), list[object]()
 
-    def waits(file: PictureFile, limit_bytes: int) -> bytes:
-        asked.append(file.path.name)
+    def waits(*given: object, **more: object) -> object:
+        asked.append(given)
         answers.wait()
-        return read(file, limit_bytes)
+        return answer(*given, **more)
 
-    monkeypatch.setattr(PictureFile, "read", waits)
+    monkeypatch.setattr(owner, name, waits)
     try:
         camera.write("SN1/R1__A.png", png(1))
         camera.write("SN1/R2__A.png", png(2))
         assert camera.look(2 * GIVE_UP_S) == []
-        assert "does not answer" in camera.faults()[0]
+        assert said.format(folder=camera.into) in camera.faults()[0]
         assert len(asked) == 1, "what waits is not asked again and again"
     finally:
         answers.set()
@@ -262,27 +264,6 @@ def test_what_goes_wrong_while_a_picture_is_looked_at_leaves_it_to_the_next_look
         with pytest.raises(ZeroDivisionError):
             counted.look(5)
     assert len(counted.look(5)) == 1
-
-
-def test_a_folder_that_cannot_be_listed_is_asked_once(camera: Camera, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COE_READ_TIMEOUT", "50ms")
-    answers, asked = threading.Event(), list[Path]()
-
-    def waits(folder: Path, *, hidden: bool = False) -> Iterator[FolderEntry]:
-        asked.append(folder)
-        answers.wait()
-        return walk(folder, hidden=hidden)
-
-    monkeypatch.setattr(watched_folder, "walk", waits)
-    try:
-        camera.write("SN1/R1__A.png", png(1))
-        assert camera.look(100) == []
-        assert str(camera.into) in camera.faults()[0]
-        assert len(asked) == 1
-    finally:
-        answers.set()
-    monkeypatch.setenv("COE_READ_TIMEOUT", "30s")
-    eventually(lambda: len(camera.look(40)) == 1)
 
 
 def test_of_two_services_on_one_folder_one_hands_in(camera: Camera, tmp_path: Path) -> None:
