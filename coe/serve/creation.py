@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from coe import plugins
@@ -52,8 +53,8 @@ class Created:
 def create(folder: Path, wanted: Wanted) -> Created:
     """Write a config, make the database, a key for each role, and the board's recipe, if there is one, which is active.
 
-    Raises ConfigError if the folder holds a service or its database already, or a kind of the board is not allowed,
-    RulesError and StoreError for a board that cannot be used, NotWritten where nothing can be written.
+    Raises ConfigError if the folder holds a service or its database already, or a kind of the board is not allowed or
+    not installed, RulesError and StoreError for a board that cannot be used, NotWritten where nothing can be written.
     """
     path, keys_path = folder / CONFIG, folder / KEYS
     board = rules.load(wanted.board) if wanted.board else None
@@ -96,7 +97,15 @@ def _content(board: rules.Rules, wanted: Wanted) -> RecipeContent:
     texts = {"rules": board.path.read_text(encoding="utf-8"), "calibration": calibration.decode()}
     content = of_json({**texts, "within_s": wanted.within_s}, RecipeContent)
     for kind in sorted({expert.kind for expert in board.experts.values()}):
-        plugins.find(kind, wanted.allow_kinds, group=plugins.KINDS, noun="kind")
+        module = plugins.find(kind, wanted.allow_kinds, group=plugins.KINDS, noun="kind").module
+        try:
+            is_there = find_spec(module) is not None
+        except ModuleNotFoundError:  # a package that it lies in
+            is_there = False
+        if not is_there:
+            raise ConfigError(
+                f"kind '{kind}': no module {module} is installed; install it, or name its folder in PYTHONPATH"
+            )
     weights_used.read_manifests(content.board(board.board), Store(wanted.store))
     return content
 

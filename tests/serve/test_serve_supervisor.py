@@ -391,7 +391,7 @@ def test_two_services_do_not_share_a_folder(service: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("UPDATE alembic_version SET version_num = '0000'", "; run `coe-serve migrate`"),
+        ("UPDATE alembic_version SET version_num = '0009'", "; run `coe-serve migrate`"),
         ("DELETE FROM alembic_version", "mounted"),
     ],
 )
@@ -502,13 +502,23 @@ def test_keys_are_made_listed_and_ended(service: Path, database: Database, call:
     assert call("verify-audit", service, command=serve).out.startswith("2 entries are sound")
 
 
-@pytest.mark.parametrize(("kind", "lacks"), [("narrow", "have no weights"), ("line7:Own", "--allow-kind line7")])
-def test_a_board_that_cannot_run_makes_no_service(own_tiny: tuple[Path, Path], kind: str, lacks: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "allowed", "lacks"),
+    [
+        ("narrow", "", "have no weights"),
+        ("line7:Own", "", "--allow-kind line7"),
+        ("line7:Own", "line7", "no module line7 is installed"),
+        ("line7.inner:Own", "line7", r"no module line7\.inner is installed"),
+    ],
+)
+def test_a_board_that_cannot_run_makes_no_service(
+    own_tiny: tuple[Path, Path], kind: str, allowed: str, lacks: str
+) -> None:
     board, store = own_tiny
     board.write_text(board.read_text().replace("kind: narrow,", f"kind: {kind},"))
     shutil.rmtree(store)
     with pytest.raises(CoeError, match=lacks):
-        create(board.parent / "service", Wanted(str(board), store))
+        create(board.parent / "service", Wanted(str(board), store, allow_kinds=[allowed] if allowed else []))
     assert not (board.parent / "service").exists()
 
 
