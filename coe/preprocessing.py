@@ -24,7 +24,7 @@ NORMALIZATIONS: dict[str, tuple[Colour, Colour]] = {
 Resize = Literal["letterbox", "stretch", "center-crop"]
 Interpolation = Literal["area", "bilinear", "bicubic", "bilinear-antialias", "bicubic-antialias"]
 Channels = Literal["rgb", "bgr"]
-Layout = Literal["scores", "yolov8", "yolov5", "end2end"]
+Layout = Literal["scores", "yolov8", "corners", "yolov5", "end2end"]
 Activation = Literal["none", "softmax", "sigmoid"]
 
 
@@ -85,8 +85,9 @@ class Outputs(BaseModel):
     """What the numbers of a model file mean; None or "" for what is not known yet.
 
     `name` is the output that counts. `layout`: scores are (n, labels), or (n, 1) for the second of two labels; yolov8
-    is (n, 4 + labels, N) of centre, size, scores; yolov5 (n, N, 5 + labels) with an objectness before the scores;
-    end2end (n, N, 6) of corners, score, label. `activation` turns the numbers of the layout scores into probabilities.
+    is (n, 4 + labels, N) of centre, size, scores, or (n, N, 4 + labels); corners the same with two corners; yolov5
+    (n, N, 5 + labels) with an objectness before the scores; end2end (n, N, 6) of corners, score, label. `activation`
+    turns scores into probabilities; softmax drops a last one, of no object. Boxes are in pixels, or `shares` of sides.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -94,13 +95,17 @@ class Outputs(BaseModel):
     name: str = ""
     layout: Layout | None = None
     activation: Activation | None = None
+    shares: bool = False
 
     def described(self) -> str:
         """Return in words which output counts, and what it holds."""
         meanings = {"none": "probabilities", "softmax": "logits, which get a softmax", "sigmoid": "logits of a sigmoid"}
+        scores = meanings[self.activation or "none"]
         if self.layout == "scores":
-            return f"the output '{self.name}' holds {meanings[self.activation or 'none']}"
-        return f"the output '{self.name}' holds boxes in the layout {self.layout}"
+            return f"the output '{self.name}' holds {scores}"
+        shares = ", as shares of the picture" if self.shares else ""
+        beside = f", beside {scores}" if self.activation else ""
+        return f"the output '{self.name}' holds boxes in the layout {self.layout}{shares}{beside}"
 
 
 def _text(numbers: tuple[float, ...]) -> str:

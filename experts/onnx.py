@@ -19,7 +19,7 @@ from coe.errors import StoreError, first_line
 from coe.preprocessing import NORMALIZATIONS, Layout, Outputs, Preprocessing
 from coe.runtime.onnx_network import library_version, open_session
 from coe.store.kinds import ExpertInput, FileKind, Foreign, Image
-from experts import onnx_boxes, onnx_checks, onnx_outputs, onnx_scores, ultralytics_facts
+from experts import onnx_boxes, onnx_checks, onnx_grids, onnx_outputs, onnx_scores, ultralytics_facts
 from experts.findings import Cut, classified, detected
 from experts.geometry import fitted_image
 
@@ -155,9 +155,8 @@ class Onnx(FileKind):
             if means.activation is None:
                 return classified(_probabilities(table), expert)
             return classified(onnx_outputs.probabilities(table, means.activation, count), expert)
-        candidates = onnx_outputs.candidates(values, means.layout, count)
-        # Boxes end to end are those that the model itself keeps of boxes that overlap.
-        cut = replace(self.cut, overlap=1.0) if means.layout == "end2end" else self.cut
+        candidates = onnx_grids.candidates(values, means, expert)
+        cut = replace(self.cut, overlap=1.0) if onnx_grids.are_chosen(values, means) else self.cut
         return detected(candidates, prepared, expert, cut)
 
 
@@ -266,7 +265,7 @@ def _decided(
     try:
         if stated.task == "classify" and asked.activation is None:  # ultralytics' exports end with a softmax
             asked = asked.model_copy(update={"activation": "none"})
-        return onnx_outputs.decide(answers, len(expert.labels), asked, stated.layout, strict=strict)
+        return onnx_outputs.decide(answers, len(expert.labels), expert.input_size, asked, stated.layout, strict=strict)
     except StoreError as error:
         again = "" if strict else "; import the expert again (coe-experts import)"
         raise StoreError(f"{path}: {error}{again}") from error

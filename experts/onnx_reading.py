@@ -41,10 +41,13 @@ def bundled(path: Path, work: Path) -> Path:
         whole,
         work,
         (
+            onnx_boxes.take_sizes,
             onnx_sides.take_batch,
             onnx_grey.take_colours,
             onnx_sides.take_squares,
             onnx_boxes.give_boxes,
+            onnx_boxes.give_chosen,
+            onnx_boxes.give_grids,
             _give_table,
             _give_rows,
         ),

@@ -45,7 +45,7 @@ _LEVIT = 256 / 224
 """By how much Levit's program scales the shorter side larger than its size says."""
 _OTHER_STEPS = re.compile(
     r"do_(?!(resize|rescale|normalize|center_crop|flip_channel_order|convert_rgb|reduce_labels|convert_annotations)$)\w+"
-    r"|crop_to_patches|resize_short|max_patches|tile_size"
+    r"|crop_to_patches|resize_short|max_patches|max_size|tile_size"
 )
 """Keys of its steps that nothing here does, as to pad to a square."""
 _SQUARE_FROM = 384
@@ -232,7 +232,7 @@ def _of_processor(level: Mapping[Any, Any]) -> StatedSight | None:
         short = int(short * _LEVIT)
     if others := [key for key, value in level.items() if value and _OTHER_STEPS.fullmatch(str(key))]:
         return _sight(None, None, None, {}, ", ".join(others))
-    edge = short or _side([*size.values()] if isinstance(size, dict) else size)
+    edge = short or _side([size.get("height"), size.get("width")] if isinstance(size, dict) else size)
     resample = level.get("resample")
     fields = _named(_OF_PILLOW, resample) if isinstance(resample, int) else {}
     fields |= _values(level)

@@ -36,7 +36,8 @@ def read(content: dict[str, Any], index: PictureIndex, findings: Findings) -> tu
         elif str(entry.get("iscrowd") or 0).casefold() not in ("0", "false"):
             crowds.add(entry["image_id"])
         elif (box := _box(entry, names[entry["category_id"]], where)) is None:
-            findings.fault("an annotation has neither a box nor polygons of numbers", where)
+            what = "an annotation has neither a box nor polygons of numbers; write its bbox (pycocotools: mask.toBbox)"
+            findings.fault(what, where)
         else:
             boxes[entry["image_id"]].append(box)
             if "score" in entry:

@@ -9,7 +9,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 
 from coe.core import Expert
-from coe.errors import ConfigError
+from coe.errors import ConfigError, list_few
 from coe.preprocessing import NORMALIZATIONS, Outputs, Preprocessing, Resize
 from coe.store.kinds import FileKind, Foreign, Kind
 
@@ -135,14 +135,15 @@ def _beside_labels(foreign: Foreign, labels: tuple[str, ...]) -> Foreign:
     found = foreign.labels or ("",)
     # Programs number labels that nobody has named, behind a word of their own: class_0, class_1.
     if found == tuple(f"{found[0][:-1]}{place}" for place in range(len(labels))):
-        foreign = replace(foreign, labels=labels)
+        told = [f"its labels are numbers ({list_few(found)}), so that those of --labels count"] * (labels != found)
+        foreign = replace(foreign, labels=labels, remarks=(*foreign.remarks, *told))
     if not foreign.beside:
         return foreign
-    told = f"took what {foreign.beside} beside it says"
+    took = f"took what {foreign.beside} beside it says"
     if foreign.has_labels_beside and foreign.labels and labels and len(labels) != len(foreign.labels):
-        told = f"of what {foreign.beside} beside it says, the {len(foreign.labels)} labels do not count"
+        took = f"of what {foreign.beside} beside it says, the {len(foreign.labels)} labels do not count"
         foreign = replace(foreign, labels=None)
-    return replace(foreign, remarks=(*foreign.remarks, told))
+    return replace(foreign, remarks=(*foreign.remarks, took))
 
 
 def described(expert: Expert) -> list[str]:

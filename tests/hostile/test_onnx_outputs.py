@@ -528,7 +528,7 @@ def test_another_program_that_writes_the_words_of_ultralytics_says_nothing_of_pi
     helper.set_model_props(model := onnx.load(str(file)), metadata)
     onnx.save(model, str(file))
     said = take(call, file, "--labels", "dark,bright")
-    assert (said.status, "guessed" in said.words) == (0, True), said.err
+    assert (said.status, "guessed" in said.words, "kind-1" in said.words) == (0, True, True), said.err
     stored = manifest(file)
     assert (stored.labels, stored.outputs.activation) == (("dark", "bright"), "softmax")
     assert stored.preprocessing.resize == "letterbox"
@@ -678,7 +678,7 @@ def test_a_model_that_takes_bytes_gets_no_other_normalisation(tmp_path: Path, ca
 def test_outputs_that_are_no_tables_of_numbers_do_not_count() -> None:
     share = np.linspace(0, 1, 6, dtype=np.float32)
     tables = {"words": np.array([["a", "b"]]), "list": [1, 2], "scores": np.stack((share, 1 - share), axis=1)}
-    assert decide(tables, 2, Outputs(), None, strict=True).name == "scores"
+    assert decide(tables, 2, SIZE, Outputs(), None, strict=True).name == "scores"
 
 
 @pytest.mark.parametrize(
@@ -917,6 +917,110 @@ def test_a_detector_whose_scores_are_lost_in_8_bits_is_refused(
     assert (said.status, "nodes_to_exclude" in said.words) == (status, status == 2), said.err
 
 
+def grid_apart(path: Path, form: str, columns: int, beside: tuple[str, ...] = ()) -> Path:
+    """A detector of a grid of 25 boxes of 8 pixels, the 13th lit, whose boxes and scores are two outputs."""
+    centres = np.array([[2 + 6 * (place % 5), 2 + 6 * (place // 5)] for place in range(25)], np.float32)
+    sizes = np.full_like(centres, 8)
+    boxes = np.hstack((centres - 4, centres + 4) if "corners" in form else (centres, sizes))
+    scores, lit = np.full((25, columns), 0.01 if "logits" not in form else -5.0), np.zeros((25, columns))
+    lit[12, 1] = 0.8 if "logits" not in form else 9
+    if "object" in form:
+        scores[:, -1] = 3
+    nodes = [
+        helper.make_node("ReduceMean", ["images"], ["mean"], keepdims=0),
+        helper.make_node("Mul", ["lit", "mean"], ["more"]),
+        helper.make_node("Add", ["table", "more"], ["logits"]),
+        helper.make_node("Mul", ["mean", "zero"], ["nothing"]),
+        helper.make_node("Add", ["places", "nothing"], ["pred_boxes" if not beside else "shares"]),
+    ]
+    if beside:  # as Paddle and D-FINE do
+        nodes += [
+            helper.make_node("Cast", [beside[0]], ["sides"], to=TensorProto.FLOAT),
+            helper.make_node("Concat", ["sides", "sides"], ["four"], axis=1),
+            helper.make_node("Div", ["shares", "side"], ["parts"]),
+            helper.make_node("Mul", ["parts", "four"], ["pred_boxes"]),
+        ]
+    if "shares" in form:
+        boxes = boxes / SIZE
+    table, lit = (part[None].astype(np.float32) for part in (scores, lit))
+    if "turned" in form:
+        table, lit = table.transpose(0, 2, 1), lit.transpose(0, 2, 1)
+    numbers = {"table": table, "lit": lit, "places": boxes[None], "zero": np.float32(0), "side": np.float32(SIZE)}
+    outputs = {"logits": ["n", "a", "b"], "pred_boxes": ["n", "a", "c"]}
+    file = save(path, nodes, numbers, outputs, None)
+    model = onnx.load(str(file))
+    model.graph.input.extend(helper.make_tensor_value_info(name, TensorProto.INT64, ["n", 2]) for name in beside)
+    onnx.save(model, str(file))
+    return file
+
+
+@pytest.mark.parametrize(
+    ("form", "columns", "layout", "activation"),
+    [
+        ("corners", 3, "corners", None),  # YOLO-NAS
+        ("corners turned", 3, "corners", None),  # PP-YOLOE
+        ("shares logits", 3, "yolov8", "sigmoid"),  # RT-DETR
+        ("shares logits object", 4, "yolov8", "softmax"),  # DETR, whose scores are as wide as its boxes
+        ("corners shares", 3, "corners", None),
+    ],
+)
+def test_a_grid_whose_boxes_and_scores_lie_apart_is_read_as_its_numbers_allow(
+    tmp_path: Path, call: Call, form: str, columns: int, layout: str, activation: str | None
+) -> None:
+    file = grid_apart(tmp_path / "d.onnx", form, columns)
+    said = take(call, file, "--labels", "a,b,c", "--input", SIZE)
+    assert said.status == 0, said.err
+    means = manifest(file).outputs
+    assert (means.layout, means.activation, means.shares) == (layout, activation, "shares" in form)
+    label, score, boxes = judge(file, 255)
+    assert (label, score > 0.7, boxes[0].xyxy) == ("b", True, pytest.approx((10, 10, 18, 18), abs=1e-4))
+    assert judge(file, 0)[0] == "none"
+
+
+def test_a_label_that_was_forgotten_is_not_taken_for_no_object(tmp_path: Path, call: Call) -> None:
+    for form in ("shares logits", "corners"):
+        file = grid_apart(tmp_path / "d.onnx", form, 4)
+        said = take(call, file, "--labels", "a,b,c", "--input", SIZE)
+        assert (said.status, "4 scores" in said.words) == (2, True), said.err
+
+
+@pytest.mark.parametrize("beside", ["orig_target_sizes", "im_shape", "scale_factor", "threshold"])
+def test_sizes_beside_the_picture_are_those_of_the_input(tmp_path: Path, call: Call, beside: str) -> None:
+    file = grid_apart(tmp_path / "d.onnx", "corners", 3, (beside,))
+    said = take(call, file, "--labels", "a,b,c", "--input", SIZE)
+    assert said.status == (2 if beside == "threshold" else 0), said.err
+    if said.status == 0:
+        assert manifest(file).outputs.shares is (beside == "scale_factor")
+        assert judge(file, 255)[2][0].xyxy == pytest.approx((10, 10, 18, 18), abs=1e-4)
+
+
+def test_boxes_that_paddle_chose_are_read(tmp_path: Path, call: Call) -> None:
+    """Label, score and corners of each box, and how many there are."""
+    rows = np.float32([[1, 0.1, 4, 8, 20, 16], [0, 0.05, 5, 5, 9, 9]])
+    nodes = [
+        helper.make_node("ReduceMean", ["images"], ["mean"], keepdims=0),
+        helper.make_node("Mul", ["mean", "lit"], ["more"]),
+        helper.make_node("Add", ["rows", "more"], ["boxes"]),
+        helper.make_node("Identity", ["two"], ["count"]),
+    ]
+    numbers = {"rows": rows, "lit": np.float32([[0, 0.7, 0, 0, 0, 0], [0] * 6]), "two": np.int32([2])}
+    file = save(tmp_path / "d.onnx", nodes, numbers, {"boxes": ["N", 6], "count": ["n"]}, None)
+    model = onnx.load(str(file))
+    model.graph.output[1].type.tensor_type.elem_type = TensorProto.INT32
+    onnx.save(model, str(file))
+    assert take(call, file, "--labels", "a,b", "--input", SIZE).status == 0
+    label, score, boxes = judge(file, 255)
+    assert (label, score, boxes[0].xyxy) == ("b", pytest.approx(0.8, abs=2e-3), (4, 8, 20, 16))
+
+
+def test_of_more_boxes_than_any_model_chooses_those_that_overlap_count_once(tmp_path: Path, call: Call) -> None:
+    """As EfficientDet gives its 5,000 best boxes with their labels."""
+    table = np.tile([4, 8, 20, 16, 0, 0], (1100, 1)) + np.linspace(0, 0.5, 1100)[:, None] * [1, 1, 1, 1, 0, 0]
+    file = detector(tmp_path / "d.onnx", table, np.tile([0, 0, 0, 0, 0.9, 0], (1100, 1)))
+    assert take(call, file, "--labels", "a,b", "--input", SIZE).status == 0
+    assert len(judge(file, 255)[2]) == 1
+
+
 @pytest.mark.parametrize("layout", ["yolov5", "yolov8"])
 def test_offsets_of_a_grid_are_no_boxes(layout: Any) -> None:
     """As YOLOX gives them without --decode_in_inference: some few are as large as small boxes in pixels."""
@@ -929,8 +1033,8 @@ def test_offsets_of_a_grid_are_no_boxes(layout: Any) -> None:
     asked = Outputs(layout=layout)
     count = 2 if layout == "yolov5" else 3
     with pytest.raises(StoreError, match="grid"):
-        decide(answers, count, asked, None, strict=True)
+        decide(answers, count, SIZE, asked, None, strict=True)
     boxes *= 8
     rows = np.concatenate((boxes, scores), axis=1)
     answers = {"output": rows.transpose(0, 2, 1) if layout == "yolov5" else rows}
-    assert decide(answers, count, asked, None, strict=True).layout == layout
+    assert decide(answers, count, SIZE, asked, None, strict=True).layout == layout

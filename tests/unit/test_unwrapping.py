@@ -459,6 +459,11 @@ ASKED: dict[str, tuple[Any, dict[str, tuple[str, ...]]]] = {
     "kept in its aspect": ({"test": [{"type": "Resize", "scale": 40, "keep_ratio": True}]}, {"resize": ("Resize",)}),
     "Hugging Face without a crop": (HUGGING | {"crop_pct": None}, {"resize": ("--resize",)}),
     "Hugging Face with another step": (HUGGING | {"do_pad": True, "do_convert_rgb": True}, {"resize": ("(do_pad)",)}),
+    "Hugging Face's longest side": (HUGGING | {"size": 40, "max_size": 60}, {"resize": ("(max_size)",)}),
+    "Hugging Face's longest side alone": (
+        HUGGING | {"size": {"longest_edge": 40}, "crop_pct": None},
+        {"resize": ("--resize",)},
+    ),
     "the nearest pixel": (
         {"val": [transforms.Resize(48, transforms.InterpolationMode.NEAREST), transforms.CenterCrop(40)]},
         {"interpolation": ("nearest", "--interpolation")},
