@@ -18,7 +18,7 @@ from coe.visible import visible
 
 ZIP = b"PK\x03\x04"
 _GZIP, _TAR = b"\x1f\x8b", b"ustar"
-_MOST = 1 << 29
+MOST = 1 << 29
 """So many bytes are more than real archives unpack to."""
 
 
@@ -30,30 +30,38 @@ def is_tar(raw: bytes) -> bool:
 def files(path: Path, raw: bytes, wanted: Callable[[str], bool]) -> dict[str, bytes]:
     """Return the files of an archive whose names, in lower case and with /, are `wanted`; raises ConfigError."""
     found: dict[str, bytes] = {}
+    left = MOST
     try:
         for name, opened in _in_tar(path, raw) if is_tar(raw) else _in_zip(raw):
             if wanted(name := name.replace("\\", "/").lower()):
                 file = opened()
                 found[name] = file.read(MAX_BYTES + 1) if file else b""
+                left -= len(found[name])
                 if len(found[name]) > MAX_BYTES:
                     raise ConfigError(f"{path}: {visible(name)} in it is larger than {MAX_BYTES:,} bytes")
+                if left < 0:
+                    raise _too_large(path)
     except (tarfile.TarError, zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError, ValueError) as error:
         raise ConfigError(f"{path}: this archive cannot be read ({first_line(error):.200}); unpack it") from None
     return found
 
 
 class _Bounded(BufferedIOBase):
-    """Reads what an archive unpacks to, up to `_MOST` bytes: whoever packs zeros fills no memory with them."""
+    """Reads what an archive unpacks to, up to `MOST` bytes: whoever packs zeros fills no memory with them."""
 
     def __init__(self, path: Path, file: BufferedIOBase) -> None:
-        self._path, self._file, self._left = path, file, _MOST
+        self._path, self._file, self._left = path, file, MOST
 
     def read(self, size: int | None = -1) -> bytes:
         """Return the next bytes; raises ConfigError if they are too many."""
         self._left -= len(part := self._file.read(-1 if size is None else size))
         if self._left < 0:
-            raise ConfigError(f"{self._path}: the archive unpacks to more than {_MOST:,} bytes; pack less into it")
+            raise _too_large(self._path)
         return part
+
+
+def _too_large(path: Path) -> ConfigError:
+    return ConfigError(f"{path}: the archive unpacks to more than {MOST:,} bytes; pack less into it")
 
 
 def _in_tar(path: Path, raw: bytes) -> Iterator[tuple[str, Callable[[], IO[bytes] | None]]]:

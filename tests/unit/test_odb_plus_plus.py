@@ -14,6 +14,7 @@ from coe.placement import Side, read_file
 from coe.placement.board_outline import edge_in
 from coe.placement.cad_files import parse_bom, parse_file
 from coe.placement.placement_file import FileForm, PlacementFile
+from coe.tables import packed_files
 
 TOP, BOTTOM, DATA = (
     f"odb/steps/pcb/{name}" for name in ("layers/comp_+_top/components", "layers/comp_+_bot/components", "eda/data")
@@ -134,12 +135,6 @@ def test_what_is_unproven_or_unread_is_noted(files: dict[str, str], noted: str) 
     assert re.search(noted, "".join(read(tgz(files)).notes))
 
 
-def bomb() -> bytes:
-    header = tarfile.TarInfo("odb/steps/pcb/layers/top/features")
-    header.size = 1 << 36
-    return gzip.compress(header.tobuf()) + gzip.compress(bytes(1 << 22)) * (1 << 7)
-
-
 @pytest.mark.parametrize(
     ("raw", "wrong"),
     [
@@ -159,9 +154,17 @@ def test_an_archive_that_cannot_be_used_is_one_sentence(raw: bytes, wrong: str) 
         read(raw)
 
 
-def test_an_archive_of_zeros_is_refused_before_it_fills_the_memory() -> None:
-    with pytest.raises(ConfigError, match="536,870,912"):
-        read(bomb())
+def test_an_archive_that_unpacks_to_too_much_is_refused_before_it_fills_the_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(packed_files, "MOST", 1 << 20)
+    zeros = "\0" * (1 << 18)
+    boards = {TOP.replace("pcb", str(number)): zeros for number in range(5)}
+    header = tarfile.TarInfo("odb/steps/pcb/layers/top/features")
+    header.size = 1 << 36
+    for raw in (zipped(boards), tgz(boards), gzip.compress(header.tobuf()) + gzip.compress(zeros.encode()) * 5):
+        with pytest.raises(ConfigError, match=r"^b\.tgz: .*1,048,576"):
+            read(raw)
 
 
 def test_a_folder_is_named_with_the_way_out_and_an_archive_is_a_bom_too(tmp_path: Path) -> None:
