@@ -74,10 +74,11 @@ def is_bom(lines: Sequence[TextLine]) -> bool:
 def find_bom_header(lines: Sequence[TextLine]) -> PlacementHeader | None:
     """Return the line that names the columns of a BOM; where none names the designators, they are known by their look.
 
-    They are then in the one column that holds nothing else; so they are where the column of that name is empty.
+    They are then in the one column that holds nothing else; so they are where the column of that name holds none, as
+    a Reference of the maker beside a Location.
     """
     named = _named_header(lines)
-    if named is not None and (named.separator is None or any(_cells_below(lines, named))):
+    if named is not None and (named.separator is None or _has_usual(lines, named)):
         return named
     unnamed = {field: names for field, names in COLUMNS.items() if field != "refdes"}
     for header in [named] if named else find_headers(lines[:_MOST_TITLES], unnamed, (), ("value", "package")):
@@ -121,6 +122,10 @@ def _may_be_designators(lines: Sequence[TextLine], header: PlacementHeader) -> b
     """Tell whether the column of designators holds any, if its name may be that of numbers of makers, as Part #."""
     if one_word(header.names[header.columns["refdes"]]) != "part":
         return True
+    return _has_usual(lines, header)
+
+
+def _has_usual(lines: Sequence[TextLine], header: PlacementHeader) -> bool:
     return any(map(USUAL.fullmatch, (name for cell in _cells_below(lines, header) for name in designators(cell))))
 
 

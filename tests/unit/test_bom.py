@@ -98,6 +98,7 @@ def test_lists_of_designators(text: str, found: list[str]) -> None:
         "Comment,Designator,Footprint,Value,Manufacturer Part\n,R1 R2,R_0402,10k,RC0402\n24C64,U2,SOIC-8,,\n"
         "DNP,R9,R_0402,,\n",
         "Reference Designator,Value,Package,Customer Designator\n,10k,R_0402,R1 R2\n,24C64,SOIC-8,U2\n,DNP,R_0402,R9\n",
+        "Reference,Value,Package,Position\nC37635331,10k,R_0402,R1 R2\nRC0402-10K,24C64,SOIC-8,U2\n7,DNP,R_0402,R9\n",
     ],
     ids=[
         "jlc",
@@ -127,6 +128,7 @@ def test_lists_of_designators(text: str, found: list[str]) -> None:
         "a note behind a row in quotes",
         "easyeda, an ic without a value",
         "an empty column of designators",
+        "references of makers",
     ],
 )
 def test_a_bom_names_values_packages_and_what_is_not_fitted(tmp_path: Path, text: str) -> None:
