@@ -48,14 +48,14 @@ M = TypeVar("M", bound=StrictModel)
 
 def of_yaml(document: YamlDocument, model: type[M], data: Any = None, path: KeyPath = ()) -> M:
     """Return the data at a place of a document, or all of it, as a model; raises RulesError with file, line and key."""
-    return _validated(model, document.data if data is None else data, document.error, path)
+    return validated(model, document.data if data is None else data, document.error, path)
 
 
 def of_json(data: Any, model: type[M]) -> M:
     """Return the JSON body of a request as a model; raises ConfigError that names the place and suggests."""
     if not isinstance(data, Mapping):
         raise ConfigError("the body must be a JSON object")
-    return _validated(model, data, lambda _, text: ConfigError(text))
+    return validated(model, data, lambda _, text: ConfigError(text))
 
 
 def parsed_json(text: bytes | bytearray | str) -> Any:
@@ -97,7 +97,8 @@ def _path_from(value: Any, folder: Path) -> Any:
     return value
 
 
-def _validated(model: type[M], data: Any, error: Callable[[KeyPath, str], CoeError], path: KeyPath = ()) -> M:
+def validated(model: type[M], data: Any, error: Callable[[KeyPath, str], CoeError], path: KeyPath = ()) -> M:
+    """Return data as a model; raises what `error` makes of the places that do not fit, all in one."""
     try:
         return model.model_validate(data)
     except ValidationError as faults:
@@ -178,10 +179,11 @@ def _keys(annotation: Any, path: KeyPath) -> Iterable[str]:
     for choice in get_args(annotation) if union else (annotation,):
         container = get_origin(choice)
         if isinstance(choice, type) and issubclass(choice, StrictModel):
+            fields = {field.alias or name: field for name, field in choice.model_fields.items()}
             if not path:
-                return choice.model_fields
-            if path[0] in choice.model_fields:
-                return _keys(choice.model_fields[str(path[0])].annotation, path[1:])
+                return fields
+            if path[0] in fields:
+                return _keys(fields[str(path[0])].annotation, path[1:])
         elif container in (dict, list, tuple) and path:
             return _keys(get_args(choice)[container is dict], path[1:])
     return ()

@@ -18,7 +18,7 @@ from coe.cli.common import Exit, complain, counting, err, out, point_out, wide
 from coe.cli.console import table_of
 from coe.cli.options import AllowKindOption, StoreOption
 from coe.cli.tool_options import words_of
-from coe.errors import ConfigError, StoreError, did_you_mean, sentence_of
+from coe.errors import ConfigError, StoreError, did_you_mean, list_few, sentence_of
 from coe.files import DiskFull
 from coe.inspector.variant_knapsack import again_share
 from coe.pictures import finding
@@ -248,8 +248,7 @@ def _tell(table: Table, id: str, outcome: Preparation, *, asked: bool) -> bool:
     if outcome.skipped and (asked or not has_int8):
         err.print(f"{id}: skipped, {outcome.skipped}")
     if faults := outcome.faults:
-        more = f", and {len(faults) - 1} more" if len(faults) > 1 else ""
-        point_out("note", f"{id}: pictures that cannot be read are left out: {faults[0]}{more}")
+        point_out("note", f"{id}: pictures that cannot be read are left out: {list_few(faults, between='; ')}")
     for variant, reason in outcome.failed.items():
         if variant in bonus:
             point_out("note", f"{id} has no {variant}: {reason}")

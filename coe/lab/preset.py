@@ -7,16 +7,16 @@ the place.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from coe import config
-from coe.errors import ConfigError
-from coe.strict_model import StrictModel
+from coe.errors import ConfigError, join_errors
+from coe.strict_model import StrictModel, validated
 
 FOLDER = Path(__file__).parent / "presets"
 
@@ -150,16 +150,10 @@ def load(name: str) -> Preset:
         raise ConfigError(f"{path}: cannot be read as a device preset: {_one_line(error)}") from None
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: a device preset begins with keys: {', '.join(Preset.model_fields)}")
-    try:
-        preset = Preset.model_validate(content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"] if part != "value")
-        more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-        raise ConfigError(
-            f"{path}: {place or 'the file'}: {first['msg'].removeprefix('Value error, ')}{more}"
-        ) from None
-    _check(path, preset)
+    # In the file a figure's value has no key.
+    preset = validated(Preset, content, lambda _, text: ConfigError(f"{path}: {text.replace('.value', '')}"))
+    if faults := [ConfigError(f"{path}: {fault}") for fault in _faults(preset)]:
+        raise join_errors(faults)
     return preset
 
 
@@ -169,28 +163,29 @@ def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-def _check(path: Path, preset: Preset) -> None:
+def _faults(preset: Preset) -> Iterator[str]:
+    """Yield what does not fit between the parts of a preset."""
     for name, device in preset.devices.items():
-        _check_device(path, preset, name, device)
+        yield from _faults_of_device(preset, name, device)
     for name, configuration in preset.configurations.items():
         for device_name in [*configuration.executors.value, *configuration.shares()]:
             if device_name not in preset.devices:
-                raise ConfigError(f"{path}: configurations.{name}: no device '{device_name}'")
+                yield f"configurations.{name}: no device '{device_name}'"
     for memory_name, memory in preset.memories.items():
         if memory.reserved.value >= memory.size.value:
-            raise ConfigError(f"{path}: memories.{memory_name}: all of the memory is reserved")
+            yield f"memories.{memory_name}: all of the memory is reserved"
 
 
-def _check_device(path: Path, preset: Preset, name: str, device: DevicePreset) -> None:
+def _faults_of_device(preset: Preset, name: str, device: DevicePreset) -> Iterator[str]:
     if device.memory not in preset.memories:
-        raise ConfigError(f"{path}: devices.{name}.memory: no memory '{device.memory}'")
+        yield f"devices.{name}.memory: no memory '{device.memory}'"
     if any(speed / count > 1 for count, speed in enumerate(device.scaling.value, 1)):
-        raise ConfigError(f"{path}: devices.{name}.scaling: n executors are at most n times as fast as 1")
+        yield f"devices.{name}.scaling: n executors are at most n times as fast as 1"
     for part, kinds in (("kinds", device.kinds), ("blobs", device.blobs)):
         for kind in kinds:
             if kind not in preset.kinds:
-                raise ConfigError(f"{path}: devices.{name}.{part}: '{kind}' is not among the preset's kinds")
+                yield f"devices.{name}.{part}: '{kind}' is not among the preset's kinds"
     for kind, variants in device.blobs.items():
         for variant in variants:
-            if variant not in preset.kinds[kind].blobs:
-                raise ConfigError(f"{path}: kinds.{kind}.blobs: no size of '{variant}', which {name} runs")
+            if kind in preset.kinds and variant not in preset.kinds[kind].blobs:
+                yield f"kinds.{kind}.blobs: no size of '{variant}', which {name} runs"
