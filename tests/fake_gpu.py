@@ -10,6 +10,7 @@ capture.
 
 from __future__ import annotations
 
+import copy
 import gc
 import threading
 import weakref
@@ -21,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -50,9 +52,9 @@ _NONSENSE = 4 << 20
 
 @dataclass(frozen=True)
 class _Place:
-    """A tensor in memory of the driver, without holding that memory."""
+    """A tensor, without holding its memory: `memory` gives the storage as long as somebody holds it."""
 
-    memory: weakref.ref[np.ndarray[Any, Any]]
+    memory: Callable[[], torch.UntypedStorage | None]
     address: int
     dtype: torch.dtype
     shape: tuple[int, ...]
@@ -60,9 +62,8 @@ class _Place:
     offset: int
 
     def tensor(self) -> torch.Tensor:
-        memory = self.memory()
-        assert memory is not None, "memory was freed before the device used it"
-        storage = torch.from_numpy(memory).untyped_storage()
+        storage = self.memory()
+        assert storage is not None, "memory was freed before the device used it"
         return torch.empty(0, dtype=self.dtype).set_(storage, self.offset, self.shape, self.strides)
 
 
@@ -99,12 +100,21 @@ class _Recorder(TorchDispatchMode):
         self.operations: list[_Operation | weakref.ref[FakeGraph]] = []
         self.multiplies = False
         self._driver, self._does_now = driver, does_now
+        self._made: dict[int, torch.Tensor] = {}
+        """Tensors that operations of a capture made: its graph holds them."""
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         name = func.overloadpacket.__name__
         masks = name == "index" and any(torch.is_tensor(one) and one.dtype == torch.bool for one in args[1])
-        if name in _WAITING or masks:
+        # A number is part of the launch; more are copied from the host, which waits for that.
+        copies = (
+            self._does_now
+            and name == "lift_fresh"
+            and args[0].dim() > 0
+            and torch.is_tensor(self._driver.place(args[0]))
+        )
+        if name in _WAITING or masks or copies:
             raise torch.AcceleratorError(f"CUDA error: operation not permitted when stream is capturing ({name})")
         self.multiplies = self.multiplies or name in _PRODUCTS
         named = {argument.name: value for argument, value in zip(func._schema.arguments, args, strict=False)} | kwargs
@@ -121,11 +131,23 @@ class _Recorder(TorchDispatchMode):
         if written:
             self._note(func, args, kwargs, None)
         elif any(_storage(leaf) not in storages for leaf in tree_leaves(result) if torch.is_tensor(leaf)):
+            self._made |= {_storage(leaf): leaf for leaf in tree_leaves(result) if torch.is_tensor(leaf)}
             self._note(func, args, kwargs, result)
         return result
 
     def _note(self, func: Any, args: Any, kwargs: Any, into: Any) -> None:
-        self.operations.append(_Operation(func, *tree_map(self._driver.place, ((args, kwargs), into))))
+        self.operations.append(_Operation(func, *tree_map(self._place, ((args, kwargs), into))))
+
+    def _place(self, value: Any) -> Any:
+        value = self._driver.place(value)
+        if not self._does_now or not torch.is_tensor(value) or value.dim() == 0 or _storage(value) in self._made:
+            return value
+        kept = StorageWeakRef(value.untyped_storage())
+        return _place(value, lambda: torch.UntypedStorage._new_with_weak_ptr(kept.cdata))
+
+
+def _place(value: torch.Tensor, memory: Callable[[], torch.UntypedStorage | None]) -> _Place:
+    return _Place(memory, _storage(value), value.dtype, tuple(value.shape), value.stride(), value.storage_offset())
 
 
 def _storage(tensor: torch.Tensor) -> int:
@@ -354,7 +376,12 @@ class FakeDriver:
         """Return a tensor in the driver's memory as a place that does not hold the memory; all else as it is."""
         if not torch.is_tensor(value) or (memory := self._memories.get(_storage(value))) is None:
             return value
-        return _Place(memory, _storage(value), value.dtype, tuple(value.shape), value.stride(), value.storage_offset())
+
+        def storage() -> torch.UntypedStorage | None:
+            held = memory()
+            return None if held is None else torch.from_numpy(held).untyped_storage()
+
+        return _place(value, storage)
 
     def answer(self, what: str) -> None:
         """Raise the next error for an action, if there is one."""
@@ -363,7 +390,8 @@ class FakeDriver:
             raise DeviceLost("the GPU has fallen off the bus")
         for beginning, due in self.troubles.items():
             if what.startswith(beginning) and due:
-                error = due.pop(0)
+                # A new one each time: an error that is raised again keeps what its first frames held.
+                error = copy.copy(due.pop(0))
                 self.lost = isinstance(error, DeviceLost)
                 raise error
 

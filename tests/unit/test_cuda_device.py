@@ -179,10 +179,12 @@ def test_a_copy_in_host_memory_spares_the_disk(store, monkeypatch):
 
 
 def test_an_expert_that_was_filled_into_host_memory_spares_the_disk(store, monkeypatch):
-    _, device = ready(store, copies=1.2)
+    driver, device = ready(store, copies=1.2)
     device.fill(expert("b"))
     monkeypatch.setattr("coe.runtime.reading.Weights.content", lambda self, host: 1 / 0)
     device.load("pool", expert("b"))
+    device.activate("one", "pool", expert("b"))
+    assert driver.log == ["lane: copy b", "executor 1: activate b"]
     assert says(device, "b", 9) == [18]
 
 
@@ -325,17 +327,46 @@ def test_an_expert_is_read_into_pieces_and_copied_from_them(store, shape):
     assert not any("move" in entry for entry in driver.log)
 
 
-def test_no_graph_goes_while_another_is_captured(store):
+def test_what_a_network_makes_for_itself_lives_as_long_as_its_graphs(store):
+    class Buffered(Scale):
+        def skeleton(self, expert):
+            module = super().skeleton(expert)
+            module.register_buffer("ones", torch.ones(1), persistent=False)
+            return module
+
+        def forward(self, module, images):
+            return super().forward(module, images) * module.ones
+
+    device = bare_device(gpu(), store, Buffered())
+    device.prepare(EXPERTS)
+    device.load("pool", expert("b"))
+    gc.collect()
+    assert says(device, "b", 3) == [6]
+
+
+def test_a_worker_that_closes_has_done_its_work(store):
+    driver, device = ready(store, "a")
+    device.launch("one", "pool", expert("a"), images(1))
+    (worker,) = device._workers.values()
+    worker.close()
+    assert driver.log[-1] == "executor 1: outputs down"
+
+
+@pytest.mark.parametrize(
+    "gives_back", [lambda worker: worker.trim(), lambda worker: collector.give_back(worker._driver)]
+)
+def test_nothing_goes_while_a_graph_is_captured(store, gives_back):
     _, device = ready(store, "a")
     assert says(device, "a", 7) == [7]
     (worker,) = device._workers.values()
-    trimmer = threading.Thread(target=worker.trim)
+    trimmer = threading.Thread(target=gives_back, args=(worker,))
     with collector.uncollected():
         trimmer.start()
         trimmer.join(0.2)
         assert worker._graphs
+        assert trimmer.is_alive()
     trimmer.join(60)
-    assert not worker._graphs
+    assert not trimmer.is_alive()
 
 
 @pytest.fixture
@@ -470,6 +501,7 @@ def test_a_lost_device_says_so_from_then_on_and_lets_go(store):
     for _ in range(3):
         with pytest.raises(DeviceLost):
             says(device, "a", 1)
+    driver.lost = False  # it is not asked again
     with pytest.raises(DeviceLost):
         device.load("pool", expert("c"))
     device.evict("pool", expert("a"), keep_copy=True)
@@ -619,6 +651,7 @@ def test_memory_that_only_garbage_holds_is_found_when_it_is_needed(store):
     gc.disable()
     try:
         device.prepare(EXPERTS)
+        assert not gc.isenabled(), "it stays as the program has it"
     finally:
         gc.enable()
     assert not kind.armed
@@ -687,6 +720,10 @@ def test_measuring_tells_times_and_leaves_no_memory_behind(store):
     assert cost.weights_bytes >= 4 * BLOB
     assert cost.max_batch <= 32
     assert driver.reserved == 0
+    with device.trial(expert("a")) as trial:
+        driver.log.clear()
+        trial.copy()
+        assert driver.log == ["probe lane: copy a"], "it is there once its time ends"
 
 
 def test_a_trial_that_ends_early_waits_for_its_copies(store, monkeypatch):
@@ -768,6 +805,9 @@ def test_a_lost_device_ends_both_batches(store):
     for findings in launched:
         with pytest.raises(DeviceLost):
             findings()
+        driver.lost = False
+    with pytest.raises(DeviceLost):
+        device.load("pool", expert("b"))
 
 
 def test_it_admits_further_experts_that_its_graphs_run(store):

@@ -2,6 +2,7 @@
 
 import gc
 import threading
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -59,6 +60,7 @@ def test_a_graph_repeats_operations_on_the_memory_of_its_capture_and_runs_no_pyt
         lambda numbers: numbers[numbers > 1],
         torch.nonzero,
         lambda numbers: numbers.unique(),
+        lambda numbers: numbers * torch.tensor([1.0, 2.0]),
     ],
 )
 def test_whatever_makes_the_host_wait_ends_a_capture_and_loses_the_device(driver, wait):
@@ -102,6 +104,18 @@ def test_a_graph_that_goes_before_it_ran_is_a_fault(driver):
     gc.collect()
     with pytest.raises(AssertionError, match="the graph went before it ran"):
         done(stream)
+
+
+def test_memory_that_a_graph_reads_and_nobody_keeps_is_a_fault(driver):
+    stream, numbers, others = driver.stream("one"), memory(driver, 1, 2), [torch.tensor([3.0, 4.0])]
+    graph = captured(driver, stream, lambda: (numbers + 1) * others[0] * 2.0)
+    for kept in (True, False):
+        if not kept:
+            others.clear()
+        stream.do("run x1", graph.replay)
+        with nullcontext() if kept else pytest.raises(AssertionError, match="was freed"):
+            done(stream)
+    assert graph.outputs.tolist() == [12.0, 24.0]
 
 
 def test_the_host_s_part_of_a_launch_is_done_at_the_launch(driver):
