@@ -11,13 +11,14 @@ import pytest
 from asyncua import Client, Node, ua
 from asyncua.crypto.security_policies import SecurityPolicyBasic256Sha256
 from certificates import certificate
+from cryptography.hazmat.primitives import serialization
 from serve_rows import NOON, decided, ng
 
 from coe.serve.bridge.event_format import EventFormat
 from coe.serve.bridge.opcua import OpcUaSettings
 from coe.serve.bridge.opcua_server import COMPANION, NAMESPACE, OpcUaConnection
 from coe.serve.bridge.outbox_relay import envelope_of
-from coe.serve.bridge.sinks import Message, Origin, StationStatus
+from coe.serve.bridge.sinks import Message, Origin, SinkFailed, StationStatus
 from coe.serve.database import event_log
 from coe.serve.database.connecting import Database
 from coe.serve.database.recipe_versions import KeptRecipes
@@ -166,3 +167,14 @@ def test_with_certificates_only_those_who_are_listed_read_and_only_encrypted(tmp
             asyncio.run(read(None))
     finally:
         sink.close()
+
+
+def test_a_key_with_a_passphrase_is_told(tmp_path: Path) -> None:
+    own, key = certificate(tmp_path, "own")
+    read = serialization.load_pem_private_key(key.read_bytes(), None)
+    locked = serialization.BestAvailableEncryption(b"secret")
+    key.write_bytes(read.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, locked))
+    sink = OpcUaSettings(port=0, certificate=own, private_key=key, clients=(own,)).connection(AOI)
+    with pytest.raises(SinkFailed, match="encrypted"):
+        sink.connect()
+    sink.close()

@@ -103,7 +103,7 @@ class OpcUaConnection(SinkConnection):
         self._thread.start()
         try:
             self._do(self._start(), STARTS_S)
-        except (OSError, UaError, ValueError) as error:
+        except (OSError, UaError, ValueError, TypeError) as error:  # the last of a key with a passphrase
             raise SinkFailed(f"{self._settings.host}:{self._settings.port} cannot serve OPC UA: {error}") from error
 
     def send(self, message: Message) -> None:
