@@ -92,7 +92,7 @@ def board_table(path: Path, raw: bytes) -> Table:
             continue
         try:
             cells, is_proven = _cells(part, step)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, IndexError):
             what = f"the component '{visible(part.name)}' lacks a place or an angle in numbers"
             raise ConfigError(f"{path}: {what}; export it again") from None
         table.append(TextLine.of_cells(number, cells))
@@ -105,16 +105,13 @@ def board_table(path: Path, raw: bytes) -> Table:
 
 def _steps(path: Path, files: Mapping[str, bytes]) -> tuple[dict[str, _Step], tuple[str, ...]]:
     """Return boards and panels by name, and notes; raises ConfigError."""
-    read = [
-        (match, lines_of(path, content, f"the {_NOUN}", lambda _: True).lines)
-        for name, content in files.items()
-        if (match := _FILE.fullmatch(name))
-    ]
-    if packed := next((match[0] for match, _ in read if match["packed"]), ""):
+    found = {name: match for name in files if (match := _FILE.fullmatch(name))}
+    if packed := next((name for name, match in found.items() if match["packed"]), ""):
         raise ConfigError(
             f"{path}: {visible(packed)} in it is compressed, which is not read; export without compression, or unpack "
             "it (7-Zip) and pack the folder as a .zip"
         )
+    read = [(match, lines_of(path, files[name], f"the {_NOUN}", lambda _: True).lines) for name, match in found.items()]
     steps, without = dict[str, _Step](), False
     of_jobs = {match["job"]: _unit(lines) for match, lines in read if not match["step"]}
     for match, lines in read:
@@ -173,7 +170,7 @@ def _records(lines: Iterable[TextLine], kind: str, pin: str, mm: float, layer: s
 def _cells(part: _Record, step: _Step) -> tuple[list[str], bool]:
     """Return the cells of a component, and whether its pins lie where its angle and its package have them.
 
-    Raises ValueError or TypeError if numbers lack.
+    Raises ValueError, TypeError or IndexError if numbers lack.
     """
     number, x, y, turn, mirror = part.words[:5]
     side = _SIDES[part.layer]
