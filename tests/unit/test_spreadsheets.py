@@ -160,7 +160,7 @@ def test_formats_of_empty_cells_are_not_held_in_memory(tmp_path: Path) -> None:
         book.worksheets[0].append(one)
     book.save(raw)
     cells = 1000 * '<c r="A7" s="0"></c>'
-    empty = f'<row r="7">{cells}</row>' * 600
+    empty = f'<row r="7">{cells}</row>' * 400
     last = '<row r="8" hidden="1"><c r="A8" t="inlineStr"><is><t>a note</t></is></c></row>'
     with zipfile.ZipFile(raw) as old, zipfile.ZipFile(tmp_path / "a.xlsx", "w", zipfile.ZIP_DEFLATED) as new:
         for part in old.infolist():
@@ -173,5 +173,4 @@ def test_formats_of_empty_cells_are_not_held_in_memory(tmp_path: Path) -> None:
     finally:
         tracemalloc.stop()
     assert (sheet.cells[8, 1], sheet.hidden_rows, len(sheet.cells)) == ("a note", {8}, 13)
-    print(peak, len(empty))
     assert peak < 2 * len(empty), "the XML was held whole, and copied"
