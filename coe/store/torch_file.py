@@ -171,8 +171,7 @@ def _check_archive(path: Path) -> set[str]:
                 if entry.filename.lower().endswith(".pkl"):
                     if entry.file_size > _MOST_PICKLE_BYTES:
                         raise StoreError(f"{path}: {_too_large(entry.file_size)}")
-                    with archive.open(entry) as file:
-                        named |= _count_steps(path, file)
+                    named |= _count_steps(path, io.BytesIO(archive.read(entry)))
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, EOFError) as error:
         again = "copy or download it again, or save it again"
         raise StoreError(f"{path}: cannot be read as a PyTorch file ({_visible_line(error)}); {again}") from error
