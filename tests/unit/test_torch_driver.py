@@ -15,7 +15,7 @@ import torch
 
 from coe.errors import CoeError, ConfigError, DeviceFull, DeviceLost
 from coe.runtime.cuda import torch_driver, torch_errors
-from coe.runtime.cuda.torch_streams import TorchGraph, TorchStream
+from coe.runtime.cuda.torch_streams import LAUNCHING, TorchGraph, TorchStream
 
 
 def cuda(code, text):
@@ -98,6 +98,13 @@ def test_no_two_streams_that_live_are_one(monkeypatch):
         TorchStream("one too many", device)
 
 
+def test_a_stream_waits_for_the_mark_of_another():
+    stream, waited = TorchStream.__new__(TorchStream), []
+    stream.raw = SimpleNamespace(wait_event=waited.append)
+    stream.wait(SimpleNamespace(event="event"))
+    assert waited == ["event"]
+
+
 def test_graphs_share_their_memory_until_none_is_left(monkeypatch):
     turn = itertools.count()
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: SimpleNamespace(cuda_stream=next(turn)))
@@ -175,10 +182,16 @@ def test_a_graph_is_captured_step_by_step(monkeypatch):
     assert not torch.backends.cudnn.allow_tf32
     assert not torch.backends.cuda.matmul.allow_tf32
 
+    frees = []
+
     def work():
         cuda.log.append("inference work" if torch.is_inference_mode_enabled() else "work")
+        thread = threading.Thread(target=lambda: frees.append(LAUNCHING.acquire(blocking=False)))
+        thread.start()
+        thread.join()
 
     driver.capture("capture k x1", stream, work)
+    assert frees == 3 * [False], "no other thread captures or trims meanwhile"
     assert cuda.log == [
         *("cuda:0", (CLEAR,), "wait for default", *WARM_UP, *WARM_UP, "synchronize", (CLEAR,), "stream"),
         "capture into (0, 7), thread_local",
