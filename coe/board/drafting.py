@@ -72,8 +72,9 @@ def lines_of(experts: Iterable[Expert], *, detectors: Iterable[str]) -> str:
     return text + "components:\n" + "".join(f"  {flow(one.id)}: {{inspect: {flow(one.id)}}}\n" for one in experts)
 
 
-def board_text(board: str, lines: str) -> str:
-    """Return a board file of these lines; raises RulesError for names that it refuses."""
-    text = f"board: {flow(board)}\n{lines}"
+def board_text(board: str, lines: str, bits: int | None = None) -> str:
+    """Return a board file of these lines, and `bits` of 16-bit samples; raises RulesError for names that it refuses."""
+    said = "" if bits is None else f"bits: {bits}\n"
+    text = f"board: {flow(board)}\n{said}{lines}"
     rules.of_bytes(Path(f"{board}.yaml"), text.encode())
     return text

@@ -17,7 +17,7 @@ from coe.board.board_spec import label_fault
 from coe.cli import experts_prepare, experts_share
 from coe.cli.common import Exit, complain, err, out, point_out, wide
 from coe.cli.console import Progress, table_of
-from coe.cli.experts_new import NoPrepareOption
+from coe.cli.experts_new import BitsOption, NoPrepareOption
 from coe.cli.options import StoreOption
 from coe.cli.tool_options import InputOption, SeedOption, words_of
 from coe.core import Expert
@@ -57,6 +57,7 @@ def choose(  # noqa: PLR0913
     threads: Annotated[
         int, typer.Option(min=0, max=config.MAX_THREADS, help="Threads of the CPU; 0 uses all cores.")
     ] = 0,
+    bits: BitsOption = None,
     no_prepare: NoPrepareOption = False,
     store: StoreOption = None,
 ) -> None:
@@ -73,7 +74,7 @@ def choose(  # noqa: PLR0913
     """
 
     shelf, path = Store(store), Path(board)
-    there, name, bits = _board_of(path, board)
+    there, name, bits = _board_of(path, board, bits)
     known = [kinds.resolve(word) for word in words_of(kinds_of)]
     if turned:
         known = [kind for kind in known if kind.learns_turned or kind.good_only]
@@ -108,7 +109,7 @@ def choose(  # noqa: PLR0913
     )
     if there is None:
         with writing(path), replacing(path) as file:
-            file.write(drafting.board_text(name, lines).encode())
+            file.write(drafting.board_text(name, lines, bits).encode())
         out.print(f"written: {path}")
     else:
         out.print(f"{there} is there already; put these lines in:")
@@ -124,14 +125,14 @@ def _check_names(board: str, components: Iterable[str]) -> None:
     drafting.board_text(board, drafting.lines_of(experts, detectors=components))
 
 
-def _board_of(path: Path, board: str) -> tuple[Path | None, str, int | None]:
-    """Return the file of a board if there is one, its name, and its bits of 16-bit samples."""
+def _board_of(path: Path, board: str, bits: int | None) -> tuple[Path | None, str, int | None]:
+    """Return the file of a board if there is one, its name, and `bits`, or its own, of 16-bit samples."""
     if path.suffix in (".yaml", ".yml") and not path.exists():
         name = path.stem
         ExpertId.of(f"{name}/x")
-        return None, name, None
+        return None, name, bits
     loaded = rules.load(board)
-    return loaded.path, loaded.board, loaded.bits
+    return loaded.path, loaded.board, bits or loaded.bits
 
 
 def _parts_of(root: Path) -> dict[str, list[LabelledPhotograph]]:

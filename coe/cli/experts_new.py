@@ -37,6 +37,14 @@ KindOption = Annotated[
 LabelsOption = Annotated[
     str | None, typer.Option(help="Labels in the order of the network's outputs, as ok,missing,cracked.")
 ]
+BitsOption = Annotated[
+    int | None,
+    typer.Option(
+        min=config.MIN_SAMPLE_BITS,
+        max=config.MAX_SAMPLE_BITS,
+        help="How many low bits count of 16-bit samples. Default: `bits` of the board, else what an image says.",
+    ),
+]
 NoPrepareOption = Annotated[
     bool, typer.Option("--no-prepare", help="Do not prepare the expert; see coe-experts prepare.")
 ]
@@ -90,14 +98,7 @@ def train(  # noqa: PLR0913
         bool | None,
         typer.Option(help="Compute products in bf16, weights stay fp32. Default: where the processor has bf16."),
     ] = None,
-    bits: Annotated[
-        int | None,
-        typer.Option(
-            min=config.MIN_SAMPLE_BITS,
-            max=config.MAX_SAMPLE_BITS,
-            help="How many low bits count of 16-bit samples. Default: `bits` of --board, else what an image says.",
-        ),
-    ] = None,
+    bits: BitsOption = None,
     no_prepare: NoPrepareOption = False,
     store: StoreOption = None,
     allow_kind: AllowKindOption = None,

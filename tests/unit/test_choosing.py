@@ -204,6 +204,21 @@ def test_the_command_learns_stores_and_writes_a_board_that_loads(run: Callable[.
     assert (manifest.kind, set(manifest.labels)) == ("probe", {"good", "scratch"})
 
 
+def test_pictures_of_twelve_bits_are_learned_with_the_option_that_their_error_names(
+    run: Callable[..., Said], tmp_path: Path
+) -> None:
+    for label, change in (("good", lambda pixels: pixels), ("scratch", bad)):
+        (folder := tmp_path / "photos" / "C1" / label).mkdir(parents=True)
+        for seed in range(6):
+            samples = change(noisy(part(), seed))[40:104, 40:104].mean(axis=2) * 16
+            Image.fromarray(samples.astype(np.uint16)).save(folder / f"{seed}.png")
+    board, given = tmp_path / "line7.yaml", ("--images", tmp_path / "photos")
+    said = run(board, *given)
+    assert (said.status, "--bits 12" in said.err) == (2, True)
+    assert run(board, *given, "--bits", 12).status == 0
+    assert rules.load(board).bits == 12
+
+
 def test_a_board_file_that_is_there_stays_and_the_lines_to_put_in_are_printed(
     run: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
