@@ -91,14 +91,17 @@ def takes_line_options(door: Door) -> Callable[[Callable[..., None]], Callable[.
     return takes("line", read)
 
 
-def refuse(context: typer.Context, names: str, why: str) -> None:
+def refuse(context: typer.Context, names: str, why: str, *, by_default: bool = True) -> None:
     """Raise ConfigError for the first of these parameters of a command that was given, because it would be ignored.
 
-    An option that says what holds without it is ignored, too, and does no harm. `names` has blanks between them.
+    With `by_default` an option may say what holds without it: it is ignored, and does no harm. `names` has blanks
+    between them.
     """
     known = {parameter.name: parameter for parameter in context.command.params}
     for name in names.split():
-        if context.params[name] != known[name].get_default(context):
+        # By name: typer has moved the class from version to version.
+        is_given = (source := context.get_parameter_source(name)) is not None and source.name == "COMMANDLINE"
+        if is_given and not (by_default and context.params[name] == known[name].get_default(context)):
             raise ConfigError(f"{known[name].opts[0]} {why}; leave it out")
 
 

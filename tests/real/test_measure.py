@@ -95,6 +95,7 @@ expert = Expert("e", kind, ("a", "b")[: 2 if kind == "narrow" else 1], size, wei
 target = Target("cpu", 1)
 found = measure(MeasuredExpert(expert, kinds.resolve(kind), Store(root), target), sizes=(1, 2, 4, 8), limit_s=1.0)
 with line_devices.make({"cpu": 1}, Store(root), {kind: kinds.resolve(kind)}, {"cpu": 1})["cpu"].trial(expert) as trial:
+    print(trial.batch_bytes(6), found.activation_bytes * 6 + found.workspace_bytes)
 """
 
 

@@ -162,7 +162,7 @@ def sim(  # noqa: PLR0913
     if seeds > 1:
         refuse(context, "trace save_task", "is of one seed")
     if board is not None:
-        refuse(context, "task boards", "is not for --board, whose images are drawn by its counts")
+        refuse(context, "task boards", "is not for --board, whose images are drawn by its counts", by_default=False)
     if traces := [name for name in words_of(task) if name not in (*TASKS, "all") and os.path.exists(name)]:
         refuse(context, "images every disturbed order tail", f"is for tasks, and the trace {traces[0]} has its images")
     world = SimulatedRuns(precisions_of(precision, sound, doubtful, warm), seed)
@@ -173,7 +173,7 @@ def sim(  # noqa: PLR0913
     presets = preset.names() if device.strip() == "all" else words_of(device)
     if several is not None and several.boards:
         drawn_by = "is for tasks, and --boards draws the images of all boards by their counts"
-        refuse(context, "order tail disturbed", drawn_by)
+        refuse(context, "task order tail disturbed", drawn_by, by_default=False)
         workloads = [bench_boxes.workload_of(several.boards, circumstances.images, circumstances.every_s, seed)]
     else:
         workloads = circumstances.of_task(task, board, order, tail, seed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,17 +26,18 @@ if TYPE_CHECKING:
 
 def check_source(context: typer.Context, board: str | None, images_at: Path | None, names: Sequence[str]) -> None:
     """Refuse options that have no effect; raises ConfigError."""
+    no_effect = partial(refuse, context, by_default=False)
     if board is None:
-        refuse(context, "images_at store", "has no effect, because --board is not given")
+        no_effect("images_at store", "has no effect, because --board is not given")
     else:
-        refuse(context, "experts kind files input_size work", "has no effect, because --board is given")
+        no_effect("experts kind files input_size work", "has no effect, because --board is given")
     if images_at is not None:
-        refuse(context, "seed", "has no effect, because --images are given")
+        no_effect("seed", "has no effect, because --images are given")
     configured = [name for name in names if name in CONFIGURED]
     if not configured:
-        refuse(context, "profile_at", f"has no effect, because neither {' nor '.join(CONFIGURED)} is run")
+        no_effect("profile_at", f"has no effect, because neither {' nor '.join(CONFIGURED)} is run")
     if configured == list(names):
-        refuse(context, "executors", f"has no effect, because {' and '.join(configured)} set the executors")
+        no_effect("executors", f"has no effect, because {' and '.join(configured)} set the executors")
 
 
 def check_host_only(host_only: bool, names: Sequence[str], executors: str, *, with_prediction: bool) -> None:
