@@ -15,6 +15,7 @@ from math import radians
 from pathlib import Path
 
 from coe.cad.board_names import BOARD_NAMES, fitting_cells, left_unread, only_board
+from coe.cad.vocabulary import UNIT_WORDS
 from coe.errors import ConfigError, list_few
 from coe.placement.board_outline import edge_points
 from coe.tables import packed_files
@@ -31,8 +32,7 @@ _FILE = re.compile(
     r"(?:stephdr|(?P<edge>profile)|(?P<eda>eda/data)|layers/(?P<layer>[^/]+)/components))(?P<packed>\.z)?"
 )
 _SIDES = {"comp_+_top": "top", "comp_+_bot": "bottom"}
-_UNIT = re.compile(r"\s*(?:UNITS|U)[ =]\s*(\w+)", re.IGNORECASE)
-_MM = {"mm": 1.0, "inch": 25.4}
+_UNIT = re.compile(r"\s*U(?:NITS)?[ =]+(\w+)", re.IGNORECASE)
 _PROPERTY = re.compile(r"PRP\s+(\S+)\s+(?:'(.*)'|(\S.*))")
 _NO_NAME = "???"
 _NEAR_MM = 0.04
@@ -99,7 +99,7 @@ def board_table(path: Path, raw: bytes) -> Table:
         unproven += [] if is_proven else [part.name]
     notes += told + left_unread(inside, "as they lie on no outer side of the board")
     few = list_few(map(visible, unproven))
-    doubt = f"pins lie elsewhere than the angles of their parts say ({few}); look at the dots at their first pins"
+    doubt = f"parts have no package, or pins that lie elsewhere than their angles say ({few}); look at their outlines"
     return Table(table, (*notes, doubt) if unproven else notes, step.edge)
 
 
@@ -117,7 +117,8 @@ def _steps(path: Path, files: Mapping[str, bytes]) -> tuple[dict[str, _Step], tu
     for match, lines in read:
         step = steps.setdefault(f"{match['job']}{match['step']}", _Step())
         unit = _unit(lines) or of_jobs.get(match["job"], "")
-        mm = _MM.get(unit.casefold() or "inch", 0.0)
+        known = UNIT_WORDS.get(unit.casefold() or "inch")
+        mm = known.mm if known else 0.0
         if any(match[kind] for kind in ("edge", "eda", "layer")) and not mm:
             raise ConfigError(f"{path}: the unit of this {_NOUN} is '{visible(unit)}'; export it in mm or inch")
         if match["eda"]:
@@ -168,7 +169,7 @@ def _records(lines: Iterable[TextLine], kind: str, pin: str, mm: float, layer: s
 
 
 def _cells(part: _Record, step: _Step) -> tuple[list[str], bool]:
-    """Return the cells of a component, and whether its pins lie where its angle and its package have them.
+    """Return the cells of a component, and whether its pins lie where its angle and its package, if known, have them.
 
     Raises ValueError, TypeError or IndexError if numbers lack.
     """
@@ -185,9 +186,9 @@ def _cells(part: _Record, step: _Step) -> tuple[list[str], bool]:
     at = part.point(x, y) if step.is_kicad else turned((low + high) / 2)
     pins = {int(words[0]): part.point(*words[1:3]) for words in part.pins}
     places = {index: turned(package.point(*words[2:4])) for index, words in enumerate(package.pins)}
-    is_proven = all(abs(places[index] - pins[index]) < _NEAR_MM for index in places.keys() & pins)
+    is_proven = all(abs(places[index] - pins[index]) < _NEAR_MM for index in places.keys() & pins) and package.words[0]
     value = next((text for name, text in part.said if name.casefold() == "value" and text.strip()), "")
     named = "" if step.is_kicad else "".join(part.words[6:7]).replace(_NO_NAME, "")
     angle = 180 + float(turn) if side == "bottom" and not is_mirrored else -float(turn)
     cells = [part.name, value or named, package.words[0], f"{at.real:.6f}", f"{at.imag:.6f}", f"{angle % 360:g}", side]
-    return [*cells, *fitting_cells(part.said, is_out=".no_pop" in part.attributes)], is_proven
+    return [*cells, *fitting_cells(part.said, is_out=".no_pop" in part.attributes)], bool(is_proven)

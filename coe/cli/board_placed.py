@@ -225,7 +225,6 @@ class _Making:
 
     def _found(self, pictures: dict[Path, DecodedImage], layout: Layout) -> tuple[dict[Path, FoundBoard], list[str]]:
         """Return the board in each picture, and sentences about those in which it is not seen."""
-
         from coe.placement.found_camera import drawing_of, map_through
 
         marks = () if self.held else self.plan.seen_marks(self.bottom)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import tarfile
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
 from io import BufferedIOBase, BytesIO
@@ -41,8 +40,10 @@ def files(path: Path, raw: bytes, wanted: Callable[[str], bool]) -> dict[str, by
                     raise ConfigError(f"{path}: {visible(name)} in it is larger than {MAX_BYTES:,} bytes")
                 if left < 0:
                     raise _too_large(path)
-    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError, ValueError) as error:
-        raise ConfigError(f"{path}: this archive cannot be read ({first_line(error):.200}); unpack it") from None
+    except ConfigError:
+        raise
+    except Exception as error:  # of a library that reads a foreign file
+        raise ConfigError(f"{path}: this archive cannot be read ({first_line(error):.200}); pack it again") from None
     return found
 
 
@@ -66,8 +67,10 @@ def _too_large(path: Path) -> ConfigError:
 
 def _in_tar(path: Path, raw: bytes) -> Iterator[tuple[str, Callable[[], IO[bytes] | None]]]:
     """Yield the name of each file, and what opens it until the next one; a link leads nowhere."""
-    packed = BytesIO(raw)
-    bounded = _Bounded(path, gzip.GzipFile(fileobj=packed) if raw.startswith(_GZIP) else packed)
+    packed, is_gzip = BytesIO(raw), raw.startswith(_GZIP)
+    if not is_gzip and any(raw[-tarfile.BLOCKSIZE :]):  # tarfile takes any end, as of a copy that was cut off
+        raise EOFError("its end lacks")
+    bounded = _Bounded(path, gzip.GzipFile(fileobj=packed) if is_gzip else packed)
     with tarfile.open(fileobj=bounded, mode="r|") as members:
         for member in members:
             if member.isfile():

@@ -53,9 +53,9 @@ def tgz(files: dict[str, str], mode: str = "w:gz") -> bytes:
     return packed.getvalue()
 
 
-def zipped(files: dict[str, str]) -> bytes:
+def zipped(files: dict[str, str], how: int = zipfile.ZIP_DEFLATED) -> bytes:
     packed = BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(packed, "w", how) as archive:
         for name, text in files.items():
             archive.writestr(name, text)
     return packed.getvalue()
@@ -114,7 +114,8 @@ def test_a_file_without_a_unit_is_in_inch_and_says_so() -> None:
     file = read(tgz(INCH))
     assert told(file) == [("R1", 10.16, 20.32, 90, Side.TOP, "10k", "R")]
     assert "inch" in "".join(file.notes)
-    assert told(read(tgz({**INCH, "odb/misc/info": "UNITS=MM\n"})))[0][1:3] == (0.4, 0.8)
+    for unit in ("UNITS=MM", "U MM", "units = mm"):
+        assert told(read(tgz({**INCH, "odb/misc/info": unit})))[0][1:3] == (0.4, 0.8)
 
 
 def test_packages_of_kicad_are_mirrored_and_lie_at_their_origins() -> None:
@@ -128,6 +129,7 @@ def test_packages_of_kicad_are_mirrored_and_lie_at_their_origins() -> None:
     [
         ({**FILES, TOP: FILES[TOP].replace("TOP 1 30 18", "TOP 1 32 20")}, "pins .*J1"),
         ({**FILES, BOTTOM: FILES[BOTTOM].replace(" N J3", " M J3")}, "pins .*J3"),
+        ({**FILES, DATA: ""}, "no package.*R1"),
         ({**FILES, TOP.replace("_top", "_flex"): "UNITS=MM\nCMP 0 1 1 0 N U7 X\n"}, "U7"),
     ],
 )
@@ -147,6 +149,8 @@ def test_what_is_unproven_or_unread_is_noted(files: dict[str, str], noted: str) 
         (gzip.compress(b"Ref,X,Y\n"), "archive"),
         (tgz(FILES)[:400], "archive"),
         (zipped(FILES)[:-60], "archive"),
+        (zipped(FILES, zipfile.ZIP_LZMA).replace(b"]", b"\xff"), "archive"),
+        (tgz(FILES, "w")[: 512 * 12], "archive"),
     ],
 )
 def test_an_archive_that_cannot_be_used_is_one_sentence(raw: bytes, wrong: str) -> None:
