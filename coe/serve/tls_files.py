@@ -11,7 +11,6 @@ from typing import Any
 
 from coe import config
 from coe.errors import ConfigError
-from coe.pictures.arriving import FileStamp
 from coe.serve.clock import DAY_US, iso, moment_us
 
 WARNS_BEFORE_US = 30 * DAY_US
@@ -56,15 +55,19 @@ class CredentialFiles:
 
     def __init__(self, section: Mapping[str, Any]) -> None:
         self._files = dict(_files(section))
-        self._stamps: dict[Path, FileStamp] = {}
+        self._stamps: dict[Path, tuple[int, ...]] = {}
         self.were_replaced()
 
     def were_replaced(self) -> bool:
-        """Return whether one is another file than at the last call; one that is gone may come back in a moment."""
+        """Return whether one is another file than at the last call, or may be read by others than before.
+
+        One that is gone may come back in a moment.
+        """
         before = dict(self._stamps)
         for file in self._files.values():
             with suppress(OSError):
-                self._stamps[file] = FileStamp.of(file.stat())
+                found = file.stat()
+                self._stamps[file] = (found.st_size, found.st_mtime_ns, found.st_ctime_ns)
         return self._stamps != before
 
     def certificates(self) -> Iterator[WatchedCertificate]:
@@ -96,11 +99,21 @@ def present(context: ssl.SSLContext, certificate: Path, private_key: Path, what:
         except OSError as error:
             raise ConfigError(f"{what}: {file} cannot be used for TLS: {error.strerror}") from None
     try:
-        # One that is in use would be left without its key by a wrong pair.
-        for one in (ssl.SSLContext(context.protocol), context):
-            one.load_cert_chain(certificate, private_key, password="")
+        context.load_cert_chain(certificate, private_key, password="")
     except (OSError, ValueError) as error:  # SSLError too
+        reason = getattr(error, "reason", None)  # it has none for a file that is not what it should be
+        why = f": {reason.lower().replace('_', ' ')}" if reason else ""
         raise ConfigError(
-            f"{what}: {certificate}, {private_key} cannot be used for TLS: {error}; give a certificate and its own key "
-            "without a passphrase, as PEM files"
+            f"{what}: {certificate}, {private_key} cannot be used for TLS{why}; give a certificate and its own "
+            "key without a passphrase, as PEM files"
         ) from None
+
+
+def present_instead(context: ssl.SSLContext, certificate: Path, private_key: Path, what: str) -> None:
+    """Let a context that is in use present a certificate from now on; raises ConfigError, and leaves it as it is.
+
+    Nothing is loaded into the context itself: OpenSSL ends the process if a handshake reads it meanwhile.
+    """
+    newer = ssl.SSLContext(context.protocol)
+    present(newer, certificate, private_key, what)
+    context.sni_callback = lambda connection, _name, _context: setattr(connection, "context", newer)

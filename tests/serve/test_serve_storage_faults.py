@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import logging
+import os
 import shutil
 import sqlite3
 import ssl
@@ -34,7 +35,7 @@ from coe.serve.gate import gate_state, own_faults, storage
 from coe.serve.gate.own_faults import DataDisk, OwnFaults
 from coe.serve.gate.server import LONGEST_OFF_US, follow_clock, give_sign, open_gate, remove_old
 from coe.serve.picture_folder import Pictures, Receiving
-from coe.serve.tls_files import CredentialFiles
+from coe.serve.tls_files import CredentialFiles, present_instead
 
 PAGES = ("/", "/verify", "/statistics", "/recipes", "/experts", "/faults")
 GIB = 1 << 30
@@ -43,11 +44,10 @@ ROOMY, LOW, FULL = DataDisk(100 * GIB, 50 * GIB), DataDisk(100 * GIB, 3 * GIB), 
 
 
 @pytest.fixture
-def station(served: Served, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
-    """A gate that waits briefly for a lock, on a disk with room, beside a line that answers."""
+def station(served: Served) -> Iterator[Served]:
+    """A gate that waits briefly for a lock, beside a line that answers."""
     patient = served.gate.database
     served.gate.database = open_database(patient.url.render_as_string(), busy_s=0.1)
-    disk(monkeypatch, ROOMY)
     with patient.writing() as connection:
         states.change(connection, Subject.LINE, LineState.WAITING, by="test", now_us=now_us())
         states.beat(connection, Process.WORKER, pid=1, now_us=now_us())
@@ -448,6 +448,39 @@ def test_the_service_presents_its_certificate_as_it_is_now(sqlite_database: Data
         key.write_bytes(new_key.read_bytes())
         eventually(lambda: not told())
         assert ssl.get_server_certificate(place) == new.read_text()
+        stamp = key.stat()
+        key.write_bytes(key.read_bytes()[::-1])
+        os.utime(key, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+        eventually(lambda: told() == ["listen"])
+
+
+def test_a_context_in_use_is_not_loaded_anew(tmp_path: Path) -> None:
+    """OpenSSL ended the process where a handshake read it meanwhile."""
+
+    class InUse(ssl.SSLContext):
+        def load_cert_chain(self, *_: object, **more: object) -> None:
+            raise AssertionError
+
+    present_instead(InUse(ssl.PROTOCOL_TLS_SERVER), *Authority(tmp_path, "plant", 50).certificate("ours"), "listen")
+
+
+def test_a_certificate_whose_disk_does_not_answer_is_asked_once(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers, asked = threading.Event(), list[int]()
+
+    def waits() -> bool:
+        asked.append(1)
+        return answers.wait()
+
+    monkeypatch.setattr(served.gate.credentials, "were_replaced", waits)
+    served.gate.certificate_files.answers_s = 0.01
+    try:
+        for _ in range(3):
+            look(served)
+        assert len(asked) == 1
+    finally:
+        answers.set()
 
 
 @pytest.mark.parametrize("roomy", [ROOMY, DataDisk(200 << 20, 150 << 20)])

@@ -94,6 +94,7 @@ class Gate:
         silent = partial(DatabaseError, DatabaseErrorKind.LOST, self.database.silence)
         self.queries = Storage("gate", silent)
         self.files = Storage("pictures", partial(disk_failed, "does not answer"))
+        self.certificate_files = Storage("certificates", TimeoutError)
         self.credentials = CredentialFiles(self.config.model_dump())
         self.faults = OwnFaults(lambda: self.now_us(), folders=self.config.folders)  # noqa: PLW0108 - a test replaces it
 
@@ -202,4 +203,5 @@ class Gate:
         self.works.close()
         self.queries.close()
         self.files.close()
+        self.certificate_files.close()
         self.database.close()

@@ -7,7 +7,6 @@ import itertools
 import logging
 import os
 import sys
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -35,7 +34,7 @@ from coe.serve.gate.storage import GLANCE_S
 from coe.serve.picture_folder import PARTS, Pictures
 from coe.serve.retention import remove_strays, sweep
 from coe.serve.service_config import ServeConfig
-from coe.serve.tls_files import present
+from coe.serve.tls_files import present_instead
 
 _log = logging.getLogger(__name__)
 BEAT_S, TIDY_S = 2.0, 600.0
@@ -60,7 +59,7 @@ class _Server(uvicorn.Server):
         config, tls = self._gate.config, self.config.ssl
         certificate, private_key = config.listen.certificate, config.listen.private_key
         if tls is not None and certificate is not None and private_key is not None:
-            self._gate.present = partial(present, tls, certificate, private_key, "listen")
+            self._gate.present = partial(present_instead, tls, certificate, private_key, "listen")
         scheme, host = "https" if config.listen.has_tls else "http", config.listen.host
         place = f"[{host}]" if ":" in host else host
         port = self.servers[0].sockets[0].getsockname()[1]
@@ -199,13 +198,12 @@ async def give_sign(gate: Gate) -> None:
     def beat(connection: SqlConnection) -> None:
         states.beat(connection, Process.GATE, pid=os.getpid(), now_us=gate.now_us(), facts={})
 
-    certificates = gate.files.do(partial(look_at_certificates, gate), most_s=GLANCE_S)
+    certificates = gate.certificate_files.look(partial(look_at_certificates, gate))
     looks = [asyncio.ensure_future(look) for look in (gate.look(), certificates)]
     # What they find is written with the sign; a disk that hangs does not hold up the look at the database.
     await asyncio.wait(looks, timeout=GLANCE_S)
     await gate.write_faults(beat)
-    with suppress(Problem):  # no disk is looked at while it does not answer
-        await asyncio.gather(*looks)
+    await asyncio.gather(*looks)
 
 
 def look_at_certificates(gate: Gate) -> None:
