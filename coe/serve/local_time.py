@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
-from itertools import pairwise
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
@@ -57,7 +56,8 @@ class Shift:
 class LocalTime:
     """The time of a place, `zone` as "Europe/Berlin", and when each shift begins there; the last ends with the first.
 
-    A shift that summer time makes longer or shorter has the hours that it has.
+    A shift that summer time makes longer or shorter has the hours that it has; of those that lie in an hour which it
+    skips there is none.
 
     Example: `LocalTime("Europe/Berlin", {"early": time(6), "late": time(14)})`
     """
@@ -80,16 +80,15 @@ class LocalTime:
 
     def shifts_until(self, now_us: int, number: int) -> list[Shift]:
         """Return the shift at a moment and those before it, the newest first; none if the place has no shifts."""
-        days = range(1 - number // max(1, len(self.shifts)) - 2, 2)
+        days = range(1 - number // max(1, len(self.shifts)) - 3, 2)
         today = self.at(now_us).date()
-        starts = [start for day in days for start in self._starts(today + timedelta(days=day))]
-        found = [
-            Shift(name, day, start_us, end_us)
-            for (name, day, start_us), (_, _, end_us) in pairwise(sorted(starts, key=lambda start: start[2]))
-            if start_us <= now_us
-        ]
-        return found[::-1][:number]
-
-    def _starts(self, day: date) -> Iterator[tuple[str, date, int]]:
-        for name, begins in self.shifts.items():
-            yield name, day, moment_us(datetime.combine(day, begins, self.info))
+        starts = sorted((today + timedelta(days=day), at, name) for day in days for name, at in self.shifts.items())
+        found, end_us = list[Shift](), None
+        for day, at, name in reversed(starts):
+            start_us = moment_us(datetime.combine(day, at, self.info))
+            # One that begins in an hour which summer time skips would begin after those that begin at its end.
+            start_us = start_us if end_us is None else min(start_us, end_us)
+            if end_us is not None and start_us <= now_us and start_us < end_us:
+                found.append(Shift(name, day, start_us, end_us))
+            end_us = start_us
+        return found[:number]

@@ -50,6 +50,19 @@ def test_one_shift_lasts_a_day_and_no_shifts_are_none() -> None:
     assert LocalTime().shifts_until(NOON, 3) == []
 
 
+@pytest.mark.parametrize(
+    ("zone", "hours", "now_us", "expected"),
+    [
+        ("Europe/Berlin", (2, 3), us(2026, 3, 29, 5), ["3 29 23 h", "3 28 23 h", "2 28 1 h"]),
+        ("Pacific/Apia", (6,), us(2011, 12, 30, 20), ["6 31 24 h", "6 29 24 h", "6 28 24 h"]),
+    ],
+)
+def test_of_shifts_in_an_hour_or_a_day_that_the_place_skips_there_is_none(
+    zone: str, hours: tuple[int, ...], now_us: int, expected: list[str]
+) -> None:
+    assert names(LocalTime(zone, {str(hour): time(hour) for hour in hours}).shifts_until(now_us, 3)) == expected
+
+
 def test_a_config_has_a_zone_and_shifts(tmp_path: Path) -> None:
     file = tmp_path / "serve.yaml"
     file.write_text('station: a\nzone: Europe/Berlin\nshifts: {early: "06:00", late: "14:00"}\n')
