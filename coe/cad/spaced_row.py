@@ -6,7 +6,10 @@ Where they leave a choice, the places of the names in the header tell them; wher
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import TypeAlias
 
 from coe.cad.placement_header import FURTHER_NUMBERS, PlacementHeader
 from coe.cad.placement_numbers import SPACED_THOUSANDS
@@ -21,6 +24,8 @@ LIKE_A_NUMBER = re.compile(
 )
 MIRRORED_TURN = re.compile("^M?S?R(?=[+-]?[0-9])")
 """What Eagle writes before an angle; M is for a part that is mirrored, on the bottom side."""
+_Token: TypeAlias = tuple[str, int]
+"""What stands between spaces, or in quotes, and where it begins."""
 _MOST_ASKEW = 2
 """So many signs a text may begin before the name of its column."""
 
@@ -31,89 +36,134 @@ def unquoted(cell: str) -> str:
     return cell if cell == f'{bare}"' and LIKE_A_NUMBER.fullmatch(cell) else bare
 
 
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """The columns of a header: those before the numbers that stand side by side, these, `first` to `end`, and others.
+
+    `numeric` are all that hold numbers, `single` those of one word: these, and the side.
+    """
+
+    header: PlacementHeader
+    numeric: frozenset[int]
+    single: frozenset[int]
+    first: int
+    end: int
+
+    @classmethod
+    def of(cls, header: PlacementHeader) -> _Columns:
+        names = [one_word(name) for name in header.names]
+        twice = {names[header.columns[axis]] for axis in "xy"}  # as X in mil, and X in mm
+        of_fields = {header.columns.get(field) for field in NUMBERS}
+        further = FURTHER_NUMBERS | twice
+        numeric = frozenset(at for at, name in enumerate(names) if at in of_fields or name in further)
+        first = min(numeric)
+        end = next(at for at in count(first) if at not in numeric)
+        return cls(header, numeric, numeric | {header.columns.get("side", -1)}, first, end)
+
+    @property
+    def size(self) -> int:
+        """How many numbers stand side by side."""
+        return self.end - self.first
+
+    @property
+    def after(self) -> int:
+        """How many columns follow them."""
+        return len(self.header.names) - self.end
+
+    def are_numbers(self, tokens: Sequence[_Token], columns: Iterable[int]) -> bool:
+        """Tell whether tokens may be the numbers of columns; an angle may be one of Eagle."""
+        turn = self.header.columns.get("rotation")
+        return all(
+            LIKE_A_NUMBER.fullmatch(MIRRORED_TURN.sub("", token) if column == turn else token)
+            for (token, _), column in zip(tokens, columns, strict=True)
+        )
+
+
 def spaced(text: str, header: PlacementHeader) -> list[str] | None:
     """Return the cells of a line: by its numbers, by where the names of the header stand, and the rest by order."""
+    columns = _Columns.of(header)
     tokens = [(match[0], match.start()) for match in re.finditer(r'"[^"]*"|\S+', text)]
-    names = [one_word(name) for name in header.names]
-    fields = {index: field for field, index in header.columns.items()}
-    twice = {names[header.columns[axis]] for axis in "xy"}  # as X in mil, and X in mm
-    numeric = [fields.get(at) in NUMBERS or name in FURTHER_NUMBERS | twice for at, name in enumerate(names)]
-    first = numeric.index(True)
-    size = next((n for n, is_number in enumerate(numeric[first:]) if not is_number), len(numeric) - first)
-    after = len(names) - first - size
-    turn = header.columns.get("rotation")
-    like = [bool(LIKE_A_NUMBER.fullmatch(token)) for token, _ in tokens]
-    like_turn = [bool(LIKE_A_NUMBER.fullmatch(MIRRORED_TURN.sub("", token))) for token, _ in tokens]
     # A designator has no spaces, and so numbers that follow it can only begin at one place, unless it lacks.
-    starts = range(first, first + 1) if first < 2 else range(not text[:1].isspace(), len(tokens))
+    starts = [columns.first] if columns.first < 2 else range(not text[:1].isspace(), len(tokens))
     found = [
         at
         for at in starts
-        if at + size <= len(tokens)
-        and all(
-            like_of[at + index] for index in range(size) for like_of in [like_turn if first + index == turn else like]
-        )
+        if at + columns.size <= len(tokens)
+        and columns.are_numbers(tokens[at : at + columns.size], range(columns.first, columns.end))
     ]
-    below = [at for at in found if _is_below_header(tokens, at, first, size, header)]
+    below = [at for at in found if _is_below_header(tokens, at, columns)]
     found = [at for at in found if at or at in below]
-    in_order = len(tokens) == len(names) and all(
-        (like_turn if at == turn else like)[at] for at, is_number in enumerate(numeric) if is_number
+    in_order = len(tokens) == len(header.names) and columns.are_numbers(
+        [tokens[at] for at in columns.numeric], columns.numeric
     )
+    is_in_place = below == [columns.first]
     if not header.is_fixed_width:
-        if in_order and below not in ([], [first]):
+        if in_order and below and not is_in_place:
             return None
         below = []
-    last = first + size
-    single = {index for index, is_number in enumerate(numeric) if is_number} | {header.columns.get("side", -1)}
-    if in_order and not (below and (below != [first] or _is_moved(tokens[:first], header))):
-        placed = _by_places(tokens[last:], header, after, last, single) if below else None
-        return [
-            *map(unquoted, [*(token for token, _ in tokens[:last]), *(placed or (token for token, _ in tokens[last:]))])
-        ]
-    # Without a place below the header, a row of fewer cells tells nowhere which of them lacks.
-    found = [at for at in found if min(after, 1) <= len(tokens) - at - size <= (len(tokens) if after else 0)]
-    chosen = below or (found if len(tokens) > len(names) or not header.number else [])
-    is_told = below or not header.number or header.columns["refdes"] == 0 <= header.columns.get("side", first) - first
-    if len(chosen) != 1 or not is_told:
-        return None
-    at = chosen[0]
-    cells = [*_texts(tokens[:at], header, first), *(token for token, _ in tokens[at : at + size])]
-    right = tokens[at + size :]
+    if in_order and (not below or (is_in_place and not _is_moved(tokens[: columns.first], header))):
+        cells: list[str] | None = [token for token, _ in tokens]
+        if below and (placed := _by_places(tokens[columns.end :], columns)):
+            cells = [*(token for token, _ in tokens[: columns.end]), *placed]
+    else:
+        at = _begin_of_numbers(found, below, len(tokens), columns)
+        cells = None if at is None else _cells_around(tokens, at, columns, is_below=bool(below))
+    return None if cells is None else [*map(unquoted, cells)]
+
+
+def _begin_of_numbers(found: Sequence[int], below: Sequence[int], tokens: int, columns: _Columns) -> int | None:
+    """Return at which of so many `tokens` the numbers begin, of the places `found` and those `below` the header.
+
+    None if more than one may be, or none.
+    """
+    header, fields = columns.header, columns.header.columns
+    is_told = len(header.names) < tokens and not fields["refdes"] and fields.get("side", columns.first) >= columns.first
+    if not (below or is_told) and header.number:
+        return None  # a row of fewer cells tells nowhere which of them lacks
+    follow = [at for at in found if (at + columns.size < tokens) == (columns.after > 0)]
+    chosen = below or follow
+    return chosen[0] if len(chosen) == 1 else None
+
+
+def _cells_around(tokens: Sequence[_Token], at: int, columns: _Columns, *, is_below: bool) -> list[str] | None:
+    """Return the cells of a line by its numbers, which begin `at` a token; None where spaces may be of two texts."""
+    header, first, after = columns.header, columns.first, columns.after
+    left, numbers, right = tokens[:at], tokens[at : at + columns.size], tokens[at + columns.size :]
     if right and not after:
         return None
-    texts = [index for index in range(after) if last + index not in single]
-    placed = _by_places(right, header, after, last, single) if below else None
-    if placed is None and below and len(right) < after:
-        placed = _texts(right, header, after, last)
-    before = [index for index in range(1, first) if index not in single]
-    is_open = (not below and at != first and len(before) > 1) or (
-        placed is None and len(right) > after and len(texts) > 1
-    )
-    if is_open and header.number:  # spaces of two texts
-        return None
+    placed = _by_places(right, columns) if is_below else None
+    if placed is None and is_below and len(right) < after:
+        placed = _texts(right, header, after, columns.end)
+    texts = [index for index in range(after) if columns.end + index not in columns.single]
+    if header.number:
+        texts_before = [index for index in range(1, first) if index not in columns.single]
+        is_open_before = not is_below and at != first and len(texts_before) > 1
+        is_open_behind = placed is None and len(right) > after and len(texts) > 1
+        if is_open_before or is_open_behind:
+            return None
     surplus = texts[0] if len(texts) == 1 or (texts and not header.number) else after - 1
-    return [*map(unquoted, [*cells, *(placed or _trailing(right, after, surplus, is_eagle=not header.number))])]
+    behind = placed or _trailing(right, after, surplus, is_eagle=not header.number)
+    return [*_texts(left, header, first), *(token for token, _ in numbers), *behind]
 
 
-def _is_below_header(
-    tokens: Sequence[tuple[str, int]], at: int, first: int, size: int, header: PlacementHeader
-) -> bool:
+def _is_below_header(tokens: Sequence[_Token], at: int, columns: _Columns) -> bool:
     """Tell whether the tokens from `at` stand below the names of the numbers, and a text before them below its own."""
+    header, first = columns.header, columns.first
     if not header.starts:
         return False
-    spans = zip(tokens[at : at + size], header.starts[first:], header.names[first:], strict=False)
+    spans = zip(tokens[at : at + columns.size], header.starts[first:], header.names[first:], strict=False)
     below = all(start < begin + len(name) and begin < start + len(token) for (token, start), begin, name in spans)
     places = [start - begin for begin in header.starts[1:first] for _, start in tokens[1:at]]
     return below and (first < 2 or at < 2 or any(abs(place) <= _MOST_ASKEW for place in places))
 
 
-def _is_moved(texts: Sequence[tuple[str, int]], header: PlacementHeader) -> bool:
+def _is_moved(texts: Sequence[_Token], header: PlacementHeader) -> bool:
     """Tell whether a text, taken in order, stands in another column: one is empty, and one has spaces."""
     columns = zip(texts, header.starts, header.starts[1:], strict=False)
     return any(not begin - _MOST_ASKEW <= start < end for (_, start), begin, end in columns)
 
 
-def _texts(tokens: Sequence[tuple[str, int]], header: PlacementHeader, count: int, begin: int = 0) -> list[str]:
+def _texts(tokens: Sequence[_Token], header: PlacementHeader, count: int, begin: int = 0) -> list[str]:
     """Return `count` cells from the column `begin`: a token is of the last name that begins no later than it does."""
     # The first column of a row, its designator, has no spaces.
     cells = [""] * count
@@ -128,29 +178,27 @@ def _texts(tokens: Sequence[tuple[str, int]], header: PlacementHeader, count: in
     return cells
 
 
-def _by_places(
-    tokens: Sequence[tuple[str, int]], header: PlacementHeader, count: int, begin: int, single: Collection[int]
-) -> list[str] | None:
+def _by_places(tokens: Sequence[_Token], columns: _Columns) -> list[str] | None:
     """Return the cells behind the numbers by where names stand; None if a text begins elsewhere than below its name.
 
-    So it is if a column of `single`, a number or a side, has none.
+    So it is if a column of one word has none, or two.
 
     One blank alone before it parts two texts, or is of one, unless the second begins right below its name.
     """
-    starts = header.starts[begin : begin + count]
-    columns = [max((at for at, name in enumerate(starts) if name <= start + 1), default=0) for _, start in tokens]
-    for number, ((_, start), column) in enumerate(zip(tokens, columns, strict=True)):
-        is_first = number == 0 or columns[number - 1] != column
+    starts = columns.header.starts[columns.end :]
+    found = [max((at for at, name in enumerate(starts) if name <= start + 1), default=0) for _, start in tokens]
+    for number, ((_, start), column) in enumerate(zip(tokens, found, strict=True)):
+        is_first = number == 0 or found[number - 1] != column
         before, at = tokens[number - 1]
         is_near = number > 0 and at + len(before) + 1 == start
         if is_first and abs(start - starts[column]) > (0 if is_near else _MOST_ASKEW):
             return None
-    cells = _texts(tokens, header, count, begin)
-    has_words = all(cell and " " not in cell for at, cell in enumerate(cells, begin) if at in single)
+    cells = _texts(tokens, columns.header, columns.after, columns.end)
+    has_words = all(cell and " " not in cell for at, cell in enumerate(cells, columns.end) if at in columns.single)
     return cells if has_words else None
 
 
-def _trailing(tokens: Sequence[tuple[str, int]], count: int, surplus: int, *, is_eagle: bool) -> list[str]:
+def _trailing(tokens: Sequence[_Token], count: int, surplus: int, *, is_eagle: bool) -> list[str]:
     """Return the `count` cells behind the numbers; more tokens than cells are of the cell `surplus`."""
     words = [token for token, _ in tokens]
     more = len(words) - count
