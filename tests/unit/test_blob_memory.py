@@ -13,7 +13,8 @@ from coe.errors import DeviceFull, StoreError
 from coe.prepare.fold import Folded
 from coe.prepare.layout import lay_out
 from coe.runtime.blob import Content, Structure
-from coe.runtime.cuda.blob_memory import BlobMemory
+from coe.runtime.cuda import blob_memory
+from coe.runtime.cuda.blob_memory import BlobMemory, slide
 from coe.runtime.cuda.pinned_memory import Copy, HostMemory
 from coe.runtime.cuda.unpacking import unpacking_like
 from coe.store.blob_format import PAGE, data_start, decode
@@ -96,6 +97,26 @@ def test_a_copy_that_lies_in_pieces_arrives_whole_on_the_device_and_comes_down_a
     memory.bring_down(resident, below.pieces(0, resident.size)).wait()
     (piece,) = below.pieces(0, resident.size)
     assert torch.equal(piece, numbers[64:])
+
+
+def test_who_reads_while_the_lane_moves_a_blob_reads_where_it_lies_after(driver, monkeypatch):
+    stream, seen = driver.stream("one"), []
+    memory = BlobMemory(driver, driver.stream("lane"), 4 * PAGE)
+    first, second = memory.put("a", blob(1), UNPACKING), memory.put("b", blob(2, 2), UNPACKING)
+    memory.drop(first)
+    reads = (second, "one", stream, lambda found: seen.append(found.clone()))
+    reader = threading.Thread(target=memory.read, args=reads)
+
+    def move(*args):
+        reader.start()
+        reader.join(0.1)  # as far as it comes
+        slide(*args)
+
+    monkeypatch.setattr(blob_memory, "slide", move)
+    memory.put("c", blob(3, 2), UNPACKING)
+    reader.join(60)
+    stream.finish()
+    assert torch.equal(*seen, of(2, 2))
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import gc
 import signal
+import sys
 import threading
 import time
 import weakref
@@ -10,7 +11,9 @@ from contextlib import suppress
 import pytest
 import torch
 
+from coe.runtime.cuda import capturing
 from coe.runtime.cuda.capturing import on_capture_thread
+from coe.runtime.workers import Workers
 
 
 def here() -> tuple[str, int]:
@@ -18,18 +21,31 @@ def here() -> tuple[str, int]:
     return threading.current_thread().name, torch.get_num_threads()
 
 
-def test_captures_with_a_search_and_without_have_a_thread_each_which_lives_on() -> None:
-    searched = [on_capture_thread(here, searches=True) for _ in range(2)]
-    unsearched = [on_capture_thread(here, searches=False) for _ in range(2)]
+def test_captures_with_a_search_and_without_have_a_thread_each_which_lives_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: dict[bool, Workers] = {}
+    monkeypatch.setattr(capturing, "_threads", threads)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)  # what new threads inherit, on one core, too
+    try:
+        searched = [on_capture_thread(here, searches=True) for _ in range(2)]
+        unsearched = [on_capture_thread(here, searches=False) for _ in range(2)]
+    finally:
+        torch.set_num_threads(before)
+        for workers in threads.values():
+            workers.close()
     assert searched[0] == searched[1] != unsearched[0] == unsearched[1]
     assert searched[0][1] == unsearched[0][1] == 1, "a thread that lives on keeps no team"
 
 
 def test_an_interrupt_comes_after_the_capture() -> None:
     log: list[str] = []
+    main = threading.get_ident()
 
     def capture() -> None:
-        signal.raise_signal(signal.SIGINT)
+        while sys._current_frames()[main].f_code.co_name != "wait":
+            time.sleep(0.001)
+        # To the caller's thread: a signal to this one would not wake that before the capture has ended.
+        signal.pthread_kill(main, signal.SIGINT)
         time.sleep(0.3)
         log.append("captured")
 
