@@ -5,7 +5,7 @@ Code that lacks a mark therefore reads data that is not written yet, or is overw
 As on a real GPU the host's part of a launch happens at the launch, on one thread at a time, and what was put on a
 stream holds no memory: memory that goes before the device has used it is a fault. A graph replays the operations that
 were recorded, on the very memory of the capture, and runs no line of Python again. Whatever makes the host wait ends a
-capture.
+capture. What is captured ran before, to warm up.
 """
 
 from __future__ import annotations
@@ -428,6 +428,7 @@ class FakeDriver:
         with self._losing(), errors(), torch.inference_mode():
             warmth = _Warmth()
             self.reserve(warmth, size)
+            work()
             del warmth
             # torch gives kept memory back before a capture.
             self.kept = 0

@@ -8,7 +8,6 @@ file is long because what takes memory and what gives it back stand together; ea
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from coe import config
@@ -71,7 +70,6 @@ class CudaDevice(Device):
         self.memory: GpuMemory | None = None
         self._spare: list[Worker] = []
         self._workers: dict[str, Worker] = {}
-        self._capturing = threading.Lock()
         self._lost: str | None = None
         self._captured: frozenset[tuple[Unpacking, int]] = frozenset()
         self._largest_file = 0
@@ -192,7 +190,7 @@ class CudaDevice(Device):
     def _capture(self, experts: Iterable[Expert], executors: int, sizes: Sizes) -> None:
         """Make workers that have captured all graphs that they will run; raises DeviceFull."""
         names = [f"executor {number + 1}" for number in range(executors)]
-        self._spare = [Worker(name, self.driver, sizes.weights, sizes.images, self._capturing) for name in names]
+        self._spare = [Worker(name, self.driver, sizes.weights, sizes.images) for name in names]
         distinct: dict[tuple[Unpacking, int], Expert] = {}
         for expert in experts:
             # The load of an expert reports that it cannot be read; the others go on.
@@ -306,9 +304,8 @@ class CudaDevice(Device):
 
     def _worker(self, executor: str) -> Worker:
         if executor not in self._workers:
-            with self._capturing:
-                assert self._spare, "more executors run than were prepared"
-                self._workers[executor] = self._spare.pop(0)
+            assert self._spare, "more executors run than were prepared"
+            self._workers[executor] = self._spare.pop(0)
         return self._workers[executor]
 
     @contextlib.contextmanager

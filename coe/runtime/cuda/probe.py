@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -68,7 +67,7 @@ def held(networks: Networks, driver: TorchDriver, expert: Expert, budget_bytes: 
 def _held_by(networks: Networks, driver: TorchDriver, expert: Expert, most: int) -> GraphMemory:
     """Capture all graphs for up to `most` images on a temporary worker; raises DeviceFull."""
     unpacking, size = networks.likely_unpacking(expert), expert.input_size
-    worker = Worker("probe", driver, unpacking.bytes, most * 3 * size**2, threading.Lock())
+    worker = Worker("probe", driver, unpacking.bytes, most * 3 * size**2)
     before = driver.usage().reserved
     try:
         worker.prepare(networks.template(expert), unpacking, size, most)
@@ -125,7 +124,7 @@ class _Bench:
         self._networks, self._file, self._expert, self._most = networks, file, expert, most
         self._template, self._likely = networks.template(expert), networks.likely_unpacking(expert)
         size, room = expert.input_size, padded(passing_bytes(file), PAGE)
-        self._worker = Worker("probe", driver, self._likely.bytes, most * 3 * size**2, threading.Lock())
+        self._worker = Worker("probe", driver, self._likely.bytes, most * 3 * size**2)
         try:
             self._worker.prepare(self._template, self._likely, size, most)
             self._host = HostMemory(driver, 2 * (room + PAGE))

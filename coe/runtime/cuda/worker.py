@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -74,15 +73,10 @@ class BatchPart:
 
 
 class Worker:
-    """One executor on the device, used by one thread at a time; any thread may wait for a `BatchPart`.
+    """One executor on the device, used by one thread at a time; any thread may wait for a `BatchPart`."""
 
-    `capturing` is held while a graph is captured.
-    """
-
-    def __init__(
-        self, name: str, driver: TorchDriver, weights_bytes: int, input_bytes: int, capturing: threading.Lock
-    ) -> None:
-        self.name, self._driver, self._capturing = name, driver, capturing
+    def __init__(self, name: str, driver: TorchDriver, weights_bytes: int, input_bytes: int) -> None:
+        self.name, self._driver = name, driver
         self.stream = driver.stream(name)
         self._weights = driver.device_memory(weights_bytes)
         self._input = driver.device_memory(input_bytes)
@@ -127,7 +121,7 @@ class Worker:
         """
         for images in reversed(sizes(most)):
             if self._lacks_memory(template, unpacking, images, size):
-                self._give_back()
+                give_back(self._driver)
                 if reason := self._lacks_memory(template, unpacking, images, size):
                     self._shrink(unpacking, size, images, reason)
 
@@ -168,7 +162,7 @@ class Worker:
         # A graph must not go while it runs.
         self.stream.finish()
         self._drop_graphs()
-        self._give_back()
+        give_back(self._driver)
 
     def close(self) -> None:
         """Drop all graphs, once none runs any more, before the worker goes."""
@@ -191,7 +185,8 @@ class Worker:
         """
         key = unpacking, size, images
         if key not in self._graphs:
-            with self._capturing:
+            # Nobody else captures meanwhile, or gives memory back.
+            with uncollected():
                 captured = self._new(template, unpacking, images, size)
                 self._make_room(captured.graph.outputs)
             self._graphs[key] = captured
@@ -205,8 +200,7 @@ class Worker:
         def work() -> Any:
             return template.kind.forward(module, pixels)
 
-        with uncollected():
-            graph = self._driver.capture(f"capture {template.kind.name} x{images}", self.stream, work)
+        graph = self._driver.capture(f"capture {template.kind.name} x{images}", self.stream, work)
         return _Captured(pixels, graph, module)
 
     def _lacks_memory(self, template: Template, unpacking: Unpacking, images: int, size: int) -> str:
@@ -223,10 +217,6 @@ class Worker:
         if images == 1:
             raise DeviceFull(reason)
         self._most[unpacking, size] = max(smaller for smaller in SIZES if smaller < images)
-
-    def _give_back(self) -> None:
-        with self._capturing:
-            give_back(self._driver)
 
     def _part(
         self, template: Template, unpacking: Unpacking, images: Sequence[Image], most: int, pinned: _Pinned
