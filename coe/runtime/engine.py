@@ -184,8 +184,8 @@ class Engine(LineEngine[Event, ImageJob]):
             self._give_up(Failure(FailureKind.LINE, f"the engine failed: {sentence_of(error)}{where}"))
         finally:
             self._end_others()
+            self.line_threads.join(among=self._at_devices)
             if self._abandoned:  # nobody waits for it in `close`
-                self.line_threads.join(among=self._at_devices)
                 with suppress(Exception):  # nobody is left to hear of it
                     self._let_go()
 

@@ -216,7 +216,7 @@ class LineEngine(ABC, Generic[E, J]):
 
     def _join_or_abandon(self, until_s: float, threads: Collection[threading.Thread]) -> bool:
         """Wait until threads have ended; if they do not, answer all images that wait for them, and return False."""
-        if not self._abandoned and self.line_threads.join(until_s, among=threads):
+        if self.line_threads.join(0.0 if self._abandoned else until_s, among=threads):
             return True
         self._abandoned = True
         self._queue.put(Crash(LineClosed(f"it was closed, and a batch did not end within {LONGEST_END_S:g} s")))

@@ -419,9 +419,16 @@ def test_a_line_is_closed_as_often_and_from_as_many_threads_as_anybody_likes(tin
     assert not [thread for thread in line._engine._threads if thread.is_alive()]
 
 
-@pytest.mark.parametrize("trouble", ["a batch that never ends", "a watcher that fails after the stop"])
+@pytest.mark.parametrize(
+    ("trouble", "kind"),
+    [
+        ("a batch that never ends", FailureKind.LINE),
+        ("a watcher that fails after the stop", FailureKind.LINE),
+        ("a load that never ends", FailureKind.STOPPED),
+    ],
+)
 def test_a_line_whose_time_to_close_is_over_answers_whatever_holds_it_up(
-    tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, trouble: str
+    tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, trouble: str, kind: FailureKind
 ) -> None:
     class Watcher:
         def observe(self, event: object, commands: object, now: float, control_s: float = 0.0) -> None:
@@ -429,8 +436,13 @@ def test_a_line_whose_time_to_close_is_over_answers_whatever_holds_it_up(
                 device.gate.set()
                 raise ValueError("a watcher failed")
 
+    def hang() -> None:
+        device.reached.set()
+        assert device.gate.wait(60)
+
     monkeypatch.setattr(line_module, "LONGEST_END_S", 0.2)
-    device = QuickDevice()
+    released = threading.Event()
+    device = QuickDevice(close=[released.set], load=[hang] * ("load" in trouble))
     device.gate.clear()
     line = quick(tiny, device, watchers=[Watcher()])
     future, threads = line.submit(LIGHT, "C"), line._engine.line_threads.threads
@@ -438,11 +450,12 @@ def test_a_line_whose_time_to_close_is_over_answers_whatever_holds_it_up(
     assert not line.close(timeout_s=0)
     line.close()  # as a `with` block does
     assert future.done()
-    assert future.result().failure.kind is FailureKind.LINE
+    assert future.result().failure.kind is kind
     device.gate.set()
     for thread in threads:
         thread.join(60)
         assert not thread.is_alive(), thread.name
+    assert released.is_set()
 
 
 def test_a_line_that_is_stopped_decodes_no_more_pictures(
