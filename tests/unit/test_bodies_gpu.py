@@ -190,6 +190,16 @@ def is_changed(store: Store, name: str) -> None:
         store.rewrite(manifest.model_copy(update={"body": store.manifest("t/c").body}))
 
 
+def test_a_body_that_is_not_the_one_of_the_copy_is_refused(store: Store, tmp_path: Path) -> None:
+    own = Store(shutil.copytree(store.root, tmp_path / "store"))
+    device = device_of(own, FakeDriver(image_bytes=100))
+    device.fill(EXPERTS["a"])
+    is_changed(own, "a")
+    with pytest.raises(StoreError, match="open the line again"):
+        device.load("pool", EXPERTS["a"], body=True)
+    assert device.memory.blobs._extents.used == 0
+
+
 @pytest.mark.parametrize("on_gpu", [True, False])
 def test_a_body_leaves_though_the_manifest_of_the_expert_that_never_came_has_changed(
     store: Store, tmp_path: Path, on_gpu: bool
@@ -266,6 +276,13 @@ def test_a_body_that_is_still_to_leave_is_read_for_the_expert_that_comes_after(s
     device.load("pool", EXPERTS["b"], body=True)
     assert reads == ["body", "a", "body", "b"]
     assert says(device, "b", 2) == expected("b", 2)
+
+
+def test_what_the_lane_reads_itself_leaves_pinned_memory(store: Store) -> None:
+    device = device_of(store, FakeDriver(image_bytes=100))
+    device.load("pool", EXPERTS["a"], body=True)
+    host = device.memory.host
+    host.take(host._extents.capacity)
 
 
 def test_a_load_that_fails_leaves_no_body_in_pinned_memory(store: Store, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from coe.core import Expert
 from coe.errors import StoreError
@@ -98,7 +98,7 @@ class DeviceBodies:
         try:
             resident = self._memory.put(f"body of {expert.id}", copy.data(), Unpacking(copy.content, structure))
             copy.buffer.busy = resident.written
-            return DeviceBody(resident, replace(copy.content, start=0), is_private)
+            return DeviceBody(resident, copy.content, is_private)
         finally:
             if was_read is None:
                 self._host.give(copy.buffer)
