@@ -55,17 +55,17 @@ def sweep(
     }
     removed = 0
     for verdict, moment_us in before_us.items():
-        old_views = partial(views.expired, verdict=verdict, before_us=moment_us)
+        old_views = partial(views.expired, verdict=verdict, before_us=moment_us, now_us=now_us)
         removed += bin.remove(old_views)
         _note_swept(database, verdict, moment_us, now_us)
     first_us = 0 if since_us is None else since_us - orphan_us
-    orphans = partial(views.orphans, before_us=now_us - orphan_us, since_us=first_us)
+    orphans = partial(views.orphans, before_us=now_us - orphan_us, now_us=now_us, since_us=first_us)
     removed += bin.remove(orphans)
     for verdict in (None, Verdict.OK, Verdict.REVIEW, Verdict.NG):
         if free_share() < retention.free_share:
             if retention.archive is not None:
                 archive.expect_other_disk(retention.archive, pictures)
-            old_views = partial(views.expired, verdict=verdict, before_us=None)
+            old_views = partial(views.expired, verdict=verdict, before_us=None, now_us=now_us)
             removed += bin.remove(old_views, lambda: free_share() < retention.free_share)
             _note_swept(database, verdict, None, now_us)
     if bin.damaged:
@@ -78,7 +78,7 @@ def sweep(
 def _note_swept(database: Database, verdict: Verdict | None, before_us: int | None, now_us: int) -> None:
     """Note of which boards no picture is left, a part at a time."""
     while True:
-        ids = database.read(views.without_pictures, verdict, before_us, limit=TOGETHER)
+        ids = database.read(views.without_pictures, verdict, before_us, now_us, limit=TOGETHER)
         if ids:
             database.write(views.swept, ids, now_us)
         if len(ids) < TOGETHER:

@@ -416,9 +416,9 @@ def view(name: str = "top", key: str = "k1") -> NewView:
 def test_no_picture_goes_before_its_board_is_decided_or_while_its_call_is_open(database: Database) -> None:
     with database.writing() as connection:
         shown = views.add(connection, view())
-        assert [one.id for one in views.orphans(connection, NOON + 1)] == [shown.id]
+        assert [one.id for one in views.orphans(connection, NOON + 1, NOON + 1)] == [shown.id]
         board = accepted(connection)
-        assert views.orphans(connection, NOON + 1) == []
+        assert views.orphans(connection, NOON + 1, NOON + 1) == []
         assert views.removable(connection, [shown.id]) == []
         assert decisions.write(connection, decision(board, ng()))
         assert views.removable(connection, [shown.id]) == []

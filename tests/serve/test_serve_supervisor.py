@@ -712,15 +712,15 @@ def test_a_board_whose_pictures_are_gone_is_not_looked_at_again(filled: ServeCon
         assert decisions.write(connection, decision(board, at_us=now_us()))
     pictures, keep, later_us = Pictures(filled.pictures), Retention(ok_days=1), now_us() + 2 * DAY_US
     assert sweep(database, pictures, keep, now_us()) == 0
-    assert len(database.read(views.expired, Verdict.OK, later_us, after_id=0, limit=9)) == 2
+    assert len(database.read(views.expired, Verdict.OK, later_us, later_us, after_id=0, limit=9)) == 2
     assert sweep(database, pictures, keep, later_us) == 2
     with database.writing() as connection:
         # A sweep would remove this one, too, if it looked at the board.
         views.add(connection, NewView("k1", "R9", "00/late.png", "a" * 64, 10, 100, now_us()))
-        assert views.expired(connection, Verdict.OK, later_us, after_id=0, limit=9) == []
+        assert views.expired(connection, Verdict.OK, later_us, later_us, after_id=0, limit=9) == []
 
 
-def test_what_came_before_a_box_had_its_clock_is_as_old_as_what_came_next(
+def test_what_came_while_a_clock_was_not_set_or_ahead_is_as_old_as_what_came_next(
     service: Path, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, recipe = service_config.load(service), activated(database, TINY)
@@ -733,18 +733,18 @@ def test_what_came_before_a_box_had_its_clock_is_as_old_as_what_came_next(
             assert decisions.write(connection, decision(board, at_us=at_us))
             views.add(connection, NewView(f"no-{key}", "R1", f"00/{key}.png", "a" * 64, 10, 100, at_us))
 
-    def left(at_us: int, free_share: float = 1.0) -> int:
-        sweep(database, pictures, keep, at_us, free_share=lambda: free_share)
+    def left(at_us: int, free_share: float = 1.0, since_us: int | None = None) -> int:
+        sweep(database, pictures, keep, at_us, since_us=since_us, free_share=lambda: free_share)
         with database.reading() as connection:
             return connection.exec_driver_sql("SELECT count(*) FROM view").scalar_one()
 
     set_us = now_us()
-    for number in range(2):
-        come(f"without-{number}", number)
+    for name, at_us in {"without": 1, "ahead": set_us + 9000 * DAY_US}.items():
+        come(name, at_us)
     assert left(set_us) == 4, "they may have come a minute ago"
     come("with", set_us)
     assert left(set_us + HOUR_US) == 6
-    assert left(set_us + DAY_US + 1) == 0
+    assert left(set_us + DAY_US + 1, since_us=set_us + HOUR_US) == 0
     come("without a clock since", 9)
     assert left(DAY_US) == 2
     keep = Retention(free_share=0.5)

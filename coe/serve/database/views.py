@@ -6,7 +6,7 @@ from collections.abc import Collection
 from functools import cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, exists, func, or_, select, true
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, exists, func, select, union_all
 
 from coe.core import Verdict
 from coe.serve.clock import SECOND_US
@@ -85,7 +85,7 @@ def removable(connection: Connection, ids: Collection[int]) -> list[View]:
 
 
 def expired(
-    connection: Connection, verdict: Verdict | None, before_us: int | None, *, after_id: int, limit: int
+    connection: Connection, verdict: Verdict | None, before_us: int | None, now_us: int, *, after_id: int, limit: int
 ) -> list[View]:
     """Return views of boards with a verdict that were decided before a time, if any, and whose calls are all answered.
 
@@ -93,16 +93,16 @@ def expired(
     first; views that are still needed for other reasons are among them.
     """
     query = select(view).join(board, board.c.key == view.c.board_key)
-    query = query.where(view.c.removed_us.is_(None), _over(verdict, before_us), _after(after_id))
+    query = query.where(view.c.removed_us.is_(None), _over(verdict, before_us, now_us), _after(after_id))
     return records(View, connection.execute(query.order_by(view.c.id).limit(limit)))
 
 
 def without_pictures(
-    connection: Connection, verdict: Verdict | None, before_us: int | None, *, limit: int
+    connection: Connection, verdict: Verdict | None, before_us: int | None, now_us: int, *, limit: int
 ) -> list[int]:
     """Return the ids of boards, as `expired` looks at them, that have no picture any more."""
     left = exists().where(view.c.board_key == board.c.key, view.c.removed_us.is_(None))
-    return list(connection.scalars(select(board.c.id).where(_over(verdict, before_us), ~left).limit(limit)))
+    return list(connection.scalars(select(board.c.id).where(_over(verdict, before_us, now_us), ~left).limit(limit)))
 
 
 def swept(connection: Connection, board_ids: Collection[int], now_us: int) -> None:
@@ -110,28 +110,43 @@ def swept(connection: Connection, board_ids: Collection[int], now_us: int) -> No
     change(connection, board, board.c.id.in_(board_ids), swept_us=now_us)
 
 
-def _over(verdict: Verdict | None, before_us: int | None) -> ColumnElement[bool]:
+def _over(verdict: Verdict | None, before_us: int | None, now_us: int) -> ColumnElement[bool]:
     if verdict is None:
         which, moment_us = board.c.state == BoardState.ABORTED, board.c.accepted_us
     else:
         which, moment_us = and_(board.c.state == BoardState.VERIFIED, board.c.verdict == verdict), board.c.decided_us
-    return and_(board.c.swept_us.is_(None), which, _before(before_us, moment_us, board.c.accepted_us))
+    which = and_(board.c.swept_us.is_(None), which)
+    return which if before_us is None else _before(before_us, now_us, moment_us, board.c.accepted_us, which)
 
 
-def _before(before_us: int | None, moment_us: ColumnElement[int], came_us: ColumnElement[int]) -> ColumnElement[bool]:
-    """Return whether a moment of a row, which came at a time, is before a time; None is after all.
+def _before(
+    before_us: int,
+    now_us: int,
+    moment_us: ColumnElement[int],
+    came_us: ColumnElement[int],
+    which: ColumnElement[bool],
+    since_us: int = 0,
+) -> ColumnElement[bool]:
+    """Return whether a row, which came at a time, is one of `which`, and its moment is from one time on before another.
 
-    The moment of a box whose clock was not set yet, as 1970, tells nothing once it is: the row is as old as the next
-    one that came with a clock.
+    A moment of a clock that was not set yet, as 1970, or is to come, as of a clock that was ahead, tells nothing: the
+    row is as old as the next one that came at a time between, and it may have come before `since_us`.
     """
-    if before_us is None:
-        return true()
     if before_us < CLOCK_US:
-        return moment_us < before_us
+        return and_(which, moment_us >= since_us, moment_us < before_us)
     newest = came_us.table.alias()
     time_us = newest.c[came_us.name]
     known = select(newest.c.id).where(time_us >= CLOCK_US, time_us < before_us).order_by(time_us.desc()).limit(1)
-    return and_(moment_us < before_us, or_(moment_us >= CLOCK_US, came_us.table.c.id < known.scalar_subquery()))
+    row_id: ColumnElement[int] = came_us.table.c.id
+    is_older = row_id + 0 < known.scalar_subquery()  # see `_after`
+    spans = (
+        and_(moment_us >= max(since_us, CLOCK_US), moment_us < before_us),
+        and_(moment_us < CLOCK_US, is_older),
+        and_(moment_us > now_us, is_older),
+    )
+    # Each query finds its rows by an index; one for all spans would read every row.
+    rows = union_all(*(select(row_id).where(which, span).correlate(None) for span in spans))
+    return row_id.in_(rows)
 
 
 def _after(id: int) -> ColumnElement[bool]:
@@ -141,16 +156,16 @@ def _after(id: int) -> ColumnElement[bool]:
 
 
 def orphans(
-    connection: Connection, before_us: int, *, since_us: int = 0, after_id: int = 0, limit: int = 1000
+    connection: Connection, before_us: int, now_us: int, *, since_us: int = 0, after_id: int = 0, limit: int = 1000
 ) -> list[View]:
     """Return views that came from one time on and before another, and whose board was never handed in.
 
     The oldest after `after_id` come first.
     """
+    came_us, is_kept = view.c.received_us, view.c.removed_us.is_(None)
     query = (
         select(view)
-        .where(view.c.received_us >= since_us, _before(before_us, view.c.received_us, view.c.received_us))
-        .where(view.c.removed_us.is_(None), _after(after_id))
+        .where(_before(before_us, now_us, came_us, came_us, is_kept, since_us), _after(after_id))
         .where(~exists().where(board.c.key == view.c.board_key))
         .order_by(view.c.id + 0)
         .limit(limit)
