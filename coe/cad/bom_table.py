@@ -13,7 +13,7 @@ from coe.cad.placement_header import PlacementHeader, find_headers, lines_below
 from coe.cad.refdes import USUAL, designators, hold_designators
 from coe.cad.spaced_row import unquoted
 from coe.cad.vocabulary import COLUMNS as VOCABULARY
-from coe.cad.vocabulary import one_word
+from coe.cad.vocabulary import one_word, plain
 from coe.errors import ConfigError
 from coe.not_fitted import FITTED, LEFT_OUT, QUANTITY
 from coe.text_table import TextLine, further_lines
@@ -59,6 +59,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
 }
 _MOST_TITLES = 50
 """So many lines may stand above the names of columns, where none names the designators."""
+_LIKE_R01 = re.compile(r"[A-Za-z]{1,4}\d{1,4}")
 _IN_QUOTES = re.compile(r'\s*"(?:[^"]|"")*"(?:\s*[,;\t|!]\s*"(?:[^"]|"")*")*\s*')
 """A row each of whose cells is in quotes."""
 BomRow: TypeAlias = tuple[int, dict[str, str], list[str]]
@@ -74,11 +75,11 @@ def is_bom(lines: Sequence[TextLine]) -> bool:
 def find_bom_header(lines: Sequence[TextLine]) -> PlacementHeader | None:
     """Return the line that names the columns of a BOM; where none names the designators, they are known by their look.
 
-    They are then in the one column that holds nothing else; so they are where the column of that name holds none, as
-    a Reference of the maker beside a Location.
+    They are then in the one column that holds nothing else; so they are where the column of that name is empty, or may
+    have another meaning and holds few, as a Reference of the maker beside a Location.
     """
     named = _named_header(lines)
-    if named is not None and (named.separator is None or _has_usual(lines, named)):
+    if named is not None and (named.separator is None or _is_believed(lines, named)):
         return named
     unnamed = {field: names for field, names in COLUMNS.items() if field != "refdes"}
     for header in [named] if named else find_headers(lines[:_MOST_TITLES], unnamed, (), ("value", "package")):
@@ -92,12 +93,6 @@ def find_bom_header(lines: Sequence[TextLine]) -> PlacementHeader | None:
 
 def _rows_below(lines: Sequence[TextLine], header: PlacementHeader) -> Iterator[list[str]]:
     return csv.reader((line.text for line in lines_below(lines, header)), delimiter=header.separator or "\t")
-
-
-def _cells_below(lines: Sequence[TextLine], header: PlacementHeader) -> Iterator[str]:
-    """Yield the cells of the designators below a header between separators."""
-    at = header.columns["refdes"]
-    yield from ("".join(row[at : at + 1]).strip() for row in _rows_below(lines, header))
 
 
 def _named_header(lines: Sequence[TextLine]) -> PlacementHeader | None:
@@ -122,11 +117,24 @@ def _may_be_designators(lines: Sequence[TextLine], header: PlacementHeader) -> b
     """Tell whether the column of designators holds any, if its name may be that of numbers of makers, as Part #."""
     if one_word(header.names[header.columns["refdes"]]) != "part":
         return True
-    return _has_usual(lines, header)
+    return any(map(USUAL.fullmatch, _names_below(lines, header)))
 
 
-def _has_usual(lines: Sequence[TextLine], header: PlacementHeader) -> bool:
-    return any(map(USUAL.fullmatch, (name for cell in _cells_below(lines, header) for name in designators(cell))))
+def _is_believed(lines: Sequence[TextLine], header: PlacementHeader) -> bool:
+    """Tell whether the column of designators holds some by its name, or if that may mean another thing, by their look.
+
+    R01 looks so, too: beside it a column of places in a store, as A1, looks more like one.
+    """
+    names = _names_below(lines, header)
+    if "des" in plain(header.names[header.columns["refdes"]]):
+        return bool(names)
+    return 0 < len(names) <= 2 * sum(_LIKE_R01.fullmatch(name) is not None for name in names)
+
+
+def _names_below(lines: Sequence[TextLine], header: PlacementHeader) -> list[str]:
+    """Return the designators below a header between separators."""
+    at = header.columns["refdes"]
+    return [name for row in _rows_below(lines, header) for cell in row[at : at + 1] for name in designators(cell)]
 
 
 def bom_rows(path: Path, lines: Sequence[TextLine], header: PlacementHeader) -> Iterator[BomRow]:

@@ -98,7 +98,7 @@ def test_lists_of_designators(text: str, found: list[str]) -> None:
         "Comment,Designator,Footprint,Value,Manufacturer Part\n,R1 R2,R_0402,10k,RC0402\n24C64,U2,SOIC-8,,\n"
         "DNP,R9,R_0402,,\n",
         "Reference Designator,Value,Package,Customer Designator\n,10k,R_0402,R1 R2\n,24C64,SOIC-8,U2\n,DNP,R_0402,R9\n",
-        "Reference,Value,Package,Position\nC37635331,10k,R_0402,R1 R2\nRC0402-10K,24C64,SOIC-8,U2\n7,DNP,R_0402,R9\n",
+        "Reference,Value,Package,Position\nC3763533,10k,R_0402,R1 R2\nRC0402-1K,24C64,SOIC-8,U2\nBC847,DNP,R_0402,R9\n",
     ],
     ids=[
         "jlc",
@@ -137,6 +137,14 @@ def test_a_bom_names_values_packages_and_what_is_not_fitted(tmp_path: Path, text
     fitted = {refdes: (part.value, part.package) for refdes, part in parts.items() if part.is_fitted}
     assert fitted == {"R1": ("10k", "R_0402"), "R2": ("10k", "R_0402"), "U2": ("24C64", "SOIC-8")}
     assert set(parts) - set(fitted) == {"R9"}
+
+
+@pytest.mark.parametrize(
+    ("name", "designators"), [("Designator", ["LED_RED", "IC_MCU", "SW_1"]), ("Reference", ["R01", "R02", "IC_MCU"])]
+)
+def test_places_in_a_store_are_no_designators(name: str, designators: list[str]) -> None:
+    rows = "".join(f"{one},1k,R_0402,A{number}\n" for number, one in enumerate(designators, 1))
+    assert [*parse_bom(Path("x.csv"), f"{name},Value,Package,Bin\n{rows}".encode())] == designators
 
 
 def test_a_bom_fills_what_a_placement_file_lacks_and_tells_where_they_differ(tmp_path: Path) -> None:
