@@ -106,11 +106,12 @@ def find_boards(
     with Progress(console=err) as bar:
         for picture, pixels in bar.track(pictures.items(), description="finding the board"):
             board = board_at(pixels, drawing, marks, rough) if rough else find_board(pixels, drawing, marks)
-            if rough is None and is_turned_over(pixels, drawing, marks, board):
+            if is_turned_over(pixels, drawing, marks, board):
                 notes.append(f"{picture.name}: {_TURNED_OVER}")
+                board = board if rough else None
             elif board is None:
                 notes.append(f"{picture.name}: {_NOT_FOUND}")
-            else:
+            if board is not None:
                 found[picture] = board
                 notes += [f"{picture.name}: {board.doubt}"] if board.doubt else []
     return found, notes

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from math import atan2, degrees, dist
 
 import cv2
 import numpy as np
 
+from coe.errors import ConfigError
 from coe.pictures.array_images import DecodedImage
 from coe.placement.board_layout import Layout
 from coe.placement.constellation import constellations
@@ -29,6 +31,8 @@ _CLEARLY = 0.04
 """By how much the best turn agrees better than another one, for nobody to doubt it."""
 _MOST_APART_DEG = 20.0
 _LEAST_KEYSTONE = 0.001
+_LEAST_ASIDE_MM2 = 1.0
+"""Twice the area of three points that lie in no line."""
 _PART_EDGE_MM = 0.05
 _EXACT_PX = 900
 """The longer side of the picture while a keystone is measured by the edges of parts, for want of marks."""
@@ -114,9 +118,18 @@ def is_turned_over(
 def map_through(points: Numbers, pixels: Numbers, about: tuple[float, float]) -> Fit:
     """Return the map through points (n, 2) in mm that lie at pixels (n, 2): 2 of them, 3, or 4 and more.
 
-    Two tell scale, turn and place, three an affine map, four how the camera looks aslant.
+    Two tell scale, turn and place, three an affine map, four how the camera looks aslant. Raises ConfigError for three
+    or more that lie in one line, or as in a mirror.
     """
-    return projective(points, pixels, about) if len(points) > 3 else replace(fitted(points, pixels), about=about)
+    corners = (np.column_stack([points[list(three)], np.ones(3)]) for three in combinations(range(len(points)), 3))
+    if len(points) > 2 and not any(abs(np.linalg.det(three)) > _LEAST_ASIDE_MM2 for three in corners):
+        raise ConfigError("the points that are shown lie in one line; show one that lies aside of it")
+    fit = projective(points, pixels, about) if len(points) > 3 else replace(fitted(points, pixels), about=about)
+    if not np.isfinite(fit.matrix).all() or np.linalg.det(fit.linear) >= 0:
+        raise ConfigError(
+            "the board would lie mirrored: two points are mixed up, or x or y of the placement file grows the other way"
+        )
+    return fit
 
 
 def board_at(pixels: DecodedImage, drawing: BoardDrawing, marks: Sequence[Mark], rough: Fit) -> FoundBoard:

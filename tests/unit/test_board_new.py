@@ -1,5 +1,6 @@
 """`coe-board new` from a placement file: files that load, TODO where a person decides, and nothing is replaced."""
 
+from math import dist
 from pathlib import Path
 
 import cv2
@@ -221,6 +222,23 @@ def test_a_picture_without_the_board_is_said_to_be_without_it(
     assert said.status == 0
     assert f"desk.png: {why}" in said.words
     assert "TODO" in (folder / "own" / "recipe.yaml").read_text(encoding="utf-8").split("outline")[0]
+
+
+@pytest.mark.parametrize(("shown", "status"), [(2, 0), (3, 2), (4, 2)])
+def test_points_that_a_person_shows_do_not_hide_that_a_picture_is_mirrored(
+    call: Call, brought: tuple[Path, list[Numbers]], folder: Path, shown: int, status: int
+) -> None:
+    at, maps = brought
+    mirrored = cv2.flip(cv2.imread(str(at / "boards" / "SN1.png")), 1)
+    cv2.imwrite(str(folder / "desk.png"), mirrored)
+    places = {place.refdes: (place.x_mm, place.y_mm) for place in read_placements(at / "pnp.csv", units="mm")}
+    names = [min(places, key=lambda name: dist(places[name], to)) for to in ((0, 0), (999, -99), (0, -999), (999, 0))]
+    pixels = Fit(maps[0]).pixels(np.array([places[name] for name in names[:shown]]))
+    points = [f"{name}={mirrored.shape[1] - 1 - x:.1f},{y:.1f}" for name, (x, y) in zip(names, pixels, strict=False)]
+    words = ("--placements", at / "pnp.csv", "--images", "desk.png", "--units", "mm", "--yes")
+    marks = [word for point in points for word in ("--mark", point)]
+    said = call("new", "own", *words, *marks, command=board_command)
+    assert (said.status, "mirror" in said.words) == (status, True)
 
 
 GERBER = """%TF.FileFunction,Profile,NP*%
@@ -488,7 +506,14 @@ def test_two_points_that_a_person_shows_tell_how_a_board_lies_of_which_nothing_i
 
 
 @pytest.mark.parametrize(
-    "words", [("FID9=1,2", "FID1=3,40"), ("FID1=1,2",), ("FID1=1,2", "FID2=9,9"), ("FID1:1,2", "FID2=9,99")]
+    "words",
+    [
+        ("FID9=1,2", "FID1=3,40"),
+        ("FID1=1,2",),
+        ("FID1=1,2", "FID2=9,9"),
+        ("FID1:1,2", "FID2=9,99"),
+        ("R1=50,50", "R2=70,50", "C1=90,50"),
+    ],
 )
 def test_points_that_tell_no_place_are_refused(call: Call, folder: Path, words: tuple[str, ...]) -> None:
     cv2.imwrite(str(folder / "noise.png"), np.random.default_rng(1).integers(80, 99, (240, 320, 3), np.uint8))

@@ -7,7 +7,6 @@ person shows.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import combinations
 from math import dist
 from pathlib import Path
 from typing import Any
@@ -107,22 +106,12 @@ def through(draft: BoardDraft, seen: Mapping[str, Sequence[float]]) -> list[list
     if len(found) < 2:
         raise ConfigError("show two points, or four where the camera looks aslant")
     mm, pixels = np.array(list(found)), np.array(list(found.values()))
-    if len(found) > 2 and not any(_area(mm[list(three)]) > 1.0 for three in combinations(range(len(found)), 3)):
-        raise ConfigError("the points lie in one line; show one that lies aside of it")
-    fit = map_through(mm, pixels, draft.layout.middle)
-    if not np.isfinite(fit.matrix).all() or np.linalg.det(fit.linear) >= 0:
-        raise ConfigError("the board would lie mirrored: two points are mixed up; drag them again")
-    return _matrix(fit)
+    return _matrix(map_through(mm, pixels, draft.layout.middle))
 
 
 def as_words(seen: Mapping[str, Sequence[float]]) -> list[str]:
     """Return points as `--mark` of `coe-board new` takes them."""
     return [f"{name}={x:.2f},{y:.2f}" for name, (x, y) in seen.items()]
-
-
-def _area(three: Any) -> float:
-    (a, b, c) = three
-    return abs(float((b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0])))
 
 
 def _matrix(fit: Fit) -> list[list[float]]:
