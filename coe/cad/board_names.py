@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import TypeVar
 
 from coe.cad.vocabulary import plain
 from coe.errors import ConfigError, list_few
 from coe.not_fitted import FITTED, HOW, LEFT_OUT
 from coe.visible import visible
 
-_Board = TypeVar("_Board")
 BOARD_NAMES = ("Designator", "Value", "Footprint", "X (mm)", "Y (mm)", "Rotation", "Side", "DNP", "Fitted")
 _FITTED = tuple(name for name in FITTED if name not in HOW)
 
@@ -33,13 +31,12 @@ def left_unread(names: Iterable[str], why: str) -> tuple[str, ...]:
 
 
 def only_board(
-    path: Path, noun: str, found: Mapping[str, _Board], panels: Collection[str]
-) -> tuple[_Board, tuple[str, ...]]:
-    """Return the one board of a file that has components and is no panel, and notes; raises ConfigError."""
-    boards = {name: board for name, board in found.items() if name not in panels}
+    path: Path, noun: str, with_parts: Iterable[str], panels: Collection[str]
+) -> tuple[str, tuple[str, ...]]:
+    """Return the name of the one board of a file that has components and is no panel, and notes; raises ConfigError."""
+    boards = [name for name in with_parts if name not in panels]
     if len(boards) != 1:
         what = f"several boards ({list_few(map(visible, boards))})" if boards else "no components"
         raise ConfigError(f"{path}: this {noun} has {what}; export it for the assembly of one board")
-    (board,) = boards.values()
     few = list_few(map(visible, sorted(panels)))
-    return board, (f"the places are those of one board, which the panel {few} repeats",) if few else ()
+    return boards[0], (f"the places are those of one board, which the panel {few} repeats",) if few else ()

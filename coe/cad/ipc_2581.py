@@ -53,14 +53,12 @@ class _Ipc2581:
 def board_table(path: Path, raw: bytes) -> Table:
     """Return the names of columns, and a line for each component; raises ConfigError for a file without components."""
     board = _read(path, raw)
-    with_parts = {name: parts for name, parts in board.steps.items() if parts}
-    parts, notes = only_board(path, "IPC-2581 file", with_parts, board.panels)
-    step = next(name for name, found in board.steps.items() if found is parts)
+    step, notes = only_board(path, "IPC-2581 file", filter(board.steps.get, board.steps), board.panels)
     unit = UNIT_WORDS.get(board.unit.casefold())
     if unit is None:
         raise ConfigError(f"{path}: the unit of this IPC-2581 file is '{visible(board.unit)}'; export it in mm or inch")
     table = [TextLine.of_cells(0, (name.replace("mm", unit) for name in BOARD_NAMES))]
-    for number, part in enumerate(parts, 1):
+    for number, part in enumerate(board.steps[step], 1):
         try:
             table.append(TextLine.of_cells(number, _cells(part, board)))
         except ValueError:

@@ -84,7 +84,8 @@ def board_table(path: Path, raw: bytes) -> Table:
         )
     steps, notes = _steps(path, files)
     panels = [name for name, step in steps.items() if step.is_panel]
-    step, told = only_board(path, _NOUN, {name: step for name, step in steps.items() if step.parts}, panels)
+    board, told = only_board(path, _NOUN, (name for name, step in steps.items() if step.parts), panels)
+    step = steps[board]
     table, unproven, inside = [TextLine.of_cells(0, BOARD_NAMES)], list[str](), list[str]()
     for number, part in enumerate(step.parts, 1):
         if part.layer not in _SIDES:
