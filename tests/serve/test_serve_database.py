@@ -3,6 +3,7 @@
 import re
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from itertools import product
 
@@ -20,6 +21,7 @@ from coe.serve.database import (
     audit,
     board_rows,
     call_rows,
+    connecting,
     decisions,
     event_log,
     fault_log,
@@ -599,6 +601,13 @@ def test_the_log_of_a_sqlite_database_is_cut(sqlite_database: Database) -> None:
     assert sqlite_database.url.database is not None
     with open(sqlite_database.url.database + "-wal", "rb") as log:
         assert log.read() == b""
+
+
+def test_what_was_committed_is_on_the_disk(sqlite_database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Elsewhere tests wait for no disk."""
+    monkeypatch.setattr(connecting, "SYNCHRONOUS", "FULL")
+    with closing(open_database(f"sqlite:///{sqlite_database.file}")) as opened, opened.reading() as connection:
+        assert connection.exec_driver_sql("PRAGMA synchronous").scalar_one() == 2
 
 
 def test_a_database_of_a_newer_version_is_refused(sqlite_database: Database) -> None:
