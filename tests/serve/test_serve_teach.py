@@ -462,6 +462,9 @@ def test_each_step_is_taken_back_one_after_another(served: Served) -> None:
     other = served.engineer.post(f"/teach/line7/undo?step={last.number - 1}")
     assert last.what in problem(other, 422, "invalid")["detail"], "another person may have made a step since"
     assert served.engineer.post(f"/teach/line7/undo?step={last.number}").json() == {"undone": last.what}
+    assert served.engineer.delete("/teach/line7/files/boards/SN1.png").status_code == 204
+    problem(served.engineer.post(f"/teach/line7/undo?step={last.number}"), 422, "invalid")
+    assert served.engineer.post("/teach/line7/undo").is_success
     assert [path.name for path in draft_in(served).pictures] == ["SN1.png"]
 
     def undo() -> BoardDraft:

@@ -12,6 +12,7 @@ from typing import Any
 from coe.board import calibration_file
 from coe.errors import ConfigError
 from coe.files import write_atomically
+from coe.serve.clock import now_us
 from coe.serve.teach.teach_draft import SCORES, STATE, BoardDraft
 
 _STACK, _NOTE, _REPLACED, _KEPT = "undo", "step.json", "replaced", "kept"
@@ -33,7 +34,8 @@ def remember(
     makes in the folders `made_in` goes when it is taken back.
     """
     steps = _steps(draft)
-    place = draft.folder / _STACK / f"{int(steps[-1].name) + 1 if steps else 1:06d}"
+    number = max(now_us(), int(steps[-1].name) + 1 if steps else 0)  # a page may show one that was taken back
+    place = draft.folder / _STACK / str(number)
     kept, moved = {}, dict(moves or {})
     shutil.rmtree(place, ignore_errors=True)  # of a step that a kill ended before it was noted
     place.mkdir(parents=True)
@@ -99,7 +101,8 @@ def _texts(draft: BoardDraft) -> list[Path]:
 
 def _steps(draft: BoardDraft) -> list[Path]:
     stack = draft.folder / _STACK
-    return sorted(path for path in stack.iterdir() if (path / _NOTE).is_file()) if stack.is_dir() else []
+    found = [path for path in stack.iterdir() if (path / _NOTE).is_file()] if stack.is_dir() else []
+    return sorted(found, key=lambda step: int(step.name))
 
 
 def _note(step: Path) -> dict[str, Any]:
