@@ -71,7 +71,7 @@ def writing(path: Path) -> Iterator[None]:
                 f"{path}: there is no room ({error.strerror}); make room and start again (a run: with --resume); what "
                 "was written is safe"
             ) from error
-        raise NotWritten(f"{path} cannot be written: {error.strerror}; give another place") from error
+        raise NotWritten(f"{path} cannot be written: {error.strerror}; give another place (a run: --out)") from error
 
 
 class Writes:

@@ -9,7 +9,6 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -147,12 +146,6 @@ def no_commit_waits_for_the_disk() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(connecting, "SYNCHRONOUS", "OFF")
         yield
-
-
-@pytest.fixture(autouse=True)
-def the_disk_has_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the disk have room, however full that of this machine is, which would be a fault of each gate."""
-    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(total=2 << 36, used=1 << 36, free=1 << 36))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -89,7 +89,7 @@ def test_they_say_how_long_the_longest_work_under_way_takes() -> None:
 
 def test_events_that_came_meanwhile_are_decided_on_together_and_no_more_than_so_many() -> None:
     waiting = Engine.__new__(Engine)
-    waiting._queue = queue.SimpleQueue()
+    waiting._queue, waiting._ending = queue.SimpleQueue(), False
     for number in range(engine._MOST_TOGETHER + 3):
         waiting._queue.put(number)
     events, last = waiting._came()
