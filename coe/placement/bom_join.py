@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from coe.errors import list_few
@@ -24,6 +24,9 @@ class BomPart:
     is_fitted: bool
     line: int
     whole: str = ""
+
+
+_UNLISTED = BomPart("", "", is_fitted=True, line=0)
 
 
 class Bom(dict[str, BomPart]):
@@ -67,40 +70,43 @@ def join(
     The placement file has `said` which parts are fitted, and leaves out what is `not_placed`. Raises ConfigError for
     parts of which the BOM leaves that open, and the placement file, too.
     """
+    read = bom if isinstance(bom, Bom) else Bom(bom)
     placed = {place.refdes for place in placements if place.refdes}
-    notes, asked, passed = (bom.notes, bom.asked, bom.passed) if isinstance(bom, Bom) else ((), {}, {})
     known = {*placed, *not_placed}
-    of_board = on_boards(sorted(known - bom.keys()), placements)
+    of_board = on_boards(sorted(known - read.keys()), placements)
     named = known | of_board.keys()
-    counted = [line for line, parts in passed.items() if parts and parts.keys() <= named - bom.keys()]
-    bom = {**bom, **{refdes: part for line in counted for refdes, part in passed[line].items()}}
-    if left := passed.keys() - {*counted}:
-        few = list_few((line for line in passed if line in left), _MOST_TOLD, "; ")
-        notes = (f"passed over, as they name no part: {few}", *notes)
-    names = {refdes: part.whole if part.whole in named else refdes for refdes, part in bom.items()}
-    places = {
-        one: [*of_board.get(name, ()), *({name} & known or {name} - of_board.keys())] for one, name in names.items()
-    }
-    asked = {place: asked[refdes] for refdes in asked for place in places[refdes]}
-    expect_answered(row for refdes, row in asked.items() if refdes in placed and refdes not in said)
-    bom = {place: part for refdes, part in bom.items() for place in places[refdes]}
-    against = [refdes for refdes in not_placed if refdes in bom and bom[refdes].is_fitted and refdes not in asked]
+    listed, notes = _listed(read, named)
+    names = {refdes: part.whole if part.whole in named else refdes for refdes, part in listed.items()}
+    places = {refdes: _places_of(name, known, of_board) for refdes, name in names.items()}
+    parts = {place: part for refdes, part in listed.items() for place in places[refdes]}
+    asked = {place: fault for refdes, fault in read.asked.items() for place in places[refdes]}
+    expect_answered(fault for place, fault in asked.items() if place in placed and place not in said)
+    against = [place for place in not_placed if place in parts and parts[place].is_fitted and place not in asked]
     if against:
         notes = (*notes, f"{list_few(against)}: listed as fitted, but left out of the placement file: not inspected")
-    kept: list[Placement] = []
-    not_fitted: list[str] = []
-    for place in placements:
-        part = bom.get(place.refdes)
-        if part is not None and not part.is_fitted:
-            not_fitted.append(place.refdes)
-        elif part is None:
-            kept.append(place)
-        else:
-            kept.append(replace(place, value=place.value or part.value, package=place.package or part.package))
+    with_parts = [(place, parts.get(place.refdes, _UNLISTED)) for place in placements]
     return BomJoin(
-        tuple(kept),
-        tuple(not_fitted),
-        tuple(place.refdes for place in placements if place.refdes and place.refdes not in bom),
-        tuple(refdes for refdes, part in bom.items() if refdes not in known and part.is_fitted),
+        tuple(
+            replace(place, value=place.value or part.value, package=place.package or part.package)
+            for place, part in with_parts
+            if part.is_fitted
+        ),
+        tuple(place.refdes for place, part in with_parts if not part.is_fitted),
+        tuple(place.refdes for place, part in with_parts if place.refdes and part is _UNLISTED),
+        tuple(refdes for refdes, part in parts.items() if refdes not in known and part.is_fitted),
         notes,
     )
+
+
+def _listed(bom: Bom, named: Set[str]) -> tuple[dict[str, BomPart], tuple[str, ...]]:
+    """Return what a BOM says, with the lines passed over all parts of which are `named` and in no other, and notes."""
+    counted = {at: parts for at, parts in bom.passed.items() if parts and parts.keys() <= named - bom.keys()}
+    listed = {**bom, **{refdes: part for parts in counted.values() for refdes, part in parts.items()}}
+    left = [at for at in bom.passed if at not in counted]
+    told = f"passed over, as they name no part: {list_few(left, _MOST_TOLD, '; ')}"
+    return listed, (told, *bom.notes) if left else bom.notes
+
+
+def _places_of(name: str, known: Collection[str], of_board: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the names that a part of a BOM has on the boards of a panel; its own if none, or if it is `known`, too."""
+    return [*of_board.get(name, ()), *([name] if name in known or name not in of_board else [])]
