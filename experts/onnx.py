@@ -265,7 +265,8 @@ def _decided(
     try:
         if stated.task == "classify" and asked.activation is None:  # ultralytics' exports end with a softmax
             asked = asked.model_copy(update={"activation": "none"})
-        return onnx_outputs.decide(answers, len(expert.labels), expert.input_size, asked, stated.layout, strict=strict)
+        layout = stated.layout or onnx_grids.layout_of(answers)
+        return onnx_outputs.decide(answers, len(expert.labels), expert.input_size, asked, layout, strict=strict)
     except StoreError as error:
         again = "" if strict else "; import the expert again (coe-experts import)"
         raise StoreError(f"{path}: {error}{again}") from error

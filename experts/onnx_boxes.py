@@ -84,7 +84,7 @@ def give_grids(model: Any) -> bool:
 
     So YOLO-NAS, PP-YOLOE without NMS, and DETR answer: (n, N, 4), and (n, N, scores) or (n, scores, N). Shapes are
     those of an answer, as files leave them open. What may be boxes or scores is joined in both ways, of which the
-    numbers allow one. In TensorFlow's order of axes boxes begin with y, and are left as they are.
+    numbers allow one. TensorFlow's boxes begin with y, and are left as they are: its names or order of axes say so.
     """
     from onnx import TensorProto, helper
 
@@ -97,7 +97,7 @@ def give_grids(model: Any) -> bool:
     pairs = [
         (boxes, scores, shapes[scores].index(shapes[boxes][1], 1))
         for boxes, scores in permutations((one.name for one in floats if one.name in shapes), _APART)
-        if shapes[boxes][2] == _ALONE and 1 < shapes[boxes][1] in shapes[scores][1:]
+        if shapes[boxes][2] == _ALONE and 1 < shapes[boxes][1] in shapes[scores][1:] and "detection_boxes" not in boxes
     ]
     if pairs:
         del graph.output[:]

@@ -5,7 +5,7 @@ Read from the answers to the test pictures, in a table of boxes for each picture
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,12 @@ def axis_of(shape: Sequence[int | None], count: int) -> int | None:
     """
     sizes = [(axis, size) for size in (4 + count, 5 + count) for axis in (1, 2)]
     return next((axis for axis, size in sizes if shape[axis] in (size, None)), None)
+
+
+def layout_of(names: Iterable[str]) -> Layout | None:
+    """Return the layout that the names of outputs say: DETR and its kin call centres and sizes `pred_boxes`."""
+    joined = (name.split("+") for name in names)
+    return "yolov8" if any(one[0] == "pred_boxes" and one[-1].endswith("logits") for one in joined) else None
 
 
 def are_chosen(values: Floats, means: Outputs) -> bool:
@@ -170,6 +176,8 @@ def _unlike_scores(scores: NDArray[Any], layout: Layout, count: int) -> str:
     if layout != "yolov5" and scores.shape[1] > count:
         sums = np.abs(scores.sum(axis=1) - 1) <= NEARLY * scores.shape[1]
         return "" if sums.all() and _mostly(scores[:, -1] >= 0.5) else _more_than(scores, count)
+    if layout != "yolov5" and _mostly(scores.max(axis=1) > 0.5):
+        return "most of its boxes have a label; that of no object stands behind the labels, or is left out"
     return ""
 
 

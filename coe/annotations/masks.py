@@ -20,11 +20,13 @@ ENDINGS = ("_mask", "-mask", ".mask", "_gt")
 
 
 def files(folder: Path, images: Path) -> list[Path]:
-    """Return the masks in `folder`; in the folder of the pictures itself those whose names say so."""
+    """Return the masks in `folder`; in the folder of the pictures, if that lies in it, those whose names say so."""
     found = [path for path in sorted(folder.rglob("*")) if path.suffix.lower() in EXTENSIONS and path.is_file()]
     found = [path for path in found if not path.name.startswith(".")]
-    beside = folder.resolve() == images.resolve()
-    return [path for path in found if path.stem.endswith(ENDINGS)] if beside else found
+    inner = images.resolve()
+    if not inner.is_relative_to(folder.resolve()):
+        return found
+    return [path for path in found if path.stem.endswith(ENDINGS) or not path.resolve().is_relative_to(inner)]
 
 
 def read(masks: Iterable[Path], labels: tuple[str, ...], index: PictureIndex, findings: Findings) -> tuple[str, ...]:

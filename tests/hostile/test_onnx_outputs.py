@@ -917,28 +917,32 @@ def test_a_detector_whose_scores_are_lost_in_8_bits_is_refused(
     assert (said.status, "nodes_to_exclude" in said.words) == (status, status == 2), said.err
 
 
-def grid_apart(path: Path, form: str, columns: int, beside: tuple[str, ...] = ()) -> Path:
+def grid_apart(path: Path, form: str, columns: int, beside: tuple[str, ...] = (), named: str = "boxes") -> Path:
     """A detector of a grid of 25 boxes of 8 pixels, the 13th lit, whose boxes and scores are two outputs."""
     centres = np.array([[2 + 6 * (place % 5), 2 + 6 * (place // 5)] for place in range(25)], np.float32)
     sizes = np.full_like(centres, 8)
+    if "middle" in form:  # as of one large part
+        centres, sizes = 14 + (centres - 14) / 14, sizes + 8
     boxes = np.hstack((centres - 4, centres + 4) if "corners" in form else (centres, sizes))
     scores, lit = np.full((25, columns), 0.01 if "logits" not in form else -5.0), np.zeros((25, columns))
     lit[12, 1] = 0.8 if "logits" not in form else 9
     if "object" in form:
         scores[:, -1] = 3
+    if "background" in form:
+        scores[:, 0] = 0.99
     nodes = [
         helper.make_node("ReduceMean", ["images"], ["mean"], keepdims=0),
         helper.make_node("Mul", ["lit", "mean"], ["more"]),
         helper.make_node("Add", ["table", "more"], ["logits"]),
         helper.make_node("Mul", ["mean", "zero"], ["nothing"]),
-        helper.make_node("Add", ["places", "nothing"], ["pred_boxes" if not beside else "shares"]),
+        helper.make_node("Add", ["places", "nothing"], [named if not beside else "shares"]),
     ]
     if beside:  # as Paddle and D-FINE do
         nodes += [
             helper.make_node("Cast", [beside[0]], ["sides"], to=TensorProto.FLOAT),
             helper.make_node("Concat", ["sides", "sides"], ["four"], axis=1),
             helper.make_node("Div", ["shares", "side"], ["parts"]),
-            helper.make_node("Mul", ["parts", "four"], ["pred_boxes"]),
+            helper.make_node("Mul", ["parts", "four"], [named]),
         ]
     if "shares" in form:
         boxes = boxes / SIZE
@@ -946,7 +950,7 @@ def grid_apart(path: Path, form: str, columns: int, beside: tuple[str, ...] = ()
     if "turned" in form:
         table, lit = table.transpose(0, 2, 1), lit.transpose(0, 2, 1)
     numbers = {"table": table, "lit": lit, "places": boxes[None], "zero": np.float32(0), "side": np.float32(SIZE)}
-    outputs = {"logits": ["n", "a", "b"], "pred_boxes": ["n", "a", "c"]}
+    outputs = {"logits": ["n", "a", "b"], named: ["n", "a", "c"]}
     file = save(path, nodes, numbers, outputs, None)
     model = onnx.load(str(file))
     model.graph.input.extend(helper.make_tensor_value_info(name, TensorProto.INT64, ["n", 2]) for name in beside)
@@ -982,6 +986,25 @@ def test_a_label_that_was_forgotten_is_not_taken_for_no_object(tmp_path: Path, c
         file = grid_apart(tmp_path / "d.onnx", form, 4)
         said = take(call, file, "--labels", "a,b,c", "--input", SIZE)
         assert (said.status, "4 scores" in said.words) == (2, True), said.err
+
+
+@pytest.mark.parametrize(
+    ("form", "named", "layout"),
+    [
+        ("middle shares logits", "pred_boxes", "yolov8"),  # DETR and its kin
+        ("middle shares logits", "boxes", ""),
+        ("corners shares", "raw_detection_boxes", ""),  # TensorFlow's begin with y
+        ("corners background", "boxes", ""),  # of SSD, whose first score is that of no object
+    ],
+)
+def test_what_the_names_say_of_boxes_counts_and_nothing_else_is_guessed(
+    tmp_path: Path, call: Call, form: str, named: str, layout: str
+) -> None:
+    file = grid_apart(tmp_path / "d.onnx", form, 3, named=named)
+    said = take(call, file, "--labels", "a,b,c", "--input", SIZE)
+    assert said.status == (0 if layout else 2), said.err
+    if layout:
+        assert judge(file, 255)[2][0].xyxy == pytest.approx((6, 6, 22, 22), abs=1e-4)
 
 
 @pytest.mark.parametrize("beside", ["orig_target_sizes", "im_shape", "scale_factor", "threshold"])
@@ -1025,7 +1048,7 @@ def test_of_more_boxes_than_any_model_chooses_those_that_overlap_count_once(tmp_
 def test_offsets_of_a_grid_are_no_boxes(layout: Any) -> None:
     """As YOLOX gives them without --decode_in_inference: some few are as large as small boxes in pixels."""
     chance = np.random.default_rng(0)
-    boxes, scores = chance.normal(0.5, 0.5, (6, 4, 200)), chance.random((6, 3, 200))
+    boxes, scores = chance.normal(0.5, 0.5, (6, 4, 200)), chance.random((6, 3, 200)) / 3
     boxes[:, 2:] += 2
     boxes[0, 2, :20] = 9
     rows = np.concatenate((boxes, scores), axis=1)

@@ -552,8 +552,9 @@ def test_masks_lie_beside_pictures_or_in_folders_called_otherwise(tmp_path: Path
     Image.fromarray(values).save(photos / "test" / "cut" / "00_mask.png")
     choices = ReadingChoices(labels=("defect",), unmarked_good=True)
     found = [("defect", (30, 10, 50, 20))]
-    marked, _ = taken(photos, photos, choices)
-    assert boxes_of(marked, photos) == {"test/cut/00.jpg": found, "test/dent/00.jpg": [], "test/good/01.jpg": []}
+    for source in (photos, tmp_path):
+        marked, _ = taken(source, photos, choices)
+        assert boxes_of(marked, photos) == {"test/cut/00.jpg": found, "test/dent/00.jpg": [], "test/good/01.jpg": []}
     (photos / "ground_truth" / "dent").mkdir(parents=True)
     (photos / "test" / "cut" / "00_mask.png").rename(photos / "ground_truth" / "dent" / "00_mask.png")
     marked, findings = taken(photos / "ground_truth", photos, choices)
