@@ -728,6 +728,9 @@ def test_measuring_tells_times_and_leaves_no_memory_behind(store):
         driver.log.clear()
         trial.copy()
         assert driver.log == ["probe lane: copy a"], "it is there once its time ends"
+        answers = [trial.answer(np.full((1, 3, 8, 8), shade, np.uint8)) for shade in (1, 2, 3)]
+        assert answers == [1, 2, 3], "they are the caller's own"
+        assert driver.log.count("probe: activate a") == 3, "to activate is a part of a batch's time"
 
 
 def test_a_trial_that_ends_early_waits_for_its_copies(store, monkeypatch):
@@ -752,6 +755,15 @@ def test_a_trial_that_ends_early_waits_for_its_copies(store, monkeypatch):
 
 def captures(driver):
     return [line for line in driver.log if "capture" in line]
+
+
+def test_experts_of_a_network_with_as_many_answers_share_a_template_that_holds_no_memory(store):
+    networks = Networks(store, {"scale": Scale()}, torch.device("cpu"))
+    template = networks.template(expert("a"))
+    assert networks.template(expert("b")) is template
+    for answers in ({"labels": ("ok", "bad")}, {"alternates": 2}):
+        assert networks.template(replace(expert("a"), **answers)) is not template
+    assert not any(tensor.numel() for tensor in template._module.state_dict().values())
 
 
 def test_nothing_is_measured_twice_in_a_process(store):
