@@ -410,6 +410,7 @@ def test_the_graphs_of_a_closed_line_and_of_one_that_cannot_open_go_so_too(store
         too_small.prepare(EXPERTS)
     gc.collect()
     assert all(gone)
+    assert too_small.driver.reserved == 0
 
 
 def test_graphs_of_a_lost_device_go_so_too(store, gone):
