@@ -68,20 +68,15 @@ def _of_netlist(path: Path, raw: bytes) -> Iterator[BomRow]:
 
 
 def _parts(path: Path, rows: Sequence[BomRow], header: PlacementHeader | None = None) -> Bom:
-    parts = Bom()
-    first: dict[str, BomPart] = {}
+    found = _PartList(path)
     heading = ""
     passed: dict[str, Mapping[str, BomPart]] = {}
-    faults: dict[str, dict[int, str]] = {}
-    differing: dict[str, list[int]] = {}
-    named_in: dict[int, dict[str, str]] = {}
+    asked: dict[str, FittedQuestion] = {}
     names, columns = ((), {}) if header is None else (header.names, header.columns)
     fitting = fitting_of([FittedRow(*row) for row in rows], names, columns)
     usual = _usual_size(rows)
     for number, cells, row in rows:
         part = BomPart(cells.get("value", ""), cells.get("package", ""), number not in fitting.left_out, number)
-        # A value may be another column's, which does not count where lines are compared.
-        own = replace(part, value="".join(row[columns["value"] :][:1])) if "value" in columns else part
         listed = cells.get("refdes", "")
         repeats = bool(names) and listed.casefold() == names[columns["refdes"]].casefold()
         if repeats or _is_note(filled_cells(row), listed, usual if part.is_fitted else 0):
@@ -91,37 +86,64 @@ def _parts(path: Path, rows: Sequence[BomRow], header: PlacementHeader | None = 
             told = f"line {number}: '{visible(text[:_MOST_SIGNS])}'"
             passed[told] = {refdes: replace(part, whole=whole) for refdes, whole in designators(listed).items()}
             continue
-        named = named_in[number] = {listed: ""} if is_date(listed) else designators(listed)
+        named = {listed: ""} if is_date(listed) else designators(listed)
         if heading and named:
             raise ConfigError(f"{path}:{heading}; say it in a column DNP of each of their lines")
+        # A value may be another column's, which does not count where lines are compared.
+        own = replace(part, value="".join(row[columns["value"] :][:1])) if "value" in columns else part
+        found.add(listed, named, part, own)
+        if fault := fitting.asked.get(number):
+            asked |= dict.fromkeys(named, FittedQuestion(path, number, fault))
+    parts, notes = found.checked()
+    bom = Bom(parts)
+    bom.asked, bom.passed = asked, passed
+    bom.notes = (*_guessed_columns(names, columns), *fitting.notes, *notes)
+    return bom
+
+
+class _PartList:
+    """The parts that the lines of a BOM name, and what is wrong with them."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._parts: dict[str, BomPart] = {}
+        self._first: dict[str, BomPart] = {}
+        self._differing: dict[str, list[int]] = {}
+        self._faults: dict[str, dict[int, str]] = {}
+
+    def add(self, listed: str, named: Mapping[str, str], part: BomPart, own: BomPart) -> None:
+        """Add the parts that the cell `listed` names, each with its whole word; lines are compared by their `own`."""
         if says_so(listed) and any(map(str.isdigit, listed)):
-            faults.setdefault(_SAYS_SO, {})[number] = listed
+            self._faults.setdefault(_SAYS_SO, {})[part.line] = listed
         for refdes, whole in named.items():
             if fault := fault_of(refdes):
-                faults.setdefault(fault, {}).setdefault(number, refdes)
-            before = first.setdefault(refdes, own)
-            if replace(before, line=number) != own:
-                differing.setdefault(refdes, [before.line]).append(number)
-            elif refdes not in parts or not whole:
-                parts[refdes] = replace(parts.get(refdes, part), whole=whole)
-    if faults:
-        fault, wrong = next(iter(faults.items()))
-        raise ConfigError(f"{path}:{min(wrong)}: '{wrong[min(wrong)]}' {fault}{further_lines([*wrong])}")
-    # Wire, Label or PCB may stand in several lines, as no word of them is a designator; 134 is one of a nozzle.
-    found = [name for name in differing if any(map(str.isalpha, name)) and not _LIKE_A_NAME.search(name)]
-    words = {name: differing.pop(name) for name in found}
-    parts = Bom({refdes: part for refdes, part in parts.items() if refdes not in words})
-    if differing or len(words) > sum(_LIKE_A_NAME.search(refdes) is not None for refdes in parts):
-        few = _with_lines({**differing, **words})
-        raise ConfigError(f"{path}: lines say different things of one part; correct them: {few}")
-    if not parts:
-        raise ConfigError(f"{path}: there is no part under the header of the BOM; export it again")
-    asked = {number: FittedQuestion(path, number, fault) for number, fault in fitting.asked.items()}
-    parts.asked = {refdes: asked[number] for number in asked for refdes in named_in.get(number, ())}
-    parts.passed = passed
-    told = f"lines say different things of words without a number, which do not count: {_with_lines(words)}"
-    parts.notes = (*_guessed_columns(names, columns), *fitting.notes, *([told] if words else []))
-    return parts
+                self._faults.setdefault(fault, {}).setdefault(part.line, refdes)
+            before = self._first.setdefault(refdes, own)
+            if replace(before, line=own.line) != own:
+                self._differing.setdefault(refdes, [before.line]).append(own.line)
+            elif refdes not in self._parts or not whole:
+                self._parts[refdes] = replace(self._parts.get(refdes, part), whole=whole)
+
+    def checked(self) -> tuple[dict[str, BomPart], list[str]]:
+        """Return the parts, without words that are none, and a note on these; raises ConfigError."""
+        if self._faults:
+            fault, wrong = next(iter(self._faults.items()))
+            first = min(wrong)
+            raise ConfigError(f"{self._path}:{first}: '{wrong[first]}' {fault}{further_lines([*wrong])}")
+        # Wire, Label or PCB may stand in several lines, as no word of them is a designator; 134 is one of a nozzle.
+        words = {
+            name: lines
+            for name, lines in self._differing.items()
+            if any(map(str.isalpha, name)) and not _LIKE_A_NAME.search(name)
+        }
+        parts = {refdes: part for refdes, part in self._parts.items() if refdes not in words}
+        if len(words) < len(self._differing) or len(words) > sum(map(bool, map(_LIKE_A_NAME.search, parts))):
+            few = _with_lines(dict(sorted(self._differing.items(), key=lambda one: one[0] in words)))
+            raise ConfigError(f"{self._path}: lines say different things of one part; correct them: {few}")
+        if not parts:
+            raise ConfigError(f"{self._path}: there is no part under the header of the BOM; export it again")
+        told = f"lines say different things of words without a number, which do not count: {_with_lines(words)}"
+        return parts, [told] if words else []
 
 
 def _with_lines(names: Mapping[str, Sequence[int]]) -> str:
