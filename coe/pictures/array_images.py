@@ -92,7 +92,6 @@ def _file_of(image: Image.Image) -> bytes | None:
 
 def _pixels_of(image: Image.Image) -> NDArray[Any]:
     """Return the pixels of a loaded image, turned as its EXIF block says; raises TypeError for other pixels."""
-
     if isinstance(image, ImageFile) and image.tile and (image.fp is None or image.fp.closed):
         raise TypeError("a Pillow image was not loaded before its file was closed; call its `load()` first")
     turned = ImageOps.exif_transpose(image)
