@@ -226,7 +226,7 @@ def _chosen(
     best = choosing.best_of(results, found)
     if best is None:
         why = "; ".join(failures) or "give more pictures"
-        raise ConfigError(f"none of the kinds can learn from {_counts(found)}; {why}")
+        raise ConfigError(f"no kind can be compared on {_counts(found)}; {why}")
     for failure in failures:
         point_out("note", f"{component}: {failure}")
     _tell(component, found, results, best)

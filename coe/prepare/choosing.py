@@ -157,7 +157,8 @@ def judged(
                 passed[place] = not finding.doubt and finding.label in (GOOD, NOTHING)
                 right[place] = passed[place] == photographs[place].good
     except TooFewPictures as error:
-        return CrossValidated(candidate, failure=f"each picture is judged by an expert that learns without it: {error}")
+        why = "each picture is judged by an expert that learns without it, so give one more than this, or use `train`"
+        return CrossValidated(candidate, failure=f"{why}: {error}")
     except CoeError as error:
         return CrossValidated(candidate, failure=str(error))
     return CrossValidated(candidate, tuple(passed), tuple(right), seconds / len(folds))

@@ -245,7 +245,7 @@ def test_a_board_file_that_is_there_stays_and_the_lines_to_put_in_are_printed(
         (("NG/good",), "is a verdict"),
         (("",), "beside the folders of components"),
         ((), "holds no pictures"),
-        (("C1/good",), "none of the kinds can learn from 1 good"),  # both are the same
+        (("C1/good",), "no kind can be compared on 1 good"),  # both are the same
         (("C1/good", "C1/none"), "C1/none: is that good or bad?"),
         (("good", "missing"), "the name of a component is expected"),
     ],
