@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
 from coe.errors import list_few
@@ -73,17 +74,17 @@ def fitting_of(
 ) -> Fitting:
     """Return what rows say, below the `names` of all their columns, of which `columns` are those of fields."""
     out = frozenset(row.number for row in rows if _is_left_out(row.cells, row.all_cells))
-    told = _have_values(row.cells.get("value", "") for row in rows)
+    are_values = _have_values(row.cells.get("value", "") for row in rows)
     taken = {index for field, index in (columns or {}).items() if field != "package"}  # which may be a description
-    open_to_nc = [index for index, name in enumerate(names) if index not in taken and not _OF_NETS.search(name)]
-    said, asked, other, blank = set(), dict[int, str](), dict[str, int](), list[int]()
+    open_to_nc = {index for index, name in enumerate(names) if index not in taken and not _OF_NETS.search(name)}
+    said, asked, other, blank = set[int](), dict[int, str](), dict[str, None](), list[int]()
     words = {_word(row.cells.get("fitted", "")) for row in rows}
     column = (columns or {}).get("fitted")
     says_no = {word for word in words if word in (*_NO, *_OUT) or says_so(word)}
     says_yes = any(map(_is_answer, words - says_no))
     wants_answers = says_yes or (column is not None and names[column].casefold().strip(" ?") not in HOW)
     for number, cells, all_cells in rows:
-        fitted, left_out, value = (cells.get(field, "") for field in ("fitted", "left_out", "value"))
+        fitted, left_out = (cells.get(field, "") for field in ("fitted", "left_out"))
         if number in out:
             continue
         if _word(left_out) not in (*_NOTHING, *_NO, *_PLACED, "f"):
@@ -92,27 +93,37 @@ def fitting_of(
             if wants_answers or _MARK.fullmatch(fitted):
                 asked[number] = f"'{fitted}' in a column such as Fitted says neither yes nor no; write one of these"
             else:
-                other.setdefault(fitted, number)
+                other[fitted] = None
         elif {_word(fitted), _word(left_out)} - {*_NOTHING}:
             said.add(number)
-        elif _VALUED.match(cells.get("refdes", "")):
-            remarks = (all_cells[index] for index in open_to_nc if index < len(all_cells))
-            marks = [value] if told and _MARK.fullmatch(value) else []
-            if mark := next(filter(None, (*marks, *(cell for cell in remarks if _NC.fullmatch(cell)))), ""):
-                asked[number] = (
-                    f"'{mark}' may say that a part is not fitted; write DNP in its place, or say yes or no in a "
-                    "column DNP of this file, or of the BOM or placement file beside it"
-                )
+        elif mark := _mark_in(
+            cells, (cell for at, cell in enumerate(all_cells) if at in open_to_nc), are_values=are_values
+        ):
+            asked[number] = (
+                f"'{mark}' may say that a part is not fitted; write DNP in its place, or say yes or no in a column DNP "
+                "of this file, or of the BOM or placement file beside it"
+            )
         if not _word(fitted) and any(map(str.isdigit, cells.get("refdes", ""))):
             blank.append(number)
-    notes = []
-    if other:
-        few = list_few((f"'{word}'" for word in other), _MOST_TOLD)
-        notes.append(f"words in a column such as Fitted that leave no part out: {few}")
-    if blank and says_yes and not says_no:
-        few = list_few((f"line {number}" for number in blank), _MOST_TOLD)
-        notes.append(f"parts without a word in a column such as Fitted, where others have one, count as fitted: {few}")
-    return Fitting(out, frozenset(said), asked, tuple(notes))
+    blank = blank if says_yes and not says_no else []
+    return Fitting(out, frozenset(said), asked, (*_notes(other, blank),))
+
+
+def _mark_in(cells: Mapping[str, str], remarks: Iterable[str], *, are_values: bool) -> str:
+    """Return the NC of a part that has no such value or name, among values or as a remark; "" if there is none."""
+    if not _VALUED.match(cells.get("refdes", "")):
+        return ""
+    value = cells.get("value", "")
+    marks = [value] if are_values and _MARK.fullmatch(value) else []
+    return next(chain(marks, filter(_NC.fullmatch, remarks)), "")
+
+
+def _notes(other: Iterable[str], blank: Iterable[int]) -> Iterator[str]:
+    """Yield sentences on words in a column as Fitted that are no answer, and on lines that have none, if any."""
+    if few := list_few((f"'{word}'" for word in other), _MOST_TOLD):
+        yield f"words in a column such as Fitted that leave no part out: {few}"
+    if few := list_few((f"line {number}" for number in blank), _MOST_TOLD):
+        yield f"parts without a word in a column such as Fitted, where others have one, count as fitted: {few}"
 
 
 def _word(cell: str) -> str:

@@ -43,7 +43,8 @@ def files(path: Path, raw: bytes, wanted: Callable[[str], bool]) -> dict[str, by
     except ConfigError:
         raise
     except Exception as error:  # of a library that reads a foreign file
-        raise ConfigError(f"{path}: this archive cannot be read ({first_line(error):.200}); pack it again") from None
+        why = f"this archive cannot be read ({first_line(error):.200})"
+        raise ConfigError(f"{path}: {why}; unpack it, or pack it again") from None
     return found
 
 
