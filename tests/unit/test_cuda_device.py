@@ -621,14 +621,15 @@ def test_what_others_left_behind_is_no_memory_of_the_line(store):
         del device
 
 
-def test_the_largest_batch_that_the_budget_allows_is_what_experts_run(store):
-    """A quarter of the budget is for graphs: 16 images of 1 MiB fit into 25 MiB, 32 do not."""
+@pytest.mark.parametrize(("executors", "batches"), [(1, [16, 16, 8]), (2, 5 * [8])])
+def test_the_largest_batch_that_the_budget_allows_is_what_experts_run(store, executors, batches):
+    """A quarter of the budget is for the graphs of all: 16 images of 1 MiB fit into 25 MiB, 32 do not."""
     driver = FakeDriver(image_bytes=MIB)
-    device = bare_device(driver, store)
-    device.prepare(EXPERTS)
+    device = bare_device(driver, store, executors=executors)
+    device.prepare(EXPERTS, executors)
     device.load("pool", expert("b"))
     assert says(device, "b", *range(40)) == [2 * shade for shade in range(40)]
-    assert runs(driver) == [16, 16, 8]
+    assert runs(driver) == batches
 
 
 def test_memory_that_only_garbage_holds_is_found_when_it_is_needed(store):
