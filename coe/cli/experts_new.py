@@ -115,9 +115,10 @@ def train(  # noqa: PLR0913
         raise ConfigError(f"{data}: no such folder or file; give --data a labelled folder or a YOLO data set's YAML")
     shelf.folder(id)
     expert = described(id, board, kind, labels, input_size)
-    expert = expert if expert.labels else replace(expert, labels=data_set.labels(data))
-    accept.check_labels(expert)
     resolved = kinds.resolve(expert.kind, allow_kind or ())
+    if not expert.labels:
+        expert = replace(expert, labels=data_set.labels(data, good_only=resolved.good_only))
+    accept.check_labels(expert)
     _check_heeded(resolved, false_calls, turned=turned)
     if (body is None) != (freeze is None):
         raise ConfigError("--body and --freeze belong together: which expert to start from, and which layers to keep")

@@ -23,6 +23,7 @@ from coe.pictures import alike
 from coe.pictures.decoding import decode
 from coe.pictures.photographs import LabelledPhotograph
 from coe.prepare import agreement, backbones, learning
+from coe.prepare.data_set import STRANGE
 from coe.prepare.fold import network
 from coe.rates import Rate
 from coe.store.expert_id import ExpertId
@@ -34,8 +35,6 @@ _CHANCE = 0.05
 """The largest probability with which a kind that sees nothing may judge pictures as well."""
 GOOD = "good"
 """The label of a good part."""
-STRANGE = "strange"
-"""The one label of a kind that learns from good parts alone."""
 _FOLDS, _FOLDS_OF_MANY, _MANY = 5, 3, 80
 """So many folds, and fewer from so many pictures on: experts then learn from enough."""
 _FEW = 10

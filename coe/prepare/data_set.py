@@ -9,11 +9,15 @@ from typing import Any
 from coe import strict_yaml
 from coe.errors import ConfigError, readable
 from coe.pictures import finding
+from coe.pictures.label_folders import GOOD, letters
 from coe.spelling import composed
 
+STRANGE = "strange"
+"""The one label of a kind that learns from good parts alone."""
 
-def labels(data: Path) -> tuple[str, ...]:
-    """Return the labels that a data set names; raises ConfigError."""
+
+def labels(data: Path, *, good_only: bool = False) -> tuple[str, ...]:
+    """Return the labels that a data set names, or that of a kind that learns from good parts; raises ConfigError."""
     if not data.is_dir():
         return names(read(data), data)
     with readable(data):
@@ -21,7 +25,8 @@ def labels(data: Path) -> tuple[str, ...]:
         paths = sorted(path for path in root.iterdir() if not path.name.startswith("."))
         if broken := [path for path in paths if path.is_symlink() and not path.exists()]:
             raise ConfigError(f"{broken[0]}: this link leads nowhere; mend it or remove it")
-        return tuple(composed(path.name) for path in paths if path.is_dir())
+        found = tuple(composed(path.name) for path in paths if path.is_dir())
+    return tuple(label for label in found if letters(label) not in GOOD) or (STRANGE,) if good_only and found else found
 
 
 def read(path: Path) -> Mapping[str, Any]:

@@ -585,6 +585,14 @@ def test_pictures_of_a_format_that_is_not_read_are_called_so(tmp_path: Path, pho
         yolo_images.images_of(photos, ".", tmp_path / "data.yaml")
 
 
+def test_a_folder_of_good_parts_is_no_label_against_parts(tmp_path: Path) -> None:
+    (tmp_path / "good").mkdir()
+    assert data_set.labels(tmp_path, good_only=True) == (data_set.STRANGE,)
+    (tmp_path / "cracked").mkdir()
+    assert data_set.labels(tmp_path, good_only=True) == ("cracked",)
+    assert data_set.labels(tmp_path) == ("cracked", "good")
+
+
 def test_the_data_set_is_what_a_detector_learns_from(tmp_path: Path, photos: Path) -> None:
     content = coco(
         [
