@@ -93,7 +93,6 @@ def in_frame(pixels: DecodedImage, place: CropPlace | None) -> DecodedImage:
 
     So it lies beside the picture of a call at the same scale. Without a place it stays as it is.
     """
-
     if place is None:
         return pixels
     if pixels.shape[:2] != (place.height, place.width):

@@ -80,7 +80,7 @@ class LocalTime:
 
     def shifts_until(self, now_us: int, number: int) -> list[Shift]:
         """Return the shift at a moment and those before it, the newest first; none if the place has no shifts."""
-        days = range(1 - number // max(1, len(self.shifts)) - 3, 2)
+        days = range(-2 - number // max(1, len(self.shifts)), 2)
         today = self.at(now_us).date()
         starts = sorted((today + timedelta(days=day), at, name) for day in days for name, at in self.shifts.items())
         found, end_us = list[Shift](), None

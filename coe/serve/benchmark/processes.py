@@ -50,7 +50,6 @@ class Stamps:
 
     def observe(self, event: object, commands: Sequence[object], now: float, control_s: float = 0.0) -> None:
         """Note the results among the commands of a step of the line."""
-
         moment_s = time.time()
         for command in commands:
             if isinstance(command, Reply):

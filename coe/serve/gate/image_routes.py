@@ -180,7 +180,6 @@ def _pixels(gate: Gate, shot: _Shot, *, is_framed: bool = True) -> DecodedImage:
 
 def _outlined(pixels: DecodedImage, place: CropPlace | None) -> DecodedImage:
     """Return a view as large as a browser shows it, with the outline of a crop."""
-
     scale = min(1.0, LARGEST_SIDE / max(pixels.shape[:2]))
     small = cv2.resize(pixels, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA) if scale < 1 else pixels.copy()
     if place is not None:

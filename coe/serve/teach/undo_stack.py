@@ -70,12 +70,11 @@ def last(draft: BoardDraft) -> UndoStep | None:
 
 def take_back(draft: BoardDraft, number: int = 0) -> str:
     """Take the last step back, which must have this number if one is given; return its name. Raises ConfigError."""
-    if (step := last(draft)) is None:
+    if not (steps := _steps(draft)):
         raise ConfigError("there is no step that could be taken back")
-    if number not in (0, step.number):
-        raise ConfigError(f"the last step is another one now ({step.what}); load the page again")
-    place = _steps(draft)[-1]
-    note = _note(place)
+    place, note = steps[-1], _note(steps[-1])
+    if number not in (0, int(place.name)):
+        raise ConfigError(f"the last step is another one now ({note['what']}); load the page again")
     for there, before in note["moves"].items():
         if (draft.folder / before).is_file():
             _move(draft.folder / before, draft.folder / there)
@@ -91,7 +90,7 @@ def take_back(draft: BoardDraft, number: int = 0) -> str:
             path.unlink(missing_ok=True)
     (place / _NOTE).unlink()  # first, so that a kill leaves no step of which half is gone
     shutil.rmtree(place)
-    return step.what
+    return str(note["what"])
 
 
 def _texts(draft: BoardDraft) -> list[Path]:
