@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from fake_gpu import FakeDriver
+from waiting import Halt
 
 from coe.errors import DeviceFull, StoreError
 from coe.prepare.fold import Folded
@@ -131,27 +132,10 @@ def test_who_reads_while_the_lane_moves_a_blob_reads_where_it_lies_after(driver,
 def test_while_one_thread_puts_work_on_a_place_no_other_has_the_places(driver, act):
     """To launch work takes the host a while: meanwhile the lane must not move the bytes, or give their place away."""
     memory = BlobMemory(driver, driver.stream("lane"), 4 * PAGE)
-    resident, launched = memory.put("a", blob(1), UNPACKING), driver.stream("one")
-    inside, go_on, ended = threading.Event(), threading.Event(), threading.Event()
-
-    def slow(found):
-        inside.set()
-        assert go_on.wait(60)
-
-    def other():
-        act(memory, resident, driver.stream("two"))
-        ended.set()
-
-    threads = [threading.Thread(target=memory.read, args=(resident, "one", launched, slow))]
-    threads[0].start()
-    assert inside.wait(60)
-    threads.append(threading.Thread(target=other))
-    threads[1].start()
-    assert not ended.wait(0.1)
-    go_on.set()
-    for thread in threads:
-        thread.join(60)
-    assert ended.is_set()
+    resident, launched, halt = memory.put("a", blob(1), UNPACKING), driver.stream("one"), Halt()
+    halt.holds_up(
+        lambda: memory.read(resident, "one", launched, halt), lambda: act(memory, resident, driver.stream("two"))
+    )
 
 
 def test_memory_that_the_device_still_reads_is_not_lent_again():

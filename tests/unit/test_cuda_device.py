@@ -9,6 +9,7 @@ import pytest
 import torch
 from bare_kind import Multiplying
 from fake_gpu import FakeDriver, FakeGraph
+from waiting import Halt
 
 from coe.core import Expert
 from coe.errors import BoardsClash, ConfigError, DeviceFull, DeviceLost, StoreError
@@ -267,32 +268,14 @@ def test_memory_that_a_copy_comes_down_to_is_lent_again_once_it_is_there_or_fail
 def test_no_pinned_memory_is_lent_while_a_copy_is_put_on_the_lane(store, monkeypatch, what):
     """Until the copy is marked, nothing tells that the device uses the memory."""
     driver, device = ready(store, "b", copies=2.2)
-    host, inside, go_on, ended = device.memory.host, threading.Event(), threading.Event(), threading.Event()
-
-    def slow(action):
-        if action == what:
-            inside.set()
-            assert go_on.wait(60)
-
-    monkeypatch.setattr(driver, "answer", slow)
+    halt = Halt()
+    monkeypatch.setattr(driver, "answer", lambda action: halt() if action == what else None)
 
     def copies():
         device.evict("pool", expert("b"), keep_copy=True)
         device.load("pool", expert("b"))
 
-    def lends():
-        host.take(PAGE)
-        ended.set()
-
-    threads = [threading.Thread(target=copies), threading.Thread(target=lends)]
-    threads[0].start()
-    assert inside.wait(60)
-    threads[1].start()
-    assert not ended.wait(0.1)
-    go_on.set()
-    for thread in threads:
-        thread.join(60)
-    assert ended.is_set()
+    halt.holds_up(copies, lambda: device.memory.host.take(PAGE))
 
 
 def test_blobs_are_moved_where_gaps_are_too_small(store, tmp_path):
