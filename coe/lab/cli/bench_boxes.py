@@ -66,8 +66,7 @@ def boxes_of(
     mishap: Annotated[
         str,
         typer.Option(
-            metavar="LIST|all",
-            help="With --boxes: none; lost: a box dies at half time; joins: one more box comes then.",
+            metavar="LIST|all", help="With --boxes: none; lost: a box dies at half time; joins: one more comes then."
         ),
     ] = MISHAPS[0],
     network: Annotated[
