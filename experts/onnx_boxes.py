@@ -124,9 +124,7 @@ def _shapes(model: Any) -> dict[str, tuple[int, ...]]:
             return {}
         sides = [side if isinstance(side, int) else _SIDE for side in entry.shape[2:]]
         answers = session.run(None, {entry.name: np.zeros((1, 3, *sides), NUMBERS[entry.type])})
-    except (
-        Exception
-    ):  # onnxruntime's classes of errors have no other common parent; opening the model says what is wrong
+    except Exception:  # onnxruntime's errors have no other common parent; opening the model says what is wrong
         return {}
     return {one.name: np.shape(answer) for one, answer in zip(session.get_outputs(), answers, strict=True)}
 

@@ -30,6 +30,11 @@ def left_unread(names: Iterable[str], why: str) -> tuple[str, ...]:
     return (f"not read, {why}: {few}",) if few else ()
 
 
+def without_numbers(path: Path, name: str) -> ConfigError:
+    """Return the error for a part of a board whose place or angle is no number."""
+    return ConfigError(f"{path}: the component '{visible(name)}' lacks a place or an angle in numbers; export it again")
+
+
 def only_board(
     path: Path, noun: str, with_parts: Iterable[str], panels: Collection[str]
 ) -> tuple[str, tuple[str, ...]]:

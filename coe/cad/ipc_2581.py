@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from math import radians
 from pathlib import Path
 
-from coe.cad.board_names import BOARD_NAMES, fitting_cells, only_board
+from coe.cad.board_names import BOARD_NAMES, fitting_cells, only_board, without_numbers
 from coe.cad.vocabulary import UNIT_WORDS
 from coe.errors import ConfigError
 from coe.placement.board_outline import edge_points
@@ -62,10 +62,7 @@ def board_table(path: Path, raw: bytes) -> Table:
         try:
             table.append(TextLine.of_cells(number, _cells(part, board)))
         except ValueError:
-            name = visible(part.get("refDes", ""))
-            raise ConfigError(
-                f"{path}: the component '{name}' lacks a place or an angle in numbers; export it again"
-            ) from None
+            raise without_numbers(path, part.get("refDes", "")) from None
     with numbers_in(path, "the profile of the board"):
         edge = [(x * unit.mm, y * unit.mm) for x, y in edge_points(_corners(board.profiles[step]))]
     return Table(table, notes, tuple(edge))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from math import radians
 from pathlib import Path
 
-from coe.cad.board_names import BOARD_NAMES, fitting_cells, left_unread, only_board
+from coe.cad.board_names import BOARD_NAMES, fitting_cells, left_unread, only_board, without_numbers
 from coe.cad.vocabulary import UNIT_WORDS
 from coe.errors import ConfigError, list_few
 from coe.placement.board_outline import edge_points
@@ -94,8 +94,7 @@ def board_table(path: Path, raw: bytes) -> Table:
         try:
             cells, is_proven = _cells(part, step)
         except (ValueError, TypeError, IndexError):
-            what = f"the component '{visible(part.name)}' lacks a place or an angle in numbers"
-            raise ConfigError(f"{path}: {what}; export it again") from None
+            raise without_numbers(path, part.name) from None
         table.append(TextLine.of_cells(number, cells))
         unproven += [] if is_proven else [part.name]
     notes += told + left_unread(inside, "as they lie on no outer side of the board")

@@ -72,7 +72,6 @@ def choose(  # noqa: PLR0913
 
     Example: coe-experts choose line7.yaml --images photos/
     """
-
     shelf, path = Store(store), Path(board)
     there, name, bits = _board_of(path, board, bits)
     known = [kinds.resolve(word) for word in words_of(kinds_of)]

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from cmath import rect
 from collections.abc import Iterable, Iterator, Sequence
-from math import atan2, cos, hypot, pi, radians, sin
+from itertools import chain
+from math import atan2, cos, hypot, isfinite, pi, radians, sin
 from pathlib import Path
 
 from coe import text_table
@@ -48,9 +49,12 @@ def edge_in(path: Path, file: PlacementFile, form: FileForm) -> Rectangle | None
 
 
 def _around(drawn: Iterable[tuple[float, float]]) -> Rectangle | None:
+    """Return the rectangle around points; raises ValueError for what is no number."""
     points = [*drawn]
     if len(points) < 2:
         return None
+    if not all(map(isfinite, chain(*points))):
+        raise ValueError
     xs, ys = ([point[axis] for point in points] for axis in (0, 1))
     return round(min(xs), 4), round(min(ys), 4), round(max(xs), 4), round(max(ys), 4)
 
@@ -65,7 +69,7 @@ def edge_points(
     start = None
     for corner, middle, clockwise in steps:
         if start and middle:
-            yield from arc(start, corner, middle, clockwise=clockwise)
+            yield from _arc(start, corner, middle, clockwise=clockwise)
         yield corner
         start = corner
 
@@ -90,12 +94,12 @@ def _gerber(path: Path, text: str) -> Iterator[tuple[float, float]]:
             yield x, y
             if mode != "1":
                 offset = [int(word or 0) * scale for word in (match[4], match[5])]
-                yield from arc((x, y), (to[0], to[1]), (x + offset[0], y + offset[1]), clockwise=mode == "2")
+                yield from _arc((x, y), (to[0], to[1]), (x + offset[0], y + offset[1]), clockwise=mode == "2")
             yield to[0], to[1]
         x, y = to
 
 
-def arc(
+def _arc(
     start: tuple[float, float], end: tuple[float, float], middle: tuple[float, float], *, clockwise: bool
 ) -> Iterator[tuple[float, float]]:
     """Yield points on an arc, without its ends; a whole circle if these are one."""
@@ -160,7 +164,7 @@ def _bow(
     ratio = (third - first) / (second - first) if second != first else 0j
     if ratio.imag:
         centre = first + (second - first) * (ratio - abs(ratio) ** 2) / (2j * ratio.imag)
-        yield from arc(start, end, (centre.real, centre.imag), clockwise=ratio.imag < 0)
+        yield from _arc(start, end, (centre.real, centre.imag), clockwise=ratio.imag < 0)
 
 
 def _curve(start: complex, first: complex, second: complex, end: complex) -> Iterator[tuple[float, float]]:

@@ -102,7 +102,7 @@ class RecipeDraft:
         if plan.panel is not None:
             lines += [f"panel: {{refdes: {_flow(plan.panel)}}}  # how parts are named on the panel's boards"]
         lines += ["components:  # size: width and height of the package with its leads, at a rotation of 0"]
-        lines += [*_sizes(plan)]
+        lines += _sizes(plan)
         entries = [entry for part in plan.parts for entry in _entries(part)]
         lines += ["placed_as:", *entries] if entries else []
         if plan.left_out:

@@ -69,8 +69,8 @@ def _too_large(path: Path) -> ConfigError:
 def _in_tar(path: Path, raw: bytes) -> Iterator[tuple[str, Callable[[], IO[bytes] | None]]]:
     """Yield the name of each file, and what opens it until the next one; a link leads nowhere."""
     packed, is_gzip = BytesIO(raw), raw.startswith(_GZIP)
-    if not is_gzip and any(raw[-tarfile.BLOCKSIZE :]):  # tarfile takes any end, as of a copy that was cut off
-        raise EOFError("its end lacks")
+    if not is_gzip and any(raw[-tarfile.BLOCKSIZE :]):  # tarfile takes any end, also that of a copy that was cut off
+        raise EOFError("its end is missing")
     bounded = _Bounded(path, gzip.GzipFile(fileobj=packed) if is_gzip else packed)
     with tarfile.open(fileobj=bounded, mode="r|") as members:
         for member in members:

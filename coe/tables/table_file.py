@@ -9,6 +9,7 @@ from pathlib import Path
 
 from coe import text_table
 from coe.errors import ConfigError
+from coe.tables import packed_files
 from coe.tables.spreadsheet import OLE, Table, read_sheet
 from coe.text_table import TextLine, further_lines
 
@@ -20,7 +21,7 @@ _AS_TEXT = re.compile(r'(?<![^,;\t])(?:="([^",;\t]*)"|"=""([^"]*)""")(?=[,;\t]|$
 """="R1", with or without quotes around it, which keeps a spreadsheet from making a number or a date of it."""
 _WRAPPED = re.compile(r'"((?:[^",;\t]|"")*+[,;\t](?:[^"]|"")*+)"[,;\t]*')
 """A row that has become one cell, as in a spreadsheet program that expects another separator."""
-SPREADSHEETS = (b"PK\x03\x04", OLE)
+SPREADSHEETS = (packed_files.ZIP, OLE)
 """How the files of spreadsheet programs begin."""
 
 

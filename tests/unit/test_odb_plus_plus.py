@@ -137,6 +137,12 @@ def test_what_is_unproven_or_unread_is_noted(files: dict[str, str], noted: str) 
     assert re.search(noted, "".join(read(tgz(files)).notes))
 
 
+@pytest.mark.parametrize("corner", ["nan 0", "3 inf", "3 x"])
+def test_an_edge_that_is_no_number_is_refused(corner: str) -> None:
+    with pytest.raises(ConfigError, match="lacks a number"):
+        edge_in(Path("b.tgz"), read(tgz({**FILES, "odb/steps/pcb/profile": f"OB 0 0 I\nOS {corner}\n"})), FileForm())
+
+
 @pytest.mark.parametrize(
     ("raw", "wrong"),
     [
