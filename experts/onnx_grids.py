@@ -131,7 +131,8 @@ def _grid(
     boxes, scores = _parted(values, layout, count)
     activation: Activation | None = None
     if layout == "yolov5" or are_shares(scores):
-        if fault := _unlike_scores(scores, layout, count):
+        may_be_chosen = layout == "yolov5" or (count, values.shape[2]) == (2, 6)
+        if fault := _unlike_scores(scores, layout, count, may_be_chosen=may_be_chosen):
             return fault
     elif fault := _unlike_logits(scores, count, asked):
         return fault
@@ -162,11 +163,14 @@ def _grid(
     return Outputs(layout=layout, activation=activation, shares=shares)
 
 
-def _unlike_scores(scores: NDArray[Any], layout: Layout, count: int) -> str:
-    """Return why the numbers beside boxes, (n, scores, N), are no probabilities; "" if they can be."""
+def _unlike_scores(scores: NDArray[Any], layout: Layout, count: int, *, may_be_chosen: bool) -> str:
+    """Return why the numbers beside boxes, (n, scores, N), are no probabilities; "" if they can be.
+
+    They may be those of boxes end to end where a row has as many columns.
+    """
     if not are_shares(scores):
         return _range_of(scores)
-    if layout == "yolov5" or (scores.shape[1], count) == (2, 2):  # six columns may be boxes end to end
+    if may_be_chosen:
         labels = scores[:, 1:]
         whole = (labels == np.round(labels)).all(axis=(0, 2)) & (labels.any(axis=(0, 2)) | (not labels.any()))
         if scores[:, 0].any() and whole.any():
