@@ -34,6 +34,8 @@ _FILE = re.compile(
 _SIDES = {"comp_+_top": "top", "comp_+_bot": "bottom"}
 _UNIT = re.compile(r"\s*U(?:NITS)?[ =]+(\w+)", re.IGNORECASE)
 _PROPERTY = re.compile(r"PRP\s+(\S+)\s+(?:'(.*)'|(\S.*))")
+_CONNECTIONS = re.compile(rb"^(?:FID|SNT) .*\n?", re.MULTILINE)
+"""Most of the data of packages and nets, and nothing of it is needed."""
 _NO_NAME = "???"
 _NEAR_MM = 0.04
 
@@ -111,7 +113,8 @@ def _steps(path: Path, files: Mapping[str, bytes]) -> tuple[dict[str, _Step], tu
             f"{path}: {visible(packed)} in it is compressed, which is not read; export without compression, or unpack "
             "it (7-Zip) and pack the folder as a .zip"
         )
-    read = [(match, lines_of(path, files[name], f"the {_NOUN}", lambda _: True).lines) for name, match in found.items()]
+    noun, needed = f"the {_NOUN}", {name: _CONNECTIONS.sub(b"", files[name]) for name in found}
+    read = [(match, lines_of(path, needed[name], noun, lambda _: True).lines) for name, match in found.items()]
     steps, without = dict[str, _Step](), False
     of_jobs = {match["job"]: _unit(lines) for match, lines in read if not match["step"]}
     for match, lines in read:

@@ -20,7 +20,7 @@ TOP, BOTTOM, DATA = (
     f"odb/steps/pcb/{name}" for name in ("layers/comp_+_top/components", "layers/comp_+_bot/components", "eda/data")
 )
 PACKAGES = (
-    "HDR Altium Designer file\nUNITS=MM\nPKG R_0402 1 -0.5 -0.25 0.5 0.25;0=1;ID=7\n"
+    "HDR Altium Designer file\nUNITS=MM\nNET A\nSNT TOP T 0 0\nFID C 0 1\nPKG R_0402 1 -0.5 -0.25 0.5 0.25;0=1;ID=7\n"
     "PIN 1 S -0.5 0 0 U S\nPIN 2 S 0.5 0 0 U S\n"
     "PKG HDR 2.54 -1 -1 3 1\nPIN 1 T 0 0 0 U T\nPIN 2 T 2 0 0 U T\n"
 )
