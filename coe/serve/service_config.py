@@ -233,7 +233,8 @@ class ServeConfig(StrictModel):
     @property
     def database_url(self) -> str:
         """The URL of the database; the embedded database if none is given."""
-        return self.database or f"sqlite:///{self.data / DATABASE}"
+        file = str(self.data / DATABASE).replace("%", "%25").replace("?", "%3F")  # they have a meaning in URLs
+        return self.database or f"sqlite:///{file}"
 
 
 def model_of(data: Any, error: MakeError = lambda _, text: ConfigError(text)) -> type[ServeConfig]:

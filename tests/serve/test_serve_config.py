@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from certificates import Authority
 from cryptography.hazmat.primitives import serialization
+from sqlalchemy import make_url
 
 from coe.errors import ConfigError, RulesError
 from coe.serve import service_config
@@ -29,9 +30,11 @@ def test_paths_count_from_the_file_and_the_rest_has_defaults(tmp_path: Path) -> 
     assert read.data == tmp_path / "here"
     assert read.line.store == tmp_path / "../store"
     assert read.listen.is_loopback
+    assert read.line.options("a").memory == 25_000_000
     assert read.limits.body == 256_000_000
     assert read.database_url == f"sqlite:///{tmp_path}/here/serve.db"
-    assert read.line.options("a").memory == 25_000_000
+    read = service_config.load(written(tmp_path, "station: aoi-1\ndata: '50%25 done?'\n"))
+    assert make_url(read.database_url).database == str(read.data / "serve.db")
 
 
 def test_a_folder_in_the_place_of_the_file_is_told_the_file_in_it(tmp_path: Path) -> None:
