@@ -109,6 +109,7 @@ def put(
         learned=_learned_since(start_in or store, start, trained),
         preprocessing=trained.preprocessing,
         unproven=trained.unproven,
+        exam=trained.exam,
         reference=reference,
         looks=trained.looks,
     )

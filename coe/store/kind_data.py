@@ -13,6 +13,7 @@ from coe import config, values
 from coe.pictures.image_source import Reference
 from coe.pictures.photographs import LabelledPhotograph
 from coe.preprocessing import Preprocessing
+from coe.store.exam import Exam
 from coe.store.learned import LearnedPictures
 
 
@@ -87,7 +88,8 @@ class Trained:
     tensors along their first axes. `learned` are the pictures that something was learned from, or chosen by:
     `coe-experts evaluate` and `calibrate` refuse them. None: the kind does not tell. `preprocessing` is what the
     training showed the network; None if the kind decides. `unproven` says why the held-out figures do not prove that
-    the expert is better than one answer for all; "" if they prove it, None if nothing was measured.
+    the expert is better than one answer for all; "" if they prove it, None if nothing was measured. `exam` is what the
+    expert was shown that must not pass.
     """
 
     state: dict[str, torch.Tensor]
@@ -100,6 +102,7 @@ class Trained:
     learned: LearnedPictures | None = None
     preprocessing: Preprocessing | None = None
     unproven: str | None = None
+    exam: Exam | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from coe.errors import StoreError, first_line
 from coe.preprocessing import Outputs, Preprocessing
 from coe.spelling import composed
 from coe.store.blob_format import Header, Identity, Variant
+from coe.store.exam import Exam
 from coe.strict_model import Bytes, Count, Share, StrictModel
 
 _MAX_BYTES = 16 << 20
@@ -115,9 +116,10 @@ class Manifest(BaseModel):
     how many ways good parts look to an expert without one. `learned` tells which pictures
     it learned from (None: nobody knows). `preprocessing` and `outputs` are None in older manifests, and where the kind
     decides. `unproven` says why its held-out figures do not prove that it is better than one answer for all; "" if they
-    do, None if nobody has measured it. `licence` is that of a backbone's weights, "" if nobody has said it. `no_int8`
-    says why `file` can never have `int8`, "" if it may. `version` counts up with each replacement, from 1; `restored`
-    is the version whose files these were, else 0.
+    do, None if nobody has measured it. `exam` is what it was shown that must not pass, None if it took none.
+    `licence` is that of a backbone's weights, "" if nobody has said it. `no_int8` says why `file` can never have
+    `int8`, "" if it may. `version` counts up with each replacement, from 1; `restored` is the version whose files
+    these were, else 0.
     """
 
     # A metric that is not a number is written as NaN, not as a null that could not be read back.
@@ -144,6 +146,7 @@ class Manifest(BaseModel):
     preprocessing: Preprocessing | None = None
     outputs: Outputs | None = None
     unproven: str | None = None
+    exam: Exam | None = None
     no_int8: str = ""
     version: Annotated[int, Field(ge=1)] = 1
     restored: Annotated[int, Field(ge=0)] = 0

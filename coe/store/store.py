@@ -22,6 +22,7 @@ from coe.preprocessing import Outputs, Preprocessing
 from coe.store import learned as learned_files
 from coe.store import tensor_files, weights_file
 from coe.store.blob_format import Identity
+from coe.store.exam import Exam
 from coe.store.expert_id import ExpertId
 from coe.store.learned import LearnedPictures
 from coe.store.manifest import Manifest
@@ -55,6 +56,7 @@ class Store(WholeReader):
         preprocessing: Preprocessing | None = None,
         outputs: Outputs | None = None,
         unproven: str | None = None,
+        exam: Exam | None = None,
         reference: str = "",
         looks: int = 1,
         licence: str = "",
@@ -63,7 +65,7 @@ class Store(WholeReader):
 
         Give either `state`, tensors by name, which is written as safetensors with the expert's identity, or `file`,
         which is copied unchanged. `learned` are the pictures that it learned from, None if nobody knows; see
-        `Manifest` for `unproven`, `reference`, `looks` and `licence`. Raises StoreError if the disk refuses.
+        `Manifest` for `unproven`, `exam`, `reference`, `looks` and `licence`. Raises StoreError if the disk refuses.
         """
         if (state is None) == (file is None):
             raise StoreError(f"{weights}: give either tensors or a file")
@@ -93,6 +95,7 @@ class Store(WholeReader):
                 preprocessing=preprocessing,
                 outputs=outputs,
                 unproven=unproven,
+                exam=exam,
                 reference=reference,
                 looks=looks,
                 licence=licence,
