@@ -26,7 +26,6 @@ from coe.store.kinds import BACKBONE, Image, ModuleKind, TrainingPlan
 from coe.store.skeletons import bare_skeleton
 from coe.surroundings import quiet_timm
 from experts import series
-from experts.good_network import smooth
 from experts.one_thread import hasten
 from experts.resnet import PADDING, normalised
 
@@ -192,3 +191,8 @@ def load_backbone(module: torch.nn.Module, kind: BackboneKind, expert: Expert, i
                 f"shape); kind '{kind.name}' needs the weights of a {kind.backbone}"
             )
     module.backbone.load_state_dict({name: theirs[name] for name in wanted})  # type: ignore[union-attr, operator]
+
+
+def smooth(maps: torch.Tensor) -> torch.Tensor:
+    """Return maps (n, c, H, W) averaged over 3 x 3 places."""
+    return functional.avg_pool2d(maps, 3, stride=1, padding=1, count_include_pad=False)

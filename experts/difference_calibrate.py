@@ -17,9 +17,9 @@ from coe.errors import ConfigError, list_few
 from coe.rates import tolerance_factor
 from coe.store.kinds import Image, ModuleKind, Progress, Trained, TrainingPlan
 from experts import good_parts, pair_data
+from experts.backbone import smooth
 from experts.difference_network import LIMIT, UNIT
 from experts.geometry import letterbox
-from experts.good_network import smooth
 from experts.pair import compared
 from experts.proposals import OPENING
 from experts.taken import DataPart, TakenPictures, TrainingPicture

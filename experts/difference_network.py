@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from coe.store.outputs import unhidden
-from experts.good_network import smooth
+from experts.backbone import smooth
 
 LIMIT, UNIT = 64.0, 8.0
 """The limit and its unit, in grey levels, of an expert that was not calibrated."""

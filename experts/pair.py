@@ -6,16 +6,17 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import cv2
 import numpy as np
 import torch
 
 from coe.comparing.alignment import Alignment
 from coe.comparing.comparison import compare
 from coe.comparing.motion import Numbers
-from coe.core import Expert, Finding
+from coe.core import Expert, Finding, Heat
 from coe.store import outputs as network_outputs
 from coe.store.kinds import Comparing, ExpertInput, Image, ModuleKind, Reference
-from experts.findings import Cut, detected, of_corners
+from experts.findings import Cut, Floats, detected, of_corners
 from experts.geometry import Colour, letterbox
 from experts.proposals import Grey, Region, stacked
 from experts.resnet import fitted
@@ -135,3 +136,14 @@ def in_picture(corners: Numbers, to_picture: Numbers) -> Numbers:
     moved = np.einsum("ij,kjn->kin", to_picture[:, :2], points) + to_picture[:, 2][None, :, None]
     low, high = moved.min(axis=0), moved.max(axis=0)
     return np.concatenate((low, high)).T
+
+
+def heat_of(scores: Floats, pair: PairInput, to_picture: Numbers, size: int) -> Heat:
+    """Return scores (G, G) of an input of `size` pixels as a map of the whole picture."""
+    grid = len(scores)
+    cell, to_cells = size / grid, np.diag([grid / pair.width, grid / pair.height, 1.0])
+    # The middle of the first place is at half a cell, in the input and in the picture.
+    from_places = np.array([[cell, 0.0, cell / 2], [0.0, cell, cell / 2], [0.0, 0.0, 1.0]])
+    motion = (to_cells @ np.vstack((to_picture, (0.0, 0.0, 1.0))) @ from_places)[:2] - [[0, 0, 0.5], [0, 0, 0.5]]
+    moved = cv2.warpAffine(scores, motion, (grid, grid), flags=cv2.INTER_LINEAR)
+    return Heat(grid, grid, (moved * 255).round().astype(np.uint8).tobytes())

@@ -21,8 +21,7 @@ from coe.store.kinds import Comparing, ExpertInput, Foreign, Image, Progress, Re
 from experts.backbone import ARCHITECTURES, BackboneKind
 from experts.findings import Cut, Floats, detected, of_corners
 from experts.geometry import fitted_image
-from experts.good import heat_of
-from experts.pair import PairInput, compared, in_picture, letterboxed
+from experts.pair import PairInput, compared, heat_of, in_picture, letterboxed
 from experts.patch_network import CELL, NEVER, SHOWN, SIDE, PatchNetwork, features, window
 
 LEAST_INPUT = 64
@@ -37,17 +36,14 @@ class Patch(BackboneKind, Comparing):
     Without one the part may lie and turn as its good parts do, and look in two ways.
     """
 
+    name = "patch"
     task = "detect"
     max_batch = 16
     good_only = True
     needs_reference = False
+    preprocessing = ARCHITECTURES["efficientnet-lite0"].preprocessing
     stages = (1, 2, 3)
-
-    def __init__(self, backbone: str = "efficientnet-lite0", *, threshold: float = 0.5, most: int = 100) -> None:
-        self.backbone = backbone
-        self.name = "patch" if backbone == "efficientnet-lite0" else f"patch-{backbone}"
-        self.preprocessing = ARCHITECTURES[backbone].preprocessing
-        self.threshold, self.most = threshold, most
+    threshold, most = 0.5, 100
 
     def preprocess(self, image: Image, expert: Expert) -> ExpertInput:
         """Scale to fit, centre, and pad, unless the expert's manifest says otherwise."""
@@ -167,4 +163,3 @@ def _likeness(scores: Floats, shown: torch.Tensor, pair: PairInput, size: int) -
 
 
 patch = Patch()
-patch_resnet18 = Patch("resnet18")

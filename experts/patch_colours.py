@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional
 
 from coe.rates import prediction_factor
-from experts.good_network import smooth
+from experts.backbone import smooth
 
 COLOURS = 112
 """The side of the grid of colours."""

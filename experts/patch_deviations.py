@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from experts.backbone import smooth
 from experts.core_set import core_set
-from experts.good_network import smooth
 from experts.good_train import MOST_STRANGE, Numbers, Scale
 from experts.patch_colours import colour_logarithms, outside_of_others, usual_of
 from experts.patch_network import ROWS, USUAL, on_grid_of, picture_logarithm

@@ -15,7 +15,6 @@ from torch.nn import functional
 
 from coe.store.outputs import unhidden
 from experts.backbone import patches
-from experts.good_network import PIXELS, of_pixels, smooth
 from experts.patch_colours import Colours, colours
 
 CELL = 8
@@ -50,11 +49,9 @@ class PatchNetwork(nn.Module):
     are those of the logarithm of a good part's largest deviation, of its colours, of its patches and as a whole;
     `limit` (1) is how many of these deviations a part may show. The numbers of alternates follow each other along the
     first axis. `leeway` (1) is by how much most of a picture may leave the ranges of colours; None: by nothing.
-    `pixel_mean` and `pixel_log_spread` are of experts that learned before colours were kept: deviations of
-    pixels, as in kind `good`, are theirs instead, and they are None of others.
     """
 
-    may_lack = ("pixel_mean", "pixel_log_spread", "leeway")
+    may_lack = ("leeway",)
 
     bank: torch.Tensor
     step: torch.Tensor
@@ -78,9 +75,6 @@ class PatchNetwork(nn.Module):
         self.register_buffer("apart", torch.zeros(alternates))
         self.register_buffer("leeway", torch.zeros(alternates))
         self.optional = Colours(alternates)
-        pixels = (3 * alternates, PIXELS, PIXELS)
-        self.pixel_mean: nn.Parameter | None = nn.Parameter(torch.zeros(pixels))
-        self.pixel_log_spread: nn.Parameter | None = nn.Parameter(torch.zeros(pixels))
         self.log_usual = nn.Parameter(torch.zeros(alternates, USUAL, USUAL))
         self.centre = nn.Parameter(torch.tensor([NEVER, 0.0, 0.0] * alternates))
         self.deviation = nn.Parameter(torch.ones(3 * alternates))
@@ -107,32 +101,29 @@ class PatchNetwork(nn.Module):
         `scores` (n, G, G) and `score` (n), 0.5 at the limit; `shown` (n, SHOWN, SHOWN, 3) uint8, the good patch that is
         nearest to the place that deviates most. With alternates each has a second axis, of them.
         """
-        if self.optional is not None:
-            shown = colours(images)
-        else:
-            shown = smooth(functional.adaptive_avg_pool2d(images.float(), PIXELS))
+        shown = None if self.optional is None else colours(images)
         looks = [self._judged(seen, shown, alternate) for alternate in range(self.alternates)]
         if self.alternates == 1:
             return looks[0]
         return {name: torch.stack([look[name] for look in looks], dim=1) for name in looks[0]}
 
-    def _judged(self, seen: torch.Tensor, shown: torch.Tensor, alternate: int) -> dict[str, torch.Tensor]:
+    def _judged(self, seen: torch.Tensor, shown: torch.Tensor | None, alternate: int) -> dict[str, torch.Tensor]:
         grid = seen.shape[1]
         asked, rows = self.asked(seen, alternate), self.rows(grid, alternate)
         squares = ((asked @ rows.T).amin(dim=2) + lengths(asked)).view(-1, grid, grid)
         centre, deviation = (self._own(numbers, alternate).float() for numbers in (self.centre, self.deviation))
         squares = squares / unhidden(on_grid_of(self._own(self.log_usual, alternate).float(), grid).exp())
         places = (logarithms(squares) - centre[1]) / deviation[1]
-        strange = (self._strange(shown, alternate) - centre[0]) / deviation[0]
         worst = (picture_logarithm(squares) - centre[1]) / deviation[1]
         wholes = self._own(self.wholes, alternate).float()
         far = torch.cdist(whole(seen, wholes.shape[1]), wholes, compute_mode="donot_use_mm_for_euclid_dist")
         as_whole = (logarithms(far.amin(dim=1).square()) - centre[2]) / deviation[2]
-        if self.optional is not None:
+        both, most = places, [worst, as_whole]
+        if self.optional is not None and shown is not None:
+            leeway = 0.0 if self.leeway is None else self._own(self.leeway, alternate).float()
+            strange = (self.optional.strange(shown, leeway, alternate) - centre[0]) / deviation[0]
             both = torch.maximum(places, functional.adaptive_max_pool2d(strange[:, None], grid)[:, 0])
-        else:
-            both = torch.maximum(places, on_grid_of(strange, grid))
-        most = worst, strange.flatten(1).amax(dim=1), as_whole
+            most.append(strange.flatten(1).amax(dim=1))
         limit = self._own(self.limit, alternate).float()
         place = both.flatten(1).argmax(dim=1)
         row = (asked[torch.arange(len(place), device=place.device), place] @ rows.T).argmin(dim=1)
@@ -141,18 +132,6 @@ class PatchNetwork(nn.Module):
             "score": torch.sigmoid(unhidden(torch.stack(most).amax(dim=0) - limit)),
             "shown": self._shown(row, alternate),
         }
-
-    def _strange(self, shown: torch.Tensor, alternate: int) -> torch.Tensor:
-        """Return the logarithms (n, H, W) of how far colours, or pixels of experts of before, lie off."""
-        if self.optional is not None:
-            leeway = 0.0 if self.leeway is None else self._own(self.leeway, alternate).float()
-            return self.optional.strange(shown, leeway, alternate)
-        if self.pixel_mean is None or self.pixel_log_spread is None:
-            return shown.new_zeros(shown[:, 0].shape)
-        mean, log_spread = (
-            self._own(numbers, alternate).float() for numbers in (self.pixel_mean, self.pixel_log_spread)
-        )
-        return of_pixels(shown, mean, unhidden(log_spread.exp()))
 
     def _own(self, numbers: torch.Tensor, alternate: int) -> torch.Tensor:
         return numbers.chunk(self.alternates)[alternate]

@@ -84,7 +84,6 @@ def train(kind: BackboneKind, expert: Expert, plan: TrainingPlan, progress: Prog
     with computing(plan.threads), torch.no_grad():
         network = bare_skeleton(kind, expert)
         assert isinstance(network, PatchNetwork)
-        network.pixel_mean = network.pixel_log_spread = None
         if not plan.references:
             network.optional = network.leeway = None
         load_backbone(network, kind, expert, plan.init)

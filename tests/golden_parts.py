@@ -11,7 +11,7 @@ from coe.core import Expert, Finding
 from coe.store.kinds import ExpertInput, ModuleKind, Trained
 from experts.difference import DifferenceKind
 from experts.golden import GoldenKind
-from experts.good import Good
+from experts.patch import Patch
 
 Pixels = NDArray[np.uint8]
 SIDE = 160
@@ -46,10 +46,10 @@ class GoldenPart(GoldenKind):
     name = "golden_parts:GoldenPart"
 
 
-class GoodPart(Good):
-    """The kind `good` under a path."""
+class PatchPart(Patch):
+    """The kind `patch` under a path."""
 
-    name = "golden_parts:GoodPart"
+    name = "golden_parts:PatchPart"
 
 
 def part(seed: int = 0, side: int = SIDE) -> Pixels:

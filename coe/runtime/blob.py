@@ -231,7 +231,9 @@ def expect(tensors: Spec, variant: Variant, spec: Spec) -> None:
                 f"the weights are of another kind or another number of labels"
             )
     if extra := sorted(set(tensors) - set(spec)):
-        raise StoreError(f"the weights hold '{extra[0]}', which the kind does not know")
+        raise StoreError(
+            f"the weights hold '{extra[0]}', which the kind does not know; train or import the expert again"
+        )
 
 
 def shaped(flat: torch.Tensor, entry: TensorEntry) -> torch.Tensor:

@@ -27,6 +27,8 @@ from coe.surroundings import quiet_torch
 quiet_torch()  # before a kind imports torchvision, which imports torch's compiler
 
 GROUP = plugins.KINDS
+_GONE = {"good": "'patch', for a component with `reference:`", "patch-resnet18": "'patch'", "probe-patch": "'probe'"}
+"""Kinds of before that stores and board files may still name, and which kind to train instead."""
 BACKBONE = "backbone."
 """How the names of an expert's frozen layers begin, if its kind has a backbone."""
 Image = NDArray[np.uint8]
@@ -189,6 +191,11 @@ def resolve(name: str, allowed: Iterable[str] = ()) -> RunnableKind:
     A dotted path that is no installed entry point is imported only from the packages `allowed`. Raises ConfigError if
     there is no such kind, if it is not allowed, if it cannot be imported or made, or if it is no `Kind` that can run.
     """
+    if name in _GONE and name not in names():
+        raise ConfigError(
+            f"kind '{name}' no longer exists; train its experts again with kind {_GONE[name]} (`coe-experts train`), "
+            "and name that kind in the board file"
+        )
     kind = plugins.load(name, allowed, group=GROUP, noun="kind")
     if isinstance(kind, type) and issubclass(kind, RunnableKind):
         if lacking := sorted(getattr(kind, "__abstractmethods__", ())):

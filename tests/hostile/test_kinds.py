@@ -187,6 +187,12 @@ def test_a_word_that_is_no_kind_is_refused(name: str) -> None:
     assert str(refused.value).isprintable()
 
 
+@pytest.mark.parametrize(("gone", "instead"), [("good", "patch"), ("patch-resnet18", "patch")])
+def test_a_kind_of_before_names_the_kind_to_train_instead(gone: str, instead: str) -> None:
+    with pytest.raises(ConfigError, match=f"'{gone}' .* '{instead}'.*coe-experts train"):
+        kinds.resolve(gone)
+
+
 CODE = ["subprocess:Popen", "this:s", "os:_exit", "antigravity:fly", "builtins:exec", "coe.testing:rules_from"]
 
 

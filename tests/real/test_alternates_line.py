@@ -25,7 +25,7 @@ ALLOW = ("--allow-kind", "golden_parts")
 BOARD = """\
 board: two
 experts:
-  any: {kind: "golden_parts:GoodPart", labels: [strange], input: 96, reject: [strange], then: {none: OK}}
+  any: {kind: "golden_parts:PatchPart", labels: [strange], input: 96, reject: [strange], then: {none: OK}}
   day: {kind: "golden_parts:FirstDay", labels: [different], input: 160, reject: [different], then: {none: any}}
 components:
   U1: {inspect: day, reference: [blank, marked]}

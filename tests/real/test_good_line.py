@@ -17,7 +17,7 @@ BOARD = """\
 board: fresh   # from its first day on
 experts:
   # what good parts do not show
-  any: {kind: "golden_parts:GoodPart", labels: [strange], input: 96, reject: [strange], then: {none: OK}}
+  any: {kind: "golden_parts:PatchPart", labels: [strange], input: 96, reject: [strange], then: {none: OK}}
 components:
   U1: {inspect: any, reference: U1}
 """

@@ -16,7 +16,7 @@ from coe import Inspector
 from coe.board import calibration_file, rules
 from coe.calibrate import calibration_text
 from coe.cli import experts_command
-from coe.core import Expert, Finding, Request, Result, Verdict
+from coe.core import Expert, Finding, Heat, Request, Result, Verdict
 from coe.errors import ConfigError, StoreError
 from coe.pictures.image_source import Reference
 from coe.prepare import learning, sharing
@@ -27,9 +27,8 @@ from coe.results.drawing import enlarged_pair
 from coe.store import bodies
 from coe.store.kinds import Trained, TrainingPlan
 from coe.store.store import Store
-from experts import good_train, two_groups
+from experts import two_groups
 from experts.core_set import core_set
-from experts.good_network import PIXELS, of_pixels, smooth
 from experts.patch import patch
 from experts.patch_deviations import LeftOut, Parts, apart
 from experts.patch_network import USUAL
@@ -410,19 +409,6 @@ def test_in_the_frame_of_a_reference_a_deviation_counts_less_where_good_parts_va
     assert judged(replace(trained, state=state), bad, reference).label == "none"
 
 
-def before_colours(trained: Trained, good: Sequence[Pixels], reference: Reference) -> Trained:
-    """Return an expert as it was learned before colours were kept: by the pixels of good parts."""
-    images = np.stack([patch.compare(picture, reference, EXPERT).pixels for picture in good])
-    pixels = smooth(functional.adaptive_avg_pool2d(torch.from_numpy(images).float(), PIXELS))
-    statistics = good_train.statistics(pixels, good_train.PIXEL_FLOOR**2)
-    largest = good_train.each_without(pixels, of_pixels, good_train.PIXEL_FLOOR**2)[:, None]
-    scale = good_train.Scale.of(largest, np.array([0.27]), 10)
-    state = {name: one.clone() for name, one in trained.state.items() if not name.startswith("optional.")}
-    state |= {"pixel_mean": statistics.mean, "pixel_log_spread": statistics.spread.log()}
-    state["centre"][0], state["deviation"][0] = float(scale.centre[0]), float(scale.deviation[0])
-    return replace(trained, state=state)
-
-
 def test_a_colour_that_no_good_part_shows_at_its_place_is_strange(learn: Learn) -> None:
     at = (24, 32)
 
@@ -450,7 +436,8 @@ def test_a_colour_that_no_good_part_shows_at_its_place_is_strange(learn: Learn) 
     row, column = np.unravel_index(places.argmax(), places.shape)
     assert abs((row + 0.5) * SIDE / finding.heat.rows - at[1] - 27) < 8
     assert abs((column + 0.5) * SIDE / finding.heat.columns - at[0] - 6) < 8
-    assert judged(before_colours(trained, good, reference), copper, reference).label == "none"
+    blind = {name: one for name, one in trained.state.items() if not name.startswith("optional.")}
+    assert judged(replace(trained, state=blind), copper, reference).label == "none"
 
 
 @pytest.mark.parametrize(("boards", "said"), [(3, "none"), (1, "strange")], ids=["several", "one"])
@@ -472,18 +459,9 @@ def test_a_board_of_a_new_colour_is_strange_where_good_parts_had_boards_of_one(
     assert judged(replace(blind, state=before), red, reference).label == "strange"
 
 
-def test_an_expert_that_learned_before_colours_were_kept_judges_by_its_pixels(learn: Learn) -> None:
-    at = (24, 32)
-    reference = Reference(part(0, at=at), np.zeros((SIDE, SIDE), np.uint8))
-    good = [part(seed, at=at) for seed in range(10)]
-    trained = learn(good, references={"U1": reference})
-    blind = replace(trained, state=trained.state | {"log_usual": trained.state["log_usual"] + 8.0})
-    bad = part(100, at=at, blot=(36, 27))
-    before = before_colours(blind, good, reference)
-    assert judged(before, bad, reference).label == "strange"
-    assert judged(before, part(100, at=at), reference).label == "none"
-    pixels = before.state | {"pixel_log_spread": before.state["pixel_log_spread"] + 8.0}
-    assert judged(replace(before, state=pixels), bad, reference).label == "none"
+def test_a_heat_map_has_a_value_for_each_place() -> None:
+    with pytest.raises(ValueError, match="2 x 3 places has 5"):
+        Heat(2, 3, bytes(5))
 
 
 @pytest.mark.parametrize(
@@ -545,7 +523,6 @@ def test_experts_with_colours_and_without_take_turns_on_one_line(
     colours = patch.skeleton(EXPERT).state_dict()
     # No good part shows any colour.
     none = {"optional.least": colours["optional.least"] + 255, "optional.most": colours["optional.most"] - 255}
-    none |= {name: colours[name] for name in ("pixel_mean", "pixel_log_spread")}  # the first that had colours had both
     called = {"centre": torch.zeros(3), "optional.usual": colours["optional.usual"]}
     learning.put(store, experts["eye"], learned, None, "drawn parts")
     learning.put(store, experts["ear"], replace(learned, state=learned.state | none | called), None, "drawn parts")

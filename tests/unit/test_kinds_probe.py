@@ -268,7 +268,7 @@ def test_weights_that_come_in_a_package_are_a_start_without_being_asked_for(tmp_
 
 
 def test_turned_is_refused_by_kinds_that_do_not_heed_it(run: Callable[..., Said], tmp_path: Path) -> None:
-    words = ("--kind", "good", "--input", "64", "--labels", "strange", "--turned")
+    words = ("--kind", "difference", "--input", "64", "--labels", "strange", "--turned")
     assert "does not learn parts that lie turned" in run("train", "b/u1", *words, "--data", tmp_path).err
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from golden_parts import GoodPart, bad, noisy, part
+from golden_parts import PatchPart, bad, noisy, part
 from PIL import Image
 from tiny_line import Call
 
@@ -25,7 +25,7 @@ from experts.difference import difference
 from experts.resnet import ResNet
 from experts.taken import DataPart, TakenPictures
 
-GOOD = Expert("alien", "good", ("strange",), 96, "shop/alien", frozenset({"strange"}))
+GOOD = Expert("alien", "patch", ("strange",), 96, "shop/alien", frozenset({"strange"}))
 DIFFERENT = Expert("day", "difference", ("different",), 96, "shop/day", frozenset({"different"}))
 CHIP = Expert("chip", "resnet18", ("ok", "cracked"), 32, "shop/chip", frozenset({"cracked"}))
 SMALL = ResNet(18)
@@ -50,9 +50,9 @@ def plan(data: Path, **more: object) -> TrainingPlan:
     return replace(made, **more)
 
 
-def of_good_parts(data: Path) -> TrainingPlan:
+def of_good_parts(data: Path, start: Path | None) -> TrainingPlan:
     whole = Reference(part(), np.zeros(part().shape[:2], np.uint8))
-    return plan(data, references={"U1": whole}, held_out=0.0)
+    return plan(data, references={"U1": whole}, held_out=0.0, init=start)
 
 
 def silent(*_: object) -> None:
@@ -103,12 +103,12 @@ def test_the_store_keeps_the_digests_through_every_change(tmp_path: Path) -> Non
         store.learned("shop/chip")
 
 
-@pytest.mark.parametrize("kind", [GoodPart(), difference])
-def test_kinds_of_good_parts_refuse_folders_that_do_not_mean_good(tmp_path: Path, kind: object) -> None:
-    expert = GOOD if isinstance(kind, GoodPart) else DIFFERENT
+@pytest.mark.parametrize("kind", [PatchPart(), difference])
+def test_kinds_of_good_parts_refuse_folders_that_do_not_mean_good(tmp_path: Path, kind: object, backbone: Path) -> None:
+    expert, start = (GOOD, backbone) if isinstance(kind, PatchPart) else (DIFFERENT, None)
 
     def train(data: Path) -> Trained:
-        return kind.train(expert, of_good_parts(data), silent)
+        return kind.train(expert, of_good_parts(data, start), silent)
 
     for number in range(3):
         save(tmp_path / f"{number}.png", noisy(part(), number))
@@ -123,7 +123,7 @@ def test_kinds_of_good_parts_refuse_folders_that_do_not_mean_good(tmp_path: Path
         save(tmp_path / folder / "y.png", noisy(part(), 20 + number))
     assert train(tmp_path).metrics["good_parts"] == 9
     dated = replace(expert, labels=("20261125",), reject=frozenset({"20261125"}))  # a label, whatever it looks like
-    assert kind.train(dated, of_good_parts(tmp_path), silent).metrics["good_parts"] == 8
+    assert kind.train(dated, of_good_parts(tmp_path, start), silent).metrics["good_parts"] == 8
     for folder in ("gut", "20261125", "Good parts"):
         shutil.rmtree(tmp_path / folder)
     (label,) = expert.labels
@@ -140,7 +140,7 @@ def test_kinds_of_good_parts_refuse_folders_that_do_not_mean_good(tmp_path: Path
     shutil.rmtree(tmp_path / "what")
     against = replace(expert, reject=frozenset({*expert.reject, "OK"}))  # then it is no word for good
     with pytest.raises(ConfigError, match="ok/pass"):
-        kind.train(against, of_good_parts(tmp_path), silent)
+        kind.train(against, of_good_parts(tmp_path, start), silent)
 
 
 def test_identical_pictures_are_said(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_a_classifier_tells_what_it_took_and_which_pictures_are_the_same(tmp_pat
 
 
 def test_pictures_from_which_their_own_reference_is_made_are_named(tmp_path: Path, call: Call) -> None:
-    expert = "{kind: good, labels: [strange], input: 64, reject: [strange], then: {none: OK}}"
+    expert = "{kind: patch, labels: [strange], input: 64, reject: [strange], then: {none: OK}}"
     (tmp_path / "b.yaml").write_text(
         f"board: b\nexperts:\n  any: {expert}\ncomponents:\n  U1: {{inspect: any, reference: U1}}\n"
     )

@@ -17,7 +17,7 @@ BOARD = b"""board: line7
 experts:
   chip:    {kind: resnet18, labels: [ok, missing, cracked], input: 64}
   joint:   {kind: yolov5n, labels: [joint, bridge, lifted], input: 64, reject: [bridge, lifted], then: {none: NG}}
-  strange: {kind: good, labels: [odd], input: 64, reject: [odd], then: {none: OK}}
+  strange: {kind: patch, labels: [odd], input: 64, reject: [odd], then: {none: OK}}
   value:   {kind: resnet18, labels: [10K, 47K, bare], input: 64, reject: [bare]}
 components:
   R0402: {inspect: chip, then: {ok: joint, missing: NG, cracked: NG}}
