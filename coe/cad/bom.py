@@ -12,11 +12,11 @@ from pathlib import Path
 from statistics import median_high
 
 from coe.cad.board_files import read_board_file
-from coe.cad.bom_table import COLUMNS, LAST_VALUES, BomRow, bom_rows, filled_cells, find_bom_header, is_bom, joined_rows
+from coe.cad.bom_table import BomRow, bom_rows, filled_cells, find_bom_header, is_bom, joined_rows
 from coe.cad.other_cad_files import expect_list
 from coe.cad.placement_header import PlacementHeader, lines_below
 from coe.cad.refdes import COUNT, USUAL, designators, fault_of, is_date
-from coe.cad.vocabulary import one_word
+from coe.cad.vocabulary import BOM_COLUMNS
 from coe.errors import ConfigError, list_few
 from coe.not_fitted import FittedRow, fitting_of, says_so
 from coe.placement.bom_join import Bom, BomPart
@@ -46,7 +46,7 @@ def parse(path: Path, raw: bytes) -> Bom:
         table = lines_of(path, raw, "the BOM", is_bom)
     lines, header = table.lines, find_bom_header(table.lines)
     if header is None:
-        names = ", ".join(COLUMNS["refdes"][:4])
+        names = ", ".join(BOM_COLUMNS["refdes"][:4])
         raise ConfigError(f"{path}: no line is the header of a BOM, with designators ({names}) and values or packages")
     rows = joined_rows(bom_rows(path, lines_below(lines, header), header))
     parts = _parts(path, rows, header)
@@ -97,7 +97,8 @@ def _parts(path: Path, rows: Sequence[BomRow], header: PlacementHeader | None = 
     parts, notes = found.checked()
     bom = Bom(parts)
     bom.asked, bom.passed = asked, passed
-    bom.notes = (*_guessed_columns(names, columns), *fitting.notes, *notes)
+    bom.notes = (*fitting.notes, *notes)
+    bom.read_as = _read_as(path, len(parts), header) if header else ""
     return bom
 
 
@@ -150,14 +151,10 @@ def _with_lines(names: Mapping[str, Sequence[int]]) -> str:
     return list_few(f"'{visible(name)}' (lines {', '.join(map(str, lines))})" for name, lines in names.items())
 
 
-def _guessed_columns(names: Sequence[str], columns: Mapping[str, int]) -> Iterator[str]:
-    """Yield a note on each column that was taken for another, as none has its name."""
-    taken = {field: names[at] for field, at in columns.items()}
-    word = one_word(taken.get("refdes", "ref"))
-    if word not in map(one_word, COLUMNS["refdes"]) and "ref" not in word and "des" not in word:
-        yield f"no column is named Designator: the designators are those of '{visible(taken['refdes'])}'"
-    if one_word(taken.get("value", "")) in LAST_VALUES:
-        yield f"no column is named Value: the values are those of '{visible(taken['value'])}'"
+def _read_as(path: Path, parts: int, header: PlacementHeader) -> str:
+    columns = ", ".join(f"{field} is '{visible(header.names[at])}'" for field, at in header.columns.items())
+    unused = ", ".join(map(visible, header.unused))
+    return f"{path.name}: {parts} parts; {columns}" + (f"; not read: {unused}" if unused else "")
 
 
 def _usual_size(rows: Sequence[BomRow]) -> int:

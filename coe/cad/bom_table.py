@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
@@ -12,51 +12,10 @@ from typing import TypeAlias
 from coe.cad.placement_header import PlacementHeader, find_headers, lines_below
 from coe.cad.refdes import USUAL, designators, hold_designators
 from coe.cad.spaced_row import unquoted
-from coe.cad.vocabulary import COLUMNS as VOCABULARY
-from coe.cad.vocabulary import one_word, plain
+from coe.cad.vocabulary import BOM_COLUMNS, BOM_LAST_VALUES, BOM_TEXTS, one_word, plain
 from coe.errors import ConfigError
-from coe.not_fitted import FITTED, LEFT_OUT, QUANTITY
 from coe.text_table import TextLine, further_lines
 
-_ROWS_OR_TYPES = (
-    "comp name",
-    "placement id",
-    "id",
-    "name",
-    "part",
-    "part id",
-    "part name",
-    "component name",
-    "component",
-    "bauteil",
-)
-"""Columns of placement files that in a BOM are a number of the line, or a kind of part."""
-_TEXTS = ("description", "desc")
-_BY_MAKERS = (
-    *("manufacture part number seeed sku", "mpn", "manufacturer mpn"),
-    *(
-        f"{maker} {what}"
-        for maker in ("manufacturer", "manufacture", "mfr", "mfg")
-        for what in ("part number", "part no", "part", "pn", "p n")
-    ),
-    *_TEXTS,
-)
-LAST_VALUES = {one_word(name) for name in _BY_MAKERS}
-"""What is the value of a part where nothing else is."""
-COLUMNS: Mapping[str, tuple[str, ...]] = {
-    "refdes": (
-        *("designator", "designators", "reference", "references", "refdes", "ref", "refs", "parts", "part reference"),
-        *("reference s", "ref s", "top designator", "bezeichnung", "bauteile"),
-        *(name for name in VOCABULARY["refdes"] if name not in _ROWS_OR_TYPES),
-        "part",
-    ),
-    "value": ("value", "val", "comment", "designation", "name", *VOCABULARY["value"], "part", *_BY_MAKERS),
-    "package": (*VOCABULARY["package"][:-2], "case package"),
-    "left_out": LEFT_OUT,
-    "config": ("config",),
-    "quantity": QUANTITY,
-    "fitted": FITTED,
-}
 _MOST_TITLES = 50
 """So many lines may stand above the names of columns, where none names the designators."""
 _LIKE_R01 = re.compile(r"[A-Za-z]{1,4}\d{1,4}")
@@ -81,7 +40,7 @@ def find_bom_header(lines: Sequence[TextLine]) -> PlacementHeader | None:
     named = _named_header(lines)
     if named is not None and (named.separator is None or _is_believed(lines, named)):
         return named
-    unnamed = {field: names for field, names in COLUMNS.items() if field != "refdes"}
+    unnamed = {field: names for field, names in BOM_COLUMNS.items() if field != "refdes"}
     for header in [named] if named else find_headers(lines[:_MOST_TITLES], unnamed, (), ("value", "package")):
         rows = [row for row in _rows_below(lines, header) if len(filled_cells(row)) > 2]
         cells = {at: [row[at] for row in rows if at < len(row) and row[at]] for at in range(len(header.names))}
@@ -101,11 +60,11 @@ def _named_header(lines: Sequence[TextLine]) -> PlacementHeader | None:
     A line that names nothing but a number of the maker, or a description, may be a remark: others are taken first.
     """
     best: dict[tuple[bool, bool], PlacementHeader] = {}
-    for header in find_headers(lines, COLUMNS, ("refdes",), COLUMNS.keys() - {"refdes", "quantity"}):
+    for header in find_headers(lines, BOM_COLUMNS, ("refdes",), BOM_COLUMNS.keys() - {"refdes", "quantity"}):
         if header.separator is not None and not _may_be_designators(lines, header):
             continue
         others = header.columns.keys() - {"refdes", "quantity", "value"}
-        is_sure = bool(others) or one_word(header.names[header.columns["value"]]) not in LAST_VALUES
+        is_sure = bool(others) or one_word(header.names[header.columns["value"]]) not in BOM_LAST_VALUES
         if header.separator is not None or header.is_fixed_width:
             best.setdefault((header.separator is None, not is_sure), header)
         if (False, False) in best:
@@ -194,7 +153,9 @@ def _other_values(header: PlacementHeader) -> list[int]:
     So a Comment names an IC without a Value, as EasyEDA and Altium have it.
     """
     words = ["" if at in header.columns.values() else one_word(name) for at, name in enumerate(header.names)]
-    return [words.index(name) for name in map(one_word, COLUMNS["value"]) if name in words and name not in _TEXTS]
+    return [
+        words.index(name) for name in map(one_word, BOM_COLUMNS["value"]) if name in words and name not in BOM_TEXTS
+    ]
 
 
 def _spaced_row(text: str, header: PlacementHeader, *, has_lists: bool = True) -> list[str] | None:

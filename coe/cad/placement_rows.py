@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from coe.cad.placement_header import PlacementHeader, lines_below
-from coe.cad.spaced_row import LIKE_A_NUMBER, MIRRORED_TURN, NUMBERS, spaced, unquoted
+from coe.cad.spaced_row import LIKE_A_NUMBER, MIRRORED_TURN, NUMBERS, begun_as_rows, spaced, unquoted
 from coe.text_table import TextLine
 
 _MOST_JOINED = 20
@@ -58,6 +58,7 @@ def rows(lines: Sequence[TextLine], header: PlacementHeader) -> Iterator[Placeme
     found: list[tuple[int, str]] = []
     waiting: list[TextLine] = []
     below = _below(lines, header)
+    header = begun_as_rows(below, header)
     for line, following in itertools.zip_longest(below, below[1:]):
         if not waiting and (_is_remark(line, header) or not re.search(r"[^\W_]", line.text)):
             continue

@@ -6,14 +6,16 @@ Where they leave a choice, the places of the names in the header tell them; wher
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import TypeAlias
 
 from coe.cad.placement_header import FURTHER_NUMBERS, PlacementHeader
 from coe.cad.placement_numbers import SPACED_THOUSANDS
 from coe.cad.vocabulary import one_word
+from coe.text_table import TextLine
 
 NUMBERS = ("x", "y", "rotation")
 LIKE_A_NUMBER = re.compile(
@@ -109,6 +111,30 @@ def spaced(text: str, header: PlacementHeader) -> list[str] | None:
         at = _begin_of_numbers(found, below, len(tokens), columns)
         cells = None if at is None else _cells_around(tokens, at, columns, is_below=bool(below))
     return None if cells is None else [*map(unquoted, cells)]
+
+
+def begun_as_rows(lines: Sequence[TextLine], header: PlacementHeader) -> PlacementHeader:
+    """Return a header between spaces whose names of texts begin where these do in most rows.
+
+    KiCad 4 writes the name Package four signs behind the place where packages begin. Only rows whose cells are all two
+    blanks apart tell the places.
+    """
+    if not header.is_fixed_width:
+        return header
+    columns = _Columns.of(header)
+    texts = [at for at in range(len(header.names)) if at not in columns.numeric]
+    begins = Counter[tuple[int, ...]]()
+    for line in lines:
+        cells = [(match[0], match.start()) for match in re.finditer(r"\S+(?: \S+)*", line.text)]
+        if len(cells) != len(header.names):
+            continue
+        if columns.are_numbers([cells[at] for at in columns.numeric], columns.numeric):
+            begins[tuple(cells[at][1] for at in texts)] += 1
+    most, count = next(iter(begins.most_common(1)), ((), 0))
+    if 2 * count <= begins.total():
+        return header
+    places = dict(enumerate(header.starts)) | dict(zip(texts, most, strict=True))
+    return replace(header, starts=tuple(places.values()))
 
 
 def _begin_of_numbers(found: Sequence[int], below: Sequence[int], tokens: int, columns: _Columns) -> int | None:

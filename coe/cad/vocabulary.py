@@ -66,13 +66,22 @@ def one_word(name: str) -> str:
 
 
 _WORDS = word_lists(__file__)
-COLUMNS: Mapping[str, tuple[str, ...]] = {
-    **{field: tuple(name.replace("@", field) for name in names) for field, names in _WORDS["columns"].items()},
-    "fitted": FITTED,
-    "left_out": LEFT_OUT,
-    "quantity": QUANTITY,
-}
+_NAMES = {field: tuple(name.replace("@", field) for name in names) for field, names in _WORDS["columns"].items()}
+_INSTEAD, _BOM = (tuple(_WORDS["instead_of_value"]), _WORDS["bom"])
+_OF_ALL: Mapping[str, tuple[str, ...]] = {"fitted": FITTED, "left_out": LEFT_OUT, "quantity": QUANTITY}
+COLUMNS: Mapping[str, tuple[str, ...]] = {**_NAMES, "value": (*_NAMES["value"], *_INSTEAD), **_OF_ALL}
 """The names of columns by field, the best first."""
+BOM_TEXTS = tuple(_BOM["texts"])
+BOM_LAST_VALUES = frozenset(one_word(name) for name in (*_BOM["makers"][1:], *BOM_TEXTS))
+"""What is the value of a part in a BOM where nothing else is, as `one_word` has it."""
+BOM_COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "refdes": (*_BOM["refdes"], *(name for name in _NAMES["refdes"] if name not in _BOM["not_refdes"]), "part"),
+    "value": (*_NAMES["value"], *_BOM["value"], *_INSTEAD, *_BOM["makers"], *BOM_TEXTS),
+    "package": (*_NAMES["package"][:-2], "case package"),
+    "config": ("config",),
+    **_OF_ALL,
+}
+"""The names of the columns of a BOM."""
 MIRRORED: tuple[str, ...] = tuple(_WORDS["mirrored"])
 """The columns that say of a part whether it lies on the bottom side."""
 MIRRORS = {word: Side(side) for side, words in _WORDS["mirrors"].items() for word in words}

@@ -189,12 +189,22 @@ def read_confirmed(
     for note in file.notes:
         err.print(f"{path.name}: {note}")
     if dialect is None or units is None:
-        _confirm(path, file, form, yes=yes, in_pixels=in_pixels)
+        _confirm(path, file, form, bom, yes=yes, in_pixels=in_pixels)
     return file
 
 
-def _confirm(path: Path, file: PlacementFile, form: FileForm, *, yes: bool, in_pixels: bool = False) -> None:
-    """Say how a placement file reads, and ask whether that is right; raises ConfigError if nobody can answer, or no."""
+def _confirm(
+    path: Path,
+    file: PlacementFile,
+    form: FileForm,
+    bom: Mapping[str, BomPart] | None,
+    *,
+    yes: bool,
+    in_pixels: bool = False,
+) -> None:
+    """Say how a placement file and a BOM read, and ask whether that is right; raises ConfigError unless it is."""
+    from coe.placement.bom_join import Bom
+
     x, y = ([getattr(place, axis) for place in file.placements] for axis in ("x_mm", "y_mm"))
     sides = Counter(place.side for place in file.placements)
     columns = ", ".join(f"{field} is '{name}'" for field, name in file.columns.items())
@@ -213,6 +223,8 @@ def _confirm(path: Path, file: PlacementFile, form: FileForm, *, yes: bool, in_p
         f"x {min(x):g} to {max(x):g} {unit}, y {y[0]:g} to {y[-1]:g} {unit}; {columns}"
         + (f"; not read: {', '.join(file.unused)}" if file.unused else "")
     )
+    if isinstance(bom, Bom) and bom.read_as:
+        err.print(bom.read_as)
     if yes:
         return
     if not sys.stdin.isatty():

@@ -32,11 +32,13 @@ _UNLISTED = BomPart("", "", is_fitted=True, line=0)
 class Bom(dict[str, BomPart]):
     """What a BOM says, by reference designator; `notes` are sentences on how it was read, as on hidden rows.
 
-    `asked` are parts of which it leaves open whether they are fitted. `passed` are lines that name no part by their
-    look, with the parts that they name if a placement file has all of these.
+    `read_as` says for a person which column is what. `asked` are parts of which it leaves open whether they are fitted.
+    `passed` are lines that name no part by their look, with the parts that they name if a placement file has all of
+    these.
     """
 
     notes: tuple[str, ...] = ()
+    read_as: str = ""
     passed: Mapping[str, Mapping[str, BomPart]] = {}
     asked: Mapping[str, FittedQuestion] = {}
 

@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from coe.cad import vocabulary
 from coe.cad.refdes import designators
 from coe.errors import ConfigError
 from coe.placement import BomJoin, Placement, Side, join, parse_bom, parse_placements, read_bom
+from coe.placement.bom_join import Bom
 from coe.placement.cad_files import parse_file
+from coe.strict_yaml import word_lists
 
 
 @pytest.mark.parametrize(
@@ -220,12 +223,70 @@ def test_words_that_differ_do_not_count_and_are_told() -> None:
             parse_bom(Path("x.csv"), f"Designator,Value\n{first}\nEbay,a\nEbay,b\nDigikey,c\nDigikey,d\n".encode())
 
 
-@pytest.mark.parametrize(("row", "told"), [("Sum:,USB,", True), ("Plug:,USB,SMD", False)])
-def test_what_stands_for_a_value_and_names_no_part_is_told(row: str, told: bool) -> None:
+@pytest.mark.parametrize(("row", "is_told"), [("Sum:,USB,", True), ("Plug:,USB,SMD", False)])
+def test_a_row_that_names_no_part_is_told(row: str, is_told: bool) -> None:
     parts = parse_bom(Path("x.csv"), f"MPN,Designator,Package\nRC10K,R1,R_0402\n{row}\n".encode())
-    assert (parts["R1"].value, "USB" in parts) == ("RC10K", not told)
-    notes = join((), parts).notes
-    assert [("MPN" in note, "USB" in note) for note in notes] == [(False, True)] * told + [(True, False)]
+    assert (parts["R1"].value, "USB" in parts) == ("RC10K", not is_told)
+    assert ["USB" in note for note in join((), parts).notes] == [True] * is_told
+
+
+# The headings of KiCad's own BOM (Designator, Footprint, Quantity, Designation) as KiCad 5 and 6 translate them.
+KICAD_BOMS = {
+    "de": "Bezeichner,Footprint,Stückzahl,Bezeichnung",
+    "es": "Identificador,Huella,Cantidad,Identificación",
+    "fr": "Référence,Empreinte,Quantité,Désignation",
+    "it": "Riferimento,Impronta,Quantità,Valore",
+    "pl": "Oznaczenie,Footprint,Ilość,Oznaczenie",
+    "ru": "Обозначение,Посад.место,Количество,Значение",
+    "bg": "Елемент,Отпечатък,Количество,Обозначение",
+    "ca": "Designador,Empremta,Quantitat,Designació",
+    "cs": "Označení,Pouzdro,Množství,Označení",
+    "el": "Ένδειξη,Αποτύπωμα,Ποσότητα,Προσδιορισμός",
+    "fi": "Nimittäjä,Jalanjälki,Lukumäärä,Merkintä",
+    "hu": "Jelölés,Alkatrészrajzolat,Mennyiség,Elnevezés",
+    "ja": "指定子,フットプリント,数量,名称",
+    "ko": "지정자,풋프린트,수량,지정",
+    "nl": "Designator,Behuizing,Hoeveelheid,Orientatie",
+    "pt": "Designador,Pacote,Quantidade,Designação",
+    "sv": "Beteckning,Fotavtryck,Kvantitet,Beteckning",
+    "tr": "Tasarımcı,Ayak izi,Miktar,Tasarım",
+    "zh": "指示符,封装,数量,名称",
+}
+
+
+@pytest.mark.parametrize("language", KICAD_BOMS)
+def test_a_bom_of_kicad_is_read_in_the_language_of_its_program(language: str) -> None:
+    names = [f'"{name}"' for name in KICAD_BOMS[language].split(",")]
+    rows = ('1;"R19,R17";"R_0805_2012Metric";2;"4.7k";;;', '2;"D1";"D_SOD-123";1;"1N4148";;;')
+    bom = parse_bom(Path("b.csv"), "\n".join([f'"Id";{";".join(names)};"Supplier and ref";', *rows]).encode())
+    assert {refdes: (part.value, part.package) for refdes, part in bom.items()} == {
+        "R19": ("4.7k", "R_0805_2012Metric"),
+        "R17": ("4.7k", "R_0805_2012Metric"),
+        "D1": ("1N4148", "D_SOD-123"),
+    }
+    assert isinstance(bom, Bom)
+    assert not bom.notes  # the quantities are those of the designators
+
+
+def test_a_word_for_a_value_is_taken_before_what_makers_call_a_part() -> None:
+    words = word_lists(vocabulary.__file__)
+    others = words["instead_of_value"]
+    for value in words["columns"]["value"]:
+        names = ",".join(("Ref", *others, value))
+        cells = ",".join("b" * len(others))
+        bom = parse_bom(Path("b.csv"), f"{names}\nR1,{cells},10k\n".encode())
+        assert (value, bom["R1"].value) == (value, "10k")
+        placed = parse_placements(
+            Path("p.csv"), f"X,Y,Rot,Side,{names}\n1,2,0,top,R1,{cells},10k\n".encode(), "kicad", "mm"
+        )
+        assert (value, placed[0].value) == (value, "10k")
+
+
+def test_it_is_said_which_column_of_a_bom_is_what() -> None:
+    bom = parse_bom(Path("b.csv"), b"Cantidad;Valor;Device;Package;Parts\n2;22pF;C-USC0805;C0805;C1, C2\n")
+    assert isinstance(bom, Bom)
+    assert all(f"{field} is '{name}'" in bom.read_as for field, name in {"refdes": "Parts", "value": "Valor"}.items())
+    assert bom.read_as.endswith("not read: Device")
 
 
 def test_words_between_designators_are_read_in_capitals() -> None:

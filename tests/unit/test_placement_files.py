@@ -638,6 +638,20 @@ def test_texts_with_blanks_behind_the_numbers_are_told_apart_by_their_places() -
             parse_placements(Path("a.txt"), text.encode(), "generic", "mm")
 
 
+def test_packages_that_begin_before_their_name_in_all_rows_are_told_from_values() -> None:
+    # KiCad 4 begins them four signs before its name Package, and fills values and packages up to 16 signs.
+    values = {"C1": "100u", "C2": "", "C3": "100n 16V", "C4": "ABCDEFGHIJKLMNOP", "C5": "ABCDEFGHIJKLMNOPQ"}
+    rows = "".join(
+        f"{refdes:<8} {value:<16} {'Capacitors_SMD:c':<16}{'' if len(value) > 16 else ' '}"
+        f"{at:9.4f}  {-20.25:9.4f}  {0.0:8.1f}    F.Cu\n"
+        for at, (refdes, value) in enumerate([*values.items(), ("R1", "10k"), ("R2", "1k")])
+    )
+    text = f"# Ref    Val                  Package         PosX       PosY        Rot     Side\n{rows}## End\n"
+    parts = {part.refdes: part for part in parse_placements(Path("a.pos"), text.encode(), "kicad", "mm")}
+    assert {refdes: parts[refdes].value for refdes in values} == values
+    assert {part.package for part in parts.values()} == {"Capacitors_SMD:c"}
+
+
 def test_a_place_between_spaces_may_have_no_name() -> None:
     text = "# Ref     Val       PosX(mm)  PosY      Rot  Side\n                    1.0       2.0       0.0  top\n"
     places = parse_placements(

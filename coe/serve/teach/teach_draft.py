@@ -22,7 +22,7 @@ from coe.files import write_atomically
 from coe.pictures.finding import EXTENSIONS
 from coe.pictures.photo_split import SPLIT
 from coe.placement import Bottom, Layout, Placement, PlacementFile, join, lay_out, read_bom, read_file, read_recipe
-from coe.placement.bom_join import BomJoin
+from coe.placement.bom_join import Bom, BomJoin
 from coe.placement.placement_file import FileForm
 from coe.strict_model import StrictModel, of_json
 
@@ -161,7 +161,8 @@ class BoardDraft:
         bom = None if self.bom is None else read_bom(self.bom, state.dialect, asks=False)
         file = read_file(self.placements, state.dialect, state.units, self.form, bom)
         joined = None if bom is None else join(file.placements, bom, said=file.said, not_placed=file.not_placed)
-        of_bom = () if joined is None else (*state.notes.get(BOM, ()), *joined.notes)
+        read_as = (bom.read_as,) if isinstance(bom, Bom) and bom.read_as else ()
+        of_bom = () if joined is None else (*read_as, *state.notes.get(BOM, ()), *joined.notes)
         return Read(file, joined, (*state.notes.get(PLACEMENTS, ()), *file.notes, *of_bom))
 
     @property
