@@ -72,6 +72,19 @@ NOTHING = "none"
 """The label of a detector's finding when it sees nothing above its threshold."""
 
 
+class Shown(StrEnum):
+    """What an expert is shown in its exam; none of it may pass."""
+
+    MISSING = "missing"
+    """A piece of the part's surroundings lies over the part."""
+    TURNED = "turned"
+    """A good part, turned by 180 degrees."""
+    NEIGHBOUR = "neighbour"
+    """Another part of the same board in the window."""
+    UNTAUGHT = "untaught"
+    """Bad pictures of one label, judged by an expert that learned without this label."""
+
+
 @dataclass(frozen=True, slots=True)
 class Expert:
     """One trained model with its own weights, as the rules name it.
@@ -85,7 +98,8 @@ class Expert:
 
     `preprocessing` and `outputs` come from its manifest; None: the manifest does not say, and the kind's own count.
     `reads` is there for experts that read a text or a code. `alternates` is the number of references in whose frames it
-    learned, or of looks of good parts that it learned without one.
+    learned, or of looks of good parts that it learned without one. `stops` says of items of its exam whether it lets
+    none pass (True) or is blind to them (False); an item that the exam does not tell is left out.
     """
 
     id: str
@@ -101,6 +115,7 @@ class Expert:
     outputs: Outputs | None = None
     reads: Reading | None = None
     alternates: int = 1
+    stops: Mapping[Shown, bool] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,6 +392,7 @@ class Result:
     """The reply to a request; each request gets exactly one. Either `verdict` or `failure` is set, never both.
 
     `latency_s` counts from the time when the request was handed in. `late` results came after the request was due.
+    `accepted` names what the board file accepts to pass, without which an OK would be REVIEW.
     """
 
     request: Request
@@ -385,6 +401,7 @@ class Result:
     latency_s: float
     failure: Failure | None = None
     late: bool = False
+    accepted: tuple[Shown, ...] = ()
 
     @property
     def error(self) -> str | None:
@@ -404,6 +421,7 @@ class Result:
             "component": request.component,
             "refdes": request.refdes,
             "verdict": self.verdict.value if self.verdict else None,
+            **({"accepted": [item.value for item in self.accepted]} if self.accepted else {}),
             "findings": [finding.to_dict() for finding in self.findings],
             "latency_s": finite(self.latency_s, 6),
             "late": self.late,

@@ -41,6 +41,21 @@ class Rate:
 
         return float(betaincinv(self.events, self.trials - self.events + 1, 1 - confidence))
 
+    def is_above(self, share: float, confidence: float = CONFIDENCE) -> bool:
+        """Tell whether `lower` lies above a share, 0 to 1 exclusive, by the binomial distribution, without scipy."""
+        choices = math.lgamma(self.trials + 1)
+        tail = [
+            math.exp(
+                choices
+                - math.lgamma(events + 1)
+                - math.lgamma(self.trials - events + 1)
+                + events * math.log(share)
+                + (self.trials - events) * math.log1p(-share)
+            )
+            for events in range(self.events, self.trials + 1)
+        ]
+        return math.fsum(tail) < 1 - confidence
+
     def __str__(self) -> str:
         """Say the count, and the one-sided bound above the true rate."""
         return f"{self.events} of {self.trials}, at most {self.upper():.2%}"

@@ -26,6 +26,7 @@ def _listed(names: object) -> object:
 
 
 References = Annotated[tuple[Name, ...], BeforeValidator(_listed)]
+Accepted = Annotated[tuple[str, ...], BeforeValidator(_listed)]
 
 
 class Judging(StrictModel):
@@ -44,10 +45,15 @@ class StepSpec(Judging):
 
 
 class ComponentSpec(StepSpec):
-    """A component type: its first step, its count on a board, and the name of its reference, several, or `given`."""
+    """A component type: its first step, its count on a board, and the name of its reference, several, or `given`.
+
+    `polarity` says whether a turned part is a defect, `accepts` what may pass although no expert stops it.
+    """
 
     count: Annotated[float, Field(ge=0, le=config.MAX_COMPONENTS, allow_inf_nan=False)] = 1.0
     reference: References | None = None
+    polarity: bool | None = None
+    accepts: Accepted = ()
 
 
 class ExpertSpec(Judging):

@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from coe.board.expected_use import follows, likely_experts
 from coe.board.scores import margin_between
 from coe.board.steps import Component, Consequence, Escalation, Outcome, Step
-from coe.core import FULL, NOTHING, Finding, Verdict, again_id, worst
+from coe.core import FULL, NOTHING, Finding, Request, Shown, Verdict, again_id, worst
 from coe.errors import RulesError, did_you_mean
 
 CONSEQUENCES = 10_000
 """So many consequences are kept: a detector may see any of its labels together."""
+_BLIND = (
+    "a part that is {item} would pass here, too, as its exam shows: teach it pictures of such parts, or write "
+    "`accepts: [{item}]` at the component"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """The findings of an image that all say OK, by expert, once what the experts are blind to counts.
+
+    `is_doubted`: one of the findings got a doubt, so that the image is REVIEW. `accepted` are gaps that the board file
+    accepts.
+    """
+
+    findings: Mapping[str, Finding]
+    is_doubted: bool = False
+    accepted: tuple[Shown, ...] = ()
 
 
 class Router:
@@ -45,6 +62,9 @@ class Router:
         for step in (step for component in components.values() for step in component.root.walk()):
             if step.expert in self._steps:
                 self._steps[step.expert][step] = None
+        self._examined = {
+            name for name, component in components.items() if any(step.stops for step in component.root.walk())
+        }
         self._likely = {component.root: likely_experts(component.root) for component in components.values()}
         # Few combinations of labels ever come, and each is asked for again and again.
         self._consequence = lru_cache(CONSEQUENCES)(_consequence)
@@ -112,6 +132,25 @@ class Router:
         """
         seen = tuple([(label, step.believes(label, score)) for label, score in finding.best_scores().items()])
         return self._consequence(step, seen, finding.doubt)
+
+    def passed(self, request: Request, findings: Mapping[str, Finding]) -> Passed:
+        """Return the findings of an image that is OK by them: in doubt, if nothing stops what an expert is blind to.
+
+        `findings` are by the ids under which the experts looked. What is seen by no expert is never OK, unless the
+        board file accepts it.
+        """
+        if request.rule not in self._examined:
+            return Passed(findings)
+        component = self.components[request.rule]
+        gaps = component.gaps(findings.keys(), request.refdes)
+        doubted = dict(findings)
+        for gap in gaps:
+            if gap.item not in component.accepts:
+                id = again_id(gap.expert) if again_id(gap.expert) in doubted else gap.expert
+                doubt = "; ".join(filter(None, (doubted[id].doubt, _BLIND.format(item=gap.item))))
+                doubted[id] = replace(doubted[id], doubt=doubt)
+        accepted = tuple(gap.item for gap in gaps if gap.item in component.accepts)
+        return Passed(doubted, len(accepted) < len(gaps), accepted)
 
 
 def _consequence(step: Step, seen: tuple[tuple[str, bool], ...], doubt: bool) -> Consequence:

@@ -14,8 +14,8 @@ from coe.board import calibration_file, rules_path
 from coe.board.board_spec import BoardSpec, ComponentSpec, ExpertSpec, StepSpec, label_fault, references_fault
 from coe.board.graph import ExpertCircle, ExpertGraph, circle_through
 from coe.board.router import Router
-from coe.board.steps import GIVEN, Component, Outcome, Step
-from coe.core import NOTHING, Expert, Verdict, added
+from coe.board.steps import DECIDING, GIVEN, Component, Outcome, Step
+from coe.core import NOTHING, Expert, Shown, Verdict, added
 from coe.errors import RulesError, did_you_mean, join_errors, list_few
 from coe.strict_model import no_value, of_yaml
 from coe.strict_yaml import KeyPath, YamlDocument
@@ -129,13 +129,23 @@ class _RulesReader:
         )
 
     def _component(self, name: str, spec: ComponentSpec) -> Component:
-        root, stops = self._step(spec, ("components", name), ()), self.spec.stop_at_ng
-        if spec.reference == (GIVEN,):
-            return Component(name, spec.count, root, is_given=True, stop_at_ng=stops)
-        if wrong := references_fault(spec.reference):
+        is_given = spec.reference == (GIVEN,)
+        if wrong := "" if is_given else references_fault(spec.reference):
             raise self.document.error(("components", name, "reference"), f"'{name}': {wrong}")
-        ids = tuple(f"{self.spec.board}/{one}" for one in spec.reference or ())
-        return Component(name, spec.count, root, ids, stop_at_ng=stops)
+        for index, word in enumerate(spec.accepts):
+            if word not in DECIDING:
+                why = f"'{word}' is nothing that a component accepts{did_you_mean(word, DECIDING)}"
+                raise self.document.error(("components", name, "accepts", index), why)
+        return Component(
+            name,
+            spec.count,
+            self._step(spec, ("components", name), ()),
+            () if is_given else tuple(f"{self.spec.board}/{one}" for one in spec.reference or ()),
+            is_given=is_given,
+            stop_at_ng=self.spec.stop_at_ng,
+            polarity=spec.polarity,
+            accepts=frozenset(map(Shown, spec.accepts)),
+        )
 
     def _expert(self, name: str, spec: ExpertSpec) -> Expert:
         place: KeyPath = ("experts", name)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from coe.core import Verdict
+from coe.board import polarity
+from coe.core import Shown, Verdict
 
 GIVEN = "given"
 """The word in the rules for a reference that comes with each picture."""
+DECIDING = (Shown.MISSING, Shown.TURNED)
+"""What no part may be that is OK, unless the board file accepts it: other items of an exam change no verdict."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -16,7 +19,7 @@ class Step:
     """A place in the rules: an expert, the least score that counts, and the outcome of each label.
 
     A label scored under `min_score`, or under its own score in `min_scores`, goes to REVIEW. `shares` is the expected
-    share of each label.
+    share of each label. `stops` is that of the expert, once its weights are known.
     """
 
     expert: str
@@ -25,6 +28,7 @@ class Step:
     outcomes: Mapping[str, Outcome] = field(repr=False)
     shares: Mapping[str, float] = field(default_factory=dict, repr=False)
     min_scores: Mapping[str, float] = field(default_factory=dict, repr=False)
+    stops: Mapping[Shown, bool] = field(default_factory=dict, repr=False)
 
     def believes(self, label: str, score: float) -> bool:
         """Tell whether a label's score is high enough; a score that is not a number never is."""
@@ -76,11 +80,21 @@ class Consequence:
 
 
 @dataclass(frozen=True, slots=True)
+class Gap:
+    """What an expert lets pass, by its exam, and no other expert on the way to OK stops."""
+
+    item: Shown
+    expert: str
+
+
+@dataclass(frozen=True, slots=True)
 class Component:
     """A component type: its count on a board, and the step with which its inspection begins.
 
     `references` are the ids in the store of what its pictures are compared with, several if good parts look in several
     ways; if it `is_given`, each picture brings its own. With `stop_at_ng` an image that is NG needs no further finding.
+
+    `polarity` is what the board file says, None if it does not. It `accepts` that such parts pass.
     """
 
     name: str
@@ -89,6 +103,23 @@ class Component:
     references: tuple[str, ...] = ()
     is_given: bool = False
     stop_at_ng: bool = False
+    polarity: bool | None = None
+    accepts: frozenset[Shown] = frozenset()
+
+    def has_polarity(self, refdes: str = "") -> bool:
+        """Tell whether a part that is turned by 180 degrees is a defect: as the board file says, else by its names."""
+        return polarity.is_known(self.name, refdes) if self.polarity is None else self.polarity
+
+    def gaps(self, experts: Collection[str], refdes: str = "") -> tuple[Gap, ...]:
+        """Return what would pass if these experts alone have looked at a part; accepted gaps too."""
+        steps = [step for step in self.root.walk() if step.expert in experts and step.stops]
+        gaps = []
+        for item in DECIDING if steps else ():
+            blind = [step.expert for step in steps if step.stops.get(item) is False]
+            matters = item is not Shown.TURNED or self.has_polarity(refdes)
+            if blind and matters and not any(step.stops.get(item) for step in steps):
+                gaps.append(Gap(item, blind[0]))
+        return tuple(gaps)
 
     def steps_of(self, expert: str) -> list[Step]:
         """Return the steps in which an expert looks at this component."""

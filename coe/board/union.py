@@ -80,5 +80,6 @@ def _with_ids(root: Step, experts: Mapping[str, Expert], done: dict[Step, Step])
                 label: tuple(done[following] for following in outcome) if isinstance(outcome, tuple) else outcome
                 for label, outcome in step.outcomes.items()
             }
-            done[step] = replace(step, expert=experts[step.expert].id, outcomes=outcomes)
+            expert = experts[step.expert]
+            done[step] = replace(step, expert=expert.id, outcomes=outcomes, stops=expert.stops)
     return done[root]

@@ -22,7 +22,7 @@ from coe.store.store_reader import NoSuchExpert, StoreReader
 
 
 def findings_facts(manifest: Manifest, precision: str) -> tuple[Hashable, ...]:
-    """Return all facts of an expert's weights that its findings depend on, if a line runs in a precision."""
+    """Return all facts of an expert's weights that its verdicts depend on, if a line runs in a precision."""
     prepared = tuple(
         (
             str(name),
@@ -36,7 +36,9 @@ def findings_facts(manifest: Manifest, precision: str) -> tuple[Hashable, ...]:
     )
     body = (manifest.body.digest,) if manifest.body is not None else ()
     seen = tuple(part.model_dump_json() for part in (manifest.preprocessing, manifest.outputs) if part is not None)
-    return manifest.kind, manifest.labels, manifest.input_size, manifest.checksum, prepared, *body, *seen
+    exam = tuple(f"{item} {stops}" for item, stops in manifest.exam.stops.items()) if manifest.exam is not None else ()
+    facts = (manifest.kind, manifest.labels, manifest.input_size, manifest.checksum, prepared, *body, *seen)
+    return (*facts, *exam)
 
 
 def expert_digests(board: Rules, manifests: Mapping[str, Manifest], precision: str) -> dict[str, str]:

@@ -7,7 +7,7 @@ import json
 import math
 from typing import Any
 
-from coe.core import Box, Failure, FailureKind, Finding, Heat, Likeness, Request, Result, Verdict
+from coe.core import Box, Failure, FailureKind, Finding, Heat, Likeness, Request, Result, Shown, Verdict
 from coe.pictures.arriving import FileStamp
 
 
@@ -52,7 +52,8 @@ def _result(row: Any, number: int) -> Result:
     verdict = None if row["verdict"] is None else Verdict(row["verdict"])
     failure = None if row["error"] is None else Failure(_kind(row.get("failure")), _text(row["error"]))
     late = row.get("late", False) is True
-    return Result(request, verdict, findings, _float(row["latency_s"]), failure, late)
+    accepted = tuple(map(Shown, row.get("accepted", ())))
+    return Result(request, verdict, findings, _float(row["latency_s"]), failure, late, accepted)
 
 
 def finding_of(row: Any) -> Finding:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from coe.board.router import Router
+from coe.board.router import Passed, Router
 from coe.board.steps import Step
 from coe.core import Failure, FailureKind, Finding, Request, Result, Stage, Verdict, worst
 from coe.errors import RulesError
@@ -143,8 +143,11 @@ class Cases:
         if case.is_stopped:
             case.failure = None
         verdict = worst(case.verdicts) if case.failure is None else None
+        passed = self._router.passed(case.request, case.findings) if verdict is Verdict.OK else Passed(case.findings)
+        if passed.is_doubted:
+            verdict = Verdict.REVIEW
         # Findings stand in the order of the rules, so that results do not depend on scheduling.
         ordered = sorted(case.findings, key=case.order.__getitem__)
-        findings = self._router.named([case.findings[expert] for expert in ordered])
-        late = now > case.request.due_s
-        return Result(case.request, verdict, findings, max(0.0, now - case.since_s), case.failure, late)
+        findings = self._router.named([passed.findings[expert] for expert in ordered])
+        late, latency_s = now > case.request.due_s, max(0.0, now - case.since_s)
+        return Result(case.request, verdict, findings, latency_s, case.failure, late, passed.accepted)

@@ -129,4 +129,6 @@ def _shape(component: Component) -> list[tuple[Any, ...]]:
 
 
 def _compares_alike(then: Component | None, now: Component) -> bool:
-    return then is not None and (then.references, then.is_given) == (now.references, now.is_given)
+    if then is None or (then.polarity, then.accepts) != (now.polarity, now.accepts):  # stored doubts may not hold
+        return False
+    return (then.references, then.is_given) == (now.references, now.is_given)

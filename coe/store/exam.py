@@ -6,26 +6,12 @@ that is missing, turned, or of another kind, which a line fears and nobody photo
 
 from __future__ import annotations
 
-from enum import StrEnum
-
+from coe.core import Shown
 from coe.rates import Rate
 from coe.strict_model import Bytes, Count, StrictModel
 
 MOST = 0.1
 """An expert is blind to an item of which, with a confidence of 95 %, more than this share passes."""
-
-
-class Shown(StrEnum):
-    """What an expert is shown in its exam."""
-
-    MISSING = "missing"
-    """A piece of the part's surroundings lies over the part."""
-    TURNED = "turned"
-    """A good part, turned by 180 degrees."""
-    NEIGHBOUR = "neighbour"
-    """Another part of the same board in the window."""
-    UNTAUGHT = "untaught"
-    """Bad pictures of one label, judged by an expert that learned without this label."""
 
 
 class ExamItem(StrictModel):
@@ -44,7 +30,12 @@ class ExamItem(StrictModel):
     @property
     def is_blind(self) -> bool:
         """Whether more than a tenth passes, by the lower bound."""
-        return self.rate.lower() > MOST
+        return self.rate.is_above(MOST)
+
+    @property
+    def is_passed(self) -> bool:
+        """Whether at most a tenth passed."""
+        return self.rate.share <= MOST
 
     @property
     def name(self) -> str:
@@ -68,3 +59,15 @@ class Exam(StrictModel):
     def blind(self) -> tuple[ExamItem, ...]:
         """The items of which more than a tenth passes."""
         return tuple(item for item in self.items if item.is_blind)
+
+    @property
+    def stops(self) -> dict[Shown, bool]:
+        """Whether the expert stops an item (True) or is blind to it (False); neither, if too few were shown to tell.
+
+        Items of one kind are taken together: it is blind if it is blind to one of them.
+        """
+        stops: dict[Shown, bool] = {}
+        for item in self.items:
+            if item.is_blind or item.is_passed:
+                stops[item.item] = stops.get(item.item, True) and not item.is_blind
+        return stops

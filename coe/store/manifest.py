@@ -184,7 +184,7 @@ class Manifest(BaseModel):
         return self.fit(Expert(self.id, self.kind, self.labels, self.input_size, self.id))
 
     def fit(self, expert: Expert) -> Expert:
-        """Return an expert of the rules with the order of labels, the preprocessing and the outputs of its weights.
+        """Return an expert of the rules with the order of labels, the preprocessing, outputs and exam of its weights.
 
         Its labels are in NFC, as those of the rules are.
         """
@@ -195,6 +195,7 @@ class Manifest(BaseModel):
             preprocessing=self.preprocessing,
             outputs=self.outputs,
             alternates=max(self.looks, len(self.frames)),
+            stops={} if self.exam is None else self.exam.stops,
         )
 
     def prove(self, identity: Identity | None, name: str) -> None:

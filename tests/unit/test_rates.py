@@ -22,6 +22,9 @@ from coe.rates import Rate, extreme_deviation, extreme_factor, prediction_factor
 )
 def test_the_bounds_of_clopper_and_pearson(events: int, trials: int, lower: float, upper: float) -> None:
     assert Rate(events, trials).lower() == pytest.approx(lower, abs=1e-4)
+    assert [Rate(events, trials).is_above(share) for share in (0.05, 0.1, 0.5)] == [
+        Rate(events, trials).lower() > share for share in (0.05, 0.1, 0.5)
+    ]
     assert Rate(events, trials).upper() == pytest.approx(upper, abs=1e-4)
 
 

@@ -1,0 +1,196 @@
+"""An OK of an expert that is blind by its exam is REVIEW, until another expert stops the same, or it is accepted."""
+
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from exams import exam, examined, give
+from hypothesis import given
+from hypothesis import strategies as st
+from picture_folders import saved
+from thread_boxes import ThreadBoxes
+from tiny_line import TINY, Call
+
+from coe import Inspector, Picture
+from coe.board import polarity
+from coe.board.steps import DECIDING
+from coe.cli import inspect
+from coe.core import Shown, Verdict
+from coe.errors import RulesError
+from coe.results import result_lines
+from coe.scheduler.costs import Cost
+from coe.store.exam import Exam, ExamItem
+from coe.store.store import Store
+from coe.testing import VirtualLine, pools_of, rules_from
+
+BOARD = """
+board: b
+experts:
+  body: {{kind: k, labels: [ok, bad], input: 8, reject: [bad], then: {{ok: {then}}}}}
+  mark: {{kind: k, labels: [ok, bad], input: 8, reject: [bad], then: {{ok: OK}}}}
+components:
+  {name}: {{inspect: body{keys}}}
+  other: {{inspect: mark}}
+"""
+COST = Cost(per_image_s=0.1, base_s=0.2, load_s=1.0, weights_bytes=10, activation_bytes=1, max_batch=4)
+BLIND_TO_TURNED = {"body": exam(missing=True, turned=False)}
+BLIND_TO_MISSING = {"body": exam(missing=False)}
+
+
+def judged(exams, name="R0402", keys="", *, then="OK", refdes="", findings=None):
+    board = examined(rules_from(BOARD.format(name=name, keys=keys, then=then)), exams)
+    line = VirtualLine(board, dict.fromkeys(board.experts, COST), pools_of(1, 100, 4), findings=findings)
+    line.arrive(0.0, name, refdes=refdes)
+    line.run()
+    return line.results[0]
+
+
+@pytest.mark.parametrize(
+    ("exams", "how", "verdict", "accepted"),
+    [
+        ({}, {}, "OK", ()),
+        ({"body": exam(missing=True, turned=True)}, {"name": "U7"}, "OK", ()),
+        (BLIND_TO_MISSING, {}, "REVIEW", ()),
+        (BLIND_TO_MISSING, {"keys": ", accepts: missing"}, "OK", ("missing",)),
+        (BLIND_TO_MISSING, {"keys": ", accepts: [turned]"}, "REVIEW", ()),
+        # A turned part is a defect where it has a polarity: as the board file says, else by component or refdes.
+        (BLIND_TO_TURNED, {}, "OK", ()),
+        (BLIND_TO_TURNED, {"keys": ", polarity: yes"}, "REVIEW", ()),
+        (BLIND_TO_TURNED, {"name": "SOT23"}, "REVIEW", ()),
+        (BLIND_TO_TURNED, {"name": "SOT23", "keys": ", polarity: no"}, "OK", ()),
+        (BLIND_TO_TURNED, {"refdes": "D5"}, "REVIEW", ()),
+        (BLIND_TO_TURNED, {"refdes": "R5"}, "OK", ()),
+        (BLIND_TO_TURNED, {"name": "U7", "keys": ", accepts: [turned]"}, "OK", ("turned",)),
+        # Another expert on the way to OK may stop it; one that did not look does not.
+        (BLIND_TO_MISSING | {"mark": exam(missing=True)}, {"then": "mark"}, "OK", ()),
+        (BLIND_TO_MISSING | {"mark": exam(missing=True)}, {}, "REVIEW", ()),
+        (BLIND_TO_MISSING | {"mark": exam(turned=True)}, {"then": "mark"}, "REVIEW", ()),
+        (BLIND_TO_MISSING, {"then": "mark"}, "REVIEW", ()),
+        # What decides no verdict, and what too few pictures tell.
+        ({"body": exam(neighbour=False)}, {}, "OK", ()),
+        ({"body": Exam(items=(ExamItem(item=Shown.MISSING, shown=1, passed=1),))}, {}, "OK", ()),
+        (
+            BLIND_TO_MISSING | {"mark": Exam(items=(ExamItem(item=Shown.MISSING, shown=3, passed=1),))},
+            {"then": "mark"},
+            "REVIEW",
+            (),
+        ),
+        # Nothing gets better, and no defect becomes less.
+        (BLIND_TO_MISSING, {"findings": {(0, "body"): "bad"}}, "NG", ()),
+        (BLIND_TO_MISSING, {"keys": ", accepts: missing", "findings": {(0, "body"): "bad"}}, "NG", ()),
+    ],
+)
+def test_a_gap_decides_where_nothing_stops_it(exams, how, verdict, accepted):
+    result = judged(exams, **how)
+    assert (result.verdict, result.accepted) == (Verdict(verdict), accepted)
+    doubts = {finding.expert: finding.doubt for finding in result.findings if finding.doubt}
+    assert set(doubts) == ({"body"} if verdict == "REVIEW" else set())
+    assert all("accepts: [" in doubt for doubt in doubts.values()), "the way out"
+    assert result_lines.from_line(result_lines.to_line(result).encode(), 0).accepted == accepted
+
+
+STOPS = st.dictionaries(st.sampled_from([item.value for item in Shown]), st.booleans())
+
+
+@given(STOPS, STOPS, st.sampled_from(["ok", "bad"]), st.sets(st.sampled_from([item.value for item in DECIDING])))
+def test_no_exam_and_nothing_accepted_makes_a_part_better(body, mark, label, accepts):
+    keys = f", polarity: yes, accepts: [{', '.join(sorted(accepts))}]"
+    exams = {"body": exam(**body), "mark": exam(**mark)}
+    result = judged(exams, keys=keys, then="mark", findings={(0, "mark"): label})
+    assert result.verdict.severity >= judged({}, then="mark", findings={(0, "mark"): label}).verdict.severity
+    blind = {
+        item
+        for item in DECIDING
+        if False in (body.get(item), mark.get(item)) and True not in (body.get(item), mark.get(item))
+    }
+    assert (result.verdict is Verdict.OK) == (label == "ok" and blind <= accepts)
+
+
+def test_a_run_with_gaps_replays_and_its_rules_travel():
+    board = examined(rules_from(BOARD.format(name="U7", keys="", then="mark")), BLIND_TO_TURNED)
+    lines = [VirtualLine(rules, dict.fromkeys(board.experts, COST), pools_of(1, 100, 4)) for rules in (board, board)]
+    for line in lines:
+        line.arrive(0.0, "U7")
+        line.run()
+    assert lines[0].history == lines[1].history
+    travelled = pickle.loads(pickle.dumps(board.router))
+    assert [gap.item for gap in travelled.components["U7"].gaps(["body"])] == [Shown.TURNED]
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        (", accepts: [tunred]", ["board.yaml:7", "'tunred'", "'turned'"]),
+        (", accepts: [scratch]", ["'scratch'", "missing, turned"]),
+        (", polarity: maybe", ["polarity", "yes or no"]),
+    ],
+)
+def test_words_that_are_not_known_are_refused_with_those_that_are(keys, words):
+    with pytest.raises(RulesError) as refused:
+        rules_from(BOARD.format(name="U7", keys=keys, then="OK"))
+    assert all(word in str(refused.value) for word in words)
+
+
+@pytest.mark.parametrize(
+    ("known", "names"),
+    [
+        (True, "D-LED U-QFP32 SOT-23 SOIC-8 TSSOP20 optocoupler LED0603 CP_Elec_4x5.3 CT-A-10U D5 IC3 TO-220 Diode"),
+        (False, "R0402-10K C0603-100N MOV fuse hazelnut screws top display X1 USB_C R_Array relay J1"),
+    ],
+)
+def test_polarity_is_known_by_package_and_refdes(known, names):
+    assert {name: polarity.is_known(name) for name in names.split()} == dict.fromkeys(names.split(), known)
+    assert [polarity.is_known("part", refdes) for refdes in ("D5", "panel2/U7", "Q1", "C5", "R5", "")] == [
+        *[True] * 3,
+        *[False] * 3,
+    ]
+
+
+@pytest.fixture
+def blind_tiny(own_tiny: tuple[Path, Path]) -> tuple[Path, Path]:
+    """The tiny board, where each part of A passes, by an expert that lets missing parts pass."""
+    board, store = own_tiny
+    board.write_text(TINY.replace("{ok: joint, bad: joint}", "{ok: OK, bad: OK}"), encoding="utf-8")
+    give(Store(store), "tiny/body-a", exam(missing=False))
+    return board, store
+
+
+def verdicts(results):
+    return {result.request.image: (result.verdict, result.accepted) for result in results}
+
+
+def test_a_line_and_a_cluster_and_a_changed_line_hold_it(
+    blind_tiny: tuple[Path, Path], pictures: list[Picture], thread_boxes: Callable[[int], ThreadBoxes]
+) -> None:
+    board, store = blind_tiny
+    shown = [picture for picture in pictures if picture.component == "A"][:3]
+    review = {picture.name: (Verdict.REVIEW, ()) for picture in shown}
+    accepted = {picture.name: (Verdict.OK, (Shown.MISSING,)) for picture in shown}
+    for how in ({}, {"cluster": "auto", "make_boxes": thread_boxes(2)}):
+        with Inspector(board, store=store, **how) as line:
+            assert verdicts(line.stream(shown)) == review
+    with Inspector(board, store=store) as line:
+        board.write_text(board.read_text().replace("{count: 5,", "{count: 5, accepts: [missing],"), encoding="utf-8")
+        line.set_boards(board)
+        assert verdicts(line.stream(shown)) == accepted
+    give(Store(store), "tiny/body-a", None)
+    with Inspector(board, store=store) as line:
+        assert verdicts(line.stream(shown)) == {picture.name: (Verdict.OK, ()) for picture in shown}
+
+
+def test_a_run_holds_it_and_is_not_continued_once_the_exam_is_another(
+    blind_tiny: tuple[Path, Path], pictures: list[Picture], tmp_path: Path, call: Call
+) -> None:
+    board, store = blind_tiny
+    saved(tmp_path / "images" / "A", *[picture.image for picture in pictures if picture.component == "A"][:2])
+    arguments = ("--board", board, "--store", store, "--images", tmp_path / "images", "--out", tmp_path / "run")
+    assert call(*arguments, command=inspect).status == 1
+    rows = [json.loads(line) for line in (tmp_path / "run" / "results.jsonl").read_text().splitlines()]
+    assert {row["verdict"] for row in rows} == {"REVIEW"}
+    assert all(finding["doubt"] for row in rows for finding in row["findings"])
+    give(Store(store), "tiny/body-a", exam(missing=True))
+    said = call(*arguments, "--resume", command=inspect)
+    assert said.status == 2
+    assert "body-a" in said.words
