@@ -1,4 +1,4 @@
-"""Simulated clusters: a workload on several equal boxes in virtual time, by one strategy and one placement."""
+"""Simulated clusters: a workload on several equal boxes in virtual time, by one strategy."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ import numpy as np
 from coe.cluster.decisions.expert_placement import BoxBudget, ExpertNeeds, ExpertPlacement, Traffic
 from coe.cluster.decisions.head import ClusterHead
 from coe.cluster.decisions.place_experts import budget_of, needs_of, place_experts
-from coe.cluster.decisions.routing import BoxView, Prices, ReplicaRouting, Routing, stage_prices
+from coe.cluster.decisions.routing import BoxView, Prices, ReplicaRouting, stage_prices
 from coe.cluster.decisions.stage_rules import StageRules, stage_rules
 from coe.core import Result, Verdict
 from coe.lab.bounds.bound import Bound, bound
-from coe.lab.cluster_baselines import CountLru, by_hash, homes_by, in_turn
 from coe.lab.cluster_simulator import BoxWatcher, ClusterSimulator, MakeBox, SimulatedNetwork
 from coe.lab.fleet import Fleet
 from coe.lab.machine import SimulatedMachine
@@ -31,15 +30,6 @@ from coe.scheduler.plan import Plan
 from coe.sim.agenda import Agenda
 from coe.sim.oracle import Oracle, SampledOracle
 from coe.sim.simulator import Simulator, Speeds
-
-
-class PlacedBy(StrEnum):
-    """How experts are placed, and stages routed."""
-
-    HOMES = "homes"
-    HASH = "hash"
-    IN_TURN = "round-robin"
-    COUNT_LRU = "count-lru"
 
 
 class Mishap(StrEnum):
@@ -113,18 +103,9 @@ class Scene:
         """Return the bytes of a box for experts."""
         return budget_of(box, self.plan)
 
-    def homes(
-        self, placed_by: PlacedBy, boxes: Sequence[str], before: ExpertPlacement | None = None
-    ) -> ExpertPlacement:
+    def homes(self, boxes: Sequence[str], before: ExpertPlacement | None = None) -> ExpertPlacement:
         """Return the homes of all experts."""
-        budgets = [self.budget(box) for box in boxes]
-        match placed_by:
-            case PlacedBy.HOMES:
-                return place_experts(self.needs, budgets, self.traffic, before)
-            case PlacedBy.HASH:
-                return homes_by(by_hash, self.needs, budgets, self.traffic)
-            case _:
-                return homes_by(in_turn, self.needs, budgets, self.traffic)
+        return place_experts(self.needs, [self.budget(box) for box in boxes], self.traffic, before)
 
     def least(self, boxes: int) -> Bound:
         """Return what no order on all boxes as one could beat; at first its memory holds the likeliest experts."""
@@ -194,24 +175,19 @@ class ClusterRun:
         return int(np.searchsorted(np.asarray(self.answered_s), when_s, side="right"))
 
 
-def cluster_run(
-    scene: Scene, boxes: int, placed_by: PlacedBy, mishap: Mishap = Mishap.NONE, mishap_s: float = 0.0
-) -> ClusterRun:
+def cluster_run(scene: Scene, boxes: int, mishap: Mishap = Mishap.NONE, mishap_s: float = 0.0) -> ClusterRun:
     """Run a workload on a number of boxes to the last answer; with a mishap at `mishap_s` seconds."""
-    return _Running(scene, [f"box{number}" for number in range(boxes)], placed_by).run(mishap, mishap_s)
+    return _Running(scene, [f"box{number}" for number in range(boxes)]).run(mishap, mishap_s)
 
 
 class _Running:
     """One run: the cluster, and the recorders of its boxes."""
 
-    def __init__(self, scene: Scene, names: list[str], placed_by: PlacedBy) -> None:
-        self._scene, self._names, self._placed_by = scene, names, placed_by
-        self._homes = scene.homes(placed_by, names)
+    def __init__(self, scene: Scene, names: list[str]) -> None:
+        self._scene, self._names = scene, names
+        self._homes = scene.homes(names)
         views = [self._view(name) for name in names]
-        routing: Routing = ReplicaRouting(scene.network.move_s)
-        if placed_by is PlacedBy.COUNT_LRU:
-            mean_bytes = sum(need.bytes for need in scene.needs) / len(scene.needs)
-            routing = CountLru(max(1, int(scene.budget("").bytes / mean_bytes)))
+        routing = ReplicaRouting(scene.network.move_s)
         head = ClusterHead(scene.fleet.rules.router, routing, self._homes, views)
         self._done = ClusterRun()
         self._cluster = ClusterSimulator(
@@ -242,14 +218,12 @@ class _Running:
         return BoxView(name, self._scene.prices)
 
     def _moved(self, names: Sequence[str]) -> ExpertPlacement:
-        before, self._homes = self._homes, self._scene.homes(self._placed_by, names, self._homes)
+        before, self._homes = self._homes, self._scene.homes(names, self._homes)
         self._done.experts_moved = len(self._homes.moves_from(before))
         return self._homes
 
     def _rules(self, homes: ExpertPlacement, box: str, also: frozenset[str]) -> StageRules:
         graph = self._scene.fleet.rules.graph
-        if self._placed_by is PlacedBy.COUNT_LRU:
-            also = frozenset(graph.experts)
         return stage_rules(graph, self._scene.followers, homes, box, also)
 
     def _maker(self, name: str) -> MakeBox:

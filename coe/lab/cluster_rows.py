@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rich.table import Table
 
 from coe.lab.bounds.bound import Bound
-from coe.lab.cluster_bench import ClusterRun, Mishap, PlacedBy, Scene, cluster_run
+from coe.lab.cluster_bench import ClusterRun, Mishap, Scene, cluster_run
 from coe.lab.rows import figures_table
 
 RECOVERY_S = 10.0
@@ -28,7 +28,6 @@ class ClusterRow:
     task: str
     device: str
     strategy: str
-    placement: str
     boxes: int
     mishap: str
     images: int
@@ -52,28 +51,26 @@ class Rows:
 
     def __init__(self, scene: Scene) -> None:
         self._scene = scene
-        self._runs: dict[tuple[int, PlacedBy], ClusterRun] = {}
+        self._runs: dict[int, ClusterRun] = {}
         self._bounds: dict[int, Bound] = {}
 
-    def row(self, boxes: int, placed_by: PlacedBy, mishap: Mishap) -> ClusterRow:
+    def row(self, boxes: int, mishap: Mishap) -> ClusterRow:
         """Return the row of a run."""
-        run = self._undisturbed(boxes, placed_by)
+        run = self._undisturbed(boxes)
         if mishap is Mishap.NONE:
-            return self._row(boxes, placed_by, mishap, run)
-        other = self._undisturbed(boxes + (1 if mishap is Mishap.JOINS else -1), placed_by)
-        run = cluster_run(self._scene, boxes, placed_by, mishap, run.makespan_s / 2)
+            return self._row(boxes, mishap, run)
+        other = self._undisturbed(boxes + (1 if mishap is Mishap.JOINS else -1))
+        run = cluster_run(self._scene, boxes, mishap, run.makespan_s / 2)
         answered = run.answered_by(run.mishap_s + RECOVERY_S)
         rate = other.rate_after(answered)
-        return self._row(boxes, placed_by, mishap, run, run.rate_after(answered) / rate if rate else None)
+        return self._row(boxes, mishap, run, run.rate_after(answered) / rate if rate else None)
 
-    def _undisturbed(self, boxes: int, placed_by: PlacedBy) -> ClusterRun:
-        if (boxes, placed_by) not in self._runs:
-            self._runs[boxes, placed_by] = cluster_run(self._scene, boxes, placed_by)
-        return self._runs[boxes, placed_by]
+    def _undisturbed(self, boxes: int) -> ClusterRun:
+        if boxes not in self._runs:
+            self._runs[boxes] = cluster_run(self._scene, boxes)
+        return self._runs[boxes]
 
-    def _row(
-        self, boxes: int, placed_by: PlacedBy, mishap: Mishap, run: ClusterRun, recovered: float | None = None
-    ) -> ClusterRow:
+    def _row(self, boxes: int, mishap: Mishap, run: ClusterRun, recovered: float | None = None) -> ClusterRow:
         scene = self._scene
         if boxes not in self._bounds:
             self._bounds[boxes] = scene.least(boxes)
@@ -82,7 +79,6 @@ class Rows:
             task=scene.workload.task,
             device=scene.machine.name,
             strategy=scene.contender.name,
-            placement=placed_by.value,
             boxes=boxes,
             mishap=mishap.value,
             images=images,
@@ -104,14 +100,13 @@ class Rows:
 
 def to_table(rows: Sequence[ClusterRow]) -> Table:
     """Return rows for people. A column that says nothing is left out."""
-    return figures_table(_COLUMNS, rows, words=("task", "device", "strategy", "placement", "mishap"))
+    return figures_table(_COLUMNS, rows, words=("task", "device", "strategy", "mishap"))
 
 
 _COLUMNS: dict[str, Callable[[ClusterRow], str]] = {
     "task": lambda row: row.task,
     "device": lambda row: row.device,
     "strategy": lambda row: row.strategy,
-    "placement": lambda row: row.placement,
     "boxes": lambda row: f"{row.boxes}",
     "mishap": lambda row: "" if row.mishap == Mishap.NONE else row.mishap,
     "images/s": lambda row: f"{row.images_per_s:.2f}",

@@ -54,18 +54,16 @@ def test_images_that_come_one_by_one_hardly_wait(call) -> None:
     assert apart["most_waiting"] < at_once["most_waiting"]
 
 
-# `coe-bench sim --boxes` and `coe-bench scale --boxes` as a user calls them
+# `coe-bench sim --boxes` as a user calls it
 
 
 SMALL_BOXES = ("sim", "--images", "100", "--strategy", "late-binding")
 
 
-def test_there_is_a_row_for_each_number_of_boxes_placement_and_mishap(call) -> None:
-    rows = rows_of(
-        call(*SMALL_BOXES, "--boxes", "2,3", "--expert-placement", "homes,hash", "--mishap", "none,lost", "--json", "-")
-    )
-    assert [(row["boxes"], row["placement"], row["mishap"]) for row in rows] == [
-        (boxes, placement, mishap) for boxes in (2, 3) for placement in ("homes", "hash") for mishap in ("none", "lost")
+def test_there_is_a_row_for_each_number_of_boxes_and_mishap(call) -> None:
+    rows = rows_of(call(*SMALL_BOXES, "--boxes", "2,3", "--mishap", "none,lost", "--json", "-"))
+    assert [(row["boxes"], row["mishap"]) for row in rows] == [
+        (boxes, mishap) for boxes in (2, 3) for mishap in ("none", "lost")
     ]
     for row in rows:
         assert (row["images"], row["errors"]) == (100, 0)
@@ -77,12 +75,3 @@ def test_boards_come_in_equal_parts(call) -> None:
     said = call(*SMALL_BOXES, "--boxes", "2", "--boards", "A,B", "--network", "1ms,100MB/s,1MB")
     assert said.status == 0, said.err
     assert "2 boards" in said.out
-
-
-def test_the_head_of_many_boxes_is_measured(call) -> None:
-    sizes = ("--experts", "200", "--requests", "500", "--every", "1", "--boxes", "8")
-    (point,) = rows_of(call("scale", *sizes, "--json"))
-    assert (point["experts"], point["boxes"], point["images"]) == (200, 8, 500)
-    assert point["stages"] >= 500
-    assert point["decisions_per_s"] > 0
-    assert "200" in call("scale", *sizes).out

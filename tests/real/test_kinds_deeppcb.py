@@ -7,7 +7,6 @@ import pytest
 from apps.data_set import DataMissing
 from apps.deeppcb import data as deeppcb
 from apps.deeppcb.images import write
-from apps.objects import data as objects
 from coe.board import rules
 from coe.pictures.decoding import decode
 from coe.pictures.finding import find as find_images
@@ -19,14 +18,6 @@ pytestmark = pytest.mark.data
 def folder():
     try:
         return deeppcb.find()
-    except DataMissing as error:
-        pytest.skip(str(error))
-
-
-@pytest.fixture(scope="module")
-def photos():
-    try:
-        return objects.find()
     except DataMissing as error:
         pytest.skip(str(error))
 
@@ -60,18 +51,3 @@ def test_the_expert_has_the_labels_of_the_data_set(folder):
     assert rules.load("deeppcb_golden").experts["pcb-golden"].labels == deeppcb.LABELS
     listed = [line.split() for line in (folder / "classes.txt").read_text().split("\n") if line.strip()]
     assert [words[1] for words in listed if words[0] in "123456"] == list(deeppcb.LABELS)
-
-
-def test_the_photos_are_those_of_the_readme(photos):
-    counts = Counter((p.part, p.component, p.label) for part in ("train", "test") for p in objects.read(photos, part))
-    assert counts == {
-        ("train", "alien", "normal"): 40,
-        ("train", "alien", "anomaly"): 42,
-        ("train", "cookie", "normal"): 31,
-        ("train", "cookie", "anomaly"): 32,
-        ("test", "alien", "normal"): 9,
-        ("test", "alien", "anomaly"): 9,
-        ("test", "cookie", "normal"): 7,
-        ("test", "cookie", "anomaly"): 4,
-    }
-    assert all((photos / p.inside).is_file() for p in objects.read(photos, "test"))

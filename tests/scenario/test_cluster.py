@@ -7,7 +7,7 @@ import pytest
 from tables import with_slow_rows
 
 from apps.boards.make import board_file
-from coe.lab.cluster_bench import ClusterRun, Mishap, PlacedBy, Scene, cluster_run
+from coe.lab.cluster_bench import ClusterRun, Mishap, Scene, cluster_run
 from coe.lab.cluster_simulator import SimulatedNetwork
 from coe.lab.fleet import fleet
 from coe.lab.machine import SimulatedMachine
@@ -45,12 +45,12 @@ def small() -> Scene:
 
 @pytest.fixture(scope="module")
 def alone(small: Scene) -> ClusterRun:
-    return cluster_run(small, 1, PlacedBy.HOMES)
+    return cluster_run(small, 1)
 
 
 @pytest.fixture(scope="module")
 def three(small: Scene) -> ClusterRun:
-    return cluster_run(small, 3, PlacedBy.HOMES)
+    return cluster_run(small, 3)
 
 
 def check(run: ClusterRun, scene: Scene, verdicts_of: ClusterRun, boxes: int) -> None:
@@ -61,16 +61,14 @@ def check(run: ClusterRun, scene: Scene, verdicts_of: ClusterRun, boxes: int) ->
     assert images <= run.images_moved <= boxes * images
 
 
-@pytest.mark.parametrize("placed_by", PlacedBy)
-def test_verdicts_are_those_of_one_box(small: Scene, alone: ClusterRun, placed_by: PlacedBy) -> None:
-    run = cluster_run(small, 2, placed_by)
-    check(run, small, alone, 2)
+def test_verdicts_are_those_of_one_box(small: Scene, alone: ClusterRun) -> None:
+    check(cluster_run(small, 2), small, alone, 2)
 
 
 @pytest.mark.parametrize("strategy", with_slow_rows(["coserve", "samba"], fast=1))
 def test_boxes_run_any_strategy(alone: ClusterRun, strategy: str) -> None:
     scene = scene_of(["A"], 400, strategy=strategy)
-    check(cluster_run(scene, 2, PlacedBy.HOMES), scene, alone, 2)
+    check(cluster_run(scene, 2), scene, alone, 2)
 
 
 @pytest.mark.parametrize("mishap", [Mishap.LOST, Mishap.JOINS])
@@ -80,13 +78,13 @@ def test_boxes_run_any_strategy(alone: ClusterRun, strategy: str) -> None:
 def test_a_box_that_goes_or_comes_costs_no_image(
     small: Scene, alone: ClusterRun, three: ClusterRun, mishap: Mishap, share: float
 ) -> None:
-    run = cluster_run(small, 3, PlacedBy.HOMES, mishap, share * three.makespan_s)
+    run = cluster_run(small, 3, mishap, share * three.makespan_s)
     check(run, small, alone, 4)
     assert run.experts_moved > 0
 
 
 def test_the_same_run_is_the_same(small: Scene, three: ClusterRun) -> None:
-    again = cluster_run(small, 3, PlacedBy.HOMES)
+    again = cluster_run(small, 3)
     assert again.answered_s == three.answered_s
     for box, metrics in again.boxes.items():
         assert replace(metrics, control_s=0) == replace(three.boxes[box], control_s=0)
@@ -102,7 +100,7 @@ def test_a_slow_network_makes_it_slower_and_changes_no_verdict(
     small: Scene, alone: ClusterRun, three: ClusterRun
 ) -> None:
     scene = replace(small, network=SimulatedNetwork(latency_s=0.05, bytes_per_s=12_500_000, image_bytes=2_000_000))
-    run = cluster_run(scene, 3, PlacedBy.HOMES)
+    run = cluster_run(scene, 3)
     check(run, small, alone, 3)
     assert run.makespan_s > three.makespan_s
     assert run.images_moved < 1.2 * len(small.workload.arrivals)
@@ -111,7 +109,7 @@ def test_a_slow_network_makes_it_slower_and_changes_no_verdict(
 def test_one_box_of_a_cluster_does_what_it_does_alone(small: Scene, alone: ClusterRun) -> None:
     """All that the head adds to one box is the network."""
     scene = replace(small, network=SimulatedNetwork(latency_s=0.0, bytes_per_s=1e15))
-    near = cluster_run(scene, 1, PlacedBy.HOMES)
+    near = cluster_run(scene, 1)
     assert near.makespan_s == pytest.approx(alone.makespan_s, rel=0.05)
     assert near.switches == pytest.approx(alone.switches, rel=0.05)
 
@@ -148,18 +146,16 @@ def ten(tmp_path_factory: pytest.TempPathFactory) -> Scene:
 
 @pytest.mark.slow
 def test_ten_boards_on_four_boxes_reach_nine_tenths_of_the_bound(ten: Scene) -> None:
-    run, least = cluster_run(ten, 4, PlacedBy.HOMES), ten.least(4)
+    run, least = cluster_run(ten, 4), ten.least(4)
     assert run.failed == 0
     assert run.makespan_s <= least.makespan_s / 0.9
-    for other in (PlacedBy.HASH, PlacedBy.IN_TURN, PlacedBy.COUNT_LRU):
-        assert cluster_run(ten, 4, other).makespan_s > run.makespan_s
 
 
 @pytest.mark.slow
 def test_ten_seconds_after_a_box_is_lost_the_others_work_as_fast_as_three(ten: Scene) -> None:
-    undisturbed = cluster_run(ten, 4, PlacedBy.HOMES)
-    lost = cluster_run(ten, 4, PlacedBy.HOMES, Mishap.LOST, undisturbed.makespan_s / 2)
-    three = cluster_run(ten, 3, PlacedBy.HOMES)
+    undisturbed = cluster_run(ten, 4)
+    lost = cluster_run(ten, 4, Mishap.LOST, undisturbed.makespan_s / 2)
+    three = cluster_run(ten, 3)
     answered = lost.answered_by(lost.mishap_s + 10)
     assert (len(lost.verdicts), lost.failed) == (10_000, 0)
     assert lost.rate_after(answered) >= 0.85 * three.rate_after(answered)

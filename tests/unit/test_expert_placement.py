@@ -12,8 +12,8 @@ from thorough import THOROUGH
 
 from coe.cluster.decisions.expert_placement import BoxBudget, ExpertNeeds, ExpertPlacement, Traffic
 from coe.cluster.decisions.place_experts import objective, place_experts
+from coe.cluster.decisions.placement_solver import PlacementSolver
 from coe.errors import ConfigError
-from coe.lab.cluster_baselines import by_hash, homes_by, in_turn
 
 TRAFFIC = Traffic(move_s=0.001, images=2000)
 
@@ -162,10 +162,10 @@ def test_moves_are_about_a_box_of_experts() -> None:
 def test_no_other_placement_has_a_lesser_objective(boxes: int, budget: int) -> None:
     experts, here = board(600, boards=4), boxes_of(*[budget] * boxes)
     ours = objective(place_experts(experts, here, TRAFFIC), experts, here, TRAFFIC)
-    for rule in (by_hash, in_turn):
-        other = homes_by(rule, experts, here, TRAFFIC)
-        check(other, experts, here)
-        assert ours < objective(other, experts, here, TRAFFIC)
+    in_turn = PlacementSolver({one.expert: one for one in experts}, here, TRAFFIC)
+    for number, one in enumerate(experts):
+        in_turn.settle(one.expert, [number % boxes])
+    assert ours < objective(in_turn.placement({}, ()), experts, here, TRAFFIC)
 
 
 def test_successors_lie_with_their_predecessors() -> None:

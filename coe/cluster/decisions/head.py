@@ -26,7 +26,7 @@ from coe.cluster.decisions.head_events import (
     SendStage,
     StageDone,
 )
-from coe.cluster.decisions.routing import BoxView, Routing
+from coe.cluster.decisions.routing import BoxView, ReplicaRouting
 from coe.cluster.decisions.stage_rules import StageRequest
 from coe.core import Failure, FailureKind, Request, Stage
 from coe.scheduler.cases import Advance, Cases
@@ -67,7 +67,9 @@ class _Image:
 class ClusterHead:
     """Images under way, and where each of their stages runs. `routing` chooses among the boxes of `views`."""
 
-    def __init__(self, router: Router, routing: Routing, placement: ExpertPlacement, views: Iterable[BoxView]) -> None:
+    def __init__(
+        self, router: Router, routing: ReplicaRouting, placement: ExpertPlacement, views: Iterable[BoxView]
+    ) -> None:
         self._routing, self._placement = routing, placement
         self._views = {view.id: view for view in views}
         self._cases = Cases(router)

@@ -11,7 +11,6 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from coe.cluster.decisions.expert_placement import ExpertPlacement
 from coe.core import added
@@ -120,23 +119,6 @@ def _price(costs: CostTable, rates: Mapping[str, float], expert: str) -> StagePr
     return StagePrice(1 / a_second, min(cost.load_s for cost in by_device.values()))
 
 
-class Routing(Protocol):
-    """Chooses boxes by the views of those that are there."""
-
-    def choose(
-        self,
-        expert: str,
-        views: Mapping[str, BoxView],
-        placement: ExpertPlacement,
-        holding: Collection[str],
-        avoid: Collection[str] = (),
-    ) -> str | None:
-        """Return the box that takes a stage, if the boxes of `holding` have its image; None if no box may run it.
-
-        The boxes of `avoid` are out of the question.
-        """
-
-
 @dataclass(frozen=True, slots=True)
 class ReplicaRouting:
     """A stage goes to the replica of its expert that would be done with it first.
@@ -157,7 +139,8 @@ class ReplicaRouting:
     ) -> str | None:
         """Return the box of `ExpertPlacement.of` that would be done first, at equal times the first of them.
 
-        A box that is lost has no view, and is passed over.
+        The boxes of `holding` have the stage's image. A box that is lost has no view, and is passed over, as are those
+        of `avoid`. None: no box may run the stage.
         """
         best, best_s = None, math.inf
         for box in placement.boxes.get(expert, ()):

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from coe.lab.fleet import Fleet
     from coe.lab.simulated import Contender
 
-PLACEMENTS = ("homes", "hash", "round-robin", "count-lru")
 MISHAPS = ("none", "lost", "joins")
 MOST_BOXES = 1024
 
@@ -37,7 +36,6 @@ class ClusterOptions:
 
     numbers: Sequence[int]
     boards: Sequence[str]
-    placements: Sequence[str]
     mishaps: Sequence[str]
     network: SimulatedNetwork
 
@@ -54,15 +52,6 @@ def boxes_of(
             help="With --boxes: images of all these boards in equal parts, instead of --task; names or files.",
         ),
     ] = None,
-    placement: Annotated[
-        str,
-        typer.Option(
-            "--expert-placement",
-            "--placement",
-            metavar="LIST|all",
-            help="With --boxes, how experts are placed: homes, hash, round-robin, or count-lru as Ray Serve does it.",
-        ),
-    ] = PLACEMENTS[0],
     mishap: Annotated[
         str,
         typer.Option(
@@ -85,8 +74,7 @@ def boxes_of(
     if "lost" in mishaps and 1 in numbers:
         raise ConfigError("--mishap lost takes a box away, and --boxes 1 has no other; give at least 2 boxes")
     names = [] if boards is None else words_of(boards)
-    placements = choices("--expert-placement", placement, PLACEMENTS)
-    return ClusterOptions(numbers, names, placements, mishaps, _network(network))
+    return ClusterOptions(numbers, names, mishaps, _network(network))
 
 
 def run(
@@ -100,7 +88,7 @@ def run(
     json_to: str | None,
 ) -> None:
     """Run all workloads on all numbers of boxes, and show a row for each run."""
-    from coe.lab.cluster_bench import Mishap, PlacedBy, Scene
+    from coe.lab.cluster_bench import Mishap, Scene
     from coe.lab.cluster_rows import ClusterRow, Rows, to_table
 
     if traced := next((workload for workload in workloads if workload.recorded), None):
@@ -111,14 +99,14 @@ def run(
         for workload, fleet in [_joined(workload, boxes.boards) for workload in workloads]
         for each in contenders
     ]
-    kinds = [(n, PlacedBy(p), Mishap(m)) for n in boxes.numbers for p in boxes.placements for m in boxes.mishaps]
+    kinds = [(number, Mishap(mishap)) for number in boxes.numbers for mishap in boxes.mishaps]
     rows: list[ClusterRow] = []
     with Progress(console=err, transient=True) as bar:
         progress = bar.add_task("simulating", total=len(scenes) * len(kinds))
         for scene in scenes:
             made = Rows(scene)
-            for number, placed_by, mishap in kinds:
-                rows.append(made.row(number, placed_by, mishap))
+            for number, mishap in kinds:
+                rows.append(made.row(number, mishap))
                 bar.advance(progress)
     show_figures(to_table(rows), rows, json_to)
 

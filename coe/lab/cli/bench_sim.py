@@ -155,7 +155,7 @@ def sim(  # noqa: PLR0913
     from coe.lab.profiled_machine import machine_named
 
     if several is None:
-        refuse(context, "boards placement mishap network", "is for several boxes, and there is no --boxes")
+        refuse(context, "boards mishap network", "is for several boxes, and there is no --boxes")
     else:
         of_one = "precision bodies sound doubtful foresight settling within warm cold trace save_task seeds"
         refuse(context, of_one, "is for one box, and --boxes names several")
