@@ -68,7 +68,6 @@ def test_a_board_is_taught_without_a_text_editor(station: Served, browser: Any, 
     errors: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     page.on("pageerror", lambda error: errors.append(str(error)))
-    page.on("dialog", lambda dialog: dialog.accept())
 
     def after_sign_in(button: str) -> None:
         """Press a button once the session is over, and again after a new one has begun."""
@@ -180,6 +179,7 @@ def test_a_board_is_taught_without_a_text_editor(station: Served, browser: Any, 
     page.click("#stage")
     page.click("#overlay-confirm")
     page.click("button[data-post]")
+    page.click("dialog button:has-text('Yes')")
     page.wait_for_selector(".mark:has-text('asked for')")
     with station.database.writing() as connection:
         recipe = the(recipe_versions.version(connection, "line7", 1))

@@ -78,21 +78,38 @@ document.addEventListener("click", (event) => {
   if (button) once(button.form ?? button, () => press(button));
 });
 
+// Ask before what cannot be undone. The browser's own question would take the Enter of a scan for a yes.
+const sure = (question) => new Promise((then) => {
+  const [box, text, no, yes] = ["dialog", "p", "button", "button"].map((name) => document.createElement(name));
+  [text.textContent, no.textContent, yes.textContent] = [question, "Cancel", "Yes"];
+  for (const button of [no, yes]) [button.type, button.className] = ["button", "big"];
+  no.addEventListener("click", () => box.close());
+  yes.addEventListener("click", () => box.close("yes"));
+  box.addEventListener("close", () => { box.remove(); then(box.returnValue === "yes"); });
+  box.append(text, no, yes);
+  document.body.append(box);
+  box.showModal();
+});
+
 async function press(button) {
   if (button.dataset.act === "sign-out") {
     await beforeLeaving();
     if (await send("DELETE", "/api/v1/session")) { sessionStorage.removeItem("typed"); location.href = "/login"; }
   } else if (button.dataset.act === "print") {
     print();
-  } else if (!button.dataset.ask || confirm(button.dataset.ask)) {
+  } else if (!button.dataset.ask || await sure(button.dataset.ask)) {
     const { outcome, match } = button.dataset, word = outcome && { outcome, note: button.form.elements.note.value };
     if (await send("POST", button.dataset.post, word, match ? { "If-Match": `"${match}"` } : {})) { if (button.form) forgetTyped(draftOf(button.form)); sessionStorage.setItem("focus", button.dataset.post); await reload(); }
   }
 }
 
-document.getElementById("sign-in")?.addEventListener("submit", async (event) => {
+// A scanner that ends with two Enters signs in once.
+document.getElementById("sign-in")?.addEventListener("submit", (event) => {
   event.preventDefault();
-  if (await send("POST", "/api/v1/session", { key: document.getElementById("key").value, name: document.getElementById("name").value })) location.href = event.target.dataset.next;
+  once(event.target, async () => {
+    const answer = await send("POST", "/api/v1/session", { key: document.getElementById("key").value, name: document.getElementById("name").value });
+    if (answer) await new Promise(() => { location.href = event.target.dataset.next; });
+  });
 });
 
 // A form as the body of a request. `data-key` says where a field goes: the keys one by one, `{name}` is that of a field.
@@ -114,10 +131,11 @@ async function submit(form) {
   if (await send("POST", form.dataset.json, body)) { forgetTyped(draftOf(form)); await reload(); }
 }
 
-// Whoever works with keys goes on where the page was loaded again.
-const pressed = sessionStorage.getItem("focus");
+// The next Tab goes on where the page was loaded again; the button itself does not keep the focus (`keys.js`).
+const pressed = sessionStorage.getItem("focus"), used = pressed && document.querySelector(`[data-post="${CSS.escape(pressed)}"]`);
 sessionStorage.removeItem("focus");
-if (pressed) document.querySelector(`[data-post="${CSS.escape(pressed)}"]`)?.focus({ preventScroll: true });
+used?.focus({ preventScroll: true });
+used?.blur();
 
 document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 // On a small screen the results come first, and what narrows them is folded.

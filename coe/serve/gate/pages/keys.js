@@ -2,40 +2,74 @@
 "use strict";
 
 const SCAN_MS = 50;  // keys that come as close as this come from a scanner
-const QUIET_MS = 150;  // a key counts once no other has followed for so long: a slow scanner ends with Enter
-const FIELD = "input:not([type=radio]), select, textarea", LEAST_SCAN = 3;
+const QUIET_MS = 150;  // a key takes effect once no other has followed for so long: a slow scanner ends with Enter
+const REST_MS = 1000;  // for so long after a typed sign, Enter, Tab and space belong to what was typed
+const LEAST_SCAN = 3;
 const SIGNS = { Minus: "-_", Equal: "=+", BracketLeft: "[{", BracketRight: "]}", Backslash: "\\|", Semicolon: ";:", Quote: "'\"", Backquote: "`~", Comma: ",<", Period: ".>", Slash: "/?" };
-const heardMs = performance.now();  // of a scan that began before, the page did not hear the beginning
-const keyHandlers = [];
-let burst = [], quiet = 0, dueMs = 0;
 
-// Let a page act on single keys; `handle(key, atMs)` says whether the key was meant for it.
-function onKey(handle) { keyHandlers.unshift(handle); }
+// Decides what keys mean. A key is { key, code, shiftKey, atMs, target }; time is an argument, and nothing here touches the page.
+// A scanner may type more than the serial: a space or an Enter before it, Tab and Enter or two Enters behind it, or a late
+// one. So a button is pressed only by an Enter or a space that stands alone, a second or more after the last typed sign.
+class KeyReader {
+  burst = [];
+  inField = [];
+  before = "";  // what the field held before the keys of `inField`
+  scannedMs = -Infinity;  // when a scan ended
+  latestMs = -Infinity;
 
-function wait(afterMs) {
-  clearTimeout(quiet);
-  dueMs = performance.now() + afterMs;
-  quiet = setTimeout(() => {
-    // Where the page was busy, keys that were pressed meanwhile are told after this timer.
-    if (performance.now() - dueMs > SCAN_MS) wait(SCAN_MS); else ended(false);
-  }, afterMs);
+  // Of a scan that began before `heardMs` the page did not hear the beginning, and its end may still come.
+  constructor(heardMs) { this.heardMs = this.signMs = heardMs; }
+
+  // Take a key that no field takes: "page" if the browser may act on it, "wait" if its meaning waits for the next keys,
+  // "kept" if it means nothing, or what it ends.
+  press(pressed) {
+    const { key, atMs } = pressed, isEnd = key === "Enter" || key === "Tab", isSign = !isEnd && key !== " ";
+    if (isEnd && this.burst.some(isTyped)) return this.end(true);
+    if (!isSign && !this.burst.length && atMs - this.signMs < REST_MS) return "kept";
+    if (key === "Tab") return "page";
+    this.burst.push({ ...pressed, sinceMs: atMs - this.latestMs });
+    this.latestMs = atMs;
+    if (isSign) this.signMs = atMs;
+    return "wait";
+  }
+
+  // Nothing followed: { scan }, { key }, { button }, { fault } or, if the keys mean nothing, {}.
+  end(isEnd = false) {
+    const keys = this.burst, signs = keys.filter(isTyped), [first] = keys;
+    this.burst = [];
+    if (!signs.length) return keys.length === 1 ? { button: first?.target } : {};
+    if (isEnd || keys.some(({ sinceMs }) => sinceMs <= SCAN_MS)) {
+      this.scannedMs = keys.at(-1).atMs;
+      return first.atMs - this.heardMs < SCAN_MS ? { fault: "The beginning of that scan was lost while the page came. Scan again." } : { scan: readings(keys) };
+    }
+    // A scanner that stutters sends its last signs late.
+    if (first.atMs - this.scannedMs < REST_MS) return {};
+    return keys.length > 1 || first.sinceMs <= QUIET_MS ? { fault: "Those keys came too fast for an answer. Press one key, and look." } : { key: first };
+  }
+
+  // Take a key that goes into a field that holds `text`: "page", "kept", or { scan, before } at the end of a scan.
+  type({ key, code, shiftKey, atMs, target }, text) {
+    const last = this.inField.at(-1), isEnd = key === "Enter" || key === "Tab";
+    if (last?.target !== target || atMs - last.atMs > (isEnd ? REST_MS : SCAN_MS)) { this.inField = []; this.before = text; }
+    if (key.length <= 1) { this.inField.push({ key, code, shiftKey, atMs, target }); this.latestMs = this.signMs = atMs; }
+    if (!isEnd) return "page";
+    const keys = this.inField;
+    this.inField = [];
+    if (keys.length < LEAST_SCAN) return atMs - this.scannedMs < REST_MS ? "kept" : "page";
+    this.scannedMs = atMs;
+    return { scan: readings(keys), before: this.before };
+  }
+
+  // Somebody pressed a button with a finger or a mouse, and means that.
+  drop() { this.burst = []; }
 }
 
-function ended(isEnter) {
-  const keys = burst, [{ key, code, shiftKey, atMs }] = keys;
-  drop();
-  const isFast = keys.some((one, index) => index > 0 && one.atMs - keys[index - 1].atMs <= SCAN_MS);
-  const handled = (meant) => keyHandlers.some((handle) => handle(meant, atMs));
-  if ((isEnter || isFast) && atMs - heardMs < SCAN_MS) say("The beginning of that scan was lost while the page came. Scan again.");
-  else if (isEnter || isFast) scanned(readings(keys));
-  else if (keys.length > 1) say("Those keys came too fast for an answer. Press one key, and look.");
-  // A French keyboard has its digits on Shift.
-  else if (!handled(key.toLowerCase()) && !shiftKey && code.startsWith("Digit")) handled(code.at(-1));
-}
+const isTyped = ({ key }) => key !== "Enter" && key !== " ";
 
 // What a scanner may have read: it types as for an American keyboard without Caps Lock, whatever is set here.
 function readings(keys) {
-  return [keys.map(({ key }) => key).join(""), keys.map(american).join("")];
+  const signs = keys.filter(({ key }) => key !== "Enter");
+  return [signs.map(({ key }) => key).join("").trim(), signs.map(american).join("").trim()];
 }
 
 function american({ key, code, shiftKey }) {
@@ -44,7 +78,72 @@ function american({ key, code, shiftKey }) {
   return (digit ? digit + ")!@#$%^&*("[digit] : SIGNS[code])?.[Number(shiftKey)] ?? key;
 }
 
-function drop() { clearTimeout(quiet); burst = []; }
+const TEXT = "input:not([type=radio], [type=checkbox], [type=file], [type=range]), select, textarea";
+const reader = new KeyReader(performance.now()), keyHandlers = [];
+let quiet = 0;
+
+// Let a page act on single keys; `handle(key, atMs)` says whether the key was meant for it.
+function onKey(handle) { keyHandlers.unshift(handle); }
+const handled = (key, atMs) => keyHandlers.some((handle) => handle(key, atMs));
+
+function wait(afterMs) {
+  const dueMs = performance.now() + afterMs;
+  clearTimeout(quiet);
+  quiet = setTimeout(() => {
+    // Where the page was busy, keys that were pressed meanwhile are told after this timer.
+    if (performance.now() - dueMs > SCAN_MS) wait(SCAN_MS); else if (reader.burst.length) meant(reader.end());
+  }, afterMs);
+}
+
+function meant({ scan, key, button, fault }) {
+  clearTimeout(quiet);
+  if (fault) say(fault);
+  else if (scan) scanned(scan);
+  else if (button && button === document.activeElement) button.click?.();
+  // A French keyboard has its digits on Shift.
+  else if (key && !handled(key.key.toLowerCase(), key.atMs) && !key.shiftKey && key.code.startsWith("Digit")) handled(key.code.at(-1), key.atMs);
+}
+
+document.addEventListener("keydown", (event) => {
+  const { code, shiftKey, target, timeStamp: atMs } = event;
+  let { key } = event;
+  if ((event.ctrlKey || event.altKey || event.metaKey) && !event.getModifierState("AltGraph")) {
+    // A scanner presses Ctrl for signs without a key: a line end (J, M) is Enter, and what separates fields is nothing.
+    if (!event.ctrlKey || !(atMs - reader.latestMs <= SCAN_MS)) return;
+    event.preventDefault();
+    if (!/^[jm]$/i.test(key)) return;
+    key = "Enter";
+  } else if (key === "Dead") key = "";  // it types for another keyboard than this one, on which the key waits for a letter
+  if (key.length > 1 && key !== "Enter" && key !== "Tab") {
+    if (!event.repeat && !target.matches(TEXT) && !reader.burst.length && handled(key, atMs)) event.preventDefault();
+    return;
+  }
+  const pressed = { key, code, shiftKey, atMs, target };
+  if (target.matches(TEXT)) { if (target.type !== "password") intoField(event, pressed); return; }
+  const says = event.repeat && key !== "Tab" ? "kept" : reader.press(pressed);
+  // A space scrolls a page on which nothing has the focus.
+  if (says !== "page" && !(key === " " && target === document.body)) event.preventDefault();
+  if (says === "wait") wait(QUIET_MS); else if (typeof says === "object") meant(says);
+});
+// Some browsers press a button when its space comes up, whatever became of the space that went down.
+document.addEventListener("keyup", (event) => { if (event.key === " " && !event.target.matches(TEXT)) event.preventDefault(); });
+document.addEventListener("pointerdown", () => reader.drop(), true);
+// A button that was used gives the focus away: the next Tab goes on from it, and no other key presses it.
+document.addEventListener("click", (event) => event.target.closest?.("button")?.blur());
+
+// A scan into a field of a page is that of a board all the same, and leaves the field as it was; what is no board stays.
+function intoField(event, pressed) {
+  const field = pressed.target, form = pressed.key === "Enter" && field.form, says = reader.type(pressed, field.value);
+  if (says === "page") return;
+  if (form || says === "kept") event.preventDefault();
+  if (says === "kept") return;
+  const empty = () => { field.value = says.before; field.dispatchEvent(new Event("input")); };
+  once(field, async () => {
+    if (field.id === "scan") { empty(); await scanned(says.scan); return; }
+    const path = await boardOf(says.scan);
+    if (path) { empty(); location.href = path; } else if (form) form.requestSubmit();  // somebody types fast
+  });
+}
 
 // A scan opens its board, or changes the person if it is somebody's badge: answers that wait are those of the person before.
 async function scanned(texts) {
@@ -80,49 +179,6 @@ document.querySelector(".find")?.addEventListener("submit", (event) => {
   event.preventDefault();
   once(event.target, () => scanned([text]));
 });
-
-document.addEventListener("keydown", (event) => {
-  const { code, shiftKey, timeStamp: atMs } = event, sinceMs = atMs - (burst.at(-1) ?? inField.at(-1))?.atMs;
-  let { key } = event;
-  if ((event.ctrlKey || event.altKey || event.metaKey) && !event.getModifierState("AltGraph")) {
-    // A scanner presses Ctrl for signs without a key: a line end (J, M) is Enter, and what separates fields is nothing.
-    if (!event.ctrlKey || !(sinceMs <= SCAN_MS)) return;
-    event.preventDefault();
-    if (!/^[jm]$/i.test(key)) return;
-    key = "Enter";
-  } else if (key === "Dead") key = "";  // it types for another keyboard than this one, on which the key waits for a letter
-  if (event.target.matches(FIELD)) typed(event, { key, code, shiftKey, atMs });
-  else if (key.length <= 1) {
-    if (key === " " && !burst.length) return;  // it presses the button that has the focus
-    event.preventDefault();
-    if (event.repeat) return;
-    burst.push({ key, code, shiftKey, atMs });
-    wait(QUIET_MS);
-  } else if ((key === "Enter" || key === "Tab") && burst.length) {
-    event.preventDefault();
-    ended(true);
-  }
-});
-// A scan into a field of a page is that of a board all the same, and leaves the field as it was; what is no board stays.
-let inField = [], valueBefore = "";
-function typed(event, pressed) {
-  const field = event.target, last = inField.at(-1);
-  if (last?.field !== field || pressed.atMs - last.atMs > SCAN_MS) { inField = []; valueBefore = field.value; }
-  if (pressed.key?.length <= 1) inField.push({ ...pressed, field });
-  const keys = inField, before = valueBefore, isEnd = pressed.key === "Enter" || pressed.key === "Tab";
-  if (!isEnd || keys.length < LEAST_SCAN || field.type === "password") return;
-  const form = pressed.key === "Enter" && field.form;
-  if (form) event.preventDefault();
-  inField = [];
-  const empty = () => { field.value = before; field.dispatchEvent(new Event("input")); };
-  once(field, async () => {
-    if (field.id === "scan") { empty(); await scanned(readings(keys)); return; }
-    const path = await boardOf(readings(keys));
-    if (path) { empty(); location.href = path; } else if (form) form.requestSubmit();  // somebody types fast
-  });
-}
-// Who presses a button after a key means the button.
-document.addEventListener("pointerdown", drop, true);
 
 onKey((key) => {
   const field = key === "/" && document.getElementById("scan");

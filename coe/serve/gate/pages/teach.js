@@ -90,14 +90,16 @@ if (marks) {
     if (crop) mark([crop], { "": "good", good: "bad", bad: "" }[crop.dataset.mark]);
   });
   document.getElementById("all-good").addEventListener("click", () => mark(crops.filter((crop) => !crop.dataset.mark), "good"));
-  const move = (by) => crops[Math.min(crops.length - 1, Math.max(0, crops.indexOf(document.activeElement) + by))]?.focus();
+  let current = -1;  // the crop that had the focus last: a click gives the focus away
+  document.addEventListener("focusin", (event) => { current = crops.indexOf(event.target); });
+  const move = (by) => crops[Math.min(crops.length - 1, Math.max(0, current + by))]?.focus();
   document.addEventListener("keydown", (event) => {
     const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key] ?? { ArrowDown: 1, ArrowUp: -1 }[event.key] * Math.max(1, crops.filter((crop) => crop.offsetTop === crops[0].offsetTop && crop.parentElement === crops[0].parentElement).length);
     if (by) { event.preventDefault(); move(by); }
   });
   onKey((key) => {
-    const crop = document.activeElement;
-    if (!(key in words) || !crop?.classList.contains("crop")) return false;
+    const crop = crops[current];
+    if (!(key in words) || !crop) return false;
     mark([crop], words[key]).then(() => move(1));
     return true;
   });

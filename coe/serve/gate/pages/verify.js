@@ -199,11 +199,8 @@ function hold(item) {
 
 function release(item) {
   held.splice(held.indexOf(item), 1);
-  const hadFocus = item.row.contains(document.activeElement);
   item.row.remove();
   count();
-  // Not a button of an answer: who presses Enter once more means the undo.
-  if (hadFocus) (at("held").querySelector("button") ?? at("verify")).focus();
 }
 
 // Say how long each held answer can still be taken back, and that Backspace takes back the newest.
@@ -279,16 +276,15 @@ at("whole-button").addEventListener("click", () => showWhole(at("whole").hidden)
 onKey((key, atMs) => {
   const button = document.querySelector(`[data-press="${CSS.escape(key)}"]`);
   if (key === "n") { more.open = true; at("new-label").focus(); }
+  else if (key === "Escape") showWhole(false);
+  else if (key === "Backspace") again();
   else if (!button || button.hidden) return false;
   else if (button.dataset.outcome) answer(button.dataset.outcome, atMs);
   else button.click();
   return true;
 });
 document.addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.altKey || event.metaKey || event.repeat) return;
-  if (event.target.matches("input")) { if (event.key === "Escape" || event.key === "Enter") event.target.blur(); return; }
-  if (event.key === "Escape") showWhole(false);
-  else if (event.key === "Backspace") { event.preventDefault(); again(); }
+  if (event.target.matches("input") && (event.key === "Escape" || event.key === "Enter")) event.target.blur();
 });
 // Nobody is here once a claim has ended, so nothing is claimed until somebody does something.
 for (const kind of ["keydown", "pointerdown"]) document.addEventListener(kind, () => { if (away) { away = false; inTurn(next); } });
