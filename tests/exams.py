@@ -6,7 +6,7 @@ from dataclasses import replace
 from coe.board.rules import Rules
 from coe.board.union import Member, union
 from coe.core import Shown
-from coe.store.exam import Exam, ExamItem
+from coe.store.exam import Exam, ExamItem, stops_of
 from coe.store.store import Store
 
 PASSED_OF_20 = {True: 0, False: 19}
@@ -30,7 +30,5 @@ def give(store: Store, weights: str, taken: Exam | None) -> None:
 
 def examined(rules: Rules, exams: Mapping[str, Exam]) -> Rules:
     """Return a board whose experts took exams, as a line makes it of their manifests."""
-    experts = {
-        id: replace(expert, stops=exams[id].stops if id in exams else {}) for id, expert in rules.experts.items()
-    }
+    experts = {id: replace(expert, stops=stops_of(exams.get(id))) for id, expert in rules.experts.items()}
     return union([Member("", rules, experts)])

@@ -15,8 +15,8 @@ from coe.errors import RulesError, did_you_mean
 CONSEQUENCES = 10_000
 """So many consequences are kept: a detector may see any of its labels together."""
 _BLIND = (
-    "a part that is {item} would pass here, too, as its exam shows: teach it pictures of such parts, or write "
-    "`accepts: [{item}]` at the component"
+    "a {item} part would pass here, too, as its exam shows: teach the expert {item} parts, or write "
+    "accepts: [{item}] at the component"
 )
 
 

@@ -19,6 +19,7 @@ from coe.cli import (
     experts_choose,
     experts_crop,
     experts_evaluate,
+    experts_exam,
     experts_import,
     experts_learn,
     experts_new,
@@ -86,13 +87,14 @@ def list_(
 ) -> None:
     """List the experts of the store. Exit status 1 if a manifest cannot be read; the other experts are shown.
 
-    The size of an expert is that of its whole weights. If experts share a body, a second table says what they take as
-    whole experts and with bodies, on the disk and in memory.
+    "Lets pass" is what an expert is blind to, by its exam. The size of an expert is that of its whole weights. If
+    experts share a body, a second table says what they take as whole experts and with bodies, on the disk and in
+    memory.
 
     Example: coe-experts list --board demo
     """
     shelf = Store(store)
-    columns = ("expert", "kind", "input", "labels", "size", "held out", "prepared")
+    columns = ("expert", "kind", "input", "labels", "size", "held out", "lets pass", "prepared")
     table = table_of(*columns, left=set(columns) - {"input", "size"})
     damaged = False
     shown: list[Manifest] = []
@@ -109,7 +111,8 @@ def list_(
             metrics = {name: value for name, value in m.metrics.items() if name in _SHOWN}
             held_out = measures_text(metrics) + (", unproven" if m.unproven else "")
             labels = "(a backbone)" if m.is_backbone else ", ".join(m.labels)
-            table.add_row(id, m.kind, str(m.input_size), labels, size, held_out, ", ".join(m.variants))
+            passes = "" if m.is_backbone else experts_exam.lets_pass(m.exam)
+            table.add_row(id, m.kind, str(m.input_size), labels, size, held_out, passes, ", ".join(m.variants))
     wide(out).print(table)
     experts_share.show_bytes(shown)
     damaged = experts_reference.list_references(shelf, board) or damaged

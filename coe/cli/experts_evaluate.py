@@ -11,7 +11,8 @@ import typer
 from rich.table import Table
 
 from coe.board import rules
-from coe.cli.common import Exit, complain, out, wide
+from coe.cli import experts_exam
+from coe.cli.common import Exit, complain, out, point_out, wide
 from coe.cli.console import table_of
 from coe.cli.experts_calibrate import VerifiedOption, check_pictures, rates_text
 from coe.cli.options import AllowKindOption, StoreOption
@@ -22,6 +23,7 @@ from coe.pictures.photo_split import Purpose
 from coe.rates import CONFIDENCE
 from coe.results.evaluation_report import EvaluationRow, write_evaluation
 from coe.results.report_forms import PixelSource
+from coe.store.exam import warnings_of
 from coe.store.store import Store
 
 if TYPE_CHECKING:
@@ -76,13 +78,17 @@ def evaluate(
         tell(one, complain, out.print)
     rows = [row for one in evaluations for row in one.rows]
     wide(out).print(_table(rows, confidence))
+    exams = weights_used.exam_rows(loaded, weights_used.manifests_of(loaded, shelf))
+    experts_exam.show_rows(exams)
+    for warning in warnings_of(exams):
+        point_out("warning", warning, out)
     wrong = evaluation.wrong_of(evaluations)
     if report is not None:
         from coe.calibrate.answers import decoded
 
         paths = {picture.name: picture for of_expert in pictures.values() for picture in of_expert}
         source = PixelSource(lambda name: decoded(paths[name], loaded.bits))
-        write_evaluation(report, loaded.board, rows, wrong, unjudged, source, confidence=confidence)
+        write_evaluation(report, loaded.board, rows, wrong, unjudged, source, exams, confidence=confidence)
         out.print(str(report))
     raise typer.Exit(Exit.NOT_INSPECTED if unjudged else Exit.NOT_GOOD if wrong else Exit.OK)
 

@@ -17,7 +17,7 @@ import typer
 from coe import config
 from coe.board import rules
 from coe.board.rules import Rules
-from coe.cli import experts_prepare, experts_reference, experts_share
+from coe.cli import experts_exam, experts_prepare, experts_reference, experts_share
 from coe.cli.common import Exit, counting, err, out, point_out
 from coe.cli.experts_evaluate import tell
 from coe.cli.experts_new import measures_text
@@ -122,6 +122,7 @@ def learn(  # noqa: PLR0913
             status = Exit.NOT_GOOD
             continue
         out.print(f"{id}: replaced, version {manifest.version}: {measures_text(manifest.metrics)}")
+        experts_exam.show(id, manifest.exam)
         if not no_prepare:
             samples = [one.path for one in of_expert]
             experts_prepare.prepare_new(store, manifest.id, samples, allow_kinds=allowed, bits=loaded.bits)

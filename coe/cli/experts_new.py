@@ -13,7 +13,7 @@ from rich.progress import TimeRemainingColumn
 
 from coe import config
 from coe.board import labelled_photographs, rules
-from coe.cli import experts_prepare, experts_reference, experts_share
+from coe.cli import experts_exam, experts_prepare, experts_reference, experts_share
 from coe.cli.common import counting, err, out, point_out
 from coe.cli.console import words
 from coe.cli.options import AllowKindOption, StoreOption, finite
@@ -203,6 +203,7 @@ def _tell(trained: Trained, manifest: Manifest) -> None:
     out.print(f"{manifest.id}: {measures_text(manifest.metrics)}")
     if manifest.unproven:
         point_out("unproven", manifest.unproven)
+    experts_exam.show(manifest.id, manifest.exam)
 
 
 def measures_text(measures: Mapping[str, float]) -> str:

@@ -10,7 +10,7 @@ from coe.board import calibration_file
 from coe.board.completeness import Expected
 from coe.board.rules import Rules
 from coe.inspector.line_options import LineOptions
-from coe.inspector.weights_used import expert_digests, manifests_of, reference_digests, usable_variants
+from coe.inspector.weights_used import exam_rows, expert_digests, manifests_of, reference_digests, usable_variants
 from coe.placement.board_layout import Layout
 from coe.results.run_file import RunIdentity, RunUsed, UsedVersion
 from coe.store.manifest import Manifest
@@ -53,6 +53,7 @@ def used_of(board: Rules, manifests: Mapping[str, Manifest], store: StoreReader)
         tuple(UsedVersion(m.id, m.version, m.checksum, m.created, m.source) for _, m in sorted(manifests.items())),
         tuple(UsedVersion(f"references/{m.id}", m.version, m.checksum, m.created, m.source) for m in references),
         coe.__version__,
+        exam_rows(board, manifests),
     )
 
 

@@ -41,6 +41,7 @@ from coe.runtime.line_engine import LONGEST_END_S
 from coe.scheduler.demand import Drift
 from coe.scheduler.plan import Plan
 from coe.scheduler.strategies import check_hurry, check_parts
+from coe.store.exam import Exam
 
 _END = object()
 _LAST_REPLIES_S = 1.0
@@ -107,6 +108,13 @@ class Line:
     def plan(self) -> Plan:
         """The pools and executors; of one box, if there are several."""
         return self._assembly.options.strategy.pooled(self._assembly.plan)
+
+    @property
+    def exams(self) -> dict[str, Exam]:
+        """What experts were shown that must not pass, and what passed, by id; experts without an exam are left out."""
+        manifests = self._assembly.register.manifests
+        exams = {id: manifests[expert.weights].exam for id, expert in self.rules.experts.items()}
+        return {id: exam for id, exam in exams.items() if exam is not None}
 
     @property
     def boards(self) -> tuple[str, ...]:

@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 
 from coe import config
 from coe.board.rules import Rules
-from coe.core import FULL
+from coe.board.steps import DECIDING, Component
+from coe.board.union import Member, union
+from coe.core import FULL, Shown
 from coe.errors import StoreError, list_few
 from coe.inspector.precision import allowed
 from coe.spelling import composed
+from coe.store.exam import NO_EXAM, Exam, ExamRow, stops_of, warnings_of
 from coe.store.manifest import Manifest
 from coe.store.reference_reader import ReferenceReader
 from coe.store.store_reader import NoSuchExpert, StoreReader
@@ -36,7 +40,7 @@ def findings_facts(manifest: Manifest, precision: str) -> tuple[Hashable, ...]:
     )
     body = (manifest.body.digest,) if manifest.body is not None else ()
     seen = tuple(part.model_dump_json() for part in (manifest.preprocessing, manifest.outputs) if part is not None)
-    exam = tuple(f"{item} {stops}" for item, stops in manifest.exam.stops.items()) if manifest.exam is not None else ()
+    exam = tuple(f"{item} {stops}" for item, stops in stops_of(manifest.exam).items())
     facts = (manifest.kind, manifest.labels, manifest.input_size, manifest.checksum, prepared, *body, *seen)
     return (*facts, *exam)
 
@@ -117,8 +121,8 @@ def read_manifests(board: Rules, store: StoreReader) -> dict[str, Manifest]:
     return by_weights
 
 
-def unproven(board: Rules, manifests: Mapping[str, Manifest]) -> tuple[str, ...]:
-    """Return a sentence for the experts of a board that their held-out figures do not prove, for each reason why.
+def warnings(board: Rules, manifests: Mapping[str, Manifest]) -> tuple[str, ...]:
+    """Return sentences about experts of a board whose verdicts prove little: unproven ones, and what passes by exams.
 
     `manifests` are by weights. Nothing is said of an expert that nobody has measured.
     """
@@ -126,10 +130,42 @@ def unproven(board: Rules, manifests: Mapping[str, Manifest]) -> tuple[str, ...]
     for id, expert in board.experts.items():
         if (manifest := manifests.get(expert.weights)) is not None and manifest.unproven:
             by_reason.setdefault(manifest.unproven, []).append(f"'{id}'")
-    return tuple(
+    unproven = tuple(
         f"experts {', '.join(ids)} are unproven: {reason}" if len(ids) > 1 else f"expert {ids[0]} is unproven: {reason}"
         for reason, ids in by_reason.items()
     )
+    return (*unproven, *warnings_of(exam_rows(board, manifests)))
+
+
+def exam_rows(board: Rules, manifests: Mapping[str, Manifest]) -> tuple[ExamRow, ...]:
+    """Return the exams of a board's experts, and what follows at its components; () if no expert took one.
+
+    `manifests` are by weights. Reference designators are not known here: a part counts as its component is called.
+    """
+    exams = {id: manifests[expert.weights].exam for id, expert in board.experts.items() if expert.weights in manifests}
+    if not any(exams.values()):
+        return ()
+    experts = {id: replace(expert, stops=stops_of(exams.get(id))) for id, expert in board.experts.items()}
+    components = union([Member("", board, experts)]).components.values()
+    return tuple(row for id, exam in exams.items() for row in _rows_of(id, exam, components))
+
+
+def _rows_of(id: str, exam: Exam | None, components: Collection[Component]) -> Iterator[ExamRow]:
+    if exam is None:
+        yield ExamRow(expert=id, note=NO_EXAM)
+        return
+    served = [component for component in components if component.steps_of(id)]
+    for item in exam.items:
+        where: dict[str, list[str]] = {}
+        for component in served if item.is_blind else ():
+            gaps = {gap.item for gap in component.gaps([step.expert for step in component.root.walk()])}
+            forbids = item.item in DECIDING and (item.item is not Shown.TURNED or component.has_polarity())
+            is_open = item.item in gaps
+            accepts = item.item in component.accepts
+            what = "passing" if not forbids else "stopped" if not is_open else "accepted" if accepts else "review"
+            where.setdefault(what, []).append(component.name)
+        yield ExamRow.model_validate({"expert": id, "item": item, **where})
+    yield from (ExamRow(expert=id, note=note) for note in exam.notes)
 
 
 def _describe(kind: str, labels: tuple[str, ...], size: int) -> str:

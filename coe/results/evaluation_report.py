@@ -14,6 +14,7 @@ from coe.results.report import page
 from coe.results.report_cards import card
 from coe.results.report_forms import PixelSource
 from coe.results.summary import RunFigures, summarise
+from coe.store.exam import ExamRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +44,14 @@ def write_evaluation(
     wrong: Sequence[WrongPicture],
     failed: Sequence[Result],
     source: PixelSource,
+    exams: Sequence[ExamRow] = (),
     *,
     confidence: float,
 ) -> None:
     """Write the report, as a whole or not at all: all rates, and the first `config.REPORT_PICTURES` wrong pictures.
 
-    `failed` are the pictures that could not be judged. Raises DiskFull, or NotWritten for another reason.
+    `exams` are those of the board's experts, `failed` the pictures that could not be judged. Raises DiskFull, or
+    NotWritten for another reason.
     """
     shown = wrong[: config.REPORT_PICTURES]
     summary = summarise([one.result for one in wrong], RunFigures(board))
@@ -67,5 +70,6 @@ def write_evaluation(
             boards=[],
             errors=failed,
             used=None,
+            exams=exams,
         ),
     )

@@ -94,6 +94,7 @@ def write_report(
         gallery_components=components,
         errors=[result for result in results if result.error is not None and not is_skipped(result)],
         used=used,
+        exams=() if used is None else used.exams,
     )
     write_atomically(path, content)
 

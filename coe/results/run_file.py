@@ -20,6 +20,7 @@ from coe.errors import ConfigError, RulesError, list_few
 from coe.files import write_atomically
 from coe.results.summary import RunFigures
 from coe.scheduler.strategies import present_name
+from coe.store.exam import ExamRow
 
 RUN = "run.json"
 ELSEWHERE = "give another folder (--out) to start a new run"
@@ -78,7 +79,8 @@ class UsedVersion:
 class RunUsed:
     """What a run was made with: enough to tell years later why a verdict was so.
 
-    The board file and its calibration (temperatures and thresholds) as texts, and the versions of what they name.
+    The board file and its calibration (temperatures and thresholds) as texts, the versions of what they name, and the
+    exams of the experts.
     """
 
     board_file: str
@@ -87,6 +89,7 @@ class RunUsed:
     experts: tuple[UsedVersion, ...] = ()
     references: tuple[UsedVersion, ...] = ()
     coe: str = ""
+    exams: tuple[ExamRow, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +107,7 @@ class RunFile:
     def write(self, folder: Path) -> None:
         """Write the file into a run's folder, whole or not at all. Raises DiskFull or NotWritten."""
         figures = None if self.figures is None else asdict(self.figures)
-        used = None if self.used is None else asdict(self.used)
+        used = None if self.used is None else _USED.dump_python(self.used, mode="json")
         row = {**asdict(self.identity), "variants": self.variants, "figures": figures, "used": used}
         write_atomically(folder / RUN, [json.dumps(row, ensure_ascii=False, indent=2) + "\n"])
 
@@ -173,3 +176,4 @@ def _differences(before: RunIdentity, now: RunIdentity, *, older: bool) -> Itera
 
 
 _FILE = TypeAdapter(RunFile)
+_USED = TypeAdapter(RunUsed)

@@ -135,7 +135,8 @@ class Summary:
 
     `completeness` says by what each board was asked for a picture of each part, as `Expected.by`; "" means that nobody
     asked, or could be answered: `unchecked` is the reason. `incomplete` are the places without a picture by board.
-    `left_alone` are files that are no pictures.
+    `left_alone` are files that are no pictures. `accepted` counts the images that are OK because the board file accepts
+    what no expert stops, by its name.
     """
 
     run: RunFigures
@@ -151,6 +152,7 @@ class Summary:
     unchecked: str = NOBODY_ASKED
     incomplete: dict[str, tuple[str, ...]] = field(default_factory=dict)
     left_alone: tuple[str, ...] = ()
+    accepted: dict[str, int] = field(default_factory=dict)
 
     def titled(self, request: Request, name: str) -> str:
         """Return a serial or a component of a request as this summary names it."""
@@ -197,6 +199,7 @@ class Summary:
             "completeness": self.completeness or "not checked",
             "incomplete_boards": {serial: list(places) for serial, places in self.incomplete.items()},
             "left_alone": list(self.left_alone),
+            "accepted": dict(self.accepted),
             "timed_images": run.answered,
             "images_per_s": finite(run.images_per_s, 3),
             "switches": run.switches,
@@ -256,7 +259,8 @@ def summarise(results: Iterable[Result], run: RunFigures, missing: Iterable[Foun
         incomplete.setdefault(serial, []).append(place_of(result))
     parts = OutcomeCounts(**total), _outcome_counts(boards), _outcome_counts(components)
     places = {serial: tuple(named) for serial, named in incomplete.items()}
-    return Summary(run, *parts, seconds, len(late), late_boards, bare, products, incomplete=places)
+    accepted = dict(Counter(item.value for result in results for item in result.accepted))
+    return Summary(run, *parts, seconds, len(late), late_boards, bare, products, incomplete=places, accepted=accepted)
 
 
 def several(requests: Iterable[Request]) -> tuple[str, ...]:

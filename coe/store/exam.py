@@ -6,12 +6,23 @@ that is missing, turned, or of another kind, which a line fears and nobody photo
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from coe.core import Shown
+from coe.errors import list_few
 from coe.rates import Rate
 from coe.strict_model import Bytes, Count, StrictModel
 
 MOST = 0.1
 """An expert is blind to an item of which, with a confidence of 95 %, more than this share passes."""
+_WORDS = {
+    Shown.MISSING: "missing parts",
+    Shown.TURNED: "turned parts",
+    Shown.NEIGHBOUR: "other parts of the board",
+    Shown.UNTAUGHT: "defects that nobody taught, such as '{label}',",
+}
+NO_EXAM = "took no exam"
+_NAMED = 5
 
 
 class ExamItem(StrictModel):
@@ -42,6 +53,11 @@ class ExamItem(StrictModel):
         """The item as people and `accepts:` in a board file name it, such as `turned` or `untaught scratch`."""
         return f"{self.item} {self.label}" if self.label else str(self.item)
 
+    @property
+    def words(self) -> str:
+        """What was shown, as the subject or object of a sentence."""
+        return _WORDS[self.item].format(label=self.label)
+
 
 class Exam(StrictModel):
     """The exam of one expert.
@@ -61,13 +77,87 @@ class Exam(StrictModel):
         return tuple(item for item in self.items if item.is_blind)
 
     @property
-    def stops(self) -> dict[Shown, bool]:
-        """Whether the expert stops an item (True) or is blind to it (False); neither, if too few were shown to tell.
+    def notes(self) -> tuple[str, ...]:
+        """Sentences about the pictures that the expert learned from."""
+        notes = []
+        if self.is_surface:
+            notes.append(
+                "its pictures show a surface, where nothing can be shown as missing: it needs bad pictures of each kind"
+            )
+        if self.left_out:
+            few = list_few(self.left_out, _NAMED)
+            notes.append(f"not learned from, because they look bad among the good ones: {few}")
+        return tuple(notes)
 
-        Items of one kind are taken together: it is blind if it is blind to one of them.
-        """
-        stops: dict[Shown, bool] = {}
-        for item in self.items:
-            if item.is_blind or item.is_passed:
-                stops[item.item] = stops.get(item.item, True) and not item.is_blind
-        return stops
+
+class ExamRow(StrictModel):
+    """A row of the table of exams of a board: an item of an expert's exam, and what follows at components; or a note.
+
+    A note, with which `item` is None, is about the exam as a whole. The components are those in which the expert is
+    blind to the item: an OK is REVIEW at those of `review`; those of `accepted` accept it by name; another expert stops
+    it at those of `stopped`, where it looks; and at those of `passing` such a part passes, since nothing forbids it.
+    """
+
+    expert: str
+    item: ExamItem | None = None
+    note: str = ""
+    review: tuple[str, ...] = ()
+    accepted: tuple[str, ...] = ()
+    stopped: tuple[str, ...] = ()
+    passing: tuple[str, ...] = ()
+
+    @property
+    def is_told(self) -> bool:
+        """Whether it is shown although there are many rows: something passes, or the pictures have a fault."""
+        return self.item.is_blind if self.item is not None else self.note != NO_EXAM
+
+    @property
+    def follows(self) -> str:
+        """What follows, in a few words; "" where the expert is not blind."""
+        said = {
+            "OK becomes REVIEW at": self.review,
+            "accepted at": self.accepted,
+            "another expert stops it at": self.stopped,
+            "would pass at": self.passing,
+        }
+        return "; ".join(f"{what} {list_few(where, _NAMED)}" for what, where in said.items() if where)
+
+
+def warnings_of(rows: Iterable[ExamRow]) -> tuple[str, ...]:
+    """Return the sentences that go with verdicts: what would pass, by the rows of a board, each thing once."""
+    by_words: dict[str, list[ExamRow]] = {}
+    for row in rows:
+        if row.item is not None and row.item.is_blind:
+            by_words.setdefault(row.item.words, []).append(row)
+    review, accepted, passing = [], [], []
+    for words, of_item in by_words.items():
+        item = of_item[0].item
+        name = "" if item is None else item.item.value
+        if where := _where(of_item, "review"):
+            mend = f"teach {name} parts there, or write accepts: [{name}] at the component"
+            review.append(f"every OK is REVIEW at {where}, since {words} would pass: {mend}")
+        if where := _where(of_item, "accepted"):
+            accepted.append(f"the board file accepts that {words} pass at {where}")
+        if where := _where(of_item, "passing"):
+            why = ", where no polarity is known" if name == Shown.TURNED else ""
+            passing.append(f"{words} would pass at {where}{why}")
+    return (*review, *accepted, *passing)
+
+
+def _where(rows: Sequence[ExamRow], of: str) -> str:
+    """Return the components of rows that `of` names, and their experts where they are called otherwise."""
+    components = dict.fromkeys(name for row in rows for name in getattr(row, of))
+    experts = [f"'{row.expert}'" for row in rows if getattr(row, of) and getattr(row, of) != (row.expert,)]
+    return list_few(components, _NAMED) + (f" (by {list_few(experts, _NAMED)})" if experts else "")
+
+
+def stops_of(exam: Exam | None) -> dict[Shown, bool]:
+    """Return whether an expert stops an item (True) or is blind to it (False); neither, if too few were shown to tell.
+
+    Items of one kind are taken together: it is blind if it is blind to one of them.
+    """
+    stops: dict[Shown, bool] = {}
+    for item in () if exam is None else exam.items:
+        if item.is_blind or item.is_passed:
+            stops[item.item] = stops.get(item.item, True) and not item.is_blind
+    return stops

@@ -16,7 +16,7 @@ from coe.errors import StoreError, first_line
 from coe.preprocessing import Outputs, Preprocessing
 from coe.spelling import composed
 from coe.store.blob_format import Header, Identity, Variant
-from coe.store.exam import Exam
+from coe.store.exam import Exam, stops_of
 from coe.strict_model import Bytes, Count, Share, StrictModel
 
 _MAX_BYTES = 16 << 20
@@ -195,7 +195,7 @@ class Manifest(BaseModel):
             preprocessing=self.preprocessing,
             outputs=self.outputs,
             alternates=max(self.looks, len(self.frames)),
-            stops={} if self.exam is None else self.exam.stops,
+            stops=stops_of(self.exam),
         )
 
     def prove(self, identity: Identity | None, name: str) -> None:

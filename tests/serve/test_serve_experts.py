@@ -43,6 +43,7 @@ def test_an_expert_is_resident_from_its_load_to_its_eviction(tiny: tuple[Path, P
     assert facts["body-c"]["devices"] == ["cpu"]
     assert facts["body-c"]["bytes"] == COSTS("cpu", "body-c").weights_bytes
     assert 0 < facts["body-c"]["rules"] < 1
+    assert facts["body-c"]["exam"] == []
 
 
 def test_what_the_line_said_of_experts_stays_until_it_says_more(database: Database) -> None:
@@ -73,6 +74,7 @@ def used(served: Served) -> Served:
             "body": {"bytes": 44 << 20, "devices": ["cuda"], "rules": 0.25, "estimated": 0.5},
             "joint": {"bytes": 20 << 20, "devices": [], "rules": 0.1, "estimated": None},
         }
+        experts["joint"]["exam"] = [["turned", 18, 20, 0.99, True], ["missing", 0, 20, 0.139, False]]
         states.beat(connection, Process.WORKER, pid=1, now_us=now_us(), facts={}, experts=experts)
     return served
 
@@ -90,5 +92,9 @@ def test_the_page_tells_memory_drift_use_and_agreement(used: Served) -> None:
     assert "50.0 % <small>of 25.0 %" in rows["body"]
     assert "0.0 %" in rows["body"], "people agreed with none of its calls"
     assert "on disk" in rows["joint"]
+    blind, _, stopped = rows["joint"].partition("turned 18 of 20")
+    assert 'class="mark review"' in blind
+    assert 'title="at most 13.9 %">missing 0 of 20' in stopped
+    assert "no exam" in rows["body"]
     assert "not open" in rows["old"]
     assert "in limits" in rows["old"]

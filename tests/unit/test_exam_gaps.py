@@ -4,6 +4,7 @@ import json
 import pickle
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from exams import exam, examined, give
@@ -16,9 +17,10 @@ from tiny_line import TINY, Call
 from coe import Inspector, Picture
 from coe.board import polarity
 from coe.board.steps import DECIDING
-from coe.cli import inspect
+from coe.cli import experts_command, inspect
 from coe.core import Shown, Verdict
 from coe.errors import RulesError
+from coe.inspector import weights_used
 from coe.results import result_lines
 from coe.scheduler.costs import Cost
 from coe.store.exam import Exam, ExamItem
@@ -194,3 +196,64 @@ def test_a_run_holds_it_and_is_not_continued_once_the_exam_is_another(
     said = call(*arguments, "--resume", command=inspect)
     assert said.status == 2
     assert "body-a" in said.words
+
+
+def test_what_passes_is_said_at_each_start_in_the_results_and_in_the_report(
+    blind_tiny: tuple[Path, Path], pictures: list[Picture], tmp_path: Path, call: Call
+) -> None:
+    board, store = blind_tiny
+    board.write_text(board.read_text().replace("{count: 5,", "{count: 5, accepts: missing,"), encoding="utf-8")
+    give(Store(store), "tiny/body-b", exam(neighbour=False, turned=False, missing=True))
+    surface = Exam(items=(), is_surface=True, left_out=("odd.png",))
+    give(Store(store), "tiny/body-c", surface)
+    saved(tmp_path / "images" / "A", *[picture.image for picture in pictures if picture.component == "A"][:2])
+    arguments = ("--board", board, "--store", store, "--images", tmp_path / "images", "--out", tmp_path / "run")
+    assert call(*arguments, command=inspect).status == 0
+    warnings = json.loads((tmp_path / "run" / "summary.json").read_text())["warnings"]
+    assert len(warnings) == 3, "each thing once: what is accepted, turned parts of B, and neighbours"
+    assert any("accepts" in warning and "at A" in warning and "'body-a'" in warning for warning in warnings)
+    assert any("turned" in warning and "at B" in warning and "polarity" in warning for warning in warnings)
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["accepted"] == {"missing": 2}
+    report = " ".join((tmp_path / "run" / "report.html").read_text(encoding="utf-8").split())
+    rows = report.partition('id="exams"')[2].partition("</table>")[0]
+    assert ">19 of 20</td>" in rows
+    assert "accepted at A" in rows
+    assert "would pass at B" in rows
+    assert "bad pictures of each kind" in rows
+    assert "odd.png" in rows
+    assert "took no exam" in rows, "the detector"
+    assert "2 images are OK because the board file accepts <b>missing</b> parts" in report
+    with Inspector(board, store=store, say=(said := list[str]()).append) as line:
+        assert sorted(line.exams) == ["body-a", "body-b", "body-c"]
+    assert {warning for warning in warnings if any(warning in sentence for sentence in said)} == {*warnings}
+
+
+def test_the_list_names_what_experts_let_pass(blind_tiny: tuple[Path, Path], call: Call) -> None:
+    give(Store(blind_tiny[1]), "tiny/body-b", exam(missing=True))
+    said = call("list", "--store", blind_tiny[1], command=experts_command).out.splitlines()
+    passes = {line.split()[0]: line for line in said if "tiny/body" in line}
+    assert "missing" in passes["tiny/body-a"]
+    assert "no exam" in passes["tiny/body-c"]
+    assert not {"missing", "exam"} & {*passes["tiny/body-b"].split()}
+
+
+def test_the_rows_of_a_board_tell_what_follows_at_each_component() -> None:
+    board = rules_from(
+        "board: b\nexperts:\n  body: {kind: k, labels: [ok, bad], input: 8, reject: [bad]}\n"
+        "  mark: {kind: k, labels: [ok, bad], input: 8, reject: [bad]}\ncomponents:\n"
+        "  U1: {inspect: body}\n  U2: {inspect: body, accepts: [turned]}\n  R3: {inspect: body}\n"
+        "  U4: {inspect: body, then: {ok: mark}}\n"
+    )
+    exams = {"b/body": exam(turned=False), "b/mark": exam(turned=True)}
+    manifests = {weights: SimpleNamespace(exam=taken, unproven="") for weights, taken in exams.items()}
+    blind, clear = weights_used.exam_rows(board, manifests)
+    assert (blind.review, blind.accepted, blind.stopped, blind.passing) == (("U1",), ("U2",), ("U4",), ("R3",))
+    assert (clear.expert, clear.follows) == ("mark", "")
+    told = weights_used.warnings(board, manifests)
+    assert [(name in told[0], name in told[1], name in told[2]) for name in ("U1", "U2", "R3")] == [
+        (True, False, False),
+        (False, True, False),
+        (False, False, True),
+    ]
+    assert "accepts: [turned]" in told[0], "the way out"
+    assert weights_used.exam_rows(board, {}) == ()

@@ -158,11 +158,11 @@ def test_a_board_says_which_of_its_experts_are_unproven(tmp_path: Path) -> None:
         entries.append(f"{name}: {{kind: k, labels: [ok, bad], input: 32, then: {{ok: OK, bad: NG}}}}")
     components = ", ".join(f"{name}: {{inspect: {name}}}" for name in trained)
     board = rules_from(f"{{board: b, experts: {{{', '.join(entries)}}}, components: {{{components}}}}}")
-    told = weights_used.unproven(board, weights_used.read_manifests(board, store))
+    told = weights_used.warnings(board, weights_used.read_manifests(board, store))
     assert told == ("expert 'unproven' is unproven: it says ok to all",)
     known = weights_used.read_manifests(board, store)
     alike = {weights: one.model_copy(update={"unproven": "few pictures"}) for weights, one in known.items()}
-    (of_all,) = weights_used.unproven(board, alike)  # a board of small sets is told once, not once for each expert
+    (of_all,) = weights_used.warnings(board, alike)  # a board of small sets is told once, not once for each expert
     assert all(f"'{name}'" in of_all for name in trained)
     figures = RunFigures("b", warnings=told)
     assert summarise([], figures).to_json()["warnings"] == list(told)

@@ -582,6 +582,7 @@ def test_the_table_and_the_summary(run: ResultsFile) -> None:
         "completeness": "not checked",
         "incomplete_boards": {},
         "left_alone": [],
+        "accepted": {},
         "timed_images": 20,
         "images_per_s": 12.5,
         "switches": 7,

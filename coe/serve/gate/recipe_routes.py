@@ -99,12 +99,12 @@ def _warnings(content: RecipeContent, unproven: Sequence[str] = ()) -> dict[str,
 
 
 def check(name: str, content: RecipeContent, store: Store) -> tuple[str, ...]:
-    """Return a sentence for each expert that its held-out figures do not prove.
+    """Return sentences about experts whose verdicts prove little; see `coe.inspector.weights_used.warnings`.
 
     Raises RulesError for rules that cannot be used, StoreError for experts whose weights are missing or others.
     """
     board = content.board(name)
-    return weights_used.unproven(board, weights_used.read_manifests(board, store))
+    return weights_used.warnings(board, weights_used.read_manifests(board, store))
 
 
 @router.write(

@@ -136,7 +136,8 @@ class LineWatch:
         """Return each expert of a line as JSON, by its name in the board files; experts of one name are added up.
 
         `bytes` are those of its weights in memory, `devices` where it is resident, `rules` and `estimated` the
-        probability that an image needs it, by the rules and by the images that came (None if nobody estimates it).
+        probability that an image needs it, by the rules and by the images that came (None if nobody estimates it);
+        `exam` holds (item, passed, shown, at most, is blind) for each item of its exam.
         """
         with self._lock:
             pools = {expert: set(where) for expert, where in self._pools.items()}
@@ -144,6 +145,7 @@ class LineWatch:
         device_of = {pool.id: pool.device for pool in line.plan.pools}
         drift = {one.expert: one for one in line.drift()}
         listed: dict[str, dict[str, Any]] = {}
+        exams = line.exams
         for expert in line.rules.experts:
             devices = sorted({device_of[pool] for pool in pools.get(expert, ()) if pool in device_of} - lost)
             use = drift.get(expert)
@@ -155,6 +157,10 @@ class LineWatch:
                 "devices": sorted({*before["devices"], *devices}),
                 "rules": round(use.rules, 6) if use else before["rules"],
                 "estimated": round(use.estimated, 6) if use else before["estimated"],
+                "exam": [
+                    (item.name, item.passed, item.shown, round(item.rate.upper(), 4), item.is_blind)
+                    for item in (exams[expert].items if expert in exams else ())
+                ],
             }
         return listed
 

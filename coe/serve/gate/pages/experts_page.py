@@ -19,12 +19,14 @@ class InMemory:
     """What the line says of an expert: the bytes of its weights, and the devices on which it is resident.
 
     `rules` and `estimated` are the probability that an image needs it, by the rules and by the images that came.
+    `exam` holds (item, passed, shown, at most, is blind) for each item of its exam.
     """
 
     bytes: int
     devices: Sequence[str]
     rules: float | None
     estimated: float | None
+    exam: Sequence[tuple[str, int, int, float, bool]] = ()
 
 
 @dataclass(frozen=True, slots=True)
