@@ -3,12 +3,18 @@
 Here no command runs; tests/serve/test_serve_teach_browser.py goes the whole way.
 """
 
+import asyncio
 import io
 import json
 import re
+import subprocess
+import sys
+import threading
 import zipfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from pathlib import Path
 
 import drawn_boards
 import httpx
@@ -17,14 +23,16 @@ from openpyxl import Workbook
 from openpyxl.styles import Font
 from PIL import Image
 from serving import Served, png, problem, signed_in
+from waiting import eventually
 
 from coe.board import rules
 from coe.placement import read_recipe
 from coe.serve.enums import Role
 from coe.serve.gate import teach_files, teach_routes
 from coe.serve.recipe_content import RecipeContent, WholeBoard
-from coe.serve.teach import undo_stack
-from coe.serve.teach.take_results import compared, take_chosen
+from coe.serve.teach import table_text, undo_stack
+from coe.serve.teach.package_table import rows_of
+from coe.serve.teach.take_results import CUT, compared, take_chosen, take_crops
 from coe.serve.teach.teach_draft import BoardDraft
 from coe.serve.teach.teach_steps import TeachStep, current, states
 from coe.serve.teach.teach_work import Work, Works
@@ -255,6 +263,56 @@ def test_a_spreadsheet_is_kept_as_text(served: Served) -> None:
         assert (draft.folder / "placements" / "pnp.csv").read_text() == text
 
 
+def spreadsheet(rows: int = 3) -> bytes:
+    """Return a spreadsheet with so many short rows."""
+    book, file = Workbook(), io.BytesIO()
+    for _ in range(rows):
+        book.active.append(["R1"])
+    book.save(file)
+    return file.getvalue()
+
+
+def test_while_tables_are_read_all_else_goes_on(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("line7", "line8"):
+        assert served.engineer.post("/teach", json={"name": name}).status_code == 201
+    go_on, taken = threading.Event(), table_text.taken
+
+    async def slowly(content: bytes, name: str, kind: str) -> tuple[str, tuple[str, ...]]:
+        while not go_on.is_set():
+            await asyncio.sleep(0.01)
+        return await taken(content, name, kind)
+
+    with ThreadPoolExecutor() as pool, monkeypatch.context() as patch:
+        patch.setattr(table_text, "taken", slowly)
+        sent = [pool.submit(send, served.engineer, kind, spreadsheet(), "a.xlsx") for kind in ("placements", "bom")]
+        eventually(served.gate.works.reading.locked)
+        for path in ("/teach", "/teach/line7/files", "/teach/line8/files", "/boards", "/api/v1/boards"):
+            assert served.engineer.get(path).status_code == 200
+        assert send(served.engineer, "boards", png(), "SN1.png").status_code == 201, "of the same board"
+        assert served.engineer.post("/teach/line8/undo").status_code == 422
+        go_on.set()
+        assert [one.result().status_code for one in sent] == [201, 422]
+
+
+@pytest.mark.parametrize(("bound", "least", "word"), [("MOST_S", 0.0, "more than 0 s"), ("MOST_TEXT", 5, "5 bytes")])
+def test_a_table_that_takes_too_much_is_refused(
+    served: Served, monkeypatch: pytest.MonkeyPatch, bound: str, least: float, word: str
+) -> None:
+    monkeypatch.setattr(table_text, bound, least)
+    served.engineer.post("/teach", json={"name": "line7"})
+    content = spreadsheet() if bound == "MOST_S" else ROWS.encode()
+    assert word in problem(send(served.engineer, "placements", content, "a.xlsx"), 422, "invalid")["detail"]
+    assert served.engineer.get("/teach/line7/files").status_code == 200
+
+
+@pytest.mark.slow
+def test_the_process_that_reads_a_table_has_so_much_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = "import coe.serve.teach.table_text as t; t.text_of = lambda *a: bytearray(3 << 30); t.main()"
+    run = subprocess.run([sys.executable, "-c", told, "placements", "a"], input=b"PK", capture_output=True, check=False)
+    assert run.returncode == 1
+    assert b"MemoryError" in run.stderr
+
+
 def test_a_board_begun_with_commands_goes_on_at_the_page(served: Served) -> None:
     draft = with_files(served)
     assert [one.step for one in states(draft) if one.done] == [TeachStep.FILES, TeachStep.READING, TeachStep.PLACE]
@@ -283,6 +341,86 @@ def test_points_that_a_person_shows_tell_the_map(served: Served) -> None:
         )
 
 
+def test_what_a_person_showed_counts_for_the_picture_whatever_is_found_in_it(served: Served) -> None:
+    draft = with_files(served)
+    send(served.engineer, "boards", png(side=400), "SN2.png")
+    draft.say(draft.state.model_copy(update={"fits": False}))
+    at = "/teach/line7/map/SN2.png"
+    assert not served.engineer.get(at).json()["registered"], "it shows no mark"
+    points = {"F1": [30, 370], "F2": [370, 370], "F3": [30, 110]}
+    asked = {"points": points, "picture": "SN3.png"}
+    assert "SN3.png" in problem(served.engineer.post("/teach/line7/place", json=asked), 422, "invalid")["detail"]
+    assert served.engineer.post("/teach/line7/place", json={"points": points, "picture": "SN2.png"}).status_code == 202
+    shown = served.engineer.get(at).json()
+    assert (shown["registered"], shown["by_hand"]) == (True, True)
+    assert "no fiducial" in shown["why"]
+    assert shown["matrix"][0] == pytest.approx([20, 0, 0])
+    assert served.engineer.get("/teach/line7/map/SN1.png").json()["by_hand"] is False
+    assert served.engineer.post("/teach/line7/fits").status_code == 204
+    (draft.folder / CUT).mkdir()
+    take_crops(draft)
+    parts = {path.name for path in draft.photos.rglob("*.png")}
+    assert parts == {f"{name}-SN2.png" for name in ("P1", "P2", "P3", "P4")}
+    assert served.engineer.delete("/teach/line7/files/boards/SN2.png").status_code == 204
+    assert not draft.state.shown, "another picture may come by this name"
+    assert served.engineer.post("/teach/line7/undo").status_code == 200
+    assert served.engineer.post("/teach/line7/place", json={}).status_code == 202
+    assert not draft.state.shown
+
+
+@pytest.mark.slow
+def test_four_holes_of_a_photograph_are_clicked_and_its_parts_are_cut_out(served: Served, data: Path) -> None:
+    """HC-SR04, VisA's pcb2: its holes show what lies below the board, so no disc is found where they are."""
+    photograph = data / "visa-pcb-samples" / "pcb2" / "reference.jpg"
+    if not photograph.is_file():
+        pytest.skip(f"there is no {photograph}")
+    served.gate.works = Works()
+    draft = draft_in(served)
+    assert served.engineer.post("/teach", json={"name": "line7"}).status_code == 201
+    assert send(served.engineer, "placements", HC_SR04.encode(), "hcsr04.csv").status_code == 201
+    assert send(served.engineer, "boards", photograph.read_bytes(), "SN1.jpg").status_code == 201
+
+    def done(path: str, body: object = None) -> None:
+        assert served.engineer.post(f"/teach/line7/{path}", json=body).status_code == 202
+        eventually(lambda: not served.gate.works.is_running(draft))
+
+    done("reading", {"units": "mm", "read": True})
+    holes = {"H1": [211, 358], "H2": [1117, 359], "H3": [1117, 733], "H4": [211, 731]}
+    done("place", {"points": holes, "picture": "SN1.jpg"})
+    assert served.engineer.get("/teach/line7/map/SN1.jpg").json()["registered"]
+    assert served.engineer.post("/teach/line7/fits").status_code == 204
+    sizes = {row.component: row for row in rows_of(draft) if not row.is_left_out}
+    rows = [
+        {"package": row.package, "value": row.value, "component": name, "size": row.size_mm}
+        for name, row in sizes.items()
+    ]
+    done("packages", {"rows": rows})
+    assert len([*draft.photos.rglob("*-SN1.png")]) == 15
+    served.gate.works.close()
+
+
+HC_SR04 = """\
+Ref,Val,Package,PosX,PosY,Rot,Side
+R5,10k,R_0603,14.83,16.20,0,top
+R4,120k,R_0603,14.83,14.12,0,top
+C2,100n,C_0603,14.83,12.04,0,top
+R3,3M3,R_0603,14.83,9.90,0,top
+C6,100n,C_0603,14.83,7.66,0,top
+C3,100n,C_0603,14.83,5.58,0,top
+C4,100n,C_0603,30.16,16.20,0,top
+R6,7k5,R_0603,30.16,14.12,0,top
+C5,100n,C_0603,30.16,12.04,0,top
+R1,2k2,R_0603,30.16,9.90,0,top
+C1,100n,C_0603,30.16,7.66,0,top
+R2,47k,R_0603,30.16,5.58,0,top
+U3,RCWL-9206,SOIC-16,4.05,9.96,90,top
+U2,RCWL-9300,SOIC-14,22.50,9.85,0,top
+U1,LM324,SOIC-14,40.60,10.10,0,top
+H1,MountingHole,MountingHole,1.31,18.72,0,top
+H2,MountingHole,MountingHole,43.84,18.61,0,top
+H3,MountingHole,MountingHole,43.84,1.15,0,top
+H4,MountingHole,MountingHole,1.37,1.26,0,top
+"""
 HELD = """\
 recipe: line7-top
 side: top
@@ -323,7 +461,7 @@ def test_the_commands_are_those_that_a_person_would_type(served: Served, asked: 
     problem(served.engineer.post("/teach/line7/reading", json=said), 422, "invalid")  # it has no bottom side
     assert served.engineer.post("/teach/line7/reading", json={"units": "mm", "read": True}).status_code == 202
     points = {"F1": [10, 300], "F2": [350, 300]}
-    assert served.engineer.post("/teach/line7/place", json={"points": points}).status_code == 202
+    assert served.engineer.post("/teach/line7/place", json={"points": points, "picture": "SN1.png"}).status_code == 202
     assert rows_sent(served).status_code == 202
     search, _, shown, _, crop, _ = [" ".join(words) for words in asked.commands]
     file = "--placements line7/placements/pnp.csv --dialect generic --units mm"

@@ -6,32 +6,25 @@ import io
 import re
 import unicodedata
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from starlette.responses import Response
 
-from coe.cad import odb_plus_plus
-from coe.cad.bom_table import is_bom
-from coe.cad.placements import is_list
 from coe.errors import ImageError
 from coe.files import replacing, writing
 from coe.pictures.finding import EXTENSIONS
 from coe.pictures.formats import format_of, pixels_in
 from coe.pictures.image_source import ImageSource
-from coe.placement.cad_files import parse_bom
 from coe.serve.gate.image_routes import shown
 from coe.serve.gate.operations import ENGINEER, HandlerResult, OperationRouter, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, existing, not_found
 from coe.serve.gate.request_data import whole_body
 from coe.serve.gate.upload_routes import check_pixels
-from coe.serve.teach import undo_stack
+from coe.serve.teach import table_text, undo_stack
 from coe.serve.teach.teach_draft import BOARDS, BOM, FOLDER, PLACEMENTS, BoardDraft
 from coe.strict_model import StrictModel
-from coe.tables.table_file import SPREADSHEETS, lines_of
-from coe.text_table import undeclared
 
 _T = TypeVar("_T")
 _W = TypeVar("_W", bound=Callable[[Visit, BoardDraft], HandlerResult])
@@ -63,7 +56,7 @@ async def idle(visit: Visit, work: Callable[[BoardDraft], _T], *, decodes: bool 
 
     def change() -> _T:
         draft, works = draft_of(visit), visit.gate.works
-        with works.changing:
+        with works.changing(draft):
             works.expect_idle(draft)
             return work(draft)
 
@@ -106,13 +99,17 @@ class FileQuery(StrictModel):
 async def put_file(visit: Visit) -> Mapping[str, Any]:
     """Take a file in: a picture of a whole board, the placement file or the BOM."""
     kind, gate = visit.part("kind"), visit.gate
-    keepers: Mapping[str, Callable[..., str]] = {BOARDS: _keep_picture, PLACEMENTS: _keep_table, BOM: _keep_table}
-    if (keep := keepers.get(kind)) is None:
+    if kind not in (BOARDS, PLACEMENTS, BOM):
         raise not_found("such kind of file", f"give {BOARDS}, {PLACEMENTS} or {BOM}")
     async with whole_body(visit, gate.config.limits.body) as content:
         name = _safe(visit.query.name)
-        take = partial(keep, kind=kind, content=content, name=name, most_pixels=gate.config.limits.pixels)
-        return {"file": await idle(visit, take, decodes=kind == BOARDS)}
+        if kind == BOARDS:
+            take = partial(_keep_picture, content=content, name=name, most_pixels=gate.config.limits.pixels)
+            return {"file": await idle(visit, take, decodes=True)}
+        async with gate.works.reading:
+            text, notes = await table_text.taken(content, name, kind)
+        name += ".csv" if table_text.is_packed(content) else ""
+    return {"file": await idle(visit, partial(_keep_table, kind=kind, content=text, name=name, notes=notes))}
 
 
 def _safe(name: str) -> str:
@@ -122,7 +119,7 @@ def _safe(name: str) -> str:
     return plain.encode("utf-8", "ignore")[-_NAME_BYTES:].decode("utf-8", "ignore").strip(".-") or "file"
 
 
-def _keep_picture(draft: BoardDraft, kind: str, content: bytes, name: str, most_pixels: int) -> str:
+def _keep_picture(draft: BoardDraft, content: bytes, name: str, most_pixels: int) -> str:
     check_pixels(pixels_in(io.BytesIO(content)), most_pixels)
     try:
         ImageSource.of(content, None, None).decode()
@@ -144,30 +141,10 @@ def _keep_picture(draft: BoardDraft, kind: str, content: bytes, name: str, most_
     return name
 
 
-def text_of(content: bytes, name: str, folder: str) -> tuple[str, tuple[str, ...]]:
-    """Return the text of a spreadsheet, or of a file in any usual encoding, and what to tell; raises ConfigError."""
-    if not content.startswith(SPREADSHEETS) and b"\0" not in content:
-        with suppress(UnicodeDecodeError):
-            return content.decode("utf-8-sig"), ()
-    noun, is_table = ("the BOM", is_bom) if folder == BOM else ("the placement file", is_list)
-    is_board = odb_plus_plus.is_board(content)
-    table = (
-        odb_plus_plus.board_table(Path(name), content) if is_board else lines_of(Path(name), content, noun, is_table)
-    )
-    struck = ", ".join(str(line.number) for line in table.lines if line.is_struck and folder != BOM)
-    notes = (f"rows that are struck out were read as well ({struck}); take out what is not meant",) if struck else ()
-    text = "\n".join(line.text for line in table.lines)
-    return undeclared(text), (*table.notes, *notes)
-
-
-def _keep_table(draft: BoardDraft, kind: str, content: bytes, name: str, most_pixels: int) -> str:
-    if kind == BOM:
-        parse_bom(Path(name), content, asks=False)
-    text, notes = text_of(content, name, kind)
-    name = f"{name}.csv" if content.startswith(SPREADSHEETS) or odb_plus_plus.is_board(content) else name
+def _keep_table(draft: BoardDraft, kind: str, content: str, name: str, notes: tuple[str, ...]) -> str:
     before = draft.placements if kind == PLACEMENTS else draft.bom
     undo_stack.remember(draft, f"{name} added", replaced=[before] if before else [], made_in=[draft.folder / kind])
-    _write(draft.folder / kind / name, text.encode())
+    _write(draft.folder / kind / name, content.encode())
     draft.say(draft.state.model_copy(update={"read": False, "notes": {**draft.state.notes, kind: notes}}))
     return name
 
@@ -187,8 +164,11 @@ def delete_file(visit: Visit, draft: BoardDraft) -> None:
     if path not in known:
         raise not_found(f"file '{name}'", "load the page again")
     undo_stack.remember(draft, f"{name} removed", replaced=[path])
+    state = draft.state
     if kind != BOARDS:  # a BOM says which parts there are
-        draft.say(draft.state.model_copy(update={"read": False}))
+        draft.say(state.model_copy(update={"read": False}))
+    elif name in state.shown:  # another picture may come by this name
+        draft.say(state.model_copy(update={"shown": {of: at for of, at in state.shown.items() if of != name}}))
 
 
 @router.look("GET", "/teach/{draft}/picture/{file}", decodes=True, answers={200: "image"})

@@ -13,13 +13,14 @@ from coe.files import write_atomically
 from coe.serve.database import audit
 from coe.serve.gate.operations import ENGINEER, RowId, Visit
 from coe.serve.gate.problems import existing
-from coe.serve.gate.teach_files import DraftRouter, draft_named, picture_of, text_of
+from coe.serve.gate.teach_files import DraftRouter, draft_named, picture_of
 from coe.serve.recipe_content import BottomSide, RecipeContent, WholeBoard
 from coe.serve.teach import board_map, crop_gallery, package_table, teach_work, undo_stack, yaml_edit
 from coe.serve.teach.crop_gallery import Mark
 from coe.serve.teach.package_table import NamedPackage
+from coe.serve.teach.table_text import text_of
 from coe.serve.teach.take_results import CHOSEN, CUT, FOUND, fresh
-from coe.serve.teach.teach_draft import BOARDS, BOM, PLACEMENTS, BoardDraft, DraftState
+from coe.serve.teach.teach_draft import BOARDS, BOM, PLACEMENTS, BoardDraft, DraftState, Word
 from coe.serve.teach.teach_steps import TeachStep, missing
 from coe.strict_model import Name, Share, StrictModel
 
@@ -68,22 +69,30 @@ def read_so(visit: Visit, draft: BoardDraft) -> None:
 
 
 class PointsRequest(StrictModel):
-    """Where a person sees marks or parts in a picture, in pixels, by name; empty to search the board."""
+    """Where a person sees marks or parts in `picture`, in pixels, by name; without points the board is searched."""
 
+    picture: Word = ""
     points: Annotated[dict[str, tuple[Pixel, Pixel]], Field(default_factory=dict, max_length=8)]
 
 
 @router.change("POST", "/teach/{draft}/place", body=PointsRequest, answers={202: "the board is searched"})
 def place(visit: Visit, draft: BoardDraft) -> None:
-    """Find the board in the pictures, near where a person shows it; of the recipe only the map changes."""
-    _search(visit, draft, visit.body.form.points)
+    """Find the board in the pictures, near where a person shows it; of the recipe only the map changes.
+
+    In the picture in which it was shown, it lies there, also if nothing is found in it.
+    """
+    form: PointsRequest = visit.body.form
+    if form.points and form.picture not in [picture.name for picture in draft.pictures]:
+        raise ConfigError(f"there is no picture '{form.picture}'; name the one in which the points lie")
+    _search(visit, draft, form.points, form.picture)
 
 
-def _search(visit: Visit, draft: BoardDraft, points: Mapping[str, tuple[float, float]]) -> None:
+def _search(visit: Visit, draft: BoardDraft, points: Mapping[str, tuple[float, float]], picture: str = "") -> None:
     if points:
         board_map.through(draft, points)
     undo_stack.remember(draft, "Board placed by hand" if points else "Board searched")
     state = draft.state
+    state = state.model_copy(update={"shown": {**state.shown, picture: dict(points)} if points else {}})
     words = [word for pair in board_map.as_words(points) for word in ("--mark", pair)]
     words += ["--held"] if state.held else []
     words += ["--side", "bottom"] if state.side == "bottom" else []
@@ -103,7 +112,7 @@ def get_map(visit: Visit, draft: BoardDraft) -> Mapping[str, Any]:
 @router.look("POST", "/teach/{draft}/map", body=PointsRequest)
 def try_map(visit: Visit, draft: BoardDraft) -> Mapping[str, Any]:
     """The map through points that a person shows; nothing is kept."""
-    return {"matrix": board_map.through(draft, visit.body.form.points)}
+    return {"matrix": board_map.matrix_of(board_map.through(draft, visit.body.form.points))}
 
 
 @router.change("POST", "/teach/{draft}/fits", answers={204: "kept"})

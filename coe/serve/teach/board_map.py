@@ -15,7 +15,7 @@ import numpy as np
 
 from coe.cli.board_seen import marks_of
 from coe.errors import ConfigError
-from coe.placement import Layout, Side, read_board
+from coe.placement import Layout, Location, Side, read_board
 from coe.placement.draft_recipe import BoardPlan, plan
 from coe.placement.fit import Fit
 from coe.placement.found_camera import map_through
@@ -45,24 +45,27 @@ def planned_of(read: Read, state: DraftState) -> BoardPlan:
 def shown(draft: BoardDraft, picture: Path) -> dict[str, Any]:
     """Return how a board lies in a picture: each part's corners in mm, the map from mm to pixels, and what was found.
 
-    `points` are marks and parts far from each other that a person may show instead. Raises ConfigError.
+    `points` are marks and parts far from each other that a person may show instead; where a person did, that is the
+    map (`by_hand`), whatever is found in the picture. Raises ConfigError.
     """
-    layout = draft.layout
+    layout, by_hand = draft.layout, picture.name in draft.state.shown
     board = read_board(picture, layout, picture.stem)
     if board.rgb is None or board.location is None:
         raise ConfigError(f"{picture.name}: {board.why}")
     height, width = board.rgb.shape[:2]
-    location = board.location
+    why = board.location.why or ("" if draft.is_found else "show where points of it lie")
+    location = as_shown(draft, picture.name) if by_hand else board.location
     return {
         "picture": picture.name,
         "size": [width, height],
-        "registered": location.fit is not None and draft.is_found,
+        "registered": location.fit is not None and (by_hand or draft.is_found),
+        "by_hand": by_hand,
         "held": layout.recipe.held,
-        "why": location.why or ("" if draft.is_found else "show where points of it lie"),
+        "why": why,
         "residual_um": location.residual_um,
         "um_per_pixel": (location.fit or location.expected).um_per_pixel,
         "turn_deg": (location.fit or location.expected).turn_deg,
-        "matrix": _matrix(location.fit or location.expected),
+        "matrix": matrix_of(location.fit or location.expected),
         "parts": parts_of(layout),
         "marks": [{"at": [disc.x_px, disc.y_px], "diameter": disc.diameter_px} for disc in location.found.values()],
         "points": [{"name": name, "at": list(at)} for name, at in points(draft).items()],
@@ -100,13 +103,19 @@ def _far(parts: Mapping[str, tuple[float, float]]) -> dict[str, tuple[float, flo
     return {name: parts[name] for name in dict.fromkeys(names)}
 
 
-def through(draft: BoardDraft, seen: Mapping[str, Sequence[float]]) -> list[list[float]]:
-    """Return the map (3, 3) through named points that lie at pixels; raises ConfigError for such as tell none."""
+def as_shown(draft: BoardDraft, name: str) -> Location:
+    """Return where a person showed that the board lies in a picture; raises ConfigError."""
+    fit = through(draft, draft.state.shown[name])
+    return Location(fit, {}, fit)
+
+
+def through(draft: BoardDraft, seen: Mapping[str, Sequence[float]]) -> Fit:
+    """Return the map through named points that lie at pixels; raises ConfigError if they do not determine one."""
     found = marks_of(as_words(seen), planned(draft), draft.bottom)
     if len(found) < 2:
         raise ConfigError("show two points, or four where the camera looks aslant")
     mm, pixels = np.array(list(found)), np.array(list(found.values()))
-    return _matrix(map_through(mm, pixels, draft.layout.middle))
+    return map_through(mm, pixels, draft.layout.middle)
 
 
 def as_words(seen: Mapping[str, Sequence[float]]) -> list[str]:
@@ -114,6 +123,7 @@ def as_words(seen: Mapping[str, Sequence[float]]) -> list[str]:
     return [f"{name}={x:.2f},{y:.2f}" for name, (x, y) in seen.items()]
 
 
-def _matrix(fit: Fit) -> list[list[float]]:
+def matrix_of(fit: Fit) -> list[list[float]]:
+    """Return a map from mm to pixels as a matrix (3, 3)."""
     whole = fit.matrix if len(fit.matrix) == 3 else np.vstack([fit.matrix, [0.0, 0.0, 1.0]])
     return [[float(value) for value in row] for row in whole]

@@ -12,14 +12,18 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
+from PIL import Image
 
 from coe.board import rules
 from coe.cli.start import Exit
 from coe.files import write_atomically
-from coe.placement import parse_recipe, read_recipe
+from coe.placement import parse_recipe, read_board, read_recipe
 from coe.placement.inspected_parts import component_of, is_left_out
-from coe.serve.teach import yaml_edit
+from coe.serve.teach import board_map, yaml_edit
 from coe.serve.teach.crop_gallery import crops
 from coe.serve.teach.teach_draft import BoardDraft, files_in
 from coe.serve.teach.teach_work import command_of
@@ -82,8 +86,19 @@ def _with_new_parts(draft: BoardDraft, made: BoardDraft, text: str) -> str:
 
 
 def take_crops(draft: BoardDraft) -> None:
-    """Take photographs: what is there already is replaced where it lies, all else lies beside the folders of labels."""
+    """Take photographs: what is there already is replaced where it lies, all else lies beside the folders of labels.
+
+    Of a picture in which a person showed where the board lies, the parts are cut out there.
+    """
     there = {(crop.component, crop.name): crop.path for found in crops(draft).values() for crop in found}
+    for picture in draft.pictures:
+        if picture.name not in draft.state.shown:
+            continue
+        board = read_board(picture, draft.layout, picture.stem)
+        for part in replace(board, location=board_map.as_shown(draft, picture.name)).pictures():
+            place = draft.folder / CUT / part.component / f"{part.refdes}-{part.serial}.png"
+            place.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(np.ascontiguousarray(np.asarray(part.image)[:, :, ::-1])).save(place, "PNG")
     for folder in sorted((draft.folder / CUT).iterdir()):
         for picture in files_in(folder):
             place = draft.photos / there.get((folder.name, picture.stem), f"{folder.name}/{picture.name}")

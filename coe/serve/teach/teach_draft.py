@@ -46,6 +46,8 @@ class DraftState(StrictModel):
     fits: bool = False
     named: bool = False
     bounded: bool = False
+    shown: dict[str, dict[str, tuple[float, float]]] = Field(default_factory=dict)
+    """Where a person showed marks or parts, in pixels by name, by picture: there the board lies in that picture."""
     notes: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     """What was told of each spreadsheet as it came in, by folder: only its text is kept."""
 

@@ -6,6 +6,7 @@ it is, `work.log` what the commands say. It gives way to the line, which inspect
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -53,8 +54,9 @@ class Works:
     """The commands that run for drafts now, by the folder of the draft."""
 
     running: dict[Path, subprocess.Popen[bytes]] = field(default_factory=dict)
-    changing: threading.Lock = field(default_factory=threading.Lock)
-    """Held while the files of a draft are changed: two people may sit before one board."""
+    reading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
+    """Held while an uploaded table is read: each may take much memory."""
+    _changing: dict[Path, threading.Lock] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self, draft: BoardDraft, what: str, then: str, commands: Sequence[Sequence[str]]) -> None:
@@ -70,6 +72,11 @@ class Works:
             self.running[draft.folder] = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, cwd=draft.root, start_new_session=True
             )
+
+    def changing(self, draft: BoardDraft) -> threading.Lock:
+        """Return what is held while the files of a draft are changed: two people may sit before one board."""
+        with self._lock:
+            return self._changing.setdefault(draft.folder, threading.Lock())
 
     def expect_idle(self, draft: BoardDraft) -> None:
         """Raise ConfigError while commands run for a draft."""

@@ -14,8 +14,10 @@ class KeyReader {
   burst = [];
   inField = [];
   before = "";  // what the field held before the keys of `inField`
-  scannedMs = -Infinity;  // when a scan ended
-  latestMs = -Infinity;
+  scannedMs = -Infinity;  // when a scan ended, outside of fields
+  filledMs = -Infinity;  // when what may be a scan ended in a field
+  latestMs = -Infinity;  // the last key, and the last one outside of fields
+  pressedMs = -Infinity;
 
   // Of a scan that began before `heardMs` the page did not hear the beginning, and its end may still come.
   constructor(heardMs) { this.heardMs = this.signMs = heardMs; }
@@ -27,8 +29,8 @@ class KeyReader {
     if (isEnd && this.burst.some(isTyped)) return this.end(true);
     if (!isSign && !this.burst.length && atMs - this.signMs < REST_MS) return "kept";
     if (key === "Tab") return "page";
-    this.burst.push({ ...pressed, sinceMs: atMs - this.latestMs });
-    this.latestMs = atMs;
+    this.burst.push({ ...pressed, sinceMs: atMs - this.pressedMs });
+    this.latestMs = this.pressedMs = atMs;
     if (isSign) this.signMs = atMs;
     return "wait";
   }
@@ -55,8 +57,8 @@ class KeyReader {
     if (!isEnd) return "page";
     const keys = this.inField;
     this.inField = [];
-    if (keys.length < LEAST_SCAN) return atMs - this.scannedMs < REST_MS ? "kept" : "page";
-    this.scannedMs = atMs;
+    if (keys.length < LEAST_SCAN) return atMs - this.filledMs < REST_MS ? "kept" : "page";
+    this.filledMs = atMs;
     return { scan: readings(keys), before: this.before };
   }
 

@@ -111,7 +111,7 @@ if (map) {
       chip.addEventListener("click", () => { armed = armed === chip.dataset.point ? "" : chip.dataset.point; draw(); });
     }
     const scale = `${shown.um_per_pixel.toFixed(2)} µm a pixel, turned by ${shown.turn_deg.toFixed(1)}°`;
-    said = !shown.registered ? `Not found in ${name}: ${shown.why}` : shown.held ? `Cut where the fixture holds it: ${scale}` : `Found: ${scale}, marks within ${shown.residual_um.toFixed(0)} µm`;
+    said = shown.by_hand ? `As you showed it: ${scale}${shown.why ? `. Its marks are not seen in the picture (${shown.why}), so the line cannot find other boards by them: say that a fixture holds each board, or name other marks` : ""}` : !shown.registered ? `Not found in ${name}: ${shown.why}` : shown.held ? `Cut where the fixture holds it: ${scale}` : `Found: ${scale}, marks within ${shown.residual_um.toFixed(0)} µm`;
     map.classList.toggle("lost-board", !shown.registered);
     document.getElementById("map-fits").disabled = !shown.registered;
     draw();
@@ -119,7 +119,7 @@ if (map) {
 
   document.querySelectorAll("[name=map-picture]").forEach((field) => field.addEventListener("change", () => show(field.value)));
   reset.addEventListener("click", () => { points = {}; armed = ""; matrix = shown.matrix; draw(); });
-  take.addEventListener("click", async () => { if (await tell(map, "POST", `${at}/place`, { points })) leave("place"); });
+  take.addEventListener("click", async () => { if (await tell(map, "POST", `${at}/place`, { points, picture: shown.picture })) leave("place"); });
   document.getElementById("map-search").addEventListener("click", async () => { if (await tell(map, "POST", `${at}/place`, {})) leave("place"); });
   document.getElementById("map-fits").addEventListener("click", async () => { if (await tell(map, "POST", `${at}/fits`)) leave("packages"); });
   show(document.querySelector("[name=map-picture]").value);

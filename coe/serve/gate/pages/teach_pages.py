@@ -9,13 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection
+from starlette.responses import Response
 
 from coe.board import calibration_file, rules
 from coe.errors import CoeError
 from coe.placement import DIALECTS, Units
 from coe.serve.gate.operations import ENGINEER, Visit
-from coe.serve.gate.pages.rendering import PageRouter, Shown
+from coe.serve.gate.pages.rendering import PageRouter, Shown, page
 from coe.serve.gate.problems import not_found
 from coe.serve.gate.teach_files import draft_of
 from coe.serve.teach import board_map, teach_work, undo_stack
@@ -28,23 +28,32 @@ router = PageRouter()
 _FEW, _MANY = 6, 20
 
 
-@router.page("/teach", "teach_list.j2", ENGINEER)
-def teach(visit: Visit, connection: Connection) -> Shown:
+def _page(path: str, template: str) -> Callable[[Callable[[Visit], Shown]], Callable[[Visit], Shown]]:
+    """Serve a page of files, which are read on a thread of files: those of the database stay free for other pages."""
+
+    async def run(visit: Visit, look: Callable[[], Shown]) -> Response:
+        shown = await visit.gate.keep(look)
+        return await page(visit, template, lambda connection: shown)
+
+    return router.serve(run, "GET", path, ENGINEER)
+
+
+@_page("/teach", "teach_list.j2")
+def teach(visit: Visit) -> Shown:
     """All boards that are being taught."""
-    visit.gate.files.expect()
     root = visit.gate.config.data / FOLDER
     return {"drafts": [(draft, current(draft)) for draft in drafts(root)], "folder": str(root)}
 
 
-@router.page("/teach/{draft}", "teach_step.j2", ENGINEER)
-def teach_on(visit: Visit, connection: Connection) -> Shown:
+@_page("/teach/{draft}", "teach_step.j2")
+def teach_on(visit: Visit) -> Shown:
     """A draft at the step that comes next."""
     draft = draft_of(visit)
     return _shown(visit, draft, current(draft))
 
 
-@router.page("/teach/{draft}/{step}", "teach_step.j2", ENGINEER)
-def teach_step(visit: Visit, connection: Connection) -> Shown:
+@_page("/teach/{draft}/{step}", "teach_step.j2")
+def teach_step(visit: Visit) -> Shown:
     """A step of a draft."""
     word = visit.part("step")
     if word not in set(TeachStep):
