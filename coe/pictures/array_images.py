@@ -159,14 +159,24 @@ def from_array(
         return grey_rgb(pixels[..., 0])
     if pixels.shape[2] == 3:
         return np.ascontiguousarray(_swapped(pixels) if order == "BGR" else pixels, np.uint8)
-    if pixels[..., 3].max() < LEAST_ALPHA:
+    return over_white(pixels[..., 2::-1] if order == "BGR" else pixels[..., :3], pixels[..., 3:])
+
+
+def over_white(colours: NDArray[np.uint8], alpha: NDArray[np.uint8], multiplied: bool = False) -> DecodedImage:
+    """Return colours (H, W, 3) or (H, W, 1) as RGB over white where alpha (H, W, 1) lets it through.
+
+    `multiplied` says that alpha is multiplied in. Raises ImageError if nothing is visible.
+    """
+    if alpha.max() < LEAST_ALPHA:
         raise invisible()
-    over_white = np.empty((*pixels.shape[:2], 3), np.uint8)
-    in_order = over_white[..., ::-1] if order == "BGR" else over_white
-    for top, bottom in bands(*pixels.shape[:2]):
-        alpha = pixels[top:bottom, :, 3:].astype(np.uint16)
-        in_order[top:bottom] = (pixels[top:bottom, :, :3] * alpha + 255 * (255 - alpha) + 127) // 255
-    return over_white
+    over = np.empty((*colours.shape[:2], 3), np.uint8)
+    for top, bottom in bands(*colours.shape[:2]):
+        colour, opaque = colours[top:bottom].astype(np.uint16), alpha[top:bottom].astype(np.uint16)
+        if multiplied:
+            over[top:bottom] = np.minimum(colour + (255 - opaque), 255)
+        else:
+            over[top:bottom] = (colour * opaque + 255 * (255 - opaque) + 127) // 255
+    return over
 
 
 def ordered(rgb: DecodedImage, order: Order) -> DecodedImage:

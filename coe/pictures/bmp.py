@@ -10,13 +10,16 @@ from PIL.BmpImagePlugin import BmpImageFile
 
 from coe.pictures.picture_faults import truncated, unsupported
 
+UNWRITTEN_SHARE = 32
+"""An uncompressed picture is not whole if one in so many bytes is zero at its end."""
 _RAW, _RLE8, _RLE4, _BITFIELDS = 0, 1, 2, 3
 
 
 class Bmp(BmpImageFile):
     """A BMP as Pillow opens it: size and mode; no pixel is decoded.
 
-    `pixels_end` is the place in the file behind the last pixel.
+    `pixels_end` is the place in the file behind the last pixel; a file whose last `tail_bytes` in front of it are zeros
+    may not be written yet.
     """
 
     signatures: ClassVar = (b"BM",)
@@ -33,6 +36,10 @@ class Bmp(BmpImageFile):
         self.pixels_end = max(
             (tile.offset + tile.args[1] * self.height for tile in self.tile if isinstance(tile.args, tuple)), default=0
         )
+        # Zeros may be the paper of a drawing, as the first colour of a palette or of two: then all must be zero.
+        starts = [tile.offset for tile in self.tile] or [0]
+        is_paper = self.mode in ("P", "1")
+        self.tail_bytes = self.pixels_end - min(starts) if is_paper else self.pixels_end // UNWRITTEN_SHARE
         bits = int.from_bytes(data[24:26] if data[14:18] == b"\x0c\0\0\0" else data[28:30], "little")
         modes = {1: ("1", "P"), 4: ("P",), 8: ("L", "P")}.get(bits, (self.mode,))
         if self.mode not in modes or (compression == _BITFIELDS and not any(data[54:66])):

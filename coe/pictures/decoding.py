@@ -7,38 +7,29 @@ Pillow decodes, except for JPEGs. The classes of `coe.pictures.formats` refuse w
 from __future__ import annotations
 
 import io
-import re
-import struct
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-from PIL.ImageFile import ImageFile
 
 from coe import config
 from coe.errors import DamagedImage, ImageError, UnsupportedImage
 from coe.pictures.array_images import LEAST_ALPHA, DecodedImage, Order, bands, check_size, from_array, grey_rgb
 from coe.pictures.bmp import Bmp
+from coe.pictures.exif import orientation
 from coe.pictures.formats import format_of, pixels_in
 from coe.pictures.jpeg import Jpeg
 from coe.pictures.picture_faults import damaged, invisible, truncated, unsupported, unwritten
 from coe.pictures.picture_file import PictureFile
 from coe.pictures.png import Png
 from coe.pictures.tiff import Tiff
-from coe.pictures.tiff_directory import numbers_in
 from coe.pictures.wide import ALL, Samples, counted_bits, expect_filled, is_filled, narrow
 from coe.timely import in_time
 
 NO_PICTURE = "is not a JPEG, PNG, BMP or TIFF picture, whatever its name says; save it as PNG"
-_UNWRITTEN_SHARE = 32
-"""An uncompressed picture is not whole if one in so many bytes is zero at its end."""
-_ORIENTATION, _SHORT, _LONG = 274, 3, 4
-_IN_XMP = re.compile(rb"""tiff:Orientation(?:=["']|>)([1-8])""")
 _AS_IT_LIES: dict[int, Callable[[DecodedImage], DecodedImage]] = {
     1: lambda upright: upright,
     2: lambda upright: upright[:, ::-1],
@@ -113,40 +104,32 @@ def _from_bytes(data: bytes, bits: int | None, limit_pixels: int, min_side: int,
     form = format_of(data[:8])
     if form is None:
         raise UnsupportedImage(NO_PICTURE)
-    with form(data) as picture:
-        check_size(*picture.size, limit_pixels, min_side)
-        if picture.width * picture.height > (pixels_in(io.BytesIO(data)) or 0):
-            # The memory was reserved by the size that `pixels_in` read: Pillow must not decode a larger picture.
-            raise damaged()
-        if not written:
-            _check_written(picture, data)
-        turn = picture.turn if isinstance(picture, Tiff) else _orientation(picture.info)
-        turn = turn if turn in _AS_IT_LIES else 1
-        if isinstance(picture, Jpeg):
-            pixels = picture.whole_pixels()
-            if picture.mode != "CMYK":
-                return _upright(pixels, turn)
-            # Programs store the four inks inverted.
-            return _to_rgb(Image.frombuffer("CMYK", picture.size, np.invert(pixels, out=pixels)), turn)
-        picture.load()
-        if isinstance(picture, Png | Tiff) and picture.depth > 8:
-            return _upright(_from_wide(picture, data, bits), turn)
-        return _to_rgb(picture, turn)
+    picture = form(data)
+    check_size(*picture.size, limit_pixels, min_side)
+    if picture.width * picture.height > (pixels_in(io.BytesIO(data)) or 0):
+        # The memory was reserved by the size that `pixels_in` read: a larger picture must not be decoded.
+        raise damaged()
+    if isinstance(picture, Bmp | Tiff) and not written:
+        _check_written(data, min(picture.pixels_end, len(data)), picture.tail_bytes)
+    if isinstance(picture, Tiff):
+        pixels, turn = picture.pixels(bits), _known(picture.turn)
+        return _to_rgb(Image.fromarray(pixels, "CMYK"), turn) if picture.is_inked else _upright(pixels, turn)
+    if isinstance(picture, Jpeg):
+        pixels, turn = picture.whole_pixels(), _known(orientation(picture.info))
+        if picture.mode != "CMYK":
+            return _upright(pixels, turn)
+        # Programs store the four inks inverted.
+        return _to_rgb(Image.frombuffer("CMYK", picture.size, np.invert(pixels, out=pixels)), turn)
+    picture.load()
+    turn = _known(orientation(picture.info))
+    if isinstance(picture, Png) and picture.depth > 8:
+        return _upright(_from_wide(picture, data, bits), turn)
+    return _to_rgb(picture, turn)
 
 
-def _orientation(info: Mapping[str | tuple[int, int], Any]) -> int:
-    """Return the orientation that an EXIF block states, or else XMP, as Pillow has it; 1 if none can be read."""
-    # Nothing else of the block is read: it may be damaged, and the picture is whole.
-    exif = info.get("exif")
-    block = exif.removeprefix(b"Exif\0\0") if isinstance(exif, bytes) else b""
-    if block[:4] in (b"II*\0", b"MM\0*"):
-        with suppress(struct.error):  # it ends too early
-            for entry in numbers_in(io.BytesIO(block)):
-                if entry.tag == _ORIENTATION and entry.kind in (_SHORT, _LONG) and entry.count == 1:
-                    return entry.value
-    xmp = info.get("xmp")  # in a PNG it may be a remark of this name
-    said = _IN_XMP.search(xmp) if isinstance(xmp, bytes) else None
-    return int(said[1]) if said else 1
+def _known(turn: int | None) -> int:
+    """Return an orientation; 1 for a number that is none."""
+    return turn if turn in _AS_IT_LIES else 1
 
 
 def _room(height: int, width: int, turn: int) -> DecodedImage:
@@ -186,22 +169,20 @@ def _to_rgb(picture: Image.Image, turn: int) -> DecodedImage:
     return pixels
 
 
-def _from_wide(picture: Png | Tiff, data: bytes, asked: int | None) -> DecodedImage:
+def _from_wide(picture: Png, data: bytes, asked: int | None) -> DecodedImage:
     """Return the pixels of a picture whose samples have 12 or 16 bits, as they lie in the file."""
     if picture.mode.startswith("I;16"):
         grey = np.asarray(picture)
-        bits = counted_bits(lambda: [grey], asked, picture.said, picture.depth)
-        return grey_rgb(narrow(grey, bits) ^ np.uint8(255 if picture.is_inverted else 0))
+        return grey_rgb(narrow(grey, counted_bits(lambda: [grey], asked, picture.said, picture.depth)))
     tops = [np.asarray(picture.getchannel(band)).max() for band in picture.getbands() if band not in "Aa"]
-    # Pillow gives the high bytes of colours. Little ink is bright.
-    top = int(max(tops)) << 8 | 0xFF if picture.mode != "CMYK" else (1 << ALL) - 1
+    top = int(max(tops)) << 8 | 0xFF  # Pillow gives the high bytes of colours
     if asked == ALL or (not asked and picture.said is None and (asked is None or is_filled(top))):
         if asked is None:
             expect_filled(top)
         return _to_rgb(picture, 1)
     if picture.mode != "RGB":
-        raise unsupported("a picture with alpha or of four inks, of which fewer than 16 bits count")
-    with type(picture)(data) as again:
+        raise unsupported("a picture with alpha, of which fewer than 16 bits count")
+    with Png(data) as again:
         again.give_low_bytes()
         again.load()
         width, height = picture.size
@@ -230,17 +211,8 @@ def _opaque(picture: Image.Image) -> tuple[Image.Image, int]:
     return picture if picture.mode == "RGB" else picture.convert("RGB"), visible
 
 
-def _check_written(picture: ImageFile, data: bytes) -> None:
+def _check_written(data: bytes, end: int, tail: int) -> None:
     """Refuse an uncompressed picture whose pixels end in zeros: programs reserve a file, and then write into it."""
-    # Zeros may be white in a TIFF, or the paper of a drawing, as the first colour of a palette or of two. Then all
-    # pixels must be zero. Tiles of a TIFF are filled up with zeros: then all of the last tile must be.
-    if not isinstance(picture, Bmp | Tiff) or any(tile.codec_name != "raw" for tile in picture.tile):
-        return
-    paper = picture.mode in ("P", "1") or (isinstance(picture, Tiff) and picture.is_inverted)
-    places = [tile.offset for tile in picture.tile] or [0]
-    end = min(picture.pixels_end, len(data))  # behind them lies another page, or what fills a block of the disk
-    tail = end - min(places) if paper else end // _UNWRITTEN_SHARE
-    if isinstance(picture, Tiff) and picture.is_tiled:
-        tail = max(tail, end - max(places))
+    # Behind the pixels lies another page, or what fills a block of the disk.
     if data.count(0, end - tail, end) == tail > 0:
         raise unwritten()

@@ -38,15 +38,19 @@ _PADDING = re.compile(rb"(?<!\x00)\x00++(?=\xff++[\xd0-\xd7\xd9])")
 _MOST_RESTARTS = 100_000
 
 _FRAMES = {*range(0xC0, 0xD0), 0xF7} - {0xC4, 0xC8, 0xCC}
-_READ_FRAMES = {0xC0, 0xC1, 0xC2, 0xC9, 0xCA}
-"""Sequential and progressive pictures; the codes are Huffman's or arithmetic."""
-_SEQUENTIAL = {0xC0, 0xC1, 0xC9}
+_READ_FRAMES = {0xC0, 0xC1, 0xC2}
+"""Sequential and progressive pictures of Huffman codes. Arithmetic codes that end early decode as if zeros followed."""
+_OTHER_FRAMES = {0xC9: "an arithmetic", 0xCA: "an arithmetic"} | dict.fromkeys((0xC3, 0xC7, 0xCB, 0xCF), "a lossless")
+_SEQUENTIAL = {0xC0, 0xC1}
 _END, _SCAN, _JFIF, _EXIF, _ADOBE, _COMMENT = 0xD9, 0xDA, 0xE0, 0xE1, 0xEE, 0xFE
 _XMP = b"http://ns.adobe.com/xap/1.0/\0"
 _PROGRAMS = {*range(0xE0, 0xF0), _COMMENT}
 """Segments that programs may fill as they like."""
 _ALONE = {0x01, *range(0xD0, 0xD9)}
 """Marks that no length follows."""
+_NEXT = re.compile(rb"\xff++([^\x00\x01\xd0-\xd7])")
+"""A mark behind a scan that is not in the middle of it."""
+_FREQUENCIES = 64
 _FILL, _MOST_FILL = re.compile(rb"\x00{0,9000}+\xff{1,65535}+"), 1 << 17
 """What may stand in front of a mark, as some programs fill up to whole words; more bytes than that."""
 _MISCOUNTED = re.compile(_FILL.pattern + rb"|[^\xff]{1,32}+\xff{1,65535}+")
@@ -158,12 +162,12 @@ class PlainJpeg:
 def plain(data: bytes) -> PlainJpeg:
     """Return a JPEG with what its pixels and its orientation need; raises ImageError if its header is not whole."""
     kept: list[bytes | bytearray] = [data[:2]]
-    jfif, exif, xmp, adobe, frame, inks = b"", b"", b"", bytearray(), 0, 0
+    jfif, exif, xmp, adobe, frame = b"", b"", b"", bytearray(), bytes(10)
     file = io.BytesIO(data)
     for segment in _segments(file):
         mark, body = segment.mark, segment.data
         if mark in _FRAMES and len(body) > 9:
-            frame, inks = mark, body[9]
+            frame = body
             _expect_read(mark, body[4])
         if mark == _JFIF and body[4:9] == b"JFIF\0" and len(body) >= 18:
             jfif = jfif or body[:9] + b"\1\1" + body[11:]  # version 1.1: of others libjpeg warns
@@ -176,8 +180,9 @@ def plain(data: bytes) -> PlainJpeg:
         elif mark == _SCAN:
             if adobe and adobe[15] != 0:
                 # How colours are coded: 1 for three, 2 for four inks. libjpeg takes all else for these, and warns.
-                adobe[15] = {3: 1, 4: 2}.get(inks, adobe[15])
-            kept += [jfif, exif, xmp, adobe, _scan_of_all(body) if frame in _SEQUENTIAL else body]
+                adobe[15] = {3: 1, 4: 2}.get(frame[9], adobe[15])
+            _expect_all_scans(frame, body, data, file.tell())
+            kept += [jfif, exif, xmp, adobe, _scan_of_all(body) if frame[1] in _SEQUENTIAL else body]
             head = b"".join(kept)
             return PlainJpeg(b"".join((head, memoryview(data)[file.tell() :])), len(head))
         elif mark not in _PROGRAMS:
@@ -190,9 +195,36 @@ def _expect_read(frame: int, bits: int) -> None:
     if frame == 0xF7:
         raise unsupported("a JPEG-LS picture")
     if frame not in _READ_FRAMES:
-        raise unsupported("a lossless JPEG" if frame in (0xC3, 0xC7, 0xCB, 0xCF) else "a hierarchical JPEG")
+        raise unsupported(f"{_OTHER_FRAMES.get(frame, 'a hierarchical')} JPEG")
     if bits != 8:
         raise unsupported(f"a JPEG of {bits} bits")
+
+
+def _expect_all_scans(frame: bytes, scan: bytes, data: bytes, at: int) -> None:
+    """Raise DamagedImage if scans are missing, from the one whose codes begin at a place on: libjpeg warns of none.
+
+    Each frequency of each component must have come down to its last bit. Without the last scans of a progressive
+    picture it would be judged blurred; without those of a component, in other colours.
+    """
+    components = frame[10 : 10 + 3 * frame[9] : 3]
+    lacking = {component: bytearray(b"\xff" * _FREQUENCIES) for component in components}
+    while True:
+        spectrum = 5 + 2 * scan[4]
+        first, last, bits = scan[spectrum : spectrum + 3] if frame[1] not in _SEQUENTIAL else (0, _FREQUENCIES - 1, 0)
+        for component in scan[5:spectrum:2]:
+            if component in lacking and first <= last < _FREQUENCIES:
+                lacking[component][first : last + 1] = bytes([bits & 15]) * (last + 1 - first)
+        if not any(map(any, lacking.values())):
+            return
+        found = None
+        while found is None or found[1][0] != _SCAN:
+            found = _NEXT.search(data, at)
+            if found is None:
+                return  # libjpeg warns of a missing end
+            if found[1][0] == _END:
+                raise damaged()
+            at = found.end() + max(2, int.from_bytes(data[found.end() : found.end() + 2]))
+        scan = data[found.end() - 2 : at]
 
 
 def _segments(file: BinaryIO) -> Iterator[_Segment]:

@@ -25,7 +25,6 @@ class Png(PngImageFile):
     signatures: ClassVar = (b"\x89PNG\r\n\x1a\n",)
     depth = 8
     said: StatedBits | None = None
-    is_inverted = False
 
     def __init__(self, data: bytes) -> None:
         """Raises ImageError, and what Pillow raises."""
@@ -33,7 +32,8 @@ class Png(PngImageFile):
         super().__init__(io.BytesIO(data))
         self.depth = data[24]
         # Beside what the file says stand remarks of any name, which are texts.
-        self.info = {name: said for name, said in self.info.items() if not isinstance(said, str)}
+        self._said = self.info
+        self.info = {name: said for name, said in self._said.items() if not isinstance(said, str)}
         if data[_INTERLACED]:
             self.info["interlace"] = 1
         # 16 is what programs write that know nothing better.
@@ -42,6 +42,11 @@ class Png(PngImageFile):
         if "transparency" in self.info and self.mode != "P" and self.depth not in (1, 8):
             # Pillow compares the transparent colour with samples of 8 bits.
             raise unsupported(f"a PNG of {self.depth} bits with a transparent colour")
+
+    def load_end(self) -> None:
+        """Read what stands behind the pixels: an EXIF block or XMP counts there as well."""
+        super().load_end()
+        self.info |= {name: said for name in ("exif", "xmp") if isinstance(said := self._said.get(name), bytes)}
 
     @staticmethod
     def pixels_in(file: BinaryIO) -> int | None:

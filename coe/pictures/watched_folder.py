@@ -189,8 +189,7 @@ def _free(path: Path) -> Path:
 def _end_of_pixels(form: type[Bmp] | type[Tiff], data: bytes, tail: int) -> bytes:
     """Return the last bytes of the pixels in a file, behind which its block may be filled; b"" if nobody can tell."""
     try:
-        with form(data) as picture:
-            end = min(picture.pixels_end, len(data))
+        end = min(form(data).pixels_end, len(data))
     except Exception:  # for bytes that are not written yet, Pillow raises nearly anything
         return b""
     return data[max(0, end - tail) : end]

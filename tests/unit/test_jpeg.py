@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from coe.errors import ImageError
+from coe.errors import DamagedImage, ImageError, UnsupportedImage
 from coe.pictures.finding import decode
 
 HEIGHT, WIDTH = 150, 200
@@ -84,6 +84,68 @@ def test_a_jpeg_that_lost_a_part_is_refused(
             decode(damage(whole, at))
     assert len(places) > 20
     assert capfd.readouterr() == ("", "")
+
+
+def without_scans(data: bytes) -> list[bytes]:
+    """A progressive JPEG without each of its scans, and without all behind each."""
+    starts = [found.start() for found in re.finditer(rb"\xff\xda", data)]
+    # The codes of a scan stand in front of it, if it has any.
+    ends = [
+        data.find(b"\xff\xc4", start, behind) if b"\xff\xc4" in data[start:behind] else behind
+        for start, behind in zip(starts, [*starts[1:], len(data) - 2], strict=True)
+    ]
+    cut = [data[:end] + b"\xff\xd9" for end in ends[:-1]]
+    return cut + [data[:start] + data[end:] for start, end in zip(starts, ends, strict=True)]
+
+
+@pytest.mark.parametrize("name", ["progressive", "grey, progressive"])
+def test_a_progressive_jpeg_without_a_scan_is_refused(name: str) -> None:
+    """libjpeg warns of nothing: the picture is blurred, or lacks its colours."""
+    lacking = without_scans(WHOLE[name])
+    assert len(lacking) > 10
+    for data in lacking:
+        with pytest.raises(DamagedImage):
+            decode(data)
+
+
+def scan_by_scan() -> tuple[bytes, list[bytes]]:
+    """The header of a JPEG whose three components lie in scans of their own, and the scans."""
+    bands = [saved_band(band) for band in PICTURE.convert("YCbCr").split()]
+    start = scan_of(bands[0])
+    frame = bands[0].index(b"\xff\xc0")
+    sides = bands[0][frame + 5 : frame + 9]
+    head = bands[0][:frame] + segment(0xC0, b"\x08" + sides + b"\3\1\x11\0\2\x11\0\3\x11\0")
+    tables = bands[0][frame + 13 : bands[0].index(b"\xff\xda")]
+    scans = [
+        segment(0xDA, b"\1" + name + b"\0\0\x3f\0") + band[start:-2]
+        for name, band in zip((b"\1", b"\2", b"\3"), bands, strict=True)
+    ]
+    return head + tables, scans
+
+
+def saved_band(band: Image.Image) -> bytes:
+    data = io.BytesIO()
+    band.save(data, "JPEG", quality=90)
+    return data.getvalue()
+
+
+def test_a_jpeg_of_a_scan_for_each_colour_needs_all_of_them() -> None:
+    head, (light, blue, red) = scan_by_scan()
+    whole = decode(head + light + blue + red + b"\xff\xd9")
+    assert np.abs(whole.astype(int) - np.asarray(PICTURE)).mean() < 4
+    assert (decode(head + red + blue + light + b"\xff\xd9") == whole).all()
+    for scans in (light, light + blue, blue + red, light + light + light):
+        with pytest.raises(DamagedImage):
+            decode(head + scans + b"\xff\xd9")
+        with pytest.raises(DamagedImage):
+            decode(head + scans)
+
+
+def test_arithmetic_codes_are_not_read() -> None:
+    """Behind their end a decoder reads zeros: a picture that was cut would pass."""
+    frame = WHOLE["as it comes"].replace(b"\xff\xc0", b"\xff\xc9", 1)
+    with pytest.raises(UnsupportedImage, match="arithmetic"):
+        decode(frame)
 
 
 def refused_share(damaged: list[bytes]) -> float:
