@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import yaml
@@ -56,12 +56,15 @@ def flow(value: object) -> str:
     return said.removesuffix("\n").removesuffix("\n...")
 
 
-def lines_of(experts: Iterable[Expert], *, detectors: Iterable[str]) -> str:
+def lines_of(
+    experts: Iterable[Expert], *, detectors: Iterable[str], polarity: Mapping[str, bool | None] | None = None
+) -> str:
     """Return the entries `experts` and `components`: labels to `reject` are NG, others OK.
 
-    A detector, by its id, passes a part in which it sees nothing. Each expert inspects the component of its name.
+    A detector, by its id, passes a part in which it sees nothing. Each expert inspects the component of its name, whose
+    `polarity` is written if it is known.
     """
-    experts, passing = list(experts), set(detectors)
+    experts, passing, known = list(experts), set(detectors), polarity or {}
     text = "experts:\n"
     for one in experts:
         then = f", then: {{{NOTHING}: OK}}" if one.id in passing else ""
@@ -69,7 +72,9 @@ def lines_of(experts: Iterable[Expert], *, detectors: Iterable[str]) -> str:
             f"  {flow(one.id)}: {{kind: {flow(one.kind)}, labels: {flow(list(one.labels))}, input: {one.input_size}, "
             f"reject: {flow(sorted(one.reject))}{then}}}\n"
         )
-    return text + "components:\n" + "".join(f"  {flow(one.id)}: {{inspect: {flow(one.id)}}}\n" for one in experts)
+    said = {True: ", polarity: yes", False: ", polarity: no", None: ""}
+    components = (f"  {flow(one.id)}: {{inspect: {flow(one.id)}{said[known.get(one.id)]}}}\n" for one in experts)
+    return text + "components:\n" + "".join(components)
 
 
 def board_text(board: str, lines: str, bits: int | None = None) -> str:

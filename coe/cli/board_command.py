@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -9,11 +10,13 @@ from typing import Annotated
 import typer
 
 from coe import config
-from coe.cli import board_photographed, board_placed, first_board
+from coe.board.rules import load
+from coe.cli import board_photographed, board_placed, experts_exam, first_board
 from coe.cli.common import Exit, application, out, run
 from coe.cli.first_board import MakeBoard
 from coe.cli.options import takes
 from coe.errors import ConfigError
+from coe.store.store_reader import StoreReader
 
 app = application(
     "Make a first board from what is there: photographs, or a placement file and pictures of whole boards.",
@@ -38,8 +41,9 @@ def new(
 ) -> None:
     """Make a first board, in commented files that a person edits; files that are there are never replaced.
 
-    It ends with what a person must decide (TODO in the files), and with the next commands. Exit status 1 with --run if
-    something is left to decide.
+    It ends with what a person must decide (TODO in the files), and with the next commands. With --run it ends with
+    what still passes by the exams of the experts, and the command that mends it; exit status 1 if something is left to
+    decide.
 
     Example: coe-board new line7 --photos photos --run
     """
@@ -58,7 +62,11 @@ def new(
     if made.open_lines:
         out.print(f"nothing is run before what is left to decide is decided: {len(made.open_lines)} lines")
         raise typer.Exit(Exit.NOT_GOOD)
-    raise typer.Exit(first_board.run_commands(made))
+    status = first_board.run_commands(made)
+    if rules.is_file() and experts_exam.tell_gaps(load(rules), StoreReader(None)) and made.learn:
+        out.print(f"mended by pictures of such parts in {made.photographs}/<component>/<label>, and then:")
+        out.print(f"  {shlex.join(made.learn)}")
+    raise typer.Exit(status)
 
 
 main = partial(run, app)

@@ -11,6 +11,7 @@ import typer
 
 from coe import config
 from coe.cli.first_board import FirstBoard, MakeBoard
+from coe.cli.tool_options import PolarityOption
 from coe.errors import ConfigError, list_few
 from coe.pictures import photographs
 from coe.pictures.label_folders import GOOD, letters
@@ -25,6 +26,7 @@ def photographed(
         Path | None,
         typer.Option("--photos", metavar="FOLDER", help="Photographs of components: <component>/<label>/<image>."),
     ] = None,
+    polarity: PolarityOption = None,
 ) -> MakeBoard | None:
     """Return what makes a board from photographs; None without any."""
     if photos is None:
@@ -36,13 +38,15 @@ def photographed(
         for folder in (rules.parent, to / name):
             folder.mkdir(parents=True, exist_ok=True)
         board, images = str(rules), str(photos)
+        said = () if polarity is None else ("--polarity", polarity)
+        choose = ("coe-experts", "choose", board, "--images", images, "--no-prepare", *said)
         commands = (
             ("coe-experts", "split", images),
-            ("coe-experts", "choose", board, "--images", images, "--no-prepare"),
+            choose,
             ("coe-experts", "evaluate", board, "--images", images, "--report", str(to / name / "evaluation.html")),
             ("coe-inspect", "--board", board, "--images", images, "--out", str(to / name / "run")),
         )
-        return FirstBoard({}, tuple(notes(shown)), commands)
+        return FirstBoard({}, tuple(notes(shown)), commands, images, choose)
 
     return make
 

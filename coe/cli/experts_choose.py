@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -14,14 +15,15 @@ import typer
 from coe import config
 from coe.board import drafting, rules
 from coe.board.board_spec import label_fault
-from coe.cli import experts_prepare, experts_share
+from coe.board.polarity import is_known
+from coe.cli import experts_exam, experts_prepare, experts_share
 from coe.cli.common import Exit, complain, err, out, point_out, wide
 from coe.cli.console import Progress, table_of
 from coe.cli.experts_new import BitsOption, NoPrepareOption
 from coe.cli.options import StoreOption
-from coe.cli.tool_options import InputOption, SeedOption, words_of
+from coe.cli.tool_options import InputOption, PolarityOption, SeedOption, words_of
 from coe.core import Expert
-from coe.errors import CoeError, ConfigError, list_few
+from coe.errors import CoeError, ConfigError, did_you_mean, list_few
 from coe.files import replacing, writing
 from coe.pictures import photographs, split_making
 from coe.pictures.label_folders import BAD, GOOD, letters, says_label
@@ -35,7 +37,7 @@ from coe.store.store import Store
 from coe.strict_model import name_fault
 
 if TYPE_CHECKING:
-    from coe.prepare.choosing import CrossValidated
+    from coe.prepare.choosing import CandidateKind, CrossValidated
 
 
 _SHOWN = 5
@@ -53,6 +55,7 @@ def choose(  # noqa: PLR0913
     turned: Annotated[
         bool, typer.Option("--turned", help="Parts lie turned by any angle in their pictures, and that is no defect.")
     ] = False,
+    polarity: PolarityOption = None,
     seed: SeedOption = 0,
     threads: Annotated[
         int, typer.Option(min=0, max=config.MAX_THREADS, help="Threads of the CPU; 0 uses all cores.")
@@ -64,9 +67,10 @@ def choose(  # noqa: PLR0913
     """Choose a kind of expert for each component by its photographs: compare, train, and write the board's lines.
 
     Of good parts alone, a kind learns that knows good parts; with some bad ones of each label also kinds that tell them
-    apart; with many, a network is tuned. All are compared on pictures that they have not learned from. What was taken,
-    and how sure that is, is said; the experts go into the store. A board file that is not there is written; to one that
-    is there, the lines to put in are printed.
+    apart; with many, a network is tuned. All are compared on pictures that they have not learned from. An escape counts
+    as much as four false calls. What was taken and why, how sure that is, and what still passes by its exam, is said;
+    the experts go into the store. A board file that is not there is written; to one that is there, the lines to put in
+    are printed.
 
     Exit status 1 if a component has no expert.
 
@@ -79,6 +83,7 @@ def choose(  # noqa: PLR0913
         known = [kind for kind in known if kind.learns_turned or kind.good_only]
     parts = _parts_of(images_at)
     _check_names(name, parts)
+    polarities = _polarities(parts, polarity)
     plan = TrainingPlan(
         data=images_at,
         work=Path(),
@@ -94,7 +99,8 @@ def choose(  # noqa: PLR0913
     chosen: list[tuple[Expert, Kind]] = []
     for component, found in parts.items():
         try:
-            of_component = replace(plan, photographs=_checked(found))
+            with_polarity = polarities[component] or (polarities[component] is None and is_known(component))
+            of_component = replace(plan, photographs=_checked(found), polarity=with_polarity)
             chosen.append(_chosen(shelf, f"{name}/{component}", of_component, known, input_size))
         except CoeError as error:
             complain(f"{component}: {error}")
@@ -104,8 +110,12 @@ def choose(  # noqa: PLR0913
         pictures = [one.path for one in parts[expert.id]]
         experts_prepare.prepare_new(store, expert.weights, pictures, "the labelled pictures of its training", bits=bits)
     lines = drafting.lines_of(
-        (expert for expert, _ in chosen), detectors=[expert.id for expert, kind in chosen if kind.task == "detect"]
+        (expert for expert, _ in chosen),
+        detectors=[expert.id for expert, kind in chosen if kind.task == "detect"],
+        polarity=polarities,
     )
+    made = rules.of_bytes(Path(f"{name}.yaml"), drafting.board_text(name, lines, bits).encode())
+    experts_exam.tell_gaps(made, shelf)
     if there is None:
         with writing(path), replacing(path) as file:
             file.write(drafting.board_text(name, lines, bits).encode())
@@ -114,6 +124,27 @@ def choose(  # noqa: PLR0913
         out.print(f"{there} is there already; put these lines in:")
         out.print(lines, markup=False, highlight=False)
     raise typer.Exit(Exit.OK if len(chosen) == len(parts) else Exit.NOT_GOOD)
+
+
+def _polarities(components: Iterable[str], given: str | None) -> dict[str, bool | None]:
+    """Return whether the parts of each component have a polarity: as known, as given, as asked; None if nobody says."""
+    components = list(components)
+    unknown = [name for name in components if not is_known(name)]
+    if given is None and unknown and sys.stdin.isatty():
+        err.print("A part that has a polarity is a defect when it is turned by 180 degrees. Which of these have one?")
+        err.print(f"  {', '.join(unknown)}")
+        given = typer.prompt("Names with commas, - for none", default="-", err=True)
+    if given is None:
+        if unknown:
+            few = list_few(unknown)
+            point_out(
+                "note", f"no polarity is assumed for {few}: turned parts may pass (--polarity names those with one)"
+            )
+        return {name: None if name in unknown else True for name in components}
+    named = [] if given == "-" else words_of(given)
+    if strange := [name for name in named if name not in components]:
+        raise ConfigError(f"polarity: there is no component '{strange[0]}'{did_you_mean(strange[0], components)}")
+    return {name: name not in unknown or name in named for name in components}
 
 
 def _check_names(board: str, components: Iterable[str]) -> None:
@@ -211,17 +242,22 @@ def _chosen(
     with Progress(console=err) as bar:
         task = bar.add_task(component, total=None)
         folds = choosing.folds_of(shelf, candidates, plan) if candidates else []
-        for one in candidates:
-            if choosing.is_superfluous(one, results):
-                skipped = f"{one.kind.name}: not tried, since another kind judges every picture right"
-                point_out("note", f"{component}: {skipped}")
-                continue
 
-            def progress(done: int, total: int, kind: str = one.kind.name) -> None:
-                bar.update(task, completed=done, total=total, description=f"{component}: {kind}")
+        def judge(one: CandidateKind) -> None:
+            def progress(done: int, total: int) -> None:
+                bar.update(task, completed=done, total=total, description=f"{component}: {one.name}")
 
             results.append(choosing.judged(shelf, one, found, folds, progress, time.perf_counter))
-    failures = [f"{result.candidate.kind.name}: {result.failure}" for result in results if result.failure]
+
+        for one in candidates:
+            if choosing.is_superfluous(one, results):
+                skipped = f"{one.name}: not tried, since another kind judges every picture right"
+                point_out("note", f"{component}: {skipped}")
+            else:
+                judge(one)
+        for one in () if plan.turned else choosing.turned_too(candidates, results, polarity=plan.polarity):
+            judge(one)
+    failures = [f"{result.candidate.name}: {result.failure}" for result in results if result.failure]
     best = choosing.best_of(results, found)
     if best is None:
         why = "; ".join(failures) or "give more pictures"
@@ -231,7 +267,7 @@ def _chosen(
     _tell(component, found, results, best)
     _tell_untried(component, found, known)
     with Progress(console=err) as bar:
-        task = bar.add_task(f"{component}: {best.candidate.kind.name} on all pictures", total=None)
+        task = bar.add_task(f"{component}: {best.candidate.name} on all pictures", total=None)
         taken = best.candidate
         trained = learning.learn(shelf, taken.expert, taken.kind, taken.plan, taken.start, lambda *_: None)
         bar.update(task, completed=1, total=1)
@@ -242,6 +278,7 @@ def _chosen(
     if trained.unproven:
         point_out("unproven", f"{component}: {trained.unproven}")
     learning.put(shelf, taken.expert, trained, taken.start, f"chosen by {len(found)} photographs, seed {plan.seed}")
+    experts_exam.show(component, trained.exam)
     experts_share.share_trained(shelf, weights, None, taken.kind, ())
     return taken.expert, taken.kind
 
@@ -263,17 +300,20 @@ def _tell(
             continue
         escapes, false_calls = map(_rate, result.rates(found))
         table.add_row(
-            result.candidate.kind.name, escapes, false_calls, f"{result.seconds:.1f}", "taken" if result is best else ""
+            result.candidate.name, escapes, false_calls, f"{result.seconds:.1f}", "taken" if result is best else ""
         )
     out.print(f"{component}: {_counts(found)}; each picture judged by experts that learned without it")
     wide(out).print(table)
+    out.print(f"{component}: {best.candidate.name} is taken: {choosing.why(best, results, found)}")
     if all(one.good for one in found):
         out.print(f"{component}: how many bad parts escape, nobody knows: there is no picture of one")
+    else:
+        out.print(f"{component}: bounds of escapes hold for defects like those in the pictures, and for no others")
     for other in results:
         if other is not best and not other.failure:
             chance = choosing.chance_of(best, other)
             sure = "is better" if chance < 0.05 else "is not proven to be better"
-            names = f"{best.candidate.kind.name} {sure} than {other.candidate.kind.name}"
+            names = f"{best.candidate.name} {sure} than {other.candidate.name}"
             out.print(f"{component}: {names} (p = {chance:.2g})")
 
 

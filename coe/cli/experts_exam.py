@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from coe.board.rules import Rules
 from coe.cli.common import out, point_out, wide
 from coe.cli.console import table_of
-from coe.store.exam import Exam, ExamItem, ExamRow
+from coe.inspector import weights_used
+from coe.store.exam import Exam, ExamItem, ExamRow, warnings_of
+from coe.store.store_reader import StoreReader
 
 _COLUMNS = ("exam", "passed", "at most")
 
@@ -31,6 +34,14 @@ def show_rows(rows: Sequence[ExamRow]) -> None:
         table.add_row(row.expert, *(("", "", "") if row.item is None else _cells(row.item)), row.note or row.follows)
     if rows:
         wide(out).print(table)
+
+
+def tell_gaps(board: Rules, store: StoreReader) -> bool:
+    """Print what passes the experts of a board by their exams, and tell whether anything does."""
+    warnings = warnings_of(weights_used.exam_rows(board, weights_used.manifests_of(board, store)))
+    for warning in warnings:
+        point_out("still passes", warning, out)
+    return bool(warnings)
 
 
 def lets_pass(exam: Exam | None) -> str:

@@ -255,6 +255,9 @@ class _Lesson:
             references=learned_from.references,
             false_calls=in_use.metrics.get("wanted_false_calls"),
             turned=bool(in_use.metrics.get("turned")),
+            polarity=any(
+                one.has_polarity() for one in self._board.components.values() if one.steps_of(self._expert.id)
+            ),
             freeze=freeze,
         )
         with counting("learning") as bar:

@@ -13,6 +13,7 @@ from rich.progress import TimeRemainingColumn
 
 from coe import config
 from coe.board import labelled_photographs, rules
+from coe.board.polarity import is_known
 from coe.cli import experts_exam, experts_prepare, experts_reference, experts_share
 from coe.cli.common import counting, err, out, point_out
 from coe.cli.console import words
@@ -146,6 +147,7 @@ def train(  # noqa: PLR0913
         bf16=bf16,
         bits=rules.load(board).bits if bits is None and board is not None else bits,
         turned=turned,
+        polarity=_has_polarity(expert, id, board),
     )
     with counting("training", words("{task.fields[measures]}"), TimeRemainingColumn()) as bar:
         task = bar.add_task("", total=epochs, measures="")
@@ -174,6 +176,13 @@ def _labelled(expert: Expert, board: str | None, kind: Kind, data: Path) -> tupl
         return None
     with readable(data):
         return labelled_photographs.read(data, expert, rules.load(board), good_only=kind.good_only)
+
+
+def _has_polarity(expert: Expert, id: str, board: str | None) -> bool:
+    """Tell whether a part that an expert inspects has a polarity: by the rules of its board, else by its name."""
+    if board is None:
+        return is_known(ExpertId.of(id).name)
+    return any(one.has_polarity() for one in rules.load(board).components.values() if one.steps_of(expert.id))
 
 
 def _check_heeded(kind: Kind, false_calls: float | None, *, turned: bool) -> None:

@@ -25,12 +25,15 @@ class FirstBoard:
     """A first board, before anything is written.
 
     `files` holds the bytes of each file by its path. `notes` are sentences about what was found and guessed.
-    `commands` are the next commands, each as its words.
+    `commands` are the next commands, each as its words. `photographs` is where pictures of parts lie that experts learn
+    from, and `learn` the command by which they do once more.
     """
 
     files: Mapping[Path, bytes]
     notes: tuple[str, ...]
     commands: tuple[tuple[str, ...], ...]
+    photographs: str = ""
+    learn: tuple[str, ...] = ()
 
     @property
     def open_lines(self) -> tuple[str, ...]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from coe.board.polarity import is_known
+
 if TYPE_CHECKING:
     from coe.placement.draft_recipe import BoardPlan
 
@@ -18,9 +20,11 @@ components:
 
 
 def rules_text(name: str, drawn: BoardPlan) -> str:
-    """Return the board file: each component is compared with its reference."""
-    lines = [
-        f"  {part.name}: {{count: {len(part.refdes)}, inspect: {EXPERT}, reference: {part.name}}}\n"
-        for part in drawn.parts
-    ]
+    """Return the board file: each component is compared with its reference; `polarity` is known by its names."""
+    lines = []
+    for part in drawn.parts:
+        polarity = ", polarity: yes" if any(is_known(part.name, refdes) for refdes in part.refdes) else ""
+        lines.append(
+            f"  {part.name}: {{count: {len(part.refdes)}, inspect: {EXPERT}, reference: {part.name}{polarity}}}\n"
+        )
     return _HEAD.format(name=name, expert=EXPERT) + "".join(lines)

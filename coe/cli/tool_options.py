@@ -20,6 +20,14 @@ InputOption = Annotated[
     int | None,
     typer.Option("--input", min=config.MIN_INPUT, max=config.MAX_INPUT, help="Longer side of the input in pixels."),
 ]
+PolarityOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAMES",
+        help="Components with a polarity, whose turned parts are defects, beside those known by name; - for none. "
+        "Default: asked on a terminal.",
+    ),
+]
 SeedOption = Annotated[int, typer.Option(min=0, max=config.MAX_SEED, help="Seed of all random choices.")]
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from coe import config
-from coe.core import NOTHING, Expert
+from coe.core import NOTHING, Expert, Shown
 from coe.errors import CoeError, ConfigError, ImageError, TooFewPictures
 from coe.pictures import alike
 from coe.pictures.decoding import decode
@@ -26,6 +26,7 @@ from coe.prepare import agreement, backbones, learning
 from coe.prepare.data_set import STRANGE
 from coe.prepare.fold import network
 from coe.rates import Rate
+from coe.store.exam import ExamItem, added
 from coe.store.expert_id import ExpertId
 from coe.store.kinds import Comparing, ExpertInput, Image, Kind, ModuleKind, TrainingPlan
 from coe.store.learned import digest_of
@@ -35,6 +36,8 @@ _CHANCE = 0.05
 """The largest probability with which a kind that sees nothing may judge pictures as well."""
 GOOD = "good"
 """The label of a good part."""
+_ESCAPE = 4.0
+"""An escape weighs as much as so many false calls: a person looks at what is called, and nobody at what passes."""
 _FOLDS, _FOLDS_OF_MANY, _MANY = 5, 3, 80
 """So many folds, and fewer from so many pictures on: experts then learn from enough."""
 _FEW = 10
@@ -50,6 +53,11 @@ class CandidateKind:
     plan: TrainingPlan
     start: str | None
 
+    @property
+    def name(self) -> str:
+        """The kind, for people."""
+        return f"{self.kind.name} (turned)" if self.plan.turned and self.kind.learns_turned else self.kind.name
+
 
 @dataclass(frozen=True, slots=True)
 class SeenPhotograph:
@@ -64,7 +72,8 @@ class SeenPhotograph:
 class CrossValidated:
     """How a kind judged each picture (n,): whether it passed it, and whether that is right.
 
-    `seconds` is how long one learning took. `failure` says why there are no answers.
+    `seconds` is how long one learning took, `exam` what its experts let pass that must not. `failure` says why there
+    are no answers.
     """
 
     candidate: CandidateKind
@@ -72,6 +81,7 @@ class CrossValidated:
     right: tuple[bool, ...] = ()
     seconds: float = 0.0
     failure: str = ""
+    exam: tuple[ExamItem, ...] = ()
 
     def rates(self, photographs: Sequence[LabelledPhotograph]) -> tuple[Rate | None, Rate | None]:
         """Return escapes of the bad and false calls of the good; None where there are no such pictures."""
@@ -79,10 +89,17 @@ class CrossValidated:
         good = [not passed for one, passed in zip(photographs, self.passed, strict=True) if one.good]
         return (Rate(sum(bad), len(bad)) if bad else None, Rate(sum(good), len(good)) if good else None)
 
-    def loss(self, photographs: Sequence[LabelledPhotograph]) -> float:
-        """Return the mean of the shares of escapes and of false calls."""
-        shares = [rate.share for rate in self.rates(photographs) if rate is not None]
-        return sum(shares) / len(shares)
+    def loss(self, photographs: Sequence[LabelledPhotograph]) -> tuple[float, int]:
+        """Return the mean of the shares of escapes and of false calls, escapes weighing more; then what else passes."""
+        escapes, false_calls = self.rates(photographs)
+        shares = [(rate.share, weight) for rate, weight in ((escapes, _ESCAPE), (false_calls, 1.0)) if rate is not None]
+        mean = sum(share * weight for share, weight in shares) / sum(weight for _, weight in shares)
+        return mean, sum(item.is_blind for item in self.exam)
+
+    @property
+    def turned_pass(self) -> bool:
+        """Whether good parts pass when they are turned: at which angle they lie tells nothing."""
+        return any(item.item is Shown.TURNED and item.is_blind for item in self.exam)
 
 
 def candidates(
@@ -134,7 +151,7 @@ def judged(
     kind, expert = candidate.kind, candidate.expert
     assert isinstance(kind, ModuleKind), "kinds that run a file do not learn here"
     passed, right = [False] * len(photographs), [False] * len(photographs)
-    seconds = 0.0
+    seconds, exam = 0.0, list[ExamItem]()
     try:
         for number, out in enumerate(folds):
             progress(number, len(folds))
@@ -143,6 +160,7 @@ def judged(
             plan = replace(candidate.plan, photographs=kept)
             trained = learning.learn(store, expert, kind, plan, candidate.start, lambda *_: None)
             seconds += clock() - begun
+            exam += trained.exam.items if trained.exam is not None else ()
             looking = replace(expert, preprocessing=trained.preprocessing, alternates=trained.looks)
             module = network(kind, looking, trained.state)
 
@@ -160,7 +178,7 @@ def judged(
         return CrossValidated(candidate, failure=f"{why}: {error}")
     except CoeError as error:
         return CrossValidated(candidate, failure=str(error))
-    return CrossValidated(candidate, tuple(passed), tuple(right), seconds / len(folds))
+    return CrossValidated(candidate, tuple(passed), tuple(right), seconds / len(folds), exam=added(exam))
 
 
 def is_superfluous(candidate: CandidateKind, results: Sequence[CrossValidated]) -> bool:
@@ -169,9 +187,43 @@ def is_superfluous(candidate: CandidateKind, results: Sequence[CrossValidated]) 
 
 
 def best_of(results: Sequence[CrossValidated], photographs: Sequence[LabelledPhotograph]) -> CrossValidated | None:
-    """Return the kind with the fewest escapes and false calls, among equals the first; None if none could learn."""
+    """Return the kind with the fewest escapes and false calls, among equals that of which the exam lets less pass.
+
+    Among those the first; None if none could learn.
+    """
     learned = [one for one in results if not one.failure]
     return min(learned, key=lambda one: one.loss(photographs), default=None)
+
+
+def why(best: CrossValidated, results: Sequence[CrossValidated], photographs: Sequence[LabelledPhotograph]) -> str:
+    """Say why a kind is taken before the others, by the one that comes nearest to it."""
+    others = [one for one in results if one is not best and not one.failure]
+    if not others:
+        return "no other kind could be compared"
+    second = min(others, key=lambda one: one.loss(photographs))
+    name = second.candidate.name
+    for what, mine, other in zip(
+        ("escapes", "false calls"), best.rates(photographs), second.rates(photographs), strict=True
+    ):
+        if mine is not None and other is not None and mine.events < other.events:
+            return f"fewer {what} than {name} ({mine.events}, not {other.events})"
+        if mine is not None and other is not None and mine.events > other.events:
+            return f"fewer false calls than {name} outweigh more escapes, each of which counts as {_ESCAPE:.0f} of them"
+    if best.loss(photographs) < second.loss(photographs):
+        return f"it judges as well as {name}, and lets less pass in its exam"
+    return f"it judges as well as {name}, and is named before it"
+
+
+def turned_too(
+    known: Sequence[CandidateKind], results: Sequence[CrossValidated], *, polarity: bool
+) -> list[CandidateKind]:
+    """Return the kinds that are also tried with parts turned by any angle.
+
+    That is where good parts pass when they are turned, no part has a polarity, and no kind judges all pictures right.
+    """
+    if polarity or any(one.right and all(one.right) for one in results) or not any(one.turned_pass for one in results):
+        return []
+    return [replace(one, plan=replace(one.plan, turned=True)) for one in known if one.kind.learns_turned]
 
 
 def chance_of(best: CrossValidated, other: CrossValidated) -> float:

@@ -123,6 +123,16 @@ class ExamRow(StrictModel):
         return "; ".join(f"{what} {list_few(where, _NAMED)}" for what, where in said.items() if where)
 
 
+def added(items: Iterable[ExamItem]) -> tuple[ExamItem, ...]:
+    """Return the rows of one exam that was taken in parts: rows of one name are added up."""
+    rows: dict[str, ExamItem] = {}
+    for item in items:
+        before = rows.get(item.name)
+        counts = (0, 0) if before is None else (before.shown, before.passed)
+        rows[item.name] = item.model_copy(update={"shown": item.shown + counts[0], "passed": item.passed + counts[1]})
+    return tuple(rows.values())
+
+
 def warnings_of(rows: Iterable[ExamRow]) -> tuple[str, ...]:
     """Return the sentences that go with verdicts: what would pass, by the rows of a board, each thing once."""
     by_words: dict[str, list[ExamRow]] = {}

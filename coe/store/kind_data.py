@@ -41,7 +41,7 @@ class TrainingPlan:
     says how many low bits of 16-bit samples count in the images (`coe.pictures.decoding.decode`).
 
     `turned`: parts lie turned by any angle in their pictures, and that is no defect; each picture is learned in several
-    turns.
+    turns. `polarity`: a part that is turned by 180 degrees is a defect.
     """
 
     data: Path
@@ -60,6 +60,7 @@ class TrainingPlan:
     bf16: bool | None = None
     bits: int | None = None
     turned: bool = False
+    polarity: bool = False
 
     def __post_init__(self) -> None:
         """Raise ConfigError for numbers with which nothing can be trained."""

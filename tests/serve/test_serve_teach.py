@@ -698,13 +698,13 @@ def test_lines_of_chosen_experts_go_into_the_board_file(served: Served) -> None:
     chosen.parent.mkdir()
     chosen.write_text(
         "board: line7\nexperts:\n  R10k: {kind: patch, labels: [strange], input: 64, reject: [strange], then: "
-        "{none: OK}}\ncomponents:\n  R10k: {inspect: R10k}\n"
+        "{none: OK}}\ncomponents:\n  R10k: {inspect: R10k, polarity: yes}\n"
     )
     assert take_chosen(draft) == ["C1u", "SW_B3U"]
     board = rules.load(str(draft.rules))
     assert [one.root.expert for one in board.components.values()] == ["R10k", "first-look", "first-look"]
     assert [one.references for one in board.components.values()] == [(), ("line7/C1u",), ("line7/SW_B3U",)]
-    assert board.components["R10k"].count == 2
+    assert (board.components["R10k"].count, board.components["R10k"].polarity) == (2, True)
     assert "# mine" in draft.rules.read_text()
     once = draft.rules.read_text()
     take_chosen(draft)

@@ -1,15 +1,19 @@
 """`coe-board new --photos`: what photographs lack, and the commands that go from them to a report."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from exams import exam
 from test_photo_split import save
 from tiny_line import Call
 
 from coe.board import drafting, rules
-from coe.cli import board_command, experts_command
+from coe.cli import board_command, experts_command, first_board
+from coe.cli.first_rules import rules_text
 from coe.core import NOTHING, Expert, Finding, Verdict
 from coe.errors import RulesError
+from coe.store.store import Store
 
 
 @pytest.fixture
@@ -31,6 +35,35 @@ def test_the_commands_are_those_from_photographs_to_a_report(photos: Path, call:
     assert "R1: only 1 of cracked" in said.words
     assert "U2" not in said.words
     assert not (photos / "split.csv").exists(), "nothing is run without --run"
+
+
+def test_a_run_ends_with_what_still_passes_and_the_command_that_mends_it(
+    photos: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(made: first_board.FirstBoard) -> int:
+        board = Path("routing_rules/line7.yaml")
+        board.write_text(
+            "board: line7\nexperts: {R1: {kind: k, labels: [good, bad], input: 64, reject: [bad]}}\n"
+            "components: {R1: {inspect: R1}}\n"
+        )
+        taken = exam(missing=not blind)
+        Store().put("line7/R1", kind="k", labels=("good", "bad"), input_size=64, state={}, exam=taken)
+        return 0
+
+    monkeypatch.setattr(first_board, "run_commands", run)
+    for blind in (True, False):
+        said = call("new", "line7", "--photos", "photos", "--polarity", "R1", "--run", command=board_command)
+        assert said.status == 0, said.err
+        end = said.out.partition("coe-inspect")[2]
+        assert ("still passes" in end, "coe-experts choose" in end, "--polarity R1" in end) == (blind,) * 3
+        Path("routing_rules/line7.yaml").unlink()
+
+
+def test_the_board_file_of_a_placement_file_says_which_parts_have_a_polarity() -> None:
+    parts = (("R0402", ("R1", "R2")), ("SOT-23", ("X1",)), ("any", ("D3",)))
+    drawn = SimpleNamespace(parts=[SimpleNamespace(name=name, refdes=refdes) for name, refdes in parts])
+    board = rules.of_bytes(Path("b.yaml"), rules_text("b", drawn).encode())
+    assert [component.polarity for component in board.components.values()] == [None, True, True]
 
 
 @pytest.mark.parametrize("name", ["loose.png", "R1/good/deep/x.png", "V3/10K/1.png"])

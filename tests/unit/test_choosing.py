@@ -1,26 +1,30 @@
 """`coe-experts choose`: which kind is taken for which pictures, on what it stands, and what it refuses."""
 
 import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import typer
 from golden_parts import bad, moved, noisy, part
 from PIL import Image
 from tiny_line import Call, Said
 
 from coe.board import rules
 from coe.cli import experts_command
-from coe.core import Expert, Finding
+from coe.core import Expert, Finding, Shown
 from coe.errors import ConfigError
 from coe.pictures.photographs import LabelledPhotograph
 from coe.prepare import choosing
 from coe.prepare.choosing import CandidateKind, CrossValidated
 from coe.store import kinds, runnable_kinds
+from coe.store.exam import Exam, ExamItem
 from coe.store.kinds import ExpertInput, ModuleKind, Trained, TrainingPlan
 from coe.store.store import Store
 from experts.geometry import letterbox
@@ -139,6 +143,59 @@ def test_the_kind_with_the_fewest_escapes_and_false_calls_is_taken_and_among_equ
     assert {escapes.share, false_calls.share} == {0.0, 1.0}
 
 
+def answered(name: str, escapes: int, false_calls: int, *, turned_passed: int = 0) -> CrossValidated:
+    """Return how a kind judged ten bad pictures and ten good ones, and 20 turned ones in its exam."""
+    passed = (*[True] * escapes, *[False] * (10 - escapes), *[False] * false_calls, *[True] * (10 - false_calls))
+    right = tuple(said == (place >= 10) for place, said in enumerate(passed))
+    kind = Brightness(name)
+    kind.learns_turned = True
+    candidate = CandidateKind(kind, None, plan(()), None)
+    exam = (ExamItem(item=Shown.TURNED, shown=20, passed=turned_passed),)
+    return CrossValidated(candidate, passed, right, 1.0, exam=exam)
+
+
+TEN_BAD_TEN_GOOD = tuple(
+    LabelledPhotograph(Path(f"{place}.png"), f"{place}.png", "C1", "good" if place >= 10 else "bad", place >= 10)
+    for place in range(20)
+)
+
+
+@pytest.mark.parametrize(
+    ("results", "taken", "because"),
+    [
+        ([answered("a", 1, 0), answered("b", 0, 3)], "b", ["fewer escapes than a", "0, not 1"]),
+        ([answered("a", 1, 0), answered("b", 0, 5)], "a", ["fewer false calls than b", "4 of them"]),
+        ([answered("a", 1, 2), answered("b", 1, 1)], "b", ["fewer false calls than a", "1, not 2"]),
+        ([answered("a", 1, 1, turned_passed=15), answered("b", 1, 1)], "b", ["as well as a", "exam"]),
+        ([answered("a", 1, 1), answered("b", 1, 1)], "a", ["as well as b", "named before"]),
+        ([answered("a", 1, 1)], "a", ["no other kind"]),
+    ],
+)
+def test_an_escape_counts_above_a_false_call_and_the_reason_is_said(
+    results: list[CrossValidated], taken: str, because: list[str]
+) -> None:
+    best = choosing.best_of(results, TEN_BAD_TEN_GOOD)
+    assert best.candidate.name == taken
+    said = choosing.why(best, results, TEN_BAD_TEN_GOOD)
+    assert [word for word in because if word not in said] == [], said
+
+
+def test_parts_are_also_learned_turned_where_their_angle_tells_nothing() -> None:
+    known = [answered("a", 1, 0).candidate]
+    passing, stopped = answered("a", 1, 0, turned_passed=18), answered("a", 1, 0)
+    perfect = answered("a", 0, 0, turned_passed=18)
+
+    def tried(*results: CrossValidated, polarity: bool = False) -> list[str]:
+        return [one.name for one in choosing.turned_too(known, results, polarity=polarity)]
+
+    assert tried(passing) == ["a (turned)"]
+    assert tried(passing, polarity=True) == []
+    assert tried(stopped) == []
+    assert tried(passing, perfect) == [], "nothing is left to win"
+    known[0].kind.learns_turned = False
+    assert tried(passing) == []
+
+
 def test_a_kind_is_asked_only_if_it_can_learn_from_what_is_there(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     few = plan(photographs(tmp_path / "few", {"good": 9, "bad": 3}))
@@ -197,11 +254,65 @@ def test_the_command_learns_stores_and_writes_a_board_that_loads(run: Callable[.
 
     assert said.status == 0, said.err
     assert "6 good, 4 scratch" in said.out
+    assert "probe is taken" in said.out
+    assert "no polarity is assumed for C1" in said.words
     assert "no pictures in C1/bent, C2\n" in said.err
     loaded = rules.load(board)
     assert loaded.experts["C1"].reject == {"scratch"}
     manifest = Store(tmp_path / "store").manifest("line7/C1")
     assert (manifest.kind, set(manifest.labels)) == ("probe", {"good", "scratch"})
+
+
+class Examined(Brightness):
+    """Took an exam: it lets turned parts pass, and learned whether that is a defect."""
+
+    def train(self, expert: Expert, plan: TrainingPlan, progress: Any) -> Trained:
+        item = ExamItem(item=Shown.TURNED, shown=20, passed=1 if plan.polarity else 19)
+        trained = super().train(expert, plan, progress)
+        return replace(trained, exam=Exam(items=(item,), left_out=("C1/good/odd.png",)))
+
+
+@pytest.mark.parametrize(
+    ("given", "answer", "written", "passes"),
+    [
+        ((), None, [None, True], ["R1"]),
+        (("--polarity", "R1"), None, [True, True], []),
+        (("--polarity", "-"), None, [False, True], ["R1"]),
+        ((), "R1", [True, True], []),
+    ],
+)
+def test_polarity_is_known_given_or_asked_and_what_passes_is_shown(
+    run: Callable[..., Said],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    given: tuple[str, ...],
+    answer: str | None,
+    written: list[bool | None],
+    passes: list[str],
+) -> None:
+    monkeypatch.setattr(kinds, "resolve", lambda *_: Examined())
+    if answer is not None:
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: True))
+        monkeypatch.setattr(typer, "prompt", lambda *_, **__: answer)
+    for name in ("R1", "SOT23"):
+        photographs(tmp_path / "photos" / name, {"good": 6, "bad": 6})
+    board = tmp_path / "line7.yaml"
+    said = run(board, "--images", tmp_path / "photos", *given)
+    assert said.status == 0, said.err
+    loaded = rules.load(board)
+    assert [loaded.components[name].polarity for name in ("R1", "SOT23")] == written
+    assert Store(tmp_path / "store").manifest("line7/R1").exam is not None
+    assert ("19 of 20" in said.out) is bool(passes)
+    assert [line for line in said.out.splitlines() if "still passes:" in line and "R1" in line] != [] or not passes
+    assert "odd.png" in said.out
+
+
+def test_a_component_that_is_not_there_has_no_polarity(run: Callable[..., Said], tmp_path: Path) -> None:
+    saved(tmp_path / "photos" / "R1" / "good", *(noisy(part(), seed) for seed in range(3)))
+    said = run(tmp_path / "b.yaml", "--images", tmp_path / "photos", "--polarity", "R2")
+    assert said.status == 2
+    assert "'R2'" in said.err
+    assert "known: R1" in said.err
 
 
 def test_pictures_of_twelve_bits_are_learned_with_the_option_that_their_error_names(

@@ -122,6 +122,9 @@ def take_chosen(draft: BoardDraft) -> list[str]:
             else:
                 text = yaml_edit.with_entry(text, ("experts",), f"{name}: {entry}")
             text = yaml_edit.with_value(text, ("components", name, "inspect"), name)
+            polarity = ("components", name, "polarity")
+            if yaml_edit.has(lines, polarity) and not yaml_edit.has(text, polarity):
+                text = yaml_edit.with_key(text, polarity, yaml_edit.value(lines, polarity))
             if yaml_edit.has(text, ("components", name, "reference")):  # it has learned without one
                 text = yaml_edit.without(text, ("components", name, "reference"))
     board = rules.of_bytes(draft.rules, text.encode())

@@ -78,6 +78,15 @@ def with_entry(text: str, place: KeyPath, entry: str, *, first: bool = False) ->
     return "".join([*lines[:at], f"{indent}{entry}\n", *lines[at:]])
 
 
+def with_key(text: str, place: KeyPath, new: str) -> str:
+    """Return the text with one more key in a mapping that is not empty; raises KeyError for one that is not there."""
+    parent = _node(text, place[:-1])
+    if not _is_flow(parent):
+        return with_entry(text, place[:-1], f"{place[-1]}: {new}")
+    end = parent.end_mark.index - 1
+    return f"{text[:end].rstrip()}, {place[-1]}: {new}{text[end:]}"
+
+
 def with_items(text: str, key: str, items: Sequence[str]) -> str:
     """Return the text with more items in a list at its top, which is written if it is not there."""
     if not has(text, (key,)):
