@@ -4,6 +4,7 @@ import base64
 import tracemalloc
 import zipfile
 import zlib
+from datetime import datetime
 from io import BytesIO
 from pathlib import Path
 
@@ -12,7 +13,8 @@ import pytest
 
 from coe.errors import ConfigError
 from coe.placement import Side, read_bom, read_file
-from coe.tables.spreadsheet_forms import of_ods, of_xls, of_xlsx
+from coe.tables import sheet_reader
+from coe.tables.sheet_reader import Sheet, sheets_of
 
 XLS = (
     "c-rk)O-NKx6#nk}aef?~A2rfI1|k19=BABJ1?4I+qp}EW%omtCBh$1<s4R08LDZ^fBe-c}wdscnYS$t#Y7r!X)-ni!f(Z3>?s@l3V<|XLlJUOboq"
@@ -28,16 +30,19 @@ XLS = (
 """A sheet whose third row and sixth column are hidden, and R3 struck out, with a note far away; of xlwt, packed."""
 NAMES = ("office", "table", "text", "style")
 XMLNS = " ".join(f'xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{name}:1.0"' for name in NAMES)
+MIMETYPE = "application/vnd.oasis.opendocument.spreadsheet"
+MANIFEST = "urn:oasis:names:tc:opendocument:xmlns:manifest:1.0"
 HEAD = ("Ref", "X (mm)", "Y (mm)", "Rot", "Side", "Value")
 
 
 def cell(value: object, style: str = "") -> str:
     kind = "string" if isinstance(value, str) else "float"
+    number = "" if isinstance(value, str) else f' office:value="{value}"'
     shown = str(value).replace(".", ",").replace("  ", ' <text:s text:c="1"/>')
     comment = "<office:annotation><text:p>a note</text:p></office:annotation>"
     named = f' table:style-name="{style}"' if style else ""
     return (
-        f'<table:table-cell office:value-type="{kind}" office:value="{value}"{named}>{comment}'
+        f'<table:table-cell office:value-type="{kind}"{number}{named}>{comment}'
         f"<text:p>{shown}</text:p></table:table-cell>"
     )
 
@@ -49,7 +54,7 @@ def row(*values: object, said: str = "", style: str = "") -> str:
 def ods(path: Path, *rows: str) -> Path:
     line = '<style:text-properties style:text-line-through-style="solid"/>'
     with zipfile.ZipFile(path, "w") as file:
-        file.writestr("mimetype", "application/vnd.oasis.opendocument.spreadsheet")
+        file.writestr("mimetype", MIMETYPE)
         file.writestr(
             "content.xml",
             f"<office:document-content {XMLNS}><office:automatic-styles>"
@@ -57,17 +62,24 @@ def ods(path: Path, *rows: str) -> Path:
             f'<office:spreadsheet><table:table table:name="parts">{"".join(rows)}</table:table></office:spreadsheet>'
             "</office:body></office:document-content>",
         )
+        kind = f'm:full-path="/" m:media-type="{MIMETYPE}"'
+        file.writestr("META-INF/manifest.xml", f'<m:manifest xmlns:m="{MANIFEST}"><m:file-entry {kind}/></m:manifest>')
     return path
 
 
-def test_an_xls_is_read_with_what_is_hidden_and_struck_out(tmp_path: Path) -> None:
+def cells_of(sheet: Sheet) -> dict[tuple[int, int], str]:
+    """Return the texts of a sheet by row and the number of their column among those with one."""
+    return {(row, at): text for row, cells in sheet.rows for at, text in enumerate(cells, 1) if text}
+
+
+def test_an_xls_is_read_and_it_is_told_that_its_formats_are_not(tmp_path: Path) -> None:
     (path := tmp_path / "a.xls").write_bytes(zlib.decompress(base64.b85decode(XLS)))
-    for read in (read_file, read_bom):
-        with pytest.raises(ConfigError, match=r"a\.xls:4: .* struck out"):
-            read(path)
-    (sheet,) = of_xls(path.read_bytes())
-    assert [sheet.cells[at] for at in ((2, 2), (3, 6), (10_000, 256))] == ["12.7", "0.1", "note"]
-    assert (sheet.hidden_rows, sheet.hidden_columns, sheet.struck_rows) == ({3}, {6}, {4})
+    file = read_file(path)
+    assert any("struck out or hidden" in note for note in file.notes)
+    (sheet,) = sheets_of(path.read_bytes())
+    cells = cells_of(sheet)
+    assert [cells[at] for at in ((2, 2), (3, 6), (10_000, 7))] == ["12.7", "0.1", "note"]
+    assert not sheet.has_formats
 
 
 def test_an_ods_is_read_with_its_digits_and_what_is_hidden(tmp_path: Path) -> None:
@@ -85,22 +97,19 @@ def test_an_ods_is_read_with_its_digits_and_what_is_hidden(tmp_path: Path) -> No
         read_file(ods(path, row(*HEAD), row("R1", 1, 2, 0, "top", ""), row("R2", 1, 2, 0, "top", "", style="out")))
 
 
-def test_an_ods_is_read_row_by_row(tmp_path: Path) -> None:
+def test_the_sheets_of_an_ods_are_read_each_with_what_is_hidden(tmp_path: Path) -> None:
     empty = f"<table:table-row>{'<table:table-cell/>' * 1000}</table:table-row>" * 50
     further = '</table:table><table:table table:name="more"><table:table-column table:visibility="collapse"/>'
-    path = ods(tmp_path / "a.ods", row(*HEAD), empty, row("R1"), further, row("R2"))
-    raw = path.read_bytes()
-    tracemalloc.start()
-    one, other = of_ods(path, raw)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 4 * len(raw)
-    assert (one.title, one.cells[52, 1], one.hidden_columns) == ("parts", "R1", set())
-    assert (other.title, other.cells, other.hidden_columns) == ("more", {(1, 1): "R2"}, {1})
+    one, other = sheets_of(ods(tmp_path / "a.ods", row(*HEAD), empty, row("R1"), further, row("R2")).read_bytes())
+    assert (one.title, cells_of(one)[52, 1], one.hidden_columns) == ("parts", "R1", [])
+    assert (other.title, other.rows, other.hidden_columns) == ("more", [(1, ["R2"])], ["A"])
 
 
 OLE = b"\xd0\xcf\x11\xe0"
-MANY = '<table:table-row table:number-rows-repeated="1048000"><table:table-cell table:number-columns-repeated="16000">'
+MANY = (
+    '<table:table-row table:number-rows-repeated="1048000">'
+    '<table:table-cell office:value-type="string" table:number-columns-repeated="16000">'
+)
 
 
 @pytest.mark.parametrize(
@@ -126,8 +135,9 @@ def test_a_spreadsheet_that_cannot_be_read_is_one_sentence(raw: bytes | str, tmp
 def test_a_spreadsheet_behind_a_password_says_so(tmp_path: Path) -> None:
     paths = [tmp_path / "a.xlsx", ods(tmp_path / "a.ods")]
     paths[0].write_bytes(OLE + "EncryptedPackage".encode("utf-16-le") + bytes(600))
-    with zipfile.ZipFile(paths[1], "a") as file:
-        file.writestr("META-INF/manifest.xml", "<manifest:encryption-data/>")
+    with zipfile.ZipFile(paths[1], "w") as file:
+        file.writestr("mimetype", MIMETYPE)
+        file.writestr("META-INF/manifest.xml", "<m:encryption-data/>")
     for path in paths:
         with pytest.raises(ConfigError, match="password"):
             read_file(path)
@@ -139,38 +149,98 @@ def test_a_row_that_repeats_a_name_is_no_part(tmp_path: Path) -> None:
     assert [*parts] == ["R1", "R2"]
 
 
-@pytest.mark.parametrize(("known", "unknown"), [(' xfId="0"', ' xfId="0" xxid="0"'), ("<fill>", "<fill /><fill>")])
-def test_a_sheet_whose_formats_cannot_be_read_is_read_and_told(tmp_path: Path, known: str, unknown: str) -> None:
-    book, raw = openpyxl.Workbook(), BytesIO()
+def book(path: Path, rows: str, *, strings: str = "", dimension: str = "") -> Path:
+    """Write an .xlsx whose one sheet holds a table of one part, and `rows` below it."""
+    made, raw = openpyxl.Workbook(), BytesIO()
     for one in (HEAD, ("R1", 1, 2, 0, "top", "10k")):
-        book.worksheets[0].append(one)
-    book.save(raw)
-    with zipfile.ZipFile(raw) as old, zipfile.ZipFile(tmp_path / "a.xlsx", "w") as new:
+        made.worksheets[0].append(one)
+    made.save(raw)
+    with zipfile.ZipFile(raw) as old, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as new:
+        for part in old.infolist():
+            xml = old.read(part).decode().replace("</sheetData>", f"{rows}</sheetData>")
+            xml = xml.replace("</sst>", f"{strings}</sst>")
+            new.writestr(part, xml.replace('<dimension ref="A1:F2"', f'<dimension ref="{dimension or "A1:F2"}"'))
+    return path
+
+
+@pytest.mark.parametrize(("known", "unknown"), [(' xfId="0"', ' xfId="0" xxid="0"'), ("<fill>", "<fill /><fill>")])
+def test_formats_that_no_program_knows_are_passed_over(tmp_path: Path, known: str, unknown: str) -> None:
+    with zipfile.ZipFile(book(tmp_path / "b.xlsx", "")) as old, zipfile.ZipFile(tmp_path / "a.xlsx", "w") as new:
         for part in old.infolist():
             xml = old.read(part).decode()
             new.writestr(part, xml.replace(known, unknown) if "styles" in part.filename else xml)
     file = read_file(tmp_path / "a.xlsx")
-    assert [place.refdes for place in file.placements] == ["R1"]
-    assert any("formats" in note for note in file.notes)
+    assert ([place.refdes for place in file.placements], file.notes) == (["R1"], ())
 
 
-def test_formats_of_empty_cells_are_not_held_in_memory(tmp_path: Path) -> None:
-    book, raw = openpyxl.Workbook(), BytesIO()
-    for one in (HEAD, ("R1", 1, 2, 0, "top", "10k")):
-        book.worksheets[0].append(one)
-    book.save(raw)
-    cells = 1000 * '<c r="A7" s="0"></c>'
-    empty = f'<row r="7">{cells}</row>' * 400
-    last = '<row r="8" hidden="1"><c r="A8" t="inlineStr"><is><t>a note</t></is></c></row>'
-    with zipfile.ZipFile(raw) as old, zipfile.ZipFile(tmp_path / "a.xlsx", "w", zipfile.ZIP_DEFLATED) as new:
-        for part in old.infolist():
-            xml = old.read(part).decode()
-            new.writestr(part, xml.replace("</sheetData>", f"{empty}{last}</sheetData>"))
+def test_values_are_read_as_excel_shows_them(tmp_path: Path) -> None:
+    made = openpyxl.Workbook()
+    shown = {
+        "0603": "0603",  # a number that is kept as text
+        1234567890123456: "1234567890123456",
+        0.1 + 0.2: "0.3",
+        True: "True",
+        datetime(2024, 3, 10): "2024-03-10 00:00:00",
+        datetime(2024, 3, 10, 5, 6): "2024-03-10 05:06:00",
+        "two\n lines ": "two lines",
+    }
+    for value in shown:
+        made.worksheets[0].append([value])
+    made.worksheets[0]["C20"] = "merged"
+    made.worksheets[0].merge_cells("C20:D21")
+    made.worksheets[0]["D22"] = "#REF!"
+    made.create_sheet("none")
+    made.create_sheet("out").sheet_state = "hidden"
+    made["out"]["B3"] = 1
+    made.save(tmp_path / "a.xlsx")
+    sheet, none, out = sheets_of((tmp_path / "a.xlsx").read_bytes())
+    assert [cells[0] for _, cells in sheet.rows[: len(shown)]] == [*shown.values()]
+    assert sheet.rows[len(shown) :] == [(20, ["", "merged", ""]), (22, ["", "", "#REF!"])]
+    assert (none.rows, out.rows, out.is_hidden) == ([], [(3, ["1"])], True)
+
+
+EMPTY = "".join(f'<row r="{row}" spans="1:6" ht="15" customHeight="1"/>' for row in range(3, 250_000))
+
+
+def test_many_empty_rows_with_formats_cost_little(tmp_path: Path) -> None:
+    path = book(tmp_path / "a.xlsx", EMPTY)
     tracemalloc.start()
-    try:
-        (sheet,) = of_xlsx((tmp_path / "a.xlsx").read_bytes())
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert (sheet.cells[8, 1], sheet.hidden_rows, len(sheet.cells)) == ("a note", {8}, 13)
-    assert peak < 2 * len(empty), "the XML was held whole, and copied"
+    file = read_file(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert [place.refdes for place in file.placements] == ["R1"]
+    assert peak < len(EMPTY) / 2
+
+
+# What each takes if nobody bounds it: a table of 500 GB, and cells that share a text of 3 GB.
+BOMBS = {
+    "far": ('<row r="1048576"><c r="XFD1048576"><v>1</v></c></row>', ""),
+    "shared": (
+        "".join(f'<row r="{row}"><c r="A{row}" t="s"><v>9</v></c></row>' for row in range(3, 100_000)),
+        f"<si><t>{'a' * 32_000}</t></si>" * 9,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_spreadsheet_that_is_made_to_fill_the_memory_is_one_sentence(name: str, tmp_path: Path) -> None:
+    rows, strings = BOMBS[name]
+    path = book(tmp_path / "a.xlsx", rows, strings=strings)
+    with pytest.raises(ConfigError, match=r"a\.xlsx: .*as CSV"):
+        read_file(path)
+
+
+@pytest.mark.parametrize("limit", ["MOST_UNPACKED", "MOST_TAGS", "MOST_CELLS", "MOST_SIGNS"])
+def test_a_spreadsheet_with_more_than_real_ones_have_is_refused(
+    limit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw = book(tmp_path / "a.xlsx", "").read_bytes()
+    assert sheets_of(raw)
+    monkeypatch.setattr(sheet_reader, limit, 11)
+    with pytest.raises(ValueError, match=r"11|MiB"):
+        sheets_of(raw)
+
+
+def test_what_a_sheet_says_of_its_size_does_not_count(tmp_path: Path) -> None:
+    path = book(tmp_path / "a.xlsx", "", dimension="A1:XFD1048576")
+    assert [place.refdes for place in read_file(path).placements] == ["R1"]
