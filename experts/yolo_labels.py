@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +17,25 @@ _SHOWN = 10
 _WHY = "ignoring corrupt image/label: "
 _OVER = 0.02
 """Rounding puts boxes less far over the edge of their picture, as a share of its side."""
+_SMALLEST = 0.05
 _MOSTLY = 0.1
 """If more boxes reach over an edge, other numbers were written, unless they are cut."""
 
 
-def check(pictures: Sequence[TrainingPicture], labels: int, source: Path) -> tuple[str, ...]:
-    """Return sentences about images without a file and odd boxes; raises ConfigError with all files that are wrong.
+@dataclass(frozen=True, slots=True)
+class CheckedLabels:
+    """Sentences about images without a file and odd boxes, and the sizes of the boxes.
+
+    `smallest` is the shorter side of boxes, as a share of the longer side of their pictures, that a twentieth of them
+    does not reach.
+    """
+
+    remarks: tuple[str, ...]
+    smallest: float
+
+
+def check(pictures: Sequence[TrainingPicture], labels: int, source: Path) -> CheckedLabels:
+    """Read all files of labels; raises ConfigError with all files that are wrong.
 
     Also if no image to learn from has an object. `labels` is the number of labels, and `source` the file of the data
     set. `ultralytics` must be quiet by now.
@@ -29,14 +43,18 @@ def check(pictures: Sequence[TrainingPicture], labels: int, source: Path) -> tup
     from ultralytics.data import utils
 
     missing, wrong, over, learns, file = list[str](), list[str](), list[str](), False, source
-    marked = [np.zeros((0, 5), np.float32)]
+    marked, shares = [np.zeros((0, 5), np.float32)], [np.zeros(0, np.float32)]
     for picture in pictures:
         file = yolo_images.labels_of(picture.path)
-        _, boxes, *_, message = utils.verify_image_label((str(picture.path), str(file), "", False, labels, 0, 0, False))
+        _, boxes, shape, *_, message = utils.verify_image_label(
+            (str(picture.path), str(file), "", False, labels, 0, 0, False)
+        )
         learns |= picture.part is DataPart.TRAINING and boxes is not None and len(boxes) > 0
         if boxes is not None:
             over += [f"{_named(file)} ({' '.join(f'{one:.4g}' for one in box)})" for box in _over_edge(boxes)]
             marked.append(boxes)
+            height, width = shape
+            shares.append((boxes[:, 3:5] * (width, height)).min(axis=1) / max(height, width))
         if _WHY in message:
             wrong.append(f"{_named(file)} ({message.partition(_WHY)[2]:.120})")
         elif not file.is_file():
@@ -62,7 +80,9 @@ def check(pictures: Sequence[TrainingPicture], labels: int, source: Path) -> tup
         "without a file of labels, and so without an object": missing,
         "boxes without area, or over the edge of their picture": over,
     }
-    return tuple(f"{what}: {len(where)}, {list_few(where, _SHOWN, '; ')}" for what, where in told.items() if where)
+    remarks = tuple(f"{what}: {len(where)}, {list_few(where, _SHOWN, '; ')}" for what, where in told.items() if where)
+    sides = np.concatenate(shares)
+    return CheckedLabels(remarks, float(np.quantile(sides[sides > 0], _SMALLEST)) if (sides > 0).any() else 0.0)
 
 
 def _over_edge(boxes: NDArray[np.float32]) -> list[list[float]]:

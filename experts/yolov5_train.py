@@ -24,6 +24,7 @@ from coe.pictures.decoding import decode
 from coe.rates import Rate
 from coe.runtime.processor import trainer_threads
 from coe.store.kinds import Progress, Trained, TrainingPlan
+from coe.store.manifest import SMALLEST
 from experts import quiet_ultralytics, yolo_images, yolo_labels
 from experts.classifier_train import pace
 from experts.proof import unproven_objects
@@ -48,16 +49,16 @@ def train(expert: Expert, plan: TrainingPlan, progress: Progress, settings: Mapp
     quiet_ultralytics.prepare(plan.work / "ultralytics")
     data, taken = read_data_set(plan, expert)
     trainer_class = _trainer_class(plan.bits)
-    bare = yolo_labels.check(taken.pictures, len(expert.labels), plan.data)
+    checked = yolo_labels.check(taken.pictures, len(expert.labels), plan.data)
     trainer = trainer_class(expert, plan, data, progress, settings)
     trainer.train()
     if trainer.kept is None:
         raise ConfigError(f"training '{expert.id}' kept no epoch; is '{plan.data}' empty?")
-    remarks = (*bare, *taken.identical())
+    remarks = (*checked.remarks, *taken.identical())
     return Trained(
         trainer.kept,
         expert.labels,
-        trainer.kept_metrics,
+        trainer.kept_metrics | {SMALLEST: checked.smallest * expert.input_size},
         remarks,
         taken.sentence(),
         learned=taken.learned,

@@ -14,7 +14,7 @@ from coe.board import photo_labels
 from coe.board.rules import Rules
 from coe.board.steps import Component
 from coe.calibrate.verified import VerifiedPicture, digest_of_files
-from coe.core import FULL, NOTHING, Expert, Finding, Verdict
+from coe.core import FULL, NOTHING, Expert, Finding, Shown, Verdict
 from coe.errors import ConfigError, ImageError, StoreError, readable
 from coe.inspector import line_references
 from coe.pictures import alike
@@ -145,12 +145,30 @@ class BoardExperts:
         expert = self._store.manifest(expert.weights).fit(expert)
         return ask(self._store, expert, kind, pictures, partial(self._prepared, kind, expert))
 
+    def ask_what_must_not_pass(
+        self, expert: Expert, pictures: Iterable[VerifiedPicture]
+    ) -> Iterator[tuple[VerifiedPicture, Shown, Finding]]:
+        """Yield what an expert says of pictures that must not pass, made of good ones; see `Kind.must_not_pass`.
+
+        Good pictures that cannot be read are left out. Raises CoeError if the expert cannot run.
+        """
+        kind, manifest = self._kinds[expert.kind], self._store.manifest(expert.weights)
+        expert = replace(manifest.fit(expert), variant=FULL)
+        run = load_alone(self._store, manifest, kind, expert)
+        for picture in pictures:
+            with suppress(ImageError):
+                for item, pixels in kind.must_not_pass(decoded(picture, self._board.bits)):
+                    (finding,) = run([self._input(kind, expert, picture, pixels)])
+                    yield picture, item, finding
+
     def detects(self, expert: Expert) -> bool:
         """Tell whether an expert of the board is a detector."""
         return self._kinds[expert.kind].task == "detect"
 
     def _prepared(self, kind: Kind, expert: Expert, picture: VerifiedPicture) -> ExpertInput:
-        pixels = decoded(picture, self._board.bits)
+        return self._input(kind, expert, picture, decoded(picture, self._board.bits))
+
+    def _input(self, kind: Kind, expert: Expert, picture: VerifiedPicture, pixels: Image) -> ExpertInput:
         if isinstance(kind, Comparing) and (kind.needs_reference or self._is_compared(expert, picture)):
             return kind.compare_best(pixels, self._reference(expert, picture), expert)
         return kind.preprocess(pixels, expert)

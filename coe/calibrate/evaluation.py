@@ -12,12 +12,16 @@ from dataclasses import dataclass
 from coe.board import photo_labels
 from coe.board.rules import Rules
 from coe.board.steps import Step
-from coe.calibrate.answers import PictureAnswer
+from coe.calibrate.answers import BoardExperts, PictureAnswer
+from coe.calibrate.verified import VerifiedPicture
 from coe.core import Expert, Finding, Request, Result, Verdict, worst
 from coe.rates import Rate
 from coe.results.evaluation_report import EvaluationRow, WrongPicture
+from coe.store.exam import ExamItem, added
 
 _CALLS = (Verdict.NG, Verdict.REVIEW)
+_MOST_SHOWN = 32
+"""An exam is made from at most so many good pictures, taken evenly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +129,30 @@ def _judged(asked: PictureAnswer, finding: Finding, outcomes: Sequence[_Outcome]
     false_call = any(one.is_called and not one.is_bad for one in outcomes)
     verdict = Verdict.OK if escape else worst(one.verdict for one in outcomes)
     return JudgedPicture(asked, finding, verdict, escape, false_call)
+
+
+def examined(board: Rules, asked: BoardExperts, id: str, pictures: Sequence[VerifiedPicture]) -> tuple[ExamItem, ...]:
+    """Return the exam of an expert by the rules of a board, made from those of its verified pictures that are good.
+
+    A picture passes if it is OK at any of the components that it may show. Raises CoeError if the expert cannot run.
+    """
+    expert = board.experts[id]
+    served = {name: component.steps_of(id) for name, component in photo_labels.served(board.components, id).items()}
+    good = [
+        one
+        for one in pictures
+        if not any(step.outcomes.get(one.label) in _CALLS for steps in served.values() for step in steps)
+    ]
+    evenly = good[:: -(-len(good) // _MOST_SHOWN)] if good else []
+    items = []
+    for picture, item, finding in asked.ask_what_must_not_pass(expert, evenly):
+        verdicts = (
+            worst(board.router.next(step, finding).verdict or Verdict.OK for step in steps)
+            for name, steps in served.items()
+            if picture.component in ("", name)
+        )
+        items.append(ExamItem(item=item, shown=1, passed=int(any(verdict is Verdict.OK for verdict in verdicts))))
+    return added(items)
 
 
 def by_labels(expert: Expert, asked: Iterable[PictureAnswer]) -> Evaluation:

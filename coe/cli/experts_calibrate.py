@@ -18,6 +18,7 @@ from coe.board.board_spec import BoardSpec, StatedScores
 from coe.board.calibration_file import BoardCalibration, CalibratedExpert
 from coe.board.rules import Rules
 from coe.calibrate import calibration_text
+from coe.cli import experts_exam
 from coe.cli.common import Exit, complain, err, out, point_out, wide
 from coe.cli.console import table_of
 from coe.cli.options import AllowKindOption, StoreOption
@@ -27,6 +28,7 @@ from coe.errors import CoeError, ConfigError, list_few
 from coe.files import FolderLock, NoLocks, NotWritten, write_atomically
 from coe.pictures.photo_split import Purpose
 from coe.rates import CONFIDENCE, Rate
+from coe.store.exam import Exam
 from coe.store.store import Store
 from coe.strict_model import of_yaml
 
@@ -119,7 +121,31 @@ def calibrate(  # noqa: PLR0913
         _show_curve(outcome)
     with _alone(loaded.path) if write else nullcontext():  # another calibration may end at the same time
         put(loaded, outcomes, write=write)
+    if write:
+        calibrated, pictures = [outcome.answers.expert.id for outcome in outcomes], verified.by_expert(found)
+        _examine(rules.load(board), Store(store), {id: pictures[id] for id in calibrated}, allow_kind or ())
     raise typer.Exit(Exit.NOT_GOOD if trouble else Exit.OK)
+
+
+def _examine(
+    board: Rules, store: Store, pictures: Mapping[str, Sequence[VerifiedPicture]], allowed: Sequence[str]
+) -> None:
+    """Show experts again what must not pass, by the thresholds that hold now; the rows go into their exams."""
+    from coe.calibrate import evaluation
+    from coe.calibrate.answers import BoardExperts
+
+    asked = BoardExperts(board, store, allowed)
+    for id, of_expert in pictures.items():
+        weights = board.experts[id].weights
+        if store.manifest(weights).metrics.get("turned"):  # at which angle its parts lie is no defect
+            continue
+        items = evaluation.examined(board, asked, id, of_expert)
+        with store.changing(weights) as manifest:
+            exam = (manifest.exam or Exam()).again(items)
+            if items and exam != manifest.exam:
+                store.rewrite(manifest.model_copy(update={"exam": exam}))
+        experts_exam.show(id, exam)
+    experts_exam.tell_gaps(board, store)
 
 
 @contextmanager

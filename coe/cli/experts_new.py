@@ -212,6 +212,8 @@ def _tell(trained: Trained, manifest: Manifest) -> None:
     out.print(f"{manifest.id}: {measures_text(manifest.metrics)}")
     if manifest.unproven:
         point_out("unproven", manifest.unproven)
+    if manifest.few_pixels:
+        point_out("warning", manifest.few_pixels)
     experts_exam.show(manifest.id, manifest.exam)
 
 

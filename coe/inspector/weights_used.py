@@ -122,19 +122,23 @@ def read_manifests(board: Rules, store: StoreReader) -> dict[str, Manifest]:
 
 
 def warnings(board: Rules, manifests: Mapping[str, Manifest]) -> tuple[str, ...]:
-    """Return sentences about experts of a board whose verdicts prove little: unproven ones, and what passes by exams.
+    """Return sentences about experts of a board whose verdicts prove little: unproven, small defects, gaps of exams.
 
     `manifests` are by weights. Nothing is said of an expert that nobody has measured.
     """
     by_reason: dict[str, list[str]] = {}
+    small = []
     for id, expert in board.experts.items():
-        if (manifest := manifests.get(expert.weights)) is not None and manifest.unproven:
-            by_reason.setdefault(manifest.unproven, []).append(f"'{id}'")
+        if (manifest := manifests.get(expert.weights)) is not None:
+            if manifest.unproven:
+                by_reason.setdefault(manifest.unproven, []).append(f"'{id}'")
+            if manifest.few_pixels:
+                small.append(f"expert '{id}': {manifest.few_pixels}")
     unproven = tuple(
         f"experts {', '.join(ids)} are unproven: {reason}" if len(ids) > 1 else f"expert {ids[0]} is unproven: {reason}"
         for reason, ids in by_reason.items()
     )
-    return (*unproven, *warnings_of(exam_rows(board, manifests)))
+    return (*unproven, *small, *warnings_of(exam_rows(board, manifests)))
 
 
 def exam_rows(board: Rules, manifests: Mapping[str, Manifest]) -> tuple[ExamRow, ...]:

@@ -71,6 +71,11 @@ class Exam(StrictModel):
     is_surface: bool = False
     left_out: tuple[str, ...] = ()
 
+    def again(self, items: Iterable[ExamItem]) -> Exam:
+        """Return the exam with rows that were taken again in the place of those of their names."""
+        rows = {item.name: item for item in self.items} | {item.name: item for item in items}
+        return self.model_copy(update={"items": tuple(rows.values())})
+
     @property
     def blind(self) -> tuple[ExamItem, ...]:
         """The items of which more than a tenth passes."""

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import safetensors
 import torch
 
 from coe import plugins
-from coe.core import Expert
+from coe.core import Expert, Shown
 from coe.errors import ConfigError, StoreError, first_line
 from coe.pictures.image_source import Reference
 from coe.preprocessing import WHOLLY, Outputs
@@ -85,6 +86,10 @@ class Kind(RunnableKind):
         A part has one of the labels (n,): those of another have other numbers.
         """
         return None
+
+    def must_not_pass(self, image: Image) -> Iterable[tuple[Shown, Image]]:
+        """Yield pictures made of a good one, (H, W, 3) uint8 RGB, of which none may pass, for an exam of any expert."""
+        yield Shown.TURNED, np.ascontiguousarray(image[::-1, ::-1])
 
 
 class ModuleKind(NetworkKind, Kind):

@@ -22,6 +22,10 @@ from coe.strict_model import Bytes, Count, Share, StrictModel
 _MAX_BYTES = 16 << 20
 _MOST_LOOKS = 64
 """Each takes memory before its tensors are compared with the file."""
+SMALLEST = "smallest_px"
+"""The name of a measure: how many pixels of the input the smallest objects have that an expert was taught."""
+_FEW_PX = 4.0
+"""A network that halves its input two or three times sees no smaller object surely."""
 _AND = "+"
 M = TypeVar("M", bound=BaseModel)
 
@@ -162,6 +166,16 @@ class Manifest(BaseModel):
         """The names of all files in the expert's folder."""
         learned = () if self.learned is None else (self.learned.file,)
         return (self.file, *(prepared.file for prepared in self.variants.values()), *learned)
+
+    @property
+    def few_pixels(self) -> str:
+        """Why small defects may pass, as the end of a sentence; "" if they are large enough, or nobody knows."""
+        if (smallest := self.metrics.get(SMALLEST, _FEW_PX)) >= _FEW_PX:
+            return ""
+        return (
+            f"the smallest objects that it was taught have {smallest:.1f} pixels in its input of {self.input_size}: "
+            "such may pass; train with a larger --input, or cut the pictures into tiles"
+        )
 
     @property
     def is_backbone(self) -> bool:

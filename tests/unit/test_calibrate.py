@@ -22,10 +22,11 @@ from coe.calibrate.draw_thresholds import draw
 from coe.calibrate.temperature import ScoredAnswers, fitted, temperature
 from coe.calibrate.thresholds import Goal, Use, WantedRate, choose, curve_of
 from coe.cli import experts_command
-from coe.core import Box, Expert, Finding
+from coe.core import Box, Expert, Finding, Shown
 from coe.errors import ConfigError
 from coe.files import FolderLock
 from coe.rates import Rate
+from coe.store.exam import Exam, ExamItem
 from coe.store.store import Store
 from coe.testing import rules_from
 
@@ -480,6 +481,29 @@ def test_a_calibration_is_written_beside_the_board_file_which_stays_as_it_is(lam
     text = path.read_text()
     assert run("--escapes", "0.1", "--write").status == 0
     assert path.read_text() == text, "the pictures are judged with raw scores, whatever was calibrated before"
+
+
+def test_an_expert_is_shown_again_what_must_not_pass_by_the_thresholds_that_are_written(
+    lamp_board: Path, run: Call
+) -> None:
+    store = Store(lamp_board.parent / "store")
+    assert run("--escapes", "0.1").status == 0
+    assert store.manifest("b/lamp").exam is None, "nothing was written"
+    with store.changing("b/lamp") as manifest:
+        missing = ExamItem(item=Shown.MISSING, shown=20, passed=0)
+        taken = Exam(items=(missing, ExamItem(item=Shown.TURNED, shown=9, passed=0)))
+        store.rewrite(manifest.model_copy(update={"exam": taken}))
+    said = run("--escapes", "0.1", "--write")
+    turned = {item.item: item for item in store.manifest("b/lamp").exam.items}
+    assert turned.pop(Shown.MISSING) == missing, "what could not be shown again stays"
+    (row,) = turned.values()
+    assert (row.item, row.passed > 0.5 * row.shown, row.shown > 9) == (Shown.TURNED, True, True)
+    assert f"{row.passed} of {row.shown}" in said.out
+    assert "REVIEW at U1, U2" in said.out, "they have a polarity by their names"
+    with store.changing("b/lamp") as manifest:
+        store.rewrite(manifest.model_copy(update={"exam": None, "metrics": {"turned": 1.0}}))
+    assert run("--escapes", "0.1", "--write").status == 0
+    assert store.manifest("b/lamp").exam is None, "its parts lie at any angle"
 
 
 def test_a_calibration_that_does_not_fit_is_not_passed_over(lamp_board: Path, run: Call) -> None:

@@ -81,6 +81,7 @@ def test_training_returns_the_skeletons_tensors_and_held_out_measures(tmp_path):
     trained = KIND.train(JOINT, plan(data_set(tmp_path / "d"), work), lambda *words: seen.append(words))
     assert [(done, of) for done, of, _ in seen] == [(1, 1)]
     assert {"map50", "precision", "recall"} <= set(trained.metrics)
+    assert trained.metrics["smallest_px"] == pytest.approx(14), "of an input of 64 pixels"
     module = KIND.skeleton(JOINT)
     module.load_state_dict(trained.state)
     assert all(value.is_contiguous() for value in trained.state.values())
@@ -288,7 +289,7 @@ def test_corners_in_the_place_of_centre_and_size_are_refused_and_few_odd_boxes_t
             KIND.train(JOINT, plan(data, tmp_path / "w"), lambda *words: None)
     else:
         _, taken = read_data_set(plan(data, tmp_path / "w"), JOINT)
-        assert ["train/1" in one for one in yolo_labels.check(taken.pictures, 2, data)] == [True]
+        assert ["train/1" in one for one in yolo_labels.check(taken.pictures, 2, data).remarks] == [True]
 
 
 def test_an_image_that_lost_a_part_is_named_and_not_learned_from(tmp_path):

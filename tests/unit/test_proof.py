@@ -164,6 +164,12 @@ def test_a_board_says_which_of_its_experts_are_unproven(tmp_path: Path) -> None:
     alike = {weights: one.model_copy(update={"unproven": "few pictures"}) for weights, one in known.items()}
     (of_all,) = weights_used.warnings(board, alike)  # a board of small sets is told once, not once for each expert
     assert all(f"'{name}'" in of_all for name in trained)
+    few = known["b/proven"].model_copy(update={"metrics": {"smallest_px": 2.5}})
+    (small,) = weights_used.warnings(board, {"b/proven": few})
+    assert "'proven'" in small
+    assert "2.5 pixels" in small
+    enough = few.model_copy(update={"metrics": {"smallest_px": 9.0}})
+    assert weights_used.warnings(board, {"b/proven": enough}) == ()
     figures = RunFigures("b", warnings=told)
     assert summarise([], figures).to_json()["warnings"] == list(told)
     again = RunFigures("b", answered=1, warnings=("another",)).after(figures)
