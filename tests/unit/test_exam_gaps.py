@@ -245,7 +245,7 @@ def test_the_rows_of_a_board_tell_what_follows_at_each_component() -> None:
         "  U4: {inspect: body, then: {ok: mark}}\n"
     )
     exams = {"b/body": exam(turned=False), "b/mark": exam(turned=True)}
-    manifests = {weights: SimpleNamespace(exam=taken, unproven="") for weights, taken in exams.items()}
+    manifests = {weights: SimpleNamespace(exam=taken, unproven="", few_pixels="") for weights, taken in exams.items()}
     blind, clear = weights_used.exam_rows(board, manifests)
     assert (blind.review, blind.accepted, blind.stopped, blind.passing) == (("U1",), ("U2",), ("U4",), ("R3",))
     assert (clear.expert, clear.follows) == ("mark", "")
