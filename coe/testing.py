@@ -75,9 +75,10 @@ class VirtualLine:
     A load that brings the body of its expert is noted as "load a and body"; so is an eviction.
 
     An expert whose variant is chosen at each load has a cost for each variant in `costs`, the finest first; decisions
-    expect the last. An eviction takes `evict_s`. `findings` gives the label for (request id, expert); without an entry
-    the expert says its first label with score 1. `bad_loads` begins as in `troubles`, and holds how many loads of each
-    expert will still fail; a test may change it. `history` holds each event with its commands.
+    expect the last. A table of `costs` is taken as it is, and may have other costs on each device. An eviction takes
+    `evict_s`. `findings` gives the label for (request id, expert); without an entry the expert says its first label
+    with score 1. `bad_loads` begins as in `troubles`, and holds how many loads of each expert will still fail; a test
+    may change it. `history` holds each event with its commands.
 
     `parts` are those of the board, or by board key. For a line whose boards change (`change`), `costs` hold the experts
     of all boards.
@@ -86,7 +87,7 @@ class VirtualLine:
     def __init__(  # noqa: PLR0913
         self,
         board: rules.Rules,
-        costs: Mapping[str, Cost | Mapping[str, Cost]],
+        costs: Mapping[str, Cost | Mapping[str, Cost]] | CostTable,
         plan: Plan,
         *,
         strategy: str | Strategy = "coserve",
@@ -97,17 +98,7 @@ class VirtualLine:
         parts: Sequence[PlacedPart] | Mapping[str, Sequence[PlacedPart]] = (),
     ) -> None:
         self.board = board
-        choices = {expert: by_variant for expert, by_variant in costs.items() if not isinstance(by_variant, Cost)}
-        expected = {expert: cost if isinstance(cost, Cost) else [*cost.values()][-1] for expert, cost in costs.items()}
-        self.costs = CostTable(
-            {(pool.device, expert): cost for pool in plan.pools for expert, cost in expected.items()},
-            {
-                (pool.device, expert, variant): cost
-                for pool in plan.pools
-                for expert, by_variant in choices.items()
-                for variant, cost in by_variant.items()
-            },
-        )
+        self.costs = _on_all_devices(costs, plan) if isinstance(costs, Mapping) else costs
         self.controller = Controller(
             router=board.router,
             graph=board.graph,
@@ -233,6 +224,21 @@ class VirtualLine:
 
     def _note(self, now: float, what: str) -> None:
         self.log.append((round(now, 6), what))
+
+
+def _on_all_devices(costs: Mapping[str, Cost | Mapping[str, Cost]], plan: Plan) -> CostTable:
+    """Return a table in which experts cost the same on all devices of a plan."""
+    choices = {expert: by_variant for expert, by_variant in costs.items() if not isinstance(by_variant, Cost)}
+    expected = {expert: cost if isinstance(cost, Cost) else [*cost.values()][-1] for expert, cost in costs.items()}
+    return CostTable(
+        {(pool.device, expert): cost for pool in plan.pools for expert, cost in expected.items()},
+        {
+            (pool.device, expert, variant): cost
+            for pool in plan.pools
+            for expert, by_variant in choices.items()
+            for variant, cost in by_variant.items()
+        },
+    )
 
 
 class _StatedFindings:

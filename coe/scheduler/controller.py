@@ -15,7 +15,7 @@ from coe import config
 from coe.board.graph import ExpertGraph
 from coe.board.parts_list import PlacedPart
 from coe.board.router import Router
-from coe.core import Batch, Failure, FailureKind, Finding, Stage
+from coe.core import Batch, Failure, FailureKind, Finding, Stage, added
 from coe.scheduler import policies
 from coe.scheduler.backlog import Backlog
 from coe.scheduler.cases import Advance, Cases
@@ -78,7 +78,7 @@ class Controller:
         check_hurry(strategy, max_wait_s=max_wait_s)
         check_parts(strategy, parts or {})
         self.router, self.graph, self.costs, self.strategy = router, graph, costs, strategy
-        self.plan = strategy.pooled(plan)
+        self.plan = strategy.pooled(_quickest_first(plan, graph, costs))
         self._commands: list[Command] = []
         self._residency = strategy.residency(self.plan, strategy.eviction, self._commands.append)
         self.pools, self.cache = self._residency.pools, self._residency.cache
@@ -404,6 +404,20 @@ class Controller:
         commands = self._commands.copy()
         self._commands.clear()
         return commands
+
+
+def _quickest_first(plan: Plan, graph: ExpertGraph, costs: CostTable) -> Plan:
+    """Return a plan whose quickest device stands first: the order in which executors were given decides nothing.
+
+    Executors of a device keep their order: their names have it.
+    """
+    devices = {pool.device for pool in plan.pools}
+    images_s = {device: added(costs(device, expert).batch_s(1) for expert in graph.experts) for device in devices}
+    return replace(
+        plan,
+        pools=tuple(sorted(plan.pools, key=lambda pool: (images_s[pool.device], pool.device))),
+        executors=tuple(sorted(plan.executors, key=lambda one: (images_s[one.device], one.device))),
+    )
 
 
 def _usage(graph: ExpertGraph) -> dict[str, float]:

@@ -78,6 +78,10 @@ class Cost:
         """Return the latency of a batch in seconds."""
         return self.per_image_s * images + self.base_s
 
+    def batches_s(self, images: int) -> float:
+        """Return the time that images take in the fewest batches, one after another, in seconds."""
+        return self.per_image_s * images + self.base_s * math.ceil(images / self.max_batch)
+
     def batch_bytes(self, images: int) -> int:
         """Return the bytes that a batch holds in addition to the weights."""
         return self.activation_bytes * images + self.workspace_bytes

@@ -71,7 +71,7 @@ class LeastTime:
         reads_s = copies_s = work_s = 0.0
         for expert, stages in waiting.items():
             costs = [self._costs(pool.device, expert) for pool in self._pools.values()]
-            work_s += min(c.base_s * math.ceil(stages / c.max_batch) + c.per_image_s * stages for c in costs)
+            work_s += min(cost.batches_s(stages) for cost in costs)
             if not any(expert in pool for pool in self._pools.values()):
                 # Bodies count for nothing, because many of these experts may share one.
                 copies_s += min(cost.copy_s for cost in costs)

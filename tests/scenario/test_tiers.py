@@ -131,12 +131,12 @@ def test_a_cache_that_reads_through_is_filled_by_the_disk_too_and_holds_nothing_
 
 def test_a_load_that_fails_elsewhere_spoils_no_copy():
     """The CPU reads the file itself; the copy is for the GPU."""
-    line = line_of(copies=20, devices=("cuda", "cpu"), strategy="coserve-none")
+    line = line_of(copies=30, devices=("cuda", "cpu"), strategy="coserve-none")
     line.run()
     cache = line.controller.cache
     assert "c" in cache
     line.bad_loads["c"] = 1
-    arrive(line, 10.0, "AC")  # dealt out in turn
+    arrive(line, 10.0, "CA")  # dealt out in turn, to equal devices by their names
     line.run(start=False)
     assert [event.pool for _, event, _ in line.history if isinstance(event, LoadFailed)] == ["cpu0"]
     assert "c" in cache

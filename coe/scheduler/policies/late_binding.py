@@ -9,13 +9,17 @@ from operator import itemgetter
 
 from sortedcontainers import SortedList
 
+from coe.core import added
 from coe.scheduler import policies
 from coe.scheduler.backlog import Backlog, Group
 from coe.scheduler.executor import Executor
+from coe.scheduler.expert_state import State
 from coe.scheduler.policies.base import Arrange, Assign, Need, Select, World
 from coe.scheduler.pool import ModelPool
 
 _expert = itemgetter(2)
+_CLEARLY = 1 - 1e-9
+"""So far apart are two times that are not equal but for rounding."""
 
 
 class Ranking:
@@ -53,6 +57,125 @@ class Ranking:
             self._order.remove(entry)
 
 
+class WaitingWork:
+    """The work that waits for the experts of a pool, in seconds; `parts` ranks the experts, the most work first."""
+
+    def __init__(self) -> None:
+        self.parts = Ranking()
+        self.seconds = 0.0
+        self._by_expert: dict[str, float] = {}
+
+    def of(self, expert: str) -> float:
+        """Return the work that waits for an expert, in seconds."""
+        return self._by_expert.get(expert, 0.0)
+
+    def put(self, expert: str, seconds: float) -> None:
+        """Set the work that waits for an expert."""
+        self.drop(expert)
+        self._by_expert[expert] = seconds
+        self.parts.put(expert, -seconds)
+        self.seconds += seconds
+
+    def drop(self, expert: str) -> None:
+        """Forget the work that waits for an expert, if there is any."""
+        if (seconds := self._by_expert.pop(expert, None)) is not None:
+            self.parts.drop(expert)
+            # Rounding must not pile up over weeks of stages.
+            self.seconds = self.seconds - seconds if self._by_expert else 0.0
+
+
+class Devices:
+    """The devices of a line, compared: how much work waits for each, and where a batch would end first.
+
+    A device is fit for an expert if it runs an image in less time than a load and the run take on another device. An
+    expert is absent, and stages that wait for it wait for a load, as long as no fit device has it in its pool.
+
+    Each policy that compares devices has a `Devices`, and calls `note` for each expert whose numbers have changed. With
+    one device there is nothing to compare, and hardly anything is kept.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        (self._backlog,) = world.backlogs()
+        self._teams: dict[str, list[Executor]] = {}
+        for executor in world.executors.values():
+            self._teams.setdefault(executor.pool.id, []).append(executor)
+        self.several = len(self._teams) > 1
+        self.work = {id: WaitingWork() for id in self._teams} if self.several else {}
+        """By pool."""
+        self.loads_s: dict[str, float] = {}
+        """The predicted loads of absent experts that stages wait for."""
+        self.absent_s = 0.0
+        """The sum of these loads."""
+
+    def holders(self, expert: str) -> list[str]:
+        """Return the pools that have an expert, or to which it is on its way."""
+        return [id for id, team in self._teams.items() if expert in team[0].pool]
+
+    def fit(self, expert: str) -> list[str]:
+        """Return the pools of the devices that are fit for an expert; the quickest device always is."""
+        runs_s = {id: self._world.costs(team[0].device, expert).batch_s(1) for id, team in self._teams.items()}
+        loads_s = (run_s + self._world.switch_s(self._teams[id][0].pool, expert) for id, run_s in runs_s.items())
+        least_s = min(loads_s)
+        return [id for id, run_s in runs_s.items() if run_s <= least_s]
+
+    def is_absent(self, expert: str, holders: Collection[str]) -> bool:
+        """Return whether no fit device has an expert, if these pools have it."""
+        if not holders or len(holders) == len(self._teams):
+            return not holders
+        return not any(id in holders for id in self.fit(expert))
+
+    def note(self, expert: str, holders: Collection[str], *, is_absent: bool) -> None:
+        """Take in how many stages wait for an expert, and where it is."""
+        waiting = self._backlog.waiting(expert)
+        if (load_s := self.loads_s.pop(expert, None)) is not None:
+            # Rounding must not pile up over weeks of stages.
+            self.absent_s = self.absent_s - load_s if self.loads_s else 0.0
+        if waiting and is_absent:
+            pools = [team[0].pool for id, team in self._teams.items() if id not in holders]
+            load_s = self.loads_s[expert] = min(self._world.switch_s(pool, expert) for pool in pools)
+            self.absent_s += load_s
+        shares_s = {}
+        if waiting and not is_absent:
+            # Each holder takes the share with which all of them end together.
+            costs = {id: self._world.costs(self._teams[id][0].device, expert) for id in holders}
+            shares_s = {id: cost.batch_s(waiting) / len(self._teams[id]) for id, cost in costs.items()}
+            together_s = 1 / added(1 / max(share_s, 1e-12) for share_s in shares_s.values())
+        for id, work in self.work.items():
+            if id in shares_s:
+                work.put(expert, together_s * len(self._teams[id]))
+            else:
+                work.drop(expert)
+
+    def ready_s(self, pool: str, now: float) -> float:
+        """Return the seconds until all executors of a pool have done what runs and what waits for its experts."""
+        team = self._teams[pool]
+        return (self.work[pool].seconds + added(executor.idle_from_s(now) - now for executor in team)) / len(team)
+
+    def ends_sooner_elsewhere(self, executor: Executor, group: Group, now: float) -> bool:
+        """Return whether another device would have run a whole group before this executor ends its next batch.
+
+        The other device has the expert, or is going to load it because it is absent. All of the group counts: a batch
+        that runs here lets those behind it begin sooner there.
+        """
+        expert = group.expert
+        cost = self._world.costs(executor.device, expert)
+        here_s = executor.idle_from_s(now) - now + cost.batch_s(min(len(group), cost.max_batch))
+        for id, team in self._teams.items():
+            if id == executor.pool.id or not (expert in team[0].pool or expert in self.loads_s):
+                continue
+            cost, others_s = self._world.costs(team[0].device, expert), 0.0
+            if group.due_s == math.inf:
+                others_s = self.work[id].seconds - self.work[id].of(expert)
+            begins_s = min(other.idle_from_s(now) for other in team) - now + others_s / len(team)
+            if team[0].pool.state(expert) is not State.READY:
+                loads_s = self._world.switch_s(team[0].pool, expert)
+                begins_s = max(begins_s, loads_s if expert in team[0].pool else max(self.absent_s, loads_s))
+            if begins_s + cost.batches_s(len(group)) / len(team) < _CLEARLY * here_s:
+                return True
+        return False
+
+
 class Shared(Assign):
     """Returns any executor, because all of them have the same backlog."""
 
@@ -75,7 +198,8 @@ class Ready(Select):
     """The full batch that has waited longest, then batches by size: a batch that is not full may still grow.
 
     Groups in a hurry go first, by due time. While stages wait for absent experts, the group of the next expert to leave
-    for them goes before the rest, so that no load waits for room.
+    for them goes before the rest, so that no load waits for room. Of several devices each takes only what it ends
+    sooner than any other (`Devices`).
     """
 
     needs = frozenset({Need.SHARED_BACKLOG, Need.LOADS})
@@ -86,6 +210,7 @@ class Ready(Select):
         self._changed = world.demand.subscribe()
         (self._backlog,) = world.backlogs()
         self._holders = {executor.pool.id: executor for executor in world.executors.values()}
+        self._devices = Devices(world)
         self._fullest = {id: Ranking() for id in self._holders}
         self._hurried = {id: Ranking() for id in self._holders}
         self._absent: dict[str, Group] = {}
@@ -100,6 +225,13 @@ class Ready(Select):
     def rank(self, executor: Executor, world: World, now: float) -> Iterator[Group]:
         if self._changed:
             self._catch_up()
+        ranked = self._ranked(executor, now)
+        if not self._devices.several:
+            return ranked
+        return (group for group in ranked if not self._devices.ends_sooner_elsewhere(executor, group, now))
+
+    def _ranked(self, executor: Executor, now: float) -> Iterator[Group]:
+        """Yield groups in order of preference, on whichever device they would end first."""
         pool, id = executor.pool, executor.pool.id
         if not self._fullest[id]:
             return
@@ -149,21 +281,23 @@ class Ready(Select):
 
     def _catch_up(self) -> None:
         for expert in self._changed:
-            group, here = self._backlog.first(expert), []
+            group, holders = self._backlog.first(expert), self._devices.holders(expert)
+            is_absent = group is not None and self._devices.is_absent(expert, holders)
+            if self._devices.several:
+                self._devices.note(expert, holders, is_absent=is_absent)
             for id, executor in self._holders.items():
-                if group is None or expert not in executor.pool:
+                if group is None or id not in holders:
                     self._fullest[id].drop(expert)
                 else:
-                    here.append(id)
                     full = self._world.costs.stated(executor.device, expert).max_batch
                     fill = min(1.0, self._backlog.waiting(expert) / full)
                     self._fullest[id].put(expert, -fill, group.since_s)
-            if group is None or here:
+            if group is None or not is_absent:
                 self._absent.pop(expert, None)
             else:
                 self._absent[expert] = group
             if self._hurrying or self._backlog.has_hurried:
-                self._hurry(expert, math.inf if group is None else group.due_s, here)
+                self._hurry(expert, math.inf if group is None else group.due_s, [] if is_absent else holders)
         self._changed.clear()
 
     def _hurry(self, expert: str, due_s: float, here: Collection[str]) -> None:

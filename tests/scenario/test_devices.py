@@ -1,0 +1,157 @@
+"""Several devices: a batch runs where it ends first, a hot expert is shared, and no order of executors matters."""
+
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lines import board
+from tables import with_slow_rows
+from thorough import THOROUGH
+
+from coe.scheduler.costs import Cost, CostTable
+from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec
+from coe.testing import VirtualLine
+
+Devices = Mapping[str, tuple[float, int]]
+"""By device: how many times as long as on the quickest an image takes, and how many experts it holds."""
+
+QUICK = Cost(per_image_s=0.02, base_s=0.05, load_s=1.0, weights_bytes=10, activation_bytes=1, max_batch=8)
+
+
+def line_on(
+    devices: Devices, counts: Mapping[str, float], *, strategy: str = "late-binding", quick: Cost = QUICK
+) -> VirtualLine:
+    """A line with an executor on each device, in the order of `devices`."""
+    rules = board(counts)
+    pools = tuple(PoolSpec(id, id, 10 * experts + 16, 8) for id, (_, experts) in devices.items())
+    costs = {
+        (id, expert): replace(quick, per_image_s=quick.per_image_s * factor, base_s=quick.base_s * factor)
+        for id, (factor, _) in devices.items()
+        for expert in rules.experts
+    }
+    return VirtualLine(
+        rules, CostTable(costs), Plan(pools, tuple(ExecutorSpec(id, id, id) for id in devices)), strategy=strategy
+    )
+
+
+def inspect(line: VirtualLine, components: Sequence[str], every_s: float) -> VirtualLine:
+    """Let the images come one after another, once the line is settled, and run until all are answered."""
+    for index, component in enumerate(components):
+        line.arrive(20 + every_s * index, component)
+    line.run()
+    return line
+
+
+def images_by_device(line: VirtualLine) -> Counter[str]:
+    """Return how many stages each executor ran."""
+    ran: Counter[str] = Counter()
+    for _, what in line.log:
+        executor, word, *rest = what.split()
+        if word == "run":
+            ran[executor] += int(rest[-1][1:])
+    return ran
+
+
+def last_s(line: VirtualLine) -> float:
+    """Return the seconds from the first image to the last reply."""
+    return max(at_s for at_s, what in line.log if what.startswith("reply")) - 20
+
+
+def p99_s(line: VirtualLine) -> float:
+    """Return the latency that one image in a hundred exceeds."""
+    latencies = sorted(result.latency_s for result in line.results.values())
+    return latencies[int(0.99 * len(latencies))]
+
+
+@pytest.mark.parametrize(("devices", "every_s", "most_s"), [(2, 0.06, 25), (2, 0.0, 21), (4, 0.03, 13)])
+def test_devices_share_an_expert_with_more_work_than_one_of_them_can_do(
+    devices: int, every_s: float, most_s: float
+) -> None:
+    """400 images of 0.1 s, all of one expert: 40 s on a single device."""
+    ids = [f"cuda:{number}" for number in range(devices)]
+    hot = replace(QUICK, per_image_s=0.1, base_s=0.0)
+    line = line_on(dict.fromkeys(ids, (1, 4)), {"A": 1, "B": 1, "C": 1}, quick=hot)
+    inspect(line, "A" * 400, every_s)
+    assert last_s(line) < most_s
+    assert min(images_by_device(line)[id] for id in ids) > 0.8 * 400 / devices
+
+
+@pytest.mark.parametrize("factor", [2, 3])
+def test_a_slower_device_takes_its_share_of_a_hot_expert(factor: float) -> None:
+    """What both can do: 1 + 1 / factor times the work of the quick device, but for a load of a second."""
+    hot = replace(QUICK, per_image_s=0.1, base_s=0.0)
+    line = line_on({"cuda": (1, 4), "cpu": (factor, 4)}, {"A": 1, "B": 1}, quick=hot)
+    inspect(line, "A" * 400, 0.0)
+    assert last_s(line) < 40 / (1 + 1 / factor) + 3
+
+
+def test_a_second_device_takes_a_batch_only_if_it_ends_it_sooner() -> None:
+    """An image takes 0.07 s on the GPU and 0.35 s on the CPU; both hold the expert of the last images."""
+    line = line_on({"cpu": (5, 4), "cuda": (1, 4)}, {"A": 1, "B": 1})
+    inspect(line, "A" * 400, 0.0)  # both devices hold `a` now
+    assert images_by_device(line)["cpu"] > 8
+    before = images_by_device(line)
+    line.arrive(100.0, "A")
+    line.arrive(100.02, "A")
+    line.arrive(100.03, "A")
+    line.run(start=False)
+    # The second and third image end in 0.07 + 0.09 s on the GPU, and would end in 0.35 s on the CPU.
+    assert images_by_device(line) - before == {"cuda": 3}
+    assert max(result.latency_s for result in list(line.results.values())[-3:]) < 0.2
+
+
+def test_an_expert_that_only_a_far_slower_device_holds_is_loaded_where_it_ends_sooner() -> None:
+    """`b` lies on the CPU, where an image takes 3.5 s: the GPU loads it and runs it in 1.07 s."""
+    line = line_on({"cuda": (1, 2), "cpu": (50, 2)}, {"A": 3, "B": 2})
+    inspect(line, "B", 0.0)
+    assert (20.0, "cuda load b") in line.log
+    assert last_s(line) == pytest.approx(1.07)
+
+
+ROWS = [
+    (factor, experts, every_s, rooms)
+    for rooms in ((2, 2), (3, 1))
+    for every_s in (0.05, 0.0, 0.2)
+    for experts in (5, 8)
+    for factor in (50, 20)
+]
+
+
+@pytest.mark.parametrize(("factor", "experts", "every_s", "rooms"), with_slow_rows(ROWS, fast=2))
+def test_a_slow_second_device_costs_no_image_its_time(
+    factor: float, experts: int, every_s: float, rooms: tuple[int, int]
+) -> None:
+    """The worst waits with a CPU beside the GPU: no worse than with `coserve`, nor than without the CPU."""
+    counts = {"ABCDEFGH"[index]: experts - index for index in range(experts)}
+    components = random.Random(1).choices([*counts], [*counts.values()], k=400)
+    both = {"cuda": (1.0, rooms[0]), "cpu": (factor, rooms[1])}
+    alone = {"cuda": both["cuda"]}
+    ours, coserve, without = (
+        p99_s(inspect(line_on(devices, counts, strategy=strategy), components, every_s))
+        for devices, strategy in ((both, "late-binding"), (both, "coserve"), (alone, "late-binding"))
+    )
+    assert ours <= 1.1 * max(coserve, without)
+
+
+@given(
+    st.permutations(["cuda:0", "cuda:1", "cpu"]),
+    st.lists(st.sampled_from("ABCDEFGH"), min_size=1, max_size=60),
+    st.sampled_from([0.0, 0.05, 0.3]),
+    st.sampled_from([1.0, 2.5, 20.0]),
+)
+@settings(max_examples=20 * THOROUGH, deadline=None)
+@pytest.mark.parametrize("strategy", ["late-binding", "coserve"])
+def test_no_order_of_executors_matters(
+    strategy: str, order: list[str], components: list[str], every_s: float, factor: float
+) -> None:
+    devices = {"cuda:0": (1.0, 2), "cuda:1": (1.0, 2), "cpu": (factor, 2)}
+    counts = {"ABCDEFGH"[index]: 8 - index for index in range(8)}
+    logs = []
+    for ids in (list(devices), order):
+        line = line_on({id: devices[id] for id in ids}, counts, strategy=strategy)
+        logs.append(sorted(inspect(line, components, every_s).log))
+    assert logs[0] == logs[1]
