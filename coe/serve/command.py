@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -68,15 +68,30 @@ def init(
 
 
 @app.command()
-def migrate(config_path: ConfigArgument) -> None:
+def migrate(
+    config_path: ConfigArgument,
+    take_from: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|URL",
+            help="Copy recipes and keys from this database, written before the first release, into the new one.",
+        ),
+    ] = None,
+) -> None:
     """Bring the database of a service that is not running to the schema of this version; make a backup first.
 
     Example: coe-serve migrate line7/serve.yaml
     """
     from coe.serve.database import migration
+    from coe.serve.database.connecting import open_database
 
     with _database(config_path, expects_newest=False) as database:
         changed = migration.migrate(database)
+        if take_from is not None:
+            url = take_from if ":" in take_from else f"sqlite:///{Path(take_from).absolute()}"
+            with closing(open_database(url)) as before:
+                recipes, keys = migration.take_from(database, before)
+            out.print(f"taken: {recipes} versions of recipes, {keys} keys; confirm and activate the recipes again")
     out.print("the database was brought to the newest schema" if changed else "the database has the newest schema")
 
 

@@ -128,17 +128,6 @@ def bare_database(request: pytest.FixtureRequest, database: Database, tmp_path: 
     _do(url, f"DROP DATABASE {name} WITH (FORCE)")
 
 
-@pytest.fixture
-def first_database(bare_database: Database) -> Database:
-    """A database of the first version, whose statements are those that it ran."""
-    script = Path(__file__).parent / "first_schema" / f"{bare_database.engine.dialect.name}.sql"
-    with bare_database.writing() as connection:
-        for statement in script.read_text(encoding="utf-8").split(";\n"):
-            if statement.strip():
-                connection.exec_driver_sql(statement)
-    return bare_database
-
-
 @pytest.fixture(scope="session", autouse=True)
 def no_commit_waits_for_the_disk() -> Iterator[None]:
     """Let SQLite leave commits to the system, as `nothing_waits_for_the_disk` leaves files: processes end, no power."""

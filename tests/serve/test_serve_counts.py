@@ -1,4 +1,4 @@
-"""Counts by the hour always are what a look at every row would give, and a migration counts what is there."""
+"""Counts by the hour always are what a look at every row would give."""
 
 import itertools
 import threading
@@ -11,27 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from serve_rows import NOON, blind_audit, decided, decision, late, ng, recipe, the
-from sqlalchemy import Connection, MetaData, insert, select
+from sqlalchemy import Connection, select
 from thorough import THOROUGH
-from whole_boards import WHOLE
 
 from coe.core import Verdict
 from coe.placement.placement_file import Side
 from coe.serve.clock import HOUR_US, hour_of
-from coe.serve.database import (
-    board_rows,
-    call_rows,
-    decisions,
-    hourly,
-    recipe_versions,
-    repairs,
-    row_types,
-    verifications,
-)
+from coe.serve.database import board_rows, call_rows, decisions, hourly, repairs, row_types, verifications
 from coe.serve.database.connecting import Database
 from coe.serve.database.decisions import Amendment
 from coe.serve.database.hourly import BoardCount, CallCount, Window
-from coe.serve.database.migration import migrate
 from coe.serve.database.tables import (
     Board,
     Call,
@@ -40,14 +29,10 @@ from coe.serve.database.tables import (
     NewEscape,
     NewVerification,
     board,
-    board_count,
     call,
-    call_count,
-    confirmation,
     verification,
 )
 from coe.serve.enums import BoardState, CallKind, Dimension, Outcome
-from coe.serve.exportable import SuspectedPictures
 
 MINUTE_US = HOUR_US // 60
 ALWAYS = Window(0, 2 * NOON)
@@ -269,48 +254,3 @@ def a_shift(connection: Connection) -> None:
     shift = Shift(connection)
     for step in steps:
         shift.take(step)
-
-
-@pytest.mark.parametrize("schema", ["0001", "0003"])
-def test_a_database_of_an_older_schema_is_counted_when_it_is_migrated(
-    schema: str, database: Database, first_database: Database
-) -> None:
-    with database.writing() as connection:
-        a_shift(connection)
-        said = {"serials": {"left": "SN7  ", "right": "", "third": "SN7"}}
-        new = NewBoard("p", "d", recipe(connection).id, "Pe\u0301 \n", "", Side.TOP, "", said, "f", NOON, None)
-        repairs.report_escape(connection, NewEscape("SN7  ", NOON, "ann", "Re\u0301 "))
-        whole = recipe_versions.add(connection, "whole", {"whole": WHOLE}, by="ann", now_us=NOON)
-        recipe_versions.confirm(connection, whole, by="ann", now_us=NOON, picture_sha256="0" * 64)
-        panel = board_rows.accept(connection, new)
-        decisions.write(connection, decision(panel))
-    migrate(first_database, schema)
-    old = MetaData()
-    old.reflect(first_database.engine)
-    with database.reading() as source, first_database.writing() as target:
-        for table in old.sorted_tables:
-            rows = [row._asdict() for row in source.execute(select(table))]
-            if rows and table.name != "alembic_version":
-                target.execute(insert(table), rows)
-    assert migrate(first_database)
-    with database.reading() as source, first_database.reading() as target:
-        expected_boards, expected_calls = looked_at(target, ALWAYS)
-        assert {one.verified for one in expected_boards} > {0}
-        assert len(expected_calls) > 4
-        assert hourly.board_counts(target, ALWAYS) == expected_boards
-        assert as_counted(hourly.call_counts(target, ALWAYS)) == expected_calls
-        for counts in (board_count, call_count):
-            # A row of which nothing is left is no difference.
-            there, here = (
-                # Audits had no faces at first.
-                [row for row in one.execute(select(counts)) if schema != "0001" or CallKind.AUDIT not in row]
-                for one in (source, target)
-            )
-            number = len(counts.primary_key)
-            assert sorted(row for row in there if any(row[number:])) == sorted(row for row in here if any(row[number:]))
-        assert [board_rows.newest_decided(target, serial) for serial in ("SN7", "P\u00e9")] == [panel.id] * 2
-        assert SuspectedPictures(target).names(panel.id, "R\u00e9")
-        readings = [reading for (reading,) in target.execute(select(confirmation.c.reading))]
-        assert readings == ([] if schema == "0001" else [recipe_versions.reading_of(whole.content)])
-        assert "" not in readings
-        assert hourly.decisions(target) == hourly.decided(target)

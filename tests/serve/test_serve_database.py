@@ -1,6 +1,5 @@
 """The contract of the service's database, the same for SQLite and PostgreSQL."""
 
-import re
 import threading
 from collections.abc import Callable
 from contextlib import closing
@@ -11,7 +10,7 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from serve_rows import NOON, accepted, decided, decision, files_of_views, good, late, ng, recipe, the
-from sqlalchemy import Connection, ForeignKeyConstraint, delete, func, inspect, select, text, update
+from sqlalchemy import Connection, ForeignKeyConstraint, delete, func, select, text, update
 from sqlalchemy.exc import IntegrityError
 
 from coe.core import Verdict
@@ -41,7 +40,7 @@ from coe.serve.database.connecting import Database, open_database
 from coe.serve.database.database_errors import DatabaseError
 from coe.serve.database.decisions import Amendment
 from coe.serve.database.hourly import Window
-from coe.serve.database.migration import expect_newest, migrate, newest, revision_of
+from coe.serve.database.migration import expect_newest, migrate, newest, revision_of, take_from
 from coe.serve.database.row_types import upserting
 from coe.serve.database.tables import (
     Board,
@@ -90,10 +89,25 @@ def test_a_new_database_has_the_tables_of_the_schema(database: Database) -> None
     assert [step for step in steps if "comment" not in step[0]] == []
 
 
-def test_a_database_of_the_first_version_becomes_as_a_new_one_is(database: Database, first_database: Database) -> None:
-    assert migrate(first_database)
-    expect_newest(first_database)
-    assert shape_of(first_database) == shape_of(database)
+def test_recipes_and_keys_of_a_database_from_before_the_first_release_are_taken_along(
+    database: Database, bare_database: Database
+) -> None:
+    with database.writing() as connection:
+        old = recipe(connection)
+        keys.add(connection, "ann", Role.ENGINEER, "secret", now_us=NOON)
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0010'")
+    for opens in (migrate, expect_newest):
+        with pytest.raises(ConfigError, match="--take-from"):
+            opens(database)
+    migrate(bare_database)
+    assert take_from(bare_database, database) == (1, 1)
+    with bare_database.writing() as connection:
+        assert recipe_versions.get(connection, old.id) == old
+        found = keys.holder(connection, "secret", NOON)
+        assert (found.name, found.role) == ("ann", Role.ENGINEER)
+        keys.add(connection, "eva", Role.OPERATOR, "another", now_us=NOON)
+    with pytest.raises(ConfigError, match="already"):
+        take_from(bare_database, database)
 
 
 def test_two_processes_may_make_the_tables_at_once(bare_database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,25 +124,6 @@ def test_tables_of_another_program_are_not_taken_over(bare_database: Database) -
     with pytest.raises(ConfigError, match="event"):
         migrate(bare_database)
     assert revision_of(bare_database) is None
-
-
-def shape_of(database: Database) -> dict[str, object]:
-    """Return the columns, keys, indexes and triggers of each table, whatever their order is."""
-    triggers = "SELECT trigger_name, action_statement FROM information_schema.triggers WHERE event_object_table = '{}'"
-    if database.is_sqlite:
-        triggers = "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND tbl_name = '{}'"
-    shape: dict[str, object] = {}
-    with database.reading() as connection:
-        looker = inspect(connection)
-        for table in looker.get_table_names():
-            columns = {one["name"]: (str(one["type"]), one["nullable"]) for one in looker.get_columns(table)}
-            keys = [(one["name"], one["column_names"]) for one in looker.get_unique_constraints(table)]
-            keys += [(one["referred_table"], one["constrained_columns"]) for one in looker.get_foreign_keys(table)]
-            keys += [(one["name"], one["column_names"]) for one in looker.get_indexes(table)]
-            found = connection.exec_driver_sql(triggers.format(table)).all()
-            words = {name: sorted(re.split(" WHEN | OR | BEGIN", statement)) for name, statement in found}
-            shape[table] = (columns, looker.get_pk_constraint(table), sorted(map(str, keys)), words)
-    return shape
 
 
 def test_a_transaction_that_fails_leaves_nothing(database: Database) -> None:

@@ -391,10 +391,7 @@ def test_two_services_do_not_share_a_folder(service: Path) -> None:
 
 @pytest.mark.parametrize(
     ("change", "said"),
-    [
-        ("UPDATE alembic_version SET version_num = '0009'", "; run `coe-serve migrate`"),
-        ("DELETE FROM alembic_version", "mounted"),
-    ],
+    [("UPDATE alembic_version SET version_num = '0009'", "--take-from"), ("DELETE FROM alembic_version", "mounted")],
 )
 def test_a_service_of_another_schema_does_not_start(service: Path, database: Database, change: str, said: str) -> None:
     with database.writing() as connection:

@@ -1,6 +1,7 @@
 """Bringing a database to the newest schema. A service never runs on an older or a newer schema.
 
-A new database gets the tables as they are now; one of an earlier version is changed step by step, with Alembic.
+A new database gets the tables as they are now; Alembic changes one of an earlier release. One from before the first
+release is not changed: its recipes and keys are copied into a new one.
 Triggers keep some tables append-only: not even our own code can overwrite a person's word.
 """
 
@@ -13,7 +14,7 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, UniqueConstraint, inspect
+from sqlalchemy import Connection, UniqueConstraint, insert, inspect, select
 
 from coe.errors import ConfigError
 from coe.serve.database import tables
@@ -21,6 +22,8 @@ from coe.serve.database.connecting import WRITES, Database
 from coe.serve.database.database_errors import translated
 
 FOLDER = Path(__file__).with_name("migrations")
+_BEFORE = {f"{number:04}" for number in range(1, 11)}
+"""The schemas from before the first release."""
 
 
 def newest() -> str:
@@ -37,15 +40,15 @@ def revision_of(database: Database) -> str | None:
     return database.read(lambda connection: MigrationContext.configure(connection).get_current_revision())
 
 
-def migrate(database: Database, to: str = "head") -> bool:
-    """Bring a database to a revision, a new one to the newest, in one transaction; return whether there was work to do.
+def migrate(database: Database) -> bool:
+    """Bring a database to the newest schema, in one transaction; return whether there was work to do.
 
     Raises ConfigError for a database of a newer version of the service, or with tables of another program that have
     the names of ours, and DatabaseError.
     """
     before = revision_of(database)
     _expect_known(database, before)
-    if before == (newest() if to == "head" else to):
+    if before == newest():
         return False
     if database.file is not None:
         with suppress(OSError):  # opening it says why it cannot be made
@@ -61,11 +64,38 @@ def migrate(database: Database, to: str = "head") -> bool:
                 _make(writer)
                 command.stamp(config, "head")
             else:
-                command.upgrade(config, to)
+                command.upgrade(config, "head")
     return True
 
 
+def take_from(database: Database, before: Database) -> tuple[int, int]:
+    """Copy recipes and keys from a database from before the first release; return how many of each.
+
+    Raises ConfigError if the database has some already, and DatabaseError.
+    """
+    taken = []
+    with before.reading() as source, database.writing() as target:
+        for table in (tables.recipe, tables.api_key):
+            if target.execute(select(table.c.id).limit(1)).first() is not None:
+                raise ConfigError(f"{database} has recipes or keys already; take them into a new database")
+            there = {column["name"] for column in inspect(source).get_columns(table.name)}
+            rows = source.execute(select(*(column for column in table.c if column.name in there)).order_by(table.c.id))
+            copied = [dict(row) for row in rows.mappings()]
+            if copied:
+                target.execute(insert(table), copied)
+            if not database.is_sqlite:  # whose rows brought their ids along
+                name, newest_id = table.name, max((row["id"] for row in copied), default=1)
+                target.exec_driver_sql(f"SELECT setval(pg_get_serial_sequence('{name}', 'id'), {newest_id})")
+            taken.append(len(copied))
+    return taken[0], taken[1]
+
+
 def _expect_known(database: Database, revision: str | None) -> None:
+    if revision in _BEFORE:
+        raise ConfigError(
+            f"{database} was written before the first release (schema {revision}) and cannot be migrated; move it "
+            "away, and run `coe-serve migrate CONFIG --take-from MOVED`: that makes a new one with its recipes and keys"
+        )
     if revision not in {None, *(script.revision for script in ScriptDirectory(str(FOLDER)).walk_revisions())}:
         raise ConfigError(
             f"{database} was written by a newer version of coe-serve (schema {revision}); install that version, or "
