@@ -24,12 +24,11 @@ from coe.serve import service_config as configs
 from coe.serve.benchmark.past_boards import HistoryRows, Row
 from coe.serve.clock import HOUR_US, SECOND_US, hour_of, now_us
 from coe.serve.database import fault_log, recipe_versions
-from coe.serve.database.blind import Face
 from coe.serve.database.connecting import Database, open_database
 from coe.serve.database.findings import GoodComponent, pack
 from coe.serve.database.migration import expect_newest
 from coe.serve.database.tables import NewFault, Recipe, Tally
-from coe.serve.enums import CallKind, CallReason, FaultKind, Outcome, Process
+from coe.serve.enums import FaultKind, Outcome, Process
 from coe.serve.picture_folder import Pictures
 from coe.serve.recipe_content import RecipeContent
 
@@ -39,7 +38,7 @@ TOGETHER = 2000
 """How many boards are written in one transaction."""
 _OPERATORS = ("ann", "bea")
 _SHARE_ANSWERED = 0.97
-_LATE, _AUDITED = 0.004, 0.05
+_LATE = 0.004
 
 
 def fill(database: Database, recipe: Recipe, wanted: argparse.Namespace, pictures: Pictures, end_us: int) -> None:
@@ -79,7 +78,6 @@ class _Writer:
         bad_share *= 8 if is_pictured else 1
         chances = rng.random(len(self._parts))
         bad = {index for index, chance in enumerate(chances) if chance < bad_share + 0.0008}
-        audited = int(rng.integers(len(self._parts))) if rng.random() < _AUDITED else -1
         good: list[GoodComponent] = []
         calls: list[Row] = []
         real: list[Row] = []
@@ -93,10 +91,6 @@ class _Writer:
                 continue
             view = self._view(key, part, "", moment_us)
             good.append(GoodComponent(part.refdes, part.component, view, None, [self._finding(part, "ok", 0.97)]))
-            if index == audited:
-                blind = {"kind": CallKind.AUDIT, "verdict": Verdict.OK, "reason": CallReason.BLIND}
-                shown = {"view_id": view, "face": self._face(part)}
-                calls.append(self.rows.call(part.refdes, part.component, "ok", moment_us, **blind, **shown))
         if not is_pictured or (newest >= pictured // 2 and rng.random() < _SHARE_ANSWERED):
             for call in calls:
                 self._answer(call, moment_us + int(rng.integers(5, 300)) * SECOND_US, is_real=call in real)
@@ -131,13 +125,6 @@ class _Writer:
             findings=[self._finding(part, label, score)],
         )
 
-    def _face(self, part: BoardPlace) -> dict[str, Any]:
-        """Return what a person sees of a blind audit, as if the expert had called the part."""
-        defects = COMPONENTS[part.component].defects
-        label, score = defects[int(self._rng.integers(len(defects)))], round(float(self._rng.uniform(0.6, 0.95)), 4)
-        finding = self._finding(part, label, score)
-        return Face(Verdict.NG, "", finding["expert"], label, score, [finding]).json
-
     def _finding(self, part: BoardPlace, label: str, score: float) -> dict[str, Any]:
         expert = f"body-{part.component.lower()}"
         return {"expert": expert, "variant": "float32", "label": label, "score": round(score, 4), "boxes": []}
@@ -150,12 +137,11 @@ class _Writer:
 
     def _tally(self, moment_us: int, calls: Sequence[Row], hour: int) -> None:
         at_us = hour_of(moment_us)
-        called = [call for call in calls if call["kind"] is CallKind.DEFECT]
-        for call in called:
+        for call in calls:
             self._tally_of(at_us, call["component"], call["label"], 1, 1, call["score"])
         for component, kind in COMPONENTS.items():
             drift = 0.00012 * (hour % 400) if component.startswith("LED") else 0.0
-            good = kind.count - sum(call["component"] == component for call in called)
+            good = kind.count - sum(call["component"] == component for call in calls)
             self._tally_of(at_us, component, "ok", good, 0, 0.97 - drift + 0.01 * (hour % 3 - 1))
 
     def _tally_of(self, at_us: int, component: str, label: str, findings: int, called: int, score: float) -> None:

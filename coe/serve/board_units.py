@@ -11,6 +11,8 @@ from coe.core import Verdict, worst
 from coe.errors import ConfigError
 from coe.placement import Layout
 from coe.placement.board_pictures import serial_of
+from coe.serve.database.tables import Board, Call, Recipe
+from coe.serve.enums import CallReason
 from coe.serve.recipe_content import RecipeContent
 
 
@@ -82,3 +84,20 @@ def verdict_of(
     own = [verdict for refdes, verdict in called if unit_of(units, refdes) in (unit, None)]
     is_in_doubt = bool(reason) or (of_board is not Verdict.OK and not called)
     return worst([*own, Verdict.REVIEW] if is_in_doubt else own)
+
+
+@dataclass(frozen=True, slots=True)
+class UnitView:
+    """A unit of a panel with its verdict; None if it was skipped, or if the board is not decided."""
+
+    unit: BoardUnit
+    verdict: Verdict | None
+
+
+def views_of(board: Board, recipe: Recipe, calls: Sequence[Call]) -> list[UnitView]:
+    """Return the units of a panel with their verdicts, from its calls; none of another board."""
+    skipped = [call.refdes for call in calls if call.reason is CallReason.SKIPPED]
+    units = units_of(layout_of(recipe.content), board.request, board.serial or board.key, skipped, None)
+    called = [(call.refdes, call.verdict) for call in calls]
+    views = [UnitView(one, verdict_of(one, units, called, board.verdict, board.reason)) for one in units]
+    return views if units[0].name else []

@@ -57,17 +57,6 @@ UNDECIDED = (BoardState.ACCEPTED, BoardState.LOCATED, BoardState.RUNNING)
 """The states of a board that still needs a decision; after a crash the worker takes up boards in these states."""
 
 
-class CallKind(StrEnum):
-    """Why a component stands in the operator's queue."""
-
-    DEFECT = "defect"
-    """The line did not say OK."""
-    AUDIT = "audit"
-    """The line said OK, and chance chose the component for a blind audit."""
-    SEEDED = "seeded"
-    """A known defect was put into the queue for a blind audit; no board has it."""
-
-
 class CallReason(StrEnum):
     """Why a component is not OK, for programs; people read `Call.detail`."""
 
@@ -85,8 +74,6 @@ class CallReason(StrEnum):
     """It stands for a unit of a panel that was not inspected, because it is marked, or was named, as bad."""
     MISSING_VIEW = "missing view"
     """The recipe expects the component, and no picture shows it."""
-    BLIND = "blind"
-    """A blind audit; the line found no fault, or the defect is a known one."""
 
 
 class Outcome(StrEnum):

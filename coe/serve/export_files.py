@@ -35,7 +35,7 @@ from coe.serve.database.connecting import Database
 from coe.serve.database.findings import unpack
 from coe.serve.database.hourly import of_recipe
 from coe.serve.database.tables import board, call, verification, view
-from coe.serve.enums import CallKind, Outcome
+from coe.serve.enums import Outcome
 from coe.serve.exportable import Passing, SuspectedPictures
 from coe.serve.picture_folder import Pictures
 
@@ -159,7 +159,7 @@ def _answered(
         .join(board, board.c.id == call.c.board_id)
         .outerjoin(view, view.c.id == call.c.view_id)
         .where(verification.c.verified_us >= asked.start_us, verification.c.verified_us < asked.end_us)
-        .where(call.c.kind != CallKind.SEEDED, of_recipe(asked.recipe, board.c.recipe_id))
+        .where(of_recipe(asked.recipe, board.c.recipe_id))
         .order_by(call.c.id)
     )  # fmt: skip
     examples, left_out = [], dict[int, str]()
@@ -187,8 +187,6 @@ def _answered(
 
 def _unsaid_label(row: Any, good_labels: Mapping[str, str], *, good: bool) -> str:
     """Return the label of an answer in which the person gave none."""
-    if row.kind is CallKind.AUDIT:
-        return row.label if good else ""  # the line called it OK, and nobody said what the defect is
     return good_labels.get(row.expert, "") if good else row.label
 
 

@@ -100,7 +100,7 @@ class _Bin:
         """Remove old pictures that nobody needs, a part at a time, as long as it is wanted; return how many.
 
         Old pictures are looked for, and archived, without the lock of the database, because that may take a while.
-        Those that are still needed, as for a blind audit, must not keep those after them.
+        Those that are still needed must not keep those after them.
         """
         removed, seen_id = 0, 0
         while is_wanted():

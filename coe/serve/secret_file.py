@@ -9,8 +9,6 @@ from pathlib import Path
 
 SESSIONS = "session.secret"
 """Signs the names of sessions, and proofs of overlays."""
-AUDITS = "audits.secret"
-"""Draws the blind audits; who can read it can foresee them."""
 ARCHIVE = "archive.secret"
 """Tells the index of this station from those of others in one archive."""
 _BYTES = 32
@@ -21,7 +19,7 @@ def make_all(folder: Path) -> None:
 
     Raises OSError.
     """
-    for name in (SESSIONS, AUDITS, ARCHIVE):
+    for name in (SESSIONS, ARCHIVE):
         read_or_make(folder / name)
 
 

@@ -142,16 +142,6 @@ class Retention(StrictModel):
     """A folder elsewhere, with a file `coe-archive`, into which each picture is copied, and proved, before it goes."""
 
 
-class Audits(StrictModel):
-    """How many blind audits stand among the calls; see docs/serve.md. Nothing is audited if it is not asked for.
-
-    `ok_per_1000` parts that the line called OK, and as many known defects as `seeded_per_100_calls` says.
-    """
-
-    ok_per_1000: Annotated[float, Field(ge=0, le=1000, allow_inf_nan=False)] = 0.0
-    seeded_per_100_calls: Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)] = 0.0
-
-
 class AnswerKeys(StrictModel):
     """The key of each answer at the verify page."""
 
@@ -194,7 +184,6 @@ class ServeConfig(StrictModel):
     line: LineSettings = LineSettings()
     limits: Limits = Limits()
     retention: Retention = Retention()
-    audits: Audits = Audits()
     verify: VerifySection = VerifySection()
     trials: TrialSection = TrialSection()
     folders: Folders = Field(default_factory=dict)

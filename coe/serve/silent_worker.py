@@ -20,7 +20,6 @@ from coe.serve.database.tables import Board, NewFault, heartbeat
 from coe.serve.enums import FaultKind, Process
 from coe.serve.picture_folder import Pictures
 from coe.serve.service_config import ServeConfig
-from coe.serve.worker.blind_audits import BlindAudits
 from coe.serve.worker.items import items_of
 from coe.serve.worker.verdicts import BoardRun, decision_of
 from coe.serve.worker.waiting_boards import Queue
@@ -137,6 +136,4 @@ class SilentWorker:
             content = recipe_versions.get(connection, board.recipe_id).content
             items = items_of(board, content, views.of_board(connection, board.key), self._pictures)
             decision = decision_of(BoardRun(board, items), self._clocks.now_us())
-            order = [item.refdes for item in items.seen]
-            added = BlindAudits.of(self._config).added(connection, decision, order)
-            decisions.write(connection, added, self._config.stop_rules)
+            decisions.write(connection, decision, self._config.stop_rules)

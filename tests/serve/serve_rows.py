@@ -8,11 +8,10 @@ from sqlalchemy import Connection
 from coe.core import Verdict
 from coe.placement.placement_file import Side
 from coe.serve.database import board_rows, decisions, recipe_versions, row_types
-from coe.serve.database.blind import Face
 from coe.serve.database.decisions import Decision
 from coe.serve.database.findings import GoodComponent
 from coe.serve.database.tables import Board, NewBoard, NewCall, Recipe, Tally, View, view
-from coe.serve.enums import CallKind, CallReason
+from coe.serve.enums import CallReason
 
 NOON = 1_700_000_000_000_000
 """A time in UTC microseconds."""
@@ -43,12 +42,6 @@ def ng(refdes: str = "R1", verdict: Verdict = Verdict.NG, view_id: int | None = 
     return NewCall(
         refdes, "R0402", verdict, CallReason.EXPERT, view_id=view_id, expert="body", label="cracked", score=0.9
     )
-
-
-def blind_audit(refdes: str = "R8", kind: CallKind = CallKind.AUDIT) -> NewCall:
-    face = Face("NG", "", "body", "cracked", 0.9, []).json
-    truth = "cracked" if kind is CallKind.SEEDED else ""
-    return NewCall(refdes, "R0402", Verdict.OK, CallReason.BLIND, kind, label="ok", truth=truth, face=face)
 
 
 def late(refdes: str = "R1") -> NewCall:

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from serve_rows import NOON, blind_audit, decided, decision, late, ng, recipe, the
+from serve_rows import NOON, decided, decision, late, ng, recipe, the
 from sqlalchemy import Connection, select
 from thorough import THOROUGH
 
@@ -32,7 +31,7 @@ from coe.serve.database.tables import (
     call,
     verification,
 )
-from coe.serve.enums import BoardState, CallKind, Dimension, Outcome
+from coe.serve.enums import BoardState, Dimension, Outcome
 
 MINUTE_US = HOUR_US // 60
 ALWAYS = Window(0, 2 * NOON)
@@ -70,21 +69,13 @@ def looked_at(connection: Connection, window: Window) -> tuple[list[BoardCount],
         )
         for one, answer in mine:
             outcome = answer.outcome if answer else None
-            counted[(*key, one.component, *seen(one, answer), one.kind, outcome)] += 1
-    # Of a seeded defect the first word counts.
-    first = {row.call_id: row for row in answers.values() if row.supersedes is None}
-    for one, answer in ((row, first.get(row.id)) for row, _ in words):
-        if one.board_id is None and window.start_us <= one.opened_us < window.end_us:
-            key = (hour_of(one.opened_us), None)
-            outcome = answer.outcome if answer else None
-            counted[(*key, one.component, *seen(one, answer), one.kind, outcome)] += 1
+            counted[(*key, one.component, *seen(one, answer), outcome)] += 1
     return [found[key] for key in sorted(found)], counted
 
 
 def seen(one: Any, answer: Any) -> tuple[str, str]:
-    """Return the expert and the label that people see of a call; the label that a person gave comes first."""
-    face = {"expert": one.expert, "label": one.label} if one.kind is CallKind.DEFECT else one.face or {}
-    return face.get("expert", ""), (answer and answer.label) or face.get("label", "")
+    """Return the expert and the label of a call; the label that a person gave comes first."""
+    return one.expert, (answer and answer.label) or one.label
 
 
 def as_counted(found: Sequence[CallCount]) -> Counter[Any]:
@@ -110,14 +101,12 @@ class Step:
 STEPS = st.lists(
     st.builds(
         Step,
-        st.sampled_from(
-            ["accept", "accept", "decide", "decide", "verify", "verify", "amend", "abort", "escape", "seed"]
-        ),
+        st.sampled_from(["accept", "accept", "decide", "decide", "verify", "verify", "amend", "abort", "escape"]),
         st.integers(0, 30),
         st.integers(0, 200),
         st.sampled_from(list(Outcome)),
         st.sampled_from(["", "chipped"]),
-        st.lists(st.sampled_from(["ng", "late", "audit", "review"]), max_size=3).map(tuple),
+        st.lists(st.sampled_from(["ng", "late", "review"]), max_size=3).map(tuple),
     ),
     max_size=25,
 )
@@ -134,8 +123,6 @@ class Shift:
         if step.what == "accept":
             serial = f"SN{step.which % 3}" if step.which % 2 else ""
             self._boards.append(accept(self._connection, serial, ("demo", "other")[step.which % 5 == 0]))
-        elif step.what == "seed":
-            call_rows.add(self._connection, None, [blind_audit("R5", CallKind.SEEDED)], NOON + step.minute * MINUTE_US)
         elif step.what == "verify":
             self._verify(step)
         elif self._boards:
@@ -159,7 +146,7 @@ class Shift:
             repairs.report_escape(self._connection, NewEscape(one.serial, at_us, "ann"))
 
     def _new_calls(self, kinds: Sequence[str]) -> list[NewCall]:
-        made = {"ng": ng, "late": late, "audit": blind_audit}
+        made = {"ng": ng, "late": late}
         return [made[kind](f"P{number}") for number, kind in enumerate(kinds) if kind in made]
 
     def _verify(self, step: Step) -> None:
@@ -186,9 +173,9 @@ def test_counts_are_what_a_look_at_every_row_gives(
             assert as_counted(hourly.call_counts(connection, one)) == expected_calls
             by_hour = Counter[Any]()
             for key, number in expected_calls.items():
-                by_hour[key[0], key[5], key[6]] += number
+                by_hour[key[0], key[5]] += number
             told = hourly.call_counts(connection, one, by=[Dimension.HOUR])
-            assert {(one.hour_us, one.kind, one.outcome): one.calls for one in told} == by_hour
+            assert {(one.hour_us, one.outcome): one.calls for one in told} == by_hour
         connection.rollback()
 
 
@@ -211,10 +198,9 @@ def test_an_amendment_moves_a_board_to_its_new_verdict(database: Database) -> No
     assert (count.label, count.outcome, count.calls) == ("cracked", None, 1)
 
 
-@pytest.mark.parametrize("last", [ng("R2"), blind_audit("R2")])
-def test_two_people_who_answer_the_last_two_calls_at_once_close_the_board(database: Database, last: NewCall) -> None:
+def test_two_people_who_answer_the_last_two_calls_at_once_close_the_board(database: Database) -> None:
     with database.writing() as connection:
-        board = decided(connection, "k1", ng("R1"), last)
+        board = decided(connection, "k1", ng("R1"), ng("R2"))
         first, second = call_rows.of_board(connection, board.id)
 
     def answer_second() -> None:
@@ -234,23 +220,3 @@ def test_two_people_who_answer_the_last_two_calls_at_once_close_the_board(databa
         assert (count.verified, count.good) == (1, 0)
         assert [count] == expected_boards
         assert as_counted(hourly.call_counts(connection, ALWAYS)) == expected_calls
-
-
-def a_shift(connection: Connection) -> None:
-    """Boards of every fate: clean, called, verified, amended, aborted, second passes, for review as a whole."""
-    steps = [
-        *(Step("accept", number, 0, Outcome.CONFIRMED, "", ()) for number in range(12)),
-        *(
-            Step("decide", number, 17 * number, Outcome.CONFIRMED, "", kinds)
-            for number, kinds in enumerate([(), ("ng",), ("late", "ng"), ("audit",), ("review",), ("ng", "ng"), (), ()])
-        ),
-        Step("amend", 2, 60, Outcome.CONFIRMED, "", ()),
-        Step("abort", 11, 60, Outcome.CONFIRMED, "", ()),
-        Step("seed", 0, 20, Outcome.CONFIRMED, "", ()),
-        *(Step("verify", number, 70, outcome, "", ()) for number, outcome in enumerate(Outcome)),
-        Step("verify", 2, 80, Outcome.CONFIRMED, "chipped", ()),
-        *(Step("decide", number, 180, Outcome.CONFIRMED, "", ("ng",)) for number in (8, 9, 10)),
-    ]
-    shift = Shift(connection)
-    for step in steps:
-        shift.take(step)

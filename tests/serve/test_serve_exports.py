@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from serve_rows import blind_audit, decision, ng, the
+from serve_rows import decision, ng, the
 from serving import Served, hand_in, png, put
 from sqlalchemy import insert
 
@@ -16,7 +16,7 @@ from coe.serve.clock import now_us
 from coe.serve.database import audit, board_rows, decisions, views
 from coe.serve.database.findings import GoodComponent
 from coe.serve.database.tables import escape, unit_serial
-from coe.serve.enums import CallKind, Outcome
+from coe.serve.enums import Outcome
 from coe.serve.retention import sweep
 
 
@@ -218,11 +218,11 @@ def test_operators_do_not_export(served: Served) -> None:
     assert served.operator.post("/api/v1/exports", json={}).status_code == 403
 
 
-def test_no_picture_goes_while_a_call_or_an_audit_of_its_board_is_open(served: Served) -> None:
+def test_no_picture_goes_while_a_call_of_its_board_is_open(served: Served) -> None:
     hand_in(served.feeder, "k1", {"R1": "A", "R8": "A"})
     with served.database.writing() as connection:
         board = the(board_rows.of_key(connection, "k1"))
-        decisions.write(connection, decision(board, ng("R1"), blind_audit("R8", CallKind.AUDIT), at_us=now_us()))
+        decisions.write(connection, decision(board, ng("R1"), ng("R8"), at_us=now_us()))
     retention = served.gate.config.retention
     far_us = now_us() + 10**16
     for open_calls in (2, 1):

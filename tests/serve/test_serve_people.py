@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serve_rows import NOON, blind_audit, decided, ng, the
+from serve_rows import NOON, decided, ng, the
 from serving import WITH_HEADER, Served, client_of, problem
 from test_serve_cfx import answer
 from typer.testing import CliRunner
@@ -21,7 +21,7 @@ from coe.serve.database.migration import migrate
 from coe.serve.database.row_types import change
 from coe.serve.database.tables import NewVerification
 from coe.serve.database.verifications import PersonFigures, figures_by_person
-from coe.serve.enums import CallKind, Outcome, Role
+from coe.serve.enums import Outcome, Role
 from coe.serve.gate.admissions import LOCKED_S, MOST_TRIES, Admissions
 
 BADGE, PIN = "04A2F1C9", "4711"
@@ -171,23 +171,17 @@ def test_the_command_makes_a_person_and_changes_badge_and_pin(config: Path) -> N
     assert details == [{"badge": False, "pin": True}, {"badge": True, "pin": True}]
 
 
-def test_figures_of_a_person_count_answers_corrections_and_known_defects(database: Database) -> None:
-    seeded = blind_audit("R9", CallKind.SEEDED)
-    database.write(decided, "k1", ng("R1"), ng("R2"), seeded)
+def test_figures_of_a_person_count_answers_and_corrections(database: Database) -> None:
+    database.write(decided, "k1", ng("R1"), ng("R2"))
     answer(database, 1, R1=Outcome.FALSE_CALL, R2=Outcome.CONFIRMED)
     with database.writing() as connection:
         wrong = the(call_rows.of_component(connection, 1, "R1"))
         verifications.record_verification(connection, wrong, NewVerification(Outcome.CONFIRMED, NOON + 10, "bob"))
-        known_defect = next(call for call in call_rows.open_calls(connection) if call.kind is CallKind.SEEDED)
-        verifications.record_verification(connection, known_defect, NewVerification(Outcome.CONFIRMED, NOON, "bob"))
     with database.reading() as connection:
         found = figures_by_person(connection, Window(NOON, NOON + 20))
         assert figures_by_person(connection, Window(NOON + 20, NOON + 30)) == []
         assert [one.answers for one in figures_by_person(connection, Window(NOON, NOON + 20, "demo"))] == [2, 1]
-    assert found == [
-        PersonFigures("ann", 2, 1, 1, 0, corrected=1, seeded=0, recognised=0),
-        PersonFigures("bob", 2, 2, 0, 0, corrected=0, seeded=1, recognised=1),
-    ]
+    assert found == [PersonFigures("ann", 2, 1, 1, 0, corrected=1), PersonFigures("bob", 1, 1, 0, 0, corrected=0)]
 
 
 def test_figures_by_person_are_there_only_where_the_owner_wants_them(served: Served) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from serve_rows import NOON, blind_audit, decided, ng
+from serve_rows import NOON, decided, ng
 from serving import Served, activated, config_of, hand_in, png, put, serving
 from tiny_line import TINY
 
@@ -16,8 +16,8 @@ from coe.serve import failpoints, retention
 from coe.serve.clock import DAY_US, SECOND_US, now_us
 from coe.serve.database import audit, board_rows, call_rows, event_log, row_types, verifications, views
 from coe.serve.database.connecting import Database, open_database
-from coe.serve.database.tables import Board, NewCall, NewVerification, NewView, View
-from coe.serve.enums import BoardState, CallKind, Outcome
+from coe.serve.database.tables import Board, NewVerification, NewView, View
+from coe.serve.enums import BoardState, Outcome
 from coe.serve.failpoints import Failpoint
 from coe.serve.gate import recipe_routes, server
 from coe.serve.gate.problems import disk_failed
@@ -92,8 +92,7 @@ def test_a_picture_that_is_still_needed_keeps_no_other(
         (call,) = call_rows.of_board(connection, board.id)
         verifications.record_verification(connection, call, NewVerification(Outcome.CONFIRMED, now_us(), "op"))
         oldest = views.of_board(connection, "k1")[0]
-        audited = NewCall("", "R0402", ng().verdict, ng().reason, CallKind.SEEDED, view_id=oldest.id, truth="cracked")
-        call_rows.add(connection, None, [audited], now_us())
+        call_rows.add(connection, board.id, [ng("R2", view_id=oldest.id)], now_us())
     assert sweep(sqlite_database, pictures, Retention(), now_us() + 1000 * DAY_US) == 2
     assert pictures.path(oldest.file).exists()
 
@@ -109,15 +108,15 @@ def test_pictures_that_nobody_removes_cost_no_lock(tmp_path: Path, sqlite_databa
 
 def test_two_people_who_answer_the_last_two_calls_at_a_time_verify_the_board(database: Database) -> None:
     with database.writing() as connection:
-        board = decided(connection, "k1", ng(), blind_audit())
-        defect, audit = call_rows.of_board(connection, board.id)
+        board = decided(connection, "k1", ng(), ng("R8"))
+        defect, other_call = call_rows.of_board(connection, board.id)
 
     def answer_defect() -> None:
         database.write(verifications.record_verification, defect, NewVerification(Outcome.CONFIRMED, NOON, "ann"))
 
     other = threading.Thread(target=answer_defect)
     with database.writing() as connection:
-        verifications.record_verification(connection, audit, NewVerification(Outcome.FALSE_CALL, NOON, "bob"))
+        verifications.record_verification(connection, other_call, NewVerification(Outcome.FALSE_CALL, NOON, "bob"))
         other.start()
         other.join(0.5)  # it has to wait for this transaction
     other.join()

@@ -5,7 +5,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from serve_rows import NOON, blind_audit, decided, ng, the
+from serve_rows import NOON, decided, ng, the
 from serving import Served, problem, signed_in
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
@@ -82,13 +82,6 @@ def test_what_nobody_confirmed_is_not_repaired_and_open_calls_come_first(databas
     mend(database, "R1", REPAIRED)
 
 
-def test_a_defect_that_an_audit_found_is_repaired_too(database: Database) -> None:
-    verified(database, ng("R1"), blind_audit("R8"), R1=Outcome.FALSE_CALL, R8=Outcome.CONFIRMED)
-    mend(database, "R8", NO_DEFECT)
-    [event] = told(database)
-    assert [(one["refdes"], one["repair"]) for one in event["repairs"]] == [("R8", "no defect")]
-
-
 @pytest.mark.parametrize("change", [repair.update().values(note="x"), repair.delete()])
 def test_no_word_is_overwritten(database: Database, change: Any) -> None:
     verified(database, ng("R1"), R1=Outcome.CONFIRMED)
@@ -162,23 +155,6 @@ def test_a_scan_at_the_repair_station_opens_the_defects_of_the_board(served: Ser
         assert 'aria-pressed="true"' in person.get("/repair/1").text
         assert "repair: <b>repaired</b>" in person.get("/boards/1").text
         assert person.get("/repair/9").status_code == 404
-
-
-def test_an_operator_sees_a_defect_that_an_audit_found_as_a_call(served: Served) -> None:
-    verified(served.database, ng("R1"), blind_audit("R8"), R1=Outcome.FALSE_CALL, R8=Outcome.CONFIRMED)
-    with closing(signed_in(served, Role.OPERATOR)) as person:
-        page = person.get("/repair/1").text
-    assert "R8" in page
-    assert "blind" not in page
-
-
-def test_an_open_audit_holds_repair_up_as_a_call_does_for_an_operator_alone(served: Served) -> None:
-    verified(served.database, ng("R1"), blind_audit("R8"), R1=Outcome.CONFIRMED)
-    path, word, seen = "/api/v1/calls/1/repair", {"outcome": "repaired"}, {"If-Match": '"1"'}
-    problem(served.operator.post(path, json=word, headers=seen), 409, "conflict")
-    pages = [client.get("/repair/1").text for client in (served.operator, served.engineer)]
-    assert ["1 call is" in page for page in pages] == [True, False]
-    assert served.engineer.post(path, json=word, headers=seen).status_code == 201
 
 
 def test_a_client_that_knows_the_description_alone_answers_a_call_and_says_what_became_of_it(served: Served) -> None:

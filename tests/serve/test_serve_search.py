@@ -1,4 +1,4 @@
-"""Boards are found by what people know of them; whoever answers blindly finds what an operator sees."""
+"""Boards are found by what people know of them."""
 
 import itertools
 import re
@@ -11,7 +11,7 @@ import httpx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from serve_rows import NOON, blind_audit, decision, ng, recipe, the
+from serve_rows import NOON, decision, ng, recipe, the
 from serving import Served, hand_in, problem, signed_in
 from sqlalchemy import Connection, event, text
 from thorough import THOROUGH
@@ -20,17 +20,13 @@ from coe.core import Verdict
 from coe.placement.placement_file import Side
 from coe.serve.benchmark import past_boards
 from coe.serve.clock import SECOND_US, iso
-from coe.serve.database import board_rows, board_search, decisions, row_types, verifications
-from coe.serve.database.blind import Face
+from coe.serve.database import board_rows, board_search, call_rows, decisions, row_types, verifications
 from coe.serve.database.board_search import BoardFilter
 from coe.serve.database.connecting import Database
-from coe.serve.database.tables import Board, Call, Key, NewBoard, NewCall, NewVerification
-from coe.serve.enums import BoardState, CallKind, Outcome, Role
-from coe.serve.gate import role_views
+from coe.serve.database.tables import Board, Call, NewBoard, NewVerification
+from coe.serve.enums import BoardState, Outcome
 from coe.spelling import composed
 
-OPERATOR = Key(1, "ann", Role.OPERATOR, "", 0, None, None)
-ENGINEER = replace(OPERATOR, role=Role.ENGINEER)
 SERIALS = ["", "SN 1", "SN/1", "Größe", "Gro\u0308ße", "100%", "a+b&c=d#e?f"]
 COMPONENTS = ["R0402", "C0603"]
 _numbers = itertools.count()
@@ -38,20 +34,17 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True)
 class Drawn:
-    """A board of a history: its calls and audits as verdict, component and answer of a person."""
+    """A board of a history: its calls as verdict, component and answer of a person."""
 
     serial: str
     unit: str
     second: int
     state: BoardState
-    parts: Sequence[tuple[CallKind, Verdict | None, str, Outcome | None]]
+    parts: Sequence[tuple[Verdict, str, Outcome | None]]
 
 
 PART = st.tuples(
-    st.sampled_from(CallKind),
-    st.none() | st.sampled_from(Verdict),
-    st.sampled_from(COMPONENTS),
-    st.none() | st.sampled_from(Outcome),
+    st.sampled_from([Verdict.NG, Verdict.REVIEW]), st.sampled_from(COMPONENTS), st.none() | st.sampled_from(Outcome)
 )
 BOARD = st.builds(
     Drawn,
@@ -85,25 +78,12 @@ def handed_in(connection: Connection, drawn: Drawn, key: str) -> Board:
     if drawn.state is BoardState.ABORTED:
         assert board_rows.abort(connection, board, at_us, reason="taken back")
     if drawn.state is BoardState.DECIDED:
-        calls = [call(number, *part[:3]) for number, part in enumerate(drawn.parts)]
-        own = [one for one in calls if one.kind is CallKind.DEFECT]
-        made = decision(board, *own, at_us=at_us)
-        assert decisions.write(connection, replace(made, calls=calls))
-        opened = sorted(
-            role_views.calls_of(connection, board.id, OPERATOR), key=lambda one: int(one.refdes.removeprefix("R"))
-        )
-        for row, part in zip(opened, drawn.parts, strict=True):
-            if part[3] is not None:
-                answered(connection, row.id, part[3])
+        calls = [replace(ng(f"R{number}", part[0]), component=part[1]) for number, part in enumerate(drawn.parts)]
+        assert decisions.write(connection, decision(board, *calls, at_us=at_us))
+        for row, part in zip(call_rows.of_board(connection, board.id), drawn.parts, strict=True):
+            if part[2] is not None:
+                answered(connection, row.id, part[2])
     return the(row_types.get(connection, Board, board.id))
-
-
-def call(number: int, kind: CallKind, verdict: Verdict | None, component: str) -> NewCall:
-    refdes = f"R{number}"
-    if kind is CallKind.DEFECT:
-        return replace(ng(refdes, Verdict.REVIEW if verdict in (None, Verdict.OK) else verdict), component=component)
-    face = None if verdict is None else Face(verdict.value, "", "body", "cracked", 0.9, []).json
-    return replace(blind_audit(refdes, kind), component=component, face=face)
 
 
 def answered(connection: Connection, call_id: int, outcome: Outcome, at_us: int = NOON + 9, by: str = "ann") -> Call:
@@ -112,12 +92,12 @@ def answered(connection: Connection, call_id: int, outcome: Outcome, at_us: int 
     return seen
 
 
-def naive(connection: Connection, asked: BoardFilter, key: Key) -> list[int]:
-    """Look at every board as the holder of a key sees it."""
+def naive(connection: Connection, asked: BoardFilter) -> list[int]:
+    """Look at every board."""
 
     def is_found(board: Board) -> bool:
         units = [serial for serial in board.request["serials"].values() if serial]
-        called = [one.component for one in role_views.calls_of(connection, board.id, key)]
+        called = [one.component for one in call_rows.of_board(connection, board.id)]
         return (
             (asked.serial is None or composed(asked.serial) in [board.serial, *units])
             and asked.key in (None, board.key)
@@ -128,14 +108,14 @@ def naive(connection: Connection, asked: BoardFilter, key: Key) -> list[int]:
             and (asked.until_us is None or board.accepted_us < asked.until_us)
         )
 
-    shown = role_views.boards_of(connection, board_rows.newest(connection, limit=1000), key)
+    shown = board_rows.newest(connection, limit=1000)
     return [one.id for one in sorted(shown, key=lambda one: (-one.accepted_us, -one.id)) if is_found(one)]
 
 
-def paged(connection: Connection, asked: BoardFilter, key: Key, limit: int) -> list[int]:
+def paged(connection: Connection, asked: BoardFilter, limit: int) -> list[int]:
     found: list[int] = []
     after = None
-    while page := board_search.find(connection, asked, limit=limit, after=after, is_blind=role_views.is_blind(key)):
+    while page := board_search.find(connection, asked, limit=limit, after=after):
         assert len(page) <= limit
         found += [one.id for one in page]
         after = page[-1]
@@ -152,8 +132,8 @@ def test_what_is_found_is_what_a_look_at_every_board_finds(
         for number, drawn in enumerate(boards):
             run = next(_numbers)
             handed_in(connection, drawn, "k" if not run else f"k{run}-{number}")
-        for asked, key in itertools.product(filters, (OPERATOR, ENGINEER)):
-            assert paged(connection, asked, key, limit) == naive(connection, asked, key), (asked, key.role)
+        for asked in filters:
+            assert paged(connection, asked, limit) == naive(connection, asked), asked
 
 
 SEARCHES = [
@@ -176,19 +156,18 @@ def test_postgresql_reads_no_board_without_an_index(postgresql_database: Databas
     for asked in SEARCHES:
         with postgresql_database.reading() as connection:
             after = row_types.get(connection, Board, 2000)
-            for is_blind in (False, True):
-                for plan in plans_of(connection, asked, after, is_blind):
-                    assert "Seq Scan on board" not in plan, (asked, plan)
+            for plan in plans_of(connection, asked, after):
+                assert "Seq Scan on board" not in plan, (asked, plan)
 
 
-def plans_of(connection: Connection, asked: BoardFilter, after: Board | None, is_blind: bool) -> list[str]:
+def plans_of(connection: Connection, asked: BoardFilter, after: Board | None) -> list[str]:
     statements: list[tuple[str, Any]] = []
 
     def see(conn: Any, cursor: Any, statement: str, parameters: Any, context: Any, executemany: bool) -> None:
         statements.append((statement, parameters))
 
     event.listen(connection, "before_cursor_execute", see)
-    board_search.find(connection, asked, limit=100, after=after, is_blind=is_blind)
+    board_search.find(connection, asked, limit=100, after=after)
     event.remove(connection, "before_cursor_execute", see)
     return [
         "\n".join(row[0] for row in connection.exec_driver_sql(f"EXPLAIN {statement}", parameters))
@@ -270,39 +249,17 @@ def the_board(served: Served, id: int) -> Board | None:
     return served.database.read(row_types.get, Board, id)
 
 
-def test_a_blind_audit_is_found_as_the_call_that_it_seems_to_be(served: Served) -> None:
-    id = a_board(served, "k1", "SN")
-    with served.database.writing() as connection:
-        board = the(row_types.get(connection, Board, id))
-        made = decision(board, fine=[], at_us=board.accepted_us + 1)
-        assert decisions.write(connection, replace(made, calls=[blind_audit()]))
-    for asked, client, is_found in [
-        ({"verdict": "NG"}, served.operator, True),
-        ({"verdict": "NG"}, served.engineer, False),
-        ({"verdict": "OK"}, served.operator, False),
-        ({"verdict": "OK"}, served.engineer, True),
-        ({"state": "decided"}, served.operator, True),
-        ({"state": "verified"}, served.operator, False),
-        ({"state": "verified"}, served.engineer, True),
-        ({"component": "R0402"}, served.operator, True),
-        ({"component": "R0402"}, served.engineer, False),
-    ]:
-        assert found(client, **asked) == ([id] if is_found else []), (asked, is_found)
-    (row,) = served.operator.get("/api/v1/boards").json()["boards"]
-    assert (row["verdict"], row["called"], row["state"], row["verified"]) == ("NG", 1, "decided", None)
-
-
 @pytest.fixture
 def corrected(served: Served) -> int:
-    """A board with two calls and an audit; a person corrected the answer of another."""
+    """A board with three calls; a person corrected the answer of another."""
     id = a_board(served, "k1", "SN")
     with served.database.writing() as connection:
         board = the(row_types.get(connection, Board, id))
         at_us = board.accepted_us
-        made = decision(board, ng("R1"), ng("R2", Verdict.REVIEW), at_us=at_us + SECOND_US)
-        assert decisions.write(connection, replace(made, calls=[*made.calls, blind_audit("R8")]))
-        one, other, audit = (call.id for call in role_views.calls_of(connection, id, OPERATOR))
-        said = [(one, Outcome.FALSE_CALL, "ann"), (audit, Outcome.ACCEPTED, "eve"), (one, Outcome.CONFIRMED, "bob")]
+        made = decision(board, ng("R1"), ng("R2", Verdict.REVIEW), ng("R8"), at_us=at_us + SECOND_US)
+        assert decisions.write(connection, made)
+        one, other, third = (call.id for call in call_rows.of_board(connection, id))
+        said = [(one, Outcome.FALSE_CALL, "ann"), (third, Outcome.ACCEPTED, "eve"), (one, Outcome.CONFIRMED, "bob")]
         for number, (call_id, outcome, by) in enumerate([*said, (other, Outcome.FALSE_CALL, "ann")], 2):
             answered(connection, call_id, outcome, at_us + number * SECOND_US, by)
     return id
@@ -315,12 +272,8 @@ def history(page: str) -> list[str]:
 
 
 def test_the_page_of_a_board_has_every_answer_and_correction_in_order(served: Served, corrected: int) -> None:
-    with closing(signed_in(served, Role.ENGINEER)) as engineer, closing(signed_in(served)) as operator:
-        openly_page, blind_page = (client.get(f"/boards/{corrected}").text for client in (engineer, operator))
-        openly, blindly = history(openly_page), history(blind_page)
-        assert openly_page.count('<tr class=" screen-only">') == 2, (
-            "a sheet on paper tells nobody which calls are audits"
-        )
+    with closing(signed_in(served)) as operator:
+        told = history(operator.get(f"/boards/{corrected}").text)
     said = [
         "answer: false call corrected later R1 ann",
         "answer: accepted R8 eve",
@@ -329,5 +282,4 @@ def test_the_page_of_a_board_has_every_answer_and_correction_in_order(served: Se
         "verified",
     ]
     way = ["accepted feeder", "decided", "NG cracked R1 body", "Review cracked R2 body"]
-    assert openly == [*way, "blind audit R8", *said]
-    assert blindly == [*way, "NG cracked R8 body", *said]
+    assert told == [*way, "NG cracked R8 body", *said]

@@ -8,15 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from serve_rows import NOON, accepted, decided, decision, ng
 
-from coe.core import Verdict
 from coe.rates import Rate
 from coe.serve.clock import DAY_US, HOUR_US
 from coe.serve.database import decisions, hourly, verifications
 from coe.serve.database.call_rows import of_board
 from coe.serve.database.connecting import Database
 from coe.serve.database.hourly import BoardCount, CallCount, Window
-from coe.serve.database.tables import NewCall, NewVerification, Tally
-from coe.serve.enums import CallKind, CallReason, Outcome
+from coe.serve.database.tables import NewVerification, Tally
+from coe.serve.enums import Outcome
 from coe.serve.statistics import control_charts, yields
 from coe.serve.statistics.control_charts import Subgroup
 from coe.serve.statistics.trend import By, pareto, trend
@@ -32,15 +31,9 @@ def boards(
 
 
 def calls(
-    number: int,
-    outcome: Outcome | None = None,
-    kind: CallKind = CallKind.DEFECT,
-    component: str = "R0402",
-    label: str = "cracked",
-    *,
-    hour: int = 0,
+    number: int, outcome: Outcome | None = None, component: str = "R0402", label: str = "cracked", *, hour: int = 0
 ) -> CallCount:
-    return CallCount(hour * HOUR_US, 1, component, "body", label, kind, outcome, number)
+    return CallCount(hour * HOUR_US, 1, component, "body", label, outcome, number)
 
 
 def test_a_shift_that_was_counted_by_hand() -> None:
@@ -54,7 +47,6 @@ def test_a_shift_that_was_counted_by_hand() -> None:
     assert (found["false_call_ppm"].asked, found["false_call_ppm"].open, found["final_fpy"].open) == (31, 3, 2)
     assert found["dpmo"].value == pytest.approx(2e6 / 6000)
     assert found["escape_rate"].value == pytest.approx(100 / 3)
-    assert found["audit_ppm"].missing == "no audits"
     assert all(one.definition for one in found.values())
 
 
@@ -74,20 +66,11 @@ def test_bounds_of_many_trials_are_those_of_the_normal_approximation() -> None:
     assert rate.share - rate.lower() == pytest.approx(away, rel=0.02)
 
 
-def test_without_audits_there_is_no_escape_rate_and_never_a_zero() -> None:
+def test_without_reports_there_is_no_escape_rate_and_never_a_zero() -> None:
     answered = [calls(5, CONFIRMED)]
     assert yields.escape_rate(answered, 0).value is None
-    assert yields.escape_rate(answered, 0).missing == "no audits"
-    assert yields.audit(answered).value is None
-    audited = [*answered, calls(100, FALSE, CallKind.AUDIT)]
-    assert yields.escape_rate(audited, 0).value == 0
-    assert yields.audit(audited).value == 0
-    assert yields.audit(audited).upper == pytest.approx(1e6 * Rate(0, 100).upper(0.975))
+    assert yields.escape_rate(answered, 0).missing == "no escapes reported"
     assert yields.escape_rate(answered, 1).value == pytest.approx(100 / 6)
-
-
-def test_open_audits_are_no_audits() -> None:
-    assert yields.audit([calls(9, None, CallKind.AUDIT)]).missing == "no audits"
 
 
 def test_calls_that_nobody_has_answered_are_no_zero() -> None:
@@ -126,20 +109,6 @@ def test_bounds_hold_whatever_the_open_calls_will_be(outcomes: list[Outcome | No
         if now.lower is not None and now.upper is not None and then.value is not None:
             assert now.lower <= then.value + 1e-9
             assert then.value <= now.upper + 1e-9
-
-
-def test_a_defect_that_an_audit_found_is_a_defect_and_no_call() -> None:
-    found = [calls(1, CONFIRMED, CallKind.AUDIT), calls(2, FALSE, CallKind.AUDIT)]
-    assert yields.defects(found, 100).events == 1
-    assert yields.false_calls(found, 100).events == 0
-    assert yields.audit(found).value == pytest.approx(1e6 / 3)
-    assert pareto(found, By.LABEL) == []
-
-
-def test_seeded_defects_measure_people_and_not_the_line() -> None:
-    shown = [calls(9, CONFIRMED, CallKind.SEEDED), calls(1, FALSE, CallKind.SEEDED)]
-    assert yields.seeded(shown).value == pytest.approx(90)
-    assert yields.defects(shown, 100).events == 0
 
 
 def test_more_calls_than_opportunities_have_no_bounds() -> None:
@@ -263,27 +232,23 @@ WHOLE = Window(NOON - HOUR_US, NOON + HOUR_US)
 
 
 def test_the_database_counts_as_the_words_say(database: Database) -> None:
-    audit = NewCall("R8", "R0402", Verdict.OK, CallReason.BLIND, CallKind.AUDIT)
     with database.writing() as connection:
         decided(connection, "clean")
         confirmed = decided(connection, "confirmed", ng("R1"), ng("R2"))
         false = decided(connection, "false", ng())
         decided(connection, "open", ng())
-        audited = decided(connection, "audited", audit)
         accepted(connection, "undecided")
     answer(database, confirmed.id, CONFIRMED, CONFIRMED)
     answer(database, false.id, FALSE)
-    answer(database, audited.id, FALSE)
     with database.reading() as connection:
         (count,) = hourly.board_counts(connection, WHOLE)
         found = hourly.call_counts(connection, WHOLE)
         nothing = hourly.board_counts(connection, Window(NOON + HOUR_US, NOON + 2 * HOUR_US))
         other = hourly.board_counts(connection, Window(NOON - HOUR_US, NOON + HOUR_US, "other"))
-    assert (count.boards, count.clean, count.verified, count.good) == (5, 2, 4, 3)
+    assert (count.boards, count.clean, count.verified, count.good) == (4, 1, 3, 2)
     assert yields.number(found, CONFIRMED) == 2
     assert yields.number(found, FALSE) == 1
     assert yields.number(found) == 4
-    assert yields.audit(found).trials == 1
     assert nothing == other == []
 
 

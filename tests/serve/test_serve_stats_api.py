@@ -51,8 +51,6 @@ def test_figures_come_with_definition_value_and_bounds(served: Served) -> None:
     assert final["lower"] < 50
     assert final["upper"] > 75
     assert figures["escape_rate"]["value"] == 50
-    assert figures["audit_ppm"]["value"] is None
-    assert figures["audit_ppm"]["missing"] == "no audits"
     assert figures["raw_fpy"]["lower"] < 25 < figures["raw_fpy"]["upper"]
     assert all(one["definition"] for one in figures.values())
     activated(served.database, TINY, name="other")

@@ -581,7 +581,6 @@ def test_a_new_service_has_its_secrets_so_that_no_page_needs_room_on_the_disk(ow
     data = service_config.load(made.config).data
     assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in data.glob("*.secret")} == {
         "session.secret": 0o600,
-        "audits.secret": 0o600,
         "archive.secret": 0o600,
     }
 

@@ -1,11 +1,11 @@
-"""People answer calls: once each, as they saw them, and without knowing which of them are audits."""
+"""People answer calls: once each, as they saw them."""
 
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import httpx
-from serve_rows import NOON, accepted, blind_audit, decided, decision, late, ng, the
+from serve_rows import NOON, accepted, decided, decision, late, ng, the
 from serving import Served, client_of, hand_in, problem
 
 from coe.placement.placement_file import Side
@@ -13,7 +13,7 @@ from coe.serve.clock import now_us
 from coe.serve.database import audit, board_rows, call_rows, decisions, event_log, keys, verifications
 from coe.serve.database.connecting import Database
 from coe.serve.database.tables import Board, NewBoard, NewCall
-from coe.serve.enums import BoardState, CallKind, EventKind, Role
+from coe.serve.enums import BoardState, EventKind, Role
 from coe.serve.gate.access import CSRF_HEADER
 from coe.serve.gate.call_routes import CLAIM_S
 
@@ -142,17 +142,6 @@ def test_a_call_that_was_left_out_comes_again(database: Database) -> None:
         again = call_rows.claim_next(connection, after_id=second.id, **times)
     assert (first.refdes, second.refdes) == ("R1", "R2")
     assert again.refdes == "R1"
-
-
-def test_nothing_that_is_shown_tells_an_audit_from_a_call(served: Served) -> None:
-    with_calls(served, ng("R1"), blind_audit("R8"), blind_audit("R5", CallKind.SEEDED))
-    call, blind_call, seeded = served.operator.get("/api/v1/calls").json()["calls"]
-    for name in ("verdict", "reason", "label", "score", "expert", "detail", "board", "serial", "recipe", "opened"):
-        assert call[name] == blind_call[name] == seeded[name]
-    assert not {"kind", "truth", "face", "shown_board_id"} & call.keys()
-    text = served.operator.get(f"/api/v1/calls/{seeded['call']}").text
-    assert "blind" not in text
-    assert "seeded" not in text
 
 
 def test_answered_calls_are_listed_the_newest_first(served: Served) -> None:

@@ -21,7 +21,7 @@ from coe.serve.database import audit, counts, hourly, tables
 from coe.serve.database.connecting import Database
 from coe.serve.database.row_types import values_of
 from coe.serve.database.tables import NewCall, Tally
-from coe.serve.enums import BoardState, CallKind, CallReason, EventKind, Outcome
+from coe.serve.enums import BoardState, CallReason, EventKind, Outcome
 
 Row = dict[str, Any]
 _TABLES = (tables.board, tables.view, tables.call, tables.verification, tables.event)
@@ -53,8 +53,7 @@ class HistoryRows:
 
         Without an open call the board is verified, a minute after its decision.
         """
-        defects = [call for call in calls if call["kind"] is CallKind.DEFECT]
-        is_open = any(call["verification_id"] is None for call in defects)
+        is_open = any(call["verification_id"] is None for call in calls)
         row: Row = {
             "key": key,
             "digest": hashlib.sha256(key.encode()).hexdigest(),
@@ -71,8 +70,8 @@ class HistoryRows:
             "attempts": 1,
             "decided_us": decided_us,
             "verified_us": None if is_open else decided_us + 60 * SECOND_US,
-            "verdict": max((call["verdict"] for call in defects), key=lambda one: one.severity, default=Verdict.OK),
-            "calls": len(defects),
+            "verdict": max((call["verdict"] for call in calls), key=lambda one: one.severity, default=Verdict.OK),
+            "calls": len(calls),
         }
         id = self._add(tables.board.name, row | more)
         for call in calls:

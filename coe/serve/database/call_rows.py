@@ -1,4 +1,4 @@
-"""Calls: what is not OK, and blind audits. A call is open until somebody answers it; one person at a time has it."""
+"""Calls: what is not OK. A call is open until somebody answers it; one person at a time has it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from sqlalchemy import ColumnElement, Connection, and_, func, insert, or_, selec
 
 from coe.serve.clock import SECOND_US
 from coe.serve.database.row_types import change, get, listed, only, values_of
-from coe.serve.database.tables import Call, NewCall, call
-from coe.serve.enums import CallKind
+from coe.serve.database.tables import Call, NewCall, board, call, recipe, view
 from coe.visible import visible
 
 LONGEST_CLAIM_US = 600 * SECOND_US
@@ -22,14 +21,12 @@ _OPEN = insert(call)
 
 
 def add(connection: Connection, board_id: int, opened: Sequence[NewCall], now_us: int) -> None:
-    """Open calls of a board; seeded defects only seem to be its calls, and no board has them."""
+    """Open calls of a board."""
     if not opened:
         return
     rows = [
         values_of(new)
-        | {"findings": [dict(finding) for finding in new.findings], "opened_us": now_us}
-        | {"board_id": None, "shown_board_id": None}
-        | {"shown_board_id" if new.kind is CallKind.SEEDED else "board_id": board_id}
+        | {"findings": [dict(finding) for finding in new.findings], "opened_us": now_us, "board_id": board_id}
         # The text comes from an expert's code: it may hold any character, and not every database takes all of them.
         | {"detail": visible(new.detail, lines=True)}
         for new in opened
@@ -40,6 +37,19 @@ def add(connection: Connection, board_id: int, opened: Sequence[NewCall], now_us
 def of_board(connection: Connection, board_id: int) -> list[Call]:
     """Return the calls of a board, in the order in which they were opened."""
     return listed(connection, Call, call.c.board_id == board_id)
+
+
+def around(connection: Connection, of: Call) -> tuple[str, str, int]:
+    """Return the serial of a call's board, the name of its recipe, and the pixels of its view: 0 without a view."""
+    query = (
+        select(board.c.serial, recipe.c.name, func.coalesce(view.c.pixels, 0))
+        .select_from(board)
+        .join(recipe, recipe.c.id == board.c.recipe_id)
+        .outerjoin(view, view.c.id == (of.view_id or 0))  # IS NULL would read all views
+        .where(board.c.id == of.board_id)
+    )
+    serial, name, pixels = connection.execute(query).one()
+    return serial, name, pixels
 
 
 def of_component(connection: Connection, board_id: int, refdes: str) -> Call | None:
@@ -67,8 +77,8 @@ def count_open(connection: Connection) -> int:
 
 
 def count_open_of(connection: Connection, board_id: int) -> int:
-    """Return how many calls of a board are open; nothing waits for blind audits."""
-    is_open = (call.c.board_id == board_id, call.c.kind == CallKind.DEFECT, call.c.verification_id.is_(None))
+    """Return how many calls of a board are open."""
+    is_open = (call.c.board_id == board_id, call.c.verification_id.is_(None))
     return connection.scalar(select(func.count()).where(*is_open)) or 0
 
 

@@ -37,7 +37,7 @@ from coe.core import Verdict
 from coe.serve.clock import hour_of
 from coe.serve.database.row_types import add_up
 from coe.serve.database.tables import board, board_count, call, call_count, verification
-from coe.serve.enums import BoardState, CallKind, Outcome
+from coe.serve.enums import BoardState, Outcome
 
 _Sums = Counter[tuple[tuple[Any, ...], str]]
 """Numbers by the key of their row, and the name of their column."""
@@ -92,10 +92,16 @@ def of_boards(which: ColumnElement[bool]) -> Select[Any]:
 def of_calls(which: ColumnElement[bool]) -> Select[Any]:
     """Return the query that counts the calls on first passes of a condition: the columns of `call_count`.
 
-    The label is that of the person if the person gave one, else that of the expert. A blind audit counts as what people
-    see of it: another expert's name would tell which call is one.
+    The label is that of the person if the person gave one, else that of the expert.
     """
-    key = _key_of_calls(hour_of(board.c.decided_us), board.c.recipe_id)
+    key = {
+        "hour_us": hour_of(board.c.decided_us),
+        "recipe_id": board.c.recipe_id,
+        "component": call.c.component,
+        "expert": call.c.expert,
+        "label": func.coalesce(func.nullif(verification.c.label, ""), call.c.label),
+        "outcome": func.coalesce(type_coerce(verification.c.outcome, String), ""),
+    }
     return (
         select(*(column.label(name) for name, column in key.items()), func.count().label("calls"))
         .select_from(board)
@@ -104,38 +110,6 @@ def of_calls(which: ColumnElement[bool]) -> Select[Any]:
         .where(board.c.decided_us.is_not(None), board.c.pass_number == 1, which)
         .group_by(*key.values())
     )
-
-
-def of_seeded(start_us: int, end_us: int) -> Select[Any]:
-    """Return the query that counts the seeded defects that were opened in a time; they are few, and have no board.
-
-    The first word counts: it measures the person, who may find out afterwards what it was.
-    """
-    key = _key_of_calls(hour_of(call.c.opened_us), call.c.board_id)
-    return (
-        select(*(column.label(name) for name, column in key.items()), func.count().label("calls"))
-        .outerjoin(verification, and_(verification.c.call_id == call.c.id, verification.c.supersedes.is_(None)))
-        .where(call.c.board_id.is_(None), call.c.opened_us >= start_us, call.c.opened_us < end_us)
-        .group_by(*key.values())
-    )
-
-
-def _key_of_calls(hour_us: ColumnElement[Any], recipe_id: ColumnElement[Any]) -> dict[str, ColumnElement[Any]]:
-    return {
-        "hour_us": hour_us,
-        "recipe_id": recipe_id,
-        "component": call.c.component,
-        "expert": _seen("expert"),
-        "label": func.coalesce(func.nullif(verification.c.label, ""), _seen("label")),
-        "kind": call.c.kind,
-        "outcome": func.coalesce(type_coerce(verification.c.outcome, String), ""),
-    }
-
-
-def _seen(name: str) -> ColumnElement[Any]:
-    """Return what people see of a call as its expert, or its label."""
-    face = func.coalesce(call.c.face[name].as_string(), "")
-    return case((call.c.kind == CallKind.DEFECT, call.c[name]), else_=face)
 
 
 _COUNTED = (_Counted(board_count, of_boards), _Counted(call_count, of_calls))

@@ -12,7 +12,7 @@ from coe.serve.database import board_rows, call_rows, counts, event_log, hourly,
 from coe.serve.database.findings import GoodComponent, pack
 from coe.serve.database.row_types import add_up, shown
 from coe.serve.database.tables import Board, NewCall, Tally, board, decision_count
-from coe.serve.enums import UNDECIDED, BoardState, CallKind, EventKind
+from coe.serve.enums import UNDECIDED, BoardState, EventKind
 from coe.serve.stop_rules import NO_RULES, StopRules
 from coe.visible import visible
 
@@ -24,7 +24,7 @@ _DECIDE = update(board).where(board.c.id == bindparam("decided_id"), board.c.sta
 class Decision:
     """A board's verdict with all that goes into the history with it.
 
-    `calls` are the components that are not OK, and blind audits; `good` are those that are OK. `late` says that a
+    `calls` are the components that are not OK; `good` are those that are OK. `late` says that a
     component had no finding in time. `reason` says why the whole board is not OK, if that is no component's fault.
     """
 
@@ -53,13 +53,12 @@ def write(connection: Connection, decision: Decision, rules: StopRules = NO_RULE
 
     False if the board has a decision or was aborted.
 
-    A board that is OK and has no calls needs nobody's word, so it counts as verified at once: a blind audit is no call,
-    and no board waits for it. Whether it is a first pass is counted now: boards may be decided in another order than
-    they came, and not all are.
+    A board that is OK and has no calls needs nobody's word, so it counts as verified at once. Whether it
+    is a first pass is counted now: boards may be decided in another order than they came, and not all are.
     """
     stop_alarms.begin(connection, rules)
     decided = replace(decision.board, pass_number=board_rows.pass_of(connection, decision.board))
-    defects = sum(call.kind is CallKind.DEFECT for call in decision.calls)
+    defects = len(decision.calls)
     needs_word = defects > 0 or decision.verdict is not Verdict.OK
     state = BoardState.DECIDED if needs_word else BoardState.VERIFIED
     values = {
@@ -85,7 +84,7 @@ def write(connection: Connection, decision: Decision, rules: StopRules = NO_RULE
         "late": decision.late,
         "components": values["components"],
         "reason": decision.reason,
-        "calls": [_said(call) for call in decision.calls if call.kind is CallKind.DEFECT],
+        "calls": [_said(call) for call in decision.calls],
     }
     event_log.append(connection, EventKind.BOARD_DECIDED, decision.decided_us, body, id)
     counts.newly_decided(connection, id)

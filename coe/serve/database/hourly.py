@@ -24,7 +24,7 @@ from coe.serve.database.tables import (
     tally,
     verification,
 )
-from coe.serve.enums import By, CallKind, Dimension, Outcome
+from coe.serve.enums import By, Dimension, Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class BoardCount:
 
 @dataclass(frozen=True, slots=True)
 class CallCount:
-    """How many calls have these values. `outcome` is None while they are open; `recipe_id` is None for seeded defects.
+    """How many calls have these values. `outcome` is None while they are open.
 
     `label` is that of the person if the person gave one, else that of the expert. A value that a query did not tell
     apart is 0, None or empty.
@@ -68,7 +68,6 @@ class CallCount:
     component: str
     expert: str
     label: str
-    kind: CallKind
     outcome: Outcome | None
     calls: int
     refdes: str = ""
@@ -92,22 +91,19 @@ def board_counts(connection: Connection, window: Window) -> list[BoardCount]:
 def call_counts(
     connection: Connection, window: Window, *, by: Collection[Dimension] = tuple(Dimension)
 ) -> list[CallCount]:
-    """Return the counts of calls and audits on boards, and of seeded defects, told apart by `by`, kind and outcome.
-
-    Seeded defects belong to no recipe, so they count whatever the window's recipe is.
-    """
+    """Return the counts of calls on first passes, told apart by `by` and outcome."""
     kept = select(call_count).where(_in_whole_hours(window, call_count.c.hour_us), call_count.c.calls > 0)
     parts = (counts.of_calls(which) for which in _in_parts_of_hours(window))
-    rows = union_all(kept, *parts, counts.of_seeded(window.start_us, window.end_us)).subquery()
+    rows = union_all(kept, *parts).subquery()
     unknown: dict[Dimension, ColumnElement[Any]] = {
         Dimension.HOUR: literal(0),
         Dimension.RECIPE: cast(null(), BigInteger),
     }
     told = [rows.c[name] if name in by else unknown.get(name, literal("")).label(name) for name in Dimension]
-    key = [rows.c[name] for name in Dimension if name in by] + [rows.c.kind, rows.c.outcome]
+    key = [rows.c[name] for name in Dimension if name in by] + [rows.c.outcome]
     query = (
-        select(*told, rows.c.kind, rows.c.outcome, total(rows.c.calls))
-        .where(of_recipe(window.recipe, rows.c.recipe_id) | (rows.c.kind == CallKind.SEEDED))
+        select(*told, rows.c.outcome, total(rows.c.calls))
+        .where(of_recipe(window.recipe, rows.c.recipe_id))
         .group_by(*key)
     )
     return [
@@ -117,22 +113,21 @@ def call_counts(
 
 
 def place_counts(connection: Connection, window: Window) -> list[CallCount]:
-    """Return the counts of calls on first passes and of audits by refdes, with the feeders that their recipes name."""
-    named = board.c.id == func.coalesce(call.c.board_id, call.c.shown_board_id)
+    """Return the counts of calls on first passes by refdes, with the feeders that their recipes name."""
     query = (
-        select(board.c.recipe_id, call.c.refdes, call.c.kind, verification.c.outcome, func.count().label("calls"))
-        .join(board, named)
+        select(board.c.recipe_id, call.c.refdes, verification.c.outcome, func.count().label("calls"))
+        .join(board, board.c.id == call.c.board_id)
         .outerjoin(verification, verification.c.id == call.c.verification_id)
         .where(call.c.opened_us >= window.start_us, call.c.opened_us < window.end_us, board.c.pass_number == 1)
         .where(of_recipe(window.recipe, board.c.recipe_id))
-        .group_by(board.c.recipe_id, call.c.refdes, call.c.kind, verification.c.outcome)
+        .group_by(board.c.recipe_id, call.c.refdes, verification.c.outcome)
     )
     rows = connection.execute(query).all()
     contents = select(recipe.c.id, recipe.c.content).where(recipe.c.id.in_({row.recipe_id for row in rows}))
     feeders = {row.id: row.content.get("feeders") or {} for row in connection.execute(contents)}
     return [
         CallCount(
-            0, row.recipe_id, "", "", "", row.kind, row.outcome, row.calls, row.refdes,
+            0, row.recipe_id, "", "", "", row.outcome, row.calls, row.refdes,
             feeders[row.recipe_id].get(By.REFDES.of(row), ""),
         )
         for row in rows

@@ -47,7 +47,7 @@ def record_repair(connection: Connection, seen: Call, new: NewRepair) -> Repair:
     Raises CallChanged if the call's revision is another than that of `seen`, and NothingToRepair.
     """
     before = of_calls(connection, [seen.id])
-    if seen.board_id is None or not (before or verifications.is_confirmed(connection, seen)):
+    if not (before or verifications.is_confirmed(connection, seen)):
         raise NothingToRepair(f"nobody confirmed a defect in call {seen.id}, so there is nothing to repair")
     expect_answered(seen.board_id, call_rows.count_open_of(connection, seen.board_id))
     verifications.move_on(connection, seen)
@@ -75,7 +75,7 @@ def _tell(connection: Connection, board_id: int, added: Repair) -> None:
         return
     of_board = row_types.get(connection, Board, board_id)
     assert of_board is not None
-    answers = verifications.answers(connection, board_id, also=[one.id for one, _ in found])
+    answers = verifications.answers(connection, board_id)
     said = [
         answer | shown(words[refdes], "note repaired_us", repair="outcome")
         for answer in answers
@@ -97,7 +97,7 @@ _WORST_FIRST = (RepairOutcome.SCRAPPED, RepairOutcome.REPAIRED, RepairOutcome.NO
 def defects(connection: Connection, board_id: int) -> list[tuple[Call, Repair | None]]:
     """Return the defects of a board that people confirmed, each with its newest word; None while it waits.
 
-    One that repair did not find is still among them. A known defect that only seemed to be on the board is not.
+    One that repair did not find is still among them.
     """
     of_board = call_rows.of_board(connection, board_id)
     words = {word.call_id: word for word in of_calls(connection, [one.id for one in of_board])}

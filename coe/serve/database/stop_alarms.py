@@ -17,7 +17,7 @@ from coe.serve.database import fault_log, recipe_versions, row_types, states
 from coe.serve.database.columns import NAME
 from coe.serve.database.row_types import in_turn
 from coe.serve.database.tables import Board, Fault, NewFault, board, call, fault, state_change, verification
-from coe.serve.enums import BoardState, By, CallKind, FaultKind, Intake, Process, Subject
+from coe.serve.enums import BoardState, By, FaultKind, Intake, Process, Subject
 from coe.serve.stop_rules import Countable, SeenBoard, SeenCall, StopRule, StopRules, alarms
 
 _KINDS = (FaultKind.STOP_RULE, FaultKind.LINE_HELD)
@@ -40,7 +40,6 @@ class _LastBoards:
             .add_columns(verification.c.outcome, verification.c.label.label("said"))
             .join(ids, ids.c.id == call.c.board_id)
             .outerjoin(verification, verification.c.id == call.c.verification_id)
-            .where(call.c.kind == CallKind.DEFECT)
         )
 
 

@@ -47,7 +47,6 @@ from coe.serve.database.row_types import shown
 from coe.serve.enums import (
     ActivationState,
     BoardState,
-    CallKind,
     CallReason,
     EventKind,
     FaultKind,
@@ -228,7 +227,6 @@ class NewCall(Stored):
     component: NameText
     verdict: Verdict
     reason: CallReason
-    kind: CallKind = CallKind.DEFECT
     view_id: Annotated[int | None, Refers("view"), Is.INDEXED] = None
     place: Annotated[Any, "where the component lies in the view; None if the view shows it alone"] = None
     detail: Annotated[str, "a sentence for people"] = ""
@@ -237,8 +235,6 @@ class NewCall(Stored):
     score: float | None = None
     late: bool = False
     findings: Annotated[Sequence[Json], "the way through the experts, in the order of the rules"] = ()
-    truth: Annotated[NameText, "of a seeded defect: its label"] = ""
-    face: Annotated[Json | None, "what a person sees of a blind audit, see coe.serve.database.blind.Face"] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,8 +242,7 @@ class Call(NewCall):
     """A call; open while `verification_id` is None. `revision` counts up at each change."""
 
     id: Id
-    board_id: Annotated[int | None, Refers("board"), Is.INDEXED, "None for a seeded defect"]
-    shown_board_id: Annotated[int | None, Refers("board"), Is.INDEXED, "of a seeded defect: whose it seems to be"]
+    board_id: Annotated[int, Refers("board"), Is.INDEXED]
     opened_us: Moment
     revision: Annotated[int, "counts up at each change; the ETag"] = 0
     verification_id: Annotated[int | None, WHOLE, "the newest verification; None while the call is open"]
@@ -266,9 +261,8 @@ call = _table(
     Call,
     UniqueConstraint("board_id", "refdes"),
     Index("ix_call_open", "verification_id", "id"),
-    Index("ix_call_lender", "component", "kind", "reason", "id"),
+    Index("ix_call_component", "component", "id"),
     Index("ix_call_opened_us", "opened_us"),
-    Index("ix_call_kind_board_id", "kind", "board_id"),
 )
 
 
@@ -463,7 +457,6 @@ call_count = Table(
     Column("component", String(NAME), primary_key=True),
     Column("expert", String(NAME), primary_key=True),
     Column("label", String(NAME), primary_key=True, comment="that of the person if there is one"),
-    Column("kind", word(CallKind), primary_key=True),
     Column("outcome", String(40), primary_key=True, comment="coe.serve.enums.Outcome; empty while open"),
     Column("calls", BigInteger, nullable=False, comment="on first passes"),
 )

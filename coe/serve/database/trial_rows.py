@@ -15,7 +15,7 @@ from coe.serve.database.findings import GoodComponent, unpack
 from coe.serve.database.hourly import of_recipe
 from coe.serve.database.row_types import change, listed
 from coe.serve.database.tables import StoredTrial, board, call, trial, verification
-from coe.serve.enums import UNDECIDED, CallKind, CallReason, Outcome, TrialState
+from coe.serve.enums import UNDECIDED, CallReason, Outcome, TrialState
 from coe.serve.exportable import SuspectedPictures
 from coe.serve.trial_counts import Truth
 
@@ -127,23 +127,20 @@ def stored(connection: Connection, ids: Sequence[int], suspects: SuspectedPictur
     calls = (
         select(call, verification.c.outcome)
         .outerjoin(verification, verification.c.id == call.c.verification_id)
-        .where(call.c.board_id.in_(ids), call.c.kind != CallKind.SEEDED)
+        .where(call.c.board_id.in_(ids))
     )
     for row in connection.execute(calls):
         said[row.board_id].append(row)
     for one in connection.execute(select(board.c.id, board.c.recipe_id, board.c.findings).where(board.c.id.in_(ids))):
-        audits = {row.refdes: row for row in said[one.id] if row.kind is CallKind.AUDIT}
-        defects = [row for row in said[one.id] if row.kind is CallKind.DEFECT]
-        good = unpack(one.findings)
-        parts = [_good(part, audits.get(part.refdes)) for part in good]
+        defects, good = said[one.id], unpack(one.findings)
+        parts = [_good(part) for part in good]
         parts += [_called(row) for row in defects if row.reason is CallReason.EXPERT]
         known = [part for part in (_reported(suspects, one.id, part) for part in parts) if part is not None]
         yield StoredBoard(one.id, one.recipe_id, known, len(good) + len(defects) - len(known))
 
 
-def _good(good: GoodComponent, audit: Any) -> StoredPart:
-    truth = Truth.UNASKED if audit is None or audit.outcome is None else _SAID[audit.outcome]
-    return StoredPart(good.refdes, good.component, good.view_id, good.place, good.findings, Verdict.OK, truth)
+def _good(good: GoodComponent) -> StoredPart:
+    return StoredPart(good.refdes, good.component, good.view_id, good.place, good.findings, Verdict.OK, Truth.UNASKED)
 
 
 def _called(row: Any) -> StoredPart:

@@ -6,15 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Integer, cast, func, or_, select
+from sqlalchemy import Connection, Integer, cast, func, select
 
-from coe.core import Verdict
 from coe.errors import CoeError
 from coe.serve.database import call_rows, counts, event_log, row_types, stop_alarms
 from coe.serve.database.hourly import Window, of_recipe
 from coe.serve.database.row_types import change, listed, records, shown, values_of
 from coe.serve.database.tables import Board, Call, NewVerification, Verification, board, call, verification
-from coe.serve.enums import BoardState, CallKind, EventKind, Outcome
+from coe.serve.enums import BoardState, EventKind, Outcome
 from coe.serve.stop_rules import NO_RULES, Countable, StopRules
 
 
@@ -37,13 +36,11 @@ def record_verification(
 ) -> Verification:
     """Add a person's word on a call as it was seen, and append the events.
 
-    Once the last open call of a board is answered, the board is verified. Blind audits hold no board up; a defect
-    that an audit found on a verified board is told as a correction is. A confirmed defect may give an alarm by `rules`.
+    Once the last open call of a board is answered, the board is verified. A confirmed defect may give an alarm by
+    `rules`.
     A call that was answered before may be answered again: the new word supersedes the old. Raises CallChanged if the
     call's revision is another than that of `seen`.
     """
-    if seen.board_id is None:
-        return _record(connection, seen, new)
     stop_alarms.begin(connection, rules)
     with counts.followed(connection, seen.board_id):
         added = _record(connection, seen, new)
@@ -58,15 +55,13 @@ def _record(connection: Connection, seen: Call, new: NewVerification) -> Verific
     row = values_of(new) | {"call_id": seen.id, "supersedes": seen.verification_id}
     added = row_types.add(connection, Verification, row)
     change(connection, call, call.c.id == seen.id, verification_id=added.id)
-    if seen.kind is CallKind.DEFECT:
-        _tell(connection, seen, added)
-    if seen.board_id is not None:
-        _close(connection, seen, seen.board_id, added)
+    _tell(connection, seen, added)
+    _close(connection, seen.board_id, added)
     return added
 
 
 def _tell(connection: Connection, seen: Call, added: Verification) -> None:
-    """Append the event; audits are between the service and the person, so other machines are not told."""
+    """Append the event."""
     body = {
         **shown(seen, "refdes component", call="id", board="board_id"),
         **shown(added, "outcome", by="verified_by"),
@@ -75,13 +70,13 @@ def _tell(connection: Connection, seen: Call, added: Verification) -> None:
     event_log.append(connection, EventKind.CALL_VERIFIED, added.verified_us, body, seen.board_id)
 
 
-def _close(connection: Connection, seen: Call, board_id: int, added: Verification) -> None:
+def _close(connection: Connection, board_id: int, added: Verification) -> None:
     """Make a board verified if none of its calls is open any more; what changes for a verified board is told again."""
     if call_rows.count_open_of(connection, board_id):
         return
     is_waiting = (board.c.id == board_id, board.c.state == BoardState.DECIDED)
     is_closed = change(connection, board, *is_waiting, state=BoardState.VERIFIED, verified_us=added.verified_us)
-    if is_closed or _is_news(connection, seen, added):
+    if is_closed or added.supersedes is not None:
         verified = row_types.get(connection, Board, board_id)
         assert verified is not None
         assert verified.verdict is not None
@@ -100,36 +95,20 @@ def _close(connection: Connection, seen: Call, board_id: int, added: Verificatio
         event_log.append(connection, EventKind.BOARD_VERIFIED, added.verified_us, body, board_id)
 
 
-def _is_news(connection: Connection, seen: Call, added: Verification) -> bool:
-    """Return whether a word changes what was told of a verified board: a correction, or what an audit found."""
-    if seen.kind is CallKind.DEFECT:
-        return added.supersedes is not None
-    before = None if added.supersedes is None else row_types.get(connection, Verification, added.supersedes)
-    return any(word is not None and word.outcome is not Outcome.FALSE_CALL for word in (before, added))
-
-
-def answers(connection: Connection, board_id: int, also: Sequence[int] = ()) -> list[dict[str, object]]:
-    """Return the calls of a board as JSON, each with its newest verification, and the defects that its audits found.
-
-    The audits of these ids are there in any case.
-    """
-    found = verification.c.outcome != Outcome.FALSE_CALL
-    is_defect = or_(call.c.kind == CallKind.DEFECT, found, call.c.id.in_(also))
+def answers(connection: Connection, board_id: int) -> list[dict[str, object]]:
+    """Return the calls of a board as JSON, each with its newest verification."""
     query = (
         select(call, verification.c.outcome, verification.c.label.label("seen_label"))
         .join(verification, verification.c.id == call.c.verification_id)
-        .where(call.c.board_id == board_id, is_defect)
+        .where(call.c.board_id == board_id)
         .order_by(call.c.id)
     )
     return [_answer(row) for row in connection.execute(query)]
 
 
 def _answer(row: Any) -> dict[str, object]:
-    """Return a call with the word on it. What a blind audit found has the label of the person alone."""
-    said = {"verdict": row.verdict, "label": row.seen_label or row.label, "score": row.score}
-    if row.kind is CallKind.AUDIT:
-        said = {"verdict": Verdict.NG, "label": row.seen_label, "score": None}
-    return shown(row, "refdes component reason late outcome") | said
+    """Return a call with the word on it."""
+    return shown(row, "refdes component verdict reason score late outcome") | {"label": row.seen_label or row.label}
 
 
 def is_confirmed(connection: Connection, answered: Call) -> bool:
@@ -147,10 +126,7 @@ def of_calls(connection: Connection, call_ids: Sequence[int]) -> list[Verificati
 
 @dataclass(frozen=True, slots=True)
 class PersonFigures:
-    """What a person answered within a window: calls by outcome, and answers that another person corrected later.
-
-    Of `seeded` known defects that were shown blindly, `recognised` were no false calls to this person.
-    """
+    """What a person answered within a window: calls by outcome, and answers that another person corrected later."""
 
     name: str
     answers: int
@@ -158,8 +134,6 @@ class PersonFigures:
     false_calls: int
     accepted: int
     corrected: int
-    seeded: int
-    recognised: int
 
 
 def figures_by_person(connection: Connection, window: Window) -> Sequence[PersonFigures]:
@@ -169,7 +143,6 @@ def figures_by_person(connection: Connection, window: Window) -> Sequence[Person
     def number(condition: Any) -> Any:
         return func.coalesce(func.sum(cast(condition, Integer)), 0)
 
-    is_seeded = call.c.kind == CallKind.SEEDED
     query = (
         select(
             verification.c.verified_by.label("name"),
@@ -181,8 +154,6 @@ def figures_by_person(connection: Connection, window: Window) -> Sequence[Person
                     "false_calls": verification.c.outcome == Outcome.FALSE_CALL,
                     "accepted": verification.c.outcome == Outcome.ACCEPTED,
                     "corrected": later.c.verified_by != verification.c.verified_by,
-                    "seeded": is_seeded,
-                    "recognised": is_seeded & (verification.c.outcome != Outcome.FALSE_CALL),
                 }.items()
             ),
         )

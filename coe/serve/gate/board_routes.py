@@ -14,12 +14,13 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 from starlette.responses import JSONResponse, Response
 
-from coe.serve import failpoints
+from coe.core import Verdict
+from coe.serve import board_units, failpoints
+from coe.serve.board_units import BoardUnit
 from coe.serve.clock import microseconds
-from coe.serve.database import audit, board_rows, findings, recipe_versions, row_types, states, views
-from coe.serve.database.tables import Board, Call, Key, NewBoard, Recipe
+from coe.serve.database import audit, board_rows, call_rows, findings, recipe_versions, row_types, states, views
+from coe.serve.database.tables import Board, Call, NewBoard, Recipe
 from coe.serve.enums import UNDECIDED
-from coe.serve.gate import role_views
 from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.json_form import FINDING, JsonForm
 from coe.serve.gate.operations import ANY, DIGITS, FEED, OperationRouter, Visit
@@ -48,11 +49,14 @@ _CALL = JsonForm(
     open="is_open",
 )
 _GOOD = JsonForm("GoodComponent", findings.GoodComponent, "refdes component", {"findings": FINDING.many})
+_UNIT = JsonForm(
+    "PanelUnit", BoardUnit, "number serial", {"verdict": Verdict | None}, unit="name", bad_mark="is_skipped"
+)
 _BOARD = JsonForm(
     "Board",
     Board,
     FACTS,
-    {**OF_RECIPE, "serials": Mapping[str, str], "units": role_views.UNIT.many, "calls": _CALL.many},
+    {**OF_RECIPE, "serials": Mapping[str, str], "units": _UNIT.many, "calls": _CALL.many},
     {"good": _GOOD.many},
     **RENAMED,
 )
@@ -208,7 +212,7 @@ async def get_board(visit: Visit) -> Mapping[str, Any]:
     if asked.wait:
         with gate.places.taken(visit.key):
             await until_decided(gate, id, asked.wait)
-    return await gate.read(partial(_board_shown, id=id, with_good=asked.good > 0, key=visit.key))
+    return await gate.read(partial(_board_shown, id=id, with_good=asked.good > 0))
 
 
 async def until_decided(gate: Gate, id: int, wait_s: float) -> Board:
@@ -231,16 +235,15 @@ def board_named(connection: Connection, *, id: int) -> Board:
     return existing(row_types.get(connection, Board, id), f"board {id}", way_out)
 
 
-def _board_shown(connection: Connection, *, id: int, with_good: bool, key: Key | None) -> Mapping[str, Any]:
-    board = role_views.board_of(connection, board_named(connection, id=id), key)
-    called = role_views.calls_of(connection, id, key)
+def _board_shown(connection: Connection, *, id: int, with_good: bool) -> Mapping[str, Any]:
+    board, called = board_named(connection, id=id), call_rows.of_board(connection, id)
     recipe = recipe_versions.get(connection, board.recipe_id)
     body = _BOARD(
         board,
         recipe=recipe.name,
         version=recipe.version,
         serials=board.request.get("serials", {}),
-        units=[unit.facts for unit in role_views.units_of(board, recipe, called)],
+        units=[_UNIT(one.unit, verdict=one.verdict) for one in board_units.views_of(board, recipe, called)],
         calls=[_CALL(call) for call in called],
     )
     if with_good:

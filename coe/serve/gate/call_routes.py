@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse, Response
 
 from coe.serve.clock import SECOND_US, iso
 from coe.serve.component_pictures import CropPlace
-from coe.serve.database import audit, blind, call_rows, row_types, verifications
+from coe.serve.database import audit, call_rows, row_types, verifications
 from coe.serve.database.tables import Call, NewVerification, Verification
 from coe.serve.enums import Outcome
 from coe.serve.gate.image_routes import call_named, golden_of
@@ -262,15 +262,15 @@ def _expect_seen(visit: Visit, call: Call, form: VerificationRequest) -> None:
 
 
 def facts(connection: Connection, call: Call) -> dict[str, Any]:
-    """Return a call as JSON, as a person may see it: nothing tells whether it is a blind audit."""
-    seen = blind.shown(connection, call)
-    until_us = seen.call.claimed_until_us
+    """Return a call as JSON, with its board's serial and recipe."""
+    until_us = call.claimed_until_us
+    serial, name, pixels = call_rows.around(connection, call)
     return _CALL(
-        seen.call,
-        serial=seen.serial,
-        recipe=seen.recipe,
-        findings=list(seen.call.findings),
-        picture=picture_of(seen.call, seen.view_pixels),
+        call,
+        serial=serial,
+        recipe=name,
+        findings=list(call.findings),
+        picture=picture_of(call, pixels),
         claimed_until=iso(until_us) if until_us else None,
     )
 

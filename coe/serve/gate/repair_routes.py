@@ -13,7 +13,6 @@ from coe.serve.database import audit, repairs
 from coe.serve.database.repairs import NothingToRepair
 from coe.serve.database.tables import Board, Escape, NewEscape, NewRepair, Repair
 from coe.serve.enums import RepairOutcome
-from coe.serve.gate import role_views
 from coe.serve.gate.call_routes import call_as_seen, tag_of
 from coe.serve.gate.json_form import JsonForm
 from coe.serve.gate.operations import VERIFY, OperationRouter, Visit
@@ -62,8 +61,6 @@ def post_repair(visit: Visit, connection: Connection) -> Response:
     call, form = call_as_seen(visit, connection), visit.body.form
     new = NewRepair(form.outcome, visit.gate.now_us(), visit.caller, form.note)
     try:
-        if call.board_id is not None:
-            repairs.expect_answered(call.board_id, role_views.count_open_of(connection, call.board_id, visit.key))
         added = repairs.record_repair(connection, call, new)
     except NothingToRepair as error:
         raise Problem(ProblemKind.CONFLICT, str(error), "see the board's page") from None

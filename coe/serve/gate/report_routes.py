@@ -17,7 +17,6 @@ from coe.serve.clock import DAY_US
 from coe.serve.database import audit
 from coe.serve.database.hourly import Window, of_recipe
 from coe.serve.database.tables import board, call, recipe, verification
-from coe.serve.enums import CallKind
 from coe.serve.export_files import FOLDER, MANIFEST, Export, ExportScope
 from coe.serve.gate import stats_routes
 from coe.serve.gate.gate_state import Gate
@@ -80,7 +79,7 @@ def figures_csv(visit: Visit, connection: Connection) -> Response:
     sends="text/csv",
 )
 async def calls_csv(visit: Visit) -> Response:
-    """The calls of a time with the newest answers, for a spreadsheet; without blind audits."""
+    """The calls of a time with the newest answers, for a spreadsheet."""
     window = await visit.gate.read(partial(stats_routes.window_of, visit))
     headers = _named(visit.gate, window, "calls", "csv")
     return StreamingResponse(_calls(visit, window), media_type=_CSV, headers=headers)
@@ -105,7 +104,7 @@ def _some_calls(window: Window, after: tuple[int, int], connection: Connection) 
         .join(board, board.c.id == call.c.board_id)
         .join(recipe, recipe.c.id == board.c.recipe_id)
         .outerjoin(verification, verification.c.id == call.c.verification_id)
-        .where(call.c.kind == CallKind.DEFECT, call.c.opened_us < window.end_us, is_after)
+        .where(call.c.opened_us < window.end_us, is_after)
         .where(of_recipe(window.recipe, board.c.recipe_id))
         .order_by(call.c.opened_us, call.c.id)
         .limit(TOGETHER)
@@ -163,7 +162,7 @@ def _content(visit: Visit, connection: Connection) -> tuple[Window, ReportConten
         [f"{counted(decided, 'board')} decided, {late:,} of them late"],
         counts.figures,
         visit.query.by.value,
-        stats_routes.bars(connection, window, visit.query.by, visit.key),
+        stats_routes.bars(connection, window, visit.query.by),
     )
     return window, content
 

@@ -13,9 +13,8 @@ from coe.core import Verdict
 from coe.serve.clock import moment_us
 from coe.serve.database import board_search, recipe_versions, row_types
 from coe.serve.database.board_search import BoardFilter
-from coe.serve.database.tables import Board, Key
+from coe.serve.database.tables import Board
 from coe.serve.enums import BoardState
-from coe.serve.gate import role_views
 from coe.serve.gate.board_routes import FACTS, OF_RECIPE, RENAMED
 from coe.serve.gate.json_form import JsonForm
 from coe.serve.gate.operations import ANY, DIGITS, OperationRouter, RowId, Visit
@@ -58,7 +57,7 @@ class BoardsQuery(StrictModel):
 
 @dataclass(frozen=True, slots=True)
 class FoundBoards:
-    """A page of boards as a reader sees them, the newest first; `next` is the `after` of what follows, if any does.
+    """A page of boards, the newest first; `next` is the `after` of what follows, if any does.
 
     `recipes` are name and version by the id of a recipe.
     """
@@ -68,17 +67,16 @@ class FoundBoards:
     next: int | None
 
 
-def search(connection: Connection, query: BoardsQuery, key: Key | None) -> FoundBoards:
-    """Return the boards of a query as the holder of a key sees them; raises Problem for an unknown `after`."""
+def search(connection: Connection, query: BoardsQuery) -> FoundBoards:
+    """Return the boards of a query; raises Problem for an unknown `after`."""
     after = None
     if query.after is not None:
         after = row_types.get(connection, Board, query.after)
         if after is None:
             detail = f"`after` names board {query.after}, which does not exist"
             raise Problem(ProblemKind.BAD_REQUEST, detail, "give `next` of the answer before, or leave `after` out")
-    is_blind = role_views.is_blind(key)
-    rows = board_search.find(connection, query.asked, limit=query.limit + 1, after=after, is_blind=is_blind)
-    boards = role_views.boards_of(connection, rows[: query.limit], key)
+    rows = board_search.find(connection, query.asked, limit=query.limit + 1, after=after)
+    boards = rows[: query.limit]
     recipes = recipe_versions.titles(connection, (board.recipe_id for board in boards))
     return FoundBoards(boards, recipes, boards[-1].id if len(rows) > query.limit else None)
 
@@ -91,7 +89,7 @@ def get_boards(visit: Visit, connection: Connection) -> Mapping[str, Any]:
 
     All conditions must hold. `called` counts the calls of a board.
     """
-    found = search(connection, visit.query, visit.key)
+    found = search(connection, visit.query)
     return _PAGE(boards=[_facts(board, found) for board in found.boards], next=found.next)
 
 

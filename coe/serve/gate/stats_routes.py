@@ -19,14 +19,13 @@ from coe.errors import ConfigError
 from coe.serve.clock import HOUR_US, hour_of, iso, moment_us
 from coe.serve.database import hourly, recipe_versions, repairs
 from coe.serve.database.hourly import BoardCount, CallCount, Window
-from coe.serve.database.tables import Key, Tally
+from coe.serve.database.tables import Tally
 from coe.serve.database.verifications import PersonFigures, figures_by_person
-from coe.serve.enums import By, CallKind, Dimension, RepairOutcome
+from coe.serve.enums import By, Dimension, RepairOutcome
 from coe.serve.gate.json_form import JsonForm
 from coe.serve.gate.operations import DIGITS, ENGINEER, READ, OperationRouter, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
 from coe.serve.gate.recipe_routes import expect_recipe
-from coe.serve.gate.role_views import is_blind
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.statistics import control_charts, trend, yields
 from coe.serve.statistics.control_charts import Chart, ChartPoint, Subgroup
@@ -118,8 +117,7 @@ class Counts:
     def _subgroups(self) -> list[Subgroup]:
         called: Counter[int] = Counter()
         for call in self.calls:
-            if call.kind is CallKind.DEFECT:
-                called[call.hour_us] += call.calls
+            called[call.hour_us] += call.calls
         hours = groupby(self.boards, key=lambda count: count.hour_us)  # they come in this order
         sizes = {hour: yields.opportunities(list(boards), self.of_recipe) for hour, boards in hours}
         return [Subgroup(hour, called[hour], size) for hour, size in sizes.items()]
@@ -138,15 +136,15 @@ def counts(connection: Connection, window: Window) -> Counts:
     )
 
 
-def bars(connection: Connection, window: Window, by: By, key: Key | None) -> list[Bar]:
-    """Return the calls of a window by what they have in common, as the holder of a key sees them."""
+def bars(connection: Connection, window: Window, by: By) -> list[Bar]:
+    """Return the calls of a window by what they have in common."""
     is_kept = by.value in set(Dimension)
     counted = (
         hourly.call_counts(connection, window, by=[Dimension(by.value)])
         if is_kept
         else hourly.place_counts(connection, window)
     )
-    return trend.pareto(counted, by, is_blind=is_blind(key))
+    return trend.pareto(counted, by)
 
 
 def findings(connection: Connection, window: Window, *by: Dimension) -> list[Tally]:
@@ -200,7 +198,7 @@ def window_of(visit: Visit, connection: Connection) -> Window:
     answers={200: "figures; a `value` of null has a reason in `missing`"},
 )
 def get_fpy(visit: Visit, connection: Connection) -> Mapping[str, Any]:
-    """First-pass yield, false calls, defects, escapes and audits, each with its definition and bounds."""
+    """First-pass yield, false calls, defects and escapes, each with its definition and bounds."""
     window = window_of(visit, connection)
     figures = [asdict(figure) for figure in counts(connection, window).figures]
     return _YIELDS(**_window(window), confidence=CONFIDENCE, figures=figures)
@@ -210,7 +208,7 @@ def get_fpy(visit: Visit, connection: Connection) -> Mapping[str, Any]:
 def get_pareto(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     """Calls by component, expert, label, place, position on the panel or feeder, the most frequent first."""
     window, by = window_of(visit, connection), visit.query.by
-    shown = [asdict(bar) for bar in bars(connection, window, by, visit.key)]
+    shown = [asdict(bar) for bar in bars(connection, window, by)]
     return _PARETO(**_window(window), definition=trend.PARETO_DEFINITION.format(by=by), bars=shown)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from coe.serve.clock import DAY_US, HOUR_US
 from coe.serve.database.hourly import BoardCount, CallCount
-from coe.serve.enums import By, CallKind, Outcome
+from coe.serve.enums import By, Outcome
 from coe.serve.statistics import yields
 
 DEFINITION = "figures of first passes by the hour, or by the day (UTC) if there are more than 72 hours"
@@ -90,16 +90,11 @@ class Bar:
     cumulative: float
 
 
-def pareto(calls: Sequence[CallCount], by: By, *, is_blind: bool = False) -> list[Bar]:
-    """Return the bars, the most calls first; bars of one size in the order of their names.
-
-    Blind audits count while they are open, and for who answers calls blindly (`is_blind`) also afterwards: without them
-    the figure would tell which they are.
-    """
+def pareto(calls: Sequence[CallCount], by: By) -> list[Bar]:
+    """Return the bars, the most calls first; bars of one size in the order of their names."""
     counts: dict[str, dict[Outcome | None, int]] = defaultdict(lambda: defaultdict(int))
     for count in calls:
-        if count.kind is CallKind.DEFECT or count.outcome is None or is_blind:
-            counts[by.of(count)][count.outcome] += count.calls
+        counts[by.of(count)][count.outcome] += count.calls
     total = sum(sum(outcomes.values()) for outcomes in counts.values())
     bars, so_far = [], 0
     for name, outcomes in sorted(counts.items(), key=lambda item: (-sum(item[1].values()), item[0])):

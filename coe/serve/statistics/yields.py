@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from coe.rates import Rate
 from coe.serve.database.hourly import BoardCount, CallCount
-from coe.serve.enums import CallKind, Outcome, RepairOutcome
+from coe.serve.enums import Outcome, RepairOutcome
 
 CONFIDENCE = 0.95
 """The true rate lies between the bounds of a figure with this probability at least (Clopper and Pearson, 1934)."""
@@ -90,9 +90,9 @@ class AskedCount:
     left_out: int = 0
 
 
-NO_BOARDS, NO_VERIFIED, NO_AUDITS = "no boards", "no verified boards", "no audits"
+NO_BOARDS, NO_VERIFIED, NO_ESCAPES = "no boards", "no verified boards", "no escapes reported"
 NO_ANSWERS = "no calls answered"
-NO_OPPORTUNITIES, NO_SEEDED, NO_REPAIRS = "no opportunities known", "none shown", "no repairs"
+NO_OPPORTUNITIES, NO_REPAIRS = "no opportunities known", "no repairs"
 
 
 def opportunities(boards: Sequence[BoardCount], of_recipe: Mapping[int, int]) -> int:
@@ -104,11 +104,9 @@ def opportunities(boards: Sequence[BoardCount], of_recipe: Mapping[int, int]) ->
     return sum(of_each) if all(of_each) else 0
 
 
-def number(
-    calls: Sequence[CallCount], *outcomes: Outcome | None, kinds: Sequence[CallKind] = (CallKind.DEFECT,)
-) -> int:
-    """Return how many calls have one of these outcomes (none given: any), and one of these kinds."""
-    return sum(count.calls for count in calls if count.kind in kinds and (not outcomes or count.outcome in outcomes))
+def number(calls: Sequence[CallCount], *outcomes: Outcome | None) -> int:
+    """Return how many calls have one of these outcomes (none given: any)."""
+    return sum(count.calls for count in calls if not outcomes or count.outcome in outcomes)
 
 
 def raw_fpy(boards: Sequence[BoardCount]) -> Figure:
@@ -150,83 +148,45 @@ def false_calls(calls: Sequence[CallCount], opportunities: int) -> Figure:
         number(calls, Outcome.FALSE_CALL),
         0 if _unanswered(calls) else opportunities,
         NO_ANSWERS if _unanswered(calls) else NO_OPPORTUNITIES,
-        _asked(calls, CallKind.DEFECT),
+        _asked(calls),
     )
 
 
 def defects(calls: Sequence[CallCount], opportunities: int) -> Figure:
-    """Return the confirmed defects by opportunity; those that an audit found are defects, too."""
+    """Return the confirmed defects by opportunity."""
     return figure(
         "dpmo",
         "Defects per million opportunities",
         Unit.PPM,
         "1,000,000 x defects that a person confirmed / opportunities; opportunities = components + terminations",
-        number(calls, Outcome.CONFIRMED, kinds=(CallKind.DEFECT, CallKind.AUDIT)),
+        number(calls, Outcome.CONFIRMED),
         0 if _unanswered(calls) else opportunities,
         NO_ANSWERS if _unanswered(calls) else NO_OPPORTUNITIES,
-        _asked(calls, CallKind.DEFECT, CallKind.AUDIT),
+        _asked(calls),
     )
 
 
 def escape_rate(calls: Sequence[CallCount], escapes: int) -> Figure:
-    """Return the reported escapes by known defect. Without escapes and without audits nobody has looked: no value."""
+    """Return the reported escapes by known defect. Without reports nobody knows whether somebody looked: no value."""
     confirmed = number(calls, Outcome.CONFIRMED)
-    looked = escapes or _audited(calls)
     return figure(
         "escape_rate",
         "Escapes",
         Unit.PERCENT,
         "escapes that later tests reported / (those escapes + confirmed defects)",
         escapes,
-        escapes + confirmed if looked else 0,
-        "no defects" if looked else NO_AUDITS,
+        escapes + confirmed if escapes else 0,
+        NO_ESCAPES,
     )
 
 
-def audit(calls: Sequence[CallCount]) -> Figure:
-    """Return how many components that the line called OK a blind audit found defective."""
-    kinds = (CallKind.AUDIT,)
-    return figure(
-        "audit_ppm",
-        "Missed by blind audits",
-        Unit.PPM,
-        "1,000,000 x OK components in which a person found a defect / OK components that a person was shown blindly",
-        number(calls, Outcome.CONFIRMED, Outcome.ACCEPTED, kinds=kinds),
-        number(calls, kinds=kinds) if _audited(calls) else 0,
-        NO_AUDITS,
-        _asked(calls, CallKind.AUDIT, are_trials=True),
-    )
-
-
-def seeded(calls: Sequence[CallCount]) -> Figure:
-    """Return how many known defects people recognised: how far their words can be trusted."""
-    kinds = (CallKind.SEEDED,)
-    recognised = number(calls, Outcome.CONFIRMED, Outcome.ACCEPTED, kinds=kinds)
-    return figure(
-        "seeded_found",
-        "Seeded defects found",
-        Unit.PERCENT,
-        "known defects that people recognised / known defects that people were shown blindly",
-        recognised,
-        recognised + number(calls, Outcome.FALSE_CALL, None, kinds=kinds),
-        NO_SEEDED,
-        _asked(calls, CallKind.SEEDED, are_trials=True),
-    )
-
-
-def _asked(calls: Sequence[CallCount], *kinds: CallKind, are_trials: bool = False) -> AskedCount:
-    waiting = number(calls, None, kinds=kinds)
-    return AskedCount(number(calls, kinds=kinds), waiting, waiting if are_trials else 0)
+def _asked(calls: Sequence[CallCount]) -> AskedCount:
+    return AskedCount(number(calls), number(calls, None))
 
 
 def _unanswered(calls: Sequence[CallCount]) -> bool:
     """Return whether there are calls, and people have answered none: a count of 0 would then mean nothing."""
-    kinds = (CallKind.DEFECT, CallKind.AUDIT)
-    return number(calls, None, kinds=kinds) > 0 and not number(calls, *Outcome, kinds=kinds)
-
-
-def _audited(calls: Sequence[CallCount]) -> int:
-    return number(calls, *Outcome, kinds=(CallKind.AUDIT,))
+    return number(calls, None) > 0 and not number(calls, *Outcome)
 
 
 def repair(outcome: RepairOutcome, title: str, repairs: Mapping[RepairOutcome, int]) -> Figure:
@@ -257,8 +217,6 @@ def figures(
         false_calls(calls, total),
         defects(calls, total),
         escape_rate(calls, escapes),
-        audit(calls),
-        seeded(calls),
         repair(RepairOutcome.SCRAPPED, "Scrapped at repair", repairs),
         repair(RepairOutcome.NO_DEFECT, "No defect found at repair", repairs),
     ]

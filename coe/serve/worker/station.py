@@ -21,7 +21,6 @@ from coe.serve.database.tables import Board, NewFault
 from coe.serve.enums import EventKind, FaultKind, Intake, LineState, Process
 from coe.serve.picture_folder import Pictures
 from coe.serve.service_config import ServeConfig
-from coe.serve.worker.blind_audits import BlindAudits
 from coe.serve.worker.feeder import Feeder
 from coe.serve.worker.items import Items, items_of
 from coe.serve.worker.line_watchers import LineWatch
@@ -67,7 +66,6 @@ class Station:
         self._runs: dict[int, BoardRun] = {}
         self._report = WorkerReport(database, clocks, watch)
         self._locating = Locating(database, self._rung.set, self._report, watch)
-        self._audits = BlindAudits.of(config)
         self._next_look_s = -math.inf
         self._seen_event = 0
         self._intake = Intake.OPEN
@@ -212,9 +210,8 @@ class Station:
 
     def _write_decision(self, run: BoardRun, failure: Failure | None = None) -> None:
         decision = decision_of(run, self._clocks.now_us(), failure)
-        order = [item.refdes for item in run.items.seen]
         with self._database.writing() as connection:
-            written = decisions.write(connection, self._audits.added(connection, decision, order), self._rules)
+            written = decisions.write(connection, decision, self._rules)
             self._intake = states.intake(connection)  # a stop rule may hold the line
             failpoints.reached(failpoints.Failpoint.DECIDING)
         failpoints.reached(failpoints.Failpoint.DECIDED)

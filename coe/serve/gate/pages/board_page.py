@@ -18,11 +18,11 @@ from starlette.datastructures import URL
 from starlette.responses import RedirectResponse, Response
 
 from coe.core import Verdict
-from coe.serve.database import blind, board_rows, findings, recipe_versions, repairs, verifications
+from coe.serve import board_units
+from coe.serve.database import board_rows, call_rows, findings, recipe_versions, repairs, verifications
 from coe.serve.database import views as pictures
 from coe.serve.database.tables import Board, Call, Repair, Verification
 from coe.serve.enums import BoardState, RepairOutcome
-from coe.serve.gate import role_views
 from coe.serve.gate.board_routes import board_named
 from coe.serve.gate.call_routes import picture_of
 from coe.serve.gate.operations import DIGITS, READ, VERIFY, Visit
@@ -53,22 +53,19 @@ class HistoryStep:
 def board(visit: Visit, connection: Connection) -> Shown:
     """A board with its findings."""
     inspected = board_named(connection, id=visit.id)
-    of_board = role_views.calls_of(connection, inspected.id, visit.key)
+    of_board = call_rows.of_board(connection, inspected.id)
     names = {call.refdes for call in of_board}
     recipe = recipe_versions.get(connection, inspected.recipe_id)
-    seen = role_views.board_of(connection, inspected, visit.key)
-    audits = [] if role_views.is_blind(visit.key) else blind.of_boards(connection, [inspected.id])
-    words = verifications.of_calls(connection, [call.id for call in (*of_board, *audits)])
+    words = verifications.of_calls(connection, [call.id for call in of_board])
     newest = {word.call_id: word for word in words}
-    fixes = repairs.of_calls(connection, [call.id for call in (*of_board, *audits)])
+    fixes = repairs.of_calls(connection, [call.id for call in of_board])
     return {
-        "board": seen,
-        "audits": [(audit, newest.get(audit.id)) for audit in audits],
+        "board": inspected,
         "answers": {call.id: newest[call.id] for call in of_board if call.id in newest},
-        "history": _history(seen, {call.id: call for call in (*of_board, *audits)}, words, fixes),
+        "history": _history(inspected, {call.id: call for call in of_board}, words, fixes),
         "repairs": {word.call_id: word for word in fixes},
         "recipe": recipe,
-        "units": role_views.units_of(seen, recipe, of_board),
+        "units": board_units.views_of(inspected, recipe, of_board),
         "calls": of_board,
         "good": [
             part
@@ -82,8 +79,6 @@ def board(visit: Visit, connection: Connection) -> Shown:
 def pictures_of(connection: Connection, board: Board, calls: Sequence[Call]) -> dict[str, Any]:
     """Return what pages draw of a board: its views, how its calls lie in them, and the outlines on the whole board."""
     views = {view.id: view for view in pictures.of_board(connection, board.key)}
-    # What an audit shows may come from another board.
-    views |= pictures.of_ids(connection, {call.view_id for call in calls if call.view_id is not None} - views.keys())
     return {
         "views": views,
         "sizes": {call.id: picture_of(call, views[call.view_id].pixels) for call in calls if call.view_id in views},
@@ -157,15 +152,15 @@ def _of_the_place(visit: Visit) -> Visit:
 def of_scan(visit: Visit, connection: Connection) -> FoundBoards:
     """Return the boards that a scan means."""
     query: FindQuery = visit.query
-    of_serial = search(connection, query.model_copy(update={"serial": query.scanned}), visit.key)
+    of_serial = search(connection, query.model_copy(update={"serial": query.scanned}))
     if of_serial.boards or query.after is not None:
         return of_serial
-    return search(connection, query.model_copy(update={"key": query.scanned}), visit.key)
+    return search(connection, query.model_copy(update={"key": query.scanned}))
 
 
 def _shown(visit: Visit, connection: Connection) -> Shown:
     query: FindQuery = visit.query
-    found = of_scan(visit, connection) if query.scanned else search(connection, query, visit.key)
+    found = of_scan(visit, connection) if query.scanned else search(connection, query)
     given = {name: value for name, value in visit.request.query_params.items() if value and name != "after"}
     return {
         "query": query,
@@ -198,16 +193,14 @@ def _waiting(connection: Connection) -> Shown:
 def repair_board(visit: Visit, connection: Connection) -> Shown:
     """The defects of a board, with what became of each."""
     inspected = board_named(connection, id=visit.id)
-    found = repairs.defects(connection, inspected.id)
-    # To an operator a part in which an audit found a defect is a call like the others.
-    defects = [(blind.masked(call) if role_views.is_blind(visit.key) else call, word) for call, word in found]
+    defects = repairs.defects(connection, inspected.id)
     calls = [call for call, _ in defects]
     words = {word.call_id: word for word in verifications.of_calls(connection, [call.id for call in calls])}
     return {
         "board": inspected,
         "defects": defects,
         "answers": words,
-        "open": role_views.count_open_of(connection, inspected.id, visit.key),
+        "open": call_rows.count_open_of(connection, inspected.id),
         **pictures_of(connection, inspected, calls),
         "outcomes": [
             (RepairOutcome.REPAIRED, "ok", "Repaired"),

@@ -9,7 +9,7 @@ from typing import Any
 
 from coe.serve.database.hourly import CallCount
 from coe.serve.database.tables import Tally
-from coe.serve.enums import CallKind, Outcome
+from coe.serve.enums import Outcome
 from coe.serve.statistics import yields
 from coe.serve.statistics.control_charts import Chart, ChartPoint
 
@@ -81,7 +81,6 @@ def _row(
         score=chart.points[-1] if chart is not None and chart.points else None,
         confirmed=real,
         false_calls=false,
-        # Blind audits wait for a person, too; without them this figure would tell an operator which calls are audits.
-        open=yields.number(asked, None, kinds=tuple(CallKind)),
+        open=yields.number(asked, None),
         agreement=real / (real + false) if real + false else None,
     )

@@ -20,7 +20,7 @@ from coe.serve.database.hourly import Window
 from coe.serve.database.tables import Board
 from coe.serve.database.verifications import figures_by_person
 from coe.serve.enums import UNDECIDED, By, Dimension, Process
-from coe.serve.gate import access, role_views, stats_routes
+from coe.serve.gate import access, stats_routes
 from coe.serve.gate.access import admitted, answered
 from coe.serve.gate.call_routes import CLAIM_S
 from coe.serve.gate.gate_state import Gate
@@ -93,7 +93,7 @@ def overview(visit: Visit, connection: Connection) -> Shown:
         "facts": facts,
         "under_way": _under_way(connection, facts),
         "waiting": board_rows.count_undecided(connection),
-        "newest": role_views.boards_of(connection, newest[:_NEWEST], visit.key),
+        "newest": newest[:_NEWEST],
         "calls_open": call_rows.count_open(connection),
         "figures": figures,
         "late": sum(hour.late for hour in counts.boards),
@@ -148,7 +148,7 @@ def statistics(visit: Visit, connection: Connection) -> Shown:
         "ewma_definition": control_charts.EWMA_DEFINITION,
         "figures": counts.figures,
         "recipes": recipe_versions.names(connection),
-        "bars": stats_routes.bars(connection, window, by, visit.key)[:_BARS],
+        "bars": stats_routes.bars(connection, window, by)[:_BARS],
         "people": figures_by_person(connection, window) if shows_people else None,
         "trends": [
             ("Raw first-pass yield", svg.draw(shares, "%", local, factor=100)),
