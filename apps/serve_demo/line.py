@@ -54,7 +54,7 @@ def wait_until_ready(anybody: Client, service: subprocess.Popen[bytes]) -> bool:
     ends = time.monotonic() + STARTS_S
     while time.monotonic() < ends and service.poll() is None:
         with suppress(OSError, HTTPException):
-            if anybody.send("GET", "/v2/health/ready").status == 200:
+            if anybody.send("GET", "/health/ready").status == 200:
                 return True
         time.sleep(0.5)
     return False

@@ -164,9 +164,6 @@ def test_no_feeder_names_a_version_that_cannot_be_activated(served: Served) -> N
     body = {"recipe": "new", "version": version}
     for said in ({"whole": "top"}, {"views": {"top": {"refdes": "P1", "component": "C"}}}):
         assert served.feeder.post("/api/v1/boards/b1", json={**body, **said}).status_code == 409
-    model = f"/v2/models/new/versions/{version}"
-    assert served.feeder.post(f"{model}/infer", content=b"{}").status_code == 409
-    assert served.feeder.get(f"{model}/ready").status_code == 409
     assert served.engineer.post(f"/api/v1/recipes/new/{version}/activate").status_code == 409
     assert served.feeder.post("/api/v1/boards/b1", json={"recipe": "new", "whole": "top"}).status_code == 202
 

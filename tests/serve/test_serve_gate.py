@@ -273,18 +273,18 @@ def test_too_many_waiting_boards_send_further_boards_away(served: Served) -> Non
 
 
 def test_ready_means_that_line_and_database_answer(served: Served) -> None:
-    assert served.nobody.get("/v2/health/live").status_code == 200
-    assert served.nobody.get("/v2/health/ready").status_code == 503
+    assert served.nobody.get("/health/live").status_code == 200
+    assert served.nobody.get("/health/ready").status_code == 503
     said_us, now = now_us(), served.gate.now_us
     with served.database.writing() as connection:
         states.beat(connection, Process.WORKER, pid=1, now_us=said_us, facts={})
         states.change(connection, Subject.LINE, LineState.WAITING, by="line", now_us=said_us)
     for silent_s, status in ((0, 200), (7, 200), (9, 503)):
         served.gate.now_us = lambda passed_s=silent_s: said_us + passed_s * SECOND_US
-        assert served.nobody.get("/v2/health/ready").status_code == status
+        assert served.nobody.get("/health/ready").status_code == status
     served.gate.now_us = now
     served.database.write(states.change, Subject.INTAKE, Intake.DRAINING, by="ann", now_us=now_us())
-    assert served.nobody.get("/v2/health/ready").status_code == 503
+    assert served.nobody.get("/health/ready").status_code == 503
 
 
 def test_metrics_and_description_say_what_there_is(served: Served) -> None:

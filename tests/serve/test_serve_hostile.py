@@ -151,10 +151,10 @@ def test_a_client_that_sends_too_slowly_is_sent_away(served: Served) -> None:
 def test_a_client_that_says_nothing_is_sent_away(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "HEAD_S", 0.2)
     assert raw(served) == b""
-    request = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n"
+    request = b"GET /health/live HTTP/1.1\r\nHost: x\r\n"
     assert raw(served, request) == b""
     assert raw(served, request + b"\r\n", request, wait=lambda: threading.Event().wait(0.1)).endswith(b'{"live":true}')
-    assert served.nobody.get("/v2/health/live").status_code == 200
+    assert served.nobody.get("/health/live").status_code == 200
 
 
 def test_a_client_that_leaves_in_the_middle_leaves_nothing(served: Served) -> None:
@@ -208,7 +208,7 @@ def test_a_path_that_leads_nowhere_is_answered(served: Served) -> None:
 
 
 def test_every_answer_forbids_what_a_page_does_not_need(served: Served) -> None:
-    for answer in (served.nobody.get("/v2/health/live"), served.nobody.get("/nowhere")):
+    for answer in (served.nobody.get("/health/live"), served.nobody.get("/nowhere")):
         assert answer.headers["content-security-policy"].startswith("default-src 'self'")
         assert answer.headers["x-content-type-options"] == "nosniff"
         assert "server" not in answer.headers

@@ -3,7 +3,6 @@
 import json
 import threading
 import time
-from typing import Any
 
 import pytest
 from serving import WITH_HEADER, Served, client_of, problem, raw
@@ -14,7 +13,6 @@ from coe.serve.database import keys
 from coe.serve.enums import Role
 from coe.serve.gate import event_routes, recipe_routes, state_routes
 from coe.serve.gate.access import COOKIE
-from coe.serve.gate.tensors import parse
 from coe.serve.request import BoardRequest
 from coe.strict_model import of_json
 
@@ -22,7 +20,7 @@ HUGE = "9" * 5000
 """Python reads no number of so many digits."""
 
 
-PATHS = (f"/api/v1/boards/{HUGE}", f"/api/v1/recipes/tiny/{HUGE}", f"/v2/models/tiny/versions/{HUGE}")
+PATHS = (f"/api/v1/boards/{HUGE}", f"/api/v1/recipes/tiny/{HUGE}")
 
 
 def test_a_number_that_no_column_holds_is_no_row(served: Served) -> None:
@@ -53,30 +51,6 @@ def test_a_name_of_other_letters_stands_in_the_location(served: Served, monkeypa
         assert served.engineer.get(answer.headers["location"]).json()["name"] == name
 
 
-def infer(**image: Any) -> bytes:
-    component = {"name": "component", "datatype": "BYTES", "shape": [1], "data": ["A"]}
-    return json.dumps({"inputs": [{"name": "image", **image}, component]}).encode()
-
-
-TENSORS = (
-    ({"datatype": "UINT8", "shape": [1, 1, 3], "data": 3}, "a list of whole numbers"),
-    ({"datatype": "UINT8", "shape": [1, 1, 3], "data": 10**15}, "a list of whole numbers"),
-    ({"datatype": "UINT8", "shape": [1, 1, 3], "data": {"1": 1, "2": 1, "3": 1}}, "a list of whole numbers"),
-    ({"datatype": "BYTES", "shape": [1], "data": ["\ud800"]}, "half a character"),
-)
-
-
-def test_a_tensor_is_a_list_of_its_values(served: Served) -> None:
-    for image, sentence in TENSORS:
-        answer = served.feeder.post("/v2/models/tiny/infer", content=infer(**image))
-        assert sentence in problem(answer, 422, "invalid")["detail"]
-
-
-def test_a_length_of_thousands_of_digits_is_no_length() -> None:
-    with pytest.raises(ConfigError, match="is not a length within the body"):
-        parse(b"{}", HUGE)
-
-
 def test_a_note_has_lines_and_no_hidden_characters(served: Served) -> None:
     for note in ("\x00", "\x1b[2J", "\u202e"):
         problem(served.operator.post("/api/v1/escapes", json={"serial": "S", "note": note}), 422, "invalid")
@@ -104,7 +78,7 @@ def test_nobody_waits_for_a_large_body_of_another_client(served: Served) -> None
     def ask() -> None:
         with client_of(served.address) as client:
             while not ended.is_set():
-                client.get("/v2/health/live")
+                client.get("/health/live")
                 answers.append(time.monotonic())
 
     asking = threading.Thread(target=ask)
@@ -150,7 +124,7 @@ def test_a_fault_of_the_service_has_the_headers_of_every_answer(
         raise RuntimeError("secret words")
 
     monkeypatch.setattr(state_routes, "why_not_ready", broken)
-    answer = served.nobody.get("/v2/health/ready")
+    answer = served.nobody.get("/health/ready")
     assert "secret words" not in problem(answer, 500, "fault")["detail"]
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert answer.headers["cache-control"] == "no-store"

@@ -121,5 +121,5 @@ def test_the_feed_goes_on_after_a_time_without_a_free_connection(
     for _ in range(2000):
         if feed.last_id > before:
             break
-        served.operator.get("/v2/health/live")
+        served.operator.get("/health/live")
     assert feed.last_id > before

@@ -14,18 +14,16 @@ from waiting import eventually
 
 from coe.pictures.array_images import DecodedImage
 from coe.serve.database.connecting import Database
-from coe.serve.gate import connections, image_routes, inference_routes, request_data, server
+from coe.serve.gate import connections, image_routes, request_data, server
 from coe.serve.gate.connections import Connection
 from coe.serve.gate.event_feed import Feed
-from coe.serve.gate.problems import not_found
 from coe.serve.picture_folder import Receiving
 
 
 def test_bodies_in_memory_have_a_bound_together(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_data, "MOST_HELD_BYTES", 50_000)
     large = b'{"id": "' + b"x" * 60_000
-    for path in ("/v2/models/tiny/infer", "/api/v1/boards/k"):
-        problem(served.feeder.post(path, content=large), 503, "busy")
+    problem(served.feeder.post("/api/v1/boards/k", content=large), 503, "busy")
     assert served.gate.held_bytes == 0
     assert hand_in(served.feeder, "k", {"R1": "A"}).status_code == 202  # views go to the disk as they come
     assert served.gate.held_bytes == 0
@@ -81,7 +79,7 @@ def test_connections_that_are_too_many_are_told_so_and_more_are_closed(
         assert head.startswith(b"HTTP/1.1 503 ")
         assert b"connection: close" in head.lower()
         assert json.loads(body)["type"] == "urn:coe:problem:busy"
-        first.sendall(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        first.sendall(b"GET /health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         assert received(first).startswith(b"HTTP/1.1 200 ")
 
 
@@ -90,7 +88,7 @@ def test_machines_of_the_line_are_answered_when_others_have_all_connections(
 ) -> None:
     monkeypatch.setattr(served.server.config, "limit_concurrency", 1)
     with connected(served):
-        assert served.nobody.get("/v2/health/live").status_code == 200
+        assert served.nobody.get("/health/live").status_code == 200
         assert put(served.feeder, "k", "R1").status_code == 201
         problem(served.operator.get("/api/v1/calls"), 503, "busy")
 
@@ -161,28 +159,6 @@ def connected(served: Served) -> socket.socket:
 
 def received(client: socket.socket) -> bytes:
     return b"".join(iter(lambda: client.recv(65536), b""))
-
-
-def test_a_decision_at_the_last_moment_is_the_answer(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The board is decided after the wait is over and before it is taken back."""
-    assert hand_in(served.feeder, "k", {"R1": "A"}).status_code == 202
-    monkeypatch.setattr(inference_routes, "LONGEST_WAIT_S", 0.05)
-    request = {
-        "inputs": [
-            {"name": "image", "datatype": "UINT8", "shape": [40, 40, 3], "data": [200] * 4800},
-            {"name": "component", "datatype": "BYTES", "shape": [1], "data": ["A"]},
-        ]
-    }
-
-    async def too_late(take_back: object) -> None:
-        with served.database.writing() as connection:
-            connection.exec_driver_sql("UPDATE board SET state = 'verified', verdict = 'OK'")
-        raise not_found("undecided board", "")
-
-    monkeypatch.setattr(served.gate, "write", too_late)
-    answer = served.feeder.post("/v2/models/tiny/infer", json=request)
-    assert answer.status_code == 200, answer.text
-    assert SimpleNamespace(**answer.json()["outputs"][0]).data == ["OK"]
 
 
 class Counted:

@@ -114,12 +114,12 @@ def history(database: Database) -> list[tuple[FaultKind, str, str]]:
 def test_a_locked_database_is_shown_everywhere_at_once_and_the_history_has_it_afterwards(
     station: Served, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert station.nobody.get("/v2/health/ready").status_code == 200
+    assert station.nobody.get("/health/ready").status_code == 200
     with closing(signed_in(station, Role.ENGINEER)) as person, locked(station.gate.database):
         look(station)
         assert shown(station) == [("database", "database")]
         assert station.operator.get("/api/v1/faults?all=1").json()["faults"][0]["kind"] == "database"
-        ready = station.nobody.get("/v2/health/ready")
+        ready = station.nobody.get("/health/ready")
         assert (ready.status_code, ready.json()["type"]) == (503, "urn:coe:problem:not-ready")
         assert metric(station, "coe_faults_open") == 1
         assert "1 open fault" in person.get("/").text
@@ -135,7 +135,7 @@ def test_a_locked_database_is_shown_everywhere_at_once_and_the_history_has_it_af
     look(station)
     assert history(station.database) == [(FaultKind.DATABASE, "database", "gate")]
     assert shown(station) == []
-    assert station.nobody.get("/v2/health/ready").status_code == 200
+    assert station.nobody.get("/health/ready").status_code == 200
 
 
 def csrf(page: str) -> str:
@@ -152,7 +152,7 @@ def test_pages_say_what_is_wrong_when_the_database_cannot_even_be_read(station: 
         for path in ("/api/v1/faults", "/api/v1/boards/1", "/metrics", "/line/part"):
             answer = person.get(path)
             assert (answer.status_code, answer.json()["type"]) == (503, "urn:coe:problem:busy"), path
-        problem(station.nobody.get("/v2/health/ready"), 503, "not-ready")
+        problem(station.nobody.get("/health/ready"), 503, "not-ready")
     assert station.operator.get("/").status_code == 200
 
 
@@ -206,11 +206,11 @@ def test_a_disk_that_takes_no_picture_is_shown_until_it_does(
         assert placed == (met_by == "upload")
         assert not any(one.exc_info for one in records)
         assert shown(station) == [(kind.replace("-", " "), "")]
-        assert station.nobody.get("/v2/health/ready").status_code == 503
+        assert station.nobody.get("/health/ready").status_code == 503
     monkeypatch.setattr(own_faults, "HOLD_S", 0.0)
     look(station)
     assert shown(station) == []
-    assert station.nobody.get("/v2/health/ready").status_code == 200
+    assert station.nobody.get("/health/ready").status_code == 200
     assert put(station.feeder, "k1", "R1").status_code == 201
 
 
@@ -235,7 +235,7 @@ def test_a_disk_that_does_not_answer_is_shown_takes_no_picture_and_holds_up_noth
                 eventually(lambda: len(held) == storage.THREADS)
                 look(station)
                 assert shown(station) == [("disk failed", "")]
-                assert station.nobody.get("/v2/health/ready").status_code == 503
+                assert station.nobody.get("/health/ready").status_code == 503
                 problem(put(station.feeder, "k9", "R1"), 503, "disk-failed")
                 problem(station.engineer.get("/teach/x/work"), 503, "disk-failed")
                 assert station.engineer.get("/teach").status_code == 503
@@ -243,7 +243,7 @@ def test_a_disk_that_does_not_answer_is_shown_takes_no_picture_and_holds_up_noth
                 problem(station.nobody.get("/api/v1/faults", headers={"Cookie": "coe_session=x"}), 503, "disk-failed")
                 look(station)  # it waits no second time
                 hanging.setattr(Database, "reading", lambda self: answers.wait() and reading(self))
-                assert station.nobody.get("/v2/health/ready").status_code == 503
+                assert station.nobody.get("/health/ready").status_code == 503
             finally:
                 answers.set()
         assert {one.result().status_code for one in handed} <= {201, 503}  # some may meet the lock of the database
@@ -271,7 +271,7 @@ def test_a_start_onto_a_disk_that_fails_shows_its_fault_and_goes_on_once_it_is_b
         with serving(config_of(tmp_path), sqlite_database) as served:
             with closing(signed_in(served)) as person:
                 assert "disk failed" in person.get("/faults").text
-            assert served.nobody.get("/v2/health/ready").status_code == 503
+            assert served.nobody.get("/health/ready").status_code == 503
             problem(put(served.feeder, "k1", "R1"), 503, "disk-failed")
             answers.set()
             eventually(lambda: look(served) or put(served.feeder, "k1", "R1").status_code == 201)
@@ -311,8 +311,8 @@ def test_a_database_that_does_not_answer_is_shown_by_every_page_at_once_and_come
                     assert page.headers["refresh"] == page.headers["retry-after"]
                 problem(put(station.feeder, "k1", "R1"), 503, "busy")
                 problem(station.admin.get("/metrics"), 503, "busy")
-                problem(station.nobody.get("/v2/health/ready"), 503, "not-ready")
-                for path in ("/v2/health/live", "/login", "/static/style.css"):
+                problem(station.nobody.get("/health/ready"), 503, "not-ready")
+                for path in ("/health/live", "/login", "/static/style.css"):
                     assert person.get(path).status_code == 200, path
             finally:
                 answers.set()
@@ -379,16 +379,16 @@ def test_a_disk_that_fills_is_warned_of_before_and_the_faults_clear_themselves(
     disk(monkeypatch, LOW)
     look(station)
     assert metric(station, "coe_disk_free_ratio") == pytest.approx(0.03)
-    assert station.nobody.get("/v2/health/ready").status_code == 200
+    assert station.nobody.get("/health/ready").status_code == 200
     disk(monkeypatch, FULL)
     look(station)
     assert sorted(shown(station)) == [("disk full", ""), ("disk low", "")]
-    assert station.nobody.get("/v2/health/ready").status_code == 503
+    assert station.nobody.get("/health/ready").status_code == 503
     disk(monkeypatch, ROOMY)
     monkeypatch.setattr(own_faults, "HOLD_S", 0.0)
     look(station)
     assert shown(station) == []
-    assert station.nobody.get("/v2/health/ready").status_code == 200
+    assert station.nobody.get("/health/ready").status_code == 200
     assert [(kind, by) for kind, _, by in history(station.database)] == [
         (FaultKind.DISK_FULL, "gate"),
         (FaultKind.DISK_LOW, "gate"),
@@ -420,7 +420,7 @@ def test_a_certificate_is_warned_of_before_its_end_and_again_each_day(
             found = {fault.about: fault.times for fault in fault_log.open_faults(connection)}
         assert found == (dict.fromkeys(names, told) if told else {})
     assert str(file) in station.operator.get("/api/v1/faults").text
-    assert station.nobody.get("/v2/health/ready").status_code == 200
+    assert station.nobody.get("/health/ready").status_code == 200
     old.write_bytes(file.write_bytes(Authority(tmp_path, "renewed", 50).path.read_bytes()) and new.read_bytes())
     look(station)
     assert not station.database.read(fault_log.open_faults), "what was replaced is warned of no more"

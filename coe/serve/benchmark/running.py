@@ -269,7 +269,7 @@ def _wait_until_ready(service: Service, process: subprocess.Popen[bytes]) -> Non
     ends_s, asking = time.monotonic() + STARTS_S, service.client("operator")
     while time.monotonic() < ends_s and process.poll() is None:
         with suppress(OSError):
-            if asking.send("GET", "/v2/health/ready").status == 200:
+            if asking.send("GET", "/health/ready").status == 200:
                 asking.close()
                 return
         time.sleep(_LOOK_S)

@@ -24,7 +24,6 @@ _PROBLEM = {
         "detail": {"type": "string", "description": "what is wrong with this request"},
         "way_out": {"type": "string", "description": "what to do"},
         "instance": {"type": "string"},
-        "error": {"type": "string", "description": "both in one sentence, for clients of the Open Inference Protocol"},
     },
     "required": ["type", "title", "status", "detail", "way_out"],
 }
@@ -96,7 +95,7 @@ def _operation(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
         "x-roles": None if operation.roles is None else sorted(operation.roles),
     }
     content = _bytes(operation.takes) if operation.takes else {}
-    if form := operation.body or operation.form:
+    if form := operation.body:
         content["application/json"] = {"schema": _reference(form, schemas)}
     if content:
         described["requestBody"] = {"required": True, "content": content}
@@ -113,7 +112,7 @@ def _answer(operation: Operation, status: int, schemas: dict[str, Any]) -> dict[
         return answer
     if isinstance(operation.sends, JsonForm):
         content = {"application/json": {"schema": _reference(operation.sends.one, schemas)}}
-        return answer | {"content": content | (_bytes(operation.takes) if operation.form else {})}
+        return answer | {"content": content}
     return answer | {"content": _bytes(operation.sends)}
 
 

@@ -22,7 +22,6 @@ from coe.serve.gate import (
     call_routes,
     event_routes,
     image_routes,
-    inference_routes,
     overlay_routes,
     recipe_routes,
     repair_routes,
@@ -70,7 +69,6 @@ _MODULES = (
     image_routes,
     overlay_routes,
     state_routes,
-    inference_routes,
 )
 OPERATIONS: Sequence[Operation] = [operation for module in _MODULES for operation in module.router.operations]
 """All operations of the gate except `/openapi.json`, which describes them."""

@@ -61,7 +61,7 @@ READ_S = 30.0
 """The gate disconnects a client that has read nothing of its answer for this time, or for twice this time at most."""
 SURPLUS = 32
 """This many connections beyond the limit get an answer: it says so, unless a machine of the line asks."""
-_RESERVED = ("/v2/", "/api/v1/boards/")
+_RESERVED = ("/health/", "/api/v1/boards/")
 """Health, and the ways of feeders."""
 
 

@@ -122,8 +122,7 @@ class Operation:
     """What a method does at a path: the docstring of its handler says it to clients.
 
     `roles` are those that may do it; None: everybody, without a key. `query` is the form of the parameters, None if any
-    may be given. `body` is the form of a JSON body of `most_bytes` at most, `takes` the media type of any other body;
-    with `form` body and answer are JSON, that body's of this form, or both are of the media type.
+    may be given. `body` is the form of a JSON body of `most_bytes` at most, `takes` the media type of any other body.
     `answers` says what each status means, `sends` is the form of a JSON answer, or the media type of any other. `needs`
     are headers that a request must have, `reads` those that it may have, `gives` those of its answer.
     """
@@ -137,7 +136,6 @@ class Operation:
     body: type[StrictModel] | None = None
     most_bytes: int = MAX_JSON_BYTES
     takes: str = ""
-    form: type[StrictModel] | None = None
     sends: JsonForm | str = ""
     needs: tuple[str, ...] = ()
     reads: tuple[str, ...] = ()

@@ -92,8 +92,6 @@ class Problem(Exception):
     def response(self, request: Request) -> Response:
         """Return it as an answer to a request."""
         body = {**self.body, "instance": request.url.path}
-        if f"{request.url.path}/".startswith("/v2/"):  # clients of the Open Inference Protocol read this
-            body["error"] = f"{self.detail}; {self.way_out}"
         return JSONResponse(body, int(self.status), self.headers, MEDIA_TYPE)
 
 

@@ -59,13 +59,13 @@ _LIVE, _READY = JsonForm("Live", more={"live": bool}), JsonForm("Ready", more={"
 _STATE = JsonForm("State", more={"intake": Intake, "line": LineState, "undecided": int})
 
 
-@router.add("GET", "/v2/health/live", None, query=None, answers={200: "it does"}, sends=_LIVE)
+@router.add("GET", "/health/live", None, query=None, answers={200: "it does"}, sends=_LIVE)
 async def live(visit: Visit) -> Mapping[str, Any]:
     """The gate answers."""
     return {"live": True}
 
 
-@router.add("GET", "/v2/health/ready", None, query=None, answers={200: "they do", 503: "they do not"}, sends=_READY)
+@router.add("GET", "/health/ready", None, query=None, answers={200: "they do", 503: "they do not"}, sends=_READY)
 async def ready(visit: Visit) -> Mapping[str, Any]:
     """Line and database answer, and boards are accepted."""
     gate = visit.gate
