@@ -159,7 +159,7 @@ def _escapes(counts: TrialCounts, *, today: bool) -> Figure:
     known = counts.number([Truth.DEFECT])
     missed = counts.number([Truth.DEFECT], today=False) if today else counts.number([Truth.DEFECT], then=[False])
     unknown = 0 if today else counts.number([Truth.DEFECT], then=[None])
-    definition = "known defects that are not called / known defects: confirmed calls, reported escapes, audits"
+    definition = "known defects that are not called / known defects: confirmed calls and reported escapes"
     return figure(
         "escapes", "Escapes", Unit.PERCENT, definition, missed, known, "no known defects", AskedCount(known, unknown)
     )
@@ -192,8 +192,7 @@ class TrialRequest(StrictModel):
     """A version of a recipe (the active one if none is given), with other scores, on so many of its newest boards.
 
     With `inspect` the pictures of parts are inspected again whose findings do not tell what the tried recipe says. The
-    findings of experts in `anew` tell nothing, as after a training under the same name. With `follow` the trial goes on
-    with each board that is decided, until it is dropped.
+    findings of experts in `anew` tell nothing, as after a training under the same name.
     """
 
     recipe: str
@@ -202,7 +201,6 @@ class TrialRequest(StrictModel):
     boards: Annotated[int, Field(ge=1, le=MOST_BOARDS)] = 1000
     inspect: bool = False
     anew: tuple[Name, ...] = ()
-    follow: bool = False
 
 
 def tried(name: str, content: RecipeContent, scores: dict[str, TriedScores]) -> RecipeContent:

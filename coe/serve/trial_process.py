@@ -55,8 +55,6 @@ AGAIN_S = 5.0
 """After this time a trial whose database was away begins anew."""
 TRIES = 10
 """So often a trial begins: a database that answers and yet fails each time may be damaged."""
-FOLLOW_S = 2.0
-"""How often a trial that follows the line looks for decided boards."""
 
 
 class TrialOver(Exception):
@@ -124,13 +122,9 @@ class _RunningTrial:
         self._pace = TrialPace(min(1.0, BESIDE * usable_cores()), self._line_works, self._wait)
 
     def run(self) -> None:
-        """Judge the stored boards, then those that the line decides; raises TrialOver."""
+        """Judge the stored boards; raises TrialOver."""
         self._note()
-        newest_id = self.trial.newest_id
-        if self._asked.follow:  # what is not decided yet is followed
-            waits_id = self.database.read(trial_rows.first_waiting, self.trial.recipe)
-            newest_id = newest_id if waits_id is None else min(newest_id, waits_id - 1)
-        before_id, left = newest_id + 1, self._asked.boards
+        before_id, left = self.trial.newest_id + 1, self._asked.boards
         while left > 0:
             limit = min(left, TOGETHER)
             ids = self.database.read(trial_rows.boards_before, self.trial.recipe, before_id, limit=limit)
@@ -139,24 +133,12 @@ class _RunningTrial:
             self._take(ids)
             before_id, left = ids[-1], left - len(ids)
         self._note()
-        if self._asked.follow:
-            self._follow(newest_id)
         self.tell(TrialNews(TrialState.DONE, self.counts))
 
     @property
     def counts(self) -> Mapping[str, Any]:
         """What it has counted, as JSON."""
         return self._counts.json
-
-    def _follow(self, seen_id: int) -> None:
-        while True:
-            ids = self.database.read(trial_rows.boards_after, self.trial.recipe, seen_id, limit=TOGETHER)
-            if ids:
-                self._take(ids)
-                seen_id = ids[-1]
-            else:
-                time.sleep(FOLLOW_S)
-            self._note()
 
     def close(self) -> None:
         """Close its line."""

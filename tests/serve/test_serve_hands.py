@@ -285,7 +285,7 @@ def test_the_form_of_a_trial_offers_the_labels_that_the_expert_has(served: Serve
     chosen = "(option) => { option.selected = true; option.closest('select').dispatchEvent(new Event('input')); }"
     page.eval_on_selector("[data-when=body-c] option:nth-child(2)", chosen)
     page.fill("[name=score]", "0.7")
-    page.check("[name=follow]")
+    page.check("[name=inspect]")
     page.context.clear_cookies()
     page.click("text=Try >> nth=-1")
     key = keys.generate()  # the session was over: what was typed is there again after the next sign-in
@@ -299,6 +299,6 @@ def test_the_form_of_a_trial_offers_the_labels_that_the_expert_has(served: Serve
     assert answer.value.status == 201
     (trial,) = served.database.read(trial_rows.newest)
     assert trial.asked["scores"] == {"body-c": {"min_scores": {"bad": 0.7}}}
-    assert trial.asked["follow"]
+    assert trial.asked["inspect"]
     page.wait_for_selector("tbody tr")
     assert page.input_value("[name=score]") == ""

@@ -4,7 +4,6 @@ import asyncio
 import errno
 import multiprocessing
 import os
-import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -12,19 +11,18 @@ from typing import Any
 
 import psutil
 import pytest
-from serve_rows import NOON, accepted, decision, the
+from serve_rows import NOON, the
 from serving import Served, locked
 from sqlalchemy import Connection, update
 from stations import DARK, LIGHT, Shop
 from tiny_line import TINY
-from waiting import eventually
 
 from coe.board import rules
 from coe.board.rules import Rules
 from coe.core import Verdict
 from coe.serve import trial_process
 from coe.serve.clock import now_us
-from coe.serve.database import call_rows, decisions, recipe_versions, row_types, trial_rows, verifications, views
+from coe.serve.database import call_rows, recipe_versions, row_types, trial_rows, verifications, views
 from coe.serve.database.connecting import Database
 from coe.serve.database.database_errors import DatabaseError, DatabaseErrorKind
 from coe.serve.database.tables import NewVerification, StoredTrial
@@ -204,48 +202,10 @@ def test_parts_whose_pictures_are_gone_or_not_as_they_came_have_no_verdict(shop:
     assert (tried_again.state, counts.inspected, counts.number(Truth, then=[None])) == (TrialState.DONE, 0, 3)
 
 
-def test_a_trial_that_follows_the_line_passes_over_no_board_that_waits(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(trial_process, "FOLLOW_S", 0.01)
-    monkeypatch.setattr(trial_process, "NOTE_S", 0.0)
-    waiting = shop.accept({"R1": DARK}, key="k1")
-    asked = {"recipe": "tiny", "follow": True}
-    added = shop.database.write(trial_rows.add, "tiny", {"rules": TINY}, asked, by="ann", now_us=NOON)
-
-    def counted(boards: int) -> bool:
-        found = the(shop.database.read(row_types.get, StoredTrial, added.id))
-        return found.state is TrialState.RUNNING and found.counts["boards"] == boards
-
-    following = threading.Thread(target=carry_out, args=(shop, added.id))
-    following.start()
-    try:
-        eventually(lambda: counted(0))
-        shop.decide(waiting, shop.accept({"R1": LIGHT}, key="k2"))
-        eventually(lambda: counted(2))
-    finally:
-        shop.database.write(trial_rows.end, added.id, TrialState.DROPPED, now_us=NOON)
-        following.join()
-
-
-def test_a_board_that_was_decided_before_an_older_one_waits_for_it(sqlite_database: Database) -> None:
-    def after(id: int) -> list[int]:
-        return sqlite_database.read(trial_rows.boards_after, "demo", id, limit=9)
-
-    with sqlite_database.writing() as connection:
-        boards = [accepted(connection, f"k{number}") for number in range(3)]
-        for board in boards[1:]:
-            assert decisions.write(connection, decision(board))
-    assert after(0) == []
-    sqlite_database.write(decisions.write, decision(boards[0]))
-    assert after(0) == [1, 2, 3]
-    assert after(2) == [3]
-
-
 @pytest.mark.skipif(not hasattr(os, "sched_getscheduler"), reason="this system has no classes of processes")
 def test_a_trial_has_the_least_priority_that_gets_some_time_beside_a_line_that_never_rests(served: Served) -> None:
     """Without any it could not give back the lock of the database."""
-    asked = {"recipe": "tiny", "inspect": True, "follow": True}
+    asked = {"recipe": "tiny", "inspect": True}
     assert served.engineer.post("/api/v1/trials", json=asked).is_success
     before = {child.pid for child in psutil.Process().children()}
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, func, select
+from sqlalchemy import ColumnElement, Connection, func, select
 
 from coe.core import Verdict
 from coe.serve.database import row_types
@@ -15,7 +15,7 @@ from coe.serve.database.findings import GoodComponent, unpack
 from coe.serve.database.hourly import of_recipe
 from coe.serve.database.row_types import change, listed
 from coe.serve.database.tables import StoredTrial, board, call, trial, verification
-from coe.serve.enums import UNDECIDED, CallReason, Outcome, TrialState
+from coe.serve.enums import CallReason, Outcome, TrialState
 from coe.serve.exportable import SuspectedPictures
 from coe.serve.trial_counts import Truth
 
@@ -93,27 +93,6 @@ class StoredBoard:
 def boards_before(connection: Connection, name: str, before_id: int, *, limit: int) -> list[int]:
     """Return the ids of decided boards of a recipe before a board, the newest first."""
     return _ids(connection, name, board.c.id < before_id, limit, board.c.id.desc())
-
-
-def boards_after(connection: Connection, name: str, after_id: int, *, limit: int) -> list[int]:
-    """Return the ids of decided boards of a recipe after a board, the oldest first, and before the first that waits.
-
-    A board may be decided after one that came later, and must not be passed over.
-    """
-    waits_id = func.coalesce(_first_waiting(name).scalar_subquery(), board.c.id + 1)
-    return _ids(connection, name, (board.c.id > after_id) & (board.c.id < waits_id), limit, board.c.id)
-
-
-def first_waiting(connection: Connection, name: str) -> int | None:
-    """Return the id of the oldest board of a recipe that is not decided, or None."""
-    id: int | None = connection.scalar(_first_waiting(name))
-    return id
-
-
-def _first_waiting(name: str) -> Select[Any]:
-    waiting = board.alias()
-    which = (waiting.c.state.in_(UNDECIDED), of_recipe(name, waiting.c.recipe_id))
-    return select(func.min(waiting.c.id)).where(*which)
 
 
 def _ids(connection: Connection, name: str, which: Any, limit: int, order: Any) -> list[int]:

@@ -1,4 +1,4 @@
-"""Trials: a recipe, or other scores, on stored boards and beside the running line, before it counts."""
+"""Trials: a recipe, or other scores, on stored boards, before it counts."""
 
 from __future__ import annotations
 
