@@ -15,7 +15,7 @@ from coe.serve.clock import DAY_US, iso, moment_us
 
 WARNS_BEFORE_US = 30 * DAY_US
 """How long before its end a certificate is warned of; one of a short life, as of 90 days, in its last quarter."""
-_NAMES = ("certificate", "ca", "private_key", "clients")
+_NAMES = ("certificate", "ca", "clients")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,53 +39,31 @@ class WatchedCertificate:
 
 
 def _files(section: Mapping[str, Any], key: str = "") -> Iterator[tuple[str, Path]]:
-    """Yield the files of certificates, private keys and secrets that a section names, with the keys that name them."""
+    """Yield the files of certificates that a section names, with the keys that name them."""
     for name, value in section.items():
         inside = f"{key}.{name}".strip(".")
         if isinstance(value, Mapping):
             yield from _files(value, inside)
         elif name == "clients" and isinstance(value, tuple):  # a sink of another package may count them
             yield from _files({f"{name}, number {number}": file for number, file in enumerate(value, 1)}, key)
-        elif isinstance(value, Path) and (name.split(",")[0] in _NAMES or section.keys() == {"file", "environment"}):
+        elif isinstance(value, Path) and name.split(",")[0] in _NAMES:
             yield inside, value
 
 
-class CredentialFiles:
-    """The files of certificates, private keys and secrets that a section of a config names."""
+def certificates_of(section: Mapping[str, Any]) -> Iterator[WatchedCertificate]:
+    """Yield the certificates that a section of a config names; whoever uses an unreadable one says so.
 
-    def __init__(self, section: Mapping[str, Any]) -> None:
-        self._files = dict(_files(section))
-        self._stamps: dict[Path, tuple[int, ...]] = {}
-        self.were_replaced()
+    Of a file with several it is the first of `certificate`, a chain that begins with ours; those that we trust count
+    together, because a file may hold the old and the new ones of an authority, or those of the whole world.
+    """
+    from cryptography.x509 import load_pem_x509_certificates as load  # commands show their help without it
 
-    def were_replaced(self) -> bool:
-        """Return whether one is another file than at the last call, or may be read by others than before.
-
-        One that is gone may come back in a moment.
-        """
-        before = dict(self._stamps)
-        for file in self._files.values():
-            with suppress(OSError):
-                found = file.stat()
-                self._stamps[file] = (found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-        return self._stamps != before
-
-    def certificates(self) -> Iterator[WatchedCertificate]:
-        """Yield the certificates; whoever uses an unreadable one says so.
-
-        Of a file with several it is the first of `certificate`, a chain that begins with ours; those that we trust
-        count together, because a file may hold the old and the new ones of an authority, or those of the whole world.
-        """
-        from cryptography.x509 import load_pem_x509_certificates as load  # commands show their help without it
-
-        for key, file in self._files.items():
-            if key.endswith(("private_key", ".file")):
-                continue
-            with suppress(OSError, ValueError):
-                held = load(file.read_bytes())[: 1 if key.endswith(".certificate") else None]
-                begins = min(one.not_valid_before_utc for one in held)
-                ends = max(one.not_valid_after_utc for one in held)
-                yield WatchedCertificate(key, file, moment_us(begins), moment_us(ends))
+    for key, file in _files(section):
+        with suppress(OSError, ValueError):
+            held = load(file.read_bytes())[: 1 if key.endswith(".certificate") else None]
+            begins = min(one.not_valid_before_utc for one in held)
+            ends = max(one.not_valid_after_utc for one in held)
+            yield WatchedCertificate(key, file, moment_us(begins), moment_us(ends))
 
 
 def present(context: ssl.SSLContext, certificate: Path, private_key: Path, what: str) -> None:
@@ -107,13 +85,3 @@ def present(context: ssl.SSLContext, certificate: Path, private_key: Path, what:
             f"{what}: {certificate}, {private_key} cannot be used for TLS{why}; give a certificate and its own "
             "key without a passphrase, as PEM files"
         ) from None
-
-
-def present_instead(context: ssl.SSLContext, certificate: Path, private_key: Path, what: str) -> None:
-    """Let a context that is in use present a certificate from now on; raises ConfigError, and leaves it as it is.
-
-    Nothing is loaded into the context itself: OpenSSL ends the process if a handshake reads it meanwhile.
-    """
-    newer = ssl.SSLContext(context.protocol)
-    present(newer, certificate, private_key, what)
-    context.sni_callback = lambda connection, _name, _context: setattr(connection, "context", newer)

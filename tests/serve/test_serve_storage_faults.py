@@ -3,10 +3,8 @@
 import asyncio
 import errno
 import logging
-import os
 import shutil
 import sqlite3
-import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -35,7 +33,7 @@ from coe.serve.gate import gate_state, own_faults, storage
 from coe.serve.gate.own_faults import DataDisk, OwnFaults
 from coe.serve.gate.server import LONGEST_OFF_US, follow_clock, give_sign, open_gate, remove_old
 from coe.serve.picture_folder import Pictures, Receiving
-from coe.serve.tls_files import CredentialFiles, present_instead
+from coe.serve.tls_files import certificates_of
 
 PAGES = ("/", "/verify", "/statistics", "/recipes", "/experts", "/faults")
 GIB = 1 << 30
@@ -408,9 +406,8 @@ def test_a_certificate_is_warned_of_before_its_end_and_again_each_day(
     config = config_of(tmp_path, listen=listen, sinks={**sinks, "opcua": {**listen, "clients": [new, old]}})
     names = ["listen.certificate", "sinks.mqtt.cell.tls.certificate", "sinks.mqtt.cell.tls.ca"]
     names += ["sinks.opcua.certificate", "sinks.opcua.clients, number 2"]
-    station.gate.credentials = CredentialFiles(config.model_dump())
-    station.gate.certificates = list(station.gate.credentials.certificates())
-    assert not list(CredentialFiles({"mes": {"clients": 5, "ca": "of the system"}}).certificates()), "as a plug-in may"
+    station.gate.certificates = list(certificates_of(config.model_dump()))
+    assert not list(certificates_of({"mes": {"clients": 5, "ca": "of the system"}})), "as a plug-in may"
     begun_us = now_us()
     for hours, told in {0: 0, 13: 1, 14: 1, 25: 2, 90: 2}.items():
         with monkeypatch.context() as later:
@@ -422,65 +419,14 @@ def test_a_certificate_is_warned_of_before_its_end_and_again_each_day(
     assert str(file) in station.operator.get("/api/v1/faults").text
     assert station.nobody.get("/health/ready").status_code == 200
     old.write_bytes(file.write_bytes(Authority(tmp_path, "renewed", 50).path.read_bytes()) and new.read_bytes())
+    station.gate.certificates = list(certificates_of(config.model_dump()))
     look(station)
-    assert not station.database.read(fault_log.open_faults), "what was replaced is warned of no more"
+    assert not station.database.read(fault_log.open_faults), "after a restart nothing is warned of any more"
     monkeypatch.setattr(station.gate, "now_us", lambda: 0)
     look(station)
     told = {fault.about: fault.message for fault in station.database.read(fault_log.open_faults)}
     assert told.keys() > set(names), "on a box that starts without a clock no certificate has begun"
     assert all("see to the clock" in message for message in told.values())
-
-
-def test_the_service_presents_its_certificate_as_it_is_now(sqlite_database: Database, tmp_path: Path) -> None:
-    authority = Authority(tmp_path, "plant", 50)
-    (file, key), (new, new_key) = (authority.certificate(name) for name in ("ours", "renewed"))
-    before, listen = file.read_text(), {"certificate": file, "private_key": key}
-    with serving(config_of(tmp_path, listen=listen), sqlite_database) as station:
-        place = ("127.0.0.1", int(station.address.rpartition(":")[2]))
-
-        def told() -> list[str]:
-            look(station)
-            return [fault.about for fault in sqlite_database.read(fault_log.open_faults)]
-
-        file.write_bytes(new.read_bytes())
-        eventually(lambda: told() == ["listen"])
-        assert ssl.get_server_certificate(place) == before, "its key is not there yet"
-        key.write_bytes(new_key.read_bytes())
-        eventually(lambda: not told())
-        assert ssl.get_server_certificate(place) == new.read_text()
-        stamp = key.stat()
-        key.write_bytes(key.read_bytes()[::-1])
-        os.utime(key, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
-        eventually(lambda: told() == ["listen"])
-
-
-def test_a_context_in_use_is_not_loaded_anew(tmp_path: Path) -> None:
-    """OpenSSL ended the process where a handshake read it meanwhile."""
-
-    class InUse(ssl.SSLContext):
-        def load_cert_chain(self, *_: object, **more: object) -> None:
-            raise AssertionError
-
-    present_instead(InUse(ssl.PROTOCOL_TLS_SERVER), *Authority(tmp_path, "plant", 50).certificate("ours"), "listen")
-
-
-def test_a_certificate_whose_disk_does_not_answer_is_asked_once(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answers, asked = threading.Event(), list[int]()
-
-    def waits() -> bool:
-        asked.append(1)
-        return answers.wait()
-
-    monkeypatch.setattr(served.gate.credentials, "were_replaced", waits)
-    served.gate.certificate_files.answers_s = 0.01
-    try:
-        for _ in range(3):
-            look(served)
-        assert len(asked) == 1
-    finally:
-        answers.set()
 
 
 @pytest.mark.parametrize("roomy", [ROOMY, DataDisk(200 << 20, 150 << 20)])

@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 class OutboxRelay:
     """Tells one sink what is in the outbox for it, until it is stopped.
 
-    `make` makes it anew after each failure, and once a file of it was replaced.
+    `make` makes it anew after each failure.
     """
 
     def __init__(self, name: str, make: Callable[[], Sink], database: Database, stop: threading.Event) -> None:
@@ -127,8 +127,6 @@ class OutboxRelay:
             self._told.clear()
 
     def _connected(self) -> Sink:
-        if self._sink is not None and self._sink.is_outdated():
-            self._close()
         if self._sink is None:
             self._is_shown, self._next_beat_s, self._status = False, 0.0, None
             self._sink = self._make()

@@ -1,6 +1,6 @@
 """What settings of sinks have in common: hosts, secrets, certificates, brokers. A setting never holds a secret.
 
-It says where the secret lies; the bridge reads the secret whenever it connects, and connects anew when it is replaced.
+It says where the secret lies; the bridge reads the secret whenever it connects.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pydantic import AfterValidator, Field, create_model, model_validator
 from coe import plugins, regular
 from coe.errors import CoeError, ConfigError
 from coe.serve.bridge.sinks import Origin, Sink, SinkSettings
-from coe.serve.tls_files import CredentialFiles, present
+from coe.serve.tls_files import present
 from coe.strict_model import Name, StrictModel
 from coe.strict_yaml import KeyPath
 
@@ -215,8 +215,7 @@ def sinks_of(station: str, sinks: Sinks) -> dict[str, Callable[[], Sink]]:
 
     def make(kind: str, name: str, sink: SinkSettings) -> Sink:
         key = f"sinks.{kind}" if sink.is_single else f"sinks.{kind}.{name}"
-        files = CredentialFiles(sink.model_dump())  # before they are read
         origin = Origin(station, sinks.cfx_handle or station, key, *sink.request_place(station))
-        return Sink(sink.connection(origin), sink.message_format(origin), sink.heartbeat_s, files.were_replaced)
+        return Sink(sink.connection(origin), sink.message_format(origin), sink.heartbeat_s)
 
     return {name: partial(make, kind, name, sink) for kind, name, sink in sinks.listed()}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, cast
@@ -234,5 +234,3 @@ class Sink:
     connection: SinkConnection
     format: Format
     heartbeat_s: float = 60.0
-    is_outdated: Callable[[], bool] = lambda: False
-    """Whether it must be made anew, because a file of it was replaced."""

@@ -29,7 +29,7 @@ from coe.serve.picture_folder import Pictures, Receiving
 from coe.serve.secret_file import SESSIONS, read_or_make
 from coe.serve.service_config import ServeConfig
 from coe.serve.teach.teach_work import Works
-from coe.serve.tls_files import CredentialFiles, WatchedCertificate
+from coe.serve.tls_files import WatchedCertificate
 
 _T = TypeVar("_T")
 WAITING = 1000
@@ -81,10 +81,8 @@ class Gate:
     faults: OwnFaults = field(init=False)
     secret: bytes = b""
     """What signs sessions, as of the last look: pages need no disk for it."""
-    credentials: CredentialFiles = field(init=False)
     certificates: Sequence[WatchedCertificate] = ()
-    present: Callable[[], None] = lambda: None
-    """Lets the server present the certificate of the service as it is now; raises ConfigError."""
+    """Those of the config, as they were at the start."""
     disk: DataDisk | None = None
     """The file system of the data folder at the last look; None if it did not answer."""
     admissions: Admissions = field(default_factory=Admissions)
@@ -94,8 +92,6 @@ class Gate:
         silent = partial(DatabaseError, DatabaseErrorKind.LOST, self.database.silence)
         self.queries = Storage("gate", silent)
         self.files = Storage("pictures", partial(disk_failed, "does not answer"))
-        self.certificate_files = Storage("certificates", TimeoutError)
-        self.credentials = CredentialFiles(self.config.model_dump())
         self.faults = OwnFaults(lambda: self.now_us(), folders=self.config.folders)  # noqa: PLW0108 - a test replaces it
 
     async def run(self, work: Callable[[], _T]) -> _T:
@@ -203,5 +199,4 @@ class Gate:
         self.works.close()
         self.queries.close()
         self.files.close()
-        self.certificate_files.close()
         self.database.close()

@@ -14,7 +14,7 @@ import uvicorn
 from sqlalchemy import Connection as SqlConnection
 
 from coe import system
-from coe.errors import ConfigError, sentence_of
+from coe.errors import sentence_of
 from coe.serve.clock import DAY_US, SteadyClock, microseconds
 from coe.serve.database import states
 from coe.serve.database.connecting import open_database
@@ -34,7 +34,7 @@ from coe.serve.gate.storage import GLANCE_S
 from coe.serve.picture_folder import PARTS, Pictures
 from coe.serve.retention import remove_strays, sweep
 from coe.serve.service_config import ServeConfig
-from coe.serve.tls_files import present_instead
+from coe.serve.tls_files import certificates_of
 
 _log = logging.getLogger(__name__)
 BEAT_S, TIDY_S = 2.0, 600.0
@@ -56,10 +56,7 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: Any = None) -> None:
         await super().startup(sockets)
-        config, tls = self._gate.config, self.config.ssl
-        certificate, private_key = config.listen.certificate, config.listen.private_key
-        if tls is not None and certificate is not None and private_key is not None:
-            self._gate.present = partial(present_instead, tls, certificate, private_key, "listen")
+        config = self._gate.config
         scheme, host = "https" if config.listen.has_tls else "http", config.listen.host
         place = f"[{host}]" if ":" in host else host
         port = self.servers[0].sockets[0].getsockname()[1]
@@ -76,7 +73,7 @@ def open_gate(config: ServeConfig) -> Gate:
     expect_newest(database)
     expect_keys(config, database)
     gate = Gate(config, database, Pictures(config.pictures), Feed(database))
-    gate.certificates = list(gate.credentials.certificates())
+    gate.certificates = list(certificates_of(config.model_dump()))
     before = database.read(states.heartbeats).get(Process.GATE)
     if before is not None and abs(off_us := gate.now_us() - before.beat_us) > LONGEST_OFF_US:
         _doubt_clock(gate, off_us, "the last sign of life")
@@ -198,23 +195,16 @@ async def give_sign(gate: Gate) -> None:
     def beat(connection: SqlConnection) -> None:
         states.beat(connection, Process.GATE, pid=os.getpid(), now_us=gate.now_us(), facts={})
 
-    certificates = gate.certificate_files.look(partial(look_at_certificates, gate))
-    looks = [asyncio.ensure_future(look) for look in (gate.look(), certificates)]
-    # What they find is written with the sign; a disk that hangs does not hold up the look at the database.
-    await asyncio.wait(looks, timeout=GLANCE_S)
+    warn_of_certificates(gate)
+    look = asyncio.ensure_future(gate.look())
+    # What it finds is written with the sign; a disk that hangs does not hold up the look at the database.
+    await asyncio.wait([look], timeout=GLANCE_S)
     await gate.write_faults(beat)
-    await asyncio.gather(*looks)
+    await look
 
 
-def look_at_certificates(gate: Gate) -> None:
-    """Use the certificate of the service, and warn of those of the config, as they are now: they may be replaced."""
-    if gate.credentials.were_replaced():
-        gate.certificates = list(gate.credentials.certificates())
-        try:
-            gate.present()
-            gate.faults.overcome(FaultKind.CERTIFICATE, "listen")
-        except ConfigError as error:
-            gate.faults.note(FaultKind.CERTIFICATE, f"{error}; until then the one before is in use", "listen")
+def warn_of_certificates(gate: Gate) -> None:
+    """Warn of the certificates of the config, as they were read at the start."""
     for certificate in gate.certificates:
         if message := certificate.warning(gate.now_us()):
             gate.faults.remind(FaultKind.CERTIFICATE, certificate.key, message)
