@@ -2,9 +2,6 @@
 
 import csv
 import io
-import shutil
-import subprocess
-from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -19,10 +16,6 @@ from coe.serve.database.tables import Board, NewEscape, NewVerification
 from coe.serve.enums import Outcome
 from coe.serve.gate import report_routes
 from coe.serve.recipe_content import RecipeContent
-from coe.serve.statistics import report_pdf
-from coe.serve.statistics.report_pdf import ReportContent, in_fonts
-from coe.serve.statistics.trend import Bar
-from coe.serve.statistics.yields import Unit, figure
 
 
 def with_history(served: Served) -> None:
@@ -64,7 +57,7 @@ def test_a_recipe_that_an_update_refuses_leaves_the_figures_that_need_it_out(ser
         decisions.write(connection, decision(old, ng(), at_us=now_us()))
     figures = {one["name"]: one for one in served.operator.get("/api/v1/stats/fpy?hours=2").json()["figures"]}
     assert (figures["raw_fpy"]["trials"], figures["dpmo"]["value"], figures["dpmo"]["trials"]) == (5, None, 0)
-    for path in ("stats/trend", "stats/spc", "stats/pareto", "reports/figures.csv", "reports/report.pdf"):
+    for path in ("stats/trend", "stats/spc", "stats/pareto", "reports/figures.csv"):
         assert served.operator.get(f"/api/v1/{path}").status_code == 200
 
 
@@ -179,36 +172,3 @@ def test_figures_are_a_table_with_their_bounds(worked: Served) -> None:
     calls = table(worked.engineer.get("/api/v1/reports/calls.csv", params=semicolons), ";")
     assert (restored(calls[4]["serial"]), calls[4]["version"]) == ('a"b,c', "1")
     assert worked.operator.get("/api/v1/reports/figures.csv", params={"separator": "|"}).status_code == 400
-
-
-def test_a_report_is_a_pdf(worked: Served) -> None:
-    answer = worked.operator.get("/api/v1/reports/report.pdf?by=refdes")
-    assert answer.headers["content-type"] == "application/pdf"
-    assert answer.content.startswith(b"%PDF-")
-    assert answer.content.rstrip().endswith(b"%%EOF")
-
-
-def test_names_of_any_script_are_drawn_without_a_complaint() -> None:
-    """Warnings are errors here; what no font of the machine has is written as its code."""
-    names = ("线路-电容", "مقاومة", "R😀", "ギ抵抗")
-    bars = [Bar(name, 2, 1, 1, 0, 0, 1.0) for name in names]
-    assert report_pdf.draw(ReportContent("工場: 早番", "", [], [], "label", bars)).startswith(b"%PDF-")
-    assert in_fonts("Ü7\U0001fffe")[0] == "Ü7\\U0001fffe"  # no character, so that no font has it
-
-
-def test_a_pdf_is_opened_by_another_program_with_its_words(tmp_path: Path) -> None:
-    program = shutil.which("pdftotext")
-    if program is None:
-        pytest.skip("there is no pdftotext here; install Debian's package `poppler-utils`")
-    fpy = figure("raw_fpy", "Raw first-pass yield", Unit.PERCENT, "", 99, 100, "")
-    many = figure("dpmo", "Defects per million opportunities", Unit.PPM, "", 123, 10_000, "")
-    bars = [Bar(name, 2, 1, 1, 0, 0, 1.0) for name in NAMES]
-    content = ReportContent("aoi-1: shift early", "2026-03-01", ["100 boards decided"], [fpy, many], "refdes", bars)
-    file = tmp_path / "report.pdf"
-    file.write_bytes(report_pdf.draw(content))
-    text = subprocess.run([program, "-layout", file, "-"], check=True, capture_output=True, text=True).stdout
-    for word in ("shift early", "100 boards decided", "99 %", "12,300 ppm", "Ü-7", "R$1$"):
-        assert word in text
-    assert "0.5" not in text  # at an axis of calls
-    empty = ReportContent("aoi-1", "", [], [], "label", [])
-    assert report_pdf.draw(empty).startswith(b"%PDF-")

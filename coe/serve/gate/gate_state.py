@@ -102,15 +102,14 @@ class Gate:
         """Do work with files of the service on a thread that nothing else waits for; raises Problem."""
         return await self.files.do(work)
 
-    async def draw(self, work: Callable[[], _T], *, reads: bool = True) -> _T:
-        """Do work that decodes or draws a picture, of those stored if it `reads`, on a thread.
+    async def draw(self, work: Callable[[], _T]) -> _T:
+        """Do work that decodes or draws a stored picture, on a thread.
 
         Each may take hundreds of megabytes, so few do at a time.
         """
-        if reads:
-            self.files.expect()
+        self.files.expect()
         async with self._drawing:
-            return await (self.keep if reads else self.run)(work)
+            return await self.keep(work)
 
     def read_secret(self) -> bytes:
         """Return the secret that signs sessions; raises OSError."""

@@ -1,4 +1,4 @@
-"""What leaves the service: reports of a time as tables and as a sheet, verified pictures as labelled folders."""
+"""What leaves the service: reports of a time as tables, verified pictures as labelled folders."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pydantic import Field
 from sqlalchemy import Connection, select
 from starlette.responses import Response, StreamingResponse
 
-from coe.config import counted
 from coe.results import csv_table
 from coe.serve import export_files
 from coe.serve.clock import DAY_US
@@ -23,9 +22,7 @@ from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.json_form import JsonForm
 from coe.serve.gate.operations import ENGINEER, READ, OperationRouter, Visit
 from coe.serve.gate.recipe_routes import expect_recipe
-from coe.serve.gate.stats_routes import ParetoQuery, WindowQuery
-from coe.serve.statistics import report_pdf
-from coe.serve.statistics.report_pdf import ReportContent
+from coe.serve.gate.stats_routes import WindowQuery
 from coe.serve.text_checks import Text
 from coe.strict_model import StrictModel
 
@@ -131,40 +128,6 @@ def _line(query: TableQuery, values: Iterable[object]) -> str:
         return "" if value is None else str(value).replace(".", "," if is_comma else ".")
 
     return csv_table.row(map(shown, values), query.separator)
-
-
-@router.add(
-    "GET",
-    "/api/v1/reports/report.pdf",
-    READ,
-    query=ParetoQuery,
-    answers={200: "a PDF of one page"},
-    sends="application/pdf",
-)
-async def report(visit: Visit) -> Response:
-    """The figures and the Pareto of a time, to print."""
-    window, content = await visit.gate.read(partial(_content, visit))
-    pdf = await visit.gate.draw(partial(report_pdf.draw, content), reads=False)
-    return Response(pdf, media_type="application/pdf", headers=_named(visit.gate, window, "report", "pdf"))
-
-
-def _content(visit: Visit, connection: Connection) -> tuple[Window, ReportContent]:
-    gate, window = visit.gate, stats_routes.window_of(visit, connection)
-    local = gate.config.local
-    counts = stats_routes.counts(connection, window)
-    shift = next((one for one in local.shifts_until(window.end_us - 1, 1) if one.start_us == window.start_us), None)
-    between = " to ".join(f"{local.at(moment):%Y-%m-%d %H:%M}" for moment in (window.start_us, window.end_us))
-    decided, late = (sum(getattr(hour, name) for hour in counts.boards) for name in ("boards", "late"))
-    of = f"recipe {window.recipe}" if window.recipe else "all recipes"
-    content = ReportContent(
-        f"{gate.config.station}: {f'shift {shift.name}' if shift else 'report'}",
-        f"{between} {local.zone} · {of}",
-        [f"{counted(decided, 'board')} decided, {late:,} of them late"],
-        counts.figures,
-        visit.query.by.value,
-        stats_routes.bars(connection, window, visit.query.by),
-    )
-    return window, content
 
 
 def _named(gate: Gate, window: Window, name: str, suffix: str) -> dict[str, str]:

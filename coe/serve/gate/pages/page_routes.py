@@ -147,6 +147,8 @@ def statistics(visit: Visit, connection: Connection) -> Shown:
         "u_definition": control_charts.U_DEFINITION,
         "ewma_definition": control_charts.EWMA_DEFINITION,
         "figures": counts.figures,
+        "decided": sum(hour.boards for hour in counts.boards),
+        "late": sum(hour.late for hour in counts.boards),
         "recipes": recipe_versions.names(connection),
         "bars": stats_routes.bars(connection, window, by)[:_BARS],
         "people": figures_by_person(connection, window) if shows_people else None,
