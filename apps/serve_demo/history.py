@@ -145,10 +145,9 @@ class _Writer:
             self._tally_of(at_us, component, "ok", good, 0, 0.97 - drift + 0.01 * (hour % 3 - 1))
 
     def _tally_of(self, at_us: int, component: str, label: str, findings: int, called: int, score: float) -> None:
-        sums, squares = findings * score, findings * (score**2 + 0.0004)
         expert = f"body-{component.lower()}"
         key = (at_us, self._recipe_id, component, expert, label)
-        self.rows.tallies.append(Tally(*key, findings, called, sums, squares))
+        self.rows.tallies.append(Tally(*key, findings, called, findings * score))
 
     def _view(self, key: str, part: BoardPlace, defect: str, moment_us: int) -> int:
         """Keep a picture of a part, and return its view's id; pictures of a kind are drawn a few times."""

@@ -22,7 +22,7 @@ from coe.calibrate import calibration_text
 from coe.core import NOTHING, Verdict
 from coe.errors import RulesError, did_you_mean
 from coe.serve.recipe_content import RecipeContent
-from coe.serve.statistics.yields import AskedCount, Figure, Unit, figure
+from coe.serve.statistics import AskedCount, Figure, Unit, figure
 from coe.strict_model import Name, StrictModel, of_yaml
 
 MOST_CHANGED = 60

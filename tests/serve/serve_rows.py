@@ -57,7 +57,7 @@ def decision(
 ) -> Decision:
     verdict = max((call.verdict for call in calls), key=lambda one: one.severity, default=Verdict.OK)
     parts = [good()] if fine is None else fine
-    tally = Tally(NOON, board.recipe_id, "R0402", "body", "ok", 1, 0, 0.5, 0.25)
+    tally = Tally(NOON, board.recipe_id, "R0402", "body", "ok", 1, 0, 0.5)
     return Decision(board, verdict, at_us, any(call.late for call in calls), calls, parts, [tally])
 
 

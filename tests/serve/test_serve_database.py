@@ -334,9 +334,9 @@ def test_a_call_is_claimed_by_one_person_until_the_claim_expires(database: Datab
 def test_tallies_add_up(database: Database) -> None:
     with database.writing() as connection:
         id = recipe(connection).id
-        one = Tally(NOON, id, "R", "body", "ok", 1, 0, 0.5, 0.25)
+        one = Tally(NOON, id, "R", "body", "ok", 1, 0, 0.5)
         hourly.add_tallies(connection, [one, one])
-        hourly.add_tallies(connection, [one, Tally(NOON, id, "R", "body", "bad", 1, 1, 0.9, 0.81)])
+        hourly.add_tallies(connection, [one, Tally(NOON, id, "R", "body", "bad", 1, 1, 0.9)])
         found = hourly.tallies_between(connection, NOON, NOON + 1, recipe_ids=[id])
     assert [(tally.label, tally.findings, tally.called, tally.score_sum) for tally in found] == [
         ("bad", 1, 1, 0.9),

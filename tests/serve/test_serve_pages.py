@@ -57,7 +57,7 @@ def with_hostile_texts(served: Served) -> None:
     with served.database.writing() as connection:
         board = board_rows.newest(connection)[0]
         good = GoodComponent(word, word, 1, None, [finding])
-        tally = Tally(hour_of(now_us()), board.recipe_id, word, word, word, 1, 1, 0.5, 0.25)
+        tally = Tally(hour_of(now_us()), board.recipe_id, word, word, word, 1, 1, 0.5)
         call = replace(hostile, view_id=1)
         decisions.write(connection, Decision(board, Verdict.NG, now_us(), False, [call], [good], [tally], word))
         fault_log.note(connection, NewFault(Process.WORKER, FaultKind.BOARD_FAILED, word, word), now_us())

@@ -9,17 +9,15 @@ from hypothesis import strategies as st
 from serve_rows import NOON, accepted, decided, decision, ng
 
 from coe.rates import Rate
-from coe.serve.clock import DAY_US, HOUR_US
+from coe.serve import statistics
+from coe.serve.clock import HOUR_US
 from coe.serve.database import decisions, hourly, verifications
 from coe.serve.database.call_rows import of_board
 from coe.serve.database.connecting import Database
 from coe.serve.database.hourly import BoardCount, CallCount, Window
-from coe.serve.database.tables import NewVerification, Tally
+from coe.serve.database.tables import NewVerification
 from coe.serve.enums import Outcome
-from coe.serve.statistics import control_charts, yields
-from coe.serve.statistics.control_charts import Subgroup
-from coe.serve.statistics.trend import By, pareto, trend
-from coe.serve.statistics.yields import Unit, figure
+from coe.serve.statistics import By, Subgroup, Unit, figure, pareto
 
 CONFIRMED, FALSE, ACCEPTED = Outcome.CONFIRMED, Outcome.FALSE_CALL, Outcome.ACCEPTED
 
@@ -40,7 +38,7 @@ def test_a_shift_that_was_counted_by_hand() -> None:
     # 80 boards of 50 opportunities and 20 of 100: 6,000. Of 31 calls, 3 are open: 25 false, 2 confirmed, 1 accepted.
     decided = [boards(80, 74, verified=78, good=77), boards(20, 16, verified=20, good=19, recipe=2)]
     answered = [calls(25, FALSE), calls(2, CONFIRMED), calls(1, ACCEPTED), calls(3)]
-    found = {one.name: one for one in yields.figures(decided, answered, 1, {1: 50, 2: 100}, {})}
+    found = {one.name: one for one in statistics.figures(decided, answered, 1, {1: 50, 2: 100}, {})}
     assert found["raw_fpy"].value == pytest.approx(90.0)
     assert found["final_fpy"].value == pytest.approx(100 * 96 / 98)
     assert found["false_call_ppm"].value == pytest.approx(25e6 / 6000)
@@ -68,24 +66,24 @@ def test_bounds_of_many_trials_are_those_of_the_normal_approximation() -> None:
 
 def test_without_reports_there_is_no_escape_rate_and_never_a_zero() -> None:
     answered = [calls(5, CONFIRMED)]
-    assert yields.escape_rate(answered, 0).value is None
-    assert yields.escape_rate(answered, 0).missing == "no escapes reported"
-    assert yields.escape_rate(answered, 1).value == pytest.approx(100 / 6)
+    assert statistics.escape_rate(answered, 0).value is None
+    assert statistics.escape_rate(answered, 0).missing == "no escapes reported"
+    assert statistics.escape_rate(answered, 1).value == pytest.approx(100 / 6)
 
 
 def test_calls_that_nobody_has_answered_are_no_zero() -> None:
     waiting = [calls(3)]
-    for found in (yields.false_calls(waiting, 100), yields.defects(waiting, 100)):
+    for found in (statistics.false_calls(waiting, 100), statistics.defects(waiting, 100)):
         assert (found.value, found.missing) == (None, "no calls answered")
-    assert yields.false_calls([], 100).value == 0
-    assert yields.false_calls([calls(1), calls(9, CONFIRMED)], 100).value == 0
+    assert statistics.false_calls([], 100).value == 0
+    assert statistics.false_calls([calls(1), calls(9, CONFIRMED)], 100).value == 0
 
 
 def test_a_shift_whose_calls_are_open_is_no_good_shift() -> None:
     # One clean board is verified at once; 121 wait for answers, of which one came.
     decided = [boards(122, 1, verified=2, good=2)]
     answered = [calls(1, FALSE), calls(120)]
-    found = {one.name: one for one in yields.figures(decided, answered, 0, {1: 100}, {})}
+    found = {one.name: one for one in statistics.figures(decided, answered, 0, {1: 100}, {})}
     for name in ("final_fpy", "false_call_ppm", "dpmo"):
         assert found[name].value is None
         assert found[name].missing.endswith("answered")
@@ -98,12 +96,12 @@ def test_a_shift_whose_calls_are_open_is_no_good_shift() -> None:
 def test_bounds_hold_whatever_the_open_calls_will_be(outcomes: list[Outcome | None], data: st.DataObject) -> None:
     later = [data.draw(st.sampled_from(Outcome)) if outcome is None else outcome for outcome in outcomes]
 
-    def seen(said: Sequence[Outcome | None]) -> list[yields.Figure]:
+    def seen(said: Sequence[Outcome | None]) -> list[statistics.Figure]:
         counted = [calls(1, outcome) for outcome in said]
         verified = sum(outcome is not None for outcome in said)
         good = sum(outcome in (FALSE, ACCEPTED) for outcome in said)
         of_boards = [boards(len(said), 0, verified=verified, good=good)]
-        return [yields.final_fpy(of_boards), yields.false_calls(counted, 100), yields.defects(counted, 100)]
+        return [statistics.final_fpy(of_boards), statistics.false_calls(counted, 100), statistics.defects(counted, 100)]
 
     for now, then in zip(seen(outcomes), seen(later), strict=True):
         if now.lower is not None and now.upper is not None and then.value is not None:
@@ -112,7 +110,7 @@ def test_bounds_hold_whatever_the_open_calls_will_be(outcomes: list[Outcome | No
 
 
 def test_more_calls_than_opportunities_have_no_bounds() -> None:
-    found = yields.false_calls([calls(5, FALSE)], 4)
+    found = statistics.false_calls([calls(5, FALSE)], 4)
     assert (found.value, found.lower, found.upper) == (1.25e6, None, None)
 
 
@@ -126,23 +124,10 @@ def test_a_pareto_by_hand() -> None:
     ]
 
 
-def test_a_trend_has_gaps_where_no_board_came() -> None:
-    points = trend([boards(4, 3, hour=0), boards(2, 2, hour=2)], [calls(1, FALSE)], {1: 10}, 0, 3 * HOUR_US)
-    assert [point.raw_fpy for point in points] == [0.75, None, 1.0]
-    assert [point.false_call_ppm for point in points] == [25_000, None, 0]
-    assert len(trend([], [], {}, 0, 30 * DAY_US)) == 30
-
-
-def test_a_trend_has_gaps_where_nobody_has_answered() -> None:
-    """A zero would say that there was no false call, and nobody has looked."""
-    (point,) = trend([boards(4, 3, hour=0)], [calls(1, None)], {1: 10}, 0, HOUR_US)
-    assert (point.calls, point.false_call_ppm, point.dpmo) == (1, None, None)
-
-
 def test_laneys_chart_by_hand() -> None:
     # Nine hours of 100 opportunities: mean 0.1, deviation sqrt(0.1 / 100) = 0.0316; z is -3.162 and 3.953 in turn.
     samples = [Subgroup(hour, 0 if hour % 2 == 0 else 22.5, 100) for hour in range(9)]
-    chart = control_charts.u_chart("calls", samples)
+    chart = statistics.u_chart(samples)
     assert chart.mean == pytest.approx(0.1)
     assert chart.sigma_z == pytest.approx(0.225 / math.sqrt(0.001) / 1.128)
     assert chart.points[0].upper == pytest.approx(0.1 + 3 * math.sqrt(0.001) * chart.sigma_z)
@@ -152,38 +137,17 @@ def test_laneys_chart_by_hand() -> None:
 
 def test_an_hour_of_many_calls_signals() -> None:
     amounts = [10, 12, 9, 11, 10, 8, 12, 10, 11, 9, 10, 12, 60, 11]
-    chart = control_charts.u_chart("calls", [Subgroup(hour, amount, 1000) for hour, amount in enumerate(amounts)])
+    chart = statistics.u_chart([Subgroup(hour, amount, 1000) for hour, amount in enumerate(amounts)])
     assert [point.at_us for point in chart.points if point.signals] == [12]
 
 
-def test_a_mean_score_that_drifts_signals() -> None:
-    means = [0.90, 0.91, 0.89, 0.90, 0.91, 0.90, 0.89, 0.90, 0.90, 0.91, 0.80, 0.78, 0.77, 0.76]
-    tallies = [
-        Tally(hour * HOUR_US, 1, "R0402", "body", "ok", 100, 0, 100 * mean, 100 * (mean**2 + 0.0025))
-        for hour, mean in enumerate(means)
-    ]
-    (chart,) = control_charts.score_charts(tallies)
-    assert chart.points[0].value == pytest.approx(0.2 * 0.90 + 0.8 * chart.mean)
-    assert chart.points[-1].signals
-
-
-@pytest.mark.parametrize("score", [0.9, 1 / 3, 0.999999, 0.1])
-def test_scores_and_rates_that_never_vary_are_in_control(score: float) -> None:
-    hours, square_sum = [], 0.0
-    for hour in range(24):
-        total, count = 0.0, 37 + 1100 * hour
-        for _ in range(count):  # as the rows of decisions are added up
-            total, square_sum = total + score, square_sum + score * score
-        hours.append(Subgroup(hour, total, count))
-    rates = [Subgroup(hour, 7 * hour, 90 * hour) for hour in range(1, 20)]
-    for chart in (control_charts.ewma("e", hours, square_sum), control_charts.u_chart("calls", rates)):
-        assert not any(point.signals for point in chart.points)
-    moved = [*hours[:-1], Subgroup(23, hours[-1].amount * 0.99, hours[-1].size)]
-    assert control_charts.ewma("e", moved, square_sum).points[-1].signals
+def test_rates_that_never_vary_are_in_control() -> None:
+    chart = statistics.u_chart([Subgroup(hour, 7 * hour, 90 * hour) for hour in range(1, 20)])
+    assert not any(point.signals for point in chart.points)
 
 
 def test_few_hours_give_no_limits() -> None:
-    chart = control_charts.u_chart("calls", [Subgroup(0, 1, 10)] * 7)
+    chart = statistics.u_chart([Subgroup(0, 1, 10)] * 7)
     assert (chart.points, chart.missing) == ((), "7 hours with boards; limits need 8")
 
 
@@ -215,7 +179,7 @@ def test_a_rate_lies_between_its_bounds(some: int, more: int, factor: int) -> No
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 1000)), max_size=40))
 def test_a_chart_has_a_point_for_each_hour_with_boards_and_its_mean_is_inside(rows: list[tuple[int, int]]) -> None:
     samples = [Subgroup(hour, min(amount, size), size) for hour, (amount, size) in enumerate(rows)]
-    chart = control_charts.u_chart("calls", samples)
+    chart = statistics.u_chart(samples)
     used = [one for one in samples if one.size]
     assert [point.at_us for point in chart.points] == ([one.at_us for one in used] if len(used) >= 8 else [])
     assert all(point.lower <= chart.mean + 1e-12 and chart.mean <= point.upper + 1e-12 for point in chart.points)
@@ -246,9 +210,9 @@ def test_the_database_counts_as_the_words_say(database: Database) -> None:
         nothing = hourly.board_counts(connection, Window(NOON + HOUR_US, NOON + 2 * HOUR_US))
         other = hourly.board_counts(connection, Window(NOON - HOUR_US, NOON + HOUR_US, "other"))
     assert (count.boards, count.clean, count.verified, count.good) == (4, 1, 3, 2)
-    assert yields.number(found, CONFIRMED) == 2
-    assert yields.number(found, FALSE) == 1
-    assert yields.number(found) == 4
+    assert statistics.number(found, CONFIRMED) == 2
+    assert statistics.number(found, FALSE) == 1
+    assert statistics.number(found) == 4
     assert nothing == other == []
 
 

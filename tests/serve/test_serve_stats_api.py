@@ -57,19 +57,16 @@ def test_a_recipe_that_an_update_refuses_leaves_the_figures_that_need_it_out(ser
         decisions.write(connection, decision(old, ng(), at_us=now_us()))
     figures = {one["name"]: one for one in served.operator.get("/api/v1/stats/fpy?hours=2").json()["figures"]}
     assert (figures["raw_fpy"]["trials"], figures["dpmo"]["value"], figures["dpmo"]["trials"]) == (5, None, 0)
-    for path in ("stats/trend", "stats/spc", "stats/pareto", "reports/figures.csv"):
+    for path in ("stats/spc", "stats/pareto", "reports/figures.csv"):
         assert served.operator.get(f"/api/v1/{path}").status_code == 200
 
 
-def test_pareto_trend_and_charts(served: Served) -> None:
+def test_pareto_and_chart(served: Served) -> None:
     with_history(served)
     (bar,) = served.operator.get("/api/v1/stats/pareto?by=label").json()["bars"]
     assert (bar["name"], bar["calls"], bar["confirmed"], bar["false_calls"], bar["open"]) == ("cracked", 3, 1, 1, 1)
-    points = served.operator.get("/api/v1/stats/trend").json()["points"]
-    assert sum(point["boards"] for point in points) == 4
     spc = served.operator.get("/api/v1/stats/spc").json()
     assert "limits need 8" in spc["calls"]["missing"]
-    assert spc["scores"]["definition"]
 
 
 def test_a_query_that_cannot_be_answered_is_refused(served: Served) -> None:
@@ -89,11 +86,6 @@ def test_a_time_with_an_offset_is_that_time(served: Served) -> None:
     for until, utc in (("T08:00+02:00", "T06:00"), ("T08:00-05:30", "T13:30"), ("T08:00", "T08:00")):
         answer = served.operator.get("/api/v1/stats/fpy", params={"hours": 1, "until": f"2026-03-01{until}"})
         assert answer.json()["until"].startswith(f"2026-03-01{utc}")
-
-
-def test_scores_say_which_hours_they_are_of(served: Served) -> None:
-    scores = served.operator.get("/api/v1/stats/spc", params={"hours": 1, "until": "2026-03-01T08:30"}).json()["scores"]
-    assert (scores["from"][11:16], scores["until"][11:16]) == ("07:00", "09:00")
 
 
 def test_what_a_list_of_calls_would_ignore_is_refused(served: Served) -> None:

@@ -45,7 +45,6 @@ PAGES = (
     "/api/v1/calls?status=answered",
     "/api/v1/stats/fpy?hours=168",
     "/api/v1/stats/pareto?hours=168",
-    "/api/v1/stats/trend?hours=168",
     "/api/v1/stats/spc?hours=168",
     "/api/v1/state",
     "/api/v1/recipes",

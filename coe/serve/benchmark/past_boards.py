@@ -190,4 +190,4 @@ class _Writer:
     def _tally(self, key: tuple[int, int, str, str, str], number: int) -> Tally:
         """Return the findings of an hour with mean scores near 0.9, and a deviation of 0.05."""
         mean = float(self._rng.normal(0.9, 0.05 / number**0.5))
-        return Tally(*key, number, 0, mean * number, (mean**2 + 0.05**2) * number)
+        return Tally(*key, number, 0, mean * number)

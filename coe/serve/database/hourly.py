@@ -181,7 +181,7 @@ def of_recipe(name: str, recipe_id: ColumnElement[int]) -> ColumnElement[bool]:
     return (recipe_id + 0).in_(select(recipe.c.id).where(recipe.c.name == name)) if name else true()
 
 
-_SUMS = ("findings", "called", "score_sum", "score_square_sum")
+_SUMS = ("findings", "called", "score_sum")
 
 
 def add_tallies(connection: Connection, tallies: Sequence[Tally]) -> None:

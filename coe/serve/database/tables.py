@@ -432,7 +432,6 @@ class Tally(Stored):
     findings: Large
     called: Large
     score_sum: float
-    score_square_sum: float
 
 
 tally = _table("tally", Tally)

@@ -16,6 +16,7 @@ from pydantic import BeforeValidator, Field
 from sqlalchemy import Connection
 
 from coe.errors import ConfigError
+from coe.serve import statistics
 from coe.serve.clock import HOUR_US, hour_of, iso, moment_us
 from coe.serve.database import hourly, recipe_versions, repairs
 from coe.serve.database.hourly import BoardCount, CallCount, Window
@@ -27,26 +28,17 @@ from coe.serve.gate.operations import DIGITS, ENGINEER, READ, OperationRouter, V
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
 from coe.serve.gate.recipe_routes import expect_recipe
 from coe.serve.recipe_content import RecipeContent
-from coe.serve.statistics import control_charts, trend, yields
-from coe.serve.statistics.control_charts import Chart, ChartPoint, Subgroup
-from coe.serve.statistics.trend import Bar
-from coe.serve.statistics.yields import CONFIDENCE, Figure
+from coe.serve.statistics import CONFIDENCE, Bar, Chart, ChartPoint, Figure, Subgroup
 from coe.strict_model import StrictModel
 
 router = OperationRouter()
 _WINDOW = {"from": datetime, "until": datetime, "recipe": str}
 _YIELDS = JsonForm("Yields", more={**_WINDOW, "confidence": float, "figures": list[Figure]})
 _PARETO = JsonForm("Pareto", more={**_WINDOW, "definition": str, "bars": list[Bar]})
-_POINT = JsonForm("TrendPoint", more={"start": datetime, **get_type_hints(trend.TrendPoint)})
-_TREND = JsonForm("Trend", more={**_WINDOW, "definition": str, "points": _POINT.many})
 _CHART_POINT = JsonForm("ChartPoint", more={"at": datetime, "signals": bool, **get_type_hints(ChartPoint)})
 _CHART_FACTS = {**get_type_hints(Chart), "points": _CHART_POINT.many}
 _CALLS_CHART = JsonForm("CallsChart", more={"definition": str, **_CHART_FACTS})
-_SCORE_CHART = JsonForm("ScoreChart", more=_CHART_FACTS)
-_SCORES = JsonForm(
-    "ScoreCharts", more={"definition": str, "from": datetime, "until": datetime, "experts": _SCORE_CHART.many}
-)
-_CHARTS = JsonForm("ControlCharts", more={**_WINDOW, "calls": _CALLS_CHART.one, "scores": _SCORES.one})
+_CHARTS = JsonForm("ControlCharts", more={**_WINDOW, "calls": _CALLS_CHART.one})
 _PEOPLE = JsonForm("People", more={**_WINDOW, "people": list[PersonFigures]})
 
 HOURS, MOST_HOURS = 24, 24 * 366
@@ -102,24 +94,19 @@ class Counts:
     @property
     def figures(self) -> list[Figure]:
         """Yields, false calls, defects and escapes."""
-        return yields.figures(self.boards, self.calls, self.escapes, self.of_recipe, self.repairs)
-
-    @property
-    def trend(self) -> list[trend.TrendPoint]:
-        """The figures over time."""
-        return trend.trend(self.boards, self.calls, self.of_recipe, self.window.start_us, self.window.end_us)
+        return statistics.figures(self.boards, self.calls, self.escapes, self.of_recipe, self.repairs)
 
     @property
     def calls_chart(self) -> Chart:
         """The control chart of calls."""
-        return control_charts.u_chart("calls", self._subgroups())
+        return statistics.u_chart(self._subgroups())
 
     def _subgroups(self) -> list[Subgroup]:
         called: Counter[int] = Counter()
         for call in self.calls:
             called[call.hour_us] += call.calls
         hours = groupby(self.boards, key=lambda count: count.hour_us)  # they come in this order
-        sizes = {hour: yields.opportunities(list(boards), self.of_recipe) for hour, boards in hours}
+        sizes = {hour: statistics.opportunities(list(boards), self.of_recipe) for hour, boards in hours}
         return [Subgroup(hour, called[hour], size) for hour, size in sizes.items()]
 
 
@@ -144,7 +131,7 @@ def bars(connection: Connection, window: Window, by: By) -> list[Bar]:
         if is_kept
         else hourly.place_counts(connection, window)
     )
-    return trend.pareto(counted, by)
+    return statistics.pareto(counted, by)
 
 
 def findings(connection: Connection, window: Window, *by: Dimension) -> list[Tally]:
@@ -156,11 +143,6 @@ def findings(connection: Connection, window: Window, *by: Dimension) -> list[Tal
 
 def _hours_around(window: Window) -> tuple[int, int]:
     return hour_of(window.start_us), hour_of(window.end_us - 1) + HOUR_US
-
-
-def score_charts(connection: Connection, window: Window) -> list[Chart]:
-    """Return the control charts of the experts' mean scores."""
-    return control_charts.score_charts(findings(connection, window, Dimension.HOUR, Dimension.EXPERT))
 
 
 def _opportunities(connection: Connection, recipe_id: int) -> int:
@@ -209,15 +191,7 @@ def get_pareto(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     """Calls by component, expert, label, place, position on the panel or feeder, the most frequent first."""
     window, by = window_of(visit, connection), visit.query.by
     shown = [asdict(bar) for bar in bars(connection, window, by)]
-    return _PARETO(**_window(window), definition=trend.PARETO_DEFINITION.format(by=by), bars=shown)
-
-
-@router.read("/api/v1/stats/trend", READ, query=WindowQuery, answers={200: "points"}, sends=_TREND)
-def get_trend(visit: Visit, connection: Connection) -> Mapping[str, Any]:
-    """Figures by hour or day."""
-    window = window_of(visit, connection)
-    points = [_POINT(start=iso(point.start_us), **asdict(point)) for point in counts(connection, window).trend]
-    return _TREND(**_window(window), definition=trend.DEFINITION, points=points)
+    return _PARETO(**_window(window), definition=statistics.PARETO_DEFINITION.format(by=by), bars=shown)
 
 
 @router.read(
@@ -228,18 +202,12 @@ def get_trend(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     answers={200: "points with limits; without limits, `missing` says why"},
 )
 def get_spc(visit: Visit, connection: Connection) -> Mapping[str, Any]:
-    """Control charts: calls (Laney's u' chart), and each expert's mean score (EWMA)."""
+    """The control chart of calls (Laney's u' chart)."""
     window = window_of(visit, connection)
-    return _CHARTS(
-        **_window(window),
-        calls=_CALLS_CHART(definition=control_charts.U_DEFINITION, **_facts_of(counts(connection, window).calls_chart)),
-        scores=_SCORES(
-            definition=control_charts.EWMA_DEFINITION,
-            # They are kept by the hour, so the hours at both ends count whole.
-            **dict(zip(("from", "until"), map(iso, _hours_around(window)), strict=True)),
-            experts=[_SCORE_CHART(**_facts_of(chart)) for chart in score_charts(connection, window)],
-        ),
-    )
+    chart = counts(connection, window).calls_chart
+    points = [_CHART_POINT(at=iso(point.at_us), signals=point.signals, **asdict(point)) for point in chart.points]
+    facts = {**asdict(chart), "points": points}
+    return _CHARTS(**_window(window), calls=_CALLS_CHART(definition=statistics.U_DEFINITION, **facts))
 
 
 @router.read(
@@ -255,11 +223,6 @@ def get_people(visit: Visit, connection: Connection) -> Mapping[str, Any]:
         raise not_found("figure by person", "the owner of the service may set `figures_by_person` in its config")
     window = window_of(visit, connection)
     return _PEOPLE(**_window(window), people=[asdict(one) for one in figures_by_person(connection, window)])
-
-
-def _facts_of(chart: Chart) -> dict[str, Any]:
-    points = [_CHART_POINT(at=iso(point.at_us), signals=point.signals, **asdict(point)) for point in chart.points]
-    return {**asdict(chart), "points": points}
 
 
 def _window(window: Window) -> dict[str, Any]:

@@ -179,7 +179,7 @@ def _tallies(run: BoardRun, item: Item, result: Result, now_us: int) -> Iterator
     for finding in deciding(result.findings):
         score = finding.score if math.isfinite(finding.score) else 0.0
         key = (hour_of(now_us), run.board.recipe_id, item.component, finding.expert, finding.label)
-        yield Tally(*key, 1, called, score, score * score)
+        yield Tally(*key, 1, called, score)
 
 
 def is_lost_image(result: Result, image: Path | None) -> bool:

@@ -158,7 +158,7 @@ document.querySelectorAll("select[data-of]").forEach((field) => {
 document.querySelectorAll("main form:not([action], #sign-in, #reading)").forEach((form) => keepTyped(draftOf(form), ...form.querySelectorAll("input, select")));
 
 document.querySelectorAll(".filters input, .filters select").forEach((field) =>
-  field.addEventListener("change", () => field.form.submit()));
+  field.addEventListener("change", () => { if (field.dataset.go === undefined) field.form.submit(); else location.href = field.value; }));
 
 // Lay a drawing over a picture, in its pixels; return what adds a shape to it.
 function overlay(image) {

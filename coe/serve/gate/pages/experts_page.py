@@ -1,4 +1,4 @@
-"""Experts as their page shows them: memory, use, drift, and how far people agree with them."""
+"""Experts as their page shows them: memory, use, and how far people agree with them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Any
 from coe.serve.database.hourly import CallCount
 from coe.serve.database.tables import Tally
 from coe.serve.enums import Outcome
-from coe.serve.statistics import yields
-from coe.serve.statistics.control_charts import Chart, ChartPoint
+from coe.serve.statistics import number
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +33,7 @@ class ExpertRow:
     """An expert: its findings, those on components that are not OK, and what people said of its calls.
 
     `memory` is None if no line has it open. `agreement` is the share of its answered calls in which people saw a
-    defect; None without answers. `score` is the newest point of its control chart; None with too few hours.
+    defect; None without answers.
     """
 
     name: str
@@ -42,16 +41,13 @@ class ExpertRow:
     findings: int
     called: int
     mean_score: float | None
-    score: ChartPoint | None
     confirmed: int
     false_calls: int
     open: int
     agreement: float | None
 
 
-def rows(
-    tallies: Sequence[Tally], calls: Sequence[CallCount], charts: Sequence[Chart], in_memory: Mapping[str, Any] | None
-) -> list[ExpertRow]:
+def rows(tallies: Sequence[Tally], calls: Sequence[CallCount], in_memory: Mapping[str, Any] | None) -> list[ExpertRow]:
     """Return the experts that were used or that a line has open, the most used first."""
     experts = {name: InMemory(**facts) for name, facts in (in_memory or {}).items()}
     used: dict[str, list[Tally]] = defaultdict(list)
@@ -60,27 +56,23 @@ def rows(
         used[tally.expert].append(tally)
     for call in calls:
         asked[call.expert].append(call)
-    chart_of = {chart.name: chart for chart in charts}
     names = [name for name in used.keys() | experts.keys() if name]
-    listed = [_row(name, used[name], asked[name], chart_of.get(name), experts.get(name)) for name in names]
+    listed = [_row(name, used[name], asked[name], experts.get(name)) for name in names]
     return sorted(listed, key=lambda row: (-row.findings, row.name))
 
 
-def _row(
-    name: str, used: Sequence[Tally], asked: Sequence[CallCount], chart: Chart | None, memory: InMemory | None
-) -> ExpertRow:
+def _row(name: str, used: Sequence[Tally], asked: Sequence[CallCount], memory: InMemory | None) -> ExpertRow:
     findings = sum(tally.findings for tally in used)
-    real = yields.number(asked, Outcome.CONFIRMED, Outcome.ACCEPTED)
-    false = yields.number(asked, Outcome.FALSE_CALL)
+    real = number(asked, Outcome.CONFIRMED, Outcome.ACCEPTED)
+    false = number(asked, Outcome.FALSE_CALL)
     return ExpertRow(
         name=name,
         memory=memory,
         findings=findings,
         called=sum(tally.called for tally in used),
         mean_score=sum(tally.score_sum for tally in used) / findings if findings else None,
-        score=chart.points[-1] if chart is not None and chart.points else None,
         confirmed=real,
         false_calls=false,
-        open=yields.number(asked, None),
+        open=number(asked, None),
         agreement=real / (real + false) if real + false else None,
     )

@@ -27,12 +27,10 @@ from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.operations import ADMIN, ENGINEER, READ, VERIFY, Operation, OperationRouter, RowId, Visit
 from coe.serve.gate.pages import board_page, experts_page, recipe_pages, svg, teach_pages
 from coe.serve.gate.pages.rendering import STATIC, PageRouter, Shown, page, plain, static, storage_failed, words_of
-from coe.serve.gate.pages.svg import Drawing, Spot
+from coe.serve.gate.pages.svg import Spot
 from coe.serve.gate.problems import Problem, ProblemKind, not_found, problem_of
 from coe.serve.gate.stats_routes import ParetoQuery, WindowQuery
-from coe.serve.local_time import LocalTime
-from coe.serve.statistics import control_charts, trend
-from coe.serve.statistics.control_charts import Chart
+from coe.serve.statistics import PARETO_DEFINITION, U_DEFINITION
 from coe.strict_model import StrictModel
 from coe.visible import is_visible
 
@@ -126,14 +124,11 @@ def verify(visit: Visit, connection: Connection) -> Shown:
 
 @router.page("/statistics", "statistics.j2", query=ParetoQuery)
 def statistics(visit: Visit, connection: Connection) -> Shown:
-    """Yields, trend, Pareto and control charts."""
+    """Yields, Pareto and the control chart of calls."""
     window, by = stats_routes.window_of(visit, connection), visit.query.by
     counts = stats_routes.counts(connection, window)
-    points = counts.trend
-    shares = [Spot(point.start_us, point.raw_fpy) for point in points]
-    false = [Spot(point.start_us, point.false_call_ppm) for point in points]
-    local = visit.gate.config.local
-    charts = [chart for chart in stats_routes.score_charts(connection, window) if chart.name]
+    local, chart = visit.gate.config.local, counts.calls_chart
+    spots = [Spot(point.at_us, point.value, point.lower, point.upper, point.signals) for point in chart.points]
     shows_people = visit.gate.config.figures_by_person and visit.key is not None and visit.key.role in ENGINEER
     return {
         "window": window,
@@ -142,28 +137,16 @@ def statistics(visit: Visit, connection: Connection) -> Shown:
         "recipe": window.recipe,
         "by": by,
         "ways": list(By),
-        "pareto_definition": trend.PARETO_DEFINITION.format(by=by),
-        "trend_definition": trend.DEFINITION,
-        "u_definition": control_charts.U_DEFINITION,
-        "ewma_definition": control_charts.EWMA_DEFINITION,
+        "pareto_definition": PARETO_DEFINITION.format(by=by),
+        "u_definition": U_DEFINITION,
         "figures": counts.figures,
         "decided": sum(hour.boards for hour in counts.boards),
         "late": sum(hour.late for hour in counts.boards),
         "recipes": recipe_versions.names(connection),
         "bars": stats_routes.bars(connection, window, by)[:_BARS],
         "people": figures_by_person(connection, window) if shows_people else None,
-        "trends": [
-            ("Raw first-pass yield", svg.draw(shares, "%", local, factor=100)),
-            ("False calls", svg.draw(false, "ppm", local)),
-        ],
-        "calls_chart": (counts.calls_chart, _drawn(counts.calls_chart, "ppm", 1e6, local)),
-        "score_charts": [(chart, _drawn(chart, "", 1.0, local)) for chart in charts],
+        "calls_chart": (chart, svg.draw(spots, "ppm", local, factor=1e6, mean=chart.mean)),
     }
-
-
-def _drawn(chart: Chart, unit: str, factor: float, local: LocalTime) -> Drawing | None:
-    spots = [Spot(point.at_us, point.value, point.lower, point.upper, point.signals) for point in chart.points]
-    return svg.draw(spots, unit, local, factor=factor, mean=chart.mean) if spots else None
 
 
 @router.page("/experts", "experts.j2", query=WindowQuery)
@@ -174,7 +157,6 @@ def experts(visit: Visit, connection: Connection) -> Shown:
     rows = experts_page.rows(
         stats_routes.findings(connection, window, Dimension.EXPERT),
         hourly.call_counts(connection, window, by=[Dimension.EXPERT]),
-        stats_routes.score_charts(connection, window),
         line.experts if line else None,
     )
     known = [row.memory for row in rows if row.memory is not None]
@@ -185,8 +167,6 @@ def experts(visit: Visit, connection: Connection) -> Shown:
         "known_bytes": sum(memory.bytes for memory in known),
         "resident_number": sum(bool(memory.devices) for memory in known),
         "resident_bytes": sum(memory.bytes for memory in known if memory.devices),
-        "drifting": sum(row.score is not None and row.score.signals for row in rows),
-        "ewma_definition": control_charts.EWMA_DEFINITION,
     }
 
 

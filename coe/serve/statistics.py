@@ -1,17 +1,25 @@
-"""First-pass yield, false calls, defects and escapes. What nobody looked at is no evidence of anything.
+"""First-pass yield, false calls, defects and escapes; Pareto; the control chart of calls.
 
-First passes alone count. FPY is of boards, never of images. docs/serve.md has the same words.
+What nobody looked at is no evidence of anything. First passes alone count. FPY is of boards, never of images.
+docs/serve.md has the same words.
+
+Counts of a large sample vary more than Poisson says, since lots and shifts differ. Laney (Improved control charts for
+attributes, Quality Engineering 14, 2002) widens the limits by the additional variation that consecutive points show.
 """
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import pairwise
+from statistics import fmean
 
 from coe.rates import Rate
 from coe.serve.database.hourly import BoardCount, CallCount
-from coe.serve.enums import Outcome, RepairOutcome
+from coe.serve.enums import By, Outcome, RepairOutcome
 
 CONFIDENCE = 0.95
 """The true rate lies between the bounds of a figure with this probability at least (Clopper and Pearson, 1934)."""
@@ -220,3 +228,105 @@ def figures(
         repair(RepairOutcome.SCRAPPED, "Scrapped at repair", repairs),
         repair(RepairOutcome.NO_DEFECT, "No defect found at repair", repairs),
     ]
+
+
+PARETO_DEFINITION = (
+    "calls of first passes by {by}, the most frequent first; cumulative = share of this row and those before"
+)
+U_DEFINITION = (
+    "calls per opportunity of each hour; mean = all calls / all opportunities; limits = mean +- 3 x sqrt(mean / "
+    "opportunities of the hour) x sigma_z, sigma_z = mean of |z(i) - z(i-1)| / 1.128 (Laney's u' chart)"
+)
+WIDTH = 3.0
+"""How many deviations the limits of the chart are away."""
+LEAST_POINTS = 8
+"""With fewer points than this, the deviation is a guess."""
+_D2 = 1.128
+"""The mean range of two normal values, in deviations."""
+_ROUNDED = 1e-12
+"""Rates that differ by this share alone are the same rate, rounded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """The calls of a component, expert, label or place by what people said; `cumulative` is a share in 0..1."""
+
+    name: str
+    calls: int
+    confirmed: int
+    false_calls: int
+    accepted: int
+    open: int
+    cumulative: float
+
+
+def pareto(calls: Sequence[CallCount], by: By) -> list[Bar]:
+    """Return the bars, the most calls first; bars of one size in the order of their names."""
+    counts: dict[str, dict[Outcome | None, int]] = defaultdict(lambda: defaultdict(int))
+    for count in calls:
+        counts[by.of(count)][count.outcome] += count.calls
+    total = sum(sum(outcomes.values()) for outcomes in counts.values())
+    bars, so_far = [], 0
+    for name, outcomes in sorted(counts.items(), key=lambda item: (-sum(item[1].values()), item[0])):
+        number = sum(outcomes.values())
+        so_far += number
+        confirmed, false, accepted = (outcomes[one] for one in Outcome)
+        bars.append(Bar(name, number, confirmed, false, accepted, outcomes[None], so_far / total))
+    return bars
+
+
+@dataclass(frozen=True, slots=True)
+class Subgroup:
+    """What was counted in an hour: `amount` calls in `size` opportunities."""
+
+    at_us: int
+    amount: float
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChartPoint:
+    """A point of a chart with its limits; `signals` says that it lies outside of them."""
+
+    at_us: int
+    value: float
+    lower: float
+    upper: float
+    size: int
+
+    @property
+    def signals(self) -> bool:
+        """Whether the point lies outside its limits."""
+        return not self.lower <= self.value <= self.upper
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A control chart; with too few subgroups no points, and `missing`. `sigma_z` is 1 if pure chance acts."""
+
+    mean: float
+    sigma_z: float
+    points: tuple[ChartPoint, ...]
+    missing: str = ""
+
+
+def u_chart(subgroups: Sequence[Subgroup]) -> Chart:
+    """Return Laney's u' chart of counts; subgroups without size are left out."""
+    used = [subgroup for subgroup in subgroups if subgroup.size > 0]
+    if len(used) < LEAST_POINTS:
+        return Chart(0.0, 1.0, (), f"{len(used)} hours with boards; limits need {LEAST_POINTS}")
+    mean = math.fsum(subgroup.amount for subgroup in used) / sum(subgroup.size for subgroup in used)
+    deviations = [math.sqrt(mean / subgroup.size) for subgroup in used]
+    sigma_z = _sigma_z([subgroup.amount / subgroup.size - mean for subgroup in used], deviations)
+    points = []
+    for subgroup, deviation in zip(used, deviations, strict=True):
+        away = max(WIDTH * deviation * sigma_z, mean * _ROUNDED)
+        value = subgroup.amount / subgroup.size
+        points.append(ChartPoint(subgroup.at_us, value, max(0.0, mean - away), mean + away, subgroup.size))
+    return Chart(mean, sigma_z, tuple(points))
+
+
+def _sigma_z(distances: Sequence[float], deviations: Sequence[float]) -> float:
+    """Return how much more the points vary than their deviations say, by the mean range of neighbours."""
+    z = [distance / deviation if deviation else 0.0 for distance, deviation in zip(distances, deviations, strict=True)]
+    return fmean(abs(after - before) for before, after in pairwise(z)) / _D2

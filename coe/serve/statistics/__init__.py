@@ -1,1 +1,0 @@
-"""Figures of a line from counts of its history. Pure functions; each figure carries its definition and bounds."""
