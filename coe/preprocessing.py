@@ -37,7 +37,8 @@ class Preprocessing(BaseModel):
     `interpolation`: area, bilinear and bicubic are OpenCV's (area enlarges bilinearly); with `-antialias` they are
     Pillow's, which torchvision's transforms use. The network gets (value / 255 - `mean`) / `std` of each channel, in
     the order `channels`. `sides` are height and width of what it sees, the upper left part of the square input that
-    the longer is a side of; None for the whole square.
+    the longer is a side of; None for the whole square. A middle that lies between two pixels begins at the even one, as
+    torchvision's does, or at the first if the crop `rounds_down`, as Hugging Face's does.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -50,6 +51,7 @@ class Preprocessing(BaseModel):
     mean: tuple[_Mean, _Mean, _Mean] = (0.0, 0.0, 0.0)
     std: tuple[_Deviation, _Deviation, _Deviation] = (1.0, 1.0, 1.0)
     sides: tuple[_Side, _Side] | None = None
+    rounds_down: bool = False
 
     @property
     def normalization(self) -> tuple[Colour, Colour]:

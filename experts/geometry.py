@@ -57,7 +57,15 @@ def letterbox(
         pixels[:] = np.array(padding, np.uint8)[:, None, None]
     # OpenCV takes colours apart twice as fast as a transposed copy.
     cv2.split(image, list(pixels[:, top : top + new_height, left : left + new_width]))
-    return ExpertInput(pixels=pixels, height=height, width=width, scale=scale, left=float(left), top=float(top))
+    return ExpertInput(
+        pixels, height, width, new_width / width, left=float(left), top=float(top), scale_y=new_height / height
+    )
+
+
+def back(prepared: ExpertInput) -> NDArray[np.float64]:
+    """Return the affine map, (2, 3), from pixels of the input to those of the image that was scaled to fit it."""
+    across, down = 1 / prepared.scale, 1 / (prepared.scale if prepared.scale_y is None else prepared.scale_y)
+    return np.array([[across, 0.0, -prepared.left * across], [0.0, down, -prepared.top * down]])
 
 
 def to_image(corners: NDArray[np.float64], prepared: ExpertInput) -> NDArray[np.float64]:
@@ -72,20 +80,21 @@ def _cut(image: Image, size: int, seen: Preprocessing) -> ExpertInput:
     height, width = image.shape[:2]
     rows, columns = seen.sides or (size, size)
     new_height, new_width = (seen.shortest_edge,) * 2 if seen.shortest_edge else (rows, columns)
-    scale_x, scale_y = new_width / width, new_height / height
     if seen.resize == "center-crop":
         if max(height, width) > MOST_ASPECT * min(height, width):
             raise ImageError(f"is {width} x {height} pixels: too long for an expert that sees the middle alone")
-        if scale_y >= scale_x:
+        if new_height * width >= new_width * height:
             new_width = new_height * width // height
         else:
             new_height = new_width * height // width
-        scale_x = scale_y = max(scale_x, scale_y)
     image = _resized(image, new_width, new_height, seen.interpolation)
-    top, left = round((new_height - rows) / 2), round((new_width - columns) / 2)
+    beyond = new_height - rows, new_width - columns
+    top, left = (side // 2 if seen.rounds_down else round(side / 2) for side in beyond)
     pixels = np.zeros((3, size, size), np.uint8)
     pixels[:, :rows, :columns] = image[top : top + rows, left : left + columns].transpose(2, 0, 1)
-    return ExpertInput(pixels, height, width, scale_x, left=float(-left), top=float(-top), scale_y=scale_y)
+    return ExpertInput(
+        pixels, height, width, new_width / width, left=float(-left), top=float(-top), scale_y=new_height / height
+    )
 
 
 def _resized(image: Image, width: int, height: int, interpolation: Interpolation) -> Image:

@@ -156,7 +156,7 @@ class Onnx(FileKind):
                 return classified(_probabilities(table), expert)
             return classified(onnx_outputs.probabilities(table, means.activation, count), expert)
         candidates = onnx_grids.candidates(values, means, expert)
-        cut = replace(self.cut, overlap=1.0) if onnx_grids.are_chosen(values, means) else self.cut
+        cut = replace(self.cut, overlap=1.0) if onnx_grids.are_chosen(values, means, expert) else self.cut
         return detected(candidates, prepared, expert, cut)
 
 
@@ -266,7 +266,7 @@ def _decided(
         if stated.task == "classify" and asked.activation is None:  # ultralytics' exports end with a softmax
             asked = asked.model_copy(update={"activation": "none"})
         layout = stated.layout or onnx_grids.layout_of(answers)
-        return onnx_outputs.decide(answers, len(expert.labels), expert.input_size, asked, layout, strict=strict)
+        return onnx_outputs.decide(answers, expert, asked, layout, strict=strict)
     except StoreError as error:
         again = "" if strict else "; import the expert again (coe-experts import)"
         raise StoreError(f"{path}: {error}{again}") from error
@@ -276,7 +276,7 @@ def _usual(session: _Session, path: Path, expert: Expert) -> Outputs:
     """Decide for an expert whose manifest does not say it: its first output counts, as it always did."""
     first, count = session.means, len(expert.labels)
     layouts = [layout for layout in get_args(Layout) if onnx_outputs.may_fit(session.shape, layout, count)]
-    if len(layouts) > 1 or layouts == ["scores"]:
+    if len(layouts) > 1 or layouts in (["scores"], ["yolov5"]):
         return _decided(session, path, expert, first, session.answers(expert.input_size), strict=False)
     # Where nothing fits, the first image says so.
     return first.model_copy(update={"layout": layouts[0] if layouts else None})

@@ -5,6 +5,7 @@ Read from the answers to the test pictures, in a table of boxes for each picture
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -38,6 +39,12 @@ _NEARLY_ALL = 0.9
 """Of the boxes of a grid so many are counted; some offsets may be as large as pixels."""
 _MOST_CHOSEN = 1000
 """More boxes end to end are all those of a grid, as EfficientDet gives its 5,000 best with their labels."""
+_STRIDES = (4, 8, 16, 32, 64, 128)
+"""The pixels of a cell: grids begin with 4, 8 or 16, and end with 32, 64 or 128."""
+_NO_GRID = (
+    "its {rows} rows are no grid of the input, and may be boxes that were chosen, or hold an angle; say with --layout "
+    "what they hold, or export it without what chooses boxes (NMS)"
+)
 _CHOSEN = 3
 """So many different scores that fall from row to row are those of boxes that were chosen, not those of a grid."""
 
@@ -57,9 +64,28 @@ def layout_of(names: Iterable[str]) -> Layout | None:
     return "yolov8" if any(one[0] == "pred_boxes" and one[-1].endswith("logits") for one in joined) else None
 
 
-def are_chosen(values: Floats, means: Outputs) -> bool:
-    """Tell whether boxes are those that the model itself keeps of boxes that overlap."""
-    return means.layout == "end2end" and values.shape[1] <= _MOST_CHOSEN
+def are_chosen(values: Floats, means: Outputs, expert: Expert) -> bool:
+    """Tell whether boxes are those that the model itself keeps, so that all count however much they overlap.
+
+    Those of DETR and its kin are, which ask for each object once: they are no grid, and each lies in a row, or comes
+    apart from its scores.
+    """
+    if means.layout in ("end2end", "yolov5"):
+        return means.layout == "end2end" and values.shape[1] <= _MOST_CHOSEN
+    axis = axis_of(values.shape, len(expert.labels))
+    rows = values.shape[1 if axis == 2 else 2]
+    return rows <= _MOST_CHOSEN and (axis == 2 or "+" in means.name) and not _is_grid(rows, sides_of(expert))
+
+
+def sides_of(expert: Expert) -> tuple[int, int]:
+    """Return the height and width in pixels of what an expert sees."""
+    return (expert.preprocessing and expert.preprocessing.sides) or (expert.input_size, expert.input_size)
+
+
+def _is_grid(rows: int, sides: tuple[int, int]) -> bool:
+    """Tell whether a table has a row for each cell of grids of the input whose cells double, or three rows."""
+    cells = [math.prod(-(-side // stride) for side in sides) for stride in _STRIDES]
+    return any(rows in (sum(cells[first:last]), 3 * sum(cells[first:last])) for first in range(3) for last in (4, 5, 6))
 
 
 def candidates(values: Floats, means: Outputs, expert: Expert) -> Floats:
@@ -78,16 +104,21 @@ def candidates(values: Floats, means: Outputs, expert: Expert) -> Floats:
         ends, starts = boxes[:, 2:], boxes[:, :2]
         boxes = np.concatenate(((starts + ends) / 2, ends - starts), axis=1)
     if means.shares:
-        height, width = (expert.preprocessing and expert.preprocessing.sides) or (expert.input_size,) * 2
+        height, width = sides_of(expert)
         boxes = boxes * np.array([width, height] * 2, np.float32)[:, None]
     return np.concatenate((boxes, scores[:, :count]), axis=1).astype(np.float32, copy=False)
 
 
 def _parted(values: NDArray[Any], layout: Layout | None, count: int) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return boxes (n, 4, N) and scores (n, scores, N) of a grid."""
-    axis = 2 if layout == "yolov5" else axis_of(values.shape, count)
-    rows = values.transpose(0, 2, 1) if axis == 2 else values
-    return rows[:, :4], rows[:, 4:]
+    columns = _rows(values, layout, count).transpose(0, 2, 1)
+    return columns[:, :4], columns[:, 4:]
+
+
+def _rows(values: NDArray[Any], layout: Layout | None, count: int) -> NDArray[Any]:
+    """Return a grid as (n, N, columns)."""
+    is_turned = layout != "yolov5" and axis_of(values.shape, count) != 2
+    return values.transpose(0, 2, 1) if is_turned else values
 
 
 def _spread(values: Floats, count: int) -> Floats:
@@ -100,13 +131,21 @@ def _spread(values: Floats, count: int) -> Floats:
 
 
 def read(
-    values: NDArray[Any], layout: Layout, count: int, size: int, asked: Activation | None, *, is_said: bool
+    values: NDArray[Any], layout: Layout, expert: Expert, asked: Activation | None, *, is_said: bool
 ) -> Outputs | str:
-    """Return what the answers to the test pictures of `size` pixels mean in a layout, or why they cannot be in it.
+    """Return what the answers to the test pictures mean in a layout, or why they cannot be in it.
 
     `asked` is the activation that the user says; the layout `is_said` by the user or the file.
     """
-    return _chosen(values, count) if layout == "end2end" else _grid(values, layout, count, size, asked, is_said=is_said)
+    count = len(expert.labels)
+    if layout == "end2end":
+        return _chosen(values, count)
+    rows = _rows(values, layout, count)
+    # Rows of DETR are no grid, but none is empty; boxes that were chosen are filled up.
+    may_be_chosen = layout == "yolov5" or not rows.any(axis=2).all()
+    if not is_said and may_be_chosen and not _is_grid(rows.shape[1], sides_of(expert)):
+        return _NO_GRID.format(rows=rows.shape[1])
+    return _grid(values, layout, count, expert.input_size, asked, is_said=is_said)
 
 
 def _chosen(values: NDArray[Any], count: int) -> Outputs | str:

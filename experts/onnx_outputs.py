@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from coe.core import Expert
 from coe.errors import StoreError
 from coe.preprocessing import Activation, Layout, Outputs
 from coe.store.kinds import Image
@@ -38,14 +39,15 @@ def pictures(size: int) -> Image:
 
 
 def decide(
-    answers: Mapping[str, Any], count: int, size: int, asked: Outputs, stated: Layout | None, *, strict: bool
+    answers: Mapping[str, Any], expert: Expert, asked: Outputs, stated: Layout | None, *, strict: bool
 ) -> Outputs:
-    """Return which output of a model with `count` labels counts, and what it means.
+    """Return which output of an expert's model counts, and what it means.
 
-    `answers` are the outputs for the test pictures of `size` pixels, by name; `asked` is what the user says, `stated`
+    `answers` are the outputs for the test pictures, by name; `asked` is what the user says, `stated`
     the layout that the file says. Raises StoreError, which begins with "it", if nothing fits, and if two readings do.
     A classifier whose numbers may be logits or not has no activation if it is `strict`, and else a softmax.
     """
+    count = len(expert.labels)
     if asked.name and asked.name not in answers:
         raise StoreError(f"it has no output '{asked.name}'; it has {', '.join(answers)}")
     tables = {name: table for name, table in answers.items() if asked.name in ("", name) and _is_table(table)}
@@ -67,7 +69,7 @@ def decide(
         raise StoreError(f"it returns {shapes}, which does not fit {count} labels{said}; {needed(count)}")
     known = asked.layout or stated
     read = {
-        (name, layout): _read(tables[name], layout, count, size, asked.activation, is_said=layout == known)
+        (name, layout): _read(tables[name], layout, expert, asked.activation, is_said=layout == known)
         for name, layout in fitting
     }
     sound = {pair: means for pair, means in read.items() if isinstance(means, Outputs)}
@@ -184,14 +186,14 @@ def _is_table(values: Any) -> bool:
 
 
 def _read(
-    values: NDArray[Any], layout: Layout, count: int, size: int, asked: Activation | None, *, is_said: bool
+    values: NDArray[Any], layout: Layout, expert: Expert, asked: Activation | None, *, is_said: bool
 ) -> Outputs | str:
     """Return what the answers to the test pictures mean in a layout; or why they cannot be in it."""
     if not np.isfinite(values).all():
         return "its numbers are not finite"
     if layout != "scores":
-        return onnx_grids.read(values, layout, count, size, asked, is_said=is_said)
-    if count == 1:
+        return onnx_grids.read(values, layout, expert, asked, is_said=is_said)
+    if len(expert.labels) == 1:
         return "one number tells nothing apart; give two labels, that of the low numbers first, as ok,defect"
     return Outputs(layout=layout)
 

@@ -17,7 +17,7 @@ from coe.core import Expert, Finding, Heat
 from coe.store import outputs as network_outputs
 from coe.store.kinds import Comparing, ExpertInput, Image, ModuleKind, Reference
 from experts.findings import Cut, Floats, detected, of_corners
-from experts.geometry import Colour, letterbox
+from experts.geometry import Colour, back, letterbox
 from experts.proposals import Grey, Region, stacked
 from experts.resnet import fitted
 
@@ -113,8 +113,7 @@ def letterboxed(image: Image, pair: Compared, shown: Image | None, padding: Colo
         return PairInput(nothing, height, width, doubt=pair.doubt)
     fitting = letterbox(shown, expert.input_size, padding)
     # From the input to the reference's frame, and on to the picture.
-    scaled = np.array([[1.0, 0.0, -fitting.left], [0.0, 1.0, -fitting.top]]) / fitting.scale
-    to_picture = pair.alignment.to_picture @ np.vstack((scaled, (0.0, 0.0, 1.0)))
+    to_picture = pair.alignment.to_picture @ np.vstack((back(fitting), (0.0, 0.0, 1.0)))
     return PairInput(fitting.pixels, height, width, to_picture=to_picture)
 
 

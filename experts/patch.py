@@ -20,7 +20,7 @@ from coe.store import outputs as network_outputs
 from coe.store.kinds import Comparing, ExpertInput, Foreign, Image, Progress, Reference, Trained, TrainingPlan
 from experts.backbone import ARCHITECTURES, BackboneKind
 from experts.findings import Cut, Floats, detected, of_corners
-from experts.geometry import fitted_image
+from experts.geometry import back, fitted_image
 from experts.pair import PairInput, compared, heat_of, in_picture, letterboxed
 from experts.patch_network import CELL, NEVER, SHOWN, SIDE, PatchNetwork, features, window
 
@@ -48,11 +48,7 @@ class Patch(BackboneKind, Comparing):
     def preprocess(self, image: Image, expert: Expert) -> ExpertInput:
         """Scale to fit, centre, and pad, unless the expert's manifest says otherwise."""
         fitting = fitted_image(image, expert.input_size, self._seen(expert))
-        scale_y = fitting.scale if fitting.scale_y is None else fitting.scale_y
-        back = np.array(
-            [[1 / fitting.scale, 0.0, -fitting.left / fitting.scale], [0.0, 1 / scale_y, -fitting.top / scale_y]]
-        )
-        return PairInput(fitting.pixels, fitting.height, fitting.width, to_picture=back, place=-1)
+        return PairInput(fitting.pixels, fitting.height, fitting.width, to_picture=back(fitting), place=-1)
 
     def compare(self, image: Image, reference: Reference, expert: Expert) -> PairInput:
         """Align with the reference, and scale to fit."""

@@ -234,7 +234,7 @@ def _of_processor(level: Mapping[Any, Any]) -> StatedSight | None:
         return _sight(None, None, None, {}, ", ".join(others))
     edge = short or _side([size.get("height"), size.get("width")] if isinstance(size, dict) else size)
     resample = level.get("resample")
-    fields = _named(_OF_PILLOW, resample) if isinstance(resample, int) else {}
+    fields: dict[str, Any] = {"rounds_down": True} | (_named(_OF_PILLOW, resample) if isinstance(resample, int) else {})
     fields |= _values(level)
     if isinstance(share, float) and share > 0 and edge:
         how, before = ("stretch", edge) if edge >= _SQUARE_FROM else ("center-crop", int(edge / share))

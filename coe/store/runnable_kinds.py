@@ -40,7 +40,7 @@ class ExpertInput:
 
     pixels: (3, S, S) uint8, in the order of channels that the expert takes. `scale` and `left`, `top` (pixels) map the
     original image of `height` x `width` pixels to the input: x_input = x * scale + left. `scale_y` is the scale of y
-    where it differs, in a stretched image. `reference` is the id of the alternate that was taken, where
+    where it differs, as sides are whole pixels. `reference` is the id of the alternate that was taken, where
     there are several.
     """
 

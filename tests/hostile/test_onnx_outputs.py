@@ -19,6 +19,8 @@ from experts.onnx import onnx as kind
 from experts.onnx_outputs import decide, look_like_probabilities
 
 SIZE = 32
+CELLS = 3 * (4 * 4 + 2 * 2 + 1)
+"""The boxes of YOLOv5 for pictures of this size: three for each cell of 8, 16 and 32 pixels."""
 ULTRALYTICS = {"task": "detect", "imgsz": f"[{SIZE}, {SIZE}]", "stride": "32", "end2end": "False"}
 
 
@@ -65,6 +67,10 @@ def classifier(path: Path, *last: Any, outputs: dict[str, list[Any]], **numbers:
     """A classifier whose `last` nodes get the mean of each channel as `means`, (1, 3)."""
     nodes = [helper.make_node("ReduceMean", ["images"], ["means"], axes=[2, 3], keepdims=0), *last]
     return save(path, nodes, {name: np.float32(value) for name, value in numbers.items()}, outputs, None)
+
+
+def seen(count: int) -> Expert:
+    return Expert("x", "onnx", tuple("abcdef"[:count]), SIZE, "t/x")
 
 
 def take(call: Call, file: Path, *options: object) -> Said:
@@ -169,7 +175,7 @@ def test_a_box_of_a_label_beyond_the_last_is_an_error(tmp_path: Path) -> None:
 def test_a_detector_with_an_objectness_and_one_label_is_not_taken_for_boxes_end_to_end(
     tmp_path: Path, call: Call
 ) -> None:
-    table, lit = np.zeros((8, 6)), np.zeros((8, 6))
+    table, lit = np.zeros((CELLS, 6)), np.zeros((CELLS, 6))
     table[:] = [16, 16, 8, 4, 0.1, 0.5]
     lit[0, 4] = 0.8
     file = detector(tmp_path / "d.onnx", table, lit)
@@ -179,7 +185,7 @@ def test_a_detector_with_an_objectness_and_one_label_is_not_taken_for_boxes_end_
 
 
 def test_what_may_be_read_in_two_ways_is_refused_until_the_layout_is_named(tmp_path: Path, call: Call) -> None:
-    file = detector(tmp_path / "d.onnx", np.zeros((8, 6)), np.zeros((8, 6)))
+    file = detector(tmp_path / "d.onnx", np.zeros((CELLS, 6)), np.zeros((CELLS, 6)))
     said = take(call, file, "--labels", "bridge", "--input", SIZE)
     assert (said.status, "--layout" in said.words) == (2, True)
     assert take(call, file, "--labels", "bridge", "--input", SIZE, "--layout", "end2end").status == 0
@@ -678,7 +684,7 @@ def test_a_model_that_takes_bytes_gets_no_other_normalisation(tmp_path: Path, ca
 def test_outputs_that_are_no_tables_of_numbers_do_not_count() -> None:
     share = np.linspace(0, 1, 6, dtype=np.float32)
     tables = {"words": np.array([["a", "b"]]), "list": [1, 2], "scores": np.stack((share, 1 - share), axis=1)}
-    assert decide(tables, 2, SIZE, Outputs(), None, strict=True).name == "scores"
+    assert decide(tables, seen(2), Outputs(), None, strict=True).name == "scores"
 
 
 @pytest.mark.parametrize(
@@ -735,9 +741,9 @@ def test_large_boxes_of_a_small_picture_are_no_corners_where_ultralytics_says_wh
 def test_boxes_of_a_grid_with_a_label_that_is_nowhere_are_taken(tmp_path: Path, call: Call, layout: str) -> None:
     """In 8 bits the scores of a label may all be 0."""
     chance = np.random.default_rng(3)
-    scores = chance.uniform(0, 1, (60, 3)) if layout == "yolov5" else chance.uniform(0, 0.4, (60, 2))
+    scores = chance.uniform(0, 1, (CELLS, 3)) if layout == "yolov5" else chance.uniform(0, 0.4, (CELLS, 2))
     scores[:, -1] = 0
-    table = np.concatenate((chance.uniform(4, 28, (60, 4)), scores), axis=1)
+    table = np.concatenate((chance.uniform(4, 28, (CELLS, 4)), scores), axis=1)
     table = table if layout == "yolov5" else table.T
     file = detector(tmp_path / "d.onnx", table, np.zeros_like(table))
     assert take(call, file, "--labels", "a,b", "--input", SIZE).status == 0
@@ -1040,6 +1046,68 @@ def test_boxes_that_paddle_chose_are_read(tmp_path: Path, call: Call) -> None:
     assert (label, score, boxes[0].xyxy) == ("b", pytest.approx(0.8, abs=2e-3), (4, 8, 20, 16))
 
 
+def silent(path: Path, columns: int, row: list[float], rows: int = 300) -> Path:
+    """A model with NMS inside that finds one box in very bright red pictures, and else gives rows of zeros."""
+    box = np.zeros((1, rows, columns), np.float32)
+    box[0, 0] = row
+    nodes = [
+        helper.make_node("ReduceMean", ["images"], ["means"], axes=[2, 3], keepdims=0),
+        helper.make_node("MatMul", ["means", "red"], ["redness"]),
+        helper.make_node("Greater", ["redness", "limit"], ["is"]),
+        helper.make_node("Cast", ["is"], ["one"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["box", "one"], ["output0"]),
+    ]
+    numbers = {"red": np.float32([[1.0], [-0.5], [-0.5]]), "limit": np.float32(0.7), "box": box}
+    return save(path, nodes, numbers, {"output0": [1, rows, columns]}, None)
+
+
+@pytest.mark.parametrize(
+    ("columns", "row", "labels"),
+    [
+        (7, [15, 14, 10, 9, 0.9, 1, 0.3], "a,b"),  # ultralytics' turned boxes: centre, size, score, label, angle
+        (7, [15, 14, 10, 9, 0.9, 1, 0.3], "a,b,c"),
+        (7, [0, 5, 6, 20, 25, 1, 0.9], "a,b"),  # YOLOv7's, with the number of the picture in front
+        (8, [5, 6, 20, 25, 0.9, 1, 0.3, 0.2], "a,b,c"),
+    ],
+)
+def test_an_empty_table_proves_no_layout(
+    tmp_path: Path, call: Call, columns: int, row: list[float], labels: str
+) -> None:
+    said = take(call, silent(tmp_path / "d.onnx", columns, row), "--labels", labels, "--input", SIZE)
+    assert (said.status, "--layout" in said.words) == (2, True), said.out
+
+
+def test_an_empty_table_is_read_where_its_shape_leaves_no_choice(tmp_path: Path, call: Call) -> None:
+    for label, labels in enumerate(("bridge", "joint,bridge")):
+        file = silent(tmp_path / f"{label}.onnx", 6, [5, 6, 20, 25, 0.9, label])
+        assert take(call, file, "--labels", labels, "--input", SIZE).status == 0
+        assert manifest(file).outputs.layout == "end2end"
+    for rows in (CELLS, 3 * (2 * 2 + 1), 3 * (4 * 4 + 2 * 2 + 1 + 1)):
+        grid = silent(tmp_path / f"{rows}.onnx", 8, [15, 14, 10, 9, 0.9, 0.9, 0.1, 0.1], rows)
+        assert take(call, grid, "--labels", "a,b,c", "--input", SIZE).status == 0
+        assert manifest(grid).outputs.layout == "yolov5"
+
+
+@pytest.mark.parametrize("layout", ["", "yolov8"])
+@pytest.mark.parametrize("rows", [100, 300])
+def test_boxes_of_detr_stay_however_much_they_overlap(tmp_path: Path, call: Call, rows: int, layout: str) -> None:
+    """Each of its rows asks for another object; a grid has several boxes of one."""
+    chance = np.random.default_rng(rows)
+    places = np.concatenate((chance.uniform(0.2, 0.9, (rows, 2)), chance.uniform(0.05, 0.3, (rows, 2))), axis=1)
+    places[3], places[7] = [0.5, 0.5, 0.4, 0.4], [0.52, 0.5, 0.4, 0.42]
+    scores, lit = chance.uniform(0, 0.05, (rows, 2)), np.zeros((rows, 6))
+    lit[[3, 7], [4, 4]] = 0.9
+    file = detector(tmp_path / "d.onnx", np.concatenate((places, scores), axis=1), lit)
+    chosen = ("--layout", layout) if layout else ()
+    assert take(call, file, "--labels", "a,b", "--input", SIZE, *chosen).status == 0
+    assert len(judge(file, 255)[2]) == 2
+    cells = CELLS // 3
+    grid = np.concatenate((places[:cells] * SIZE, scores[:cells]), axis=1)
+    file = detector(tmp_path / "g.onnx", grid.T, lit[:cells].T)
+    assert take(call, file, "--labels", "a,b", "--input", SIZE).status == 0
+    assert len(judge(file, 255)[2]) == 1
+
+
 def test_of_more_boxes_than_any_model_chooses_those_that_overlap_count_once(tmp_path: Path, call: Call) -> None:
     """As EfficientDet gives its 5,000 best boxes with their labels."""
     table = np.tile([4, 8, 20, 16, 0, 0], (1100, 1)) + np.linspace(0, 0.5, 1100)[:, None] * [1, 1, 1, 1, 0, 0]
@@ -1052,7 +1120,7 @@ def test_of_more_boxes_than_any_model_chooses_those_that_overlap_count_once(tmp_
 def test_offsets_of_a_grid_are_no_boxes(layout: Any) -> None:
     """As YOLOX gives them without --decode_in_inference: some few are as large as small boxes in pixels."""
     chance = np.random.default_rng(0)
-    boxes, scores = chance.normal(0.5, 0.5, (6, 4, 200)), chance.random((6, 3, 200)) / 3
+    boxes, scores = chance.normal(0.5, 0.5, (6, 4, CELLS)), chance.random((6, 3, CELLS)) / 3
     boxes[:, 2:] += 2
     boxes[0, 2, :20] = 9
     rows = np.concatenate((boxes, scores), axis=1)
@@ -1060,8 +1128,8 @@ def test_offsets_of_a_grid_are_no_boxes(layout: Any) -> None:
     asked = Outputs(layout=layout)
     count = 2 if layout == "yolov5" else 3
     with pytest.raises(StoreError, match="grid"):
-        decide(answers, count, SIZE, asked, None, strict=True)
+        decide(answers, seen(count), asked, None, strict=True)
     boxes *= 8
     rows = np.concatenate((boxes, scores), axis=1)
     answers = {"output": rows.transpose(0, 2, 1) if layout == "yolov5" else rows}
-    assert decide(answers, count, SIZE, asked, None, strict=True).layout == layout
+    assert decide(answers, seen(count), asked, None, strict=True).layout == layout

@@ -148,19 +148,19 @@ def test_probabilities_are_left_as_they_are():
 
 
 def test_a_detector_of_the_later_layout(tmp_path):
-    candidates = np.zeros((6, 9), np.float32)
+    candidates = np.zeros((6, 21), np.float32)
     candidates[:, 4] = [16, 16, 8, 4, 0.1, 0.9]
     outputs, findings = run(
         detector(tmp_path / "d.onnx", candidates), JOINT, painted(0), np.zeros((64, 64, 3), np.uint8)
     )
-    assert outputs.shape == (2, 6, 9)
+    assert outputs.shape == (2, 6, 21)
     assert [finding.label for finding in findings] == ["bridge", "bridge"]
     assert findings[0].boxes[0].xyxy == (12.0, 14.0, 20.0, 18.0)
     assert findings[1].boxes[0].xyxy == (24.0, 28.0, 40.0, 36.0)
 
 
 def test_a_detector_of_the_legacy_layout_counts_its_objectness(tmp_path):
-    candidates = np.zeros((9, 7), np.float32)
+    candidates = np.zeros((63, 7), np.float32)
     candidates[2] = [16, 16, 8, 4, 0.5, 0.9, 0.1]
     candidates[5] = [4, 4, 8, 4, 0.1, 0.1, 0.9]
     _, (finding,) = run(detector(tmp_path / "d.onnx", candidates), JOINT, painted(0))

@@ -55,6 +55,50 @@ def test_a_crop_is_that_of_torchvision(
     assert (torch.from_numpy(ours) == wanted(Image.fromarray(picture(height, width)))).all()
 
 
+@pytest.mark.parametrize(("height", "width"), [(63, 32), (32, 65), (65, 32), (71, 67)])
+@pytest.mark.parametrize(("resize", "edge"), [("center-crop", 47), ("stretch", 45), ("stretch", 47)])
+def test_a_crop_rounds_down_where_hugging_face_cuts(height: int, width: int, resize: str, edge: int) -> None:
+    """transformers' `center_crop`: int((height - crop) / 2); torchvision's rounds half to even."""
+    image = picture(height, width)
+    seen = Preprocessing(resize=resize, shortest_edge=edge, interpolation="bicubic-antialias", rounds_down=True)
+    short, long = sorted((height, width))
+    other = int(edge * long / short) if resize == "center-crop" else edge
+    rows, columns = (edge, other) if height < width else (other, edge)
+    scaled = np.asarray(Image.fromarray(image).resize((columns, rows), Image.Resampling.BICUBIC))
+    top, left = (rows - 32) // 2, (columns - 32) // 2
+    expected = scaled[top : top + 32, left : left + 32]
+    assert (fitted_image(image, 32, seen).pixels == expected.transpose(2, 0, 1)).all()
+
+
+@pytest.mark.parametrize(("height", "width"), [(464, 697), (1333, 2000), (2999, 4000), (31, 33), (900, 50)])
+@pytest.mark.parametrize("resize", ["letterbox", "center-crop", "stretch"])
+def test_boxes_lead_back_by_the_sides_that_the_scaled_picture_has(height: int, width: int, resize: str) -> None:
+    seen = Preprocessing(resize=resize, interpolation="bilinear")
+    prepared = fitted_image(np.zeros((height, width, 3), np.uint8), 160, seen)
+    scale = (min if resize == "letterbox" else max)(160 / height, 160 / width)
+    rounded = round if resize == "letterbox" else int
+    rows, columns = (160, 160) if resize == "stretch" else (rounded(side * scale) for side in (height, width))
+    whole = np.array([[0.25 * columns, 0.1 * rows, 0.5 * columns, 0.75 * rows]])
+    shift = np.array([prepared.left, prepared.top] * 2)
+    expected = [0.25 * width, 0.1 * height, 0.5 * width, 0.75 * height]
+    assert to_image(whole + shift, prepared)[0] == pytest.approx(expected, rel=1e-9)
+
+
+def test_boxes_lead_back_as_those_of_ultralytics() -> None:
+    from ultralytics.data.augment import LetterBox
+    from ultralytics.utils.ops import scale_boxes
+
+    seen = Preprocessing(resize="letterbox", interpolation="bilinear", pad=(114, 114, 114))
+    chance = np.random.default_rng(0)
+    for height, width in ((464, 697), (1333, 2000), (641, 480), (333, 1000)):
+        image = chance.integers(0, 256, (height, width, 3), dtype=np.uint8)
+        prepared = fitted_image(image, 160, seen)
+        assert (prepared.pixels == LetterBox((160, 160), auto=False)(image=image).transpose(2, 0, 1)).all()
+        boxes = np.sort(chance.uniform(0, 160, (20, 2, 2)), axis=1).reshape(20, 4)
+        theirs = scale_boxes((160, 160), boxes.copy(), (height, width))
+        assert to_image(boxes, prepared) == pytest.approx(theirs, abs=1e-9)
+
+
 @pytest.mark.parametrize(("height", "width"), SHAPES)
 @pytest.mark.parametrize("interpolation", METHODS)
 def test_a_stretch_is_one_call_of_opencv_and_its_boxes_lead_back(height: int, width: int, interpolation: str) -> None:

@@ -432,6 +432,7 @@ def test_the_steps_by_which_pictures_come_to_size_count(tmp_path: Path, state: S
     read = resnet18.read(tmp_path / "x.pt")
     seen = read.preprocessing
     assert (seen.resize, seen.shortest_edge, read.input_size, seen.interpolation) == expected
+    assert seen.rounds_down is (name == "Levit" or name.startswith("Hugging Face"))
 
 
 SCALED = [transforms.Resize(48), transforms.CenterCrop(40)]
