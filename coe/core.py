@@ -86,6 +86,24 @@ class Shown(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class GoodLimits:
+    """How far a picture of a good part lies from its reference at most.
+
+    `largest` is the largest difference that lasts, in grey levels; `misfit` is what the correlation with the reference
+    lacks of 1. `pictures` is the number of good parts that say so.
+    """
+
+    largest: float
+    misfit: float
+    pictures: int
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for limits over which no picture could lie."""
+        if not (0 < self.largest < math.inf and 0 <= self.misfit < math.inf):
+            raise ValueError(f"limits of {self.largest} grey levels and a misfit of {self.misfit} are none")
+
+
+@dataclass(frozen=True, slots=True)
 class Expert:
     """One trained model with its own weights, as the rules name it.
 
@@ -99,7 +117,9 @@ class Expert:
     `preprocessing` and `outputs` come from its manifest; None: the manifest does not say, and the kind's own count.
     `reads` is there for experts that read a text or a code. `alternates` is the number of references in whose frames it
     learned, or of looks of good parts that it learned without one. `stops` says of items of its exam whether it lets
-    none pass (True) or is blind to them (False); an item that the exam does not tell is left out.
+    none pass (True) or is blind to them (False); an item that the exam does not tell is left out. `limits` are those of
+    an expert that compares, by the id of the reference, "" for references that come with pictures; without any, nobody
+    has measured good parts.
     """
 
     id: str
@@ -116,6 +136,7 @@ class Expert:
     reads: Reading | None = None
     alternates: int = 1
     stops: Mapping[Shown, bool] = field(default_factory=dict, hash=False)
+    limits: Mapping[str, GoodLimits] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)

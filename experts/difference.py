@@ -1,10 +1,12 @@
 """The kind `difference`: where a picture differs from its reference, without training: the expert of the first day.
 
 Its network has two numbers. A difference, averaged over 3 x 3 pixels, is compared with the first, in units of the
-second; calibrating it on good parts sets the first above all that good parts show.
+second; in the place of the first comes the limit of the reference, where training has found one on good parts.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import cv2
 import numpy as np
@@ -14,7 +16,8 @@ from coe.core import Expert
 from coe.errors import ConfigError
 from coe.store.kinds import Image, Progress, Reference, Trained, TrainingPlan
 from experts.difference_network import DifferenceNetwork
-from experts.pair import PairInput, PairKind, compared, in_picture, letterboxed
+from experts.geometry import letterbox
+from experts.pair import PairInput, PairKind, compared, in_picture, letterboxed, limits_for
 from experts.proposals import OPENING, regions
 
 
@@ -27,8 +30,15 @@ class DifferenceKind(PairKind):
     threshold, most = 0.5, 300
 
     def compare(self, image: Image, reference: Reference, expert: Expert) -> PairInput:
-        pair = compared(image, reference)
-        return letterboxed(image, pair, pair.stack, (0, 0, 0), expert)
+        """Align and compare. The first two channels hold the limit of the reference: whole grey levels, and 256ths."""
+        pair, own = compared(image, reference), limits_for(expert, reference)
+        prepared = letterboxed(image, pair, pair.stack, (0, 0, 0), expert)
+        whole, part = divmod(0 if own is None else round(256 * own.largest), 256)
+        prepared.pixels[0], prepared.pixels[1] = min(whole, 255), part
+        return replace(prepared, doubt=self.doubt(pair, reference, expert))
+
+    def largest(self, stack: Image, expert: Expert) -> float:
+        return super().largest(letterbox(stack, expert.input_size, (0, 0, 0)).pixels.transpose(1, 2, 0), expert)
 
     def skeleton(self, expert: Expert) -> torch.nn.Module:
         """Build the network; raises ConfigError unless the expert has one label."""
@@ -38,7 +48,8 @@ class DifferenceKind(PairKind):
 
     def forward(self, module: torch.nn.Module, images: torch.Tensor) -> torch.Tensor:
         """Return scores (n, S, S)."""
-        scores: torch.Tensor = module(images[:, 2:].to(next(module.parameters()).dtype))
+        whole, part, difference = images.to(next(module.parameters()).dtype).split(1, dim=1)
+        scores: torch.Tensor = module(difference, whole[:, :, :1, :1] + part[:, :, :1, :1] / 256)
         return scores
 
     def candidates(self, output: torch.Tensor, pair: PairInput, expert: Expert) -> torch.Tensor:
@@ -60,9 +71,9 @@ class DifferenceKind(PairKind):
         return torch.from_numpy(np.hstack((boxes, table[:, 4:]))).float()
 
     def train(self, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
-        from experts import difference_calibrate
+        from experts import pair_limits
 
-        return difference_calibrate.calibrate(self, expert, plan, progress)
+        return pair_limits.calibrate(self, expert, plan, progress)
 
 
 difference = DifferenceKind()

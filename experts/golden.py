@@ -8,6 +8,7 @@ runtime needs to know nothing of crops.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from coe.core import Expert
 from coe.errors import ConfigError
 from coe.store.kinds import Image, Progress, Reference, Trained, TrainingPlan
 from experts.golden_network import PEAKS, GoldenNetwork, peaks
-from experts.pair import Compared, PairInput, PairKind, compared, differences, in_picture
+from experts.pair import Compared, PairInput, PairKind, compared, differences, in_picture, limits_for
 from experts.proposals import CELL, REACH, Region, covering, crops, regions
 
 UNUSED = 255
@@ -45,7 +46,17 @@ class GoldenKind(PairKind):
         mosaic = np.full((3, expert.input_size, expert.input_size), UNUSED, np.uint8)
         if pair.stack is None or pair.alignment is None:
             return PairInput(mosaic, height, width, doubt=pair.doubt)
-        return self._filled(mosaic, pair, pair.stack, (height, width), cells(expert))
+        judged = self._filled(mosaic, pair, pair.stack, (height, width), cells(expert))
+        return replace(judged, doubt=judged.doubt or self.doubt(pair, reference, expert))
+
+    def doubt(self, pair: Compared, reference: Reference, expert: Expert) -> str:
+        """Say also that a picture differs more than good parts do: what the network takes for none may be a defect."""
+        own = limits_for(expert, reference)
+        if (doubt := super().doubt(pair, reference, expert)) or own is None or pair.stack is None:
+            return doubt
+        if (largest := self.largest(pair.stack, expert)) > max(own.largest, self.levels):
+            return f"it differs by {largest:.0f} of 255 grey levels, and good parts by {own.largest:.0f} at most"
+        return ""
 
     def _filled(self, mosaic: Image, pair: Compared, stack: Image, size: tuple[int, int], room: int) -> PairInput:
         assert pair.alignment is not None

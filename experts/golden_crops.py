@@ -19,9 +19,10 @@ from torch.nn import functional
 from coe.comparing.motion import Numbers
 from coe.core import Expert
 from coe.store.kinds import Image, TrainingPlan
-from experts import pair_data
-from experts.pair import differences
+from experts import pair_data, pair_limits
+from experts.pair import PairKind, differences
 from experts.pair_data import LabelledPair, PairFiles
+from experts.pair_limits import GoodPart
 from experts.proposals import CELL, REACH, Region, covering, crops, regions
 from experts.taken import DataPart, TakenPictures, TrainingPicture
 
@@ -63,21 +64,32 @@ class Crops:
         return len(self.labels)
 
 
+@dataclass(frozen=True, slots=True)
+class CutPairs:
+    """The crops of pairs, how far each lies from its reference beside its boxes, and a sentence for each left out."""
+
+    crops: Crops
+    parts: list[GoodPart]
+    remarks: list[str]
+
+
 def cut(
-    levels: int, expert: Expert, pairs: Sequence[PairFiles], plan: TrainingPlan, taken: TakenPictures, part: DataPart
-) -> tuple[Crops, list[str]]:
+    kind: PairKind, expert: Expert, pairs: Sequence[PairFiles], plan: TrainingPlan, taken: TakenPictures, part: DataPart
+) -> CutPairs:
     """Cut the crops of pairs as a line would find them, and of a training part those that differ when displaced.
 
-    With a sentence for each pair that is left out; the others are noted as `taken`.
+    Pairs that are not left out are noted as `taken`.
     """
-    chance, remarks = np.random.default_rng(plan.seed), list[str]()
+    chance, remarks, parts = np.random.default_rng(plan.seed), list[str](), list[GoodPart]()
 
     def fitting() -> Iterator[LabelledPair]:
         for pair in pair_data.labelled(pairs, len(expert.labels), plan, remarks):
             taken.pictures.append(TrainingPicture(pair.path, "", part, pair.digests))
+            parts.append(pair_limits.of_pair(kind, expert, pair))
             yield pair
 
-    return crops_of(fitting(), levels, chance if part is DataPart.TRAINING else None), remarks
+    crops = crops_of(fitting(), kind.levels, chance if part is DataPart.TRAINING else None)
+    return CutPairs(crops, parts, remarks)
 
 
 def crops_of(pairs: Iterable[LabelledPair], levels: int, chance: np.random.Generator | None) -> Crops:

@@ -18,7 +18,7 @@ from coe.errors import ConfigError
 from coe.rates import Rate
 from coe.store.kinds import Progress, Trained, TrainingPlan
 from coe.store.skeletons import bare_skeleton
-from experts import pair_data
+from experts import pair_data, pair_limits
 from experts.classifier_train import computing, pace
 from experts.golden_crops import MARGIN, NONE, Crops, cut, shows_defect, varied
 from experts.golden_network import PEAKS, SIDE, GoldenNetwork, peaks
@@ -54,7 +54,8 @@ class _Data:
 def train(kind: PairKind, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
     """Train and return the averaged weights of the epoch with the least loss in the part to choose by, else the last.
 
-    Crops are cut where a picture differs from its reference by more than the kind's `levels` grey levels.
+    Crops are cut where a picture differs from its reference by more than the kind's `levels` grey levels. Beside the
+    boxes all pairs are good, and say how far good parts lie from their references.
 
     Raises ConfigError for a data set that does not fit, and for frozen layers, which this kind has not.
     """
@@ -64,13 +65,18 @@ def train(kind: PairKind, expert: Expert, plan: TrainingPlan, progress: Progress
         torch.manual_seed(plan.seed)
         pairs, taken = pair_data.read(expert, plan), TakenPictures(plan.data.parent)
         inverse = _by_label(pair_data.inverse(expert, plan.data))
-        made = {part: cut(kind.levels, expert, files, plan, taken, part) for part, files in pairs.items() if files}
-        choosing = made[DataPart.CHOOSING][0] if DataPart.CHOOSING in made else None
-        data = _Data(made[DataPart.TRAINING][0], choosing, made[DataPart.HELD_OUT][0], inverse)
+        made = {part: cut(kind, expert, files, plan, taken, part) for part, files in pairs.items() if files}
+        choosing = made[DataPart.CHOOSING].crops if DataPart.CHOOSING in made else None
+        data = _Data(made[DataPart.TRAINING].crops, choosing, made[DataPart.HELD_OUT].crops, inverse)
         trained = _train(kind, expert, plan, progress, data)
-        lost = [sentence for _, sentences in made.values() for sentence in sentences]
-        remarks = (*lost, *taken.identical())
-        return replace(trained, remarks=remarks, took=taken.sentence(), learned=taken.learned)
+        remarks = [sentence for one in made.values() for sentence in one.remarks]
+        return replace(
+            trained,
+            remarks=(*remarks, *taken.identical()),
+            took=taken.sentence(),
+            learned=taken.learned,
+            limits=pair_limits.limits_of([part for one in made.values() for part in one.parts], {"": (0, 0)}),
+        )
 
 
 def _train(kind: PairKind, expert: Expert, plan: TrainingPlan, progress: Progress, data: _Data) -> Trained:

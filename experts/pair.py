@@ -11,14 +11,15 @@ import numpy as np
 import torch
 
 from coe.comparing.alignment import Alignment
-from coe.comparing.comparison import compare
+from coe.comparing.comparison import Comparison, compare
 from coe.comparing.motion import Numbers
-from coe.core import Expert, Finding, Heat
+from coe.core import Expert, Finding, GoodLimits, Heat
 from coe.store import outputs as network_outputs
 from coe.store.kinds import Comparing, ExpertInput, Image, ModuleKind, Reference
+from experts.backbone import smooth
 from experts.findings import Cut, Floats, detected, of_corners
 from experts.geometry import Colour, back, letterbox
-from experts.proposals import Grey, Region, stacked
+from experts.proposals import OPENING, Grey, Region, stacked
 from experts.resnet import fitted
 
 _SQUARE = 12
@@ -73,6 +74,27 @@ class PairKind(ModuleKind, Comparing):
         `output` is that of one picture. All whose score counts are kept, however much they overlap.
         """
 
+    def largest(self, stack: Image, expert: Expert) -> float:
+        """Return the largest difference of a stack (H, W, 3), in grey levels, that lasts as the expert would see it."""
+        mean = smooth(torch.from_numpy(differences(stack)[None, None]).float())[0, 0].numpy()
+        return float(cv2.morphologyEx(mean, cv2.MORPH_OPEN, OPENING).max())
+
+    def doubt(self, pair: Compared, reference: Reference, expert: Expert) -> str:
+        """Say why a picture that shows no defect may be none of a good part all the same; "" if nothing speaks for it.
+
+        A picture with a box to reject is a defect whatever is said here.
+        """
+        if pair.stack is None or pair.alignment is None or not expert.limits:
+            return pair.doubt
+        own, fit = limits_for(expert, reference), pair.alignment.fit
+        if own is None or not own.pictures:
+            return "nobody has shown how good parts differ from its reference; train its expert with two or more"
+        if 1 - fit > own.misfit:
+            return (
+                f"it is unlike every good part: it fits its reference by {fit:.3f}, good parts by {1 - own.misfit:.3f}"
+            )
+        return ""
+
     def postprocess(self, outputs: torch.Tensor, prepared: Sequence[ExpertInput], expert: Expert) -> list[Finding]:
         """Turn outputs into boxes in pixels of the pictures, with the doubt of each picture.
 
@@ -94,10 +116,23 @@ class PairKind(ModuleKind, Comparing):
 def compared(image: Image, reference: Reference) -> Compared:
     """Align a picture (h, w, 3) with its reference, uint8 RGB, and compare them; see `coe.comparing.comparison`."""
     comparison = compare(image, reference.image, reference.spread)
+    if comparison.difference is None:
+        return Compared(None, comparison.alignment, comparison.doubt)
+    return Compared(stacked_of(comparison), comparison.alignment)
+
+
+def stacked_of(comparison: Comparison) -> Image:
+    """Return the stack (H, W, 3) of a picture that could be compared."""
     alignment, wanted, difference = comparison.alignment, comparison.reference, comparison.difference
-    if alignment is None or wanted is None or difference is None:
-        return Compared(None, alignment, comparison.doubt)
-    return Compared(stacked(alignment.image, wanted, difference), alignment)
+    assert alignment is not None
+    assert wanted is not None
+    assert difference is not None
+    return stacked(alignment.image, wanted, difference)
+
+
+def limits_for(expert: Expert, reference: Reference) -> GoodLimits | None:
+    """Return the limits of a reference: its own, or those of pairs that teach all; None if it has none."""
+    return expert.limits.get(reference.id, expert.limits.get(""))
 
 
 def differences(stack: Image) -> Grey:

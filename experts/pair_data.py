@@ -42,7 +42,7 @@ class PairFiles:
 class LabelledPair:
     """A pair that could be aligned. `boxes` (n, 4) are x1, y1, x2, y2 in the reference's frame; `labels` is (n,).
 
-    `path` and `digests` are those of the picture, not of its reference.
+    `path` and `digests` are those of the picture, not of its reference. `misfit` is what its correlation lacks of 1.
     """
 
     path: Path
@@ -50,6 +50,7 @@ class LabelledPair:
     stack: Image
     boxes: Numbers
     labels: np.ndarray  # type: ignore[type-arg]
+    misfit: float
 
     @property
     def name(self) -> str:
@@ -129,7 +130,7 @@ def _with_boxes(files: PairFiles, pair: Compared, stack: Image, image: Image, la
     whole = np.vstack((pair.alignment.to_picture, (0.0, 0.0, 1.0)))
     boxes = in_picture(boxes, np.linalg.inv(whole)[:2])
     digests = digests_of(files.image, image)
-    return LabelledPair(files.image, digests, stack, boxes, rows[:, 0].astype(np.int64))
+    return LabelledPair(files.image, digests, stack, boxes, rows[:, 0].astype(np.int64), 1 - pair.alignment.fit)
 
 
 def _rows(path: Path, labels: int) -> Numbers:

@@ -69,6 +69,11 @@ def compare(image: Pixels, reference: Pixels, spread: Pixels | None = None) -> C
         return Comparison(alignment, doubt=doubt)
     if spread is None:
         spread = np.zeros(reference.shape[:2], np.uint8)
+    return compare_aligned(alignment, reference, spread)
+
+
+def compare_aligned(alignment: Alignment, reference: Pixels, spread: Pixels) -> Comparison:
+    """Compare a picture that lies in the frame of a reference (H, W, 3); for `spread` see `compare`."""
     wanted, spread = settle(alignment.image, reference, spread)
     red, green, blue = cv2.split(cv2.absdiff(alignment.image, wanted))
     largest = cv2.max(cv2.max(red, green), blue)

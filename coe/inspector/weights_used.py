@@ -41,8 +41,9 @@ def findings_facts(manifest: Manifest, precision: str) -> tuple[Hashable, ...]:
     body = (manifest.body.digest,) if manifest.body is not None else ()
     seen = tuple(part.model_dump_json() for part in (manifest.preprocessing, manifest.outputs) if part is not None)
     exam = tuple(f"{item} {stops}" for item, stops in stops_of(manifest.exam).items())
+    limits = tuple(f"{id} {own}" for id, own in manifest.limits.items())
     facts = (manifest.kind, manifest.labels, manifest.input_size, manifest.checksum, prepared, *body, *seen)
-    return (*facts, *exam)
+    return (*facts, *exam, *limits)
 
 
 def expert_digests(board: Rules, manifests: Mapping[str, Manifest], precision: str) -> dict[str, str]:

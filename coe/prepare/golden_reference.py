@@ -58,6 +58,14 @@ class Learned:
         return NewReference(pictures, width, height, self.images, tuple(self.left_out), source)
 
 
+@dataclass(frozen=True, slots=True)
+class Median:
+    """What pictures in one frame show, `image` (H, W, 3), and by how much they differ from it, `spread` (H, W)."""
+
+    image: DecodedImage
+    spread: DecodedImage
+
+
 def learn(pictures: Mapping[str, DecodedImage]) -> Learned:
     """Learn a reference from good parts, (H, W, 3) uint8 RGB by name; all are brought into the frame of one of them.
 
@@ -76,10 +84,10 @@ def learn(pictures: Mapping[str, DecodedImage]) -> Learned:
     left_out_rule.check(len(kept), left_out)
     if len(kept) == 2:
         _refuse_different(kept)
-    image, spread = _median_and_spread(list(kept.values()))
-    if is_dark(image):
+    median = median_and_spread(list(kept.values()))
+    if is_dark(median.image):
         raise ConfigError("these pictures are dark; was the light on?")
-    return Learned(image, spread, len(kept), left_out)
+    return Learned(median.image, median.spread, len(kept), left_out)
 
 
 def most(pixels: int) -> int:
@@ -97,8 +105,8 @@ def _refuse_different(two: Mapping[str, DecodedImage]) -> None:
         )
 
 
-def _median_and_spread(pictures: Sequence[DecodedImage]) -> tuple[DecodedImage, DecodedImage]:
-    """Return the median (H, W, 3) of pictures in one frame, and how much they differ from it (H, W)."""
+def median_and_spread(pictures: Sequence[DecodedImage]) -> Median:
+    """Return the median of pictures (H, W, 3) uint8 in one frame, and three times their median deviation from it."""
     image = np.empty_like(pictures[0])
     spread = np.empty(image.shape[:2], np.uint8)
     # In bands: at once, many large pictures would take several times their bytes.
@@ -109,7 +117,7 @@ def _median_and_spread(pictures: Sequence[DecodedImage]) -> tuple[DecodedImage, 
         image[band] = np.median(stack, axis=0).round()
         deviations = np.abs(stack.astype(np.int16) - image[band]).max(axis=3)
         spread[band] = np.clip(_SPREADS * np.median(deviations, axis=0), 0, 255)
-    return image, spread
+    return Median(image, spread)
 
 
 def _aligned_to_best(pictures: Mapping[str, DecodedImage]) -> tuple[dict[str, DecodedImage], dict[str, str]]:
@@ -156,7 +164,7 @@ def _aligned_to(base: str, pictures: Mapping[str, DecodedImage]) -> tuple[dict[s
 
 def _strange(pictures: Mapping[str, DecodedImage]) -> dict[str, str]:
     """Return the pictures that differ from the median of all at far more pixels than the others, with the reason."""
-    median, _ = _median_and_spread(list(pictures.values()))
+    median = median_and_spread(list(pictures.values())).image
     shares = {name: _different_share(picture, median) for name, picture in pictures.items()}
     limit = _STRANGE_FACTOR * float(np.median(list(shares.values()))) + _STRANGE_SHARE
     return {

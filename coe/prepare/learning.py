@@ -110,6 +110,7 @@ def put(
         preprocessing=trained.preprocessing,
         unproven=trained.unproven,
         exam=trained.exam,
+        limits=trained.limits,
         reference=reference,
         looks=trained.looks,
     )

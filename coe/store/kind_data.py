@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from coe import config, values
+from coe.core import GoodLimits
 from coe.pictures.image_source import Reference
 from coe.pictures.photographs import LabelledPhotograph
 from coe.preprocessing import Preprocessing
@@ -90,7 +91,7 @@ class Trained:
     `coe-experts evaluate` and `calibrate` refuse them. None: the kind does not tell. `preprocessing` is what the
     training showed the network; None if the kind decides. `unproven` says why the held-out figures do not prove that
     the expert is better than one answer for all; "" if they prove it, None if nothing was measured. `exam` is what the
-    expert was shown that must not pass.
+    expert was shown that must not pass, and `limits` how far good parts lie from their references, by their ids.
     """
 
     state: dict[str, torch.Tensor]
@@ -104,6 +105,7 @@ class Trained:
     preprocessing: Preprocessing | None = None
     unproven: str | None = None
     exam: Exam | None = None
+    limits: Mapping[str, GoodLimits] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from coe import regular
-from coe.core import Expert
+from coe.core import Expert, GoodLimits
 from coe.errors import StoreError, first_line
 from coe.preprocessing import Outputs, Preprocessing
 from coe.spelling import composed
@@ -121,6 +121,7 @@ class Manifest(BaseModel):
     it learned from (None: nobody knows). `preprocessing` and `outputs` are None in older manifests, and where the kind
     decides. `unproven` says why its held-out figures do not prove that it is better than one answer for all; "" if they
     do, None if nobody has measured it. `exam` is what it was shown that must not pass, None if it took none.
+    `limits` are those of an expert that compares, by the id of the reference.
     `licence` is that of a backbone's weights, "" if nobody has said it. `no_int8` says why `file` can never have
     `int8`, "" if it may. `version` counts up with each replacement, from 1; `restored` is the version whose files
     these were, else 0.
@@ -151,6 +152,7 @@ class Manifest(BaseModel):
     outputs: Outputs | None = None
     unproven: str | None = None
     exam: Exam | None = None
+    limits: dict[str, GoodLimits] = {}
     no_int8: str = ""
     version: Annotated[int, Field(ge=1)] = 1
     restored: Annotated[int, Field(ge=0)] = 0
@@ -198,7 +200,7 @@ class Manifest(BaseModel):
         return self.fit(Expert(self.id, self.kind, self.labels, self.input_size, self.id))
 
     def fit(self, expert: Expert) -> Expert:
-        """Return an expert of the rules with the order of labels, the preprocessing, outputs and exam of its weights.
+        """Return an expert of the rules with the order of labels and all else that its manifest says of its weights.
 
         Its labels are in NFC, as those of the rules are.
         """
@@ -210,6 +212,7 @@ class Manifest(BaseModel):
             outputs=self.outputs,
             alternates=max(self.looks, len(self.frames)),
             stops=stops_of(self.exam),
+            limits=self.limits,
         )
 
     def prove(self, identity: Identity | None, name: str) -> None:

@@ -53,6 +53,7 @@ def _changes(taken: Manifest, now: Manifest) -> list[str]:
         "labels": (taken.labels, now.labels),
         "input size": (taken.input_size, now.input_size),
         "preprocessing": ((taken.preprocessing, taken.outputs), (now.preprocessing, now.outputs)),
+        "limits": (taken.limits, now.limits),
         "weights": (
             (taken.bytes, taken.checksum, taken.original, taken.body),
             (now.bytes, now.checksum, now.original, now.body),

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import safetensors
 
 from coe import regular
+from coe.core import GoodLimits
 from coe.errors import StoreError
 from coe.files import TEMPORARY, DiskFull, alone, is_full, replacing
 from coe.preprocessing import Outputs, Preprocessing
@@ -57,6 +58,7 @@ class Store(WholeReader):
         outputs: Outputs | None = None,
         unproven: str | None = None,
         exam: Exam | None = None,
+        limits: Mapping[str, GoodLimits] | None = None,
         reference: str = "",
         looks: int = 1,
         licence: str = "",
@@ -65,7 +67,8 @@ class Store(WholeReader):
 
         Give either `state`, tensors by name, which is written as safetensors with the expert's identity, or `file`,
         which is copied unchanged. `learned` are the pictures that it learned from, None if nobody knows; see
-        `Manifest` for `unproven`, `exam`, `reference`, `looks` and `licence`. Raises StoreError if the disk refuses.
+        `Manifest` for `unproven`, `exam`, `limits`, `reference`, `looks` and `licence`. Raises StoreError if the disk
+        refuses.
         """
         if (state is None) == (file is None):
             raise StoreError(f"{weights}: give either tensors or a file")
@@ -96,6 +99,7 @@ class Store(WholeReader):
                 outputs=outputs,
                 unproven=unproven,
                 exam=exam,
+                limits=dict(limits or {}),
                 reference=reference,
                 looks=looks,
                 licence=licence,

@@ -22,12 +22,12 @@ from coe.store.kinds import Reference, TrainingPlan
 from coe.store.random_weights import random_weights
 from experts import golden_network
 from experts.difference import difference
-from experts.difference_calibrate import GoodPart, typical
 from experts.difference_network import LIMIT
 from experts.golden import UNUSED, golden
 from experts.golden_crops import MARGIN, Crops, varied
 from experts.golden_network import PEAKS, SIDE, STRIDE, peaks
 from experts.pair import PairInput, in_picture
+from experts.pair_limits import GoodPart, typical
 from experts.proposals import CELL, LARGE, PART, REACH, Region, covering, crops, regions
 
 GOLDEN = Expert("g", "golden", ("hole", "blob"), 2 * CELL, "b/g", frozenset({"hole", "blob"}))
@@ -364,13 +364,11 @@ def test_difference_is_calibrated_on_the_good_parts(pairs: Path) -> None:
     for path in pairs.parent.glob("labels/*/*.txt"):
         path.write_text(re.sub("^1", "0", path.read_text(), flags=re.MULTILINE))
     trained = difference.train(FIRST_DAY, plan(pairs, 1), lambda *_: None)
-    assert trained.metrics["good_parts"] == 4
-    assert trained.metrics["limit"] == pytest.approx(max(20, 1.1 * trained.metrics["largest"]))
-    assert trained.metrics["held_out_called"] == 0.0
-    assert float(trained.state["limit"]) == pytest.approx(trained.metrics["limit"])
-    assert [remark[:17] for remark in trained.remarks] == ["only 4 good parts"]
+    assert trained.metrics["good_parts"] == trained.limits[""].pictures == 6
+    assert trained.metrics["largest"] < trained.limits[""].largest == trained.metrics["limit"] <= LIMIT
+    assert (trained.metrics["called"], trained.remarks) == (0.0, ())
     Image.fromarray(part(9)).save(pairs.parent / "references/val/3.bmp")
-    remark, _ = difference.train(FIRST_DAY, plan(pairs, 1), lambda *_: None).remarks
+    (remark,) = difference.train(FIRST_DAY, plan(pairs, 1), lambda *_: None).remarks
     assert remark.startswith("left out: 3.png: it does not fit its reference")
 
 
@@ -405,17 +403,20 @@ def test_labels_and_frozen_layers_that_do_not_fit_are_refused(pairs: Path) -> No
 
 def test_one_bad_part_among_good_ones_does_not_set_the_limit() -> None:
     def parts(*largest: float, component: str = "U1") -> list[GoodPart]:
-        return [GoodPart(component, f"{component}/{number}.png", value) for number, value in enumerate(largest)]
+        return [of(component, f"{component}/{number}.png", value) for number, value in enumerate(largest)]
 
-    good, bad_one, bad_two = parts(31, 28, 35, 30, 26, 33), GoodPart("U1", "a", 160.0), GoodPart("U1", "b", 120.0)
+    def of(component: str, name: str, largest: float) -> GoodPart:
+        return GoodPart(component, name, component, largest, 0.01)
+
+    good, bad_one, bad_two = parts(31, 28, 35, 30, 26, 33), of("U1", "a", 160.0), of("U1", "b", 120.0)
     assert typical([bad_one, *good, bad_two]) == good, "two bad parts do not hide each other"
     still = parts(14, 11, 2, 6, 11)
-    assert typical([*still, GoodPart("U1", "bad", 172.0)]) == still, "within the spread parts differ by next to nothing"
+    assert typical([*still, of("U1", "bad", 172.0)]) == still, "within the spread parts differ by next to nothing"
     assert typical(good) == good
     assert typical(parts(31, 28, 160)) == parts(31, 28, 160), "so few parts do not tell which is strange"
     assert typical(parts(30, 45, 60, 40, 255)) == parts(30, 45, 60, 40), "five parts do"
     few = parts(25, 30, component="U3")
-    assert typical([*good, *few, GoodPart("U3", "bad", 170.0)]) == [*good, *few], "few parts are compared with all"
+    assert typical([*good, *few, of("U3", "bad", 170.0)]) == [*good, *few], "few parts are compared with all"
     with pytest.raises(ConfigError, match="3 of 8 parts of U1"):
         typical(parts(20, 22, 25, 28, 30, 120, 140, 150))
     other = parts(1, 1, 1, 1, 1, 1, component="U2")
@@ -432,14 +433,12 @@ def test_a_bad_part_in_a_folder_of_good_ones_is_named(tmp_path: Path) -> None:
         Image.fromarray(noisy(part(0), number)).save(tmp_path / f"{number}.png")
     Image.fromarray(bad(part(0))).save(tmp_path / "hole.png")
     Image.fromarray(part(5)).save(tmp_path / "other.png")
-    whole = replace(folder_plan(tmp_path, U1=part(0)), held_out=0.0)
-    trained = difference.train(FIRST_DAY, whole, lambda *_: None)
-    other, hole, few = trained.remarks
-    assert few.startswith("only 8 good parts set the limit")
+    trained = difference.train(FIRST_DAY, folder_plan(tmp_path, U1=part(0)), lambda *_: None)
+    other, hole = trained.remarks
     assert other.startswith("left out: other.png: it does not fit its reference")
     assert hole.startswith("left out: hole.png: it differs by ")
     assert trained.metrics["good_parts"] == 8
-    assert trained.metrics["limit"] < 40
+    assert trained.metrics["limit"] < 70
 
 
 def test_a_folder_of_good_parts_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
@@ -450,7 +449,7 @@ def test_a_folder_of_good_parts_that_cannot_be_used_is_refused(tmp_path: Path) -
         (folder_plan(tmp_path, U1=part(0), U2=part(1)), "a folder of each component: U1, U2"),
         (folder_plan(tmp_path, U1=part(0)), "0 of 1 images fit their references, such as 5.png: it does not fit"),
         (folder_plan(tmp_path / "empty", U1=part(0)), "empty holds no images of good parts; put them in"),
-        (replace(folder_plan(tmp_path, U1=part(5)), false_calls=0.1), "above all good parts; leave the rate of false"),
+        (replace(folder_plan(tmp_path, U1=part(5)), false_calls=0.1), "by its good parts; leave the rate of false"),
         (
             replace(folder_plan(tmp_path, U1=part(5)), init=tmp_path),
             "starts from no other expert; leave --init and --body out",
@@ -458,24 +457,3 @@ def test_a_folder_of_good_parts_that_cannot_be_used_is_refused(tmp_path: Path) -
     ]:
         with pytest.raises(ConfigError, match=sentence):
             difference.train(FIRST_DAY, use, lambda *_: None)
-
-
-def test_a_single_good_part_sets_no_low_limit(tmp_path: Path) -> None:
-    Image.fromarray(part(0)).save(tmp_path / "0.png")
-    trained = difference.train(FIRST_DAY, folder_plan(tmp_path, U1=part(0)), lambda *_: None)
-    assert (trained.metrics["good_parts"], trained.metrics["limit"]) == (1, LIMIT)
-    assert trained.remarks[0].startswith("only 1 good parts set the limit")
-
-
-def test_a_held_out_part_that_would_be_called_is_named(tmp_path: Path) -> None:
-    chosen = set()
-    for seed in range(3):
-        for number in range(10):
-            Image.fromarray(noisy(part(0), number)).save(tmp_path / f"{number}.png")
-        Image.fromarray(bad(part(0))).save(tmp_path / "8.png")
-        use = replace(folder_plan(tmp_path, U1=part(0)), seed=seed)
-        trained = difference.train(FIRST_DAY, use, lambda *_: None)
-        (named,) = (remark for remark in trained.remarks if "8.png" in remark)
-        chosen.add(named.partition(":")[0])
-        assert (trained.metrics["held_out_called"] > 0) == named.startswith("held out: ")
-    assert chosen == {"left out", "held out"}
