@@ -89,6 +89,13 @@ def test_findings_give_the_verdict_of_other_rules_or_none(
     assert rejudge.verdict("D", found, Verdict.OK) is None
 
 
+def test_what_a_board_accepts_or_says_of_polarity_is_not_told_by_findings_of_before() -> None:
+    for key in ("accepts: [turned]", "polarity: yes"):
+        text = BOARD.format(look="", find="").replace("inspect: look", f"{key}\n    inspect: look", 1)
+        now = rules.of_bytes(Path("b.yaml"), text.encode())
+        assert Rejudge(board(), now).verdict("C", [OK_HERE, NONE], Verdict.OK) is None
+
+
 def test_findings_of_an_expert_that_was_trained_again_tell_nothing_unless_another_decides() -> None:
     anew = Rejudge(board(), board(), ["find"])
     assert anew.verdict("C", [OK_HERE, NONE], Verdict.OK) is None

@@ -5,10 +5,12 @@ import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from exams import exam, give
 from quick_line import QuickDevice
 from serving import activated, embedded_database
 from stations import DARK, LIGHT, Shop, accept_request, deciding, grey, quick_opener
@@ -30,6 +32,7 @@ from coe.serve.worker import worker_process
 from coe.serve.worker.line_watchers import LineHangs, LineWatch, RunningBatch
 from coe.serve.worker.product import OpenLine
 from coe.serve.worker.station import MAX_ATTEMPTS, Station
+from coe.store.store import Store
 
 database = embedded_database(busy_s=0.2)
 
@@ -51,6 +54,18 @@ def test_a_board_gets_its_verdict_its_calls_and_its_tallies(shop: Shop) -> None:
         assert states.line(connection) is LineState.DOWN
     way = [EventKind.BOARD_ACCEPTED, EventKind.BOARD_STARTED, EventKind.BOARD_DECIDED]
     assert shop.kinds(board) == way
+
+
+def test_what_an_expert_is_blind_to_makes_no_board_ok(shop: Shop, own_tiny: tuple[Path, Path]) -> None:
+    give(Store(own_tiny[1]), "tiny/body-c", exam(missing=False))
+    blind = replace(shop, tiny=own_tiny)
+    board = blind.accept({"R1": LIGHT, "R2": DARK})
+    blind.decide(board)
+    assert blind.state(board).verdict is Verdict.NG
+    calls = {call.refdes: call for call in blind.calls(board)}
+    assert {refdes: call.verdict for refdes, call in calls.items()} == {"R1": Verdict.REVIEW, "R2": Verdict.NG}
+    assert calls["R1"].expert == "body-c"
+    assert "accepts: [missing]" in calls["R1"].detail, "the way out"
 
 
 def test_what_is_missing_at_the_due_time_is_review_and_late_and_later_findings_only_raise(shop: Shop) -> None:
