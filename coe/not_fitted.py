@@ -47,6 +47,13 @@ _NONE = re.compile(r"\s*0+(?:[.,]0+)?(?![\d.,])")
 _MOST_TOLD = 3
 
 
+class AskedRow(NamedTuple):
+    """The word of a row of which nobody knows what it says, and what is wrong with it."""
+
+    word: str
+    fault: str
+
+
 class FittedRow(NamedTuple):
     """The line of a row, its cells by field, and all its cells."""
 
@@ -65,7 +72,7 @@ class Fitting:
 
     left_out: frozenset[int]
     said: frozenset[int]
-    asked: Mapping[int, str]
+    asked: Mapping[int, AskedRow]
     notes: tuple[str, ...]
 
 
@@ -77,7 +84,7 @@ def fitting_of(
     are_values = _have_values(row.cells.get("value", "") for row in rows)
     taken = {index for field, index in (columns or {}).items() if field != "package"}  # which may be a description
     open_to_nc = {index for index, name in enumerate(names) if index not in taken and not _OF_NETS.search(name)}
-    said, asked, other, blank = set[int](), dict[int, str](), dict[str, None](), list[int]()
+    said, asked, other, blank = set[int](), dict[int, AskedRow](), dict[str, None](), list[int]()
     words = {_word(row.cells.get("fitted", "")) for row in rows}
     column = (columns or {}).get("fitted")
     says_no = {word for word in words if word in (*_NO, *_OUT) or says_so(word)}
@@ -88,10 +95,10 @@ def fitting_of(
         if number in out:
             continue
         if _word(left_out) not in (*_NOTHING, *_NO, *_PLACED, "f"):
-            asked[number] = f"'{left_out}' in a column such as DNP or Skip says neither yes nor no; write one of these"
+            asked[number] = _neither(left_out, "DNP or Skip")
         elif _word(fitted) not in _NOTHING and not _is_answer(_word(fitted)):
             if wants_answers or _MARK.fullmatch(fitted):
-                asked[number] = f"'{fitted}' in a column such as Fitted says neither yes nor no; write one of these"
+                asked[number] = _neither(fitted, "Fitted")
             else:
                 other[fitted] = None
         elif {_word(fitted), _word(left_out)} - {*_NOTHING}:
@@ -99,14 +106,19 @@ def fitting_of(
         elif mark := _mark_in(
             cells, (cell for at, cell in enumerate(all_cells) if at in open_to_nc), are_values=are_values
         ):
-            asked[number] = (
+            asked[number] = AskedRow(
+                mark,
                 f"'{mark}' may say that a part is not fitted; write DNP in its place, or say yes or no in a column DNP "
-                "of this file, or of the BOM or placement file beside it"
+                f"of this file, or of the BOM or placement file beside it",
             )
         if not _word(fitted) and any(map(str.isdigit, cells.get("refdes", ""))):
             blank.append(number)
     blank = blank if says_yes and not says_no else []
     return Fitting(out, frozenset(said), asked, (*_notes(other, blank),))
+
+
+def _neither(word: str, columns: str) -> AskedRow:
+    return AskedRow(word, f"'{word}' in a column such as {columns} says neither yes nor no; write one of these")
 
 
 def _mark_in(cells: Mapping[str, str], remarks: Iterable[str], *, are_values: bool) -> str:

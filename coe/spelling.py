@@ -6,6 +6,7 @@ NFD, keyboards make NFC. CAD programs write the micro sign or the Greek letter, 
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Callable, Iterable
 from functools import lru_cache
@@ -36,6 +37,14 @@ def look(text: str) -> str:
     if not text.isascii():
         text = composed("".join(map(_shape, unicodedata.normalize("NFC", text)))).translate(_TWINS)
     return " ".join(text.split())
+
+
+def fits(word: str, of_part: str) -> bool:
+    """Tell whether a word of a recipe, in which `*` stands for any signs, means a word of a part."""
+    if look(word) == look(of_part):
+        return True
+    pattern = ".*".join(re.escape(piece) for piece in look(word).split("*"))
+    return "*" in word and re.fullmatch(pattern, look(of_part)) is not None
 
 
 def _shape(character: str) -> str:

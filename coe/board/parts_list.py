@@ -68,7 +68,7 @@ def read(path: Path) -> ListedParts:
             rows.append(FittedRow(line.number, {**cells, "value": cells.get("component", "")}, row))
     fitting = fitting_of(rows, header.words, header.columns)
     if asked := [*fitting.asked]:
-        raise ConfigError(f"{path}:{asked[0]}: {fitting.asked[asked[0]]}{further_lines(asked)}")
+        raise ConfigError(f"{path}:{asked[0]}: {fitting.asked[asked[0]].fault}{further_lines(asked)}")
     expect_unstruck(path, lines, {row.number for row in rows} - fitting.left_out)
     parts: dict[str, PlacedPart] = {}
     faults: dict[str, dict[int, str]] = {}

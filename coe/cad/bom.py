@@ -92,8 +92,8 @@ def _parts(path: Path, rows: Sequence[BomRow], header: PlacementHeader | None = 
         # A value may be another column's, which does not count where lines are compared.
         own = replace(part, value="".join(row[columns["value"] :][:1])) if "value" in columns else part
         found.add(listed, named, part, own)
-        if fault := fitting.asked.get(number):
-            asked |= dict.fromkeys(named, FittedQuestion(path, number, fault))
+        if question := fitting.asked.get(number):
+            asked |= dict.fromkeys(named, FittedQuestion(path, number, *question))
     parts, notes = found.checked()
     bom = Bom(parts)
     bom.asked, bom.passed = asked, passed

@@ -143,7 +143,7 @@ class _PlacementReader:
             tuple(name for number, name in names_of.items() if number in fitting.left_out),
             (*table.notes, *noted.told, *fitting.notes),
             frozenset(names_of[number] for number in fitting.said),
-            {names_of[number]: FittedQuestion(self._path, number, fault) for number, fault in fitting.asked.items()},
+            {names_of[number]: FittedQuestion(self._path, number, *asked) for number, asked in fitting.asked.items()},
         )
 
     def _state_units(self, header: PlacementHeader, remarks: Mapping[int, str], noted: NotedRows) -> None:

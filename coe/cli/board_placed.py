@@ -76,8 +76,8 @@ def placed(  # noqa: PLR0913
         typer.Option(
             "--form",
             metavar="FILE",
-            help="How the placement file is read where it is read wrong: a YAML file with columns, sides, decimal, "
-            "angles, clockwise, y, offset, side, rotation, as placement_file of a recipe has them.",
+            help="How the placement file is read where it is read wrong: a YAML file with columns, sides, not_fitted, "
+            "fitted, decimal, angles, clockwise, y, offset, side, rotation, as placement_file of a recipe has them.",
         ),
     ] = None,
     held: Annotated[
@@ -101,6 +101,14 @@ def placed(  # noqa: PLR0913
             metavar="NAME=X,Y",
             help="Where a mark or a part lies in the first picture, in pixels, as FID1=812,340: two of them, or four "
             "where the camera looks aslant. For a board that is not found, or found wrong.",
+        ),
+    ] = None,
+    leave_out: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--leave-out",
+            metavar="NAME",
+            help="A part that is not inspected, as J4 or TP*, such as one that no picture shows. May be repeated.",
         ),
     ] = None,
     good: Annotated[
@@ -129,7 +137,7 @@ def placed(  # noqa: PLR0913
         if in_pixels:
             board_seen.refuse_beside_pixels(units, outline, side, images)
             how = how.model_copy(update={"y": "down", "side": how.side or Side.TOP, "rotation": how.rotation or 0.0})
-        said = bom_of(bom, dialect)
+        said = bom_of(bom, dialect, how)
         file = read_confirmed(placements, dialect, units, how, said, yes=yes, in_pixels=in_pixels)
         library = read_library(Path(LIBRARY)) if Path(LIBRARY).is_file() else ()
         edge = None if outline is None else read_outline(outline)
@@ -138,7 +146,7 @@ def placed(  # noqa: PLR0913
         words += [] if bom is None else ["--bom", str(bom)]
         words += [] if bottom_x is None else ["--bottom-x", bottom_x, "--bottom-angle", str(bottom_angle)]
         drawn = edge_in(placements, file, how), drawn_sizes(placements, file.drawn)
-        planned = replace(plan(there, Side(side), library, edge, *drawn), not_fitted=tuple(not_fitted))
+        planned = replace(plan(there, Side(side), library, edge, *drawn, leave_out or ()), not_fitted=tuple(not_fitted))
         seen = board_seen.marks_of(marks or (), planned, bottom)
         making = _Making(name, to, there, planned, bottom, tuple(words), good, how, held or in_pixels, seen)
         return making.board(images) if not in_pixels or images is None else making.in_pixels(images)
@@ -205,15 +213,19 @@ class _Making:
         """Return the board of a draft that is complete, with its overlays."""
         from coe.placement.wrong_ways import blind_to
 
-        layout, recipe = self._layout(draft), self.to / self.name / "recipe.yaml"
-        files[recipe], more = draft.text().encode(), list(notes)
+        layout, recipe, more = self._layout(draft), self.to / self.name / "recipe.yaml", list(notes)
         more += [
             f"a board that lies {way} would not be noticed; name a landmark in the recipe" for way in blind_to(layout)
         ]
-        for picture, pixels in pictures.items():
-            drawn, said = board_seen.overlay_of(pixels, layout)
-            files[self.to / self.name / f"overlay-{picture.stem}.png"] = drawn
-            more += [f"{picture.name}: {said}"]
+        overlays = {picture: board_seen.overlay_of(pixels, layout) for picture, pixels in pictures.items()}
+        for picture, drawn in overlays.items():
+            files[self.to / self.name / f"overlay-{picture.stem}.png"] = drawn.file
+            more += [f"{picture.name}: {drawn.said}"]
+        outside = [drawn.outside for drawn in overlays.values() if drawn.outside is not None]
+        if unseen := sorted(frozenset.intersection(*outside)) if outside else []:
+            draft = replace(draft, plan=draft.plan.without(unseen))
+            files[self.to / config.RULES_FOLDER / f"{self.name}.yaml"] = rules_text(self.name, draft.plan).encode()
+        files[recipe] = draft.text().encode()
         return FirstBoard(files, tuple(more), self._next(images, recipe))
 
     def _layout(self, draft: RecipeDraft) -> Layout:

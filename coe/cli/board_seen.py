@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from math import dist
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from coe.cli.common import err
 from coe.cli.console import Progress
@@ -129,16 +129,31 @@ def unusable(found: dict[Path, FoundBoard]) -> str:
     return f"the boards seem to lie turned otherwise, in degrees: {turns}"
 
 
-def overlay_of(pixels: DecodedImage, layout: Layout) -> tuple[bytes, str]:
-    """Return the overlay picture of a board as PNG, and how the board lies in it, as words."""
+class BoardOverlay(NamedTuple):
+    """The overlay picture of a board as PNG, how the board lies in it, as words, and which parts it does not show.
+
+    These are parts of which each crop lies partly outside of the picture; None if the board is not registered.
+    """
+
+    file: bytes
+    said: str
+    outside: frozenset[str] | None
+
+
+def overlay_of(pixels: DecodedImage, layout: Layout) -> BoardOverlay:
+    """Return the overlay of a board in a picture."""
     from coe.pictures.array_images import encoded
+    from coe.placement.crops import outline
     from coe.placement.location import locate
     from coe.placement.overlay_picture import overlay
 
     location = locate(pixels, layout)
-    file = encoded(overlay(pixels, layout, location))
-    if layout.recipe.held and location.fit is not None:
-        return file, "cut where the recipe says; look at the overlay"
-    if location.fit is None:
-        return file, f"not registered: {location.why}"
-    return file, f"registered, fiducials within {location.residual_um:.0f} um"
+    file, (height, width) = encoded(overlay(pixels, layout, location)), pixels.shape[:2]
+    fit = location.fit
+    if fit is None:
+        return BoardOverlay(file, f"not registered: {location.why}", None)
+    shown = {site.refdes for site in layout.sites if not outline(site, fit, width, height).outside_px}
+    outside = frozenset(site.refdes for site in layout.sites) - shown
+    if layout.recipe.held:
+        return BoardOverlay(file, "cut where the recipe says; look at the overlay", outside)
+    return BoardOverlay(file, f"registered, fiducials within {location.residual_um:.0f} um", outside)

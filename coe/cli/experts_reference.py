@@ -96,7 +96,10 @@ def reference(
             f"{'picture' if manifest.images == 1 else 'pictures'} in {_folders(chosen)}"
         )
     if missing := sorted(set(wanted.values()) - set(by_id) - set(references.ids())):
-        err.print(f"still without a reference: {', '.join(missing)}")
+        err.print(
+            f"still without a reference: {', '.join(missing)}; {images_at} has no picture of their components. Give "
+            f"pictures, or take the components out of the board file"
+        )
     if not by_id:
         raise ConfigError(f"{images_at} holds no picture of a component with a reference: {', '.join(sorted(wanted))}")
     raise typer.Exit(Exit.NOT_GOOD if trouble else Exit.OK)

@@ -24,7 +24,8 @@ def rules_text(name: str, drawn: BoardPlan) -> str:
     lines = []
     for part in drawn.parts:
         polarity = ", polarity: yes" if any(is_known(part.name, refdes) for refdes in part.refdes) else ""
-        lines.append(
-            f"  {part.name}: {{count: {len(part.refdes)}, inspect: {EXPERT}, reference: {part.name}{polarity}}}\n"
-        )
+        seen = [refdes for refdes in part.refdes if refdes not in drawn.unseen]
+        out = "" if seen else "# no picture shows all of it, see not_inspected of the recipe: "
+        count = len(seen or part.refdes)
+        lines.append(f"  {out}{part.name}: {{count: {count}, inspect: {EXPERT}, reference: {part.name}{polarity}}}\n")
     return _HEAD.format(name=name, expert=EXPERT) + "".join(lines)

@@ -129,16 +129,16 @@ def layout_of(
     assert placements is not None
     assert recipe is not None
     checked = read_recipe(recipe)
-    said = bom_of(bom, dialect)
+    said = bom_of(bom, dialect, checked.placement_file)
     file = read_confirmed(placements, dialect, units, checked.placement_file, said, yes=yes)
     return lay_out(checked, fitted(file, placements, said, bom)[0], described)
 
 
-def bom_of(path: Path | None, dialect: str | None) -> Mapping[str, BomPart] | None:
+def bom_of(path: Path | None, dialect: str | None, form: FileForm) -> Mapping[str, BomPart] | None:
     """Return a BOM; None without one."""
     from coe.placement.cad_files import read_bom
 
-    return None if path is None else read_bom(path, dialect or "generic", asks=False)
+    return None if path is None else read_bom(path, dialect or "generic", form, asks=False)
 
 
 def fitted(

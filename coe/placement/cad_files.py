@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from coe import plugins, text_table
@@ -107,7 +108,7 @@ def parse_file(
     """
     if units and units not in set(Units):
         raise ConfigError(f"'{units}' is not a unit of placement files; give mm, um, mil or inch")
-    file = _resolve(dialect).placements(path, raw, dialect, Units(units) if units else None, form)
+    file = _answered(_resolve(dialect).placements(path, raw, dialect, Units(units) if units else None, form), form)
     answered = {*(bom or ())} - {*(bom.asked if isinstance(bom, Bom) else ())}
     of_board = on_boards(file.asked, file.placements)
     answered.update(name for part in of_board.keys() & answered for name in of_board[part])
@@ -115,17 +116,44 @@ def parse_file(
     return file
 
 
-def read_bom(path: Path, dialect: str = "generic", *, asks: bool = True) -> dict[str, BomPart]:
+def _answered(file: PlacementFile, form: FileForm) -> PlacementFile:
+    """Return a placement file in which a person has said of words whether they leave parts out."""
+    said = {refdes: form.says_fitted(question.word) for refdes, question in file.asked.items()}
+    out = {refdes for refdes, is_fitted in said.items() if is_fitted is False}
+    return replace(
+        file,
+        placements=tuple(place for place in file.placements if place.refdes not in out),
+        not_placed=(*file.not_placed, *sorted(out)),
+        said=file.said | {refdes for refdes, is_fitted in said.items() if is_fitted},
+        asked={refdes: question for refdes, question in file.asked.items() if said[refdes] is None},
+    )
+
+
+def read_bom(
+    path: Path, dialect: str = "generic", form: FileForm = _AS_IT_IS, *, asks: bool = True
+) -> dict[str, BomPart]:
     """Read a BOM, as CSV, text or a spreadsheet; return what it says, by reference designator.
 
     Raises ConfigError, with file and line, for a file without a column of designators, for a part that stands twice
     with other words, and if it `asks`, for parts of which it leaves open whether they are fitted; else `join` asks.
     """
-    return parse_bom(path, text_table.content(path, "the BOM"), dialect, asks=asks)
+    return parse_bom(path, text_table.content(path, "the BOM"), dialect, form, asks=asks)
 
 
-def parse_bom(path: Path, raw: bytes, dialect: str = "generic", *, asks: bool = True) -> dict[str, BomPart]:
+def parse_bom(
+    path: Path, raw: bytes, dialect: str = "generic", form: FileForm = _AS_IT_IS, *, asks: bool = True
+) -> dict[str, BomPart]:
     """Return what the bytes of a BOM say; raises ConfigError as `read_bom` does, which names `path`."""
     bom = _resolve(dialect).bom(path, raw)
-    expect_answered(bom.asked.values() if asks and isinstance(bom, Bom) else ())
+    if isinstance(bom, Bom):
+        said = {refdes: form.says_fitted(question.word) for refdes, question in bom.asked.items()}
+        bom.asked = {refdes: question for refdes, question in bom.asked.items() if said[refdes] is None}
+        bom.update(
+            {
+                name: replace(bom[name], is_fitted=False)
+                for name, is_fitted in said.items()
+                if is_fitted is False and name in bom
+            }
+        )
+        expect_answered(bom.asked.values() if asks else ())
     return bom

@@ -7,19 +7,20 @@ packages.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import dist
 from pathlib import Path
 
 from coe import strict_yaml
-from coe.errors import ConfigError, list_few
+from coe.errors import ConfigError, did_you_mean, list_few
 from coe.placement.board_layout import Bottom
 from coe.placement.board_outline import Rectangle
 from coe.placement.package_sizes import NamedSize, PackageSize, size_of
 from coe.placement.panel_split import pattern_of
 from coe.placement.placement_file import FileForm, Placement, Side
 from coe.placement.recipe_spec import Look
+from coe.spelling import fits
 from coe.strict_model import of_yaml
 
 _FIDUCIAL = re.compile(r"fid|fd\d|fm\d", re.IGNORECASE)
@@ -72,7 +73,7 @@ class BoardPlan:
     """What a placement file tells of one side of a board: parts by component, marks, and its extent in mm.
 
     `panel` is how parts are named if the file is of a whole panel. `in_pixels` means that mm are pixels of a picture.
-    `not_fitted` are parts that files leave out.
+    `not_fitted` are parts that files leave out, `unseen` those of `left_out` that no picture shows.
     """
 
     side: Side
@@ -86,6 +87,11 @@ class BoardPlan:
     panel: str | None = None
     in_pixels: bool = False
     not_fitted: tuple[str, ...] = ()
+    unseen: tuple[str, ...] = ()
+
+    def without(self, unseen: Collection[str]) -> BoardPlan:
+        """Return the plan with parts left out that no picture shows."""
+        return replace(self, left_out=(*self.left_out, *unseen), unseen=tuple(unseen))
 
     def seen_marks(self, bottom: Bottom | None) -> tuple[Mark, ...]:
         """Return the marks as the camera sees the side."""
@@ -99,14 +105,18 @@ def plan(
     outline: Rectangle | None = None,
     edge: Rectangle | None = None,
     drawn: Mapping[str, PackageSize] | None = None,
+    leave_out: Sequence[str] = (),
 ) -> BoardPlan:
     """Return what is inspected on a side; `outline` is its left, bottom, right and top in mm, if a file tells it.
 
     What the placement file draws itself counts where nothing else tells it: its `edge`, and the sizes by package,
-    `drawn`.
+    `drawn`. `leave_out` names parts that a person leaves out.
 
-    Raises ConfigError for a side without parts, and for parts outside of an outline of a file.
+    Raises ConfigError for a side without parts, for parts outside of an outline of a file, and for a name of no part.
     """
+    names = [place.refdes for place in placements]
+    if unknown := [word for word in leave_out if not any(fits(word, name) for name in names)]:
+        raise ConfigError(f"--leave-out: the board has no part '{unknown[0]}'{did_you_mean(unknown[0], names)}")
     marks: list[Mark] = []
     kinds: dict[tuple[str, str, str], list[Placement]] = {}
     left_out: list[str] = []
@@ -116,7 +126,8 @@ def plan(
             marks.append(mark)
         if place.side is not side:
             continue
-        is_no_part = _NO_PART.fullmatch(place.refdes) or _NO_PART_PACKAGE.search(place.package)
+        is_no_part = bool(_NO_PART.fullmatch(place.refdes) or _NO_PART_PACKAGE.search(place.package))
+        is_no_part = is_no_part or any(fits(word, place.refdes) for word in leave_out)
         if mark is not None or not place.refdes or is_no_part:
             left_out.append(place.refdes)
         else:
@@ -238,6 +249,8 @@ def read_form(path: Path) -> FileForm:
     """Read a file of the keys that `placement_file` of a recipe has; raises RulesError with file and line."""
     raw = strict_yaml.content(path, "form of placement files")
     return of_yaml(
-        strict_yaml.parse(path, raw, "columns, sides, decimal, angles, clockwise, y, offset, side or rotation"),
+        strict_yaml.parse(
+            path, raw, "columns, sides, not_fitted, decimal, angles, clockwise, y, offset, side or rotation"
+        ),
         FileForm,
     )

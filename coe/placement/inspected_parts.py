@@ -10,8 +10,8 @@ from coe.errors import ConfigError, did_you_mean, list_few
 from coe.placement.board_recipe import BoardRecipe
 from coe.placement.panel_split import split
 from coe.placement.placement_file import Placement
-from coe.placement.recipe_spec import MappingSpec, UnitSpec, fits
-from coe.spelling import look
+from coe.placement.recipe_spec import MappingSpec, UnitSpec
+from coe.spelling import fits, look
 
 
 def inspected_units(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -11,6 +12,7 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import Field
 
 from coe.errors import ConfigError
+from coe.spelling import fits
 from coe.strict_model import StrictModel
 from coe.tables.s_expression import Numbered
 from coe.text_table import further_lines
@@ -63,10 +65,11 @@ class Placement:
 
 
 class FittedQuestion(NamedTuple):
-    """A row of which nobody knows whether its parts are fitted: its file and line, and what is wrong with its words."""
+    """A row of which nobody knows whether its parts are fitted: its file and line, its word, and what is wrong."""
 
     path: Path
     line: int
+    word: str
     fault: str
 
 
@@ -74,8 +77,12 @@ def expect_answered(asked: Iterable[FittedQuestion]) -> None:
     """Raise ConfigError that names all rows that do not say whether their parts are fitted, if there are any."""
     rows = [*dict.fromkeys(asked)]
     if rows:
-        lines = [row.line for row in rows]
-        raise ConfigError(f"{rows[0].path}:{lines[0]}: {rows[0].fault}{further_lines(lines)}")
+        lines, word = [row.line for row in rows], json.dumps(rows[0].word, ensure_ascii=False)
+        raise ConfigError(
+            f"{rows[0].path}:{lines[0]}: {rows[0].fault}{further_lines(lines)}; to answer for all later files, too, "
+            f"write `not_fitted: [{word}]` or `fitted: [{word}]` under placement_file of the recipe (--form, before "
+            "there is one)"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,14 +113,17 @@ class PlacementFile:
 class FileForm(StrictModel):
     """How a placement file is read, where a dialect alone reads it wrong; each key may be left out.
 
-    `columns` names the column of a field, `sides` the words for the sides. `decimal` says what stands before the
-    fraction of a number. `angles` says what angles count, `clockwise` that they grow clockwise. `y` down: y grows
-    downwards. `offset` in mm is added to x and y after that. `side` and `rotation` (degrees) are those of all parts of
-    a file that has no such column.
+    `columns` names the column of a field, `sides` the words for the sides; `fitted` and `not_fitted` are words that
+    say so of a part, here and in a BOM, where nobody knows what they say (`*` stands for any signs). `decimal` says
+    what stands before the fraction of a number. `angles` says what angles count, `clockwise` that they grow
+    clockwise. `y` down: y grows downwards. `offset` in mm is added to x and y after that. `side` and `rotation`
+    (degrees) are those of all parts of a file that has no such column.
     """
 
     columns: dict[FieldName, Annotated[str, Field(min_length=1)]] = Field(default_factory=dict)
     sides: dict[str, Side] = Field(default_factory=dict)
+    fitted: tuple[str, ...] = ()
+    not_fitted: tuple[str, ...] = ()
     decimal: Literal["comma", "point"] | None = None
     angles: Literal["degrees", "quarters"] | None = None
     clockwise: bool = False
@@ -121,3 +131,9 @@ class FileForm(StrictModel):
     offset: tuple[Shift, Shift] = (0.0, 0.0)
     side: Side | None = None
     rotation: Annotated[float, Field(ge=-360, le=360, allow_inf_nan=False)] | None = None
+
+    def says_fitted(self, word: str) -> bool | None:
+        """Tell whether a word says that a part is fitted; None if a person has not said."""
+        if any(fits(said.casefold(), word.casefold()) for said in self.not_fitted):
+            return False
+        return True if any(fits(said.casefold(), word.casefold()) for said in self.fitted) else None

@@ -5,7 +5,6 @@ Lengths are mm in the frame of the placement file, angles degrees counterclockwi
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
@@ -13,7 +12,7 @@ from pydantic import AfterValidator, Field, model_validator
 from coe import config
 from coe.placement.placement_file import FARTHEST_MM, FileForm, Side
 from coe.placement.serial_code import SerialSpec
-from coe.spelling import look
+from coe.spelling import fits
 from coe.strict_model import Name, Share, StrictModel
 
 
@@ -32,14 +31,6 @@ Slant = Annotated[float, Field(ge=-0.3, le=0.3, allow_inf_nan=False)]
 Look = Literal["bright", "dark"]
 Corner = Literal["top-left", "top-right", "bottom-left", "bottom-right"]
 MOST_UNITS = 1000
-
-
-def fits(word: str, of_part: str) -> bool:
-    """Tell whether a word of a recipe, in which `*` stands for any signs, means a word of a part."""
-    if look(word) == look(of_part):
-        return True
-    pattern = ".*".join(re.escape(piece) for piece in look(word).split("*"))
-    return "*" in word and re.fullmatch(pattern, look(of_part)) is not None
 
 
 class OutlineSpec(StrictModel):

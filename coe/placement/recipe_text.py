@@ -20,6 +20,10 @@ _MOST_NAMED = 6
 _UM_PER_PIXEL = 20.0
 _STRAIGHT = CameraSpec()
 _AS_IT_IS = FileForm()
+_UNSEEN = (
+    f"{TODO}: no picture shows all of {{}}: delete this remark, and they are not inspected; or correct the size, take "
+    "them out of this list, and take the remark off their line of the board file"
+)
 _HELD = (
     f"held: true  # {TODO}: does a fixture hold each board in this place, the same way round? No mark tells; look at "
     "all overlays"
@@ -106,7 +110,8 @@ class RecipeDraft:
         entries = [entry for part in plan.parts for entry in _entries(part)]
         lines += ["placed_as:", *entries] if entries else []
         if plan.left_out:
-            lines.append(f"not_inspected: [{', '.join(map(_flow, plan.left_out))}]")
+            todo = f"  # {_UNSEEN.format(list_few(plan.unseen))}" if plan.unseen else ""
+            lines.append(f"not_inspected: [{', '.join(map(_flow, plan.left_out))}]{todo}")
         if plan.not_fitted:
             lines.append(f"# Not fitted, as the files say: {', '.join(map(visible, plan.not_fitted))}")
         return "\n".join(lines) + "\n"

@@ -99,7 +99,9 @@ class WholeBoard(StrictModel):
 def _layout(whole: WholeBoard) -> Layout:
     bottom = None if whole.bottom is None else Bottom(whole.bottom.x, whole.bottom.angle)
     recipe, raw = parse_recipe(RECIPE_FILE, whole.recipe.encode()), whole.placements.encode()
-    bom = parse_bom(Path("bom.csv"), whole.bom.encode(), whole.dialect, asks=False) if whole.bom else {}
+    bom = {}
+    if whole.bom:
+        bom = parse_bom(Path("bom.csv"), whole.bom.encode(), whole.dialect, recipe.placement_file, asks=False)
     file = parse_file(Path(whole.file), raw, whole.dialect, whole.units, recipe.placement_file, bom)
     return lay_out(recipe, join(file.placements, bom, said=file.said).placements, bottom)
 

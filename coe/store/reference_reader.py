@@ -89,8 +89,11 @@ class ReferenceReader:
         try:
             manifest = manifests.read_record(path, ReferenceManifest, MOST_MANIFEST_BYTES, again)
         except FileNotFoundError:
-            hint = did_you_mean(id, self.ids()) or "; make it with `coe-experts reference`"
-            raise StoreError(f"no reference '{id}' in {self._shelf.root}{hint}") from None
+            hint = did_you_mean(id, self.ids())
+            raise StoreError(
+                f"no reference '{id}' in {self._shelf.root}{hint}; make it of good pictures with `coe-experts "
+                "reference`, or take its component out of the board file"
+            ) from None
         if manifest.id != id:
             raise StoreError(f"{path}: the manifest is that of reference {manifest.id[:200]!r}; make '{id}' again")
         manifests.check_inside(path, (manifest.file, manifest.spread_file))

@@ -173,6 +173,38 @@ def test_a_board_is_found_in_photographs_turned_and_aslant(
 
 
 @pytest.mark.slow
+def test_a_part_that_no_picture_shows_is_left_to_a_person_or_out(
+    call: Call, brought: tuple[Path, list[Numbers]], folder: Path
+) -> None:
+    (folder / "package_sizes.yaml").write_text(
+        "sizes: [{package: SW_SPST_B3U*, size: [3.6, 2.6]}, {package: SOT-23-5, size: [40, 40]}]\n", encoding="utf-8"
+    )
+    at, _ = brought
+    words = (
+        "--placements",
+        at / "pnp.csv",
+        "--bom",
+        at / "bom.csv",
+        "--images",
+        at / "boards",
+        "--units",
+        "mm",
+        "--yes",
+    )
+    for name, more, is_asked in (("own", (), True), ("out", ("--leave-out", "U3"), False)):
+        said = call("new", name, *words, *more, command=board_command)
+        assert said.status == 0, said.err
+        lines = [line for line in said.out.splitlines() if line.startswith("to decide")]
+        assert [("not_inspected" in line, "U3" in line) for line in lines] == [(True, True)] * is_asked
+        recipe = read_recipe(folder / name / "recipe.yaml")
+        assert "U3" in recipe.not_inspected
+        board = rules.load(str(folder / "routing_rules" / f"{name}.yaml"))
+        parts = join(read_placements(at / "pnp.csv", units="mm"), read_bom(at / "bom.csv")).placements
+        inspected = {site.component for site in lay_out(recipe, parts).sites}
+        assert (len(inspected), board.components.keys() == inspected) == (15, True)
+    assert call("new", "no", *words, "--leave-out", "U33", command=board_command).status == 2
+
+
 def test_three_fiducials_alone_tell_little_of_a_slant_and_the_parts_tell_the_rest(
     brought: tuple[Path, list[Numbers]],
 ) -> None:

@@ -61,7 +61,7 @@ def test_a_run_ends_with_what_still_passes_and_the_command_that_mends_it(
 
 def test_the_board_file_of_a_placement_file_says_which_parts_have_a_polarity() -> None:
     parts = (("R0402", ("R1", "R2")), ("SOT-23", ("X1",)), ("any", ("D3",)))
-    drawn = SimpleNamespace(parts=[SimpleNamespace(name=name, refdes=refdes) for name, refdes in parts])
+    drawn = SimpleNamespace(parts=[SimpleNamespace(name=name, refdes=refdes) for name, refdes in parts], unseen=())
     board = rules.of_bytes(Path("b.yaml"), rules_text("b", drawn).encode())
     assert [component.polarity for component in board.components.values()] == [None, True, True]
 

@@ -12,6 +12,7 @@ from coe.errors import ConfigError
 from coe.placement import BomJoin, Placement, Side, join, parse_bom, parse_placements, read_bom
 from coe.placement.bom_join import Bom
 from coe.placement.cad_files import parse_file
+from coe.placement.placement_file import FileForm
 from coe.strict_yaml import word_lists
 
 
@@ -468,6 +469,24 @@ def test_a_value_that_may_leave_a_part_out_is_asked_about_among_values(value: st
     places = f"Ref,Value,X(mm),Y(mm),Rot,Side\nR1,1k,1,1,0,top\nR2,2k,1,1,0,top\nR3,{value},1,1,0,top\n"
     with pytest.raises(ConfigError, match=r"^p\.csv:4: .*column DNP"):
         parse_placements(Path("p.csv"), places.encode(), "generic", "")
+
+
+@pytest.mark.parametrize(
+    ("word", "said"), [("N.C.", "N.C."), ("n.c.", "N.C."), ("NC/10k", "NC/*"), ("NC (10k)", "NC*")]
+)
+@pytest.mark.parametrize("key", ["fitted", "not_fitted"])
+def test_a_person_answers_once_for_all_files_what_a_word_says(word: str, said: str, key: str) -> None:
+    form = FileForm.model_validate({key: [said]})
+    rows = [f"R1,1k,1,1,0,top\nR2,2k,1,2,0,top\nR5,5k,2,2,0,top\nR3,{word},1,3,0,top\n", "R4,NP,1,4,0,top\n"]
+    places = f"Ref,Value,X(mm),Y(mm),Rot,Side\n{rows[0]}".encode()
+    file = parse_file(Path("p.csv"), places, "generic", form=form)
+    assert (file.not_placed, "R3" in file.said) == (((), True) if key == "fitted" else (("R3",), False))
+    bom = parse_bom(Path("b.csv"), f"Designator,Value\nR1,1k\nR2,2k\nR3,{word}\n".encode(), form=form)
+    assert bom["R3"].is_fitted is (key == "fitted")
+    with pytest.raises(ConfigError, match=r":6: .*not_fitted: .*placement_file"):  # another word is asked about
+        parse_file(Path("p.csv"), places + rows[1].encode(), "generic", form=form)
+    with pytest.raises(ConfigError, match=r":4: .*not_fitted"):
+        parse_bom(Path("b.csv"), b"Designator,Value\nR1,1k\nR2,2k\nR4,NP\n", form=form)
 
 
 PLACES = "Ref,Value,X(mm),Y(mm),Rot,Side,DNP\nR1,1k,1,1,0,top,\nR2,2k,1,1,0,top,\nR3,{},1,1,0,top,{}\n"

@@ -160,7 +160,7 @@ class BoardDraft:
         state = state or self.state
         if self.placements is None:
             raise ConfigError("there is no placement file yet; add it among the files")
-        bom = None if self.bom is None else read_bom(self.bom, state.dialect, asks=False)
+        bom = None if self.bom is None else read_bom(self.bom, state.dialect, self.form, asks=False)
         file = read_file(self.placements, state.dialect, state.units, self.form, bom)
         joined = None if bom is None else join(file.placements, bom, said=file.said, not_placed=file.not_placed)
         read_as = (bom.read_as,) if isinstance(bom, Bom) and bom.read_as else ()
