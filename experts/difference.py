@@ -35,7 +35,7 @@ class DifferenceKind(PairKind):
         prepared = letterboxed(image, pair, pair.stack, (0, 0, 0), expert)
         whole, part = divmod(0 if own is None else round(256 * own.largest), 256)
         prepared.pixels[0], prepared.pixels[1] = min(whole, 255), part
-        return replace(prepared, doubt=self.doubt(pair, reference, expert))
+        return replace(prepared, unlike=self.unlike(pair, reference, expert))
 
     def largest(self, stack: Image, expert: Expert) -> float:
         return super().largest(letterbox(stack, expert.input_size, (0, 0, 0)).pixels.transpose(1, 2, 0), expert)

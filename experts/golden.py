@@ -47,13 +47,13 @@ class GoldenKind(PairKind):
         if pair.stack is None or pair.alignment is None:
             return PairInput(mosaic, height, width, doubt=pair.doubt)
         judged = self._filled(mosaic, pair, pair.stack, (height, width), cells(expert))
-        return replace(judged, doubt=judged.doubt or self.doubt(pair, reference, expert))
+        return replace(judged, unlike=self.unlike(pair, reference, expert))
 
-    def doubt(self, pair: Compared, reference: Reference, expert: Expert) -> str:
+    def unlike(self, pair: Compared, reference: Reference, expert: Expert) -> str:
         """Say also that a picture differs more than good parts do: what the network takes for none may be a defect."""
         own = limits_for(expert, reference)
-        if (doubt := super().doubt(pair, reference, expert)) or own is None or pair.stack is None:
-            return doubt
+        if (why := super().unlike(pair, reference, expert)) or own is None or pair.stack is None:
+            return why
         if (largest := self.largest(pair.stack, expert)) > max(own.largest, self.levels):
             return f"it differs by {largest:.0f} of 255 grey levels, and good parts by {own.largest:.0f} at most"
         return ""

@@ -32,13 +32,15 @@ class PairInput(ExpertInput):
 
     `to_picture` (2, 3) maps points (x, y, 1) of the reference's frame to the picture, and `regions` are the regions of
     that frame that are shown in crops. `place` is that of the reference among its alternates, -1 without a reference.
-    `doubt` says why the picture could not be compared, or not wholly; it is empty otherwise.
+    `doubt` says why the picture could not be compared, or not wholly; it is empty otherwise. `unlike` says why it may
+    be none of a good part although it shows no defect.
     """
 
     to_picture: Numbers | None = None
     regions: tuple[Region, ...] = ()
     place: int = 0
     doubt: str = ""
+    unlike: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +81,10 @@ class PairKind(ModuleKind, Comparing):
         mean = smooth(torch.from_numpy(differences(stack)[None, None]).float())[0, 0].numpy()
         return float(cv2.morphologyEx(mean, cv2.MORPH_OPEN, OPENING).max())
 
-    def doubt(self, pair: Compared, reference: Reference, expert: Expert) -> str:
-        """Say why a picture that shows no defect may be none of a good part all the same; "" if nothing speaks for it.
-
-        A picture with a box to reject is a defect whatever is said here.
-        """
+    def unlike(self, pair: Compared, reference: Reference, expert: Expert) -> str:
+        """Say why a picture may be none of a good part although it shows no defect; "" if nothing says so."""
         if pair.stack is None or pair.alignment is None or not expert.limits:
-            return pair.doubt
+            return ""
         own, fit = limits_for(expert, reference), pair.alignment.fit
         if own is None or not own.pictures:
             return "nobody has shown how good parts differ from its reference; train its expert with two or more"
@@ -106,7 +105,8 @@ class PairKind(ModuleKind, Comparing):
             assert isinstance(pair, PairInput)
             candidates = self.candidates(output, pair, expert)
             (finding,) = detected(of_corners(candidates), [pair], expert, cut)
-            findings.append(replace(finding, doubt=pair.doubt) if pair.doubt else finding)
+            doubt = pair.doubt or ("" if finding.labels & expert.reject else pair.unlike)
+            findings.append(replace(finding, doubt=doubt) if doubt else finding)
         return findings
 
     def convert(self, state: dict[str, torch.Tensor], expert: Expert) -> dict[str, torch.Tensor]:

@@ -20,6 +20,7 @@ from coe.store.store import Store
 from experts.difference import difference
 from experts.difference_network import LIMIT
 from experts.golden import golden
+from experts.golden_network import PEAKS
 from experts.pair_limits import GoodPart, limits_of
 from experts.proposals import CELL
 
@@ -88,7 +89,10 @@ def test_a_circuit_that_lies_the_wrong_way_round_is_not_ok_although_its_neighbou
     wide = max(own.largest for own in expert.limits.values())
     before = judged(replace(expert, limits={"": GoodLimits(wide, 1.0, 10)}), wrong, references["U1"])
     assert (before.label, before.doubt) == (NOTHING, ""), "by the limit of the board it would be good"
-    assert "unlike every good part" in judged(expert, wrong, references["U1"]).doubt
+    assert judged(expert, wrong, references["U1"]).label == "different"
+    misfit = expert.limits["b/U1"].misfit
+    unlike = judged(replace(expert, limits={"": GoodLimits(wide, misfit, 2)}), wrong, references["U1"])
+    assert (unlike.label, "unlike every good part" in unlike.doubt) == (NOTHING, True)
     for seed in range(20, 26):
         good = judged(expert, circuit(seed), references["U1"])
         assert (good.label, good.doubt) == (NOTHING, "")
@@ -144,12 +148,20 @@ def test_what_golden_takes_for_no_defect_is_for_a_person_if_good_parts_differ_le
 
     def doubt(largest: float, misfit: float = 1.0) -> str:
         expert = replace(GOLDEN, limits={"": GoodLimits(largest, misfit, 9)})
-        return golden.compare(bad(part()), reference, expert).doubt
+        return found(expert, score=0.1).doubt
+
+    def found(expert: Expert, score: float) -> Finding:
+        prepared = golden.compare(bad(part()), reference, expert)
+        outputs = torch.zeros(1, 4, PEAKS, 1 + 4)
+        outputs[0, 0, 0] = torch.tensor([score, 0.1, 0.1, 0.1, 0.1])
+        return golden.postprocess(outputs, [prepared], expert)[0]
 
     assert "it differs by " in doubt(60)
     assert doubt(250) == ""
     assert "unlike every good part" in doubt(250, misfit=0.0001)
-    assert golden.compare(bad(part()), reference, GOLDEN).doubt == "", "nobody measured good parts"
+    assert found(GOLDEN, score=0.1).doubt == "", "nobody measured good parts"
+    defect = found(replace(GOLDEN, limits={"": GoodLimits(60, 0.0001, 9)}), score=0.9)
+    assert (defect.label, defect.doubt) == ("hole", "")
 
 
 def test_limits_go_with_the_weights_and_a_line_keeps_to_those_it_was_opened_with(tmp_path: Path) -> None:
