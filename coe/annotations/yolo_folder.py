@@ -1,7 +1,8 @@
-"""A YOLO data set as a folder: images/, labels/ with a line for each box, and data.yaml."""
+"""A YOLO data set as a folder (images/, labels/ with a line for each box, data.yaml), and a contact sheet of it."""
 
 from __future__ import annotations
 
+import colorsys
 import os
 import shutil
 from collections import Counter
@@ -9,14 +10,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 import yaml
+from PIL import Image, ImageDraw, ImageFont
 
 from coe.annotations.marked import MarkedPicture, MarkedSet
-from coe.errors import ConfigError
+from coe.errors import ConfigError, ImageError
 from coe.files import writing
+from coe.pictures.decoding import decode
 from coe.spelling import composed
+from coe.visible import visible
 
 DATA = "data.yaml"
 _HALF = ".unfinished"
+SHOWN = 24
+"""How many pictures a sheet shows at most."""
+_COLUMNS, _SIDE, _TEXT, _GAP = 6, 260, 16, 8
 
 
 def write(marked: MarkedSet, root: Path, to: Path, *, tick: Callable[[], None] = lambda: None) -> Path:
@@ -75,3 +82,57 @@ def _lines(picture: MarkedPicture, labels: tuple[str, ...]) -> list[str]:
         f"{(box.right - box.left) / picture.width:.6f} {(box.bottom - box.top) / picture.height:.6f}\n"
         for box in picture.boxes
     ]
+
+
+def draw(marked: MarkedSet) -> Image.Image:
+    """Draw a sheet of the pictures of `chosen`, to confirm that boxes lie where they should; raises ConfigError."""
+    shown = chosen(marked)
+    columns = min(_COLUMNS, len(shown))
+    wide, high = _SIDE + _GAP, _SIDE + _TEXT + _GAP
+    sheet = Image.new("RGB", (max(columns, 3) * wide + _GAP, -(-len(shown) // columns) * high + _GAP), "white")
+    pen, font = ImageDraw.Draw(sheet), ImageFont.load_default(_TEXT - 3)
+    for number, picture in enumerate(shown):
+        left, top = _GAP + number % columns * wide, _GAP + number // columns * high
+        small, scale = _small(picture)
+        sheet.paste(small, (left, top))
+        for box in picture.boxes:
+            place = marked.labels.index(composed(box.label))
+            hue = colorsys.hsv_to_rgb(place / len(marked.labels), 0.95, 0.9 - 0.35 * (place % 2))
+            colour = tuple(round(255 * part) for part in hue)
+            x0, y0, x1, y1 = (round(each * scale) for each in (box.left, box.top, box.right, box.bottom))
+            corners = left + x0, top + y0, left + max(x0, x1 - 1), top + max(y0, y1 - 1)
+            pen.rectangle(corners, None, colour, 2)
+            pen.text(corners[:2], visible(box.label), colour, font, stroke_width=2, stroke_fill="white")
+        words = visible(picture.path.name) + (f": {len(picture.boxes)}" if picture.boxes else ": no box")
+        while pen.textlength(words, font) > _SIDE:
+            words = words[1:]
+        pen.text((left, top + small.height + 1), words, "black", font)
+    return sheet
+
+
+def chosen(marked: MarkedSet) -> list[MarkedPicture]:
+    """Return the pictures of a sheet: of each label in turn the first that is not there yet, then good ones."""
+    waiting = [
+        [picture for picture in marked.pictures if any(composed(box.label) == label for box in picture.boxes)]
+        for label in marked.labels
+    ]
+    waiting.append([picture for picture in marked.pictures if not picture.boxes])
+    shown: dict[Path, MarkedPicture] = {}
+    while any(waiting) and len(shown) < SHOWN:
+        for pictures in waiting:
+            while pictures and pictures[0].path in shown:
+                pictures.pop(0)
+            if pictures and len(shown) < SHOWN:
+                picture = pictures.pop(0)
+                shown[picture.path] = picture
+    return list(shown.values())
+
+
+def _small(picture: MarkedPicture) -> tuple[Image.Image, float]:
+    scale = _SIDE / max(picture.width, picture.height)
+    size = max(1, round(picture.width * scale)), max(1, round(picture.height * scale))
+    try:
+        pixels = decode(picture.path, min_side=1)
+    except ImageError as error:
+        raise ConfigError(f"'{picture.path}' {error}; remove it or save it again with 8 bits a channel") from error
+    return Image.fromarray(pixels).resize(size, Image.Resampling.BILINEAR), scale

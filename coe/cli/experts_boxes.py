@@ -19,10 +19,7 @@ SHEET = "sheet.png"
 
 def boxes(
     annotations: Annotated[
-        Path,
-        typer.Argument(
-            help="COCO JSON, Label Studio JSON, CVAT XML 1.1, VIA (found by their content), or a folder of masks."
-        ),
+        Path, typer.Argument(help="COCO JSON, Pascal VOC XML (a file or a folder of them), or a folder of masks.")
     ],
     images: Annotated[Path, typer.Option(metavar="FOLDER", help="The pictures, with subfolders.")],
     to: Annotated[Path, typer.Option(metavar="FOLDER", help="A new folder: images/, labels/, data.yaml, sheet.png.")],
@@ -34,9 +31,6 @@ def boxes(
             "2 the second. Default: the labels of the file.",
         ),
     ] = None,
-    annotator: Annotated[
-        str, typer.Option(metavar="WHO", help="Label Studio: whose annotations count, by number or e-mail.")
-    ] = "",
     clip: Annotated[
         bool, typer.Option("--clip", help="Cut boxes off that reach over the edge of their picture.")
     ] = False,
@@ -52,17 +46,17 @@ def boxes(
 
     Example: coe-experts boxes result.json --images photos --to joints
     """
-    from coe.annotations import annotation_file, contact_sheet, yolo_folder
+    from coe.annotations import annotation_file, yolo_folder
     from coe.annotations.marked import Findings
 
     yolo_folder.check_new(to)
     findings = Findings()
     named = tuple(composed(word) for word in words_of(labels)) if labels is not None else ()
-    choices = annotation_file.ReadingChoices(named, annotator, clip, unmarked_good)
+    choices = annotation_file.ReadingChoices(named, clip, unmarked_good)
     with Progress(words("reading", "bold"), BarColumn(), console=err, transient=True) as bar:
         bar.add_task("", total=None)
         form, marked = annotation_file.read(annotations, images, choices, findings)
-    sheet, shown = contact_sheet.draw(marked), len(contact_sheet.chosen(marked))
+    sheet, shown = yolo_folder.draw(marked), len(yolo_folder.chosen(marked))
     with counting("copying", transient=True) as bar:
         task = bar.add_task("", total=len(marked.pictures))
         data = yolo_folder.write(marked, images, to, tick=lambda: bar.advance(task))

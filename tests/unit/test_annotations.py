@@ -1,7 +1,5 @@
 """Boxes from other programs, and masks: what is in them becomes a data set, and what does not fit is named."""
 
-import csv
-import io
 import json
 import re
 from collections.abc import Sequence
@@ -12,10 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from coe.annotations import annotation_file, contact_sheet, yolo_folder
+from coe.annotations import annotation_file, yolo_folder
 from coe.annotations.annotation_file import ReadingChoices
-from coe.annotations.marked import Findings, MarkedSet
-from coe.annotations.picture_index import PictureIndex
+from coe.annotations.marked import Findings, MarkedSet, PictureIndex
 from coe.cli import experts_command
 from coe.cli.common import run
 from coe.errors import ConfigError
@@ -156,156 +153,6 @@ def test_what_reaches_over_the_edge_may_be_cut_off_there(tmp_path: Path, photos:
     assert sum(findings.notes.values()) == 1
 
 
-def studio(path: str, *annotations: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    return {"id": 1, "data": {"image": path}, "annotations": list(annotations), "predictions": [], **changes}
-
-
-def drawn(*values: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    results = [
-        {
-            "id": f"r{number}",
-            "type": "rectanglelabels",
-            "from_name": "label",
-            "to_name": "image",
-            "original_width": 200,
-            "original_height": 100,
-            "image_rotation": 0,
-            "value": {"rotation": 0, **value},
-        }
-        for number, value in enumerate(values)
-    ]
-    return {"id": 5, "completed_by": 1, "was_cancelled": False, "ground_truth": False, "result": results, **changes}
-
-
-BRIDGE = {"x": 10.0, "y": 10.0, "width": 20.0, "height": 30.0, "rectanglelabels": ["bridge"]}
-
-
-def test_label_studio_has_percent_prefixes_and_turned_boxes(tmp_path: Path, photos: Path) -> None:
-    turned = {**BRIDGE, "x": 50.0, "rotation": 90.0}  # about its left upper corner (100, 10), clockwise
-    corners = {"points": [[0, 0], [10, 50], [5, 100]], "closed": True, "polygonlabels": ["lifted"]}
-    round_ = {"x": 50.0, "y": 50.0, "radiusX": 10.0, "radiusY": 10.0, "rotation": 30.0, "ellipselabels": ["lifted"]}
-    choice = {"id": "c", "type": "choices", "value": {"choices": ["dark"]}}
-    first = drawn(BRIDGE, turned, corners, round_)
-    first["result"].append(choice)
-    tasks = [
-        studio("/data/upload/3/0a1b2c3d-good%20one.jpg", first, file_upload="0a1b2c3d-good one.jpg"),
-        studio("/data/local-files/?d=line7/board1/R1.png", drawn()),
-        studio("s3://bucket/board2/R1.png", drawn(BRIDGE, was_cancelled=True)),
-    ]
-    marked, findings = taken(stored(tmp_path / "a.json", tasks), photos)
-    assert marked.labels == ("bridge", "lifted")
-    assert boxes_of(marked, photos) == {
-        "good one.jpg": [
-            ("bridge", (20, 10, 60, 40)),
-            ("bridge", (70, 10, 100, 50)),
-            ("lifted", (0, 0, 20, 100)),
-            ("lifted", (81.97, 36.77, 118.03, 63.23)),
-        ],
-        "board1/R1.png": [],  # submitted without a box: a good picture
-    }
-    assert sorted(findings.notes.values()) == [1, 1]  # the cancelled one and the choice
-
-
-def test_shapes_in_several_pictures_of_a_task_are_a_fault(tmp_path: Path, photos: Path) -> None:
-    both = drawn(BRIDGE, BRIDGE)
-    both["result"][1]["to_name"] = "other"
-    assert faults_of(stored(tmp_path / "a.json", [studio("board1/R1.png", both)]), photos) == [1]
-
-
-def test_a_picture_in_another_folder_than_stated_is_noted(tmp_path: Path, photos: Path) -> None:
-    for name, noted in (("line7/photos/good one.jpg", 0), ("C:\\photos\\board1\\R1.png", 0), ("a/good one.jpg", 0)):
-        _, findings = taken(stored(tmp_path / "a.json", [studio(name, drawn(BRIDGE))]), photos)
-        assert len(findings.notes) - 1 == noted  # the pictures that no task names
-    (photos / "board1" / "R7.png").write_bytes((photos / "board1" / "R1.png").read_bytes())
-    _, findings = taken(stored(tmp_path / "a.json", [studio("board2/R7.png", drawn(BRIDGE))]), photos)
-    assert len(findings.notes) == 2
-
-
-def test_of_several_annotators_a_person_says_who_counts(tmp_path: Path, photos: Path) -> None:
-    other = drawn({**BRIDGE, "x": 70.0}, completed_by={"id": 2, "email": "b@line7"})
-    tasks = [studio("board1/R1.png", drawn(BRIDGE), other), studio("board2/R1.png", drawn(BRIDGE))]
-    source = stored(tmp_path / "a.json", tasks)
-    assert faults_of(source, photos) == [1]
-    marked, findings = taken(source, photos, ReadingChoices(annotator="b@line7"))
-    assert boxes_of(marked, photos) == {"board1/R1.png": [("bridge", (140, 10, 180, 40))]}
-    assert sum(findings.notes.values()) == 2  # board2, and the picture that no task names
-    tasks[0]["annotations"][1]["ground_truth"] = True
-    marked, _ = taken(stored(source, tasks), photos)
-    assert boxes_of(marked, photos)["board1/R1.png"] == [("bridge", (140, 10, 180, 40))]
-
-
-def test_label_studio_results_that_cannot_be_boxes_are_faults(tmp_path: Path, photos: Path) -> None:
-    brush = drawn({"format": "rle", "rle": [0, 1], "brushlabels": ["bridge"]})
-    brush["result"][0]["type"] = "brushlabels"
-    turned, small = drawn(BRIDGE), drawn(BRIDGE)
-    turned["result"][0]["image_rotation"] = 90
-    small["result"][0]["original_width"] = 100
-    unlabelled = drawn({"x": 1.0, "y": 1.0, "width": 5.0, "height": 5.0})
-    one = brush["result"] + turned["result"] + small["result"] + unlabelled["result"]
-    for number, result in enumerate(one):
-        result["id"] = str(number)
-    source = stored(tmp_path / "a.json", [studio("board1/R1.png", drawn(result=one)), {"image": "x.png", "label": []}])
-    assert faults_of(source, photos) == [1, 1, 1, 1, 1]
-
-
-CVAT = """<?xml version="1.0" encoding="utf-8"?>
-<annotations><version>1.1</version>
-<meta><task><id>4</id><name>joints</name><size>3</size><mode>annotation</mode><labels>
-<label><name>bridge</name><color>#ff0000</color><type>any</type><attributes></attributes></label>
-<label><name>lifted</name><color>#00ff00</color><type>any</type><attributes></attributes></label>
-</labels></task><dumped>2024-05-01</dumped></meta>
-{}
-</annotations>
-"""
-CVAT_IMAGES = """<image id="0" name="board1/R1.png" subset="default" task_id="4" width="200" height="100">
-<box label="lifted" source="manual" occluded="0" xtl="10.00" ytl="20.00" xbr="40.50" ybr="60.00" z_order="0"></box>
-<box label="bridge" occluded="0" xtl="80" ytl="40" xbr="120" ybr="60" rotation="90.0" z_order="0"></box>
-<polygon label="bridge" occluded="0" points="150.00,10.00;190.00,10.00;170.00,60.00" z_order="0"></polygon>
-<mask label="bridge" occluded="0" rle="3, 5" left="5" top="6" width="7" height="8" z_order="0"></mask>
-<tag label="bridge" source="manual"></tag>
-</image>
-<image id="1" name="good one.jpg" width="200" height="100"></image>"""
-
-
-def test_cvat_images_have_boxes_polygons_and_masks(tmp_path: Path, photos: Path) -> None:
-    marked, findings = taken(stored(tmp_path / "a.xml", CVAT.format(CVAT_IMAGES)), photos)
-    assert marked.labels == ("bridge", "lifted")
-    assert boxes_of(marked, photos) == {
-        "board1/R1.png": [
-            ("lifted", (10, 20, 40.5, 60)),
-            ("bridge", (90, 30, 110, 70)),  # turned about its middle
-            ("bridge", (150, 10, 190, 60)),
-            ("bridge", (5, 6, 12, 14)),
-        ],
-        "good one.jpg": [],
-    }
-    assert sorted(findings.notes.values()) == [1, 1]  # the tag, and the picture that it does not name
-    marked, _ = taken(tmp_path / "a.xml", photos, ReadingChoices(unmarked_good=True))
-    assert boxes_of(marked, photos)["board2/R1.png"] == []
-
-
-def test_cvat_tracks_count_where_the_object_is_not_outside(tmp_path: Path) -> None:
-    photos = tmp_path / "photos"
-    photos.mkdir()
-    for number in range(3):
-        Image.new("RGB", (200, 100), (number, 90, 20)).save(photos / f"frame_{number:06d}.PNG")
-    box = '<box frame="{}" keyframe="1" outside="{}" occluded="0" xtl="1" ytl="2" xbr="{}" ybr="9" z_order="0"></box>'
-    track = '<track id="0" label="lifted" source="manual">' + box.format(0, 0, 11) + box.format(1, 0, 12)
-    source = stored(tmp_path / "a.xml", CVAT.format(track + box.format(2, 1, 12) + "</track>"))
-    marked, _ = taken(source, photos)
-    assert boxes_of(marked, photos) == {
-        "frame_000000.PNG": [("lifted", (1, 2, 11, 9))],
-        "frame_000001.PNG": [("lifted", (1, 2, 12, 9))],
-        "frame_000002.PNG": [],
-    }
-
-
-def test_cvat_shapes_without_a_box_and_unknown_labels_are_faults(tmp_path: Path, photos: Path) -> None:
-    shapes = '<points label="bridge" points="1,2;3,4"></points><box label="void" xtl="1" ytl="1" xbr="2" ybr="2"></box>'
-    image = '<image id="0" name="board1/R1.png" width="200" height="100">' + shapes + "</image>"
-    assert faults_of(stored(tmp_path / "a.xml", CVAT.format(image)), photos) == [1, 1]
-
-
 def voc(name: str, *objects: tuple[str, str], size: str = "<width>200</width><height>100</height>") -> str:
     shapes = "".join(f"<object><name>{label}</name><difficult>0</difficult>{box}</object>" for label, box in objects)
     return f"<annotation><folder>x</folder><filename>{name}</filename><size>{size}</size>{shapes}</annotation>"
@@ -314,9 +161,13 @@ def voc(name: str, *objects: tuple[str, str], size: str = "<width>200</width><he
 BNDBOX = "<bndbox><xmin>20</xmin><ymin>10</ymin><xmax>80</xmax><ymax>60</ymax></bndbox>"
 
 
-def labelme(name: str, *shapes: tuple[str, str, list[list[float]]]) -> dict[str, Any]:
-    listed = [{"label": label, "points": points, "shape_type": kind, "flags": {}} for label, kind, points in shapes]
-    return {"version": "5.4", "flags": {}, "shapes": listed, "imagePath": name, "imageHeight": 100, "imageWidth": 200}
+def test_a_picture_in_another_folder_than_stated_is_noted(tmp_path: Path, photos: Path) -> None:
+    for name, noted in (("line7/photos/good one.jpg", 0), ("C:\\photos\\board1\\R1.png", 0), ("a/good one.jpg", 0)):
+        _, findings = taken(stored(tmp_path / "a.xml", voc(name, ("joint", BNDBOX))), photos)
+        assert len(findings.notes) - 1 == noted  # the pictures that the file does not name
+    (photos / "board1" / "R7.png").write_bytes((photos / "board1" / "R1.png").read_bytes())
+    _, findings = taken(stored(tmp_path / "a.xml", voc("board2/R7.png", ("joint", BNDBOX))), photos)
+    assert len(findings.notes) == 2
 
 
 def test_files_of_one_picture_each_lie_beside_the_pictures_or_elsewhere(tmp_path: Path, photos: Path) -> None:
@@ -326,46 +177,22 @@ def test_files_of_one_picture_each_lie_beside_the_pictures_or_elsewhere(tmp_path
     stored(notes / "good one.xml", voc("renamed.jpg"))
     stored(notes / "others.json", {"a": 1})
     expected: dict[str, list[Any]] = {"board1/R1.png": [("joint", (20, 10, 80, 60))], "board2/R1.png": []}
-    turned = "<cx>50</cx><cy>35</cy><w>50</w><h>60</h><angle>1.570796</angle>"  # as roLabelImg writes a box
-    stored(notes / "1.xml", voc("board1/R1.png", ("joint", f"<robndbox>{turned}</robndbox>")))
-    marked, _ = taken(notes, photos)
-    ((label, box),) = boxes_of(marked, photos)["board1/R1.png"]
-    assert (label, box) == ("joint", pytest.approx((20, 10, 80, 60), abs=0.01))
-    stored(notes / "1.xml", voc("board1/R1.png", ("joint", BNDBOX)))
-    drawn = "<polygon>{}</polygon>".format(
-        "".join(f"<pt><x>{x}</x><y>{y}</y></pt>" for x, y in ((20, 10), (80, 30), (40, 60)))
-    )
-    numbered = "<polygon><x1>3</x1><y1>4</y1><x2>9</x2><y2>4</y2><x3>5</x3><y3>8</y3></polygon>"  # as Roboflow
-    deleted = f"{drawn}<deleted>1</deleted>"
-    stored(notes / "2.xml", voc("board2/R1.png", ("joint", drawn), ("joint", numbered), ("gone", deleted)))
-    marked, _ = taken(notes, photos)
-    assert boxes_of(marked, photos)["board2/R1.png"] == [("joint", (20, 10, 80, 60)), ("joint", (3, 4, 9, 8))]
-    stored(notes / "2.xml", voc("board2/R1.png"))
     marked, _ = taken(notes, photos)
     assert boxes_of(marked, photos) == {**expected, "good one.jpg": []}
     assert marked.labels == ("joint",)
-
-    circle = ("hole", "circle", [[50.0, 50.0], [53.0, 54.0]])
-    stored(photos / "board1" / "R1.json", labelme("..\\board1\\R1.png", ("joint", "rectangle", [[80, 60], [20, 10]])))
-    stored(
-        photos / "board2" / "R1.json", labelme("board2/R1.png", circle, ("bridge", "polygon", [[1, 2], [9, 2], [5, 7]]))
-    )
+    stored(photos / "board1" / "R1.xml", voc("..\\board1\\R1.png", ("joint", BNDBOX)))
     marked, _ = taken(photos, photos)
-    assert boxes_of(marked, photos) == {
-        "board1/R1.png": [("joint", (20, 10, 80, 60))],
-        "board2/R1.png": [("hole", (45, 45, 55, 55)), ("bridge", (1, 2, 9, 7))],
-    }
-    alone, _ = taken(photos / "board1" / "R1.json", photos)
+    assert boxes_of(marked, photos) == {"board1/R1.png": [("joint", (20, 10, 80, 60))]}
+    alone, _ = taken(photos / "board1" / "R1.xml", photos)
     assert list(boxes_of(alone, photos)) == ["board1/R1.png"]
 
 
 def test_what_does_not_fit_in_files_of_one_picture_each_is_a_fault(tmp_path: Path, photos: Path) -> None:
     (notes := tmp_path / "notes").mkdir()
-    turned = "<robndbox><cx>1</cx></robndbox>"
-    stored(notes / "1.xml", voc("board1/R1.png", ("joint", turned), ("", BNDBOX)))
+    stored(notes / "1.xml", voc("board1/R1.png", ("joint", "<robndbox><cx>1</cx></robndbox>"), ("", BNDBOX)))
     stored(notes / "2.xml", voc("board2/R1.png", size="<width>100</width><height>200</height>"))
-    stored(notes / "3.json", labelme("good one.jpg", ("joint", "line", [[1, 2], [3, 4]])))
-    assert faults_of(notes, photos) == [1, 1, 2]
+    stored(notes / "3.xml", voc("good one.jpg", ("joint", "<polygon><x1>3</x1><y1>4</y1></polygon>")))
+    assert faults_of(notes, photos) == [1, 3]
     (empty := tmp_path / "empty").mkdir()
     stored(empty / "R1.txt", "0 0.5 0.5 0.1 0.1\n")
     assert faults_of(empty, photos) == []
@@ -400,83 +227,13 @@ def test_a_file_of_another_form_tells_that_its_picture_is_not_a_good_one(
     assert len(taken(notes, photos)[0].pictures) == 1
 
 
-def region(said: dict[str, Any], **shape: Any) -> dict[str, Any]:
-    return {"shape_attributes": shape, "region_attributes": said}
-
-
-VIA = {
-    "board1/R1.png": {
-        "first": region({"class": "lifted", "note": "", "by": None}, name="rect", x=10, y=20, width=30, height=40),
-        "second": region(
-            {"class": {"bridge": True, "ok": False}}, name="polygon", all_points_x=[5, 9, 7], all_points_y=[1, 2, 8]
-        ),
-    },
-    "board2/R1.png": [
-        region({"class": "lifted"}, name="circle", cx=50, cy=40, r=10.5),
-        region({"class": "lifted"}, name="ellipse", cx=50, cy=40, rx=10, ry=20, theta=np.pi / 2),
-    ],
-    "good one.jpg": [],
-}
-
-
-def via_files(place: Path, regions: dict[str, Any]) -> list[Path]:
-    """The same regions as the program writes a project, an export, and a table."""
-    entries = {
-        f"{name}123": {"filename": name, "size": 123, "regions": each, "file_attributes": {}}
-        for name, each in regions.items()
-    }
-    text = io.StringIO()
-    table = csv.writer(text)
-    columns = "#filename,file_size,file_attributes,region_count,region_id,region_shape_attributes,region_attributes"
-    table.writerow(columns.split(","))
-    for name, each in regions.items():
-        shapes = [*(each.values() if isinstance(each, dict) else each)] or [region({})]
-        for number, one in enumerate(shapes):
-            table.writerow([name, 123, "{}", len(each), number, *map(json.dumps, one.values())])
-    project = {"_via_settings": {}, "_via_img_metadata": entries, "_via_attributes": {}}
-    return [stored(place / f"via{n}", one) for n, one in enumerate((project, entries, text.getvalue()))]
-
-
-def test_regions_of_the_vgg_annotator_are_boxes(tmp_path: Path, photos: Path) -> None:
-    for source in via_files(tmp_path, VIA):
-        marked, _ = taken(source, photos)
-        assert marked.labels == ("bridge", "lifted")
-        assert boxes_of(marked, photos) == {
-            "board1/R1.png": [("lifted", (10, 20, 40, 60)), ("bridge", (5, 1, 9, 8))],
-            "board2/R1.png": [("lifted", (39.5, 29.5, 60.5, 50.5)), ("lifted", (30, 30, 70, 50))],
-            "good one.jpg": [],
-        }
-
-
-def test_the_label_of_a_region_is_its_only_attribute_or_named(tmp_path: Path, photos: Path) -> None:
-    shape = {"name": "rect", "x": 10, "y": 20, "width": 30, "height": 40}
-    for source in via_files(tmp_path, {"good one.jpg": [region({}, **shape), region({}, **shape)]}):
-        assert faults_of(source, photos) == [2]
-        assert taken(source, photos, ReadingChoices(labels=("dent",)))[0].pictures[0].boxes[0].label == "dent"
-        assert faults_of(source, photos, ReadingChoices(labels=("dent", "hole"))) == [2]
-    for source in via_files(tmp_path, {"good one.jpg": [region({"class": "crack"}, **shape)]}):
-        with pytest.raises(ConfigError, match="crack"):
-            taken(source, photos, ReadingChoices(labels=("dent", "hole")))
-    said = region({"class": "dent", "quality": "clear"}, **shape)
-    for source in via_files(tmp_path, {"good one.jpg": [said, region({"class": "dent"}, name="point", cx=1)]}):
-        assert faults_of(source, photos) == [1, 1]
-    for source in via_files(tmp_path, {"good one.jpg": [said]}):
-        assert taken(source, photos, ReadingChoices(labels=("dent", "hole")))[0].pictures[0].boxes[0].label == "dent"
-        assert faults_of(source, photos, ReadingChoices(labels=("hole",))) == [1]
-
-
 def test_boxes_that_cvat_turns_are_turned_in_each_of_its_formats(tmp_path: Path, photos: Path) -> None:
     place = {"image_id": 7, "category_id": 3, "bbox": [60, 40, 40, 20], "attributes": {"rotation": 90.0}}
     box = BNDBOX.replace("20<", "60<").replace("10<", "40<").replace("80<", "100<")
     said = "<attributes><attribute><name>rotation</name><value>90.0</value></attribute></attributes>"
-    corners = [[70.0, 30.0], [90.0, 30.0], [90.0, 70.0], [70.0, 70.0]]
     for source in (
         stored(tmp_path / "c.json", coco([place])),
         stored(tmp_path / "v.xml", voc("board1/R1.png", ("lifted", box + said))),
-        *(
-            stored(tmp_path / f"{kind}.json", labelme("board1/R1.png", ("lifted", kind, corners)))
-            for kind in ("rotation", "oriented_rectangle", "quadrilateral")
-        ),
     ):
         marked, _ = taken(source, photos)
         assert boxes_of(marked, photos)["board1/R1.png"] == [("lifted", (70, 30, 90, 70))]
@@ -622,55 +379,68 @@ def test_labels_are_texts_in_the_yaml(tmp_path: Path, photos: Path) -> None:
 def test_a_sheet_shows_pictures_of_each_label_and_good_ones(tmp_path: Path, photos: Path) -> None:
     source = stored(tmp_path / "a.json", coco([{"image_id": 9, "category_id": 3, "bbox": [50, 20, 100, 60]}]))
     marked, _ = taken(source, photos)
-    shown = contact_sheet.chosen(marked)
+    shown = yolo_folder.chosen(marked)
     assert [picture.path.name for picture in shown] == ["R1.png", "R1.png", "good one.jpg"]
     assert shown[0].boxes
     assert not shown[1].boxes
     for number in range(100):
         Image.new("RGB", (20, 20), (number, 0, 0)).save(photos / f"n{number}.png")
     marked, _ = taken(source, photos, ReadingChoices(unmarked_good=True))
-    assert len(contact_sheet.chosen(marked)) == contact_sheet.SHOWN
+    assert len(yolo_folder.chosen(marked)) == yolo_folder.SHOWN
 
 
-OTHERS = {
-    "COCO JSON": (
-        "<dataset/>",
-        "{}",
-        "[1]",
-        '[{"image": "a.png", "annotations": []}]',
-        "filename,class,xmin\na.png,x,1\n",
-    ),
-    "for images 1.1": ("<annotations><version>9</version></annotations>",),
-    r"/a\b": ("", '{"images": [], "annotations": [{}]}'),
-}
+@pytest.mark.parametrize("content", ["", "<dataset/>", "{}", "[1]", '{"images": [], "annotations": [{}]}'])
+def test_what_holds_no_annotations_is_refused(tmp_path: Path, photos: Path, content: str) -> None:
+    with pytest.raises(ConfigError, match=r"/a\b"):
+        taken(stored(tmp_path / "a", content), photos)
 
 
-@pytest.mark.parametrize("said", OTHERS)
-def test_files_of_other_kinds_are_refused(tmp_path: Path, photos: Path, said: str) -> None:
-    for content in OTHERS[said]:
-        with pytest.raises(ConfigError, match=said):
-            taken(stored(tmp_path / "a", content), photos)
+def test_a_folder_of_coco_is_answered_by_its_file(tmp_path: Path, photos: Path) -> None:
+    (folder := tmp_path / "export").mkdir()
+    stored(folder / "result.json", coco([{"image_id": 7, "category_id": 3, "bbox": [60, 40, 40, 20]}]))
+    with pytest.raises(ConfigError, match=r"result\.json itself"):
+        taken(folder, photos)
+    stored(folder / "result.json", coco([], images=[{"id": 1, "file_name": "good one.jpg", "width": "x", "height": 3}]))
+    with pytest.raises(ConfigError, match="export it again"):
+        taken(folder / "result.json", photos)
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "said"),
-    [
-        ("a.csv", "filename,class,xmin\na.png,x,1\n", "table"),
-        ("a.tfrecord", "\x9e\x05\0", "TFRecord"),
-        ("a.json", '{"info": {}, "categories": {}, "items": []}', "Datumaro"),
-        ("a.json", '{"project": {}, "file": {}, "metadata": {}, "view": {}}', "VIA 3"),
-        ("a.json", '{"size": {}, "objects": []}', "Supervisely"),
-        ("a.ndjson", '{"data_row": {}}\n{"data_row": {}}\n', "Labelbox"),
-        ("a.json", '[{"image_id": 1, "category_id": 1, "bbox": [1, 2, 3, 4], "score": 0.5}]', "a model"),
-        ("folder/ann/a.png.json", '{"size": {}, "objects": []}', "Supervisely"),
-        ("folder/a.txt", "0 0.5 0.5 0.1 0.1", "YOLO"),
-    ],
-)
-def test_forms_that_are_not_read_are_named(tmp_path: Path, photos: Path, name: str, content: str, said: str) -> None:
+LABELME = {"version": "5.4", "flags": {}, "shapes": [], "imagePath": "good one.jpg", "imageData": None}
+CVAT = '<?xml version="1.0" encoding="utf-8"?>\n<annotations>\n<version>1.1</version><image id="0" name="a.png"/>'
+VIA = {"a.png123": {"filename": "a.png", "size": 123, "regions": [], "file_attributes": {}}}
+VIA_TABLE = "filename,file_size,file_attributes,region_count,region_id,region_shape_attributes,region_attributes\n"
+STUDIO = [{"id": 1, "annotations": [], "file_upload": "a.png", "data": {"image": "a.png"}}]
+OTHERS = [
+    ("a.json", VIA, r"VIA.*COCO"),
+    ("a.json", {"_via_settings": {}, "_via_img_metadata": VIA, "_via_attributes": {}}, r"VIA.*COCO"),
+    ("a.csv", VIA_TABLE, r"VIA.*COCO"),
+    ("a.json", LABELME, r"LabelMe.*labelme2coco.*COCO"),
+    ("folder/1.json", LABELME, r"LabelMe.*labelme2coco.*COCO"),
+    ("a.xml", CVAT, r"CVAT.*COCO 1\.0"),
+    ("folder/annotations.xml", CVAT, r"CVAT.*COCO 1\.0"),
+    ("a.json", STUDIO, r"Label Studio.*COCO"),
+    ("a.json", [{"image": "a.png", "id": 1, "label": [], "annotator": 1, "annotation_id": 1}], r"Label Studio.*COCO"),
+    ("a.csv", "filename,class,xmin\na.png,x,1\n", "table"),
+    ("a.tfrecord", "\x9e\x05\0", "TFRecord"),
+    ("a.json", {"info": {}, "categories": {}, "items": []}, "Datumaro.*coco"),
+    ("a.json", {"project": {}, "file": {}, "metadata": {}, "view": {}}, "VIA 3"),
+    ("a.json", {"size": {}, "objects": []}, "Supervisely"),
+    ("a.ndjson", '{"data_row": {}}\n{"data_row": {}}\n', "Labelbox"),
+    ("a.json", [{"image_id": 1, "category_id": 1, "bbox": [1, 2, 3, 4], "score": 0.5}], "a model"),
+    ("folder/ann/a.png.json", {"size": {}, "objects": []}, "Supervisely"),
+    ("folder/a.txt", "0 0.5 0.5 0.1 0.1", "YOLO"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "said"), OTHERS)
+def test_of_forms_that_are_not_read_the_error_says_what_to_export(
+    tmp_path: Path, photos: Path, name: str, content: Any, said: str
+) -> None:
     file = tmp_path / name
     file.parent.mkdir(parents=True, exist_ok=True)
+    stored(file, content)
     with pytest.raises(ConfigError, match=f"{said}.*COCO JSON"):
-        taken(tmp_path / "folder" if "/" in name else file, photos) if file.write_text(content) else None
+        taken(tmp_path / "folder" if "/" in name else file, photos)
 
 
 def test_labels_in_two_spellings_are_a_fault_unless_those_that_count_are_named(tmp_path: Path, photos: Path) -> None:
@@ -713,25 +483,3 @@ def test_the_command_counts_and_draws(
     assert said[said.index("lifted") + 1 :][:2] == ["1", "1"]
     with Image.open(tmp_path / "joints" / "sheet.png") as sheet:
         assert sheet.width > 600
-
-
-@pytest.mark.parametrize("word", ["good", "dark"])
-def test_a_picture_without_a_box_on_which_somebody_said_something_else_is_no_good_one(
-    tmp_path: Path, photos: Path, word: str
-) -> None:
-    choice = {"id": "c", "type": "choices", "value": {"choices": [word]}}
-    studio_file = [studio("board1/R1.png", drawn(result=[choice])), studio("good one.jpg", drawn(BRIDGE))]
-    tagged = CVAT.format(
-        f'<image id="0" name="board1/R1.png" width="200" height="100"><tag label="{word}"></tag></image>'
-        '<image id="1" name="good one.jpg" width="200" height="100">'
-        '<box label="lifted" xtl="10" ytl="20" xbr="40" ybr="60"></box></image>'
-    )
-    flagged = tmp_path / "flagged"
-    flagged.mkdir()
-    shape = {"label": "lifted", "shape_type": "rectangle", "points": [[10, 20], [40, 60]]}
-    for name, shapes, flags in (("board1/R1.png", [], {word: True, "other": False}), ("good one.jpg", [shape], {})):
-        content = {"imagePath": name, "imageWidth": 200, "imageHeight": 100, "shapes": shapes, "flags": flags}
-        stored(flagged / f"{Path(name).stem}.json", content)
-    for source in (stored(tmp_path / "a.json", studio_file), stored(tmp_path / "a.xml", tagged), flagged):
-        marked, _ = taken(source, photos, ReadingChoices(unmarked_good=True))
-        assert boxes_of(marked, photos).get("board1/R1.png") == ([] if word == "good" else None), source
