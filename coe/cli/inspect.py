@@ -134,10 +134,11 @@ def inspect(  # noqa: PLR0913, PLR0915
     identity = inspect_identity.identity_of(loaded_board, options, manifests, named, layout, expected, bits)
     variants = inspect_identity.variants_of(loaded_board, options, manifests, identity)
     forms = writers()
-    used = inspect_identity.used_of(loaded_board, manifests, options.store)
+    placed = () if expected is None else expected.parts
+    used = inspect_identity.used_of(loaded_board, manifests, options.store, placed)
     with ResultsFile(out_dir, identity, resume=resume, used=used) as results:
         learned = () if layout or watching else photo_split.learned_among(at, source.items)
-        warnings = (*weights_used.warnings(loaded_board, manifests), *warnings_of(layout), *learned)
+        warnings = (*weights_used.warnings(loaded_board, manifests, placed), *warnings_of(layout), *learned)
         figures = RunFigures(loaded_board.board, options.strategy.name, precision=options.precision, warnings=warnings)
         shown = RunManner(max_errors=max_errors, quiet=quiet)
         if watching is not None and isinstance(source, ArrivingSource):

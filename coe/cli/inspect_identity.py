@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 import coe
 from coe.board import calibration_file
 from coe.board.completeness import Expected
+from coe.board.parts_list import PlacedPart
 from coe.board.rules import Rules
 from coe.inspector.line_options import LineOptions
 from coe.inspector.weights_used import exam_rows, expert_digests, manifests_of, reference_digests, usable_variants
@@ -43,8 +44,10 @@ def identity_of(
     )
 
 
-def used_of(board: Rules, manifests: Mapping[str, Manifest], store: StoreReader) -> RunUsed:
-    """Return what a run is made with."""
+def used_of(
+    board: Rules, manifests: Mapping[str, Manifest], store: StoreReader, parts: Sequence[PlacedPart] = ()
+) -> RunUsed:
+    """Return what a run is made with; `parts` are those that are asked for, if it is known."""
     references = [ReferenceReader(store).manifest(id) for id in reference_digests(board, store)]
     return RunUsed(
         str(board.path),
@@ -53,7 +56,7 @@ def used_of(board: Rules, manifests: Mapping[str, Manifest], store: StoreReader)
         tuple(UsedVersion(m.id, m.version, m.checksum, m.created, m.source) for _, m in sorted(manifests.items())),
         tuple(UsedVersion(f"references/{m.id}", m.version, m.checksum, m.created, m.source) for m in references),
         coe.__version__,
-        exam_rows(board, manifests),
+        exam_rows(board, manifests, parts),
     )
 
 

@@ -103,7 +103,7 @@ def read_board(options: LineOptions, asked: AskedBoard) -> ReadBoard:
     line_references.check(named, known)
     parts_list.check(asked.parts, named.components, named.board)
     manifests = weights_used.read_manifests(named, options.store)
-    for warning in weights_used.warnings(named, manifests):
+    for warning in weights_used.warnings(named, manifests, asked.parts):
         options.say(f"warning: {warning}")
     good_parts, digests = line_references.load(named, options.store), reference_digests(named, options.store)
     line_references.check_learned(named, known, manifests, digests)

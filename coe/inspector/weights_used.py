@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Hashable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from coe import config
+from coe.board.parts_list import PlacedPart
 from coe.board.rules import Rules
 from coe.board.steps import DECIDING, Component
 from coe.board.union import Member, union
@@ -122,10 +123,10 @@ def read_manifests(board: Rules, store: StoreReader) -> dict[str, Manifest]:
     return by_weights
 
 
-def warnings(board: Rules, manifests: Mapping[str, Manifest]) -> tuple[str, ...]:
+def warnings(board: Rules, manifests: Mapping[str, Manifest], parts: Sequence[PlacedPart] = ()) -> tuple[str, ...]:
     """Return sentences about experts of a board whose verdicts prove little: unproven, small defects, gaps of exams.
 
-    `manifests` are by weights. Nothing is said of an expert that nobody has measured.
+    `manifests` are by weights; for `parts` see `exam_rows`. Nothing is said of an expert that nobody has measured.
     """
     by_reason: dict[str, list[str]] = {}
     small = []
@@ -139,23 +140,31 @@ def warnings(board: Rules, manifests: Mapping[str, Manifest]) -> tuple[str, ...]
         f"experts {', '.join(ids)} are unproven: {reason}" if len(ids) > 1 else f"expert {ids[0]} is unproven: {reason}"
         for reason, ids in by_reason.items()
     )
-    return (*unproven, *small, *warnings_of(exam_rows(board, manifests)))
+    return (*unproven, *small, *warnings_of(exam_rows(board, manifests, parts)))
 
 
-def exam_rows(board: Rules, manifests: Mapping[str, Manifest]) -> tuple[ExamRow, ...]:
+def exam_rows(board: Rules, manifests: Mapping[str, Manifest], parts: Sequence[PlacedPart] = ()) -> tuple[ExamRow, ...]:
     """Return the exams of a board's experts, and what follows at its components; () if no expert took one.
 
-    `manifests` are by weights. Reference designators are not known here: a part counts as its component is called.
+    `manifests` are by weights. `parts` tell the reference designators of components, where they are known.
     """
     exams = {id: manifests[expert.weights].exam for id, expert in board.experts.items() if expert.weights in manifests}
     if not any(exams.values()):
         return ()
     experts = {id: replace(expert, stops=stops_of(exams.get(id))) for id, expert in board.experts.items()}
-    components = union([Member("", board, experts)]).components.values()
-    return tuple(row for id, exam in exams.items() for row in _rows_of(id, exam, components))
+    components = union([Member("", board, experts)]).components
+    polar = {
+        part.component: part.refdes
+        for part in parts
+        if part.component in components and components[part.component].has_polarity(part.refdes)
+    }
+    refdes = {name: polar.get(name, "") for name in components}
+    return tuple(row for id, exam in exams.items() for row in _rows_of(id, exam, components.values(), refdes))
 
 
-def _rows_of(id: str, exam: Exam | None, components: Collection[Component]) -> Iterator[ExamRow]:
+def _rows_of(
+    id: str, exam: Exam | None, components: Collection[Component], refdes: Mapping[str, str]
+) -> Iterator[ExamRow]:
     if exam is None:
         yield ExamRow(expert=id, note=NO_EXAM)
         return
@@ -163,8 +172,9 @@ def _rows_of(id: str, exam: Exam | None, components: Collection[Component]) -> I
     for item in exam.items:
         where: dict[str, list[str]] = {}
         for component in served if item.is_blind else ():
-            gaps = {gap.item for gap in component.gaps([step.expert for step in component.root.walk()])}
-            forbids = item.item in DECIDING and (item.item is not Shown.TURNED or component.has_polarity())
+            part = refdes[component.name]
+            gaps = {gap.item for gap in component.gaps([step.expert for step in component.root.walk()], part)}
+            forbids = item.item in DECIDING and (item.item is not Shown.TURNED or component.has_polarity(part))
             is_open = item.item in gaps
             accepts = item.item in component.accepts
             what = "passing" if not forbids else "stopped" if not is_open else "accepted" if accepts else "review"

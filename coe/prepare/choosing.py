@@ -90,11 +90,15 @@ class CrossValidated:
         return (Rate(sum(bad), len(bad)) if bad else None, Rate(sum(good), len(good)) if good else None)
 
     def loss(self, photographs: Sequence[LabelledPhotograph]) -> tuple[float, int]:
-        """Return the mean of the shares of escapes and of false calls, escapes weighing more; then what else passes."""
+        """Return the mean of the shares of escapes and of false calls, escapes weighing more; then what exams let pass.
+
+        Turned parts count only where they are defects.
+        """
         escapes, false_calls = self.rates(photographs)
         shares = [(rate.share, weight) for rate, weight in ((escapes, _ESCAPE), (false_calls, 1.0)) if rate is not None]
         mean = sum(share * weight for share, weight in shares) / sum(weight for _, weight in shares)
-        return mean, sum(item.is_blind for item in self.exam)
+        matters = [one for one in self.exam if one.item is not Shown.TURNED or self.candidate.plan.polarity]
+        return mean, sum(item.is_blind for item in matters)
 
     @property
     def turned_pass(self) -> bool:

@@ -143,13 +143,15 @@ def test_the_kind_with_the_fewest_escapes_and_false_calls_is_taken_and_among_equ
     assert {escapes.share, false_calls.share} == {0.0, 1.0}
 
 
-def answered(name: str, escapes: int, false_calls: int, *, turned_passed: int = 0) -> CrossValidated:
+def answered(
+    name: str, escapes: int, false_calls: int, *, turned_passed: int = 0, polarity: bool = False
+) -> CrossValidated:
     """Return how a kind judged ten bad pictures and ten good ones, and 20 turned ones in its exam."""
     passed = (*[True] * escapes, *[False] * (10 - escapes), *[False] * false_calls, *[True] * (10 - false_calls))
     right = tuple(said == (place >= 10) for place, said in enumerate(passed))
     kind = Brightness(name)
     kind.learns_turned = True
-    candidate = CandidateKind(kind, None, plan(()), None)
+    candidate = CandidateKind(kind, None, replace(plan(()), polarity=polarity), None)
     exam = (ExamItem(item=Shown.TURNED, shown=20, passed=turned_passed),)
     return CrossValidated(candidate, passed, right, 1.0, exam=exam)
 
@@ -166,7 +168,8 @@ TEN_BAD_TEN_GOOD = tuple(
         ([answered("a", 1, 0), answered("b", 0, 3)], "b", ["fewer escapes than a", "0, not 1"]),
         ([answered("a", 1, 0), answered("b", 0, 5)], "a", ["fewer false calls than b", "4 of them"]),
         ([answered("a", 1, 2), answered("b", 1, 1)], "b", ["fewer false calls than a", "1, not 2"]),
-        ([answered("a", 1, 1, turned_passed=15), answered("b", 1, 1)], "b", ["as well as a", "exam"]),
+        ([answered("a", 1, 1, turned_passed=15), answered("b", 1, 1)], "a", ["as well as b", "named before"]),
+        ([answered("a", 1, 1, turned_passed=15, polarity=True), answered("b", 1, 1)], "b", ["as well as a", "exam"]),
         ([answered("a", 1, 1), answered("b", 1, 1)], "a", ["as well as b", "named before"]),
         ([answered("a", 1, 1)], "a", ["no other kind"]),
     ],

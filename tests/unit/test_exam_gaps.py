@@ -16,6 +16,7 @@ from tiny_line import TINY, Call
 
 from coe import Inspector, Picture
 from coe.board import polarity
+from coe.board.parts_list import PlacedPart
 from coe.board.steps import DECIDING
 from coe.cli import experts_command, inspect
 from coe.core import Shown, Verdict
@@ -257,3 +258,5 @@ def test_the_rows_of_a_board_tell_what_follows_at_each_component() -> None:
     ]
     assert "accepts: [turned]" in told[0], "the way out"
     assert weights_used.exam_rows(board, {}) == ()
+    named, _ = weights_used.exam_rows(board, manifests, [PlacedPart("R3", "R3"), PlacedPart("R3", "D4")])
+    assert named.review == ("U1", "R3"), "a diode stands at a place of the component"
