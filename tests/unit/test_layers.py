@@ -231,9 +231,10 @@ def test_nothing_calls_out() -> None:
     # bridge tells those whom the config names. A benchmark asks the service that it has started on this machine, and
     # the way to boxes whether anybody is there. A start looks whether its own port is free, and its certificate fits.
     assert not forbidden({"http"}, {"serve.gate", "serve.bridge", "serve.benchmark"})
-    assert not forbidden({"socket"}, {"serve.systemd", "serve.exposure", "serve.bridge.webhook", *asking})
+    assert not forbidden({"socket"}, {"serve.systemd", "serve.exposure", *asking})
     assert not forbidden({"ssl"}, {"serve.bridge", "serve.exposure", "serve.tls_files"})
-    assert not forbidden(NETWORK - {"http", "socket", "ssl"}, set())
+    assert not forbidden({"httpx"}, {"serve.bridge"})
+    assert not forbidden(NETWORK - {"http", "httpx", "socket", "ssl"}, set())
 
 
 def test_the_libraries_of_the_service_stay_in_its_rooms() -> None:

@@ -6,18 +6,15 @@ and its answer have one time together: a server that answers byte by byte must n
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
-import socket
-import ssl
-import time
+import os
 from collections.abc import Callable
-from contextlib import suppress
-from http.client import HTTPConnection, HTTPException, HTTPResponse
-from io import BufferedReader, RawIOBase
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
+import httpx
 from pydantic import Field, HttpUrl
 
 from coe.serve.bridge.sink_settings import Secret, Tls
@@ -59,78 +56,16 @@ def signature(secret: str, moment_s: int, body: bytes) -> str:
     return hmac.new(secret.encode(), f"{moment_s}.".encode() + body, hashlib.sha256).hexdigest()
 
 
-class _Connection(HTTPConnection):
-    """A connection on which nothing is waited for beyond a moment, `until_s` of the monotonic clock."""
-
-    def __init__(self, host: str, port: int, tls: ssl.SSLContext | None) -> None:
-        super().__init__(host, port)
-        self._tls, self.until_s = tls, 0.0
-        if tls is not None:
-            self.default_port = 443
-
-    def connect(self) -> None:
-        self.sock = self._reached()
-        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if self._tls is not None:
-            self.sock.settimeout(self.left_s())
-            self.sock = self._tls.wrap_socket(self.sock, server_hostname=self.host)
-
-    def _reached(self) -> socket.socket:
-        """Return a socket to the first address of the host that answers; each has its share of the time."""
-        found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
-        *others, last = dict.fromkeys((str(address[0]), int(address[1])) for *_, address in found)
-        for left, address in zip(range(len(others) + 1, 1, -1), others, strict=True):
-            with suppress(OSError):
-                return socket.create_connection(address, self.left_s() / left)
-        return socket.create_connection(last, self.left_s())
-
-    def send(self, data: Any) -> None:
-        if self.sock is not None:
-            self.sock.settimeout(self.left_s())
-        super().send(data)
-
-    def response_class(self, sock: Any, *rest: Any, **named: Any) -> HTTPResponse:  # type: ignore[override]
-        answer = HTTPResponse(sock, *rest, **named)
-        answer.fp = BufferedReader(_Answer(answer.fp.detach(), sock, self.left_s))
-        return answer
-
-    def left_s(self) -> float:
-        """Return how much time is left; raises TimeoutError if none is."""
-        left_s = self.until_s - time.monotonic()
-        if left_s <= 0:
-            raise TimeoutError
-        return left_s
-
-
-class _Answer(RawIOBase):
-    """The bytes of an answer; each read has the time that is left."""
-
-    def __init__(self, raw: Any, sock: Any, left_s: Callable[[], float]) -> None:
-        self._raw, self._sock, self._left_s = raw, sock, left_s
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        self._sock.settimeout(self._left_s())
-        return int(self._raw.readinto(buffer))
-
-    def close(self) -> None:
-        self._raw.close()
-        super().close()
-
-
 class WebhookConnection(SinkConnection):
-    """A URL to which messages are posted, one after the other, over one connection while it lasts."""
+    """A URL to which messages are posted, one after the other, over one connection while it lasts. One thread."""
 
     def __init__(self, settings: WebhookSettings, origin: Origin, clock_us: Callable[[], int] = now_us) -> None:
-        url = settings.url
-        assert url.port is not None  # that of the scheme, if the URL has none
-        self._host, self._port, self._timeout_s, self._clock_us = settings.host, url.port, settings.timeout_s, clock_us
-        self._target = (url.path or "/") + (f"?{url.query}" if url.query else "")
+        self._settings, self._clock_us = settings, clock_us
         self._secret = settings.secret.read(f"{origin.key}.secret")
-        self._tls = Tls(ca=settings.ca).context(origin.key) if url.scheme == "https" else None
-        self._connection: _Connection | None = None
+        is_tls = settings.url.scheme == "https"
+        self._trusted = Tls(ca=settings.ca).context(origin.key) if is_tls else False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._client: httpx.AsyncClient | None = None
 
     def send(self, message: Message) -> None:
         body, moment_s = message.encoded, self._clock_us() // SECOND_US
@@ -142,45 +77,47 @@ class WebhookConnection(SinkConnection):
             "X-CoE-Timestamp": str(moment_s),
             "X-CoE-Signature": f"sha256={signature(self._secret, moment_s, body)}",
         }
-        until_s = time.monotonic() + self._timeout_s
-        # A server may have closed a connection that was idle; a message that fails on a new one fails.
-        was_open = self._connection is not None
+        host, url = self._settings.host, self._settings.url
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            self._client = httpx.AsyncClient(verify=self._trusted, trust_env=False, timeout=0.9 * self._settings.timeout_s)
         try:
-            self._post(body, headers, until_s)
-        except (OSError, HTTPException) as error:
+            # httpx bounds each step by itself, and closes its socket then; the loop bounds the message as a whole.
+            posting = asyncio.wait_for(self._post(body, headers), self._settings.timeout_s)
+            status = self._loop.run_until_complete(posting)
+        except (TimeoutError, httpx.TimeoutException) as error:
             self.close()
-            if not was_open or isinstance(error, TimeoutError):
-                raise self._failure(error) from error
-            try:
-                self._post(body, headers, until_s)
-            except (OSError, HTTPException) as again:
-                self.close()
-                raise self._failure(again) from again
+            raise SinkFailed(f"{host}:{url.port} does not answer in time") from error
+        except (httpx.HTTPError, OSError) as error:
+            self.close()
+            raise SinkFailed(f"{host}:{url.port} cannot be told: {_cause(error)}") from error
+        if 300 <= status < 400:
+            raise SinkFailed(f"{host} redirects (status {status}), which is not followed; correct the URL")
+        if not 200 <= status < 300:
+            raise SinkFailed(f"{host} answers with status {status}")
+
+    async def _post(self, body: bytes, headers: dict[str, str]) -> int:
+        assert self._client is not None
+        url, read = str(self._settings.url), 0
+        async with self._client.stream("POST", url, content=body, headers=headers) as answer:
+            async for part in answer.aiter_raw():
+                read += len(part)
+                if read > _MOST_ANSWER_BYTES:
+                    break
+            return answer.status_code
 
     def close(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            with suppress(OSError):
-                connection.close()
+        loop, client = self._loop, self._client
+        self._loop = self._client = None
+        if loop is not None and client is not None:
+            loop.run_until_complete(client.aclose())
+            loop.close()
 
-    def _post(self, body: bytes, headers: dict[str, str], until_s: float) -> None:
-        if self._connection is None:
-            self._connection = _Connection(self._host, self._port, self._tls)
-        self._connection.until_s = until_s
-        self._connection.request("POST", self._target, body, headers)
-        answer = self._connection.getresponse()
-        rest = len(answer.read(_MOST_ANSWER_BYTES))
-        if rest == _MOST_ANSWER_BYTES or answer.will_close:
-            self.close()
-        if not 200 <= answer.status < 300:
-            self.close()
-            raise SinkFailed(self._refusal(answer))
 
-    def _refusal(self, answer: HTTPResponse) -> str:
-        if 300 <= answer.status < 400:
-            return f"{self._host} redirects (status {answer.status}), which is not followed; correct the URL"
-        return f"{self._host} answers with status {answer.status}"
-
-    def _failure(self, error: Exception) -> SinkFailed:
-        what = "does not answer in time" if isinstance(error, TimeoutError) else f"cannot be told: {error}"
-        return SinkFailed(f"{self._host}:{self._port} {what}")
+def _cause(error: BaseException) -> object:
+    """Return what an error of a library stands for."""
+    while (inner := error.__cause__ or error.__context__) is not None:
+        error = inner
+    if isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return os.strerror(error.errno) if isinstance(error, ConnectionError) and error.errno else error
