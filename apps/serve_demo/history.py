@@ -20,8 +20,8 @@ from sqlalchemy import Connection
 from apps.demo.production import BoardPlace, lot
 from apps.demo.render import COMPONENTS, render
 from coe.core import Verdict
+from coe.lab.past_boards import HistoryRows, Row
 from coe.serve import service_config as configs
-from coe.serve.benchmark.past_boards import HistoryRows, Row
 from coe.serve.clock import HOUR_US, SECOND_US, hour_of, now_us
 from coe.serve.database import fault_log, recipe_versions
 from coe.serve.database.connecting import Database, open_database

@@ -7,6 +7,7 @@ with which key, and hands a board in every few seconds until Ctrl-C.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import itertools
 import json
 import signal
@@ -16,20 +17,26 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from http.client import HTTPException
 from pathlib import Path
+
+import httpx
 
 from coe.board import rules
 from coe.pictures import finding
 from coe.pictures.finding import FoundImage
 from coe.serve import service_config as configs
-from coe.serve.benchmark.running import Client, ServiceFailed
 from coe.serve.creation import CONFIG, KEYS, Wanted, create
 
 BOARD, MEMORY, KINDS, WITHIN_S = "first_look", "25MB", ("apps.demo",), 20.0
 STARTS_S = 120.0
 """How long the line may take until it answers: torch is imported, and experts are prepared."""
 _RUN = "import sys; sys.argv[0] = 'coe-serve'; from coe.cli.start import serve; serve()"
+
+
+def client_of(port: int, key: str = "") -> httpx.Client:
+    """Return a client of the service, with a key if one is given."""
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    return httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=60, trust_env=False)
 
 
 def boards_in(folder: Path) -> dict[str, list[FoundImage]]:
@@ -41,34 +48,36 @@ def boards_in(folder: Path) -> dict[str, list[FoundImage]]:
     return boards
 
 
-def hand_in(feeder: Client, name: str, serial: str, items: Sequence[FoundImage]) -> None:
-    """Hand a board in, with its pictures; raises ServiceFailed if it is refused, OSError if nobody answers."""
+def hand_in(feeder: httpx.Client, name: str, serial: str, items: Sequence[FoundImage]) -> None:
+    """Hand a board in, with its pictures; raises HTTPError if it is refused, or if nobody answers."""
     for item in items:
-        feeder.put(name, item.refdes, item.path.read_bytes())
+        content = item.path.read_bytes()
+        headers = {"X-SHA256": hashlib.sha256(content).hexdigest()}
+        feeder.put(f"/api/v1/boards/{name}/views/{item.refdes}", content=content, headers=headers).raise_for_status()
     views = {item.refdes: {"refdes": item.refdes, "component": item.component} for item in items}
-    feeder.post_board(name, {"recipe": BOARD, "serial": serial, "views": views})
+    feeder.post(f"/api/v1/boards/{name}", json={"recipe": BOARD, "serial": serial, "views": views}).raise_for_status()
 
 
-def wait_until_ready(anybody: Client, service: subprocess.Popen[bytes]) -> bool:
+def wait_until_ready(anybody: httpx.Client, service: subprocess.Popen[bytes]) -> bool:
     """Wait until the line would decide a board; False if the service ended, or takes too long."""
     ends = time.monotonic() + STARTS_S
     while time.monotonic() < ends and service.poll() is None:
-        with suppress(OSError, HTTPException):
-            if anybody.send("GET", "/health/ready").status == 200:
+        with suppress(httpx.HTTPError):
+            if anybody.get("/health/ready").is_success:
                 return True
         time.sleep(0.5)
     return False
 
 
 def feed(
-    feeder: Client, boards: Mapping[str, Sequence[FoundImage]], every_s: float, is_running: Callable[[], bool]
+    feeder: httpx.Client, boards: Mapping[str, Sequence[FoundImage]], every_s: float, is_running: Callable[[], bool]
 ) -> None:
     """Hand boards in, the same ones again under new serials, until Ctrl-C, or until the service has ended."""
     begun = int(time.time())
     for number, (serial, items) in enumerate(itertools.cycle(boards.items())):
         try:
             hand_in(feeder, f"demo-{begun}-{number}", f"{serial}-{begun % 100_000}-{number}", items)
-        except (OSError, HTTPException, ServiceFailed) as error:  # the service starts a gate again that has died
+        except httpx.HTTPError as error:  # the service starts a gate again that has died
             print(f"board {number} was not accepted: {error}", flush=True)
         if not is_running():
             return
@@ -94,11 +103,11 @@ def main() -> None:
         signal.signal(number, signal.default_int_handler)
     service = subprocess.Popen([sys.executable, "-c", _RUN, "run", str(options.folder / CONFIG)])
     try:
-        if not wait_until_ready(Client(port, ""), service):
+        if not wait_until_ready(client_of(port), service):
             raise SystemExit("the service did not start; what it wrote above says why")
         print(f"open http://127.0.0.1:{port}/ and sign in as admin with the key {keys['admin']}", flush=True)
         print(f"keys of the other roles are in {options.folder / KEYS}\nCtrl-C ends it", flush=True)
-        feed(Client(port, keys["feeder"]), boards_in(options.images), options.every, lambda: service.poll() is None)
+        feed(client_of(port, keys["feeder"]), boards_in(options.images), options.every, lambda: service.poll() is None)
     except KeyboardInterrupt:
         pass
     finally:

@@ -187,7 +187,7 @@ def test_answers_are_as_they_are_described(served: Served, description: Descript
     operator.delete("/api/v1/calls/1/claim")
     for path in ("boards", "boards/1", f"boards/{board.id}?good=1", "boards/99", "boards?verdict=NG", "repairs"):
         operator.get(f"/api/v1/{path}")
-    for path in ("fpy", "pareto", "trend", "spc"):
+    for path in ("fpy", "pareto", "spc"):
         operator.get(f"/api/v1/stats/{path}?since=1971-01-01&until=1971-06-01")
     for path in ("state", "recipes", "recipes/tiny/1", "activations/1", "trials", "trials/1", "faults?all=1"):
         engineer.get(f"/api/v1/{path}")

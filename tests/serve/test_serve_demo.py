@@ -2,37 +2,34 @@
 
 from argparse import Namespace
 from hashlib import sha256
-from http.client import RemoteDisconnected
 from pathlib import Path
 
+import httpx
 import pytest
 from sqlalchemy import select
 
 from apps.serve_demo import history, line
-from coe.serve.benchmark.running import Answered, Client
 from coe.serve.clock import now_us
 from coe.serve.database import tables
 from coe.serve.database.connecting import Database
 from coe.serve.picture_folder import Pictures
 
 
-def test_boards_go_on_coming_after_a_gate_has_died_and_end_with_the_service(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    answers = [202, RemoteDisconnected("it closed the connection"), 503, 202]
+def test_boards_go_on_coming_after_a_gate_has_died_and_end_with_the_service(capsys: pytest.CaptureFixture[str]) -> None:
+    answers = [202, httpx.RemoteProtocolError("it closed the connection"), 503, 202]
 
-    def send(client: Client, method: str, path: str, body: bytes = b"", **headers: str) -> Answered:
-        answer = answers.pop(0)
-        if isinstance(answer, OSError):
-            raise answer
-        return Answered(answer, b"{}", 0.0)
+    def answer(request: httpx.Request) -> httpx.Response:
+        status = answers.pop(0)
+        if isinstance(status, Exception):
+            raise status
+        return httpx.Response(status)
 
-    monkeypatch.setattr(Client, "send", send)
-    line.feed(Client(1, "key"), {"SN1": []}, 0, is_running=lambda: bool(answers))
-    assert capsys.readouterr().out.splitlines() == [
-        "board 1 was not accepted: it closed the connection",
-        "board 2 was not accepted: the service answered 503: {}",
-    ]
+    client = httpx.Client(base_url="http://127.0.0.1:1", transport=httpx.MockTransport(answer))
+    line.feed(client, {"SN1": []}, 0, is_running=lambda: bool(answers))
+    told = capsys.readouterr().out.splitlines()
+    assert told[0] == "board 1 was not accepted: it closed the connection"
+    assert "board 2" in told[1]
+    assert "503" in told[1]
 
 
 def test_the_newest_boards_of_a_history_have_pictures(sqlite_database: Database, tmp_path: Path) -> None:

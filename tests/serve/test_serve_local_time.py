@@ -93,7 +93,7 @@ def test_pages_show_the_time_of_the_place_and_search_by_it(served: Served) -> No
     served.gate.now_us = lambda: NOON + HOUR_US
     with closing(signed_in(served, Role.ADMIN)) as person:
         assert "the shift night" in person.get("/").text
-        link = person.get("/statistics").text.partition('href="/statistics?since=')[2].partition('"')[0]
+        link = person.get("/statistics").text.partition('value="/statistics?since=')[2].partition('"')[0]
         assert link.startswith("2023-11-14T21:00:00")
         shift = person.get(f"/statistics?since={link.replace('&amp;', '&')}").text
         assert "2023-11-14 22:00 to 2023-11-15 06:00 Europe/Berlin" in shift

@@ -11,9 +11,9 @@ from sqlalchemy import event, text
 from sqlalchemy.engine import Engine
 
 from coe.core import Verdict
+from coe.lab import past_boards
+from coe.lab.serve_bench import PAGES
 from coe.placement.placement_file import Side
-from coe.serve.benchmark import past_boards
-from coe.serve.benchmark.benchmark_boards import PAGES
 from coe.serve.clock import hour_of, now_us
 from coe.serve.database import board_rows, decisions, recipe_versions, repairs, tables
 from coe.serve.database.hourly import decided

@@ -17,8 +17,8 @@ from sqlalchemy import Connection, event, text
 from thorough import THOROUGH
 
 from coe.core import Verdict
+from coe.lab import past_boards
 from coe.placement.placement_file import Side
-from coe.serve.benchmark import past_boards
 from coe.serve.clock import SECOND_US, iso
 from coe.serve.database import board_rows, board_search, call_rows, decisions, row_types, verifications
 from coe.serve.database.board_search import BoardFilter

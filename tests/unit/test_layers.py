@@ -35,14 +35,7 @@ TORCH = {
     "profiler.measure",
 }
 # These make weights for trials, and import torch inside the functions that do, so that `--help` starts without it.
-LAZY_TORCH = {
-    "lab",
-    "profiler.line_run",
-    "serve.benchmark",
-    "cli.experts_command",
-    "store.tensor_files",
-    "store.whole_reader",
-}
+LAZY_TORCH = {"lab", "profiler.line_run", "cli.experts_command", "store.tensor_files", "store.whole_reader"}
 # `system` waits where Windows does not let a file be replaced yet.
 CLUSTER_THREADS = {f"cluster.{name}" for name in ("box", "head_thread", "cluster_engine", "over_ray", "ray_session")}
 CLOCKS = {"runtime", "profiler", "cli", "inspector", "lab", "serve", "system", "timely", *CLUSTER_THREADS}
@@ -225,20 +218,20 @@ def test_no_assertion_changes_what_it_looks_at() -> None:
 
 
 def test_nothing_calls_out() -> None:
-    asking = {"serve.benchmark", "cluster.ray_session"}
+    asking = {"lab.serve_bench", "cluster.ray_session"}
     assert not forbidden(NETWORK, {"serve", *asking}), "no connection is opened, at import or at run time"
     # The gate has HTTP's words and answers; datagrams on this machine tell systemd and the other processes; the
     # bridge tells those whom the config names. A benchmark asks the service that it has started on this machine, and
     # the way to boxes whether anybody is there. A start looks whether its own port is free, and its certificate fits.
-    assert not forbidden({"http"}, {"serve.gate", "serve.bridge", "serve.benchmark"})
+    assert not forbidden({"http"}, {"serve.gate", "serve.bridge"})
     assert not forbidden({"socket"}, {"serve.systemd", "serve.exposure", *asking})
     assert not forbidden({"ssl"}, {"serve.bridge", "serve.exposure", "serve.tls_files"})
-    assert not forbidden({"httpx"}, {"serve.bridge"})
+    assert not forbidden({"httpx"}, {"serve.bridge", *asking})
     assert not forbidden(NETWORK - {"http", "httpx", "socket", "ssl"}, set())
 
 
 def test_the_libraries_of_the_service_stay_in_its_rooms() -> None:
-    assert not forbidden({"sqlalchemy", "alembic"}, {"serve", "serve.benchmark"})
+    assert not forbidden({"sqlalchemy", "alembic"}, {"serve", "lab.past_boards"})
     assert not forbidden({"starlette", "uvicorn", "prometheus_client"}, {"serve.gate"})
     assert not forbidden({"paho", "proton", "asyncua"}, {"serve.bridge"})
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from coe.cli.common import application, run
-from coe.lab.cli import bench_resident, bench_run, bench_scale, bench_sim, bench_switch
-from coe.serve.benchmark import benchmark_command as bench_serve
+from coe.lab.cli import bench_resident, bench_run, bench_scale, bench_serve, bench_sim, bench_switch
 
 app = application("Compare strategies: in virtual time, or on this machine with real weights files.")
 app.command("sim")(bench_sim.sim)

@@ -80,7 +80,9 @@ class WebhookConnection(SinkConnection):
         host, url = self._settings.host, self._settings.url
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-            self._client = httpx.AsyncClient(verify=self._trusted, trust_env=False, timeout=0.9 * self._settings.timeout_s)
+            self._client = httpx.AsyncClient(
+                verify=self._trusted, trust_env=False, timeout=0.9 * self._settings.timeout_s
+            )
         try:
             # httpx bounds each step by itself, and closes its socket then; the loop bounds the message as a whole.
             posting = asyncio.wait_for(self._post(body, headers), self._settings.timeout_s)

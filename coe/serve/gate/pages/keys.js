@@ -125,7 +125,8 @@ document.addEventListener("keydown", (event) => {
   const says = event.repeat && key !== "Tab" ? "kept" : reader.press(pressed);
   // A space scrolls a page on which nothing has the focus.
   if (says !== "page" && !(key === " " && target === document.body)) event.preventDefault();
-  if (says === "wait") wait(QUIET_MS); else if (typeof says === "object") meant(says);
+  // Where keys come late, those behind them do, too.
+  if (says === "wait") wait(QUIET_MS + Math.max(0, performance.now() - atMs)); else if (typeof says === "object") meant(says);
 });
 // Some browsers press a button when its space comes up, whatever became of the space that went down.
 document.addEventListener("keyup", (event) => { if (event.key === " " && !event.target.matches(TEXT)) event.preventDefault(); });
