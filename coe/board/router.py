@@ -15,7 +15,7 @@ from coe.errors import RulesError, did_you_mean
 CONSEQUENCES = 10_000
 """So many consequences are kept: a detector may see any of its labels together."""
 _BLIND = (
-    "a {item} part would pass here, too, as its exam shows: teach the expert {item} parts, or write "
+    "a {item} part would pass here, too, as its exam shows: show the expert {item} parts as bad ones, or write "
     "accepts: [{item}] at the component"
 )
 

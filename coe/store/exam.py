@@ -149,7 +149,7 @@ def warnings_of(rows: Iterable[ExamRow]) -> tuple[str, ...]:
         item = of_item[0].item
         name = "" if item is None else item.item.value
         if where := _where(of_item, "review"):
-            mend = f"teach {name} parts there, or write accepts: [{name}] at the component"
+            mend = f"show its expert {name} parts as bad ones, or write accepts: [{name}] at the component"
             review.append(f"every OK is REVIEW at {where}, since {words} would pass: {mend}")
         if where := _where(of_item, "accepted"):
             accepted.append(f"the board file accepts that {words} pass at {where}")
