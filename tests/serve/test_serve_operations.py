@@ -46,7 +46,7 @@ def test_a_restored_backup_shows_boards_and_pictures_and_decides_what_was_waitin
     database = open_database(restored.database_url)
     assert not migrate(database)
     with database.writing() as connection:
-        connection.exec_driver_sql("DELETE FROM api_key WHERE name = 'admin'")
+        connection.exec_driver_sql("DELETE FROM api_key WHERE name = 'engineer'")
         connection.exec_driver_sql("UPDATE api_key SET name = 'old ' || name")
     with serving(restored, database) as service, deciding(restored, database, quick_opener(tiny, QuickDevice())):
         eventually(lambda: service.operator.get(f"/api/v1/boards/{waiting}").json()["verdict"] == "OK")
@@ -158,7 +158,7 @@ def test_the_guide_lists_the_metrics(served: Served) -> None:
 
 def test_no_amendment_makes_a_counter_fall(served: Served) -> None:
     def counters() -> dict[str, float]:
-        samples = (line.rsplit(" ", 1) for line in served.admin.get("/metrics").text.splitlines() if line[0] != "#")
+        samples = (line.rsplit(" ", 1) for line in served.engineer.get("/metrics").text.splitlines() if line[0] != "#")
         return {name: float(value) for name, value in samples if name.partition("{")[0].endswith("_total")}
 
     board = served.database.write(decided, "k1", late("R1"))

@@ -157,8 +157,8 @@ def test_the_command_makes_a_person_and_changes_badge_and_pin(config: Path) -> N
 
     assert said("Eva", words=f"{BADGE}\n{PIN}\n") != 0  # without a role she is nobody yet
     assert said("Eva", "--role", "operator", words=f"{BADGE}\n{PIN}\n") == 0
-    assert said("Eva", "--role", "admin", words=f"{BADGE}\n{PIN}\n") != 0
-    assert said("Bob", "--role", "admin", words="\n\n") != 0  # nobody has the key that he would get
+    assert said("Eva", "--role", "engineer", words=f"{BADGE}\n{PIN}\n") != 0
+    assert said("Bob", "--role", "engineer", words="\n\n") != 0  # nobody has the key that he would get
     for name in ("", " Bob", "Bob\n", "B\u200bob", "B" * 300):  # as which nobody could sign in
         assert said(name, "--role", "operator", words=f"\n{PIN}\n") != 0, name
     assert said("Eva", words=f"\n{PIN}\n") == 0

@@ -100,7 +100,7 @@ def shown(served: Served) -> list[tuple[str, str]]:
 
 
 def metric(served: Served, name: str) -> float:
-    samples = [line.split() for line in served.admin.get("/metrics").text.splitlines() if line[0] != "#"]
+    samples = [line.split() for line in served.engineer.get("/metrics").text.splitlines() if line[0] != "#"]
     return next(float(value) for found, value in samples if found == name)
 
 
@@ -308,7 +308,7 @@ def test_a_database_that_does_not_answer_is_shown_by_every_page_at_once_and_come
                     assert "does not answer" in page.text
                     assert page.headers["refresh"] == page.headers["retry-after"]
                 problem(put(station.feeder, "k1", "R1"), 503, "busy")
-                problem(station.admin.get("/metrics"), 503, "busy")
+                problem(station.engineer.get("/metrics"), 503, "busy")
                 problem(station.nobody.get("/health/ready"), 503, "not-ready")
                 for path in ("/health/live", "/login", "/static/style.css"):
                     assert person.get(path).status_code == 200, path

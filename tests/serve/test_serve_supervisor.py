@@ -491,7 +491,7 @@ def test_keys_are_made_listed_and_ended(service: Path, database: Database, call:
     key = call("add-key", service, "printer", "--role", "feeder", "--days", 3, command=serve).out.strip()
     held = database.read(keys.holder, key, now_us())
     assert (held.name, held.role, held.expires_us is not None) == ("printer", Role.FEEDER, True)
-    twice = call("add-key", service, "printer", "--role", "admin", command=serve)
+    twice = call("add-key", service, "printer", "--role", "engineer", command=serve)
     assert (twice.status, "there is a key 'printer' already" in twice.words) == (2, True)
     assert call("list-keys", service, command=serve).out.startswith("printer  feeder  until 2")
     assert call("revoke-key", service, "printer", command=serve).status == 0
@@ -597,7 +597,7 @@ COMMANDS = {
     serve.migrate: (),
     serve.list_keys: (),
     serve.verify_audit: (),
-    serve.add_key: ("k", Role.ADMIN, None),
+    serve.add_key: ("k", Role.ENGINEER, None),
     serve.revoke_key: ("k",),
     serve.backup: (Path("copy"),),
 }
@@ -627,7 +627,7 @@ def test_commands_do_in_another_schema_what_is_the_same_there_and_name_it_else(
     service: Path, database: Database, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with database.writing() as connection:
-        keys.add(connection, "k", Role.ADMIN, keys.generate(), now_us=1)
+        keys.add(connection, "k", Role.ENGINEER, keys.generate(), now_us=1)
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0009'")
     serve.verify_audit(service)
     serve.revoke_key(service, "k")

@@ -20,6 +20,7 @@ from coe.errors import ConfigError
 from coe.serve.database import tables
 from coe.serve.database.connecting import WRITES, Database
 from coe.serve.database.database_errors import translated
+from coe.serve.enums import Role
 
 FOLDER = Path(__file__).with_name("migrations")
 _BEFORE = {f"{number:04}" for number in range(1, 11)}
@@ -81,6 +82,9 @@ def take_from(database: Database, before: Database) -> tuple[int, int]:
             there = {column["name"] for column in inspect(source).get_columns(table.name)}
             rows = source.execute(select(*(column for column in table.c if column.name in there)).order_by(table.c.id))
             copied = [dict(row) for row in rows.mappings()]
+            for row in copied:
+                if row.get("role") == "admin":  # a role of then
+                    row["role"] = Role.ENGINEER
             if copied:
                 target.execute(insert(table), copied)
             if not database.is_sqlite:  # whose rows brought their ids along

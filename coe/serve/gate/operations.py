@@ -23,11 +23,10 @@ from coe.serve.gate.problems import Problem, ProblemKind, not_found
 from coe.strict_model import StrictModel
 from coe.visible import is_visible
 
-FEED = frozenset({Role.FEEDER, Role.ENGINEER, Role.ADMIN})
-VERIFY = frozenset({Role.OPERATOR, Role.ENGINEER, Role.ADMIN})
+FEED = frozenset({Role.FEEDER, Role.ENGINEER})
+VERIFY = frozenset({Role.OPERATOR, Role.ENGINEER})
 READ = VERIFY | {Role.VIEWER}
-ENGINEER = frozenset({Role.ENGINEER, Role.ADMIN})
-ADMIN = frozenset({Role.ADMIN})
+ENGINEER = frozenset({Role.ENGINEER})
 ANY = frozenset(Role)
 """Who may do an operation: the roles that a key may have."""
 LARGEST_ID = 2**63 - 1

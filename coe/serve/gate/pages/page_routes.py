@@ -24,7 +24,7 @@ from coe.serve.gate import access, stats_routes
 from coe.serve.gate.access import admitted, answered
 from coe.serve.gate.call_routes import CLAIM_S
 from coe.serve.gate.gate_state import Gate
-from coe.serve.gate.operations import ADMIN, ENGINEER, READ, VERIFY, Operation, OperationRouter, RowId, Visit
+from coe.serve.gate.operations import ENGINEER, READ, VERIFY, Operation, OperationRouter, RowId, Visit
 from coe.serve.gate.pages import board_page, experts_page, recipe_pages, svg, teach_pages
 from coe.serve.gate.pages.rendering import STATIC, PageRouter, Shown, page, plain, static, storage_failed, words_of
 from coe.serve.gate.pages.svg import Spot
@@ -172,14 +172,13 @@ def experts(visit: Visit, connection: Connection) -> Shown:
 
 @router.page("/faults", "faults.j2")
 def faults_page(visit: Visit, connection: Connection) -> Shown:
-    """Faults, and for administrators the audit chain, verified."""
-    is_admin = visit.key is not None and visit.key.role in ADMIN
+    """Faults, and for engineers the audit chain, verified."""
+    sees_audit = visit.key is not None and visit.key.role in ENGINEER
     unwritten = [fault for fault in visit.gate.open_faults(connection) if not fault.id]
     return {
-        "is_admin": is_admin,
         "faults": [*unwritten, *fault_log.newest(connection, limit=_LISTED)],
-        "entries": audit.newest(connection, limit=_LISTED) if is_admin else [],
-        "proof": audit.prove(connection, newest=_PROVEN) if is_admin else None,
+        "entries": audit.newest(connection, limit=_LISTED) if sees_audit else [],
+        "proof": audit.prove(connection, newest=_PROVEN) if sees_audit else None,
     }
 
 
