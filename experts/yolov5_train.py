@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from PIL import Image
 from safetensors.torch import save_file
 
 from coe.core import Expert
 from coe.errors import ConfigError
 from coe.pictures.array_images import DecodedImage, ordered
 from coe.pictures.decoding import decode
+from coe.pictures.exif import seen_size
 from coe.rates import Rate
 from coe.runtime.processor import trainer_threads
 from coe.store.kinds import Progress, Trained, TrainingPlan
@@ -137,11 +137,8 @@ def _not_kept(prefix: str, path: Path, cache: dict[str, Any], version: str) -> N
 
 def _size_of(image: str) -> tuple[str, tuple[int, int]]:
     """Return no message, and the height and width of an image as it is shown; `yolo_images` proved it."""
-    from ultralytics.data.utils import exif_size
-
-    with Image.open(image) as picture:
-        width, height = exif_size(picture)
-    return "", (height, width)
+    seen = seen_size(Path(image))
+    return "", (seen.height, seen.width)
 
 
 def _as_judged(image: str, flags: int = 0, *, bits: int | None) -> DecodedImage:

@@ -17,14 +17,13 @@ from pathlib import Path
 from PIL import Image
 
 from coe.errors import ConfigError, first_line, list_few
-from coe.pictures.exif import ORIENTATION, orientation
+from coe.pictures.exif import ACROSS, seen_size
 from coe.pictures.finding import EXTENSIONS
 from coe.spelling import composed
 
 _SHOWN = 20
 _ROUNDED_PX = 1.0
 """How far a box may stand over an edge by rounding alone."""
-_ON_ITS_SIDE, _TURNED = (5, 6, 7, 8), range(2, 9)
 _UPLOADED = re.compile(r"(^|[/\\])[0-9a-f]{8}-(?=[^/\\]+$)")
 """What Label Studio puts before the name of an uploaded file."""
 
@@ -177,13 +176,8 @@ class PictureIndex:
     def size(self, path: Path, stated: tuple[int, int] | None = None) -> tuple[int, int] | None:
         """Return width and height of a picture as it is seen; note if it is unreadable, or not as large as stated."""
         try:
-            with opened(path) as picture:
-                width, height = picture.size
-                stated_turn = picture.getexif().get(ORIENTATION)  # reads what stands behind the pixels, too
-                # Of a TIFF Pillow gives the size as it is seen.
-                turn = stated_turn if picture.format == "TIFF" else orientation(picture.info)
-                if picture.format != "TIFF" and turn in _ON_ITS_SIDE:
-                    width, height = height, width
+            seen = seen_size(path)
+            width, height = seen.width, seen.height
         except Exception as error:  # Pillow raises errors of many types for damaged files
             self.findings.fault("a picture cannot be read", f"{self.name(path)} ({first_line(error)})")
             return None
@@ -193,7 +187,7 @@ class PictureIndex:
                 "a picture is not as large as its annotations say; give the picture they were drawn in", sizes
             )
             return None
-        if turn in _TURNED and (stated is None or width == height or turn not in _ON_ITS_SIDE):
+        if seen.turn > 1 and (stated is None or width == height or seen.turn < ACROSS):
             self._unproven.add(path)
         return width, height
 

@@ -13,6 +13,7 @@ from PIL.ImageFile import ImageFile
 
 from coe import config
 from coe.errors import ConfigError, ImageError
+from coe.pictures.exif import known, orientation, upright
 from coe.pictures.picture_faults import invisible
 from coe.pictures.wide import ALL, counted_bits, narrow
 
@@ -94,15 +95,15 @@ def _pixels_of(image: Image.Image) -> NDArray[Any]:
     """Return the pixels of a loaded image, turned as its EXIF block says; raises TypeError for other pixels."""
     if isinstance(image, ImageFile) and image.tile and (image.fp is None or image.fp.closed):
         raise TypeError("a Pillow image was not loaded before its file was closed; call its `load()` first")
-    turned = ImageOps.exif_transpose(image)
-    if turned.mode in ("L", "RGB") and not turned.has_transparency_data:
-        return np.asarray(turned)
-    if turned.mode == "RGBA" or turned.mode.startswith("I;16"):
-        return np.asarray(turned)
-    if turned.mode in ("1", "L", "P", "PA", "LA", "RGB"):
-        return np.asarray(turned.convert("RGBA" if turned.has_transparency_data else "RGB"))
+    turn = known(orientation(image.info))
+    if turn == 1:  # Pillow knows what was set in memory as well
+        image = ImageOps.exif_transpose(image)
+    if image.mode in ("1", "P", "PA", "LA") or (image.mode in ("L", "RGB") and image.has_transparency_data):
+        image = image.convert("RGBA" if image.has_transparency_data else "RGB")
+    if image.mode in ("L", "RGB", "RGBA") or image.mode.startswith("I;16"):
+        return upright(np.asarray(image), turn)
     way = "convert it first: image.convert('RGB')"
-    if turned.mode in ("I", "F"):  # Pillow would cut off what is above 255
+    if image.mode in ("I", "F"):  # Pillow would cut off what is above 255
         way = "give its numbers as an array of uint8, or of uint16 with bits="
     raise TypeError(f"a Pillow image of the mode {image.mode} is not taken; {way}")
 

@@ -7,7 +7,7 @@ Pillow decodes, except for JPEGs. The classes of `coe.pictures.formats` refuse w
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from coe import config
 from coe.errors import DamagedImage, ImageError, UnsupportedImage
 from coe.pictures.array_images import LEAST_ALPHA, DecodedImage, Order, bands, check_size, from_array, grey_rgb
 from coe.pictures.bmp import Bmp
-from coe.pictures.exif import orientation
+from coe.pictures.exif import ACROSS, AS_IT_LIES, known, orientation, upright
 from coe.pictures.formats import format_of, pixels_in
 from coe.pictures.jpeg import Jpeg
 from coe.pictures.picture_faults import damaged, invisible, truncated, unsupported, unwritten
@@ -30,19 +30,6 @@ from coe.pictures.wide import ALL, Samples, counted_bits, expect_filled, is_fill
 from coe.timely import in_time
 
 NO_PICTURE = "is not a JPEG, PNG, BMP or TIFF picture, whatever its name says; save it as PNG"
-_AS_IT_LIES: dict[int, Callable[[DecodedImage], DecodedImage]] = {
-    1: lambda upright: upright,
-    2: lambda upright: upright[:, ::-1],
-    3: lambda upright: upright[::-1, ::-1],
-    4: lambda upright: upright[::-1],
-    5: lambda upright: upright.swapaxes(0, 1),
-    6: np.rot90,
-    7: lambda upright: upright[::-1, ::-1].swapaxes(0, 1),
-    8: lambda upright: np.rot90(upright, -1),
-}
-"""By EXIF's orientation: the view of an upright picture's array in which it lies as it does in its file."""
-_ACROSS = 5
-"""From this orientation on rows are columns."""
 
 
 def decode(
@@ -112,37 +99,19 @@ def _from_bytes(data: bytes, bits: int | None, limit_pixels: int, min_side: int,
     if isinstance(picture, Bmp | Tiff) and not written:
         _check_written(data, min(picture.pixels_end, len(data)), picture.tail_bytes)
     if isinstance(picture, Tiff):
-        pixels, turn = picture.pixels(bits), _known(picture.turn)
-        return _to_rgb(Image.fromarray(pixels, "CMYK"), turn) if picture.is_inked else _upright(pixels, turn)
+        pixels, turn = picture.pixels(bits), known(picture.turn)
+        return _to_rgb(Image.fromarray(pixels, "CMYK"), turn) if picture.is_inked else upright(pixels, turn)
     if isinstance(picture, Jpeg):
-        pixels, turn = picture.whole_pixels(), _known(orientation(picture.info))
+        pixels, turn = picture.whole_pixels(), known(orientation(picture.info))
         if picture.mode != "CMYK":
-            return _upright(pixels, turn)
+            return upright(pixels, turn)
         # Programs store the four inks inverted.
         return _to_rgb(Image.frombuffer("CMYK", picture.size, np.invert(pixels, out=pixels)), turn)
     picture.load()
-    turn = _known(orientation(picture.info))
+    turn = known(orientation(picture.info))
     if isinstance(picture, Png) and picture.depth > 8:
-        return _upright(_from_wide(picture, data, bits), turn)
+        return upright(_from_wide(picture, data, bits), turn)
     return _to_rgb(picture, turn)
-
-
-def _known(turn: int | None) -> int:
-    """Return an orientation; 1 for a number that is none."""
-    return turn if turn in _AS_IT_LIES else 1
-
-
-def _room(height: int, width: int, turn: int) -> DecodedImage:
-    return np.empty((width, height, 3) if turn >= _ACROSS else (height, width, 3), np.uint8)
-
-
-def _upright(pixels: DecodedImage, turn: int) -> DecodedImage:
-    """Return pixels as they lie in a file, turned; without a turn the array itself."""
-    if turn == 1:
-        return pixels
-    upright = _room(pixels.shape[0], pixels.shape[1], turn)
-    _AS_IT_LIES[turn](upright)[:] = pixels
-    return upright
 
 
 def _meaning(complaint: str) -> ImageError:
@@ -157,8 +126,8 @@ def _meaning(complaint: str) -> ImageError:
 def _to_rgb(picture: Image.Image, turn: int) -> DecodedImage:
     """Return Pillow's pixels as an array, turned. Bands keep memory low: at once there would be several full copies."""
     width, height = picture.size
-    pixels = _room(height, width, turn)
-    as_it_lies = _AS_IT_LIES[turn](pixels)
+    pixels = np.empty((width, height, 3) if turn >= ACROSS else (height, width, 3), np.uint8)
+    as_it_lies = AS_IT_LIES[turn](pixels)
     visible = 0
     for top, bottom in bands(height, width):
         band = picture if bottom - top == height else picture.crop((0, top, width, bottom))

@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 
 from coe.pictures.array_images import over_white
 from coe.pictures.bmp import UNWRITTEN_SHARE
-from coe.pictures.exif import ORIENTATION, STARTS, Directory, directory_in
+from coe.pictures.exif import ORIENTATION, STARTS, Directory, directory_in, orientation
 from coe.pictures.picture_faults import damaged, truncated, unsupported
-from coe.pictures.wide import ALL, LEAST, StatedBits, counted_bits, narrow
+from coe.pictures.wide import ALL, LEAST, StatedBits, counted_bits
 
 logging.getLogger("tifffile").addHandler(logging.NullHandler())  # else what it passes over stands on stderr
 
-_WIDTH, _HEIGHT, _BITS, _PHOTOMETRIC, _TOP, _INKS = 256, 257, 258, 262, 281, 332
+_WIDTH, _HEIGHT, _BITS, _PHOTOMETRIC, _TOP, _INKS, _XMP = 256, 257, 258, 262, 281, 332, 700
 _STRIPS, _TILES = (273, 279), (324, 325)
 """The tags of offsets and sizes."""
 _MEANINGS = frozenset(
@@ -68,7 +68,9 @@ class Tiff:
         self.size = self.width, self.height = page.imagewidth, page.imagelength
         if directory.next and _pixels(directory_in(io.BytesIO(data), directory.next)) > self.width * self.height:
             raise unsupported("a TIFF whose first page is smaller than the next, as a thumbnail is")
-        self.turn, self.is_inked = directory.number(ORIENTATION), page.photometric == _CMYK
+        turn = directory.number(ORIENTATION)
+        self.turn = orientation({"xmp": page.tags.valueof(_XMP)}) if turn is None else turn
+        self.is_inked = page.photometric == _CMYK
         self.pixels_end = max(map(sum, zip(page.dataoffsets, page.databytecounts, strict=True)))
         # Zeros may be white, or the first colour of a palette: then all pixels must be zero. Tiles are filled up.
         is_paper = page.photometric in (_WHITE_IS_ZERO, _PALETTE) or page.bitspersample == 1
@@ -77,6 +79,9 @@ class Tiff:
             first if is_paper else min(last, self.pixels_end - self.pixels_end // UNWRITTEN_SHARE)
         )
         self.tail_bytes = tail if page.compression == _RAW else 0
+        self._expanded, self._is_reversed = _EXPANDED.get(page.compression), page.fillorder == 2
+        if self._expanded:
+            page.compression = page.fillorder = 1  # what `page.decode` gets is expanded, and in order
         top = directory.number(_TOP) or (imagej.get("min") == 0 and imagej.get("max"))
         # A range from 0 to such a number is how programs say it; any other range was chosen to look well.
         is_said = page.bitspersample == ALL and top in [(1 << bits) - 1 for bits in range(LEAST, ALL)]
@@ -94,21 +99,23 @@ class Tiff:
         are expanded. Raises ImageError, and what a codec raises.
         """
         page, depth = self._page, self._page.bitspersample
-        colours, further = np.split(self._samples(), [_SAMPLES[page.photometric]], axis=2)
-        if page.photometric == _PALETTE:
-            return np.asarray((self._palette.T >> 8).astype(np.uint8)[colours[..., 0]])
         bits = depth
         if depth > LEAST and not self.is_inked:  # little ink is bright
-            bits = counted_bits(lambda: [colours], asked, self._said, depth)
-        has_alpha = further.size > 0 and page.extrasamples != _UNNAMED
-        if has_alpha and bits != depth:
-            raise unsupported("a picture with alpha, of which fewer bits count than it has")
-        bright = _as_bytes(colours, bits)
+            bits = min(depth, asked or (self._said.bits if self._said else depth))
+        samples, top = self._samples(bits)
+        if depth > LEAST and not self.is_inked:
+            counted = counted_bits(lambda: [np.array([top], np.uint16)], asked, self._said, depth)
+            samples, bits = (samples, bits) if counted == bits else (self._samples(counted)[0], counted)
+        colours, further = np.split(samples, [_SAMPLES[page.photometric]], axis=2)
+        if page.photometric == _PALETTE:
+            return np.asarray((self._palette.T >> 8).astype(np.uint8)[colours[..., 0]])
         if page.photometric == _WHITE_IS_ZERO:
-            bright = ~bright
-        if has_alpha:
-            return over_white(bright, _as_bytes(further, bits), page.extrasamples == _MULTIPLIED)
-        return np.repeat(bright, 3, axis=2) if bright.shape[2] == 1 else np.ascontiguousarray(bright)
+            colours = ~colours
+        if further.size and page.extrasamples != _UNNAMED:
+            if bits != depth:
+                raise unsupported("a picture with alpha, of which fewer bits count than it has")
+            return over_white(colours, further, page.extrasamples == _MULTIPLIED)
+        return np.repeat(colours, 3, axis=2) if colours.shape[2] == 1 else np.ascontiguousarray(colours)
 
     def _check(self, directory: Directory) -> None:
         """Raise ImageError for pixels of a form that is not read, or that strips and tiles do not add up to."""
@@ -152,47 +159,45 @@ class Tiff:
         ):
             raise damaged()
 
-    def _samples(self) -> NDArray[Any]:
-        """Return the samples (H, W, samples) as they are stored; raises ImageError if a strip or tile is not whole."""
+    def _samples(self, bits: int) -> tuple[NDArray[np.uint8], int]:
+        """Return the highest eight of so many bits of the samples (H, W, samples), and the largest sample of a colour.
+
+        Indices of a palette stay as they are. Raises ImageError if a strip or tile is not whole.
+        """
         from imagecodecs import bitorder_decode
 
-        page = self._page
+        page, depth, top = self._page, self._page.bitspersample, 0
         planes, _, height, width, together = page.shaped
         down, across = (page.tilelength, page.tilewidth) if page.is_tiled else (page.rowsperstrip, width)
-        row_bytes = -(-across * together * page.bitspersample // 8)
-        expanded, is_reversed = _EXPANDED.get(page.compression), page.fillorder == 2
-        if expanded:
-            page.compression = page.fillorder = 1  # what `page.decode` gets is expanded, and in order
-        samples = np.empty((height, width, planes * together), np.uint8 if page.bitspersample <= LEAST else np.uint16)
-        data: Any = memoryview(self._data)
+        row_bytes, strips = -(-across * together * depth // 8), -(-height // down)
+        samples, data = np.empty((height, width, planes * together), np.uint8), memoryview(self._data)
         for number, (offset, size) in enumerate(zip(page.dataoffsets, page.databytecounts, strict=True)):
-            piece = data[offset : offset + size]
+            piece: Any = data[offset : offset + size]
             if len(piece) < size:
                 raise truncated()
-            if expanded:
-                rows = down if page.is_tiled else min(down, height - number % -(-height // down) * down)
+            if self._expanded:
+                rows = down if page.is_tiled else min(down, height - number % strips * down)
                 try:
-                    piece = expanded(bitorder_decode(piece) if is_reversed else piece, down * row_bytes)
+                    piece = self._expanded(bitorder_decode(piece) if self._is_reversed else piece, down * row_bytes)
                 except (RuntimeError, zlib.error) as error:  # those of imagecodecs are RuntimeErrors
                     raise damaged() from error
                 if len(piece) not in (rows * row_bytes, down * row_bytes):  # a last strip may be filled up
                     raise damaged()
                 piece = piece[: rows * row_bytes]
-            part, (plane, _, top, left, _), _ = page.decode(piece, number)
-            place = samples[top : top + down, left : left + across, plane * together : (plane + 1) * together]
-            place[:] = np.asarray(part)[0, : place.shape[0], : place.shape[1]]
-        return samples
+            part, (plane, _, start, left, _), _ = page.decode(piece, number)
+            place = samples[start : start + down, left : left + across, plane * together : (plane + 1) * together]
+            values = np.asarray(part)[0, : place.shape[0], : place.shape[1]]
+            if depth > LEAST:
+                top = max(top, int(values[..., : _SAMPLES[page.photometric] - plane].max(initial=0)))
+                np.right_shift(values, bits - LEAST, out=place, casting="unsafe")
+            else:
+                times = 1 if page.photometric == _PALETTE else 255 // ((1 << depth) - 1)
+                np.multiply(values, np.uint8(times), out=place)
+        return samples, top
 
 
 def _pixels(directory: Directory) -> int:
     return (directory.number(_WIDTH) or 0) * (directory.number(_HEIGHT) or 0)
-
-
-def _as_bytes(samples: NDArray[Any], bits: int) -> NDArray[np.uint8]:
-    """Return samples of so many bits as bytes."""
-    if samples.dtype == np.uint16:
-        return narrow(samples, bits)
-    return samples if bits == LEAST else samples * np.uint8(255 // ((1 << bits) - 1))
 
 
 def _deflated(piece: Any, most: int) -> bytes:

@@ -23,6 +23,7 @@ from thorough import THOROUGH
 from coe.errors import ImageError, UnsupportedImage
 from coe.pictures import decoding
 from coe.pictures.array_images import Order
+from coe.pictures.exif import SeenSize, seen_size
 from coe.pictures.finding import decode
 from coe.pictures.formats import pixels_in
 from coe.pictures.image_source import ImageSource
@@ -237,7 +238,7 @@ def test_a_transparent_palette_lies_over_white() -> None:
     assert (pixels == 255).all(axis=2).sum() == 80
 
 
-@pytest.mark.parametrize("form", ["JPEG", "PNG", "TIFF", "JPEG in XMP", "PNG in XMP"])
+@pytest.mark.parametrize("form", ["JPEG", "PNG", "TIFF", "JPEG in XMP", "PNG in XMP", "TIFF in XMP"])
 def test_orientation_is_applied(form: str) -> None:
     exif, name, *in_xmp = Image.Exif(), *form.split(" in ")
     xmp = '<rdf:Description tiff:Orientation="6"/>'
@@ -247,7 +248,8 @@ def test_orientation_is_applied(form: str) -> None:
     else:
         exif[274] = 6
     data = io.BytesIO()
-    Image.fromarray(SMOOTH).save(data, name, exif=exif, xmp=xmp.encode() if in_xmp else b"", pnginfo=texts)
+    tags = {"tiffinfo": {700: xmp.encode()}} if form == "TIFF in XMP" else {"exif": exif, "pnginfo": texts}
+    Image.fromarray(SMOOTH).save(data, name, xmp=xmp.encode() if form == "JPEG in XMP" else b"", **tags)
     pixels = decode(data.getvalue())
     assert pixels.shape == (WIDTH, HEIGHT, 3)
     assert np.abs(pixels.astype(int) - np.rot90(SMOOTH, -1)).mean() < 12
@@ -297,7 +299,7 @@ NUMBERS = {"B": 1, "H": 3, "I": 4, "b": 6, "h": 8, "i": 9, "Q": 16, "q": 17}
 @pytest.mark.parametrize("order", ["<", ">"])
 @pytest.mark.parametrize("count", [1, 2, 3, 9])
 @pytest.mark.parametrize("form", NUMBERS)
-def test_a_turn_may_be_any_whole_number(form: str, count: int, order: str) -> None:
+def test_a_turn_may_be_any_whole_number(tmp_path: Path, form: str, count: int, order: str) -> None:
     values = struct.pack(f"{order}{count}{form}", 6, *[1] * (count - 1))
     at = struct.pack(order + "I", 8 + 2 + 12 + 4) if len(values) > 4 else values.ljust(4, b"\0")
     entry = struct.pack(order + "HHI", 274, NUMBERS[form], count) + at
@@ -308,6 +310,12 @@ def test_a_turn_may_be_any_whole_number(form: str, count: int, order: str) -> No
         block = prefix + exif
         data = FILES["jpeg"][:2] + b"\xff\xe1" + (len(block) + 2).to_bytes(2) + block + FILES["jpeg"][2:]
         assert (decode(data) == upright).all()
+        (path := tmp_path / "a.jpg").write_bytes(data)
+        assert seen_size(path) == SeenSize(HEIGHT, WIDTH, 6)
+        with warnings.catch_warnings(), Image.open(path) as picture:
+            warnings.simplefilter("ignore")  # Pillow warns of a second number
+            picture.load()
+            assert ImageSource.of(picture).decode().shape == upright.shape
 
 
 @pytest.mark.parametrize("count", [0, 3])
@@ -319,7 +327,7 @@ def test_a_turn_whose_numbers_are_not_there_turns_nothing(count: int) -> None:
 
 @pytest.mark.parametrize("place", ["in front of the pixels", "behind the pixels"])
 @pytest.mark.parametrize("chunk", ["eXIf", "iTXt"])
-def test_a_turn_in_a_png_counts_wherever_it_stands(chunk: str, place: str) -> None:
+def test_a_turn_in_a_png_counts_wherever_it_stands(tmp_path: Path, chunk: str, place: str) -> None:
     """As in an image that Pillow has loaded, which may be handed in as well."""
     exif = b"MM\0*\0\0\0\x08\0\1" + TURN + bytes(4)
     xmp = b'XML:com.adobe.xmp\0\0\0\0\0<rdf:Description tiff:Orientation="6"/>'
@@ -333,6 +341,8 @@ def test_a_turn_in_a_png_counts_wherever_it_stands(chunk: str, place: str) -> No
     with Image.open(io.BytesIO(data)) as picture:
         picture.load()
         assert (ImageSource.of(picture).decode() == upright).all()
+    (tmp_path / "a.png").write_bytes(data)
+    assert seen_size(tmp_path / "a.png") == SeenSize(HEIGHT, WIDTH, 6)
 
 
 def test_arrays() -> None:
