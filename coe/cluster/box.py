@@ -152,7 +152,7 @@ class BoxWorker:
         request = replace(message.request, due_s=message.request.due_s + self._ahead_s, submitted_s=since_s)
         self._out.began()
         source = image.source.beside(self._references.get(image.rule))
-        self._engine.submit(request, source).add_done_callback(self._out.answered)
+        self._engine.submit(request, source, first=self._out.answered)
 
 
 class _Outbox:

@@ -82,8 +82,8 @@ class ClusterEngine(LineEngine[HeadInput, Job]):
 
     # What a line calls
 
-    def _new_job(self, request: Request, source: ImageSource) -> Job:
-        return Job(request, Pending(self.line_threads))
+    def _new_job(self, request: Request, source: ImageSource, future: Pending) -> Job:
+        return Job(request, future)
 
     def _take_in(self, job: Job, source: ImageSource, refused: Failure | None) -> None:
         """Read the files of the image now, and share it."""

@@ -13,6 +13,7 @@ import time
 import weakref
 from collections.abc import Collection, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,7 @@ from typing import Any, Self
 from coe import values
 from coe.board.rules import Rules
 from coe.core import Failure, FailureKind, Request, Result
-from coe.errors import BoardsClash, ConfigError, LineClosed
+from coe.errors import BoardsClash, ConfigError, LineClosed, LineFull
 from coe.inspector import line_references
 from coe.inspector.asked_boards import Boards, Parts, asked_boards
 from coe.inspector.changeover import enrol_boards, prepare_change
@@ -228,13 +229,20 @@ class Line:
     async def _inspected(self, taken: TakenPicture) -> Result:
         # The coroutine may be awaited elsewhere than where it was made: in a forked child, or in a callback.
         self._engine.line_threads.expect_waitable("inspect()")
-        ticket = self._admission.enter(taken.size, wait=self._blocking)
+        loop = asyncio.get_running_loop()
+        handed_in: asyncio.Future[Future[Result]] = loop.create_future()
         # The thread that makes the room hands the image in: a loop that is blocked, in `close` perhaps, would hold a
         # place without using it.
-        handed_in = ticket.then(partial(self._hand_in, taken, ticket))
+        ticket = Ticket(
+            self._admission, taken.size, partial(self._hand_in_for, taken, handed_in, threading.get_ident())
+        )
         try:
-            if not handed_in.done():
-                await asyncio.wrap_future(handed_in)
+            ticket.enter(wait=self._blocking)
+        except BaseException:
+            ticket.recover()
+            raise
+        try:
+            future = await handed_in
         except GeneratorExit:
             # The coroutine was dropped; garbage collection may call this on a thread that holds any lock.
             ticket.abandon()
@@ -242,7 +250,7 @@ class Line:
         except BaseException:
             ticket.give_up()
             raise
-        return await asyncio.wrap_future(handed_in.result())
+        return await asyncio.wrap_future(future)
 
     def stream(self, pictures: Iterable[Picture]) -> Iterator[Result]:
         """Inspect pictures as they come and yield results as they are ready, in no particular order.
@@ -295,30 +303,53 @@ class Line:
         return _taken_over(picture, now, board)
 
     def _submit(self, taken: TakenPicture, *, wait: bool) -> Future[Result]:
-        ticket = self._admission.enter(taken.size, wait=wait)
+        ticket = Ticket(self._admission, taken.size)
         try:
-            if not ticket.granted.done():
+            ticket.enter(wait=wait)
+            if not ticket.answered:
                 self._engine.line_threads.expect_waitable("submit() on a full line")
             ticket.wait()
             return self._hand_in(taken, ticket)
+        except LineFull:
+            raise
         except BaseException:  # an interrupt, perhaps: the place is free again
-            ticket.leave()
+            ticket.recover()
             raise
 
     def _hand_in(self, taken: TakenPicture, ticket: Ticket) -> Future[Result]:
-        board = self._boards.accept(taken.request.board)
-        key = board.key if board is not None else ""
-        request = replace(taken.request, id=self._engine.next_id(), board_key=key)
-        # If an interrupt ends this call, the image may be under way all the same: the rules of its board then stay.
-        if board is None:
-            reason = f"board '{request.board}' left the line while the image waited for room"
-            future = self._engine.submit(request, taken.source, refused=Failure(FailureKind.RULES, reason))
-        else:
-            source = taken.source.beside(board.read.references.get(request.component))
-            future = self._engine.submit(request, source)
+        id = self._engine.next_id()
         # The first callback, so that later callbacks find the place free. It holds no reference to the line.
-        future.add_done_callback(partial(_leave, ticket, self._boards, board))
-        return future
+        leave = partial(_leave, ticket, self._boards)
+        try:
+            board = self._boards.accept(taken.request.board, ticket)
+            request = replace(taken.request, id=id, board_key=board.key if board is not None else "")
+            if board is None:
+                reason = f"board '{request.board}' left the line while the image waited for room"
+                refused = Failure(FailureKind.RULES, reason)
+                return self._engine.submit(request, taken.source, refused=refused, first=leave)
+            source = taken.source.beside(board.read.references.get(request.component))
+            return self._engine.submit(request, source, first=leave)
+        except BaseException:
+            self._boards.recover()
+            if not self._engine.is_under_way(id):
+                self._boards.answered(ticket)
+            raise
+
+    def _hand_in_for(
+        self, taken: TakenPicture, handed_in: asyncio.Future[Future[Result]], owner: int, ticket: Ticket
+    ) -> None:
+        """Hand an image in for a coroutine of the thread `owner`, on the thread that let it in."""
+        try:
+            ticket.check()
+            answer = partial(_settle, handed_in, self._hand_in(taken, ticket))
+        except BaseException as error:
+            ticket.recover()
+            answer = partial(_settle, handed_in, error)
+        if threading.get_ident() == owner:
+            answer()
+        else:
+            with suppress(RuntimeError):  # the loop is closed, and nobody waits any more
+                handed_in.get_loop().call_soon_threadsafe(answer)
 
     def metrics(self) -> Metrics:
         """Return the counts so far."""
@@ -420,6 +451,16 @@ def _taken_over(picture: Picture, now: float, board: LineBoard) -> TakenPicture:
     return TakenPicture(Request(0, *place, due_s, now, board.name), source, size)
 
 
-def _leave(ticket: Ticket, boards: LineBoards, board: LineBoard | None, _: object) -> None:
+def _leave(ticket: Ticket, boards: LineBoards, _: object) -> None:
     ticket.leave()
-    boards.answered(board)
+    boards.answered(ticket)
+
+
+def _settle(handed_in: asyncio.Future[Future[Result]], answer: Future[Result] | BaseException) -> None:
+    """Answer a coroutine that still waits for room."""
+    if handed_in.done():
+        return
+    if isinstance(answer, BaseException):
+        handed_in.set_exception(answer)
+    else:
+        handed_in.set_result(answer)

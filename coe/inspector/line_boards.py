@@ -17,6 +17,7 @@ from coe.core import Expert
 from coe.errors import ConfigError, did_you_mean
 from coe.inspector.weights_used import findings_facts
 from coe.pictures.image_source import ReferenceSource
+from coe.runtime.admission import give_back
 from coe.scheduler.events import RulesChanged
 from coe.store.manifest import Manifest
 
@@ -127,13 +128,14 @@ class LineBoards:
     """The boards that take images now, and the images without a result of each board. Any thread may call.
 
     `tell` gets the rules that hold once no image of an earlier version of a board is under way; without it, the boards
-    stay as they are.
+    stay as they are. An image is known by a token of its caller.
     """
 
     def __init__(self, boards: Sequence[LineBoard], tell: Callable[[RulesChanged], None] | None) -> None:
-        self._lock = threading.Lock()
+        # Reentrant, because only such a lock can be given back by whoever does not know whether it is taken.
+        self._lock = threading.RLock()
         self._boards, self._tell = tuple(boards), tell
-        self._images = dict.fromkeys((board.key for board in boards), 0)
+        self._images: dict[str, set[Hashable]] = {board.key: set() for board in boards}
         self._ending: dict[str, LineBoard] = {}
         self._then: RulesChanged | None = None
 
@@ -155,21 +157,24 @@ class LineBoards:
             raise ConfigError(f"this line inspects several boards; say which the image is of: board= one of {names}")
         raise ConfigError(f"board '{name}' is not on this line{did_you_mean(name, names)}")
 
-    def accept(self, name: str) -> LineBoard | None:
+    def accept(self, name: str, image: Hashable) -> LineBoard | None:
         """Accept an image of a board, by its name in results; None if the board has left the line."""
         with self._lock:
             board = next((board for board in self._boards if board.name == name), None)
             if board is not None:
-                self._images[board.key] += 1
+                self._images[board.key].add(image)
             return board
 
-    def answered(self, board: LineBoard | None) -> None:
-        """Note that an image that `accept` let in has its result."""
-        if board is None:
-            return
+    def answered(self, image: Hashable) -> None:
+        """Note that an image that `accept` let in has its result, or was not taken in; a second call does nothing."""
         with self._lock:
-            self._images[board.key] -= 1
+            for images in self._images.values():
+                images.discard(image)
             self._let_go()
+
+    def recover(self) -> None:
+        """Give back the lock, after an exception that may have struck anywhere in `accept`."""
+        give_back(self._lock)
 
     def ending_after(self, boards: Sequence[LineBoard]) -> list[LineBoard]:
         """Return the versions of boards that would only finish their images if these boards took all further images."""
@@ -189,16 +194,16 @@ class LineBoards:
             # The rules are told before an image by them can come.
             self._boards, self._ending = tuple(boards), {board.key: board for board in ending}
             for board in boards:
-                self._images.setdefault(board.key, 0)
+                self._images.setdefault(board.key, set())
             self._then = then
             self._let_go()
             if self._then is not None:
                 self._tell(now)
 
     def _let_go(self) -> None:
-        if self._tell is not None and self._then is not None and not any(self._images[key] for key in self._ending):
+        if self._tell is not None and self._then is not None and not any(self._images.get(key) for key in self._ending):
             for key in self._ending:
-                del self._images[key]
+                self._images.pop(key, None)
             self._ending = {}
             self._tell(self._then)
             self._then = None

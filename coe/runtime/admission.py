@@ -2,15 +2,18 @@
 
 Each image takes a ticket. While the first waiting ticket has no room, all tickets behind it wait too: small images
 cannot pass a large image for ever.
+
+An exception may strike at any bytecode of a caller, as Ctrl-C does. So a caller makes its ticket before it enters, and
+calls `Ticket.recover` for whatever exception comes: that gives back the place, and the lock if it was left taken.
+Tickets share nothing that waits: each has a lock for its answer.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
-from contextlib import contextmanager
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeVar
 
 from coe.errors import LineClosed, LineFull
 
@@ -19,61 +22,52 @@ T = TypeVar("T")
 CLOSED = "this line is closed; open a new Inspector"
 
 
-def _done() -> Future[None]:
-    future: Future[None] = Future()
-    future.set_result(None)
-    return future
-
-
-_AT_ONCE = _done()
-"""What all tickets share that were granted when they were taken: making a future takes longer than all the rest."""
+def give_back(lock: threading.RLock | threading.Condition) -> None:
+    """Release a lock as often as the calling thread holds it: an exception may have left it taken."""
+    with suppress(RuntimeError):
+        while True:
+            lock.release()
 
 
 class Ticket:
-    """A place in the queue, and then inside. `granted` is done once there is room, or fails with LineClosed.
+    """A place in the queue, and then inside, for `size` bytes.
 
-    Whoever took a ticket calls `leave`, whether or not it was granted.
+    Whoever entered with a ticket calls `leave`, whether or not it was let in. `then` is called with the ticket once it
+    is let in or refused, on the thread that does this; it must neither wait nor raise.
     """
 
-    __slots__ = ("_admission", "abandoned", "granted", "size")
+    __slots__ = ("_admission", "_answer", "_then", "abandoned", "refused", "size")
 
-    def __init__(self, admission: Admission, size: int) -> None:
-        self._admission, self.size, self.abandoned = admission, size, False
-        self.granted = _AT_ONCE
+    def __init__(self, admission: Admission, size: int, then: Callable[[Ticket], None] | None = None) -> None:
+        self._admission, self.size = admission, size
+        # Emptied when it is called, so that it keeps neither pixels nor ticket.
+        self._then = [then] if then is not None else []
+        self.abandoned = self.refused = False
+        self._answer = threading.Lock()
+        self._answer.acquire()
 
-    def queue_up(self) -> None:
-        """Become a ticket that waits, before any other thread knows it."""
-        self.granted = Future()
-        # A caller that gives up waiting calls `leave`; the future refuses to be cancelled.
-        self.granted.set_running_or_notify_cancel()
+    @property
+    def answered(self) -> bool:
+        """Whether the ticket was let in or refused."""
+        return not self._answer.locked()
+
+    def enter(self, *, wait: bool = True) -> None:
+        """Enter at once if there is room and no ticket waits, else the queue.
+
+        Raises LineClosed after `Admission.close`; without `wait`, LineFull if the ticket would have to queue.
+        """
+        self._admission._enter(self, wait=wait)
 
     def wait(self) -> None:
         """Wait until there is room; raises LineClosed if the line closes first."""
-        self.granted.result()
+        with self._answer:
+            pass
+        self.check()
 
-    def then(self, work: Callable[[], T]) -> Future[T]:
-        """Call `work` as soon as there is room, on the thread that makes the room: `work` must not wait.
-
-        The future gives what `work` returns or raises, or LineClosed. If `work` raises, the ticket leaves.
-        """
-        done: Future[T] = Future()
-        done.set_running_or_notify_cancel()
-        # A future keeps its callbacks. This list is emptied when they run, so that it keeps neither pixels nor ticket.
-        todo = [(self, work, done)]
-
-        def go(granted: Future[None]) -> None:
-            ticket, work, done = todo.pop()
-            try:
-                granted.result()
-                result = work()
-            except BaseException as error:
-                ticket.leave()
-                done.set_exception(error)
-            else:
-                done.set_result(result)
-
-        self.granted.add_done_callback(go)
-        return done
+    def check(self) -> None:
+        """Raise LineClosed if the ticket was refused."""
+        if self.refused:
+            raise LineClosed(CLOSED)
 
     def leave(self) -> None:
         """Give back the place, inside or in the queue. A second call does nothing."""
@@ -83,6 +77,10 @@ class Ticket:
         """Give back the place in the queue; a ticket that is inside stays there."""
         self._admission._leave(self, row_only=True)
 
+    def recover(self) -> None:
+        """Leave after an exception that may have struck anywhere, on the thread that called `enter`."""
+        self._admission._recover(self)
+
     def abandon(self) -> None:
         """Give back the place in the queue the next time that a ticket leaves.
 
@@ -90,12 +88,19 @@ class Ticket:
         """
         self.abandoned = True
 
+    def _tell(self) -> None:
+        """Wake whoever waits for the answer; a second call does nothing."""
+        with suppress(RuntimeError):
+            self._answer.release()
 
-class _Answers(NamedTuple):
-    """Tickets that leave the queue together, with an answer."""
-
-    granted: list[Ticket]
-    refused: list[Ticket]
+    def _go_on(self) -> None:
+        """Do what follows the answer, once."""
+        while self._then:
+            try:
+                then = self._then.pop()
+            except IndexError:  # another thread does it
+                return
+            then(self)
 
 
 class Admission:
@@ -110,7 +115,11 @@ class Admission:
         self._waiting: dict[Ticket, None] = {}
         self._bytes = 0
         self._closed = False
-        self._changed = threading.Condition(threading.Lock())
+        # Reentrant, because only such a lock can be given back by whoever does not know whether it is taken.
+        self._lock = threading.RLock()
+        self._is_changing = False
+        self._to_wake: list[threading.Lock] = []
+        """What waits for the last ticket to leave."""
 
     def __repr__(self) -> str:
         return (
@@ -122,85 +131,119 @@ class Admission:
         """Whether no more tickets are admitted."""
         return self._closed
 
-    def enter(self, size: int, *, wait: bool = True) -> Ticket:
-        """Take a ticket for `size` bytes; it is granted at once if there is room and no ticket waits.
-
-        Raises LineClosed after `close`; without `wait`, LineFull if the ticket would not be granted at once.
-        """
+    def within(self, size: int, work: Callable[[], T]) -> T:
+        """Wait for room for `size` bytes, and hold it during `work`; raises LineClosed, or what `work` raises."""
         ticket = Ticket(self, size)
-        with self._changed:
-            if self._closed:
-                raise LineClosed(CLOSED)
-            if not self._waiting and self._has_room(size):
-                self._let_in(ticket)
-                return ticket
-            somebody_waits = any(not waiting.abandoned for waiting in self._waiting)
-            if not wait and (somebody_waits or not self._has_room(size)):
-                raise LineFull(
-                    f"{len(self._inside)} images are under way; wait for results, or submit with on_full='block'"
-                )
-            ticket.queue_up()
-            self._waiting[ticket] = None
-            answers = self._go_through()
-        _tell(answers)
-        return ticket
-
-    @contextmanager
-    def room(self, size: int) -> Iterator[None]:
-        """Wait for room, and hold it for as long as the block runs; raises LineClosed."""
-        ticket = self.enter(size)
         try:
+            ticket.enter()
             ticket.wait()
-            yield
-        finally:
+            result = work()
             ticket.leave()
+            return result
+        except BaseException:
+            ticket.recover()
+            raise
 
     def close(self) -> None:
         """Admit no more tickets; waiting tickets fail with LineClosed. A ticket inside stays until it leaves."""
         self._closed = True
         # Never waits: a signal may have interrupted the very thread that holds the lock. Then the next ticket that
         # leaves answers the waiting tickets; a ticket is inside as long as any ticket waits.
-        if self._changed.acquire(blocking=False):
+        answered: list[Ticket] = []
+        if self._lock.acquire(blocking=False):
             try:
-                answers = self._go_through()
+                if not self._is_changing:
+                    answered = self._go_through()
             finally:
-                self._changed.release()
-            _tell(answers)
+                self._lock.release()
+        _go_on(answered)
 
     def wait_empty(self, timeout_s: float | None = None) -> bool:
         """Wait until no ticket is inside; return False if `timeout_s` passes first."""
-        with self._changed:
-            return self._changed.wait_for(lambda: not self._inside, timeout_s)
+        empty = threading.Lock()
+        try:
+            with self._lock:
+                if not self._inside:
+                    return True
+                empty.acquire()
+                self._to_wake.append(empty)
+            if empty.acquire(timeout=-1 if timeout_s is None else min(timeout_s, threading.TIMEOUT_MAX)):
+                return True
+            with self._lock, suppress(ValueError):
+                self._to_wake.remove(empty)
+            return False
+        except BaseException:
+            give_back(self._lock)
+            raise
+
+    def _enter(self, ticket: Ticket, *, wait: bool) -> None:
+        answered: list[Ticket] = []
+        with self._lock:
+            if self._closed:
+                raise LineClosed(CLOSED)
+            self._is_changing = True
+            if not self._waiting and self._has_room(ticket.size):
+                self._let_in(ticket)
+                answered.append(ticket)
+            elif wait or (self._has_room(ticket.size) and all(other.abandoned for other in self._waiting)):
+                self._waiting[ticket] = None
+                answered = self._go_through()
+            self._is_changing = False
+            is_full = not ticket.answered and ticket not in self._waiting
+        if is_full:
+            raise LineFull(
+                f"{len(self._inside)} images are under way; wait for results, or submit with on_full='block'"
+            )
+        _go_on(answered)
 
     def _leave(self, ticket: Ticket, *, row_only: bool = False) -> None:
-        with self._changed:
+        with self._lock:
+            self._is_changing = True
             self._waiting.pop(ticket, None)
             if ticket in self._inside and not row_only:
                 self._inside.remove(ticket)
                 self._bytes -= ticket.size
-            answers = self._go_through()
-            if not self._inside:  # else a thread that waits for the last image would be woken for each
-                self._changed.notify_all()
-        _tell(answers)
+            answered = self._go_through()
+            self._is_changing = False
+        _go_on(answered)
 
-    def _go_through(self) -> _Answers:
-        """Take the tickets that have an answer now from the queue, and return them."""
-        granted: list[Ticket] = []
-        if self._closed:
-            refused = list(self._waiting)
-            self._waiting.clear()
-            return _Answers(granted, refused)
-        while self._waiting and ((first := next(iter(self._waiting))).abandoned or self._has_room(first.size)):
+    def _recover(self, ticket: Ticket) -> None:
+        give_back(self._lock)
+        with self._lock:
+            self._is_changing = True
+            self._waiting.pop(ticket, None)
+            self._inside.discard(ticket)
+            self._bytes = sum(other.size for other in self._inside)
+            # Whom the call that was interrupted let in, perhaps without a word.
+            answered = [*self._inside, *self._go_through()]
+            for other in answered:
+                other._tell()
+            self._is_changing = False
+        _go_on(answered)
+
+    def _go_through(self) -> list[Ticket]:
+        """Let in or refuse the tickets of the queue that have an answer now, and return them."""
+        answered: list[Ticket] = []
+        for first in list(self._waiting) if self._closed else ():
+            first.refused = True
+            first._tell()
             del self._waiting[first]
-            if first.abandoned:
-                continue
-            self._let_in(first)
-            granted.append(first)
-        return _Answers(granted, [])
+            answered.append(first)
+        while self._waiting and ((first := next(iter(self._waiting))).abandoned or self._has_room(first.size)):
+            if not first.abandoned:
+                self._let_in(first)
+                answered.append(first)
+            del self._waiting[first]
+        if self._to_wake and not self._inside:
+            for empty in self._to_wake:
+                empty.release()
+            self._to_wake.clear()
+        return answered
 
     def _let_in(self, ticket: Ticket) -> None:
         self._inside.add(ticket)
         self._bytes += ticket.size
+        ticket._tell()
 
     def _has_room(self, size: int) -> bool:
         if not self._inside:
@@ -208,9 +251,7 @@ class Admission:
         return len(self._inside) < self.places and self._bytes + size <= self.limit_bytes
 
 
-def _tell(answers: _Answers) -> None:
-    """Answer tickets. Not under the lock: their callbacks may call the admission again."""
-    for ticket in answers.granted:
-        ticket.granted.set_result(None)
-    for ticket in answers.refused:
-        ticket.granted.set_exception(LineClosed(CLOSED))
+def _go_on(answered: list[Ticket]) -> None:
+    """Do what follows the answers. Not under the lock: it may call the admission again."""
+    for ticket in answered:
+        ticket._go_on()

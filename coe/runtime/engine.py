@@ -121,11 +121,15 @@ class Engine(LineEngine[Event, ImageJob]):
     def __repr__(self) -> str:
         return repr(self.controller)
 
-    def _new_job(self, request: Request, source: ImageSource) -> ImageJob:
-        return ImageJob(request, Pending(self.line_threads), ImageInputs(source))
+    def _new_job(self, request: Request, source: ImageSource, future: Pending) -> ImageJob:
+        return ImageJob(request, future, ImageInputs(source))
 
     def _take_in(self, job: ImageJob, source: ImageSource, refused: Failure | None) -> None:
         self._inputs.workers.put(lambda: self._receive(job, refused))
+
+    def _interrupted(self, job: ImageJob) -> None:
+        # Whichever is heard first counts: this, or what a decode thread says of the image.
+        self._queue.put(Rejected(job.request, Failure(FailureKind.STOPPED, "its submission was interrupted")))
 
     @property
     def tell(self) -> Callable[[RulesChanged], None]:
@@ -161,6 +165,8 @@ class Engine(LineEngine[Event, ImageJob]):
     def _receive(self, job: ImageJob, refused: Failure | None) -> None:
         """Decode and prepare for the first expert before the request arrives: decisions never wait for pixels."""
         event: Event
+        if job.has_come:  # answered already: the line was stopped, or `submit` interrupted
+            return
         if self._stopped or refused is not None:  # hundreds of large pictures may wait here
             self._queue.put(Rejected(job.request, refused or STOPPED))
             return

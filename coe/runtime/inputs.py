@@ -46,6 +46,7 @@ class ImageInputs:
     source: ImageSource
     ready: dict[str, ExpertInput] = field(default_factory=dict)
     ahead_bytes: int = 0
+    is_done: bool = False
 
 
 class Inputs:
@@ -70,12 +71,15 @@ class Inputs:
         """
         first, *others = self._router.likely(component)
         copy_bytes = _COPY_BYTES * image.source.pixels() if others else 0
-        with self._decoding.room(image.source.decoding_bytes() + copy_bytes):
+
+        def decode() -> None:
             pixels = image.source.decode()
             # A kind may write into its array.
             image.ready[first] = self._input(image, pixels.copy() if others else pixels, first)
             for expert in others:
                 self._make_ahead(image, pixels if expert == others[-1] else pixels.copy(), expert)
+
+        self._decoding.within(image.source.decoding_bytes() + copy_bytes, decode)
 
     def of_batch(self, expert: str, images: Sequence[ImageInputs]) -> list[ExpertInput]:
         """Return the inputs of a batch, in order; those that are not ready are made now, before all other work.
@@ -89,10 +93,11 @@ class Inputs:
         ]
 
     def done(self, image: ImageInputs) -> None:
-        """Let go of an image's inputs: it has its result."""
+        """Let go of an image's inputs: it has its result. One that is stopped may still be decoded."""
+        image.is_done = True
         image.ready.clear()
-        self._ahead.give(image.ahead_bytes)
-        image.ahead_bytes = 0
+        size, image.ahead_bytes = image.ahead_bytes, 0
+        self._ahead.give(size)
 
     def _make_ahead(self, image: ImageInputs, pixels: DecodedImage, expert: str) -> None:
         size = 3 * self._experts[expert].input_size ** 2
@@ -102,13 +107,16 @@ class Inputs:
         # A user's code may raise anything. If the expert's turn comes, it tries again, and the error is reported.
         with contextlib.suppress(BaseException):
             image.ready[expert] = self._input(image, pixels, expert)
+        if image.is_done:
+            self.done(image)
 
     def _again(self, image: ImageInputs, expert: str) -> Future[ExpertInput]:
         return self.workers.submit(lambda: self._decoded_again(image, expert))
 
     def _decoded_again(self, image: ImageInputs, expert: str) -> ExpertInput:
-        with self._decoding.room(image.source.decoding_bytes()):
-            return self._input(image, image.source.decode(), expert)
+        return self._decoding.within(
+            image.source.decoding_bytes(), lambda: self._input(image, image.source.decode(), expert)
+        )
 
     def _input(self, image: ImageInputs, pixels: DecodedImage, expert: str) -> ExpertInput:
         spec = self._experts[expert]

@@ -19,13 +19,17 @@ from collections.abc import Callable, Collection
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from coe.core import Failure, Request, Result
 from coe.errors import CoeError, LineClosed, WouldWaitForItself
 from coe.pictures.image_source import ImageSource
 from coe.results.metrics import Metrics
+from coe.runtime.admission import give_back
 from coe.scheduler.events import Stopped
+
+T = TypeVar("T")
 
 LONGEST_END_S = 10.0
 """How long batches and reads have to end, at the interpreter's exit and after the time of `close`: some never do."""
@@ -85,13 +89,20 @@ class Pending(Future[Result]):
 
     `result` and `exception` raise WouldWaitForItself if they would wait on a thread of the line, and LineClosed in a
     forked child, where no answer can come. `exception` returns None: the result itself says what is wrong.
+
+    `first` is called with the future, before all callbacks that are added later.
     """
 
-    def __init__(self, line_threads: LineThreads) -> None:
+    # An exception that strikes a caller anywhere, as Ctrl-C does, must not leave the future's lock taken: the reply
+    # thread would wait for it for ever.
+
+    def __init__(self, line_threads: LineThreads, first: Callable[[Future[Result]], object] | None = None) -> None:
         super().__init__()
         self._line_threads = line_threads
         self._answered = False
         self.set_running_or_notify_cancel()
+        if first is not None:
+            self.add_done_callback(first)
 
     def answer(self, result: Result) -> None:
         """Set the result and call the callbacks, on the reply thread; raises nothing."""
@@ -107,15 +118,23 @@ class Pending(Future[Result]):
         """Refuse: the line alone answers."""
         raise InvalidStateError("the line answers this future; nobody else can")
 
+    def cancel(self) -> bool:
+        """Return False: an image that was taken in gets its reply."""
+        return False
+
+    def done(self) -> bool:
+        """Return whether the result is there."""
+        return self._answered or self._guarded(super().done)
+
     def result(self, timeout: float | None = None) -> Result:
         """Wait for the result, `timeout` seconds at most; raises TimeoutError."""
         self._expect_waitable("result()")
-        return super().result(timeout)
+        return self._guarded(partial(super().result, timeout))
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait as `result` does; return None."""
         self._expect_waitable("exception()")
-        return super().exception(timeout)
+        return self._guarded(partial(super().exception, timeout))
 
     def add_done_callback(self, fn: Callable[[Future[Result]], Any]) -> None:
         """Call `fn` with this future once the result is there: on the reply thread, or at once if it is there already.
@@ -134,7 +153,14 @@ class Pending(Future[Result]):
                 # `Future.set_result` stops at a SystemExit: the callbacks behind this one would never run.
                 raise CoeError(f"a callback of an image raised {type(error).__name__} on the reply thread") from error
 
-        super().add_done_callback(call)
+        self._guarded(partial(super().add_done_callback, call))
+
+    def _guarded(self, call: Callable[[], T]) -> T:
+        try:
+            return call()
+        except BaseException:
+            give_back(self._condition)
+            raise
 
     def _expect_waitable(self, call: str) -> None:
         # In a forked child, a thread that does not exist there may still hold the future's lock: do not touch it.
@@ -177,21 +203,41 @@ class LineEngine(ABC, Generic[E, J]):
         self._has_initial = self._stopped = self._ending = self._abandoned = False
         self._began = time.monotonic()
 
-    def submit(self, request: Request, source: ImageSource, *, refused: Failure | None = None) -> Pending:
-        """Take in an image; the future's result is its one reply.
+    def submit(
+        self,
+        request: Request,
+        source: ImageSource,
+        *,
+        refused: Failure | None = None,
+        first: Callable[[Future[Result]], object] | None = None,
+    ) -> Pending:
+        """Take in an image; the future's result is its one reply, and `first` its first callback.
 
-        With `refused` that reply is this failure, and the image is not looked at.
+        With `refused` that reply is this failure, and the image is not looked at. If an exception strikes, as Ctrl-C
+        does, the image is not taken in, or is answered all the same.
         """
-        job = self._jobs[request.id] = self._new_job(request, source)
+        job = self._new_job(request, source, Pending(self.line_threads, first))
         try:
+            self._jobs[request.id] = job
             self._take_in(job, source, refused)
-        except BaseException:  # an interrupt, perhaps: an image that nothing answers would keep the line from ending
+            return job.future
+        except LineClosed:
             self._jobs.pop(request.id, None)
             raise
-        return job.future
+        except BaseException:  # an image that nothing answers would keep the line from ending
+            self._interrupted(job)
+            raise
+
+    def is_under_way(self, request_id: int) -> bool:
+        """Return whether an image was taken in and has no reply yet."""
+        return request_id in self._jobs
 
     @abstractmethod
-    def _new_job(self, request: Request, source: ImageSource) -> J: ...
+    def _new_job(self, request: Request, source: ImageSource, future: Pending) -> J: ...
+
+    def _interrupted(self, job: J) -> None:
+        """See that the line waits for no image whose `_take_in` was interrupted."""
+        self._jobs.pop(job.request.id, None)
 
     @abstractmethod
     def _take_in(self, job: J, source: ImageSource, refused: Failure | None) -> None:

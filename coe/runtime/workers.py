@@ -37,7 +37,7 @@ class Workers:
     def __init__(self, count: int, name: str) -> None:
         self._urgent: deque[Work] = deque()
         self._work: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
-        self._lock, self._closed = threading.Lock(), False
+        self._closed = False
         self._busy = [_Busy() for _ in range(count)]
         self.threads = [
             threading.Thread(
@@ -52,27 +52,25 @@ class Workers:
 
     def put(self, work: Work) -> None:
         """Queue `work`, which raises nothing. Raises LineClosed after `close`."""
-        # A single put: an interrupt of the caller leaves the work in the queue or out of it, and nothing halfway.
-        with self._lock:
-            self._expect_open()
-            self._work.put(work)
+        # A single put: an interrupt of the caller leaves the work in the queue or out of it, and nothing halfway. No
+        # lock: work that is in the queue before the threads are told to end is done.
+        self._work.put(work)
+        self._expect_open()
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
         """Queue urgent work; the future gives what it returns or raises. Raises LineClosed after `close`."""
         future: Future[T] = Future()
         future.set_running_or_notify_cancel()
-        with self._lock:
-            self._expect_open()
-            self._urgent.append(lambda: _fulfil(future, work))
-            self._work.put(_look_up)
+        self._urgent.append(lambda: _fulfil(future, work))
+        self._work.put(_look_up)
+        self._expect_open()
         return future
 
     def close(self) -> None:
         """End the threads after the work that is queued already."""
-        with self._lock:
-            self._closed = True
-            for _ in self.threads:
-                self._work.put(None)
+        self._closed = True
+        for _ in self.threads:
+            self._work.put(None)
 
     def _expect_open(self) -> None:
         if self._closed:

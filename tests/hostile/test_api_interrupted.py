@@ -17,7 +17,7 @@ from coe import Inspector, Picture
 from coe.core import Result, Verdict
 from coe.errors import LineClosed, LineFull, WouldWaitForItself
 from coe.runtime import line_engine
-from coe.runtime.admission import Admission
+from coe.runtime.admission import Admission, Ticket
 
 
 def ended(call: Callable[[], object]) -> bool:
@@ -169,56 +169,54 @@ def test_what_an_expert_exits_with_costs_its_images_and_the_line_goes_on(
     assert last.verdict is Verdict.OK
 
 
-# Tickets whose work is done by whoever makes room
+# Tickets after which something follows, which whoever makes room does
 
 
-def test_work_that_has_no_room_yet_is_done_by_who_leaves() -> None:
-    row = Admission(1, 10)
-    inside = row.enter(1)
-    done = row.enter(1).then(threading.current_thread)
-    assert not done.done()
-    assert ended(inside.leave)
-    assert done.result(0) is not threading.current_thread()
+def asked(row: Admission, then: Callable[[Ticket], None]) -> Ticket:
+    """Enter with a ticket after which `then` follows."""
+    ticket = Ticket(row, 1, then)
+    ticket.enter()
+    return ticket
 
 
-def test_work_that_fails_gives_its_place_back() -> None:
-    row = Admission(1, 10)
-    with pytest.raises(ZeroDivisionError):
-        row.enter(1).then(lambda: 1 / 0).result(0)
-    assert row.wait_empty(0)
-
-
-def test_work_is_not_done_after_the_end_nor_by_who_gave_up() -> None:
+def test_what_follows_a_ticket_that_has_no_room_yet_is_done_by_who_leaves() -> None:
     row, done = Admission(1, 10), []
-    inside, behind, last = row.enter(1), row.enter(1), row.enter(1)
-    given_up, refused = behind.then(lambda: done.append(1)), last.then(lambda: done.append(2))
+    inside = asked(row, lambda ticket: None)
+    asked(row, lambda ticket: done.append(threading.current_thread()))
+    assert not done
+    assert ended(inside.leave)
+    assert done
+    assert done[0] is not threading.current_thread()
+
+
+def test_nothing_follows_for_who_gave_up_and_the_end_for_who_waits() -> None:
+    row, done = Admission(1, 10), []
+    inside = asked(row, lambda ticket: None)
+    behind = asked(row, lambda ticket: done.append("behind"))
+    asked(row, lambda ticket: done.append(ticket.refused))
     behind.give_up()
     row.close()
     inside.leave()
-    with pytest.raises(LineClosed):
-        refused.result(0)
-    assert not given_up.done()
-    assert not done
+    assert done == [True]
 
 
 def test_who_gives_up_inside_stays_inside() -> None:
     row = Admission(1, 10)
-    ticket = row.enter(1)
+    ticket = asked(row, lambda ticket: None)
     ticket.give_up()
     assert not row.wait_empty(0)
     ticket.leave()
     assert row.wait_empty(0)
 
 
-def test_work_that_is_done_is_kept_by_nobody() -> None:
+def test_what_followed_is_kept_by_nobody() -> None:
     class Pixels:
-        def show(self) -> None:
+        def show(self, ticket: Ticket) -> None:
             pass
 
     pixels = Pixels()
     gone = weakref.ref(pixels)
-    ticket = Admission(1, 10).enter(1)
-    ticket.then(pixels.show).result(0)
+    ticket = asked(Admission(1, 10), pixels.show)
     del pixels
     assert gone() is None
-    assert ticket.granted.done()
+    assert ticket.answered

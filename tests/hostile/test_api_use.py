@@ -632,8 +632,9 @@ def test_a_coroutine_that_is_dropped_while_its_thread_holds_a_lock_of_the_line_e
         first = line.submit(LIGHT, "C")
         waiting = start(line)
         # As a collection of garbage in the middle of another call of this thread.
-        with line._admission._changed:
+        with line._admission._lock:
             waiting.close()
+            assert "1 waiting" in repr(line._admission)
         device.gate.set()
         await asyncio.wrap_future(first)
 

@@ -1,6 +1,7 @@
 """Who is let in, and in which order: first come, first served."""
 
 import threading
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,9 +10,16 @@ from coe.errors import LineClosed, LineFull
 from coe.runtime.admission import Admission, Ticket
 
 
+def enter(admission: Admission, size: int, *, wait: bool = True) -> Ticket:
+    """Take a ticket, and enter with it."""
+    ticket = Ticket(admission, size)
+    ticket.enter(wait=wait)
+    return ticket
+
+
 def inside(tickets: list[Ticket]) -> str:
     """Return which tickets are granted, by number."""
-    return "".join(str(number) for number, ticket in enumerate(tickets) if ticket.granted.done())
+    return "".join(str(number) for number, ticket in enumerate(tickets) if ticket.answered)
 
 
 ROWS = {
@@ -36,7 +44,7 @@ ROWS = {
 def test_who_is_let_in_as_others_leave(row: tuple[Any, ...]) -> None:
     places, sizes, first, *steps = row
     admission = Admission(places, limit_bytes=100)
-    tickets = [admission.enter(size) for size in sizes]
+    tickets = [enter(admission, size) for size in sizes]
     assert inside(tickets) == first
     for number, then in steps:
         tickets[number].leave()
@@ -45,68 +53,79 @@ def test_who_is_let_in_as_others_leave(row: tuple[Any, ...]) -> None:
 
 def test_a_place_may_be_abandoned_in_the_middle_of_any_other_call() -> None:
     admission = Admission(places=1, limit_bytes=100)
-    first, dropped, last = (admission.enter(1) for _ in range(3))
+    first, dropped, last = (enter(admission, 1) for _ in range(3))
     # As a collection of garbage that has come by on the thread that holds the lock.
-    with admission._changed:
+    with admission._lock:
         dropped.abandon()
     first.leave()
-    assert last.granted.done()
-    assert not dropped.granted.done()
+    assert last.answered
+    assert not dropped.answered
     last.leave()
     assert admission.wait_empty(0)
 
 
 def test_who_does_not_wait_is_not_held_up_by_an_abandoned_place() -> None:
     admission = Admission(places=9, limit_bytes=100)
-    admission.enter(40)
-    admission.enter(90).abandon()
-    assert admission.enter(10, wait=False).granted.done()
+    enter(admission, 40)
+    enter(admission, 90).abandon()
+    assert enter(admission, 10, wait=False).answered
 
 
 def test_who_does_not_wait_is_turned_away_also_where_somebody_else_waits() -> None:
     admission = Admission(places=9, limit_bytes=100)
-    first = admission.enter(40)
+    first = enter(admission, 40)
     with pytest.raises(LineFull, match="1 images are under way"):
-        admission.enter(90, wait=False)
-    waiting = admission.enter(90)
+        enter(admission, 90, wait=False)
+    waiting = enter(admission, 90)
     with pytest.raises(LineFull, match="1 images are under way"):
-        admission.enter(10, wait=False)
+        enter(admission, 10, wait=False)
     first.leave()
-    assert waiting.granted.done()
-    assert admission.enter(10, wait=False).granted.done()
+    assert waiting.answered
+    assert enter(admission, 10, wait=False).answered
 
 
 def test_an_end_wakes_those_who_wait_and_lets_those_inside_stay() -> None:
     admission = Admission(places=1, limit_bytes=100)
-    tickets = [admission.enter(1) for _ in range(3)]
+    tickets = [enter(admission, 1) for _ in range(3)]
     admission.close()
     for ticket in tickets[1:]:
         with pytest.raises(LineClosed, match="closed"):
             ticket.wait()
     with pytest.raises(LineClosed):
-        admission.enter(1)
+        enter(admission, 1)
     assert not admission.wait_empty(0)
     tickets[0].leave()
     assert admission.wait_empty()
 
 
-def test_an_end_in_the_middle_of_another_call_is_seen_by_whoever_leaves_next() -> None:
-    admission = Admission(places=1, limit_bytes=100)
-    first, second = admission.enter(1), admission.enter(1)
-    # As a handler of signals that has interrupted the holder of the lock.
-    with admission._changed:
-        admission.close()
-    assert not second.granted.done()
-    first.leave()
+def test_an_end_in_the_middle_of_another_call_is_seen_once_that_call_has_changed_all_it_changes() -> None:
+    admission, seen = Admission(places=9, limit_bytes=100), []
+
+    class Size(int):
+        """A size at which a signal handler ends the admission, while the caller is giving the bytes back."""
+
+        def __rsub__(self, other: int) -> int:
+            admission.close()
+            seen.append(waiting.answered)
+            return other - int(self)
+
+    staying, leaving, waiting = enter(admission, 60), enter(admission, Size(30)), enter(admission, 90)
+    leaving.leave()
+    assert seen == [False]
     with pytest.raises(LineClosed):
-        second.wait()
+        waiting.wait()
+    staying.leave()
     assert admission.wait_empty(0)
 
 
 def test_room_is_given_back_when_what_needed_it_fails() -> None:
     admission = Admission(places=1, limit_bytes=100)
-    with pytest.raises(SystemExit), admission.room(10):
+
+    def fail() -> None:
         raise SystemExit(3)
+
+    with pytest.raises(SystemExit):
+        admission.within(10, fail)
     assert admission.wait_empty(0)
 
 
@@ -114,15 +133,17 @@ def test_many_threads_never_pass_the_bounds() -> None:
     admission = Admission(places=3, limit_bytes=100)
     lock, now, seen = threading.Lock(), [], []
 
+    def look(size: int) -> None:
+        with lock:
+            now.append(size)
+            seen.append(list(now))
+        with lock:
+            now.remove(size)
+
     def work(seed: int) -> None:
         for turn in range(50):
             size = (seed * 37 + turn * 11) % 140 + 1
-            with admission.room(size):
-                with lock:
-                    now.append(size)
-                    seen.append(list(now))
-                with lock:
-                    now.remove(size)
+            admission.within(size, partial(look, size))
 
     threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
     for thread in threads:

@@ -111,8 +111,8 @@ def test_inputs_made_ahead_have_their_own_bytes_until_the_image_is_done(kind, de
 
 def test_the_copy_for_a_second_expert_is_booked_too(kind, monkeypatch):
     booked: list[int] = []
-    room = Admission.room
-    monkeypatch.setattr(Admission, "room", lambda self, size: booked.append(size) or room(self, size))
+    within = Admission.within
+    monkeypatch.setattr(Admission, "within", lambda self, size, work: booked.append(size) or within(self, size, work))
     with running(kind) as inputs:
         picture = image()
         inputs.begin(picture, "A")

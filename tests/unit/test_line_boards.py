@@ -94,41 +94,42 @@ class Line:
 
 def test_rules_stay_until_the_last_image_by_them_has_its_result() -> None:
     line = Line(read("a"))
-    first, second = line.boards.accept("a"), line.boards.accept("a")
+    line.boards.accept("a", 1), line.boards.accept("a", 2)
     now, then = line.switch(read("b"))
     assert line.told == [now]
-    line.boards.answered(first)
-    line.boards.answered(None)
+    line.boards.answered(1)
+    line.boards.answered(1)
     assert line.told == [now]
-    line.boards.answered(second)
+    line.boards.answered(2)
     assert line.told == [now, then]
 
 
 def test_a_board_without_images_is_gone_at_once() -> None:
     line = Line(read("a"))
-    line.boards.answered(line.boards.accept("a"))
+    line.boards.accept("a", 1)
+    line.boards.answered(1)
     _, then = line.switch(read("b"))
     assert line.told == [then]
-    assert line.boards.accept("a") is None
+    assert line.boards.accept("a", 2) is None
 
 
 def test_a_board_that_comes_back_goes_on_with_the_images_that_it_has() -> None:
     line = Line(read("a"))
-    image = line.boards.accept("a")
+    line.boards.accept("a", 1)
     now, _ = line.switch(read("b"))
     _, then = line.switch(read("a"))
     assert line.told == [now, then]  # nothing of b is under way
     line.switch(read("b"))
     assert [board.name for board in line.boards.ending_after([])] == ["b", "a"]
-    line.boards.answered(image)
+    line.boards.answered(1)
     assert [board.name for board in line.boards.ending_after([])] == ["b"]
 
 
 def test_a_new_version_of_a_board_takes_the_new_images() -> None:
     line = Line(read("a"))
-    old = line.boards.accept("a")
+    old = line.boards.accept("a", 1)
     line.switch(read("a", "2"))
-    new = line.boards.accept("a")
+    new = line.boards.accept("a", 2)
     assert (old.key, new.key) == ("a", "a#2")
 
 
