@@ -101,7 +101,8 @@ def choose(  # noqa: PLR0913
         try:
             with_polarity = polarities[component] or (polarities[component] is None and is_known(component))
             of_component = replace(plan, photographs=_checked(found), polarity=with_polarity)
-            chosen.append(_chosen(shelf, f"{name}/{component}", of_component, known, input_size))
+            others = [one.path for other, those in parts.items() if other != component for one in those if one.good]
+            chosen.append(_chosen(shelf, f"{name}/{component}", of_component, known, input_size, others))
         except CoeError as error:
             complain(f"{component}: {error}")
     if not chosen:
@@ -229,9 +230,17 @@ def _sound(component: str, plan: TrainingPlan) -> tuple[TrainingPlan, int]:
 
 
 def _chosen(
-    shelf: Store, weights: str, plan: TrainingPlan, known: Sequence[Kind], input_size: int | None
+    shelf: Store,
+    weights: str,
+    plan: TrainingPlan,
+    known: Sequence[Kind],
+    input_size: int | None,
+    others: Sequence[Path],
 ) -> tuple[Expert, Kind]:
-    """Compare kinds for a component, train the best on all pictures, store it; raises CoeError if none can learn."""
+    """Compare kinds for a component, train the best on all pictures, store it; raises CoeError if none can learn.
+
+    `others` are photographs of other components of the board.
+    """
     from coe.prepare import choosing, learning
 
     component = ExpertId.of(weights).name
@@ -270,6 +279,7 @@ def _chosen(
         task = bar.add_task(f"{component}: {best.candidate.name} on all pictures", total=None)
         taken = best.candidate
         trained = learning.learn(shelf, taken.expert, taken.kind, taken.plan, taken.start, lambda *_: None)
+        trained = choosing.shown_neighbours(taken, trained, others)
         bar.update(task, completed=1, total=1)
     for remark in trained.remarks:
         point_out("note", f"{component}: {remark}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -28,7 +29,7 @@ from coe.prepare.fold import network
 from coe.rates import Rate
 from coe.store.exam import ExamItem, added
 from coe.store.expert_id import ExpertId
-from coe.store.kinds import Comparing, ExpertInput, Image, Kind, ModuleKind, TrainingPlan
+from coe.store.kinds import Comparing, ExpertInput, Image, Kind, ModuleKind, Trained, TrainingPlan
 from coe.store.learned import digest_of
 from coe.store.store import Store
 
@@ -36,6 +37,7 @@ _CHANCE = 0.05
 """The largest probability with which a kind that sees nothing may judge pictures as well."""
 GOOD = "good"
 """The label of a good part."""
+_MOST_NEIGHBOURS = 32
 _ESCAPE = 4.0
 """An escape weighs as much as so many false calls: a person looks at what is called, and nobody at what passes."""
 _FOLDS, _FOLDS_OF_MANY, _MANY = 5, 3, 80
@@ -165,17 +167,9 @@ def judged(
             trained = learning.learn(store, expert, kind, plan, candidate.start, lambda *_: None)
             seconds += clock() - begun
             exam += trained.exam.items if trained.exam is not None else ()
-            looking = replace(expert, preprocessing=trained.preprocessing, alternates=trained.looks)
-            module = network(kind, looking, trained.state)
-
-            def answer(images: Image, module: torch.nn.Module = module) -> object:
-                with torch.inference_mode():
-                    return kind.forward(module, torch.from_numpy(images))
-
+            passes = _judge(kind, expert, trained, plan.bits)
             for place in out:
-                prepared = _prepared(kind, looking, photographs[place].path, plan.bits)
-                (finding,) = agreement.findings(kind, looking, [prepared], answer)
-                passed[place] = not finding.doubt and finding.label in (GOOD, NOTHING)
+                passed[place] = passes(photographs[place].path)
                 right[place] = passed[place] == photographs[place].good
     except TooFewPictures as error:
         why = "each picture is judged by an expert that learns without it, so give one more than this, or use `train`"
@@ -183,6 +177,42 @@ def judged(
     except CoeError as error:
         return CrossValidated(candidate, failure=str(error))
     return CrossValidated(candidate, tuple(passed), tuple(right), seconds / len(folds), exam=added(exam))
+
+
+def _judge(kind: ModuleKind, expert: Expert, trained: Trained, bits: int | None) -> Callable[[Path], bool]:
+    """Return a function that tells whether an expert that learned so passes a photograph."""
+    looking = replace(expert, preprocessing=trained.preprocessing, alternates=trained.looks)
+    module = network(kind, looking, trained.state)
+
+    def answer(images: Image) -> object:
+        with torch.inference_mode():
+            return kind.forward(module, torch.from_numpy(images))
+
+    def passes(path: Path) -> bool:
+        (finding,) = agreement.findings(kind, looking, [_prepared(kind, looking, path, bits)], answer)
+        return not finding.doubt and finding.label in (GOOD, NOTHING)
+
+    return passes
+
+
+def shown_neighbours(candidate: CandidateKind, trained: Trained, others: Sequence[Path]) -> Trained:
+    """Return what an expert learned, with its exam on photographs of other components of the board, taken evenly.
+
+    Those that cannot be read are passed over: their own component names them.
+    """
+    if trained.exam is None or not others:
+        return trained
+    assert isinstance(candidate.kind, ModuleKind), "kinds that run a file do not learn here"
+    passes = _judge(candidate.kind, candidate.expert, trained, candidate.plan.bits)
+    said = []
+    for path in others[:: -(-len(others) // _MOST_NEIGHBOURS)]:
+        with suppress(ConfigError):
+            said.append(passes(path))
+    if not said:
+        return trained
+    return replace(
+        trained, exam=trained.exam.again([ExamItem(item=Shown.NEIGHBOUR, shown=len(said), passed=sum(said))])
+    )
 
 
 def is_superfluous(candidate: CandidateKind, results: Sequence[CrossValidated]) -> bool:

@@ -304,7 +304,9 @@ def test_polarity_is_known_given_or_asked_and_what_passes_is_shown(
     assert said.status == 0, said.err
     loaded = rules.load(board)
     assert [loaded.components[name].polarity for name in ("R1", "SOT23")] == written
-    assert Store(tmp_path / "store").manifest("line7/R1").exam is not None
+    exam = Store(tmp_path / "store").manifest("line7/R1").exam
+    (neighbour,) = [item for item in exam.items if item.item is Shown.NEIGHBOUR]
+    assert (neighbour.passed, neighbour.shown) == (6, 6), "good parts of the other component look the same here"
     assert ("19 of 20" in said.out) is bool(passes)
     assert [line for line in said.out.splitlines() if "still passes:" in line and "R1" in line] != [] or not passes
     assert "odd.png" in said.out
