@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from importlib import resources
 from pathlib import Path
 
@@ -33,6 +34,15 @@ def find(board: str | Path) -> Path:
         known += [path.stem.removeprefix("board_") for path in there if not calibration_file.is_calibration(path)]
     where = ", ".join(str(folder) for folder in _folders())
     raise RulesError(f"no board file for '{board}' in {where}{did_you_mean(str(board), known)}")
+
+
+def word_for(path: Path) -> str:
+    """Return the word by which a command finds a board file: its name, if that leads there, else its path."""
+    name = path.stem.removeprefix("board_")
+    with suppress(RulesError, OSError):
+        if os.path.samefile(find(name), path):
+            return name
+    return str(path)
 
 
 def _folders() -> list[Path]:

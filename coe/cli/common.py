@@ -8,13 +8,14 @@ import traceback
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from pydantic import ValidationError
-from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn
+from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, TimeRemainingColumn
+from rich.table import Column
 
-from coe import config
+from coe import config, versions
 from coe.cli.console import Console, Progress, styled, words
 from coe.cli.start import Exit, way_out
 from coe.cli.streams import steady
@@ -30,22 +31,48 @@ out = Console()
 err = Console(stderr=True)
 """Standard error: progress and complaints. rich honours NO_COLOR and pipes on both."""
 
-_WIDE = 240
-"""The width of a table that goes into a file or a pipe, in columns."""
-
 _WRONG_USAGE: Any = next(parent for parent in typer.BadParameter.__mro__ if parent.__name__ == "ClickException")
 """The parent of all errors about arguments. It is click's; some versions of typer contain their own click."""
 
 
 def wide(console: Console) -> Console:
-    """Return a console for tables: on a terminal the console itself, elsewhere one with a line for each row."""
-    return console if console.is_terminal else Console(stderr=console.stderr, width=_WIDE)
+    """Return a console for tables: on a terminal the console itself, elsewhere one as wide as its table."""
+    return console if console.is_terminal else Console(stderr=console.stderr)
 
 
 def counting(doing: str, *after: ProgressColumn, transient: bool = False) -> Progress:
     """Return a bar on standard error that says what is done, and how often of how many times."""
-    columns = (words(doing, "bold"), BarColumn(), MofNCompleteColumn(), *after)
+    columns = (words(doing, style="bold"), BarColumn(), MofNCompleteColumn(), *after)
     return Progress(*columns, console=err, transient=transient)
+
+
+class Steps:
+    """Shows how far a command of few long steps is: in one bar on a terminal, elsewhere with a line for each step.
+
+    What is said of a step stands last in the bar, and is cut first where the window is narrow.
+    """
+
+    def __init__(self, doing: str, total: int | None = None) -> None:
+        said = words("{task.fields[said]}", Column(ratio=1, no_wrap=True, overflow="ellipsis"))
+        doing_first = words("{task.description}", style="bold")
+        columns = (doing_first, BarColumn(16), MofNCompleteColumn(), TimeRemainingColumn())
+        self._bar = Progress(*columns, said, console=err, expand=True, disable=not err.is_terminal)
+        self._task = self._bar.add_task(doing, total=total, said="")
+        self._doing = doing
+
+    def __enter__(self) -> Steps:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def at(self, done: int, total: int, said: str = "", doing: str = "") -> None:
+        """Show that so many of all steps are done, what there is to say of the last, and what is done from now on."""
+        self._doing = doing or self._doing
+        self._bar.update(self._task, completed=done, total=total, said=said, description=self._doing)
+        if not err.is_terminal:
+            err.print(f"{self._doing} {done}/{total}" + (f": {said}" if said else ""))
 
 
 def complain(error: BaseException | str) -> None:
@@ -133,7 +160,28 @@ def _invoke(app: typer.Typer) -> int:
 @cache
 def _command(app: typer.Typer) -> Any:
     # Typer evaluates the annotations of all commands, so a process that runs several does that once.
-    return _whole(typer.main.get_command(app))
+    command = _whole(typer.main.get_command(app))
+    command.params.append(_version_option())
+    return command
+
+
+def _version_option() -> Any:
+    """Return the option that shows the version, as typer makes options."""
+    app = typer.Typer(add_completion=False)
+    flag = typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version of CoE and exit.")
+    app.command()(lambda version=False: None)
+    made = app.registered_commands[0].callback
+    assert made is not None
+    made.__annotations__ = {"version": Annotated[bool, flag]}
+    (option,) = (one for one in typer.main.get_command(app).params if one.name == "version")
+    option.expose_value = False
+    return option
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        out.print(f"{visible(Path(sys.argv[0]).name)} {versions.own()}")
+        raise typer.Exit
 
 
 def _whole(command: Any) -> Any:

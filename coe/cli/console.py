@@ -10,11 +10,16 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from rich import console, progress
+from rich.cells import cell_len
+from rich.measure import Measurement
 from rich.segment import Segment
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from coe.visible import is_visible, visible
+
+_WIDEST = 100_000
+"""Columns that no table needs."""
 
 
 class Console(console.Console):
@@ -27,7 +32,18 @@ class Console(console.Console):
         super().__init__(stderr=stderr, width=width, markup=False, emoji=False, highlight=False)
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """Print; a sentence is one line, however narrow the window is."""
+        """Print; a sentence is one line, however narrow the window is, and no cell of a table is cut.
+
+        On a terminal, cells that do not fit go on in the next line, those of the first column last. Elsewhere a row is
+        one line.
+        """
+        for table in (one for one in objects if isinstance(one, Table)):
+            if not self.is_terminal:
+                natural = Measurement.get(self, self.options.update(max_width=_WIDEST), table).maximum
+                self.width = max(self.width, natural)
+            elif table.columns:
+                longest = max((cell_len(str(cell)) for cell in table.columns[0].cells), default=0)
+                table.columns[0].no_wrap = 2 * longest < self.width
         sentence = all(isinstance(one, str | Text) for one in objects)
         super().print(*objects, **{"soft_wrap": sentence, **options})
 
@@ -63,9 +79,9 @@ class _Words(progress.TextColumn):
         return Text(visible(self.text_format.format(task=task)), style=self.style, justify=self.justify)
 
 
-def words(text: str, style: str = "none") -> progress.TextColumn:
+def words(text: str, column: Column | None = None, *, style: str = "none") -> progress.TextColumn:
     """Return a column of a bar with a text, in which `{task.description}` and `{task.fields[...]}` are filled in."""
-    return _Words(text, style=style)
+    return _Words(text, style=style, table_column=column)
 
 
 class Progress(progress.Progress):
@@ -74,12 +90,12 @@ class Progress(progress.Progress):
     @classmethod
     def get_default_columns(cls) -> tuple[progress.ProgressColumn, ...]:
         """Return the columns of a bar that names none."""
-        return words("{task.description}", "progress.description"), *super().get_default_columns()[1:]
+        return words("{task.description}", style="progress.description"), *super().get_default_columns()[1:]
 
 
 def table_of(*headings: str, left: Collection[str]) -> Table:
     """Return a table without lines; numbers stand at the right, and the columns `left` at the left."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in headings:
-        table.add_column(heading, justify="left" if heading in left else "right")
+        table.add_column(heading, justify="left" if heading in left else "right", overflow="fold")
     return table

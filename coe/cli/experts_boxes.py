@@ -53,7 +53,7 @@ def boxes(
     findings = Findings()
     named = tuple(composed(word) for word in words_of(labels)) if labels is not None else ()
     choices = annotation_file.ReadingChoices(named, clip, unmarked_good)
-    with Progress(words("reading", "bold"), BarColumn(), console=err, transient=True) as bar:
+    with Progress(words("reading", style="bold"), BarColumn(), console=err, transient=True) as bar:
         bar.add_task("", total=None)
         form, marked = annotation_file.read(annotations, images, choices, findings)
     sheet, shown = yolo_folder.draw(marked), len(yolo_folder.chosen(marked))

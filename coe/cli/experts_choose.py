@@ -17,8 +17,8 @@ from coe.board import drafting, rules
 from coe.board.board_spec import label_fault
 from coe.board.polarity import is_known
 from coe.cli import experts_exam, experts_prepare, experts_share
-from coe.cli.common import Exit, complain, err, out, point_out, wide
-from coe.cli.console import Progress, table_of
+from coe.cli.common import Exit, Steps, complain, err, out, point_out, wide
+from coe.cli.console import table_of
 from coe.cli.experts_new import BitsOption, NoPrepareOption
 from coe.cli.options import StoreOption
 from coe.cli.tool_options import InputOption, PolarityOption, SeedOption, words_of
@@ -248,13 +248,12 @@ def _chosen(
     found = plan.photographs or ()
     candidates = choosing.candidates(shelf, weights, plan, known, input_size or side)
     results: list[CrossValidated] = []
-    with Progress(console=err) as bar:
-        task = bar.add_task(component, total=None)
+    with Steps(component) as steps:
         folds = choosing.folds_of(shelf, candidates, plan) if candidates else []
 
         def judge(one: CandidateKind) -> None:
             def progress(done: int, total: int) -> None:
-                bar.update(task, completed=done, total=total, description=f"{component}: {one.name}")
+                steps.at(done, total, doing=f"{component}: {one.name}")
 
             results.append(choosing.judged(shelf, one, found, folds, progress, time.perf_counter))
 
@@ -275,12 +274,11 @@ def _chosen(
         point_out("note", f"{component}: {failure}")
     _tell(component, found, results, best)
     _tell_untried(component, found, known)
-    with Progress(console=err) as bar:
-        task = bar.add_task(f"{component}: {best.candidate.name} on all pictures", total=None)
+    with Steps(f"{component}: {best.candidate.name} on all pictures") as steps:
         taken = best.candidate
         trained = learning.learn(shelf, taken.expert, taken.kind, taken.plan, taken.start, lambda *_: None)
         trained = choosing.shown_neighbours(taken, trained, others)
-        bar.update(task, completed=1, total=1)
+        steps.at(1, 1)
     for remark in trained.remarks:
         point_out("note", f"{component}: {remark}")
     if trained.unproven is None:

@@ -18,7 +18,7 @@ from coe import config
 from coe.board import rules
 from coe.board.rules import Rules
 from coe.cli import experts_exam, experts_prepare, experts_reference, experts_share
-from coe.cli.common import Exit, counting, err, out, point_out
+from coe.cli.common import Exit, Steps, err, out, point_out
 from coe.cli.experts_evaluate import tell
 from coe.cli.experts_new import measures_text
 from coe.cli.options import AllowKindOption, StoreOption
@@ -260,16 +260,12 @@ class _Lesson:
             ),
             freeze=freeze,
         )
-        with counting("learning") as bar:
-            task = bar.add_task("", total=plan.epochs)
-            trained = learning.learn(
-                self._shelf,
-                expert,
-                kind,
-                plan,
-                start,
-                lambda done, total, _: bar.update(task, completed=done, total=total),
-            )
+        with Steps("learning", plan.epochs) as steps:
+
+            def progress(done: int, total: int, measures: dict[str, float]) -> None:
+                steps.at(done, total, measures_text(measures))
+
+            trained = learning.learn(self._shelf, expert, kind, plan, start, progress)
         for remark in trained.remarks:
             point_out("note", f"{self._expert.id}: {remark}")
         source = f"learned from {len(pictures)} pictures, marked ones among them, seed {plan.seed}"

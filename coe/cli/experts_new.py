@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import TimeRemainingColumn
 
 from coe import config
 from coe.board import labelled_photographs, rules
 from coe.board.polarity import is_known
 from coe.cli import experts_exam, experts_prepare, experts_reference, experts_share
-from coe.cli.common import counting, err, out, point_out
-from coe.cli.console import words
+from coe.cli.common import Steps, err, out, point_out
 from coe.cli.options import AllowKindOption, StoreOption, finite
 from coe.cli.tool_options import InputOption, SeedOption, words_of
 from coe.core import Expert
@@ -149,11 +147,10 @@ def train(  # noqa: PLR0913
         turned=turned,
         polarity=_has_polarity(expert, id, board),
     )
-    with counting("training", words("{task.fields[measures]}"), TimeRemainingColumn()) as bar:
-        task = bar.add_task("", total=epochs, measures="")
+    with Steps("training", epochs) as steps:
 
         def progress(done: int, total: int, measures: dict[str, float]) -> None:
-            bar.update(task, completed=done, total=total, measures=measures_text(measures))
+            steps.at(done, total, measures_text(measures))
 
         trained = learning.learn(shelf, expert, resolved, plan, start, progress)
     frame = learned_from.frame(resolved, trained)

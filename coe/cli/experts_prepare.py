@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Annotated, get_args
 
 import typer
-from rich.progress import TimeRemainingColumn
 from rich.table import Table
 
 from coe import config
 from coe.board import photo_labels, rules
 from coe.board.rules import Rules
-from coe.cli.common import Exit, complain, counting, err, out, point_out, wide
+from coe.cli.common import Exit, Steps, complain, err, out, point_out, wide
 from coe.cli.console import table_of
 from coe.cli.options import AllowKindOption, StoreOption
 from coe.cli.tool_options import words_of
@@ -195,10 +194,9 @@ def work(
     failed = 0
     quantised: dict[tuple[str, int], Manifest] = {}
     try:
-        with counting("preparing {task.fields[expert]}", TimeRemainingColumn(), transient=True) as bar:
-            task = bar.add_task("", total=len(ids), expert="")
-            for id in ids:
-                bar.update(task, expert=id)
+        with Steps("preparing", len(ids)) as steps:
+            for number, id in enumerate(ids):
+                steps.at(number, len(ids), id)
                 try:
                     outcome = preparer.prepare(id, *pictures(id))
                     failed += _tell(table, id, outcome, asked=asked)
@@ -209,7 +207,6 @@ def work(
                 except (Exception, SystemExit) as error:  # a kind is foreign code, and the others must be prepared
                     failed += 1
                     complain(f"{id}: {sentence_of(error)}")
-                bar.advance(task)
         preparer.sweep()
     finally:
         if table.row_count:

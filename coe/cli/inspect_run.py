@@ -228,11 +228,11 @@ class RunProgress:
         self._plain = not quiet and not self._live
         self._spoken_s = time.monotonic()
         self._bar = Progress(
-            words("inspecting", "bold"),
+            words("inspecting", style="bold"),
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
             words("{task.fields[figures]}"),
-            words("left", "dim"),
+            words("left", style="dim"),
             TimeRemainingColumn(elapsed_when_finished=True),
             console=err,
             disable=not self._live,

@@ -123,7 +123,12 @@ def _profiled(site: ProfiledSite, place: Path, *, quick: bool, faithful: int | N
 
     # Checked now rather than after ten minutes.
     profile_file.writable(place)
-    columns = (words("{task.description}", "bold"), BarColumn(bar_width=24), TimeElapsedColumn(), TimeRemainingColumn())
+    columns = (
+        words("{task.description}", style="bold"),
+        BarColumn(bar_width=24),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=err, transient=True) as bar:
         task = bar.add_task("starting", total=None)
         printed: list[str] = []

@@ -148,8 +148,7 @@ class Line:
         asked = () if keep and not board else asked_boards(board, parts)
         check_parts(self._assembly.options.strategy, {str(wanted.source): wanted.parts for wanted in asked})
         with self._changing:
-            if self._admission.closed:
-                raise LineClosed(CLOSED)
+            self._expect_open()
             boards = enrol_boards(self._assembly, asked, [self._boards.named(name) for name in keep])
             change = prepare_change(self._assembly, boards, self._boards.ending_after(boards))
             self._changer.learn(change.now.router, change.experts)
@@ -290,6 +289,7 @@ class Line:
         """Take over a picture's pixels, and record the time; raises the errors of `submit`."""
         now = self._engine.now()
         self._engine.line_threads.expect_process()
+        self._expect_open()
         if not isinstance(picture, Picture):
             raise TypeError(f"a line takes pictures (`coe.Picture`), not {type(picture).__name__}")
         picture.check()
@@ -298,9 +298,12 @@ class Line:
         board = self._boards.named(picture.board)
         if (picture.component in board.given) != (picture.reference is not None):
             line_references.check_picture(board.member.rules, picture)
+        return _taken_over(picture, now, board)
+
+    def _expect_open(self) -> None:
+        """Raise LineClosed for a line that was closed, or stopped."""
         if self._admission.closed:
             raise LineClosed(CLOSED)
-        return _taken_over(picture, now, board)
 
     def _submit(self, taken: TakenPicture, *, wait: bool) -> Future[Result]:
         ticket = Ticket(self._admission, taken.size)
@@ -427,6 +430,7 @@ class Line:
         return in_time
 
     def __enter__(self) -> Self:
+        self._expect_open()
         return self
 
     def __exit__(

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from coe import config
+from coe.board import rules_path
 from coe.board.parts_list import PlacedPart
 from coe.board.rules import Rules
 from coe.board.steps import DECIDING, Component
@@ -118,9 +120,17 @@ def read_manifests(board: Rules, store: StoreReader) -> dict[str, Manifest]:
         raise StoreError(
             f"{len(missing)} of {len(board.experts)} experts of board '{board.board}' have no weights in {store.root} "
             f"({few}); train or import them with coe-experts, or name another store with --store "
-            f"or ${config.STORE_VARIABLE}"
+            f"or ${config.STORE_VARIABLE}" + _random(board, missing)
         )
     return by_weights
+
+
+def _random(board: Rules, missing: Collection[str]) -> str:
+    """Return the command that makes random weights for a board that has none at all, behind a sentence."""
+    if len(missing) < len(board.experts):
+        return ""
+    named = shlex.quote(rules_path.word_for(board.path))
+    return f"; to try a box without trained experts, make random ones: coe-experts synth --board {named}"
 
 
 def warnings(board: Rules, manifests: Mapping[str, Manifest], parts: Sequence[PlacedPart] = ()) -> tuple[str, ...]:

@@ -216,7 +216,10 @@ def _place(path: Path, inside: PurePosixPath, folder: Path, known: Components) -
         label = "/".join(words(of_label, known.labels))
         return replace(_place(path, PurePosixPath(own, inside.name), folder, known), name=name, label=label)
     if len(inside.parts) > 2:
-        return FoundImage(path, "", name=name, failure=_unclear(f"lies too deep in the folder; {LAYOUTS}"))
+        # cookie/good/a.png, as <component>/<label>/<image>, is of a component that the board lacks.
+        is_labelled = len(of_label) == 2 and "__" not in inside.name and of_label[1] not in known
+        reason = known.unknown(of_label[0]) if is_labelled else "lies too deep in the folder"
+        return FoundImage(path, "", name=name, failure=_unclear(f"{reason}; {LAYOUTS}"))
     parent = composed(inside.parts[0] if len(inside.parts) == 2 else folder.name)
     refdes, mark, component = composed(_named(inside.name, known)).partition("__")
     if parent in known:

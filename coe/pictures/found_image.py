@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coe.core import Failure
-from coe.errors import did_you_mean
+from coe.errors import did_you_mean, list_few
 from coe.pictures.arriving import FileStamp
 from coe.pictures.label_folders import is_undecided, says_label, words
 from coe.pictures.picture_file import PictureFile
@@ -67,6 +67,9 @@ class Skipped:
     serial: str = ""
 
 
+_MOST_NAMED = 6
+
+
 class Components:
     """The board's components, and the labels of its experts, which name folders in those of components.
 
@@ -97,7 +100,8 @@ class Components:
 
     def unknown(self, word: str) -> str:
         """Return the sentence about a word that is not a component."""
-        return f"'{word}' is not a component of the board{self.hint(word)}"
+        known = f", which has {list_few(sorted(self._components), _MOST_NAMED)}"
+        return f"'{word}' is not a component of the board{self.hint(word) or known}"
 
     def hint(self, word: str) -> str:
         """Return a question that names a component much like a word; "" if there is none."""

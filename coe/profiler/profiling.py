@@ -217,8 +217,10 @@ def _has_gpu(site: ProfiledSite, say: Callable[[str], None]) -> bool:
     if not torch_driver.is_there():
         if (site.device_bytes, site.host_bytes) != (None, None):
             raise ConfigError(
-                "torch finds no GPU to use, so --device-memory and --host-memory have no effect; leave them out"
+                f"there is no GPU that torch can use here: {torch_driver.why_not_there()}; so --device-memory and "
+                "--host-memory have no effect; leave them out"
             )
+        say(f"no GPU: {torch_driver.why_not_there()}")
         return False
     files = sorted(name for name, kind in site.kinds.items() if isinstance(kind, FileKind))
     if files:

@@ -484,7 +484,7 @@ ASKED: dict[str, Callable[[Inspector], object]] = {
     "submit": lambda line: line.submit(LIGHT, "C"),
     "inspect": lambda line: line.inspect(LIGHT, "C"),
     "stream": lambda line: list(line.stream([Picture(LIGHT, "C")])),
-    "enter again": lambda line: line.__enter__().submit(LIGHT, "C"),
+    "enter again": lambda line: line.__enter__(),
 }
 
 

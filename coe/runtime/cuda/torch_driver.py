@@ -7,6 +7,7 @@ memory or captures graphs. No other module that a line runs calls `torch.cuda`; 
 from __future__ import annotations
 
 import mmap
+import os
 import weakref
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
@@ -35,12 +36,25 @@ def is_there() -> bool:
     return torch.cuda.is_available()
 
 
+def why_not_there() -> str:
+    """Return why torch can use no GPU here, as the end of a sentence."""
+    if not torch.backends.cuda.is_built():  # type: ignore[no-untyped-call]
+        return f"this torch, {torch.__version__}, is built for CPUs alone: install one that is built with CUDA"
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    hidden = "" if visible is None else f" (CUDA_VISIBLE_DEVICES is '{visible}', and hides all that it does not name)"
+    try:
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+    except (AssertionError, RuntimeError) as error:
+        return first_line(error).partition(". ")[0] + hidden
+    return f"the driver shows none{hidden}"
+
+
 def driver(*, search_kernels: bool = True, index: int | None = None) -> TorchDriver:
     """Return a GPU by its number, or torch's current one; see `TorchDriver`; raises ConfigError if it is not there."""
     if not is_there():
         raise ConfigError(
-            "there is no GPU that torch can use here (torch.cuda.is_available() says so); use --executors cpu=1, or "
-            "--device cpu of coe-bench switch"
+            f"there is no GPU that torch can use here: {why_not_there()}; mend that, or use --executors cpu=1 "
+            "(--device cpu of coe-bench switch)"
         )
     if index is not None and index >= (there := torch.cuda.device_count()):
         raise ConfigError(f"there is no cuda:{index} here; torch can use {there}: cuda:0 to cuda:{there - 1}")

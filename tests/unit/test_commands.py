@@ -1,0 +1,128 @@
+"""What all commands share: progress in a bar and in a pipe, tables in any window, versions, and ways out."""
+
+import io
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from rich.table import Table
+from tiny_line import Call
+
+import coe
+from coe.board import rules
+from coe.cli import board_command, common, experts_command, inspect, profile_command
+from coe.cli.common import Steps, wide
+from coe.cli.console import Console, table_of
+from coe.errors import StoreError
+from coe.inspector import weights_used
+from coe.lab.cli import bench
+from coe.pictures.finding import find
+from coe.pictures.found_image import Components
+from coe.runtime.cuda import torch_driver
+from coe.serve import command as serve
+from coe.store.store import Store
+
+MEASURES = "accuracy 0.5, accuracy_at_least 0.2453, loss 1.082, train_loss 0.6944, epoch 3"
+
+
+def console(width: int | None = None, *, is_terminal: bool = True) -> Console:
+    made = Console(width=width)
+    made.file = io.StringIO()
+    made._force_terminal = is_terminal
+    return made
+
+
+def test_training_in_a_pipe_says_a_line_for_each_epoch(call: Call, tmp_path: Path) -> None:
+    noise = np.random.default_rng(1)
+    for label in ("ok", "bad"):
+        (tmp_path / "data" / label).mkdir(parents=True)
+        for number in range(4):
+            pixels = noise.integers(0, 255, (32, 32, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "data" / label / f"{number}.png")
+    words = ("--kind", "narrow", "--input", 32, "--data", tmp_path / "data", "--epochs", 3, "--no-prepare")
+    said = call("train", "b/x", *words, "--store", tmp_path / "store", command=experts_command)
+    assert said.status == 0, said.err
+    lines = [line for line in said.err.splitlines() if line.startswith("training ")]
+    assert [line.split(": ")[0] for line in lines] == ["training 1/3", "training 2/3", "training 3/3"]
+    assert all("loss" in line and "\u2026" not in line for line in lines)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_a_bar_of_steps_leaves_room_for_its_count_and_the_time(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = console(width)
+    monkeypatch.setattr(common, "err", shown)
+    with Steps("training", 30) as steps:
+        steps.at(3, 30, MEASURES)
+    (line,) = {line for line in shown.file.getvalue().replace("\r", "\n").splitlines() if "3/30" in line}
+    assert ("training" in line, "-:--:--" in line, "accuracy" in line) == (True, True, True)
+
+
+TABLE = ("line7/USB_C_Receptacle_HRO_TYPE-C-31-M-12", "efficientnet", "good, missing, cracked, tombstoned", "1.2 MB")
+
+
+def listing() -> Table:
+    table = table_of("expert", "kind", "labels", "size", left=("expert", "kind", "labels"))
+    table.add_row(*TABLE)
+    return table
+
+
+@pytest.mark.parametrize("width", [24, 80])
+def test_a_table_is_never_cut_on_a_terminal(width: int) -> None:
+    shown = console(width)
+    shown.print(listing())
+    told = shown.file.getvalue()
+    assert "\u2026" not in told
+    assert sum(map(str.isalnum, told)) == sum(map(str.isalnum, "".join(("expertkindlabelssize", *TABLE))))
+
+
+def test_a_row_of_a_table_is_one_line_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", written)
+    table = table_of("name", "labels", left=("name", "labels"))
+    table.add_row("n" * 200, "l" * 300)
+    wide(console(is_terminal=False)).print(table)
+    assert written.getvalue().splitlines()[1].split() == ["n" * 200, "l" * 300]
+
+
+@pytest.mark.parametrize("command", [bench, board_command, experts_command, inspect, profile_command, serve])
+def test_each_command_shows_the_version(command: object, call: Call) -> None:
+    said = call("--version", command=command)
+    assert (said.status, said.out) == (0, f"coe {coe.__version__}\n")
+
+
+def test_a_component_that_the_board_lacks_is_named_beside_those_it_has(tmp_path: Path) -> None:
+    for name in ("cookie/good/a.png", "SN1/deep/R1__R0402.png", "more/R0402/a.png"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        Image.new("RGB", (32, 32)).save(tmp_path / name)
+    many = Components([f"part-{number}" for number in range(30)] + ["R0402"])
+    for known in (Components(["R0402", "C0603"]), many):
+        told = {item.name: str(item.error) for item in find(tmp_path, known)[0]}
+        assert all(word in told["cookie/good/a.png"] for word in ("'cookie'", "not a component", "R0402"))
+        assert all("too deep" in told[name] for name in ("SN1/deep/R1__R0402.png", "more/R0402/a.png"))
+
+
+def test_it_is_said_why_torch_can_use_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise RuntimeError("Found no NVIDIA driver on your system. Please check")
+
+    monkeypatch.setattr(torch.cuda, "init", refuse)
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert torch_driver.why_not_there() == "Found no NVIDIA driver on your system"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    assert "CUDA_VISIBLE_DEVICES is '-1'" in torch_driver.why_not_there()
+    monkeypatch.setattr(torch.cuda, "init", lambda: None)
+    assert "CUDA_VISIBLE_DEVICES is '-1'" in torch_driver.why_not_there()
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: False)
+    assert torch.__version__ in torch_driver.why_not_there()
+
+
+@pytest.mark.parametrize("board", ["A", "B"])
+def test_a_board_without_weights_names_the_command_that_makes_random_ones(board: str, tmp_path: Path) -> None:
+    with pytest.raises(StoreError) as error:
+        weights_used.read_manifests(rules.load(board), Store(tmp_path))
+    command = str(error.value).partition("coe-experts synth --board ")[2]
+    assert rules.load(command).board == rules.load(board).board
