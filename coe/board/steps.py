@@ -38,6 +38,11 @@ class Step:
         """Return the least score with which a label counts."""
         return max(self.min_score, self.min_scores.get(label, 0.0))
 
+    @property
+    def rejects(self) -> bool:
+        """Whether a label of its expert speaks against a part; one that only chooses what follows stops nothing."""
+        return any(outcome in (Verdict.NG, Verdict.REVIEW) for outcome in self.outcomes.values())
+
     def next_steps(self) -> list[Step]:
         """Return the steps that may follow directly, each once."""
         steps = [step for outcome in self.outcomes.values() if isinstance(outcome, tuple) for step in outcome]
@@ -117,7 +122,7 @@ class Component:
         for item in DECIDING if steps else ():
             blind = [step.expert for step in steps if step.stops.get(item) is False]
             matters = item is not Shown.TURNED or self.has_polarity(refdes)
-            if blind and matters and not any(step.stops.get(item) for step in steps):
+            if blind and matters and not any(step.stops.get(item) and step.rejects for step in steps):
                 gaps.append(Gap(item, blind[0]))
         return tuple(gaps)
 

@@ -33,9 +33,10 @@ board: b
 experts:
   body: {{kind: k, labels: [ok, bad], input: 8, reject: [bad], then: {{ok: {then}}}}}
   mark: {{kind: k, labels: [ok, bad], input: 8, reject: [bad], then: {{ok: OK}}}}
+  sort: {{kind: k, labels: [ok, bad], input: 8, then: {{ok: OK, bad: OK}}}}
 components:
   {name}: {{inspect: body{keys}}}
-  other: {{inspect: mark}}
+  other: {{inspect: mark, then: {{ok: sort}}}}
 """
 COST = Cost(per_image_s=0.1, base_s=0.2, load_s=1.0, weights_bytes=10, activation_bytes=1, max_batch=4)
 BLIND_TO_TURNED = {"body": exam(missing=True, turned=False)}
@@ -71,6 +72,7 @@ def judged(exams, name="R0402", keys="", *, then="OK", refdes="", findings=None)
         (BLIND_TO_MISSING | {"mark": exam(missing=True)}, {}, "REVIEW", ()),
         (BLIND_TO_MISSING | {"mark": exam(turned=True)}, {"then": "mark"}, "REVIEW", ()),
         (BLIND_TO_MISSING, {"then": "mark"}, "REVIEW", ()),
+        (BLIND_TO_MISSING | {"sort": exam(missing=True)}, {"then": "sort"}, "REVIEW", ()),
         # What decides no verdict, and what too few pictures tell.
         ({"body": exam(neighbour=False)}, {}, "OK", ()),
         ({"body": Exam(items=(ExamItem(item=Shown.MISSING, shown=1, passed=1),))}, {}, "OK", ()),
@@ -125,7 +127,7 @@ def test_a_run_with_gaps_replays_and_its_rules_travel():
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
-        (", accepts: [tunred]", ["board.yaml:7", "'tunred'", "'turned'"]),
+        (", accepts: [tunred]", ["board.yaml:8", "'tunred'", "'turned'"]),
         (", accepts: [scratch]", ["'scratch'", "missing, turned"]),
         (", polarity: maybe", ["polarity", "yes or no"]),
     ],
