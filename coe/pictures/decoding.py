@@ -17,16 +17,27 @@ from PIL import Image
 
 from coe import config
 from coe.errors import DamagedImage, ImageError, UnsupportedImage
-from coe.pictures.array_images import LEAST_ALPHA, DecodedImage, Order, bands, check_size, from_array, grey_rgb
-from coe.pictures.bmp import Bmp
+from coe.pictures.array_images import (
+    ALL,
+    LEAST_ALPHA,
+    DecodedImage,
+    Order,
+    Samples,
+    bands,
+    check_size,
+    counted_bits,
+    expect_filled,
+    from_array,
+    grey_rgb,
+    is_filled,
+    narrow,
+)
 from coe.pictures.exif import ACROSS, AS_IT_LIES, known, orientation, upright
-from coe.pictures.formats import format_of, pixels_in
+from coe.pictures.formats import Bmp, Png, format_of, pixels_in
 from coe.pictures.jpeg import Jpeg
 from coe.pictures.picture_faults import damaged, invisible, truncated, unsupported, unwritten
 from coe.pictures.picture_file import PictureFile
-from coe.pictures.png import Png
 from coe.pictures.tiff import Tiff
-from coe.pictures.wide import ALL, Samples, counted_bits, expect_filled, is_filled, narrow
 from coe.timely import in_time
 
 NO_PICTURE = "is not a JPEG, PNG, BMP or TIFF picture, whatever its name says; save it as PNG"
@@ -50,7 +61,7 @@ def decode(
 
     `bits` (8 to 16) says how many low bits of 16-bit samples count; their eight highest are kept. Without it, what the
     file says counts (PNG's sBIT, ImageJ's range, TIFF's MaxSampleValue), else all 16, and a picture that fills the low
-    bits alone is refused; with `wide.AS_FILLED` as many count as it fills. Samples of 8 bits stay as they are.
+    bits alone is refused; with `AS_FILLED` as many count as it fills. Samples of 8 bits stay as they are.
 
     Raises ImageError, one sentence without the image's name, if `image` is not a whole picture with at least `min_side`
     pixels a side and at most `limit_pixels` in all (None: `config.image_pixels()`), or if nothing of it is visible; the

@@ -5,6 +5,9 @@ from __future__ import annotations
 from coe import config
 from coe.errors import DamagedImage, ImageError, UnsupportedImage
 
+UNWRITTEN_SHARE = 32
+"""An uncompressed picture is not whole if one in so many bytes is zero at its end."""
+
 
 def truncated() -> DamagedImage:
     """Return the error of a file that ends too early."""

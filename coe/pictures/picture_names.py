@@ -13,9 +13,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from coe import regular
-from coe.pictures.formats import EXTENSIONS, format_of
+from coe.pictures.formats import EXTENSIONS, Png, format_of
 from coe.pictures.jpeg import Jpeg
-from coe.pictures.png import Png
 from coe.pictures.tiff import Tiff
 
 _WORDS = """

@@ -18,11 +18,9 @@ from typing import Any, BinaryIO, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from coe.pictures.array_images import over_white
-from coe.pictures.bmp import UNWRITTEN_SHARE
+from coe.pictures.array_images import ALL, LEAST, StatedBits, counted_bits, over_white
 from coe.pictures.exif import ORIENTATION, STARTS, Directory, directory_in, orientation
-from coe.pictures.picture_faults import damaged, truncated, unsupported
-from coe.pictures.wide import ALL, LEAST, StatedBits, counted_bits
+from coe.pictures.picture_faults import UNWRITTEN_SHARE, damaged, truncated, unsupported
 
 logging.getLogger("tifffile").addHandler(logging.NullHandler())  # else what it passes over stands on stderr
 

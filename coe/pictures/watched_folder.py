@@ -14,9 +14,8 @@ from coe import config, regular, system
 from coe.errors import DamagedImage, ImageError, LateImage
 from coe.files import TEMPORARY
 from coe.pictures.arriving import FileStamp, Sighting
-from coe.pictures.bmp import Bmp
 from coe.pictures.folder import EntryKind, FolderEntry, walk
-from coe.pictures.formats import format_of
+from coe.pictures.formats import Bmp, format_of
 from coe.pictures.found_image import printable
 from coe.pictures.picture_faults import unwritten
 from coe.pictures.picture_names import unfinished

@@ -13,9 +13,8 @@ import xxhash
 
 from coe.core import Expert
 from coe.errors import ImageError
-from coe.pictures.array_images import encoded
+from coe.pictures.array_images import AS_FILLED, encoded
 from coe.pictures.decoding import decode
-from coe.pictures.wide import AS_FILLED
 from coe.store.kinds import ExpertInput, Kind
 from coe.store.kinds import Image as Pixels
 from coe.store.learned import LearnedPictures, PictureDigests

@@ -24,8 +24,8 @@ from coe.core import FULL, Expert
 from coe.errors import ConfigError, ImageError
 from coe.inspector import line_devices
 from coe.inspector.profile import BatchTime, KindProfile, Precision
+from coe.pictures.array_images import AS_FILLED
 from coe.pictures.decoding import decode
-from coe.pictures.wide import AS_FILLED
 from coe.prepare.calibration_images import generated
 from coe.prepare.calibration_images import spread as spread_over
 from coe.runtime.cost_fit import batch_memory, fit, plateau, spread, typical

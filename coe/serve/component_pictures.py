@@ -15,10 +15,9 @@ from typing import Any
 import cv2
 import numpy as np
 
-from coe.pictures.array_images import DecodedImage
+from coe.pictures.array_images import AS_FILLED, DecodedImage
 from coe.pictures.decoding import decode
 from coe.pictures.picture_file import PictureFile
-from coe.pictures.wide import AS_FILLED
 from coe.placement.crops import OUTSIDE, upright
 
 AROUND = 0.3

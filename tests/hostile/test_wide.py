@@ -13,9 +13,9 @@ from PIL import Image
 
 from coe.board import rules
 from coe.errors import ConfigError, ImageError, RulesError, UnsupportedImage
+from coe.pictures.array_images import AS_FILLED
 from coe.pictures.decoding import decode
 from coe.pictures.image_source import ImageSource, Picture
-from coe.pictures.wide import AS_FILLED
 
 RNG = np.random.default_rng(5)
 

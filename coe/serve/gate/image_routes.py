@@ -17,10 +17,9 @@ from starlette.responses import Response
 
 from coe.comparing.comparison import compare
 from coe.errors import ConfigError, ImageError, StoreError
-from coe.pictures.array_images import DecodedImage, encoded
+from coe.pictures.array_images import AS_FILLED, DecodedImage, encoded
 from coe.pictures.decoding import decode
 from coe.pictures.picture_file import PictureFile
-from coe.pictures.wide import AS_FILLED
 from coe.serve.component_pictures import CropPlace, in_frame
 from coe.serve.database import board_rows, call_rows, findings, recipe_versions, row_types
 from coe.serve.database.tables import Board, Call, Recipe, View
