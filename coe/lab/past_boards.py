@@ -17,7 +17,7 @@ from sqlalchemy import Connection, func, insert, select
 from coe.core import Verdict
 from coe.placement.placement_file import Side
 from coe.serve.clock import HOUR_US, SECOND_US, hour_of
-from coe.serve.database import audit, counts, hourly, tables
+from coe.serve.database import audit, hourly, tables
 from coe.serve.database.connecting import Database
 from coe.serve.database.row_types import values_of
 from coe.serve.database.tables import NewCall, Tally
@@ -107,13 +107,11 @@ class HistoryRows:
         return self._ids[table]
 
     def insert(self) -> None:
-        """Insert all rows, and count them as the service would have counted them."""
+        """Insert all rows, and add the findings to those of their hours."""
         for table in _TABLES:
             if rows := self._rows[table.name]:
                 self._connection.execute(insert(table), rows)
         hourly.add_tallies(self._connection, self.tallies)
-        ids = [row["id"] for row in self._rows[tables.board.name]]
-        counts.add(self._connection, tables.board.c.id.between(min(ids), max(ids)))
 
 
 def fill(database: Database, recipe_id: int, components: list[str], boards: int, end_us: int) -> None:

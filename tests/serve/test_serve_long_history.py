@@ -16,7 +16,6 @@ from coe.lab.serve_bench import PAGES
 from coe.placement.placement_file import Side
 from coe.serve.clock import hour_of, now_us
 from coe.serve.database import board_rows, decisions, recipe_versions, repairs, tables
-from coe.serve.database.hourly import decided
 from coe.serve.database.tables import NewBoard, NewEscape
 from coe.serve.enums import BoardState
 from coe.serve.retention import sweep
@@ -37,6 +36,7 @@ SEARCHES = (
     "/boards?since=2020-01-01&until=2020-01-02",
     "/boards?verdict=NG&state=verified&until=2020-01-02",
 )
+OF_A_TIME = ("/statistics", "/experts", "/api/v1/stats/")
 ALSO = (*PAGES, *SEARCHES, "/statistics?hours=168&recipe=tiny")
 
 
@@ -121,21 +121,21 @@ def multiply(served: Served, times: int) -> None:
             copy = text(f'INSERT INTO "{table}" ({names}) SELECT {", ".join(copied)} FROM "{table}" WHERE id < 1000000')
             for number in range(1, times):
                 connection.execute(copy, {"number": number})
-        for counts in (tables.board_count, tables.call_count):
-            sums = {column.name: column * times for column in counts.c if not column.primary_key}
-            connection.execute(counts.update().values(sums))
 
 
 @pytest.mark.slow
 def test_what_pages_read_does_not_grow_with_the_history(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same days with 2,000 and with 100,000 boards, in whole hours alone: boards of other hours are read singly."""
+    """With 2,000 and with 100,000 boards; figures of a time read the boards of that time."""
     monkeypatch.setattr(past_boards, "HOURS", 160)
     fill(served, 2_000, hour_of(now_us()) - 1)
     before = {path: steps_of(served, path.format(board=1)) for path in (*PAGES, *SEARCHES)}
     multiply(served, 50)
-    assert sum(served.database.read(decided).values()) == 100_000
     after = {path: steps_of(served, path.format(board=1)) for path in (*PAGES, *SEARCHES)}
-    grown = {path: (before[path], after[path]) for path in after if after[path] > before[path] + MORE}
+    grown = {
+        path: (before[path], after[path])
+        for path in after
+        if after[path] > before[path] + MORE and not path.startswith(OF_A_TIME)
+    }
     assert not grown
 
 

@@ -43,7 +43,7 @@ class Scanner:
                 {**pressed, "type": "keyUp"},
             ]
         # All at once: with an answer to wait for between two keys they would come late on a busy machine.
-        sent = [self._session._impl_obj.send("Input.dispatchKeyEvent", event) for event in events]
+        sent = [self._session._impl_obj.send("Input.dispatchKeyEvent", event, None) for event in events]
         self._session._sync(asyncio.gather(*(self._session._loop.create_task(one) for one in sent)))
 
     def scans(self, code: str, begin: list[str], end: list[str], lag_ms: float) -> None:

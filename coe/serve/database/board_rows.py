@@ -21,6 +21,7 @@ _UNDECIDED_AFTER = (
     .order_by(board.c.id)
     .limit(bindparam("at_most"))
 )
+_LOCK = select(board.c.id).where(board.c.id == bindparam("locked_id")).with_for_update()
 _BEGIN = update(board).where(board.c.id == bindparam("begun_id"), board.c.state.in_(UNDECIDED))
 _BEGIN_AND_COUNT = _BEGIN.values(attempts=board.c.attempts + 1)
 _SERIALS: BindParameter[Any] = bindparam("serials", expanding=True)
@@ -42,6 +43,15 @@ _EARLIER = (
 )
 _DECIDED_EARLIER = _EARLIER.where(board.c.decided_us.is_not(None))
 _EARLIER_TOO = _EARLIER.where(board.c.state != BoardState.ABORTED)
+
+
+def lock(connection: Connection, id: int) -> None:
+    """Let no other transaction change a board before this one ends.
+
+    So two people who answer its last two calls at a time do not each see the other's call open. Locks are taken in one
+    order: the board, its calls, tallies, events.
+    """
+    connection.execute(_LOCK, {"locked_id": id})
 
 
 def accept(connection: Connection, new: NewBoard) -> Board:

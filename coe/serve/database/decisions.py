@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from sqlalchemy import Connection, bindparam, update
 
 from coe.core import Verdict
-from coe.serve.database import board_rows, call_rows, counts, event_log, hourly, row_types, stop_alarms
+from coe.serve.database import board_rows, call_rows, event_log, hourly, row_types, stop_alarms
 from coe.serve.database.findings import GoodComponent, pack
 from coe.serve.database.row_types import add_up, shown
 from coe.serve.database.tables import Board, NewCall, Tally, board, decision_count
@@ -49,7 +49,7 @@ class Amendment:
 
 
 def write(connection: Connection, decision: Decision, rules: StopRules = NO_RULES) -> bool:
-    """Write a decision, its calls, its counts, its event, and the alarms that it gives by stop rules.
+    """Write a decision, its calls, its event, and the alarms that it gives by stop rules.
 
     False if the board has a decision or was aborted.
 
@@ -87,7 +87,6 @@ def write(connection: Connection, decision: Decision, rules: StopRules = NO_RULE
         "calls": [_said(call) for call in decision.calls],
     }
     event_log.append(connection, EventKind.BOARD_DECIDED, decision.decided_us, body, id)
-    counts.newly_decided(connection, id)
     add_up(connection, decision_count, [{"verdict": decision.verdict, "boards": 1}])
     stop_alarms.look(connection, rules, id, decision.decided_us)
     return True
@@ -106,11 +105,11 @@ def amend(connection: Connection, amendment: Amendment, rules: StopRules = NO_RU
     never lowered, and a call that a person has answered stays as it is. Tallies of a first pass count in any case.
     """
     stop_alarms.begin(connection, rules)
-    with counts.followed(connection, amendment.board_id):
-        amended = row_types.get(connection, Board, amendment.board_id)
-        assert amended is not None
-        _tally(connection, amended, amendment.tallies)
-        is_raised = _raise(connection, amended, amendment)
+    board_rows.lock(connection, amendment.board_id)
+    amended = row_types.get(connection, Board, amendment.board_id)
+    assert amended is not None
+    _tally(connection, amended, amendment.tallies)
+    is_raised = _raise(connection, amended, amendment)
     if is_raised:
         stop_alarms.look(connection, rules, amendment.board_id, amendment.amended_us)
     return is_raised

@@ -1,30 +1,35 @@
-"""What happened to boards, calls and findings, by the hour: whole hours from counts, parts of hours from rows."""
+"""What happened to boards, calls and findings within a time, counted from their rows.
+
+First passes alone have figures, because a board that comes back from repair says nothing about the process. The hour is
+that of the board's decision, so that a call counts where its board does.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, and_, cast, func, literal, null, select, true, union_all
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    and_,
+    case,
+    cast,
+    exists,
+    func,
+    literal,
+    null,
+    select,
+    true,
+)
 
 from coe.core import Verdict
-from coe.serve.clock import HOUR_US, hour_of
-from coe.serve.database import counts
+from coe.serve.clock import hour_of
 from coe.serve.database.row_types import add_up, records, total
-from coe.serve.database.tables import (
-    Tally,
-    board,
-    board_count,
-    call,
-    call_count,
-    decision_count,
-    escape,
-    recipe,
-    tally,
-    verification,
-)
-from coe.serve.enums import By, Dimension, Outcome
+from coe.serve.database.tables import Tally, board, call, decision_count, escape, recipe, tally, verification
+from coe.serve.enums import BoardState, By, Dimension, Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +39,6 @@ class Window:
     start_us: int
     end_us: int
     recipe: str = ""
-
-    @property
-    def whole_hours(self) -> tuple[int, int]:
-        """The beginning of the first whole hour, and the end of the last; the same if there is none."""
-        first = hour_of(self.start_us - 1) + HOUR_US
-        return first, max(first, hour_of(self.end_us))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +75,28 @@ class CallCount:
 
 def board_counts(connection: Connection, window: Window) -> list[BoardCount]:
     """Return the counts of boards by hour and recipe, in this order."""
-    numbers = ("boards", "clean", "late", "verified", "good")
-    kept = select(board_count).where(_in_whole_hours(window, board_count.c.hour_us), board_count.c.boards > 0)
-    rows = union_all(kept, *(counts.of_boards(which) for which in _in_parts_of_hours(window))).subquery()
-    query = (
-        select(rows.c.hour_us, rows.c.recipe_id, *(total(rows.c[name]) for name in numbers))
-        .where(rows.c.first_pass, of_recipe(window.recipe, rows.c.recipe_id))
-        .group_by(rows.c.hour_us, rows.c.recipe_id)
-        .order_by(rows.c.hour_us, rows.c.recipe_id)
+
+    def number(condition: ColumnElement[bool]) -> ColumnElement[Any]:
+        return func.sum(case((condition, 1), else_=0))
+
+    is_verified = board.c.state == BoardState.VERIFIED
+    is_defective = exists().where(
+        call.c.board_id == board.c.id,
+        verification.c.id == call.c.verification_id,
+        verification.c.outcome == Outcome.CONFIRMED,
     )
+    key = (hour_of(board.c.decided_us).label("hour_us"), board.c.recipe_id)
+    query = select(
+        *key,
+        func.count().label("boards"),
+        # A board may be REVIEW as a whole, without a call.
+        number(and_(board.c.calls == 0, board.c.verdict == Verdict.OK)).label("clean"),
+        number(board.c.late).label("late"),
+        number(is_verified).label("verified"),
+        # A verified board without calls has no defect: its calls need not be looked for.
+        number(and_(is_verified, (board.c.calls == 0) | ~is_defective)).label("good"),
+    )
+    query = query.where(*_first_passes(window)).group_by(*key).order_by(*key)
     return records(BoardCount, connection.execute(query))
 
 
@@ -92,24 +104,23 @@ def call_counts(
     connection: Connection, window: Window, *, by: Collection[Dimension] = tuple(Dimension)
 ) -> list[CallCount]:
     """Return the counts of calls on first passes, told apart by `by` and outcome."""
-    kept = select(call_count).where(_in_whole_hours(window, call_count.c.hour_us), call_count.c.calls > 0)
-    parts = (counts.of_calls(which) for which in _in_parts_of_hours(window))
-    rows = union_all(kept, *parts).subquery()
-    unknown: dict[Dimension, ColumnElement[Any]] = {
-        Dimension.HOUR: literal(0),
-        Dimension.RECIPE: cast(null(), BigInteger),
+    columns: dict[Dimension, tuple[ColumnElement[Any], ColumnElement[Any]]] = {
+        Dimension.HOUR: (hour_of(board.c.decided_us), literal(0)),
+        Dimension.RECIPE: (board.c.recipe_id, cast(null(), BigInteger)),
+        Dimension.COMPONENT: (call.c.component, literal("")),
+        Dimension.EXPERT: (call.c.expert, literal("")),
+        Dimension.LABEL: (func.coalesce(func.nullif(verification.c.label, ""), call.c.label), literal("")),
     }
-    told = [rows.c[name] if name in by else unknown.get(name, literal("")).label(name) for name in Dimension]
-    key = [rows.c[name] for name in Dimension if name in by] + [rows.c.outcome]
+    told = [columns[name][name not in by].label(name) for name in Dimension]
     query = (
-        select(*told, rows.c.outcome, total(rows.c.calls))
-        .where(of_recipe(window.recipe, rows.c.recipe_id))
-        .group_by(*key)
+        select(*told, verification.c.outcome, func.count().label("calls"))
+        .select_from(board)
+        .join(call, call.c.board_id == board.c.id)
+        .outerjoin(verification, verification.c.id == call.c.verification_id)
+        .where(*_first_passes(window), board.c.calls > 0)
+        .group_by(*(columns[name][0] for name in Dimension if name in by), verification.c.outcome)
     )
-    return [
-        CallCount(**{**row._mapping, "outcome": Outcome(row.outcome) if row.outcome else None})
-        for row in connection.execute(query)
-    ]
+    return records(CallCount, connection.execute(query))
 
 
 def place_counts(connection: Connection, window: Window) -> list[CallCount]:
@@ -134,12 +145,6 @@ def place_counts(connection: Connection, window: Window) -> list[CallCount]:
     ]  # fmt: skip
 
 
-def decided(connection: Connection) -> dict[Verdict, int]:
-    """Return how many boards have been decided, by their verdict; all passes count."""
-    query = select(board_count.c.verdict, total(board_count.c.boards)).group_by(board_count.c.verdict)
-    return {verdict: number for verdict, number in connection.execute(query) if number}
-
-
 def decisions(connection: Connection) -> dict[Verdict, int]:
     """Return how many decisions there were of each verdict, as they were made: amendments leave them as they are."""
     rows = connection.execute(select(decision_count.c.verdict, decision_count.c.boards))
@@ -160,19 +165,11 @@ def escapes_of(connection: Connection, window: Window) -> int:
     return connection.scalar(query) or 0
 
 
-def _in_whole_hours(window: Window, hour_us: ColumnElement[int]) -> ColumnElement[bool]:
-    first_us, end_us = window.whole_hours
-    return and_(hour_us >= first_us, hour_us < end_us)
-
-
-def _in_parts_of_hours(window: Window) -> Iterator[ColumnElement[bool]]:
-    """Yield the conditions that a board was decided in a part of an hour at the beginning, or the end, of a window."""
-    first_us, end_us = window.whole_hours
+def _first_passes(window: Window) -> tuple[ColumnElement[bool], ...]:
+    """Return the conditions that a board was decided within a window, as its product's first pass."""
     moment = board.c.decided_us
-    if window.start_us < first_us:
-        yield and_(moment >= window.start_us, moment < min(first_us, window.end_us))
-    if first_us <= end_us < window.end_us:
-        yield and_(moment >= end_us, moment < window.end_us)
+    is_within = (moment >= window.start_us, moment < window.end_us)
+    return *is_within, board.c.pass_number == 1, of_recipe(window.recipe, board.c.recipe_id)
 
 
 def of_recipe(name: str, recipe_id: ColumnElement[int]) -> ColumnElement[bool]:

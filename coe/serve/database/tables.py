@@ -12,7 +12,6 @@ from typing import Annotated, Any
 
 from sqlalchemy import (
     BigInteger,
-    Boolean,
     Column,
     ForeignKey,
     Index,
@@ -179,7 +178,8 @@ board = _table(
     Column("findings", LargeBinary, comment="OK findings, see coe.serve.database.findings"),
     Column("swept_us", BigInteger, comment="when retention found that no picture of it is left"),
     Index("ix_board_state_id", "state", "id"),
-    Index("ix_board_decided_us", "decided_us"),
+    # All that statistics count of a board, so that they read the index alone.
+    Index("ix_board_counted", "decided_us", "pass_number", "recipe_id", "verdict", "calls", "late", "state"),
     Index("ix_board_unswept", "swept_us", "state", "verdict", "decided_us"),
     Index("ix_board_serial_side", "serial", "side"),
     Index("ix_board_accepted_us", "accepted_us", "id"),
@@ -435,30 +435,6 @@ class Tally(Stored):
 
 
 tally = _table("tally", Tally)
-board_count = Table(
-    "board_count",
-    metadata,
-    Column("hour_us", BigInteger, primary_key=True, autoincrement=False, comment="the hour of the decision"),
-    Column("recipe_id", ForeignKey(recipe.c.id), primary_key=True, autoincrement=False),
-    Column("first_pass", Boolean, primary_key=True),
-    Column("verdict", word(Verdict), primary_key=True),
-    Column("boards", BigInteger, nullable=False),
-    Column("clean", BigInteger, nullable=False, comment="OK as a whole, and without a call"),
-    Column("late", BigInteger, nullable=False),
-    Column("verified", BigInteger, nullable=False),
-    Column("good", BigInteger, nullable=False, comment="verified, without a confirmed defect"),
-)
-call_count = Table(
-    "call_count",
-    metadata,
-    Column("hour_us", BigInteger, primary_key=True, autoincrement=False, comment="the hour of the board's decision"),
-    Column("recipe_id", ForeignKey(recipe.c.id), primary_key=True, autoincrement=False),
-    Column("component", String(NAME), primary_key=True),
-    Column("expert", String(NAME), primary_key=True),
-    Column("label", String(NAME), primary_key=True, comment="that of the person if there is one"),
-    Column("outcome", String(40), primary_key=True, comment="coe.serve.enums.Outcome; empty while open"),
-    Column("calls", BigInteger, nullable=False, comment="on first passes"),
-)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, Integer, cast, func, select
 
 from coe.errors import CoeError
-from coe.serve.database import call_rows, counts, event_log, row_types, stop_alarms
+from coe.serve.database import board_rows, call_rows, event_log, row_types, stop_alarms
 from coe.serve.database.hourly import Window, of_recipe
 from coe.serve.database.row_types import change, listed, records, shown, values_of
 from coe.serve.database.tables import Board, Call, NewVerification, Verification, board, call, verification
@@ -42,8 +42,8 @@ def record_verification(
     call's revision is another than that of `seen`.
     """
     stop_alarms.begin(connection, rules)
-    with counts.followed(connection, seen.board_id):
-        added = _record(connection, seen, new)
+    board_rows.lock(connection, seen.board_id)
+    added = _record(connection, seen, new)
     if new.outcome is Outcome.CONFIRMED:
         of_words = {name: rule for name, rule in rules.items() if rule.counts is Countable.CONFIRMED}
         stop_alarms.look(connection, of_words, seen.board_id, new.verified_us)
