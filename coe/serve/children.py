@@ -33,7 +33,7 @@ Command = Callable[[Process, Path], Sequence[str]]
 
 def command_of(process: Process, config: Path) -> Sequence[str]:
     """Return the command of a process."""
-    return [sys.executable, "-m", "coe.serve.child", process.word, str(config), "-"]
+    return [sys.executable, "-m", "coe.serve.child", process, str(config), "-"]
 
 
 class LogRelay(threading.Thread):
@@ -79,7 +79,7 @@ class Child:
         elif self.running is not None and (status := self.running.poll()) is not None:
             if now_s - self.started_s >= HEALTHY_S:
                 self.pause_s = LEAST_PAUSE_S
-            why, self.killed_why = self.killed_why or f"the {self.process.word} {self._end(status)}", ""
+            why, self.killed_why = self.killed_why or f"the {self.process} {self._end(status)}", ""
             self.forget()
         if not why:
             return ""
@@ -118,7 +118,7 @@ class Child:
         except (OSError, RuntimeError) as error:  # no memory, process or thread is left for now: the others go on
             if self.running is not None:
                 self.forget()
-            return f"the {self.process.word} could not be started: {error}"
+            return f"the {self.process} could not be started: {error}"
         return ""
 
     def _end(self, status: int) -> str:
@@ -128,5 +128,5 @@ class Child:
         how = f"ended with status {status}" if status >= 0 else f"was ended by signal {-status}"
         assert self.log is not None
         self.log.join(_LAST_LINE_S)
-        last = self.log.last_line.removeprefix(f"{self.process.word}: ").rstrip(".")
+        last = self.log.last_line.removeprefix(f"{self.process}: ").rstrip(".")
         return f"{how}: {last}" if last else how

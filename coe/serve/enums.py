@@ -171,24 +171,12 @@ class Subject(StrEnum):
 
 
 class Process(StrEnum):
-    """The processes of the service: whose fault it is, and whose heartbeat.
-
-    The value of the worker is its first name, which databases and alerts (`coe_heartbeat_age_seconds`) hold.
-    """
+    """The processes of the service: whose fault it is, and whose heartbeat."""
 
     SUPERVISOR = "supervisor"
     GATE = "gate"
-    WORKER = "line"
+    WORKER = "worker"
     BRIDGE = "bridge"
-
-    @property
-    def word(self) -> str:
-        """The name of the process, as people and commands say it."""
-        return self.name.lower()
-
-    @classmethod
-    def _missing_(cls, value: object) -> Process | None:
-        return cls.WORKER if value == "worker" else None
 
 
 class FaultKind(StrEnum):

@@ -453,7 +453,7 @@ def test_the_same_fault_again_counts_up(database: Database) -> None:
         assert third.id != first.id
         assert fault_log.clear(connection, third.id, by="ann", now_us=NOON + 4)
         assert not fault_log.clear(connection, third.id, by="ann", now_us=NOON + 5)
-        assert [one.cleared_by for one in fault_log.newest(connection)] == ["ann", "line"]
+        assert [one.cleared_by for one in fault_log.newest(connection)] == ["ann", "worker"]
     assert kinds(database) == [EventKind.FAULT_RAISED, EventKind.FAULT_CLEARED] * 2
 
 

@@ -63,7 +63,7 @@ def decisions_of(database: Database, board_id: int) -> int:
     return sum(one.kind is EventKind.BOARD_DECIDED and one.board_id == board_id for one in happened)
 
 
-SILENT = [(FaultKind.PROCESS_SILENT, "line")]
+SILENT = [(FaultKind.PROCESS_SILENT, "worker")]
 
 
 def test_boards_that_are_due_while_the_worker_is_silent_are_review_and_late_once_and_the_worker_goes_on_with_the_others(

@@ -129,7 +129,7 @@ def test_a_process_that_dies_is_started_again_later_and_later_and_the_others_go_
 
     supervised(service, {Process.GATE: SLEEPS, Process.WORKER: DIES}, until)
     assert len(gates - {None}) == 1
-    assert fault_kinds(database) == [(FaultKind.PROCESS_DIED, "line")]
+    assert fault_kinds(database) == [(FaultKind.PROCESS_DIED, "worker")]
     assert database.read(fault_log.newest)[0].times >= 3
 
 
@@ -275,7 +275,7 @@ def test_a_process_that_cannot_be_started_is_tried_again_and_the_others_go_on(
         return line.pause_s > 0.5 and line.running is None and gate.running is not None
 
     supervised(service, {Process.GATE: SLEEPS, Process.WORKER: ["/no/such/program"]}, until)
-    assert fault_kinds(database) == [(FaultKind.PROCESS_DIED, "line")]
+    assert fault_kinds(database) == [(FaultKind.PROCESS_DIED, "worker")]
 
 
 def test_a_process_whose_log_finds_no_thread_is_tried_again(service: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -337,7 +337,7 @@ def test_a_worker_that_stands_still_is_killed_and_started_again(
         return len(pids - {None}) >= 2
 
     supervised(service, {Process.GATE: SLEEPS, Process.WORKER: worker}, until)
-    assert sorted(fault_kinds(database)) == [(FaultKind.PROCESS_DIED, "line"), (FaultKind.PROCESS_SILENT, "line")]
+    assert sorted(fault_kinds(database)) == [(FaultKind.PROCESS_DIED, "worker"), (FaultKind.PROCESS_SILENT, "worker")]
     with database.reading() as connection:
         messages = {fault.kind: fault.message for fault in fault_log.newest(connection)}
     assert "no sign of life" in messages[FaultKind.PROCESS_DIED]

@@ -83,7 +83,7 @@ def test_a_locked_database_loses_nothing_repeats_no_message_and_everybody_goes_o
         eventually(lambda: [message.name for message in sink.told].count("board.decided") == 2)
     assert sink.numbers == [1]
     assert len({message.id for message in sink.told}) == len(sink.told)
-    assert (FaultKind.DATABASE, "line") in all_faults(impatient)
+    assert (FaultKind.DATABASE, "worker") in all_faults(impatient)
     impatient.close()
     served.gate.database = patient
 
@@ -126,7 +126,7 @@ def test_a_decision_for_which_the_disk_has_no_room_is_written_once_there_is_room
         eventually(lambda: is_decided(database, board.id))
     found = state_of(database, board.id)
     assert (found.verdict, found.calls) == (Verdict.NG, 40)
-    assert all_faults(database) == [(FaultKind.DISK_FULL, "line")]
+    assert all_faults(database) == [(FaultKind.DISK_FULL, "worker")]
     with database.reading() as connection:
         assert [one.kind for one in event_log.after(connection, 0)].count(EventKind.BOARD_DECIDED) == 1
 

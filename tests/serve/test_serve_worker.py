@@ -432,7 +432,7 @@ def test_a_locked_database_delays_the_decision_and_is_told_as_a_fault(shop: Shop
     other.close()
     assert shop.state(board).verdict is Verdict.NG
     (fault,) = shop.database.read(fault_log.newest)
-    assert (fault.kind, fault.cleared_by) == (FaultKind.DATABASE, "line")
+    assert (fault.kind, fault.cleared_by) == (FaultKind.DATABASE, "worker")
 
 
 def test_a_clock_that_jumps_is_told_and_moves_no_due_time(shop: Shop) -> None:
