@@ -19,7 +19,6 @@ from coe.serve.database.board_search import BoardFilter
 from coe.serve.database.connecting import open_database
 from coe.serve.database.tables import NewFault
 from coe.serve.enums import FaultKind, Process, Role
-from coe.serve.gate import connections
 from coe.serve.gate.app import OPERATIONS
 from coe.serve.gate.operations import Operation
 from coe.serve.gate.own_faults import OwnFaults
@@ -146,15 +145,6 @@ def test_a_client_that_sends_too_slowly_is_sent_away(served: Served) -> None:
     assert answer.startswith(b"HTTP/1.1 408")
     assert b"urn:coe:problem:too-slow" in answer
     assert files_of(served) == []
-
-
-def test_a_client_that_says_nothing_is_sent_away(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "HEAD_S", 0.2)
-    assert raw(served) == b""
-    request = b"GET /health/live HTTP/1.1\r\nHost: x\r\n"
-    assert raw(served, request) == b""
-    assert raw(served, request + b"\r\n", request, wait=lambda: threading.Event().wait(0.1)).endswith(b'{"live":true}')
-    assert served.nobody.get("/health/live").status_code == 200
 
 
 def test_a_client_that_leaves_in_the_middle_leaves_nothing(served: Served) -> None:

@@ -9,11 +9,12 @@ from http import HTTPStatus
 
 from starlette.applications import Starlette
 from starlette.convertors import IntegerConvertor, register_url_convertor
+from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from coe.errors import CoeError
 from coe.serve.gate import (
@@ -36,11 +37,46 @@ from coe.serve.gate import (
 )
 from coe.serve.gate.access import guarded
 from coe.serve.gate.api_description import described
-from coe.serve.gate.connections import SafeHeaders
 from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.operations import QUOTED, Operation
 from coe.serve.gate.pages import page_routes
-from coe.serve.gate.problems import Problem, answer
+from coe.serve.gate.problems import Problem, ProblemKind, answer
+
+HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+class SafeHeaders:
+    """Adds `HEADERS` to each answer that does not set them itself."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on; one that is cancelled, as when the gate ends, gets an answer before."""
+        has_begun = scope["type"] != "http"
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal has_begun
+            if message["type"] == "http.response.start":
+                has_begun = True
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_with_headers)
+        except asyncio.CancelledError:
+            if not has_begun:
+                way_out = "try again later, and see first whether this request was kept"
+                problem = Problem(ProblemKind.DRAINING, "the service ends", way_out, {"Connection": "close"})
+                await problem.response(Request(scope))(scope, receive, send_with_headers)
+            raise
 
 
 class _Number(IntegerConvertor):

@@ -24,7 +24,6 @@ from coe.serve.enums import FaultKind, Process
 from coe.serve.exposure import expect_keys
 from coe.serve.gate import trial_routes
 from coe.serve.gate.app import application
-from coe.serve.gate.connections import SURPLUS, Connection
 from coe.serve.gate.event_feed import Feed
 from coe.serve.gate.folder_feeder import feed_folders
 from coe.serve.gate.gate_state import Gate
@@ -113,7 +112,7 @@ def follow_clock(gate: Gate, clock: SteadyClock, was_told: bool) -> bool:
 def most_connections() -> int:
     """Return how many connections this process can have, at most CONNECTIONS; each may need a file, too."""
     descriptors = system.raise_descriptor_limit(2 * CONNECTIONS + _SPARE_DESCRIPTORS)
-    return max(SURPLUS, min(CONNECTIONS, (descriptors - _SPARE_DESCRIPTORS) // 2) - SURPLUS)
+    return max(32, min(CONNECTIONS, (descriptors - _SPARE_DESCRIPTORS) // 2))
 
 
 def make_server(gate: Gate) -> uvicorn.Server:
@@ -124,13 +123,14 @@ def make_server(gate: Gate) -> uvicorn.Server:
         application(gate),
         host=listen.host,
         port=listen.port,
-        http=Connection,
+        http="h11",
         ws="none",
         log_level="warning",
         access_log=False,
         server_header=False,
         date_header=False,
         limit_concurrency=most,
+        timeout_keep_alive=10,
         timeout_graceful_shutdown=GRACE_S,
         ssl_certfile=listen.certificate,
         ssl_keyfile=listen.private_key,
