@@ -227,7 +227,7 @@ def test_a_full_disk_before_the_gate_was_started_is_no_fault_once_there_is_room(
     served.gate.faults = OwnFaults(now_us)
     assert put(served.feeder, "k", "v").status_code == 201
     (fault,) = served.operator.get("/api/v1/faults").json()["faults"]
-    assert fault["process"] == "line"
+    assert fault["process"] == "worker"
 
 
 def test_a_locked_database_sends_clients_away_and_comes_back(served: Served) -> None:
