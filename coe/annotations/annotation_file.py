@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 import xml.etree.ElementTree as xml
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -17,35 +18,24 @@ from typing import Any
 import cv2
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
-from coe.annotations.marked import Findings, MarkedBox, MarkedSet, PictureIndex, around, opened, turned
+from coe.annotations.marked import Findings, MarkedBox, MarkedSet, PictureIndex, around, turned
 from coe.errors import ConfigError, first_line, list_few
 from coe.pictures.finding import EXTENSIONS
 from coe.pictures.label_folders import spelling
 from coe.spelling import composed
 
 _KNOWN = "give COCO JSON, Pascal VOC XML (a file, or a folder of them) or a folder of masks"
-_ANYWHERE = "export COCO or Pascal VOC there"
 _OTHERS = (
-    (r'"_via_|"regions":|file_attributes,region_count,', "of VIA", "choose Annotation, Export (COCO format) there"),
-    (r'"shapes":', "of LabelMe", "the program `labelme2coco FOLDER` makes COCO JSON of such files"),
-    (r"<annotations\b", "CVAT's XML", "export COCO 1.0 or PASCAL VOC 1.1 there"),
-    (r'json\n\[.*?"(annotations|annotator)":', "of Label Studio", "export COCO or Pascal VOC XML there"),
-    (r'"categories":.*"items":', "of Datumaro", "`datum convert -f coco` makes COCO JSON"),
-    (r'"view":', "of VIA 3", _ANYWHERE),
-    (r'"objects":', "of Supervisely", _ANYWHERE),
-    (r'"assets":', "of VoTT", _ANYWHERE),
-    (r'"item":', "of Darwin (V7)", _ANYWHERE),
-    (r'"data_row":', "of Labelbox", _ANYWHERE),
-    (r'"source-ref":', "of SageMaker", _ANYWHERE),
-    (r'"image_id":.*"score":', "what a model found", "give the file of what people drew"),
-    (r'"images":', "COCO without annotations", "export it with them"),
-    (r"^\.(csv|tsv|xlsx)", "a table", "the program that it comes from exports COCO or Pascal VOC"),
-    (r"^\.(tfrecord|record)", "a TFRecord", "export COCO or Pascal VOC instead"),
-    (r"^\.txt", "texts, as of YOLO or KITTI", "export COCO or Pascal VOC instead"),
-    (r"^\.ya?ml", "the YAML of a YOLO data set", "`coe-experts train` takes it as it is"),
+    (r'"_via_|"regions":|file_attributes,region_count,', "VIA", "choose Annotation, Export (COCO format) there"),
+    (r'"shapes":', "LabelMe", "the program `labelme2coco FOLDER` makes COCO JSON of such files"),
+    (r"<annotations\b", "CVAT", "export COCO 1.0 or PASCAL VOC 1.1 there"),
+    (r'json\n\[.*?"(annotations|annotator)":', "Label Studio", "export COCO or Pascal VOC XML there"),
+    (r"^\.(txt|ya?ml)", "a YOLO data set", "`coe-experts train --data` takes its YAML as it is"),
+    (r"^\.(csv|tsv|xlsx|json|ndjson|xml|tfrecord|record)\n", "another program", "export COCO or Pascal VOC there"),
 )
-"""How the ending of a file that is not read, and its text, look; what it is; and what to do."""
+"""How the ending of a file that is not read, and its text, look; what it is of; and what to do."""
 _LOOKED_AT = 1 << 16
 ENDINGS = ("_mask", "-mask", ".mask", "_gt")
 """What may stand behind the name of a picture in that of its mask."""
@@ -130,7 +120,7 @@ def _content(path: Path, findings: Findings) -> xml.Element | dict[str, Any] | N
             return root if root.tag == "annotation" else None
         content = json.loads(raw) if start in (b"{", b"[") else None
     except (OSError, ValueError, LookupError, RecursionError, xml.ParseError) as error:
-        if not _other_form(path):
+        if path.suffix.lower() in (".xml", ".json", ""):
             findings.fault("a file cannot be read; export it again, or take it out", f"{path} ({first_line(error)})")
         return None
     is_coco = isinstance(content, dict) and all(isinstance(content.get(key), list) for key in ("images", "annotations"))
@@ -145,12 +135,7 @@ def _other_form(path: Path) -> str:
     except OSError:
         return ""
     looks = f"{path.suffix.lower()}\n{text}"
-    rows = (
-        f"a file {name}; {way}" if name.startswith("of ") else f"{name}; {way}"
-        for form, name, way in _OTHERS
-        if re.search(form, looks, re.S)
-    )
-    return next(rows, "")
+    return next((f"a file of {name}; {way}" for form, name, way in _OTHERS if re.search(form, looks, re.S)), "")
 
 
 def _wanted(labels: tuple[str, ...], index: PictureIndex, findings: Findings) -> tuple[str, ...]:
@@ -319,7 +304,7 @@ def _masks(masks: Iterable[Path], labels: tuple[str, ...], index: PictureIndex, 
 
 def _values(mask: Path, size: tuple[int, int]) -> NDArray[np.int64]:
     """Return the numbers of a mask, (H, W): of a palette the indices. Raises ValueError, and what Pillow raises."""
-    with opened(mask) as picture:
+    with warnings.catch_warnings(action="ignore"), Image.open(mask) as picture:  # Pillow warns of large ones
         if picture.size != size:
             raise ValueError(f"is not as large as its picture, {size[0]} x {size[1]}")
         if picture.mode == "P" and any((picture.getpalette() or [])[:3]):

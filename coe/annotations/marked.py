@@ -7,14 +7,10 @@ from __future__ import annotations
 
 import math
 import re
-import warnings
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-
-from PIL import Image
 
 from coe.errors import ConfigError, first_line, list_few
 from coe.pictures.exif import ACROSS, seen_size
@@ -91,15 +87,6 @@ def turned(box: MarkedBox, degrees: float) -> MarkedBox:
     x, y = (box.left + box.right) / 2, (box.top + box.bottom) / 2
     half_wide, half_high = (wide * cos + high * sin) / 2, (wide * sin + high * cos) / 2
     return replace(box, left=x - half_wide, top=y - half_high, right=x + half_wide, bottom=y + half_high)
-
-
-@contextmanager
-def opened(path: Path) -> Iterator[Image.Image]:
-    """Open a picture, of which only the head is read; Pillow warns of large ones, which boards are."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-        with Image.open(path) as picture:
-            yield picture
 
 
 class PictureIndex:

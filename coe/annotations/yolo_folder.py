@@ -7,6 +7,7 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Callable
+from itertools import zip_longest
 from pathlib import Path
 
 import yaml
@@ -111,21 +112,12 @@ def draw(marked: MarkedSet) -> Image.Image:
 
 
 def chosen(marked: MarkedSet) -> list[MarkedPicture]:
-    """Return the pictures of a sheet: of each label in turn the first that is not there yet, then good ones."""
-    waiting = [
-        [picture for picture in marked.pictures if any(composed(box.label) == label for box in picture.boxes)]
-        for label in marked.labels
-    ]
-    waiting.append([picture for picture in marked.pictures if not picture.boxes])
-    shown: dict[Path, MarkedPicture] = {}
-    while any(waiting) and len(shown) < SHOWN:
-        for pictures in waiting:
-            while pictures and pictures[0].path in shown:
-                pictures.pop(0)
-            if pictures and len(shown) < SHOWN:
-                picture = pictures.pop(0)
-                shown[picture.path] = picture
-    return list(shown.values())
+    """Return the pictures of a sheet: of each label in turn one that is not there yet, then a good one."""
+    labels = {picture.path: {composed(box.label) for box in picture.boxes} for picture in marked.pictures}
+    groups = [[one for one in marked.pictures if label in labels[one.path]] for label in marked.labels]
+    groups.append([one for one in marked.pictures if not one.boxes])
+    shown = {one.path: one for row in zip_longest(*groups) for one in row if one is not None}
+    return [*shown.values()][:SHOWN]
 
 
 def _small(picture: MarkedPicture) -> tuple[Image.Image, float]:
