@@ -83,8 +83,9 @@ class Dispatcher:
         if not self._is_shared and not executor.backlog.size:
             return False
         is_held_up = is_awaited = False
-        ranked = self._select.rank(executor, self._world, now)
-        for group in policies.named("select", self._select, "group that waits here", ranked, executor.backlog):
+        for group in self._select.rank(executor, self._world, now):
+            if group not in executor.backlog:
+                raise policies.no_such("select", self._select, "group that waits here", group)
             state = executor.pool.state(group.expert)
             if state is State.READY and self._run(executor, group, now):
                 return True
@@ -174,7 +175,11 @@ class Dispatcher:
                     return
 
     def _named(self, experts: Iterable[str]) -> Iterator[str]:
-        return policies.named("prefetch", self._prefetch, "expert of the rules", experts, self._world.graph.experts)
+        known = self._world.graph.experts
+        for expert in experts:
+            if expert not in known:
+                raise policies.no_such("prefetch", self._prefetch, "expert of the rules", expert, known)
+            yield expert
 
 
 def _why(executor: Executor) -> Why:

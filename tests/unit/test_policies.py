@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import cycle
 from typing import Any
 
 import pytest
@@ -274,30 +273,10 @@ class Stranger(Eviction):
         yield "another"
 
 
-class Nothing(Select):
-    def rank(self, executor: Executor, world: World, now: float) -> Any:
-        return None
-
-
 class Foreign(Select):
     def rank(self, executor: Executor, world: World, now: float) -> Any:
         (other := Backlog()).add(Stage(0, "c"), 0.1, join=False)
         yield from other.groups()
-
-
-class Endless(Select):
-    def rank(self, executor: Executor, world: World, now: float) -> Iterator[Any]:
-        return cycle(executor.backlog.groups())
-
-
-class Cycling(Prefetch):
-    def rank(self, executor: Executor, world: World, now: float) -> Iterator[str]:
-        return cycle("ab")
-
-
-class Round(Eviction):
-    def rank(self, pool: ModelPool, world: World, now: float) -> Iterator[str]:
-        return cycle([expert for expert in pool.known() if not pool.evictable(expert)])
 
 
 class Often(Eviction):
@@ -323,15 +302,11 @@ class Listed(Assign):
         ("samba", {"prefetch": Beyond}, ["Beyond", "another"]),
         ("samba", {"prefetch": Ahead}, ["Ahead", "another"]),
         ("samba", {"eviction": Stranger}, ["Stranger", "another"]),
-        ("samba", {"select": Nothing}, ["Nothing", "None"]),
         ("samba", {"select": Foreign}, ["Foreign", "group"]),
-        ("samba", {"select": Endless}, ["Endless", "Group"]),
-        ("coserve", {"prefetch": Cycling}, ["Cycling"]),
-        ("coserve", {"eviction": Round}, ["Round"]),
         ("late-binding", {"eviction": Stranger}, ["Stranger", "another"]),
     ],
 )
-def test_a_policy_that_names_what_there_is_not_or_without_end_is_named(
+def test_a_policy_that_names_what_there_is_not_is_named(
     rules: Rules, base: str, mine: dict[str, Any], words: list[str]
 ) -> None:
     costs = {expert: Cost(0.1, 0.2, 1.0, 10, 2) for expert in rules.experts}
@@ -341,10 +316,6 @@ def test_a_policy_that_names_what_there_is_not_or_without_end_is_named(
     with pytest.raises(ConfigError) as caught:
         line.run()
     assert [word for word in words if word not in str(caught.value)] == []
-
-
-def test_what_a_policy_names_again_counts_once() -> None:
-    assert [*policies.named("eviction", Often(), "expert", "abab", "abc")] == ["a", "b"]
 
 
 @pytest.mark.parametrize("mine", [{"eviction": Often}, {"prefetch": ForEach}])

@@ -6,16 +6,15 @@ Each name is an entry point of the group `coe.policies.FAMILY` (docs/strategies.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any
 
 from coe import plugins, values
 from coe.errors import ConfigError, did_you_mean
 from coe.scheduler.policies.base import Arrange, Assign, Eviction, Policy, Prefetch, Select, World
 from coe.scheduler.pool import ModelPool
 
-T = TypeVar("T")
 FAMILIES: dict[str, type[Policy]] = {
     "assign": Assign,
     "arrange": Arrange,
@@ -24,8 +23,6 @@ FAMILIES: dict[str, type[Policy]] = {
     "prefetch": Prefetch,
 }
 _FORMER = {"together": "group-by-expert"}
-_MOST_AGAIN = 100_000
-"""So often in a row an answer may name what it has named: a policy may name the expert of each image."""
 _COMPLETE: set[type[Policy]] = set()
 """Classes that were looked at: it takes milliseconds, and a strategy asks for its policies again and again."""
 
@@ -52,36 +49,24 @@ def name_of(family: str, policy: str | type[Policy]) -> str:
     return next(offered, policy.__name__)
 
 
-def no_such(family: str, policy: Policy, what: str, named: object, known: Container[Any]) -> ConfigError:
+def no_such(family: str, policy: Policy, what: str, named: object, known: Iterable[Any] = ()) -> ConfigError:
     """Return the error of a policy that names something which is no `what`."""
     wrong = f"{family} policy '{type(policy).__name__}' names {values.shown(named)}, which is no {what}"
-    return ConfigError(wrong + (did_you_mean(str(named), known) if isinstance(known, Iterable) else ""))
-
-
-def named(family: str, policy: Policy, what: str, answer: Iterable[T], known: Container[T]) -> Iterator[T]:
-    """Yield what a policy names, one `what` after another, each once.
-
-    Raises ConfigError for one that is not `known`, and for an answer that repeats itself without end.
-    """
-    if not hasattr(answer, "__iter__"):
-        raise no_such(family, policy, what, answer, known)
-    seen, again = set[T](), 0
-    for one in answer:
-        if getattr(one, "__hash__", None) is None or one not in known:  # a list is no key
-            raise no_such(family, policy, what, one, known)
-        if one not in seen:
-            seen.add(one)
-            again = 0
-            yield one
-        elif (again := again + 1) > _MOST_AGAIN:
-            wrong = f"{family} policy '{type(policy).__name__}' goes on naming {values.shown(one)}"
-            raise ConfigError(f"{wrong}: its answer must end once each {what} was named")
+    return ConfigError(wrong + did_you_mean(str(named), known))
 
 
 def leaving(world: World, pool: ModelPool, now: float) -> Iterator[str]:
-    """Yield the experts of a pool in the order in which its eviction policy lets them leave; raises as `named` does."""
-    eviction = world.evictions[pool.id]
-    return named("eviction", eviction, f"expert in pool '{pool.id}'", eviction.rank(pool, world, now), pool.known())
+    """Yield the experts of a pool in the order in which its eviction policy lets them leave, each once.
+
+    Raises ConfigError for an expert that is not in the pool.
+    """
+    eviction, known, seen = world.evictions[pool.id], pool.known(), set[str]()
+    for expert in eviction.rank(pool, world, now):
+        if expert not in known:
+            raise no_such("eviction", eviction, f"expert in pool '{pool.id}'", expert, known)
+        if expert not in seen:
+            seen.add(expert)
+            yield expert
 
 
 def make(family: str, policy: str | type[Policy]) -> Any:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from itertools import islice
 
 from coe import config
 from coe.scheduler import policies
-from coe.scheduler.backlog import Group
 from coe.scheduler.costs import Cost
 from coe.scheduler.executor import Executor
 from coe.scheduler.policies.base import Need, Prefetch, World
@@ -136,21 +135,20 @@ class Gain(Prefetch):
     def _catch_up(self) -> None:
         foresees = bool(self._foreseen) or (bool(self._changed) and self._world.foresight.foresees())
         for expert in self._changed:
-            group, holders = self._backlog.first(expert), self._devices.holders(expert)
-            if foresees:
-                self._foresee(expert, holders)
             was_absent = expert in self._devices.loads_s
-            is_absent = group is not None and self._devices.is_absent(expert, holders)
-            self._devices.note(expert, holders, is_absent=is_absent)
-            if group is not None and is_absent:
-                self._want(group)
+            self._devices.note(expert)
+            if foresees:
+                self._foresee(expert)
+            if expert in self._devices.loads_s:
+                self._want(expert)
             elif was_absent:
                 self._forget(expert)
         self._changed.clear()
 
-    def _want(self, group: Group) -> None:
-        """Rank an expert that stages wait for and that is in no pool."""
-        expert = group.expert
+    def _want(self, expert: str) -> None:
+        """Rank an absent expert that stages wait for."""
+        group = self._backlog.first(expert)
+        assert group is not None, f"nothing waits for '{expert}'"
         gain = self._backlog.waiting(expert) / (1 + self._later(expert))
         for id, holder in self._holders.items():
             switch_s = self._world.switch_s(holder.pool, expert)
@@ -166,15 +164,15 @@ class Gain(Prefetch):
         else:
             self._hurried.drop(expert)
 
-    def _foresee(self, expert: str, holders: Collection[str]) -> None:
+    def _foresee(self, expert: str) -> None:
         place = self._world.foresight.next_place(expert)
-        if place is None or not self._devices.is_absent(expert, holders):
+        if place is None or not self._devices.is_absent(expert):
             self._foreseen.drop(expert)
         else:
             self._foreseen.put(expert, place)
 
     def _forget(self, expert: str) -> None:
-        """Forget an expert that stages waited for and that was in no pool."""
+        """Forget an absent expert that stages waited for."""
         for orders in self._order.values():
             for order in orders.values():
                 order.drop(expert)

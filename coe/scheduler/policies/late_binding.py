@@ -104,13 +104,9 @@ class Devices:
         self.work = {id: WaitingWork() for id in self._teams} if self.several else {}
         """By pool."""
         self.loads_s: dict[str, float] = {}
-        """The predicted loads of absent experts that stages wait for."""
+        """The predicted loads of the absent experts that stages wait for."""
         self.absent_s = 0.0
         """The sum of these loads."""
-
-    def holders(self, expert: str) -> list[str]:
-        """Return the pools that have an expert, or to which it is on its way."""
-        return [id for id, team in self._teams.items() if expert in team[0].pool]
 
     def fit(self, expert: str) -> list[str]:
         """Return the pools of the devices that are fit for an expert; the quickest device always is."""
@@ -119,24 +115,38 @@ class Devices:
         least_s = min(loads_s)
         return [id for id, run_s in runs_s.items() if run_s <= least_s]
 
-    def is_absent(self, expert: str, holders: Collection[str]) -> bool:
-        """Return whether no fit device has an expert, if these pools have it."""
+    def is_absent(self, expert: str) -> bool:
+        """Return whether no fit device has an expert, or is loading it."""
+        return self._is_absent(expert, self._holders(expert))
+
+    def note(self, expert: str) -> list[str]:
+        """Take in how many stages wait for an expert, and where it is; return the pools that have it, if any wait."""
+        waiting = self._backlog.waiting(expert)
+        holders = self._holders(expert) if waiting else []
+        is_absent = waiting > 0 and self._is_absent(expert, holders)
+        if (load_s := self.loads_s.pop(expert, None)) is not None:
+            # Rounding must not pile up over weeks of stages.
+            self.absent_s = self.absent_s - load_s if self.loads_s else 0.0
+        if is_absent:
+            pools = [team[0].pool for id, team in self._teams.items() if id not in holders]
+            load_s = self.loads_s[expert] = min(self._world.switch_s(pool, expert) for pool in pools)
+            self.absent_s += load_s
+        if self.several:
+            self._share_out(expert, waiting, () if is_absent else holders)
+        return holders
+
+    def _holders(self, expert: str) -> list[str]:
+        return [id for id, team in self._teams.items() if expert in team[0].pool]
+
+    def _is_absent(self, expert: str, holders: Collection[str]) -> bool:
         if not holders or len(holders) == len(self._teams):
             return not holders
         return not any(id in holders for id in self.fit(expert))
 
-    def note(self, expert: str, holders: Collection[str], *, is_absent: bool) -> None:
-        """Take in how many stages wait for an expert, and where it is."""
-        waiting = self._backlog.waiting(expert)
-        if (load_s := self.loads_s.pop(expert, None)) is not None:
-            # Rounding must not pile up over weeks of stages.
-            self.absent_s = self.absent_s - load_s if self.loads_s else 0.0
-        if waiting and is_absent:
-            pools = [team[0].pool for id, team in self._teams.items() if id not in holders]
-            load_s = self.loads_s[expert] = min(self._world.switch_s(pool, expert) for pool in pools)
-            self.absent_s += load_s
+    def _share_out(self, expert: str, waiting: int, holders: Collection[str]) -> None:
+        """Note the work that waits for an expert at each of its holders."""
         shares_s = {}
-        if waiting and not is_absent:
+        if waiting and holders:
             # Each holder takes the share with which all of them end together.
             costs = {id: self._world.costs(self._teams[id][0].device, expert) for id in holders}
             shares_s = {id: cost.batch_s(waiting) / len(self._teams[id]) for id, cost in costs.items()}
@@ -281,10 +291,8 @@ class Ready(Select):
 
     def _catch_up(self) -> None:
         for expert in self._changed:
-            group, holders = self._backlog.first(expert), self._devices.holders(expert)
-            is_absent = group is not None and self._devices.is_absent(expert, holders)
-            if self._devices.several:
-                self._devices.note(expert, holders, is_absent=is_absent)
+            group, holders = self._backlog.first(expert), self._devices.note(expert)
+            is_absent = expert in self._devices.loads_s
             for id, executor in self._holders.items():
                 if group is None or id not in holders:
                     self._fullest[id].drop(expert)
