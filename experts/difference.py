@@ -15,6 +15,7 @@ import torch
 from coe.core import Expert
 from coe.errors import ConfigError
 from coe.store.kinds import Image, Progress, Reference, Trained, TrainingPlan
+from experts.backbone import smooth
 from experts.difference_network import DifferenceNetwork
 from experts.geometry import letterbox
 from experts.pair import PairInput, PairKind, compared, in_picture, letterboxed, limits_for
@@ -38,7 +39,9 @@ class DifferenceKind(PairKind):
         return replace(prepared, unlike=self.unlike(pair, reference, expert))
 
     def largest(self, stack: Image, expert: Expert) -> float:
-        return super().largest(letterbox(stack, expert.input_size, (0, 0, 0)).pixels.transpose(1, 2, 0), expert)
+        fitting = letterbox(stack, expert.input_size, (0, 0, 0))
+        mean = smooth(torch.from_numpy(fitting.pixels[None, 2:]).float())[0, 0].numpy()
+        return float(cv2.morphologyEx(mean, cv2.MORPH_OPEN, OPENING).max())
 
     def skeleton(self, expert: Expert) -> torch.nn.Module:
         """Build the network; raises ConfigError unless the expert has one label."""

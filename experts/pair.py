@@ -16,7 +16,6 @@ from coe.comparing.motion import Numbers
 from coe.core import Expert, Finding, GoodLimits, Heat
 from coe.store import outputs as network_outputs
 from coe.store.kinds import Comparing, ExpertInput, Image, ModuleKind, Reference
-from experts.backbone import smooth
 from experts.findings import Cut, Floats, detected, of_corners
 from experts.geometry import Colour, back, letterbox
 from experts.proposals import OPENING, Grey, Region, stacked
@@ -78,7 +77,7 @@ class PairKind(ModuleKind, Comparing):
 
     def largest(self, stack: Image, expert: Expert) -> float:
         """Return the largest difference of a stack (H, W, 3), in grey levels, that lasts as the expert would see it."""
-        mean = smooth(torch.from_numpy(differences(stack)[None, None]).float())[0, 0].numpy()
+        mean = cv2.blur(differences(stack), (3, 3))
         return float(cv2.morphologyEx(mean, cv2.MORPH_OPEN, OPENING).max())
 
     def unlike(self, pair: Compared, reference: Reference, expert: Expert) -> str:
