@@ -17,8 +17,7 @@ from rich.table import Column
 
 from coe import config, versions
 from coe.cli.console import Console, Progress, styled, words
-from coe.cli.start import Exit, way_out
-from coe.cli.streams import steady
+from coe.cli.start import Exit, steady, way_out
 from coe.errors import CoeError, ConfigError, StoreError, place_of, shortened
 from coe.files import NotWritten
 from coe.strict_model import value_fault

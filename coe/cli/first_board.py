@@ -1,6 +1,6 @@
-"""What `coe-board new` hands over: files that a person edits, what is left to decide, and the next commands.
+"""`coe-board new`: what it hands over, and the board file that compares each part with that of a good board.
 
-Files that are there are never replaced.
+Files that a person edits, what is left to decide, and the next commands; files that are there are never replaced.
 """
 
 from __future__ import annotations
@@ -12,12 +12,38 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from coe.board.drafting import TODO
+from coe.board.polarity import is_known
 from coe.cli.common import Exit, err, out, point_out
 from coe.errors import ConfigError, list_few
 from coe.files import replacing, writing
 from coe.visible import visible
+
+if TYPE_CHECKING:
+    from coe.placement.draft_recipe import BoardPlan
+
+EXPERT = "first-look"
+_HEAD = """\
+# A first board file: one expert compares each part with that of a good board. docs/rules.md explains it.
+board: {name}
+experts:
+  {expert}: {{kind: difference, labels: [different], input: 160, reject: [different], then: {{none: OK}}}}
+components:
+"""
+
+
+def rules_text(name: str, drawn: BoardPlan) -> str:
+    """Return the board file: each component is compared with its reference; `polarity` is known by its names."""
+    lines = []
+    for part in drawn.parts:
+        polarity = ", polarity: yes" if any(is_known(part.name, refdes) for refdes in part.refdes) else ""
+        seen = [refdes for refdes in part.refdes if refdes not in drawn.unseen]
+        out = "" if seen else "# no picture shows all of it, see not_inspected of the recipe: "
+        count = len(seen or part.refdes)
+        lines.append(f"  {out}{part.name}: {{count: {count}, inspect: {EXPERT}, reference: {part.name}{polarity}}}\n")
+    return _HEAD.format(name=name, expert=EXPERT) + "".join(lines)
 
 
 @dataclass(frozen=True, slots=True)

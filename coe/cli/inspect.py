@@ -1,4 +1,4 @@
-"""`coe-inspect`: inspects images, and writes verdicts and pictures of defects."""
+"""`coe-inspect`: inspect images with the experts of a board, and report the verdicts."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.table import Table
+from rich.text import Text
 
 from coe import config
 from coe.board import rules
 from coe.board.rules import Rules
-from coe.cli.common import Exit, application, err, run
+from coe.cli.common import Exit, application, err, out, point_out, run
+from coe.cli.console import styled, table_of
 from coe.cli.options import WithinOption, seconds, takes, takes_line_options
 from coe.cli.placing import (
     ExpectOption,
@@ -30,11 +33,12 @@ from coe.cli.placing import (
 )
 from coe.cli.watching import Watching, watching_of
 from coe.config import counted
-from coe.core import Result, Verdict
-from coe.errors import ConfigError, StoreError
+from coe.core import FULL, Result, Verdict
+from coe.errors import ConfigError, StoreError, list_few
 from coe.inspector.line_arguments import LineArguments
 from coe.inspector.line_options import LineOptions
 from coe.inspector.option import Door
+from coe.results.summary import OutcomeCounts, Summary
 from coe.scheduler.strategies import check_hurry
 from coe.store.store_reader import StoreReader
 
@@ -106,9 +110,9 @@ def inspect(  # noqa: PLR0913, PLR0915
     if resume and out_dir is None and watching is None:
         raise ConfigError("--resume needs the folder of the run: give it with --out")
     # Here, so that the help comes at once.
-    from coe.cli import inspect_identity
-    from coe.cli.arriving_source import ArrivingSource
+    from coe.cli import inspect_run
     from coe.cli.inspect_run import InspectionRun, RunManner
+    from coe.cli.inspect_source import ArrivingSource
     from coe.cli.inspect_watch import WatchRun
     from coe.inspector import weights_used
     from coe.pictures import finding, photo_split
@@ -131,11 +135,11 @@ def inspect(  # noqa: PLR0913, PLR0915
     if not quiet:
         _tell(layout, source.skipped)
     manifests = weights_used.manifests_of(loaded_board, options.store)
-    identity = inspect_identity.identity_of(loaded_board, options, manifests, named, layout, expected, bits)
-    variants = inspect_identity.variants_of(loaded_board, options, manifests, identity)
+    identity = inspect_run.identity_of(loaded_board, options, manifests, named, layout, expected, bits)
+    variants = inspect_run.variants_of(loaded_board, options, manifests, identity)
     forms = writers()
     placed = () if expected is None else expected.parts
-    used = inspect_identity.used_of(loaded_board, manifests, options.store, placed)
+    used = inspect_run.used_of(loaded_board, manifests, options.store, placed)
     with ResultsFile(out_dir, identity, resume=resume, used=used) as results:
         learned = () if layout or watching else photo_split.learned_among(at, source.items)
         warnings = (*weights_used.warnings(loaded_board, manifests, placed), *warnings_of(layout), *learned)
@@ -194,8 +198,7 @@ def _out(at: Path, watching: Watching | None, board: Rules, out_dir: Path | None
 
 def _source(at: Path, watching: Watching | None, board: Rules, layout: Layout | None, bits: int | None) -> Source:
     """Return the images of a path, or of a folder that fills; raises ConfigError."""
-    from coe.cli.arriving_source import ArrivingSource
-    from coe.cli.inspect_source import source_of
+    from coe.cli.inspect_source import ArrivingSource, source_of
     from coe.pictures.watched_folder import WatchedFolder
 
     if watching is not None:
@@ -207,7 +210,6 @@ def _ended(
     run_: InspectionRun, summary: Summary, folder: Path, report: Path | None, *, as_json: bool, quiet: bool
 ) -> Exit:
     """Tell how a run ended; `report` is None if it could not be written."""
-    from coe.cli.inspect_out import show
 
     if as_json:
         # Directly to the stream: a console would wrap and colour text that a program reads.
@@ -264,3 +266,91 @@ def _status(summary: Summary) -> Exit:
 
 
 main = partial(run, app)
+
+
+_COLOURS = {Verdict.OK: "green", Verdict.NG: "bold red", Verdict.REVIEW: "yellow"}
+_NAMED = 10
+"""The most serials that a sentence names."""
+_LISTED = 40
+"""The most boards, or components, that a table on the terminal shows."""
+
+
+def show(summary: Summary, report: Path | None) -> None:
+    """Print the tables by component and by board, the counts, and where the report lies, if there is one."""
+    out.print(_table("component", summary.components))
+    out.print()
+    if summary.boards:
+        out.print(_table("board", summary.boards))
+        out.print()
+    run_, total = summary.run, summary.total
+    out.print(
+        f"{total.images} images in {run_.wall_s:.1f} s ({run_.images_per_s:.1f} images/s): {total.ok} OK, "
+        f"{total.ng} NG, {total.review} REVIEW, {total.errors} not inspected; {run_.switches} switches, peak "
+        f"{config.format_bytes(run_.peak_reserved_bytes)} of {config.format_bytes(run_.budget_bytes)}"
+    )
+    out.print(_completeness(summary))
+    boards = f"board FPY {_share(summary.boards_ok, summary.boards_decided, 'boards')}; " if summary.boards else ""
+    bare = f"; {summary.without_serial} images have no serial and belong to no board" if summary.without_serial else ""
+    out.print(f"{boards}good images {_share(total.ok, total.images, 'images')}{bare}")
+    if run_.precision != FULL or summary.looks.escalated:
+        out.print(f"precision {run_.precision}: {summary.looks}")
+    if skipped := summary.skipped_boards:
+        names = list_few(skipped, _NAMED)
+        sentence = f"{len(skipped)} boards with bad marks were not inspected: {names}"
+        point_out("skipped", sentence, out)
+    if summary.late:
+        boards = f", of {len(summary.late_boards)} boards" if summary.late_boards else ""
+        late = f"{summary.late} results came after they were due{boards}"
+        point_out("late", late, out)
+    if run_.pace >= config.PACE_STEP:
+        slower = (
+            f"at the end batches took {run_.pace:.2g} times as long as measured: does something else use the cores?"
+        )
+        point_out("slower", slower, out)
+    if drifted := [drift for drift in run_.drift if abs(drift.by) >= config.DRIFT]:
+        shares = ", ".join(f"{drift.expert} {drift.estimated:.1%} ({drift.rules:.1%})" for drift in drifted)
+        out.print(f"images need these experts more or less often than the rules say (in brackets): {shares}")
+    for warning in run_.warnings:
+        point_out("warning", warning, out)
+    if report is not None:
+        out.print(f"report: {report}")
+
+
+def _completeness(summary: Summary) -> Text:
+    """Return the sentence that says whether each part has a picture."""
+    if not summary.completeness:
+        return styled(("completeness was not checked:", "yellow"), f" {summary.unchecked} (--parts, --expect counts)")
+    if not summary.incomplete:
+        return styled((f"each part has a picture, by {summary.completeness}", ""))
+    boards = (f"{serial or 'no serial'} ({list_few(places, _NAMED)})" for serial, places in summary.incomplete.items())
+    few = list_few(boards, _NAMED)
+    lack = f" {len(summary.incomplete)} boards lack pictures, by {summary.completeness}: {few}"
+    return styled(("incomplete:", "yellow"), lack)
+
+
+def _share(good: int, counted: int, of: str) -> str:
+    """Write a share with its counts; "not known" if nothing was counted."""
+    return f"{config.percent(good / counted)} ({good} of {counted} {of})" if counted else f"not known (no {of} decided)"
+
+
+def _table(first: str, counted: Mapping[str, OutcomeCounts]) -> Table:
+    absent = any(counts.absent for counts in counted.values())
+    last = ("no picture", "verdict") if absent else ("verdict",)
+    table = table_of(first, "images", "OK", "NG", "REVIEW", "errors", *last, left=[first])
+    # The worst first if the table cannot list all; the report lists all.
+    listed = list(counted.items())
+    if len(listed) > _LISTED:
+        listed = sorted(listed, key=lambda named: -named[1].verdict.severity)[:_LISTED]
+    for name, counts in listed:
+        table.add_row(name, *_cells(counts, absent))
+    if len(counted) > len(listed):
+        table.add_row(Text(f"... {len(counted) - len(listed)} more, see the report", "dim"))
+    return table
+
+
+def _cells(counts: OutcomeCounts, absent: bool) -> list[str | Text]:
+    verdict = counts.verdict
+    colour = _COLOURS[verdict]
+    counted = (counts.ok, counts.ng, counts.review, counts.errors, *((counts.absent,) if absent else ()))
+    numbers = [str(number) if number else "·" for number in counted]
+    return [str(counts.images), *numbers, Text(verdict, colour)]

@@ -27,7 +27,7 @@ from coe.results.records import ResultsFile
 from coe.results.summary import RunFigures
 
 if TYPE_CHECKING:
-    from coe.cli.arriving_source import ArrivingSource
+    from coe.cli.inspect_source import ArrivingSource
     from coe.inspector.line import Line
 
 GIVE_UP_S = 60.0

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 from tiny_line import Call
 
-from coe.cli import common, console, experts_command, inspect_out
+from coe.cli import common, console, experts_command, inspect
 from coe.cli import inspect as inspect_cli
 from coe.cli import profile_command as profile_cli
 from coe.cli.console import Console, Progress, styled, words
@@ -131,7 +131,7 @@ def test_a_bar_says_a_name_as_it_is(name: str, shown: str) -> None:
     shown_on.file = told
     with Progress(console=shown_on) as bar:
         bar.add_task(name, total=1, completed=1)
-    with Progress(words("{task.fields[expert]}", "bold"), console=shown_on) as bar:
+    with Progress(words("{task.fields[expert]}", style="bold"), console=shown_on) as bar:
         bar.add_task("", total=1, expert=name)
     assert told.getvalue().count(shown) == 2
     assert is_visible(told.getvalue())
@@ -141,7 +141,7 @@ def test_a_bar_says_a_name_as_it_is(name: str, shown: str) -> None:
 def test_the_end_of_a_run_names_boards_and_components(name: str, shown: str, screen: Screen) -> None:
     tally = OutcomeCounts(ok=1, ng=1)
     summary = Summary(RunFigures("b"), tally, {name: tally}, {f"C{name}": tally})
-    inspect_out.show(summary, Path(f"out{name}") / "report.html")
+    inspect.show(summary, Path(f"out{name}") / "report.html")
     told = text_of(screen)
     assert f"C{shown}" in told
     assert f"report: {Path(f'out{shown}')}/report.html" in told

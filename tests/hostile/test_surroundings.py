@@ -24,9 +24,9 @@ from tiny_line import TINY, fill
 
 from coe import surroundings
 from coe.board import rules
-from coe.cli import common, signals, start
+from coe.cli import common, start
 from coe.cli.common import Exit, guarded
-from coe.cli.streams import Steady, steady
+from coe.cli.start import Steady, steady
 from coe.errors import CoeError, ConfigError, ImageError, RulesError, StoreError
 from coe.files import DiskFull
 from coe.inspector import profile, settings
@@ -514,7 +514,7 @@ def test_an_interruption_anywhere_in_a_command_is_one_line_and_130(
         finally:  # as `timeout` does, which sends it to a process and to its group
             os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(signals, "SAME_SIGNAL_S", 1e9)
+    monkeypatch.setattr(start, "SAME_SIGNAL_S", 1e9)
     monkeypatch.setattr(Store, "__init__", interrupted)
     monkeypatch.setattr(rules, "load", interrupted)
     monkeypatch.setattr("coe.lab.cli.bench_out.strategies", interrupted)

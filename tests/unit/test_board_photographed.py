@@ -10,7 +10,7 @@ from tiny_line import Call
 
 from coe.board import drafting, rules
 from coe.cli import board_command, experts_command, first_board
-from coe.cli.first_rules import rules_text
+from coe.cli.first_board import rules_text
 from coe.core import NOTHING, Expert, Finding, Verdict
 from coe.errors import RulesError
 from coe.store.store import Store

@@ -8,7 +8,7 @@ from coe.board import labelled_photographs, photo_labels
 from coe.board.rules import Rules
 from coe.board.rules import of_bytes as rules_of
 from coe.calibrate import verified
-from coe.cli import board_photographed
+from coe.cli import board_command
 from coe.core import Expert
 from coe.errors import ConfigError
 from coe.pictures import finding, photographs
@@ -197,7 +197,7 @@ def test_a_folder_that_nobody_has_sorted_is_neither_good_nor_bad(tmp_path: Path,
     for refusing in (
         lambda: verified.find(tmp_path, board.experts, board.components),
         lambda: learned(tmp_path, board, board.experts["strange"], good_only=True),
-        lambda: board_photographed.look(tmp_path),
+        lambda: board_command.look(tmp_path),
     ):
         with pytest.raises(ConfigError) as refused:
             refusing()
@@ -206,16 +206,16 @@ def test_a_folder_that_nobody_has_sorted_is_neither_good_nor_bad(tmp_path: Path,
 
 def test_folders_that_differ_in_case_alone_are_not_two_labels(tmp_path: Path) -> None:
     make(tmp_path, "U3/good/1.png", "U3/Good/2.png", "U4/good/5.png", "U4/scratch/3.png", "U3/Scratch/3.png")
-    board_photographed.look(tmp_path)
+    board_command.look(tmp_path)
     make(tmp_path, "U3/scratch/4.png")
     with pytest.raises(ConfigError, match="two spellings"):
-        board_photographed.look(tmp_path)
+        board_command.look(tmp_path)
 
 
 def test_numbers_and_versions_are_labels_of_their_own(tmp_path: Path) -> None:
     named = ["good", "4.7k", "47k", "v1.1", "v11"]
     make(tmp_path, *(f"U3/{label}/{number}.png" for number, label in enumerate(named)))
-    board_photographed.look(tmp_path)
+    board_command.look(tmp_path)
 
 
 @pytest.mark.parametrize(

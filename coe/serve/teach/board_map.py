@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from coe.cli.board_seen import marks_of
+from coe.cli.board_placed import marks_of
 from coe.errors import ConfigError
 from coe.placement import Layout, Location, Side, read_board
 from coe.placement.draft_recipe import BoardPlan, plan

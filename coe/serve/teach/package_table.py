@@ -17,7 +17,7 @@ from pydantic import Field
 
 from coe.board import rules
 from coe.board.drafting import TODO
-from coe.cli.first_rules import EXPERT
+from coe.cli.first_board import EXPERT
 from coe.errors import ConfigError
 from coe.files import write_atomically
 from coe.placement import BoardRecipe, Placement, Side, lay_out, parse_recipe, read_recipe
