@@ -5,11 +5,15 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import cv2
+import numpy as np
 import typer
 
 from coe import config
+from coe.allowed_text import pattern_fault
 from coe.board import rules
 from coe.cli import (
     experts_backbone,
@@ -29,7 +33,6 @@ from coe.cli import (
     experts_share,
     experts_split,
     experts_versions,
-    experts_window,
 )
 from coe.cli.common import Exit, application, complain, counting, out, point_out, run, wide
 from coe.cli.console import styled, table_of
@@ -38,10 +41,14 @@ from coe.cli.options import AllowKindOption, StoreOption
 from coe.cli.tool_options import SeedOption
 from coe.core import Expert
 from coe.errors import ConfigError, StoreError, sentence_of
+from coe.files import replacing, writing
+from coe.pictures import finding
+from coe.pictures.image_source import ImageSource
 from coe.prepare import verification
+from coe.prepare.window_search import FoundWindow, WindowSearch
 from coe.store import kinds, random_weights
 from coe.store.expert_id import ExpertId
-from coe.store.kinds import ModuleKind
+from coe.store.kinds import Image, ModuleKind
 from coe.store.manifest import Manifest
 from coe.store.references import References, reference_named
 from coe.store.store import Store
@@ -49,6 +56,7 @@ from coe.store.store import Store
 if TYPE_CHECKING:
     import torch
 
+_MOST_PICTURES, _SIDE = 12, 240
 _SHOWN = ("accuracy", "accuracy_at_least", "map50", "recall_at_least", "held_out")
 """The measures that the list shows."""
 
@@ -71,9 +79,7 @@ app.command()(experts_calibrate.calibrate)
 app.command()(experts_evaluate.evaluate)
 app.command()(experts_overlay.overlay)
 app.command()(experts_crop.crop)
-app.command()(experts_learn.mark)
 app.command()(experts_learn.learn)
-app.command()(experts_window.window)
 app.command()(experts_bundle.bundle)
 app.command()(experts_bundle.install)
 app.command()(experts_versions.history)
@@ -122,18 +128,82 @@ def list_(
 @app.command()
 def show(
     id: Annotated[str, typer.Argument(help="An expert of the store, BOARD/NAME, or references/BOARD/NAME.")],
+    images_at: Annotated[
+        Path | None,
+        typer.Option("--images", help="Pictures of good parts, in which a reader finds the window of --text."),
+    ] = None,
+    text: Annotated[str | None, typer.Option(help="What stands on the parts of --images.")] = None,
+    to: Annotated[
+        Path | None, typer.Option("--out", help="Where the picture goes that shows the window on each part.")
+    ] = None,
     store: StoreOption = None,
+    allow_kind: AllowKindOption = None,
 ) -> None:
     """Show the manifest of an expert: labels, checksums, measures of its training, and its prepared precisions.
 
-    For a reference it shows version, size, checksum, and which pictures it was made from.
+    For a reference it shows version, size, checksum, and which pictures it was made from. With --images, --text and
+    --out it shows in which window of the pictures an expert reads the text, as the board file has it: look at the
+    picture before you use it. Exit status 1 if no window shows the text in all pictures.
 
     Example: coe-experts show demo/chip-resistor
     """
     shelf = Store(store)
+    if images_at is not None or text is not None or to is not None:
+        if images_at is None or text is None or to is None:
+            raise ConfigError("--images, --text and --out belong together: what a reader reads in which pictures")
+        raise typer.Exit(_show_window(shelf, id, images_at, text, to, allow_kind or ()))
     reference = reference_named(id)
     manifest = shelf.manifest(id) if reference is None else References(shelf).manifest(reference)
     out.print_json(manifest.model_dump_json())
+
+
+def _show_window(shelf: Store, id: str, images_at: Path, text: str, to: Path, allowed: Sequence[str]) -> Exit:
+    """Find the window in which a marking stands, draw it, and print it for the board file."""
+    from PIL import Image as pillow
+
+    if fault := pattern_fault(text):
+        raise ConfigError(f"--text: {fault}")
+    kind = kinds.resolve(shelf.manifest(id).kind, allowed)
+    if not images_at.is_dir():
+        raise ConfigError(f"{images_at}: there is no such folder; give --images a folder of pictures of good parts")
+    paths = sorted(path for path in images_at.rglob("*") if path.suffix.lower() in finding.EXTENSIONS)
+    if not paths:
+        raise ConfigError(f"{images_at} holds no pictures")
+    images = [np.asarray(ImageSource.of(path).decode(), np.uint8) for path in paths[:_MOST_PICTURES]]
+    search = WindowSearch(shelf, id, kind, text)
+    with counting("reading") as bar:
+        found = search.find(images, bar.track)
+    if found is None:
+        point_out(
+            "not found",
+            f"no window shows '{text}' in all of {len(images)} pictures; are they all of this part, the same way up, "
+            "and is the text at least 8 pixels high?",
+        )
+        return Exit.NOT_GOOD
+    with writing(to), replacing(to) as file:
+        pillow.fromarray(_sheet(images, found)).save(file, "PNG")
+    shares = ", ".join(f"{share:g}" for share in found.window)
+    out.print(f"reads: {{window: [{shares}], allowed: [{text!r}]}}")
+    out.print(f"read in all of {len(images)} pictures with a score of {found.least:.2f} at least; look at {to}")
+    return Exit.OK
+
+
+def _sheet(images: list[Image], found: FoundWindow) -> Image:
+    """Return the pictures side by side, (H, W, 3) uint8, each with its window and what is read in it."""
+
+    tiles = []
+    for image, one in zip(images, found.findings, strict=True):
+        scale = _SIDE / max(image.shape[:2])
+        size = max(1, round(image.shape[1] * scale)), max(1, round(image.shape[0] * scale))
+        tile = np.full((_SIDE + 24, _SIDE, 3), 255, np.uint8)
+        tile[: size[1], : size[0]] = cv2.resize(image, size, interpolation=cv2.INTER_AREA if scale < 1 else 2)
+        left, top, width, height = found.window
+        corner = round(left * size[0]), round(top * size[1])
+        other = round((left + width) * size[0]), round((top + height) * size[1])
+        cv2.rectangle(tile, corner, other, (255, 0, 200), 2)
+        cv2.putText(tile, f"{one.read} {one.score:.2f}", (4, _SIDE + 17), cv2.FONT_HERSHEY_SIMPLEX, 0.5, (0, 0, 0), 1)
+        tiles.append(tile)
+    return np.hstack(tiles)
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""`coe-experts mark` and `learn`: experts learn from what a person says of their verdicts."""
+"""`coe-experts learn`: experts learn from what a person says of their verdicts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from coe.cli.experts_evaluate import tell
 from coe.cli.experts_new import measures_text
 from coe.cli.options import AllowKindOption, StoreOption
 from coe.cli.tool_options import SeedOption
-from coe.config import counted
 from coe.core import Expert
 from coe.errors import ConfigError, ImageError
 from coe.pictures import split_making
@@ -43,32 +42,6 @@ if TYPE_CHECKING:
     from coe.calibrate.lessons import LessonComparison
     from coe.calibrate.verified import VerifiedPicture
 
-RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")]
-
-
-def mark(
-    run: RunArgument,
-    image: Annotated[str, typer.Argument(help="An image by its name in the results, as SN1/R7__R0402.png.")],
-    label: Annotated[str, typer.Argument(help='What it shows: good, bad or a label; "" takes a word back.')],
-) -> None:
-    """Say what a picture of a run really shows; coe-experts learn takes it from marks.jsonl in the run's folder.
-
-    The report of a run writes the same file.
-
-    Example: coe-experts mark runs/line7/20261125-101500 SN1/R7__R0402.png good
-    """
-    requests = {result.request.image: result.request for result in records.read(run / records.RESULTS)}
-    if image not in requests:
-        raise ConfigError(f"{run} has no result of '{image}'; name an image as {records.RESULTS} does")
-    if not requests[image].component:
-        raise ConfigError(f"{run}: nobody knows which component '{image}' shows, so no expert can learn from it")
-    by = ""
-    with suppress(OSError, KeyError, ImportError):
-        by = getpass.getuser()
-    at = datetime.now(UTC).isoformat(timespec="seconds")
-    marks.add(run, PictureMark(image=image, label=label, component=requests[image].component, by=by, at=at))
-    out.print(f"{run / marks.MARKS}: {counted(len(marks.read(run)), 'marked picture')}")
-
 
 def learn(  # noqa: PLR0913
     board: Annotated[str, typer.Argument(help="Board: a name or a YAML file of routing rules.")],
@@ -80,6 +53,14 @@ def learn(  # noqa: PLR0913
     ],
     images_at: Annotated[
         Path | None, typer.Option("--images", help="Where the pictures of a run lie now. Default: as the run says.")
+    ] = None,
+    mark: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="IMAGE=LABEL",
+            help="What a picture of the first run shows: good, bad or a label, as SN1/R7__R0402.png=good; with nothing "
+            "behind = it is undone. The run's folder keeps it, as it does from the report. May be repeated.",
+        ),
     ] = None,
     take: Annotated[
         bool, typer.Option("--take", help="Replace experts also by new ones that are not proven better.")
@@ -99,16 +80,18 @@ def learn(  # noqa: PLR0913
 
     Exit status 0 if all experts were replaced, 1 if one was not, 2 if nothing could be learned.
 
-    Example: coe-experts learn line7.yaml --from runs/line7/20261125-101500 --photos photos/
+    Example: coe-experts learn line7.yaml --from runs/line7/monday --photos photos/ --mark SN1/R7__R0402.png=good
     """
     from coe.calibrate import lessons
 
+    if mark:
+        _mark(of[0], mark)
     loaded, shelf, allowed = rules.load(board), Store(store), tuple(allow_kind or ())
     marked = [one for folder in of for one in lessons.renamed(_marked(loaded, folder, images_at), folder.as_posix())]
     if not marked:
         raise ConfigError(
-            f"{', '.join(map(str, of))}: no picture is marked; say what pictures show with coe-experts mark, or in the "
-            f"report, and put its {marks.MARKS} there"
+            f"{', '.join(map(str, of))}: no picture is marked; say what pictures show with --mark, or in the report, "
+            f"and put its {marks.MARKS} there"
         )
     status = Exit.OK
     for id in sorted({one.expert for one in marked}):
@@ -159,6 +142,25 @@ def _marked(board: Rules, folder: Path, images_at: Path | None) -> list[Verified
             "where another picture was taken under the name, mark it again",
         )
     return marked
+
+
+def _mark(run: Path, words: Sequence[str]) -> None:
+    """Keep what a person says that pictures of a run show; raises ConfigError for one that the run does not have."""
+    requests = {result.request.image: result.request for result in records.read(run / records.RESULTS)}
+    by = ""
+    with suppress(OSError, KeyError, ImportError):
+        by = getpass.getuser()
+    at = datetime.now(UTC).isoformat(timespec="seconds")
+    said = [word.rpartition("=")[::2] for word in words]
+    for image, _ in said:
+        if image not in requests:
+            raise ConfigError(
+                f"--mark: {run} has no result of '{image}'; give IMAGE=LABEL, IMAGE as {records.RESULTS} has"
+            )
+        if not requests[image].component:
+            raise ConfigError(f"{run}: nobody knows which component '{image}' shows, so no expert can learn from it")
+    for image, label in said:
+        marks.add(run, PictureMark(image=image, label=label, component=requests[image].component, by=by, at=at))
 
 
 class _Lesson:

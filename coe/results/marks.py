@@ -1,6 +1,6 @@
 """What a person says of pictures of a run: `marks.jsonl`, a line for each word; the last word on a picture counts.
 
-`coe-experts mark`, the report of a run and an export of the station write it, and `coe-experts learn` reads it.
+The report of a run, an export of the station and `coe-experts learn --mark` write it, and `learn` reads it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`coe-experts mark` and `learn`: an expert learns from verdicts that a person corrected, and is replaced if better."""
+"""`coe-experts learn`: an expert learns from verdicts that a person corrected, and is replaced if better."""
 
 import json
 import os
@@ -82,13 +82,12 @@ def inspected(place: Path, call: Call) -> Path:
 
 
 def test_an_expert_learns_from_marks_and_the_former_can_be_gone_back_to(
-    place: Path, inspected: Path, run: Callable[..., int], call: Call
+    place: Path, inspected: Path, run: Callable[..., int]
 ) -> None:
+    more = ["--no-prepare"]
     for number in range(12):
         for name, word in (("a", "good"), ("b", "bad" if number % 2 else "dark")):
-            image = f"SN1/R{number}{name}__L.png"
-            assert call("mark", inspected, image, word, command=experts_command).status == 0
-    more = ("--no-prepare",)
+            more += ["--mark", f"SN1/R{number}{name}__L.png={word}"]
     at = (place / "lamps.yaml", "--from", inspected, "--photos", place / "photos", "--epochs", "12", "--batch", "4")
     store = Store(place / "store")
     assert run("learn", *at, *more) == 0
@@ -227,13 +226,14 @@ def test_pictures_of_one_name_in_two_runs_are_compared_each_with_itself() -> Non
 
 
 def test_nothing_marked_is_said_and_so_is_an_image_without_a_result_or_a_component(
-    place: Path, inspected: Path, run: Callable[..., int], call: Call, tmp_path: Path
+    place: Path, inspected: Path, run: Callable[..., int], tmp_path: Path
 ) -> None:
     assert run("learn", place / "lamps.yaml", "--from", inspected, "--photos", place / "photos") == 2
-    assert call("mark", inspected, "SN1/none.png", "good", command=experts_command).status == 2
+    more = ("--photos", place / "photos", "--mark")
+    assert run("learn", place / "lamps.yaml", "--from", inspected, *more, "SN1/none.png=good") == 2
     result = json.loads((inspected / "results.jsonl").read_text().splitlines()[0]) | {"component": ""}
     (tmp_path / "results.jsonl").write_text(json.dumps(result) + "\n")
-    assert call("mark", tmp_path, result["image"], "good", command=experts_command).status == 2
+    assert run("learn", place / "lamps.yaml", "--from", tmp_path, *more, f"{result['image']}=good") == 2
 
 
 def test_the_last_word_counts_and_an_empty_one_takes_it_back(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def pictures(folder: Path, *texts: str) -> Path:
 def test_a_window_is_found_and_shown(tmp_path: Path, store: Path, call: Call) -> None:
     images, sheet = pictures(tmp_path / "good", "4R7", "4R7"), tmp_path / "window.png"
     said = call(
-        *("window", "readers/marking", "--images", images, "--text", "4R7", "--out", sheet, "--store", store),
+        *("show", "readers/marking", "--images", images, "--text", "4R7", "--out", sheet, "--store", store),
         command=experts_command,
     )
     assert said.status == 0
@@ -52,7 +52,7 @@ def test_a_window_is_found_and_shown(tmp_path: Path, store: Path, call: Call) ->
 def test_a_text_that_is_not_in_all_pictures_has_no_window(tmp_path: Path, store: Path, call: Call) -> None:
     images, sheet = pictures(tmp_path / "good", "4R7", "103"), tmp_path / "window.png"
     said = call(
-        *("window", "readers/marking", "--images", images, "--text", "4R7", "--out", sheet, "--store", store),
+        *("show", "readers/marking", "--images", images, "--text", "4R7", "--out", sheet, "--store", store),
         command=experts_command,
     )
     assert said.status == 1
@@ -70,7 +70,7 @@ def test_an_expert_that_does_not_read_is_refused(tmp_path: Path, call: Call) -> 
     Store(tmp_path / "s").put("tiny/body-a", kind="resnet18", labels=("ok", "bad"), input_size=64, state=state)
     images = pictures(tmp_path / "good", "103")
     said = call(
-        *("window", "tiny/body-a", "--images", images, "--text", "103", "--out", tmp_path / "w.png"),
+        *("show", "tiny/body-a", "--images", images, "--text", "103", "--out", tmp_path / "w.png"),
         *("--store", tmp_path / "s"),
         command=experts_command,
     )
