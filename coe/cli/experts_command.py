@@ -16,22 +16,18 @@ from coe import config
 from coe.allowed_text import pattern_fault
 from coe.board import rules
 from coe.cli import (
-    experts_backbone,
-    experts_boxes,
     experts_bundle,
     experts_calibrate,
     experts_choose,
-    experts_crop,
     experts_evaluate,
     experts_exam,
     experts_import,
     experts_learn,
     experts_new,
-    experts_overlay,
+    experts_pictures,
     experts_prepare,
     experts_reference,
     experts_share,
-    experts_split,
     experts_versions,
 )
 from coe.cli.common import Exit, application, complain, counting, out, point_out, run, wide
@@ -72,19 +68,19 @@ app.command("import")(experts_import.import_)
 app.command()(experts_prepare.prepare)
 app.command()(experts_share.share)
 app.command()(experts_share.export)
-app.command()(experts_split.split)
-app.command()(experts_boxes.boxes)
+app.command()(experts_pictures.split)
+app.command()(experts_pictures.boxes)
 app.command()(experts_reference.reference)
 app.command()(experts_calibrate.calibrate)
 app.command()(experts_evaluate.evaluate)
-app.command()(experts_overlay.overlay)
-app.command()(experts_crop.crop)
+app.command()(experts_pictures.overlay)
+app.command()(experts_pictures.crop)
 app.command()(experts_learn.learn)
 app.command()(experts_bundle.bundle)
 app.command()(experts_bundle.install)
 app.command()(experts_versions.history)
 app.command()(experts_versions.restore)
-app.add_typer(experts_backbone.app, name="backbone")
+app.add_typer(experts_versions.app, name="backbone")
 
 
 @app.command("list")
