@@ -96,6 +96,8 @@ def list_(
     Example: coe-experts list --board demo
     """
     shelf = Store(store)
+    if not shelf.ids():
+        point_out("note", f"the store {shelf.root} holds no experts; see coe-experts train, import and synth")
     columns = ("expert", "kind", "input", "labels", "size", "held out", "lets pass", "prepared")
     table = table_of(*columns, left=set(columns) - {"input", "size"})
     damaged = False

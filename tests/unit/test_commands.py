@@ -126,3 +126,8 @@ def test_a_board_without_weights_names_the_command_that_makes_random_ones(board:
         weights_used.read_manifests(rules.load(board), Store(tmp_path))
     command = str(error.value).partition("coe-experts synth --board ")[2]
     assert rules.load(command).board == rules.load(board).board
+
+
+def test_an_empty_store_says_so(call: Call, tmp_path: Path) -> None:
+    said = call("list", "--store", tmp_path, command=experts_command)
+    assert (said.status, "no experts" in said.err) == (0, True)
