@@ -12,7 +12,7 @@ from pathlib import Path
 from coe.errors import ConfigError, list_few
 from coe.tables import sheet_reader
 from coe.tables.sheet_reader import OLE, Sheet
-from coe.text_table import TextLine, of_sheet
+from coe.text_table import TextLine, of_sheet, without_hidden
 from coe.visible import visible
 
 _XLSX, _ODS = b"[Content_Types].xml", b"opendocument.spreadsheet"
@@ -46,7 +46,7 @@ def read_sheet(path: Path, raw: bytes, is_table: Callable[[Sequence[TextLine]], 
     """
     sheets = _sheets(path, raw)
     lines = {sheet.title: _lines(sheet) for sheet in sheets}
-    filled = [sheet for sheet in sheets if len(sheet.rows) > 1]
+    filled = [sheet for sheet in sheets if len(lines[sheet.title]) > 1]
     fitting = [sheet for sheet in filled if len(filled) == 1 or is_table(lines[sheet.title])]
     fitting = [sheet for sheet in fitting if not sheet.is_hidden] or fitting
     file, wanted = of_sheet(path)
@@ -89,7 +89,8 @@ def _sheets(path: Path, raw: bytes) -> list[Sheet]:
 def _lines(sheet: Sheet) -> list[TextLine]:
     """Return the rows of a sheet in which a cell has a value, each with a cell for each column that has one."""
     struck = {*sheet.struck_rows}
-    return [TextLine.of_cells(number, cells, is_struck=number in struck) for number, cells in sheet.rows]
+    rows = ((number, [*map(without_hidden, cells)]) for number, cells in sheet.rows)
+    return [TextLine.of_cells(number, cells, is_struck=number in struck) for number, cells in rows if any(cells)]
 
 
 def _hidden(sheet: Sheet) -> list[str]:

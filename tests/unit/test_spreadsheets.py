@@ -199,6 +199,14 @@ def test_values_are_read_as_excel_shows_them(tmp_path: Path) -> None:
     assert (none.rows, out.rows, out.is_hidden) == ([], [(3, ["1"])], True)
 
 
+def test_signs_of_no_width_are_no_part_of_a_cell(tmp_path: Path) -> None:
+    made = openpyxl.Workbook()
+    for one in (HEAD, ("R\u200b1", 1, 2, 0, "top", "10k\ufeff"), ("\u200b",)):
+        made.worksheets[0].append(one)
+    made.save(tmp_path / "a.xlsx")
+    assert [(place.refdes, place.value) for place in read_file(tmp_path / "a.xlsx").placements] == [("R1", "10k")]
+
+
 EMPTY = "".join(f'<row r="{row}" spans="1:6" ht="15" customHeight="1"/>' for row in range(3, 250_000))
 
 
