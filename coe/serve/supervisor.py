@@ -8,13 +8,16 @@ need answer. A process whose supervisor is gone ends by itself (`coe.serve.child
 from __future__ import annotations
 
 import math
+import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import ExitStack, suppress
+from enum import StrEnum
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -36,7 +39,6 @@ from coe.serve.exposure import expect_keys, expect_place
 from coe.serve.secret_file import make_all
 from coe.serve.service_config import ServeConfig, load
 from coe.serve.silent_worker import SilentWorker
-from coe.serve.systemd import SystemdNotice, notify
 from coe.timely import Helper
 
 PROCESSES = (Process.GATE, Process.WORKER)
@@ -287,4 +289,30 @@ def _is_alive(database: Database) -> bool:
     """Return whether worker and database answer."""
     with suppress(DatabaseError), database.reading() as connection:
         return states.living_worker(connection, now_us()) is not None
+    return False
+
+
+SYSTEMD_SOCKET = "NOTIFY_SOCKET"
+"""The variable with the address at which systemd listens, if it asked for it."""
+
+
+class SystemdNotice(StrEnum):
+    """The notices that systemd understands."""
+
+    READY = "READY=1"
+    ALIVE = "WATCHDOG=1"
+    """Worker and database have answered; without it for a while systemd restarts the service."""
+    STOPPING = "STOPPING=1"
+
+
+def notify(notice: SystemdNotice) -> bool:
+    """Tell systemd, in a datagram on this machine; False if it did not ask, or does not listen."""
+    address = os.environ.get(SYSTEMD_SOCKET, "")
+    if not address:
+        return False
+    if address.startswith("@"):
+        address = "\0" + address[1:]
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
+        sender.sendto(notice.encode(), address)
+        return True
     return False

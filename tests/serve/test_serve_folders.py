@@ -30,7 +30,7 @@ from coe.serve.database.tables import Board
 from coe.serve.enums import FaultKind, Intake, Subject
 from coe.serve.failpoints import Failpoint
 from coe.serve.folder_section import FolderSection
-from coe.serve.gate import folder_feeder, taken_pictures
+from coe.serve.gate import folder_feeder
 from coe.serve.gate.board_routes import Handed, hand_in
 from coe.serve.gate.folder_feeder import AGAIN_S, GIVE_UP_S, NOTES, FolderFeeder
 from coe.serve.gate.problems import Problem
@@ -370,7 +370,7 @@ def test_a_board_that_is_accepted_after_its_request_was_given_up_is_handed_in_on
         return discard_views(*asked)
 
     monkeypatch.setattr(folder_feeder, "hand_in", give_up)
-    monkeypatch.setattr(taken_pictures, "discard_views", discard)
+    monkeypatch.setattr(folder_feeder, "discard_views", discard)
     for number, (refdes, component) in enumerate(PARTS.items()):
         counted.write(f"SN1/{refdes}__{component}.png", png(number))
     (board,) = counted.look(6)

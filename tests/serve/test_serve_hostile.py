@@ -14,8 +14,8 @@ from serving import Served, hand_in, png, problem, put, raw
 
 from coe.config import MAX_IMAGE_PIXELS
 from coe.serve.clock import now_us
-from coe.serve.database import board_search, fault_log, keys
-from coe.serve.database.board_search import BoardFilter
+from coe.serve.database import board_rows, fault_log, keys
+from coe.serve.database.board_rows import BoardFilter
 from coe.serve.database.connecting import open_database
 from coe.serve.database.tables import NewFault
 from coe.serve.enums import FaultKind, Process, Role
@@ -91,8 +91,8 @@ def test_names_that_look_like_statements_are_names(served: Served) -> None:
     answer = hand_in(served.feeder, key, {"R1": "A"}, serial="' OR 1=1 --", work_order="<script>alert(1)</script>")
     assert answer.status_code == 202
     with served.database.reading() as connection:
-        assert board_search.find(connection, BoardFilter(serial="' OR 1=1 --"), limit=9)
-        assert not board_search.find(connection, BoardFilter(serial="%"), limit=9)
+        assert board_rows.find(connection, BoardFilter(serial="' OR 1=1 --"), limit=9)
+        assert not board_rows.find(connection, BoardFilter(serial="%"), limit=9)
 
 
 def test_a_body_that_is_too_large_is_refused_with_and_without_its_length(served: Served) -> None:

@@ -21,10 +21,9 @@ from coe.serve.database.findings import GoodComponent
 from coe.serve.database.tables import NewCall, NewEscape, NewFault, Tally
 from coe.serve.database.trial_rows import TrialNews
 from coe.serve.enums import CallReason, FaultKind, Process, Role, TrialState
-from coe.serve.gate.pages import rendering, svg
-from coe.serve.gate.pages.page_routes import PAGES
+from coe.serve.gate.pages import page_routes, rendering
+from coe.serve.gate.pages.page_routes import PAGES, Spot
 from coe.serve.gate.pages.rendering import STATIC
-from coe.serve.gate.pages.svg import Spot
 from coe.serve.local_time import LocalTime
 from coe.serve.trial_counts import TrialCounts, TriedPart, Truth
 
@@ -205,16 +204,16 @@ def test_the_picture_of_a_call_stands_beside_a_good_one_of_the_same_place(served
 
 def test_a_chart_has_a_gap_where_a_value_is_missing() -> None:
     spots = [Spot(hour * HOUR_US, value) for hour, value in enumerate([0.5, None, 0.7, 0.8])]
-    drawn = the(svg.draw(spots, "%", LocalTime(), factor=100))
+    drawn = the(page_routes.draw(spots, "%", LocalTime(), factor=100))
     assert drawn.line.count("M") == 2
     assert len(drawn.dots) == 3
-    assert all(svg.TOP <= dot.y <= svg.HEIGHT - svg.BOTTOM for dot in drawn.dots)
-    assert svg.draw([Spot(0, None)], "%", LocalTime()) is None
-    assert svg.draw([Spot(0, 0.0)], "ppm", LocalTime()) is not None
+    assert all(page_routes.TOP <= dot.y <= page_routes.HEIGHT - page_routes.BOTTOM for dot in drawn.dots)
+    assert page_routes.draw([Spot(0, None)], "%", LocalTime()) is None
+    assert page_routes.draw([Spot(0, 0.0)], "ppm", LocalTime()) is not None
 
 
 def test_a_long_chart_has_dots_for_what_signals_alone() -> None:
     spots = [Spot(hour * HOUR_US, 0.5, signals=hour == 70) for hour in range(150)]
-    drawn = the(svg.draw(spots, "%", LocalTime(), factor=100))
+    drawn = the(page_routes.draw(spots, "%", LocalTime(), factor=100))
     assert [dot.signals for dot in drawn.dots] == [True]
     assert drawn.line.count("L") == 149

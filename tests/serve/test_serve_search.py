@@ -20,8 +20,8 @@ from coe.core import Verdict
 from coe.lab import past_boards
 from coe.placement.placement_file import Side
 from coe.serve.clock import SECOND_US, iso
-from coe.serve.database import board_rows, board_search, call_rows, decisions, row_types, verifications
-from coe.serve.database.board_search import BoardFilter
+from coe.serve.database import board_rows, call_rows, decisions, row_types, verifications
+from coe.serve.database.board_rows import BoardFilter
 from coe.serve.database.connecting import Database
 from coe.serve.database.tables import Board, Call, NewBoard, NewVerification
 from coe.serve.enums import BoardState, Outcome
@@ -115,7 +115,7 @@ def naive(connection: Connection, asked: BoardFilter) -> list[int]:
 def paged(connection: Connection, asked: BoardFilter, limit: int) -> list[int]:
     found: list[int] = []
     after = None
-    while page := board_search.find(connection, asked, limit=limit, after=after):
+    while page := board_rows.find(connection, asked, limit=limit, after=after):
         assert len(page) <= limit
         found += [one.id for one in page]
         after = page[-1]
@@ -167,7 +167,7 @@ def plans_of(connection: Connection, asked: BoardFilter, after: Board | None) ->
         statements.append((statement, parameters))
 
     event.listen(connection, "before_cursor_execute", see)
-    board_search.find(connection, asked, limit=100, after=after)
+    board_rows.find(connection, asked, limit=100, after=after)
     event.remove(connection, "before_cursor_execute", see)
     return [
         "\n".join(row[0] for row in connection.exec_driver_sql(f"EXPLAIN {statement}", parameters))

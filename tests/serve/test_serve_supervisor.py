@@ -52,8 +52,7 @@ from coe.serve.enums import FaultKind, Intake, Outcome, Process, Role, Subject
 from coe.serve.picture_folder import PARTS, Pictures
 from coe.serve.retention import remove_strays, sweep
 from coe.serve.service_config import Retention, ServeConfig
-from coe.serve.supervisor import Supervisor
-from coe.serve.systemd import SYSTEMD_SOCKET, SystemdNotice, notify
+from coe.serve.supervisor import SYSTEMD_SOCKET, Supervisor, SystemdNotice, notify
 
 SLEEPS = [sys.executable, "-S", "-c", "import sys; sys.stdin.read()"]
 STAYS = [

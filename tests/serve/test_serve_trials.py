@@ -30,9 +30,9 @@ from coe.serve.database.trial_rows import TrialNews
 from coe.serve.enums import Outcome, TrialState
 from coe.serve.gate import trial_routes
 from coe.serve.recipe_content import RecipeContent
-from coe.serve.rejudging import Rejudge
 from coe.serve.service_config import ServeConfig
 from coe.serve.trial_counts import TrialCounts, TrialRequest, TriedPart, TriedScores, Truth, compared, tried
+from coe.serve.trial_process import Rejudge
 
 BOARD = """
 board: b

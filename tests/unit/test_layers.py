@@ -224,7 +224,7 @@ def test_nothing_calls_out() -> None:
     # bridge tells those whom the config names. A benchmark asks the service that it has started on this machine, and
     # the way to boxes whether anybody is there. A start looks whether its own port is free, and its certificate fits.
     assert not forbidden({"http"}, {"serve.gate", "serve.bridge"})
-    assert not forbidden({"socket"}, {"serve.systemd", "serve.exposure", *asking})
+    assert not forbidden({"socket"}, {"serve.supervisor", "serve.exposure", *asking})
     assert not forbidden({"ssl"}, {"serve.bridge", "serve.exposure", "serve.tls_files"})
     assert not forbidden({"httpx"}, {"serve.bridge", *asking})
     assert not forbidden(NETWORK - {"http", "httpx", "socket", "ssl"}, set())

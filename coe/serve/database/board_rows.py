@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import BindParameter, ColumnElement, Connection, bindparam, func, insert, select, union_all, update
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Connection,
+    bindparam,
+    func,
+    insert,
+    select,
+    tuple_,
+    union_all,
+    update,
+)
 
+from coe.core import Verdict
 from coe.serve.database import event_log, row_types
 from coe.serve.database.row_types import change, found, in_turn, listed, records, values_of
-from coe.serve.database.tables import Board, NewBoard, board, recipe, unit_serial
+from coe.serve.database.tables import Board, NewBoard, board, call, recipe, unit_serial
 from coe.serve.enums import UNDECIDED, BoardState, EventKind
 from coe.spelling import composed
 
@@ -169,3 +182,54 @@ def abort(connection: Connection, aborted_board: Board, now_us: int, *, reason: 
 def findings_of(connection: Connection, id: int) -> bytes | None:
     """Return the packed OK findings of a board (`coe.serve.database.findings`); None before its decision."""
     return connection.scalar(select(board.c.findings).where(board.c.id == id))
+
+
+@dataclass(frozen=True, slots=True)
+class BoardFilter:
+    """Which boards are searched; None is no condition.
+
+    `serial` is that of the board or of a unit of the panel, `component` a component type that the board has a call of.
+    Boards were accepted from `since_us` on and before `until_us`.
+    """
+
+    serial: str | None = None
+    key: str | None = None
+    verdict: Verdict | None = None
+    component: str | None = None
+    state: BoardState | None = None
+    since_us: int | None = None
+    until_us: int | None = None
+
+
+def find(connection: Connection, asked: BoardFilter, *, limit: int, after: Board | None = None) -> list[Board]:
+    """Return the newest boards of a filter, or those that come after a board.
+
+    They are ordered by the time of their acceptance and by id, neither of which changes, so that no board comes twice
+    and none is left out from page to page.
+    """
+    query = select(*Board.columns).where(*_conditions(asked))
+    if after is not None:
+        query = query.where(tuple_(board.c.accepted_us, board.c.id) < (after.accepted_us, after.id))
+    query = query.order_by(board.c.accepted_us.desc(), board.c.id.desc()).limit(limit)
+    parameters = {} if asked.serial is None else {"serials": [composed(asked.serial)]}
+    return records(Board, connection.execute(query, parameters))
+
+
+def _conditions(asked: BoardFilter) -> list[ColumnElement[bool]]:
+    found: list[ColumnElement[bool]] = []
+    if asked.serial is not None:
+        found.append(OF_SERIALS)
+    if asked.key is not None:
+        found.append(board.c.key == asked.key)
+    if asked.since_us is not None:
+        found.append(board.c.accepted_us >= asked.since_us)
+    if asked.until_us is not None:
+        found.append(board.c.accepted_us < asked.until_us)
+    if asked.component is not None:
+        called = select(call.c.board_id).where(call.c.component == composed(asked.component))
+        found.append(board.c.id.in_(called))
+    if asked.verdict is not None:
+        found.append(board.c.verdict == asked.verdict)
+    if asked.state is not None:
+        found.append(board.c.state == asked.state)
+    return found

@@ -11,8 +11,8 @@ from sqlalchemy import Connection
 
 from coe.core import Verdict
 from coe.serve.clock import moment_us
-from coe.serve.database import board_search, recipe_versions, row_types
-from coe.serve.database.board_search import BoardFilter
+from coe.serve.database import board_rows, recipe_versions, row_types
+from coe.serve.database.board_rows import BoardFilter
 from coe.serve.database.tables import Board
 from coe.serve.enums import BoardState
 from coe.serve.gate.board_routes import FACTS, OF_RECIPE, RENAMED
@@ -75,7 +75,7 @@ def search(connection: Connection, query: BoardsQuery) -> FoundBoards:
         if after is None:
             detail = f"`after` names board {query.after}, which does not exist"
             raise Problem(ProblemKind.BAD_REQUEST, detail, "give `next` of the answer before, or leave `after` out")
-    rows = board_search.find(connection, query.asked, limit=query.limit + 1, after=after)
+    rows = board_rows.find(connection, query.asked, limit=query.limit + 1, after=after)
     boards = rows[: query.limit]
     recipes = recipe_versions.titles(connection, (board.recipe_id for board in boards))
     return FoundBoards(boards, recipes, boards[-1].id if len(rows) > query.limit else None)
