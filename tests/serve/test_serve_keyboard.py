@@ -167,7 +167,7 @@ def test_fifty_calls_are_verified_by_keyboard_and_nothing_is_loaded_from_elsewhe
     presses = {"1": Outcome.FALSE_CALL, "2": Outcome.CONFIRMED, "3": Outcome.ACCEPTED}
     for number in range(CALLS):
         wait_drawn(page, f"R{number}")
-        page.keyboard.press("123"[number % 3])
+        page.keyboard.press("123"[number % 3], delay=40)
     page.wait_for_selector("#queue-empty:not([hidden])")
     # The last answer is taken back before anybody was told, and given anew.
     page.keyboard.press("Backspace")
@@ -415,11 +415,11 @@ def test_a_key_that_was_pressed_before_the_pictures_came_is_no_answer(served: Se
     page.wait_for_function("() => document.querySelector('#picture').naturalWidth > 0", polling=50)
     page.clock.run_for(100)
     wait_drawn(page, "R0")
-    page.clock.run_for(400)
+    page.clock.run_for(1300)
     page.wait_for_selector("#say:has-text('not drawn yet')")
     assert words_of(served, 1) == []
     page.keyboard.press("1")
-    page.clock.run_for(400)
+    page.clock.run_for(1300)
     page.wait_for_selector("#queue-empty:not([hidden])")
     assert words_of(served, 1) == [Outcome.FALSE_CALL]
 

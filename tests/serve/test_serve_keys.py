@@ -100,3 +100,22 @@ def test_keys_of_people_are_what_they_were_pressed_for() -> None:
     assert (alone, button, typed) == (["1", "2"], ["button", "button"], ["sent"])
     assert fast == ["fault"]
     assert dropped == ["scan 1"]
+
+
+def test_a_key_that_nobody_held_waits_for_those_that_may_come_late() -> None:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("there is no Node.js here")
+    told = (
+        RUN.partition("const run =")[0]
+        + """
+    const left = (heldMs) => {
+      const reader = new page.KeyReader(0);
+      reader.press({ key: "1", code: "Digit1", shiftKey: false, atMs: 5000, target: 7 });
+      return [reader.waitsMs, reader.release(5000 + heldMs)];
+    };
+    console.log(JSON.stringify([2, 29, 80, 400].map(left)));
+    """
+    )
+    run = subprocess.run([node, "-e", told, SCRIPT], capture_output=True, text=True, check=True)
+    assert json.loads(run.stdout) == [[1000, None], [1000, None], [1000, 70], [1000, 0]]

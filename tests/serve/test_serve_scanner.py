@@ -110,7 +110,7 @@ def test_a_button_gives_the_focus_away_and_the_keyboard_can_press_it_again(serve
     wait_drawn(page, "R1")
     assert page.evaluate("document.activeElement.tagName") == "BODY"
     page.keyboard.press("Enter")
-    page.wait_for_timeout(400)
+    page.wait_for_timeout(1300)
     assert words_of(served, 2) == []
     page.focus("[data-outcome=confirmed]")
     page.keyboard.press("Enter")

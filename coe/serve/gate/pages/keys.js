@@ -2,8 +2,9 @@
 "use strict";
 
 const SCAN_MS = 50;  // keys that come as close as this come from a scanner
-const QUIET_MS = 150;  // a key takes effect once no other has followed for so long: a slow scanner ends with Enter
+const QUIET_MS = 150;  // a key of a person takes effect once no other has followed for so long: a slow scanner ends with Enter
 const REST_MS = 1000;  // for so long after a typed sign, Enter, Tab and space belong to what was typed
+const HELD_MS = 30;  // a person holds a key longer, a scanner does not
 const LEAST_SCAN = 3;
 const SIGNS = { Minus: "-_", Equal: "=+", BracketLeft: "[{", BracketRight: "]}", Backslash: "\\|", Semicolon: ";:", Quote: "'\"", Backquote: "`~", Comma: ",<", Period: ".>", Slash: "/?" };
 
@@ -60,6 +61,16 @@ class KeyReader {
     if (keys.length < LEAST_SCAN) return atMs - this.filledMs < REST_MS ? "kept" : "page";
     this.filledMs = atMs;
     return { scan: readings(keys), before: this.before };
+  }
+
+  // How long the meaning of the keys waits: a key alone until it is known that a person held it, because on a busy
+  // machine the next key of a scanner may come late.
+  get waitsMs() { return this.burst.length > 1 ? QUIET_MS : REST_MS; }
+
+  // The only key came up again: how long its meaning still waits, or null if nothing tells that a person held it.
+  release(atMs) {
+    const heldMs = atMs - this.burst[0]?.atMs;
+    return this.burst.length === 1 && heldMs >= HELD_MS ? Math.max(0, QUIET_MS - heldMs) : null;
   }
 
   // Somebody pressed a button with a finger or a mouse, and means that.
@@ -126,10 +137,15 @@ document.addEventListener("keydown", (event) => {
   // A space scrolls a page on which nothing has the focus.
   if (says !== "page" && !(key === " " && target === document.body)) event.preventDefault();
   // Where keys come late, those behind them do, too.
-  if (says === "wait") wait(QUIET_MS + Math.max(0, performance.now() - atMs)); else if (typeof says === "object") meant(says);
+  if (says === "wait") wait(reader.waitsMs + Math.max(0, performance.now() - atMs)); else if (typeof says === "object") meant(says);
 });
 // Some browsers press a button when its space comes up, whatever became of the space that went down.
-document.addEventListener("keyup", (event) => { if (event.key === " " && !event.target.matches(TEXT)) event.preventDefault(); });
+document.addEventListener("keyup", (event) => {
+  if (event.target.matches?.(TEXT)) return;
+  if (event.key === " ") event.preventDefault();
+  const leftMs = reader.release(event.timeStamp);
+  if (leftMs !== null) wait(leftMs);
+});
 document.addEventListener("pointerdown", () => reader.drop(), true);
 // A button that was used gives the focus away: the next Tab goes on from it, and no other key presses it.
 document.addEventListener("click", (event) => event.target.closest?.("button")?.blur());
