@@ -27,8 +27,8 @@ class Scanner:
     def __init__(self, page: Any) -> None:
         self._page, self._session = page, page.context.new_cdp_session(page)
 
-    def types(self, keys: list[str]) -> None:
-        began_s, events = time.time(), []
+    def types(self, keys: list[str], began_s: float) -> None:
+        events = []
         for number, key in enumerate(keys):
             text = {"Enter": "\r", "Tab": ""}.get(key, key)
             pressed = {
@@ -47,13 +47,13 @@ class Scanner:
         self._session._sync(asyncio.gather(*(self._session._loop.create_task(one) for one in sent)))
 
     def scans(self, code: str, begin: list[str], end: list[str], lag_ms: float) -> None:
-        keys = [*begin, *code]
+        keys, began_s = [*begin, *code], time.time()
         if lag_ms <= GAP_S * 1000:
-            self.types([*keys, *end])
+            self.types([*keys, *end], began_s)
         else:
-            self.types(keys)
+            self.types(keys, began_s)
             self._page.wait_for_timeout(lag_ms)
-            self.types(end)
+            self.types(end, began_s + (len(keys) - 1) * GAP_S + lag_ms / 1000)
 
 
 def scans() -> Iterator[tuple[list[str], list[str], float]]:
