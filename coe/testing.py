@@ -19,6 +19,7 @@ from coe.board import rules
 from coe.board.expected_use import follows
 from coe.board.parts_list import PlacedPart
 from coe.core import FULL, Failure, FailureKind, Finding, Request, Result
+from coe.inspector.experiment import Experiment
 from coe.scheduler.controller import Controller
 from coe.scheduler.costs import Cost, CostTable
 from coe.scheduler.events import (
@@ -42,6 +43,8 @@ from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec
 from coe.scheduler.strategies import Strategy
 from coe.scheduler.strategies import strategy as named_strategy
 from coe.sim.simulator import Faults, Simulator, Speeds
+
+__all__ = ["Experiment", "Troubles", "VirtualLine", "pools_of", "rules_from"]
 
 
 def rules_from(text: str) -> rules.Rules:

@@ -13,6 +13,7 @@ from coe.inspector.precision import LineCosts, VariantChoice
 from coe.runtime.device import Device
 from coe.scheduler.costs import Cost
 from coe.store.kinds import ExpertInput
+from coe.testing import Experiment
 
 EXPERTS = ("body-a", "body-b", "body-c", "joint")
 COSTS = LineCosts(
@@ -98,5 +99,7 @@ def quick(tiny: tuple[Boards, Path], device: QuickDevice | None = None, **option
     """Open a line of the tiny board, or of other boards with its experts, on a quick device."""
     board, store = tiny
     devices = {"cpu": device or QuickDevice()}
-    options = {"memory": "100MB", "costs": COSTS, "profile": None, "make_devices": lambda *a, **k: devices} | options
+    changes = {"costs": COSTS, "make_devices": lambda *a, **k: devices}
+    changes |= {name: options.pop(name) for name in ("keep_trace", "make_decider") if name in options}
+    options = {"memory": "100MB", "profile": None, "experiment": Experiment(**changes)} | options
     return Inspector(board, store=store, **options)

@@ -63,7 +63,7 @@ def identity_of(
         str(images_at),
         options.strategy.name,
         options.precision,
-        options.label_floor,
+        options.experiment.label_floor,
         expert_digests(board, manifests, options.precision),
         reference_digests(board, options.store),
         layout.digest if layout is not None else "",
@@ -96,7 +96,7 @@ def variants_of(
     def variants(devices: Collection[str]) -> Collection[str]:
         experts = expert_digests(board, manifests_of(board, options.store), options.precision)
         identity.refuse_changes(board.path, experts, reference_digests(board, options.store))
-        return usable_variants(board, manifests, options.precision, options.label_floor, devices)
+        return usable_variants(board, manifests, options.precision, options.experiment.label_floor, devices)
 
     return variants
 

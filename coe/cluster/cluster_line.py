@@ -42,8 +42,10 @@ def start(config: LineOptions) -> Started:
     assert config.cluster is not None
     # Images bring no references of the rules along: each box has them.
     read = [replace(board, references={}) for board in read_boards(config, config.boards)]
-    without_user = config.but(cluster=None, make_boxes=None, watchers=(), say=say_nothing)  # what can be pickled
-    boxes = (config.make_boxes or ray_boxes)(config.cluster, BoxOrder(without_user, tuple(read)), config.say)
+    # What can be pickled.
+    experiment = replace(config.experiment, make_boxes=None)
+    without_user = config.but(cluster=None, experiment=experiment, watchers=(), say=say_nothing)
+    boxes = (config.experiment.make_boxes or ray_boxes)(config.cluster, BoxOrder(without_user, tuple(read)), config.say)
     try:
         links = boxes.open()
         for link in links[1:]:
@@ -105,7 +107,8 @@ class BoxOrder:
         """
         assert costs is None or isinstance(costs, LineCosts)
         store = self.config.store if self.config.store.root.is_dir() else Store()
-        config = self.config.but(store=store, costs=costs or self.config.costs)
+        experiment = self.config.experiment
+        config = self.config.but(store=store, experiment=replace(experiment, costs=costs or experiment.costs))
         boards = [_with_own_weights(config, board) for board in self.boards]
         return BoxWorker(id, assemble_read(config, boards), fetch)
 

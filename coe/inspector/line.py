@@ -376,7 +376,7 @@ class Line:
 
     @property
     def trace(self) -> Trace:
-        """Every event with its time and the commands that answered it; empty without `keep_trace`."""
+        """Every event with its time and the commands that answered it; empty without `Experiment.keep_trace`."""
         return self._trace
 
     def ready(self, timeout_s: float | None = None) -> bool:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 if TYPE_CHECKING:
     from coe.inspector.asked_boards import Parts
-    from coe.inspector.precision import LineCosts
+    from coe.inspector.experiment import Experiment
     from coe.inspector.profile import Profile
     from coe.results.metrics import Watcher
-    from coe.runtime.decider import MakeDecider
     from coe.scheduler.strategies import Strategy
     from coe.store.store_reader import StoreReader
 
@@ -25,14 +24,12 @@ class LineArguments(TypedDict, total=False):
     memory: int | str | None
     executors: str | None
     threads: int | None
-    loaded: float | None
     device_memory: int | str | None
     host_memory: int | str | None
     search_kernels: bool
     profile: Profile | Path | str | None
     strategy: str | Strategy
     precision: str
-    label_floor: float
     max_wait_s: float | None
     parts: Parts | None
     inbox: int
@@ -41,11 +38,6 @@ class LineArguments(TypedDict, total=False):
     allow_kinds: Sequence[str]
     cluster: str | None
     disk_bandwidth: int | str | None
-    costs: LineCosts | None
-    free_cores: int | None
     watchers: Sequence[Watcher]
     say: Callable[[str], None]
-    keep_trace: bool
-    make_devices: Callable[..., Any] | None
-    make_decider: MakeDecider | None
-    make_boxes: Callable[..., Any] | None
+    experiment: Experiment

@@ -11,11 +11,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Self, Unpack, cast
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, InstanceOf, ValidationInfo, field_validator, model_validator
 
 from coe import config, plugins, values
 from coe.errors import ConfigError
 from coe.inspector.asked_boards import AskedBoard, Boards, Parts, asked_boards
+from coe.inspector.experiment import NONE, Experiment
 from coe.inspector.line_arguments import LineArguments, OnFull
 from coe.inspector.machine_options import ALL_DOORS, AUTO, INSPECTING, MachineOptions
 from coe.inspector.option import Door, Option, check_function, check_watchers, instance_of, one_of
@@ -39,11 +40,6 @@ def _store(name: str, value: Any) -> StoreReader:
 def _precision(name: str, value: Any) -> str:
     check_precision(value, config.LABEL_FLOOR)
     return str(value)
-
-
-def _label_floor(name: str, value: Any) -> float:
-    check_precision(config.PRECISION, value)
-    return float(value)
 
 
 class LineOptions(MachineOptions):
@@ -90,16 +86,6 @@ class LineOptions(MachineOptions):
             check=_precision,
         ),
     ] = config.PRECISION
-    label_floor: Annotated[
-        float,
-        Option(
-            "Use a cheaper precision for an expert only if at least this share of its labels agrees with fp32.",
-            INSPECTING | {Door.RUN},
-            rare=True,
-            typed=float,
-            check=_label_floor,
-        ),
-    ] = config.LABEL_FLOOR
     max_wait_s: Annotated[
         float | None,
         Option(
@@ -161,15 +147,14 @@ class LineOptions(MachineOptions):
     say: Annotated[Callable[[str], None], Option("Called with a sentence before slow work.", check=check_function)] = (
         say_nothing
     )
-    keep_trace: Annotated[bool, Option("Keep every event and its commands as `trace`.", typed=bool)] = False
-    make_decider: Annotated[
-        Callable[..., Any] | None,
+    experiment: Annotated[
+        InstanceOf[Experiment],
         Option(
-            "Makes what decides, with the arguments of `Controller`, for experiments with scheduling.",
-            default="`Controller`",
-            check=check_function,
+            "What experiments and tests change in a line.",
+            default="nothing",
+            check=instance_of(Experiment, wanted="a coe.testing.Experiment"),
         ),
-    ] = None
+    ] = NONE
 
     @classmethod
     def of(cls, board: Boards, **options: Unpack[LineArguments]) -> Self:
@@ -206,8 +191,7 @@ class LineOptions(MachineOptions):
         if self.cluster is not None:
             alone = {
                 "parts": any(board.parts for board in self.boards),
-                "keep_trace": self.keep_trace,
-                "make_decider": self.make_decider is not None,
+                "experiment": self.experiment.keep_trace or self.experiment.make_decider is not None,
             }
             if given := [name for name, is_given in alone.items() if is_given]:
                 raise ConfigError(f"{', '.join(given)}: this is for one box, and several would ignore it; leave it out")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict
 
 from coe import config, values
-from coe.inspector.option import Door, Option, check_cluster, check_executors, check_function, instance_of
-from coe.inspector.precision import LineCosts
+from coe.inspector.option import Door, Option, check_cluster, check_executors, instance_of
 from coe.inspector.profile import Profile
 
 AUTO = "auto"
@@ -60,18 +58,6 @@ class MachineOptions(BaseModel):
             most=config.MAX_THREADS,
         ),
     ] = None
-    loaded: Annotated[
-        float | None,
-        Option(
-            "Memory for experts, as a number of experts of mean size; batches have the rest.",
-            INSPECTING,
-            "the profile's split",
-            rare=True,
-            typed=float,
-            least=config.MIN_LOADED,
-            most=config.MAX_LOADED,
-        ),
-    ] = None
     device_memory: Annotated[
         int | None,
         Option(
@@ -115,23 +101,6 @@ class MachineOptions(BaseModel):
             check=values.bandwidth,
         ),
     ] = None
-    costs: Annotated[
-        LineCosts | None,
-        Option(
-            "Costs of an earlier line of the same board, store, devices and precision; nothing is measured then.",
-            check=instance_of(LineCosts, wanted="the `costs` of an earlier line"),
-        ),
-    ] = None
-    free_cores: Annotated[
-        int | None,
-        Option(
-            "Cores that workers without threads share.",
-            default="those that are free when the line opens",
-            typed=int,
-            least=1,
-            most=config.MAX_THREADS,
-        ),
-    ] = None
     cluster: Annotated[
         str | None,
         Option(
@@ -142,16 +111,4 @@ class MachineOptions(BaseModel):
             metavar="auto|HOST:PORT",
             check=check_cluster,
         ),
-    ] = None
-    make_devices: Annotated[
-        Callable[..., Any] | None,
-        Option(
-            "Makes your own devices, with the arguments of `coe.inspector.line_devices.make`; no profile knows them.",
-            default="ours",
-            check=check_function,
-        ),
-    ] = None
-    make_boxes: Annotated[
-        Callable[..., Any] | None,
-        Option("Finds boxes in another way than Ray (`coe.cluster.links`).", default="with Ray", check=check_function),
     ] = None

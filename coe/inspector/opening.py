@@ -145,11 +145,11 @@ def assemble_read(options: LineOptions, read: Sequence[ReadBoard]) -> Assembly:
     settings = settle(joined, options)
     store = Snapshot(options.store, {})
     store.take(register.manifests, register.places)
-    devices = (options.make_devices or line_devices.make)(
+    devices = (options.experiment.make_devices or line_devices.make)(
         settings.executors,
         store,
         known,
-        choose_threads(settings.executors, settings.threads, options.free_cores, options.say),
+        choose_threads(settings.executors, settings.threads, options.experiment.free_cores, options.say),
         gpu=line_devices.GpuSettings(settings.device_bytes, settings.host_bytes, options.search_kernels),
         say=options.say,
     )
@@ -193,11 +193,11 @@ def line_up(
     settings: Settings,
     before: Lineup | None = None,
 ) -> Lineup:
-    """Choose the variants that a board's experts run in; measure their costs unless `options.costs` holds them.
+    """Choose the variants that a board's experts run in; measure their costs unless the experiment's costs hold them.
 
     `manifests` are by weights. Experts that the line-up `before` knows keep their variants and costs.
     """
-    mode, floor = options.precision, options.label_floor
+    mode, floor = options.precision, options.experiment.label_floor
     # A file has no variants but `int8`; other experts that are not prepared are told in any case.
     files_too = mode == "mixed" and set(devices) == {"cpu"}
     offers = {
@@ -212,8 +212,8 @@ def line_up(
         for id, variants in usable.items()
         for variant in dict.fromkeys((FULL, *variants))
     }
-    if options.costs is not None and before is None:
-        costs = options.costs.by_variant
+    if options.experiment.costs is not None and before is None:
+        costs = options.experiment.costs.by_variant
     else:
         earlier, present = (before.costs.by_variant, before.board.experts) if before else ({}, {})
         known_ones = [replace(present[id], variant=variant) for _, id, variant in earlier if id in present]

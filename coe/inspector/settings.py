@@ -72,7 +72,7 @@ def settle(board: Rules, options: LineOptions) -> Settings:
         executors=numbers,
         threads={} if options.threads is None else dict.fromkeys(numbers, options.threads),
         profile=machine,
-        loaded=options.loaded,
+        loaded=options.experiment.loaded,
         device_bytes=device_bytes,
         host_bytes=host_bytes,
     )
@@ -92,7 +92,7 @@ def settle(board: Rules, options: LineOptions) -> Settings:
     if options.strategy.single:
         return settings
     if dict(numbers) == dict(profiled.chosen.executors) and options.threads is None:
-        fits = memory_bytes == profiled.memory_bytes and options.loaded is None
+        fits = memory_bytes == profiled.memory_bytes and options.experiment.loaded is None
         spaces = profiled.chosen.workspace_bytes if fits else {}
         settings = replace(settings, threads=profiled.chosen.threads, workspace_bytes=spaces)
     numbers_text = ",".join(f"{device}={number}" for device, number in numbers.items())

@@ -48,7 +48,7 @@ def start(options: LineOptions) -> Started:
 def start_here(options: LineOptions) -> Started:
     """Start the engine of this machine; raises ConfigError, RulesError or StoreError before any thread is started."""
     assembly = assemble(options)
-    decider = (options.make_decider or Controller)(
+    decider = (options.experiment.make_decider or Controller)(
         router=assembly.rules.router,
         graph=assembly.rules.graph,
         costs=assembly.costs.following(),
@@ -65,7 +65,7 @@ def start_here(options: LineOptions) -> Started:
         disk=assembly.disk(),
         decoding=assembly.decoding(),
         watchers=options.watchers,
-        keep_trace=options.keep_trace,
+        keep_trace=options.experiment.keep_trace,
     )
     demand = decider.demand if isinstance(decider, Controller) else None
     return Started(

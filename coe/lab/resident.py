@@ -17,6 +17,7 @@ import numpy as np
 
 from coe.board import rules
 from coe.core import Expert
+from coe.inspector.experiment import Experiment
 from coe.inspector.inspector import Inspector, Picture
 from coe.lab.library_session import library_session, whole_model
 from coe.lab.workloads.synthetic import prepare, synthetic_board, synthetic_pictures
@@ -72,7 +73,9 @@ def resident(
     with ExitStack() as opened:
         lines = []
         for name in precisions:
-            inspector = Inspector(board, store=store, precision=name, label_floor=0.0, executors="cpu=1", threads=1)
+            inspector = Inspector(
+                board, store=store, precision=name, executors="cpu=1", threads=1, experiment=Experiment(label_floor=0.0)
+            )
             opened.enter_context(inspector).ready()
             lines.append(_Measured(name, inspector))
         say(f"{kind} at {input_size} px: warming up")

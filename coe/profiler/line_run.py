@@ -6,7 +6,7 @@ import gc
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -79,7 +79,7 @@ def run_line(
     process = psutil.Process()
     before = process.memory_info().rss
     forget_device_peak()
-    with Line(line_options.but(keep_trace=True)) as line:
+    with Line(line_options.but(experiment=replace(line_options.experiment, keep_trace=True))) as line:
         sampler = _PeakRss(process)
         line.ready()
         cpu_s = time.process_time()

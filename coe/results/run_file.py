@@ -155,13 +155,15 @@ def _differences(before: RunIdentity, now: RunIdentity, *, older: bool) -> Itera
         yield f"holds a run with another --parts or --expect; give the same again, or {ELSEWHERE}"
     if before.bits != now.bits:
         yield f"holds a run in which other bits of the pictures count ({before.bits}, not {now.bits}); {ELSEWHERE}"
-    for name, option in (("strategy", "--strategy"), ("precision", "--precision"), ("label_floor", "--label-floor")):
+    for name, option in (("strategy", "--strategy"), ("precision", "--precision")):
         then, here = getattr(before, name), getattr(now, name)
         if then != here:
             yield (
                 f"holds a run with another {name.replace('_', ' ')} ('{then}', not '{here}'); "
                 f"give {option} {then} again, or {ELSEWHERE}"
             )
+    if before.label_floor != now.label_floor:
+        yield f"holds a run whose cheaper precisions had to agree in another share of labels; {ELSEWHERE}"
     ids = sorted({*before.references, *now.references})
     if changed := [id for id in ids if before.references.get(id) != now.references.get(id)]:
         names = list_few((f"'{id}'" for id in changed), _NAMED)

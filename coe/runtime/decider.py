@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Protocol
 
 from coe.board.router import Router
@@ -41,9 +41,3 @@ class Decider(Protocol):
 
     def handle(self, event: Event, now: float) -> list[Command]:
         """Take one event and return the commands to carry out, in order; `now` never decreases."""
-
-
-MakeDecider = Callable[..., Decider]
-"""Takes the arguments of `coe.scheduler.controller.Controller`: `router`, `graph`, `costs`, `plan`, `strategy`,
-`max_wait_s` and `parts`.
-"""

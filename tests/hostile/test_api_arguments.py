@@ -12,6 +12,7 @@ from coe import Inspector, config, values
 from coe.errors import ConfigError, ImageError
 from coe.pictures.array_images import copy_of
 from coe.pictures.decoding import decode
+from coe.testing import Experiment
 
 NAN, INF = float("nan"), float("inf")
 
@@ -52,22 +53,18 @@ HOSTILE = [
     *(("inbox", value) for value in COUNTS),
     *(("inbox_bytes", value) for value in (0, -1, 1.5, True, NAN, "1GiB", 1 << 80)),
     *(("threads", value) for value in (0, -1, 1.5, True, NAN, "2", 1_000_000, 10**30)),
-    *(("loaded", value) for value in (0, -1, 1e308, 1e-308, NAN, INF, -INF, True, "3", 10**400, [3])),
     *(("max_wait_s", value) for value in (0, -1, NAN, INF, 1e308, "60s", True, [60], 10**400)),
     *(("disk_bandwidth", value) for value in (0, -1, 0.5, NAN, INF, True, "fast", "", "0MB/s", b"530MB/s", 1e308)),
-    *(("label_floor", value) for value in (NAN, INF, "0.9", None, True, 1.1, -0.1)),
     *(("executors", value) for value in (2, {"cpu": 2}, "", "cpu=0", "cpu=-1", "cpu=1e3", "cpu=65", "cpu,cpu", b"cpu")),
     *(("strategy", value) for value in (None, 3, "", "LINE", ["line"])),
     *(("precision", value) for value in (None, 32, "", "FP32", ["fp32"])),
     *(("on_full", value) for value in (None, "", "drop", True)),
     *(("board", value) for value in (None, 3, "", b"tiny")),
     *(("store", value) for value in (5, b"experts", "", True, ["experts"])),
-    *(("costs", value) for value in (5, "costs.json", {}, [], len)),
+    *(("experiment", value) for value in (None, 5, {}, {"keep_trace": True}, len)),
     *(("profile", value) for value in (3, b"profile", [])),
     *(("watchers", value) for value in (3, [3], "watch", None)),
     *(("say", value) for value in (None, "aloud")),
-    *(("make_devices", value) for value in (3, {"cpu": None})),
-    *(("make_decider", value) for value in (3, "controller", [])),
 ]
 
 
@@ -83,11 +80,25 @@ def test_a_setting_that_is_none_is_refused_by_its_name(tiny: tuple[Path, Path], 
     with pytest.raises(ConfigError) as refused:
         Inspector(**settings)
     sentence = str(refused.value)
-    words = {"label_floor": "label", "executors": "", "strategy": "strategy", "precision": "precision"}
+    words = {"executors": "", "strategy": "strategy", "precision": "precision"}
     assert words.get(name, name) in sentence
     assert "\n" not in sentence
     assert len(sentence) < 400
     assert threading.active_count() == threads
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("loaded", value) for value in (0, -1, 1e308, 1e-308, NAN, INF, -INF, True, "3", 10**400, [3])),
+        *(("label_floor", value) for value in (NAN, INF, "0.9", None, True, 1.1, -0.1)),
+        *(("free_cores", value) for value in (0, -1, 1.5, True, "2")),
+    ],
+    ids=repr,
+)
+def test_a_field_of_an_experiment_that_is_none_is_refused_by_its_name(name: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=name):
+        Experiment(**{name: value})
 
 
 @pytest.mark.parametrize("memory", [np.int64(1 << 31), "2GiB", 1 << 31], ids=["numpy", "text", "bytes"])

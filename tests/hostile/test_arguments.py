@@ -25,9 +25,7 @@ EXECUTORS = {"", "cpu=0", "cpu=-1", "cpu=1000000", "cpu=nan", "cpu=1.5", "cpu=1,
 
 OPTIONS: list[tuple[ModuleType, tuple[str, ...], str, set[str]]] = [
     (inspect, INSPECT, "--threads", WHOLE | {"1000000"}),
-    (inspect, INSPECT, "--loaded", ABOVE_ZERO),
     (inspect, INSPECT, "--max-errors", WHOLE - {"0", "99999999999999999999999"}),
-    (inspect, INSPECT, "--label-floor", SHARE),
     (inspect, INSPECT, "--within", TIME),
     (inspect, INSPECT, "--max-wait", TIME),
     (experts_command, TRAIN, "--input", WHOLE | {"7", "4097", "1000000"}),
@@ -77,7 +75,7 @@ def test_a_number_that_means_nothing_is_refused(
     assert said.out == ""
     assert said.err.count("error:") + said.err.count("─ Error ─") == 1
     assert len(said.words) < 700
-    if option not in ("--within", "--max-wait", "--memory", "--label-floor"):
+    if option not in ("--within", "--max-wait", "--memory"):
         assert option in said.words
         assert value in said.words or "," in value
 

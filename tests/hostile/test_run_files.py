@@ -125,7 +125,6 @@ def nothing(place: Path) -> None:
             ("--strategy", "coserve"),
             "another strategy ('late-binding', not 'coserve'); give --strategy late-binding again",
         ),
-        (nothing, ("--label-floor", "0.5"), "another label floor ('0.999', not '0.5')"),
         (nothing, ("--images", "images/SN0"), "another set of images"),
     ],
     ids=lambda value: getattr(value, "__name__", None),

@@ -21,6 +21,7 @@ from coe.runtime.cpu import CpuDevice
 from coe.store import kinds, runnable_kinds, tensor_files, weights_file
 from coe.store.store import Store
 from coe.store.store_reader import MANIFEST, NoSuchExpert
+from coe.testing import Experiment
 
 
 @pytest.fixture(autouse=True)
@@ -211,7 +212,15 @@ def test_prepare_goes_on_after_a_damaged_expert(store, call):
 
 def line_of(found, **options):
     board, store = found
-    return Inspector(board, store=store, costs=COSTS, memory="8MiB", inbox_bytes=1 << 20, executors="cpu=1", **options)
+    return Inspector(
+        board,
+        store=store,
+        experiment=Experiment(costs=COSTS),
+        memory="8MiB",
+        inbox_bytes=1 << 20,
+        executors="cpu=1",
+        **options,
+    )
 
 
 PIXELS = np.zeros((SIZE, SIZE, 3), np.uint8)

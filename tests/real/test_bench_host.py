@@ -15,6 +15,7 @@ from coe.pictures.decoding import decode
 from coe.profiler import remembered_device
 from coe.runtime.cpu import CpuDevice
 from coe.store.store import Store
+from coe.testing import Experiment
 
 SMALL = ("--experts", "4", "--kind", "narrow", "--input", "32", "--requests", "24")
 
@@ -29,7 +30,7 @@ def results(tiny, pictures, **options):
 def test_remembered_outputs_give_the_results_of_the_networks_and_no_network_runs(tiny, pictures, monkeypatch):
     expected, costs = results(tiny, pictures)
     remembered = remembered_device.RememberedOutputs()
-    options = {"costs": costs, "make_devices": remembered_device.devices(remembered)}
+    options = {"experiment": Experiment(costs=costs, make_devices=remembered_device.devices(remembered))}
     for _ in range(2):
         said, _ = results(tiny, pictures, **options)
         assert {name: result.verdict for name, result in said.items()} == {

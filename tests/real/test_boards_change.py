@@ -23,6 +23,7 @@ from coe.scheduler.controller import Controller
 from coe.scheduler.events import RulesChanged, single_steps
 from coe.scheduler.strategies import strategy
 from coe.store.store import Store
+from coe.testing import Experiment
 
 OTHER = """
 board: other
@@ -94,7 +95,7 @@ def test_two_boards_share_one_line_and_their_equal_experts(folder: Path, picture
 
 def test_boards_change_while_images_are_under_way_and_the_run_replays(folder: Path, pictures: list[Picture]) -> None:
     images, told = of_boards(pictures), []
-    options = {"store": folder / "store", "say": told.append, "keep_trace": True, **MEMORY}
+    options = {"store": folder / "store", "say": told.append, "experiment": Experiment(keep_trace=True), **MEMORY}
     with Inspector(folder / "tiny.yaml", **options) as line:
         opened, first_plan, costs = line.rules, line.plan, line.costs
         futures = [line.submit(p.image, p.component, name=p.name, refdes=p.refdes) for p in images["tiny"]]
@@ -249,7 +250,13 @@ def test_experts_that_stay_keep_their_precision(
     (tmp_path / "other.yaml").write_text(OTHER, encoding="utf-8")
     own = linked_copy(store.root, tmp_path / "store")
     put(own, tmp_path / "other.yaml", "body-a", seed=7)
-    options = {"store": own, "precision": "half", "label_floor": 0.0, "memory": "60MB", "executors": "cpu=1"}
+    options = {
+        "store": own,
+        "precision": "half",
+        "experiment": Experiment(label_floor=0.0),
+        "memory": "60MB",
+        "executors": "cpu=1",
+    }
     image = pictures[0].image
     with Inspector(board.path, **options) as line:
         before = {id: expert.variant for id, expert in line.rules.experts.items()}
@@ -267,7 +274,7 @@ def test_a_line_with_a_decider_of_its_own_keeps_its_boards(folder: Path) -> None
         controller = Controller(**options)
         return SimpleNamespace(**{name: getattr(controller, name) for name in DECIDES})
 
-    options = {"store": folder / "store", "make_decider": decider, **MEMORY}
+    options = {"store": folder / "store", "experiment": Experiment(make_decider=decider), **MEMORY}
     refused = pytest.raises(ConfigError, match="this line decides by `make_decider`")
     with Inspector(folder / "tiny.yaml", **options) as line, refused:
         line.set_boards(folder / "other.yaml")

@@ -28,6 +28,7 @@ from coe.cluster import actor, over_ray
 from coe.core import Failure, FailureKind, Result
 from coe.errors import ConfigError
 from coe.store.store import Store
+from coe.testing import Experiment
 
 pytest.importorskip("ray", reason="Ray is not installed (requirements.real.lock)")
 pytestmark = [pytest.mark.slow, pytest.mark.serial, pytest.mark.filterwarnings("default")]
@@ -144,7 +145,7 @@ def test_two_lines_of_one_process_share_a_cluster(
 ) -> None:
     machine()
     with Inspector(tiny[0], store=tiny[1], cluster=cluster.address) as second:
-        with Inspector(tiny[0], store=tiny[1], cluster="auto", costs=second.costs) as first:
+        with Inspector(tiny[0], store=tiny[1], cluster="auto", experiment=Experiment(costs=second.costs)) as first:
             same({result.request.image: result for result in first.stream(pictures)}, alone)
         same({result.request.image: result for result in second.stream(pictures)}, alone)
 

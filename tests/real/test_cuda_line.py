@@ -15,6 +15,7 @@ from coe.core import Result, Verdict
 from coe.errors import ConfigError, DeviceLost
 from coe.runtime.cuda import torch_driver, worker
 from coe.scheduler.events import Evict, Fill, Filled, Load
+from coe.testing import Experiment
 
 GPU = {"executors": "cuda=2", "memory": "200MB", "device_memory": "520MB", "host_memory": "100MB"}
 
@@ -32,7 +33,7 @@ def costs(tiny):
 @pytest.fixture(scope="module")
 def expected(tiny, costs, pictures):
     """What a line on the CPU says."""
-    with Inspector(tiny[0], store=tiny[1], costs=costs, memory="80MB") as line:
+    with Inspector(tiny[0], store=tiny[1], experiment=Experiment(costs=costs), memory="80MB") as line:
         return {result.request.image: result.verdict for result in line.stream(pictures[:16])}
 
 
@@ -53,7 +54,9 @@ def test_cpu_and_gpu_work_side_by_side_on_one_backlog(driver, inspect_all, pictu
 
 def test_a_gpu_has_two_batches_under_way_and_a_copy_lane_and_a_cpu_has_neither(driver, tiny, costs):
     board, store = tiny
-    with Inspector(board, store=store, costs=costs, **{**GPU, "executors": "cuda=1,cpu=1"}) as line:
+    with Inspector(
+        board, store=store, experiment=Experiment(costs=costs), **{**GPU, "executors": "cuda=1,cpu=1"}
+    ) as line:
         depths = {executor.device: executor.depth for executor in line.plan.executors}
         names = {executor.id: executor.device for executor in line.plan.executors}
         threads = {thread.name for thread in threading.enumerate()}
@@ -69,7 +72,9 @@ def test_what_leaves_a_small_device_comes_back_from_host_memory(driver, tiny, pi
     sentences: list[str] = []
     # Room for one of the large experts beside what runs.
     own = GPU | {"executors": "cuda=1", "device_memory": "70MB"}
-    with Inspector(board, store=store, keep_trace=True, say=sentences.append, costs=costs, **own) as line:
+    with Inspector(
+        board, store=store, experiment=Experiment(keep_trace=True, costs=costs), say=sentences.append, **own
+    ) as line:
         # An idle disk fills host memory; a stream from the start may keep the disk busy to its end.
         eventually(lambda: any(isinstance(event, Filled) for _, event, _ in list(line.trace)))
         # Twice, so that what has left is needed again whatever the strategy does to avoid it.
@@ -91,7 +96,7 @@ def test_what_leaves_a_small_device_comes_back_from_host_memory(driver, tiny, pi
 
 def test_a_closed_line_gives_the_gpu_back_however_long_it_is_kept(driver, tiny, pictures, costs):
     board, store = tiny
-    line = Inspector(board, store=store, costs=costs, **GPU)
+    line = Inspector(board, store=store, experiment=Experiment(costs=costs), **GPU)
     with line:
         assert {result.error for result in line.stream(pictures[:4])} == {None}
         assert driver.reserved > 0
@@ -107,13 +112,15 @@ def test_a_line_after_another_may_have_most_of_the_gpu_again(tiny, pictures, cos
     monkeypatch.setattr(torch_driver, "driver", lambda search_kernels: driver)
     board, store = tiny
     for _ in range(2):
-        with Inspector(board, store=store, costs=costs, **GPU) as line:
+        with Inspector(board, store=store, experiment=Experiment(costs=costs), **GPU) as line:
             assert {result.error for result in line.stream(pictures[:2])} == {None}
 
 
 def test_a_gpu_that_is_lost_leaves_its_work_to_the_cpu(driver, tiny, pictures, expected, costs):
     board, store = tiny
-    with Inspector(board, store=store, costs=costs, **{**GPU, "executors": "cuda=1,cpu=1"}) as line:
+    with Inspector(
+        board, store=store, experiment=Experiment(costs=costs), **{**GPU, "executors": "cuda=1,cpu=1"}
+    ) as line:
         driver.troubles["run x"] = [DeviceLost("it fell off the bus")]
         found = {result.request.image: result.verdict for result in line.stream(pictures[:16])}
     assert found == expected
@@ -122,7 +129,7 @@ def test_a_gpu_that_is_lost_leaves_its_work_to_the_cpu(driver, tiny, pictures, e
 
 def test_where_nothing_is_left_every_image_is_told_why(driver, tiny, pictures, costs):
     board, store = tiny
-    with Inspector(board, store=store, costs=costs, **GPU) as line:
+    with Inspector(board, store=store, experiment=Experiment(costs=costs), **GPU) as line:
         driver.troubles["activate"] = [DeviceLost("it fell off the bus")]
         errors = {result.error for result in line.stream(pictures[:8])}
     assert errors == {"cuda was lost: it fell off the bus"}
@@ -133,7 +140,7 @@ def test_half_precision_on_a_gpu_is_fp16(driver, tiny, prepared_tiny, pictures):
     board, store = tiny[0], prepared_tiny[1]
     # Each of two networks in two variants is measured.
     options = GPU | {"device_memory": "600MB"}
-    with Inspector(board, store=store, precision="half", label_floor=0.0, **options) as line:
+    with Inspector(board, store=store, precision="half", experiment=Experiment(label_floor=0.0), **options) as line:
         assert {expert.variant for expert in line.rules.experts.values()} >= {"fp16"}
         results = list(line.stream(pictures[:6]))
     assert {result.error for result in results} == {None}

@@ -19,9 +19,10 @@ from coe.runtime.cpu import CpuDevice
 from coe.scheduler.events import Load
 from coe.store import kinds, whole_reader
 from coe.store.kinds import ExpertInput
+from coe.testing import Experiment
 
 GPU = {"executors": "cuda=2", "memory": "200MB", "device_memory": "290MB", "host_memory": "100MB"}
-EAGER = {"make_devices": eager_baseline.devices, "profile": None}
+EAGER = {"experiment": Experiment(make_devices=eager_baseline.devices), "profile": None}
 SMALL = ("run", "--experts", "4", "--kind", "narrow", "--input", "32", "--requests", "24")
 
 
@@ -80,7 +81,7 @@ def test_verdicts_of_a_line_with_a_gpu_are_ours_too(driver, tiny, inspect_all, p
     ours = verdicts(inspect_all(pictures[:16], memory="80MB", profile=None))
     # Room for two of the three large experts, so that one that left comes back from its copy in host memory.
     small = GPU | {"device_memory": "156MB"}
-    with Inspector(tiny[0], store=tiny[1], keep_trace=True, **small, **EAGER) as line:
+    with Inspector(tiny[0], store=tiny[1], experiment=Experiment(keep_trace=True), **small, **EAGER) as line:
         for _ in range(2):
             results = list(line.stream(pictures[:16]))
             assert {result.request.image: result.verdict for result in results} == ours
@@ -213,8 +214,8 @@ def test_the_eager_baseline_has_a_cost_table_of_its_own(work, call, monkeypatch)
 
     def spy(line_config, *arguments, **options):
         found = measured_run(line_config, *arguments, **options)
-        tables.append((line_config.costs, found.line_run.costs))
-        ways.append(line_config.make_devices)
+        tables.append((line_config.experiment.costs, found.line_run.costs))
+        ways.append(line_config.experiment.make_devices)
         return found
 
     monkeypatch.setattr(engine, "measured_run", spy)

@@ -13,6 +13,7 @@ from coe import Inspector, Picture
 from coe.errors import ConfigError, LineFull, StoreError
 from coe.runtime.engine import Engine
 from coe.scheduler.events import Loaded, single_steps
+from coe.testing import Experiment
 
 
 @pytest.mark.parametrize(
@@ -115,7 +116,7 @@ def test_an_inbox_bounds_images_and_bytes(tiny, limit):
 def test_a_ready_line_holds_what_it_begins_with(tiny):
     board, store = tiny
     seen: list[object] = []
-    with Inspector(board, store=store, watchers=[_Watcher(seen)], keep_trace=True) as line:
+    with Inspector(board, store=store, watchers=[_Watcher(seen)], experiment=Experiment(keep_trace=True)) as line:
         assert line.ready(60)
         assert line.metrics().initial_loads == 4
         assert [type(event) for event in seen] == [type(None), *[Loaded] * 4]

@@ -41,6 +41,7 @@ from coe.store.learned import LearnedPictures, PictureDigests
 from coe.store.manifest import Agreement, PreparedVariant
 from coe.store.store import Store
 from coe.system import give_memory_back
+from coe.testing import Experiment
 
 CLASSIFIER = Expert("joint", "narrow", ("ok", "bad", "gone"), 64, "line/joint", variant="int8")
 DETECTOR = Expert("bridge", "narrow_boxes", ("bridge", "gap"), 96, "line/bridge", variant="int8")
@@ -371,7 +372,12 @@ def test_an_int8_that_is_gone_is_told_when_a_line_opens(prepared: Store, tmp_pat
     (tmp_path / "line.yaml").write_text(BOARD, encoding="utf-8")
     said: list[str] = []
     with Inspector(
-        tmp_path / "line.yaml", store=store.root, precision="mixed", label_floor=0, memory="64MB", say=said.append
+        tmp_path / "line.yaml",
+        store=store.root,
+        precision="mixed",
+        experiment=Experiment(label_floor=0),
+        memory="64MB",
+        say=said.append,
     ) as line:
         result = line.submit(np.ascontiguousarray(images(CLASSIFIER)[0].transpose(1, 2, 0)), "C").result(60)
     assert result.findings[-1].variant == "fp32"
@@ -441,7 +447,9 @@ def test_a_session_that_cannot_be_opened_is_the_error_of_its_expert_alone(
     full, quick = Cost(4e-3, 0.0, 1e-3, 20_000_000, 10), Cost(1e-3, 0.0, 1e-3, 5_000_000, 10)
     monkeypatch.setattr(CpuDevice, "measure", lambda _, expert: quick if expert.variant == "int8" else full)
     picture = np.ascontiguousarray(images(DETECTOR, 1)[0].transpose(1, 2, 0))
-    with Inspector(tmp_path / "line.yaml", store=store.root, precision="mixed", label_floor=0, memory="64MB") as line:
+    with Inspector(
+        tmp_path / "line.yaml", store=store.root, precision="mixed", experiment=Experiment(label_floor=0), memory="64MB"
+    ) as line:
         futures = [line.submit(picture, component) for component in "CDCD"]
         results = [future.result(60) for future in futures]
     assert [result.verdict for result in results] == [None, Verdict.OK, None, Verdict.OK]

@@ -23,6 +23,7 @@ from coe.runtime.cpu import CpuDevice
 from coe.scheduler.costs import Cost
 from coe.store.kinds import resolve
 from coe.store.store import Store
+from coe.testing import Experiment
 from experts.onnx import onnx as kind
 
 SIZE = 32
@@ -273,7 +274,11 @@ def test_import_makes_it_where_pictures_are_at_hand_and_a_line_uses_it(
     labels = {}
     for precision in ("fp32", "mixed"):
         with Inspector(
-            tmp_path / "line.yaml", store=store.root, precision=precision, label_floor=0, memory="64MB"
+            tmp_path / "line.yaml",
+            store=store.root,
+            precision=precision,
+            experiment=Experiment(label_floor=0),
+            memory="64MB",
         ) as line:
             futures = [line.submit(np.asarray(decode(path)), "C") for path in pictures]
             results = [future.result(60) for future in futures]

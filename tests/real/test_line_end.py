@@ -24,6 +24,7 @@ from coe.scheduler.events import single_steps
 from coe.scheduler.strategies import strategy
 from coe.store import kinds
 from coe.store.store import Store
+from coe.testing import Experiment
 
 PICTURE = np.zeros((32, 32, 3), np.uint8)
 AT_DEVICES = ("coe-executor", "coe-answers", "coe-lane", "coe-disk")
@@ -233,7 +234,7 @@ def test_an_executor_keeps_its_threads_whatever_another_sets_before_its_first_ba
 @pytest.mark.parametrize("name", ["coserve", "late-binding"])
 def test_a_recorded_run_replays_to_the_same_commands(tiny, pictures, name):
     board, store = tiny
-    options = {"memory": "18MB", "executors": "cpu=2", "keep_trace": True}
+    options = {"memory": "18MB", "executors": "cpu=2", "experiment": Experiment(keep_trace=True)}
     with Inspector(board, store=store, strategy=name, **options) as line:
         results = list(line.stream(pictures))
     assert len(results) == len(pictures)

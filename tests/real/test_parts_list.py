@@ -8,6 +8,7 @@ from coe.board.parts_list import PlacedPart
 from coe.cli import inspect
 from coe.errors import ConfigError
 from coe.scheduler.events import Why, single_steps
+from coe.testing import Experiment
 
 
 def picture() -> np.ndarray:
@@ -18,7 +19,9 @@ def test_experts_are_loaded_before_their_images_come(tiny, tmp_path):
     board, store = tiny
     path = tmp_path / "parts.csv"
     path.write_text("Designator,Comment\nP0,A\nP1,B\nP2,C\n", encoding="utf-8")
-    with Inspector(board, store=store, parts=path, loaded=2, keep_trace=True, profile=None, threads=1) as line:
+    with Inspector(
+        board, store=store, parts=path, experiment=Experiment(loaded=2, keep_trace=True), profile=None, threads=1
+    ) as line:
         assert line.ready(60)
         for serial in ("S1", "S2"):
             for index, component in enumerate("ABC"):

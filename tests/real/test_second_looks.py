@@ -17,6 +17,7 @@ from coe.runtime.cpu import CpuDevice
 from coe.store.manifest import Agreement, PreparedVariant
 from coe.store.store import Store
 from coe.store.store_reader import MANIFEST
+from coe.testing import Experiment
 
 
 class Pretending(CpuDevice):
@@ -65,8 +66,8 @@ def by_name(results):
 def test_doubtful_findings_are_made_again(prepared, pictures):
     board, store = prepared
     options = {"store": store, "memory": "18MB", "executors": "cpu=2", "precision": "half"}
-    options["make_devices"] = PRETENDING
-    with Inspector(board, store=store, memory="18MB", make_devices=PRETENDING) as line:
+    options["experiment"] = Experiment(make_devices=PRETENDING)
+    with Inspector(board, store=store, memory="18MB", experiment=Experiment(make_devices=PRETENDING)) as line:
         sharp = by_name(line.stream(pictures[:16]))
     said: list[str] = []
     with Inspector(board, say=said.append, **options) as line:
@@ -95,7 +96,7 @@ def test_a_measured_run_is_foretold_with_its_second_looks_and_saved_without(prep
         profile=None,
         strategy="coserve",
         precision="half",
-        make_devices=PRETENDING,
+        experiment=Experiment(make_devices=PRETENDING),
         **all_at_once(pictures),
     )
     done = measured_run(line_options, pictures, heading=Heading("t", "given", "coserve"))

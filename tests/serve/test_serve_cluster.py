@@ -24,6 +24,7 @@ from coe.serve.database.tables import Activation
 from coe.serve.enums import ActivationState
 from coe.serve.service_config import LineSettings, ServeConfig
 from coe.serve.worker.product import Adjust
+from coe.testing import Experiment
 
 SHOWN = {"R1": LIGHT, "R2": DARK}
 
@@ -81,7 +82,7 @@ def test_products_change_on_several_boxes(
 
     def adjust(line: LineOptions) -> LineOptions:
         made.append(thread_boxes(2))
-        return line.but(make_boxes=made[-1])
+        return line.but(experiment=Experiment(make_boxes=made[-1]))
 
     change_over(on_cluster(config, tiny, "auto"), database, tiny, adjust)
     assert len(made) == 2, "the boxes were opened again for the new version, once"

@@ -43,9 +43,9 @@ def test_a_folder_in_the_place_of_the_file_is_told_the_file_in_it(tmp_path: Path
 
 
 def test_the_line_takes_the_options_of_lines(tmp_path: Path) -> None:
-    text = "line: {strategy: coserve, loaded: 2.5, search_kernels: false, profile: none, allow_kinds: [a], threads: 3}"
+    text = "line: {strategy: coserve, search_kernels: false, profile: none, allow_kinds: [a], threads: 3}"
     options = service_config.load(written(tmp_path, f"station: aoi-1\n{text}\n")).line.options("b")
-    assert (options.strategy.name, options.loaded, options.search_kernels) == ("coserve", 2.5, False)
+    assert (options.strategy.name, options.search_kernels) == ("coserve", False)
     assert (options.profile, options.allow_kinds, options.threads) == (None, ("a",), 3)
     waits = service_config.load(written(tmp_path, "station: aoi-1\nline: {max_wait: 2min}\n")).line.options("b")
     assert waits.max_wait_s == 120

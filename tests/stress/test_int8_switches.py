@@ -31,6 +31,7 @@ from coe.scheduler.costs import Cost
 from coe.store import kinds, random_weights
 from coe.store.store import Store
 from coe.system import give_memory_back
+from coe.testing import Experiment
 
 EXPERTS, RESIDENT = 12, 6
 SWITCHES = 10_000
@@ -135,8 +136,7 @@ def switch(folder: Path, switches: int) -> None:
             memory=memory,
             executors="cpu=1",
             precision="mixed",
-            label_floor=0,
-            make_devices=preferring,
+            experiment=Experiment(label_floor=0, make_devices=preferring),
             profile=None,
         )
 

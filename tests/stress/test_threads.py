@@ -18,6 +18,7 @@ from coe.errors import DeviceFull, LineClosed, LineFull, StoreError
 from coe.inspector import line_devices
 from coe.runtime.cpu import CpuDevice
 from coe.scheduler.costs import CostTable
+from coe.testing import Experiment
 
 THREADS, SUBMITS, LINES = 8, 500, 5
 
@@ -84,9 +85,8 @@ def test_threads_that_submit_to_a_line_that_fails_and_closes_hear_of_every_image
         executors=executors,
         inbox=chance.choice([1, 4, 64]),
         on_full=chance.choice(["block", "raise"]),
-        costs=costs,
+        experiment=Experiment(costs=costs, make_devices=faulty_devices),
         profile=None,
-        make_devices=faulty_devices,
     )
     told = [Told() for _ in range(THREADS)]
     submitters = [

@@ -15,7 +15,7 @@ from coe.inspector.settings import Settings
 from coe.scheduler.costs import Cost
 from coe.store.kinds import Comparing, FileKind, ModuleKind
 from coe.store.manifest import Agreement, Manifest, PreparedVariant
-from coe.testing import rules_from
+from coe.testing import Experiment, rules_from
 
 BOARD = """
 board: b
@@ -158,7 +158,9 @@ def test_the_costs_of_an_earlier_line_give_the_same_line_unmeasured(board, manif
     line_options = LineOptions.of("b", precision=mode)
     first = line_up(line_options, board, manifests, {"cpu": bench}, KINDS, settings)
     bench.measured.clear()
-    again = line_up(line_options.but(costs=first.costs), board, manifests, {"cpu": bench}, KINDS, settings)
+    again = line_up(
+        line_options.but(experiment=Experiment(costs=first.costs)), board, manifests, {"cpu": bench}, KINDS, settings
+    )
     assert again.choice == first.choice
     assert not bench.measured
     for id in again.board.experts:

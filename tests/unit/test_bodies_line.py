@@ -18,6 +18,7 @@ from coe.scheduler.events import Evict, Load
 from coe.store import bodies
 from coe.store.store import Store
 from coe.store.variants import put
+from coe.testing import Experiment
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,12 @@ def found(results: dict[str, Result]) -> dict[str, tuple[Finding, ...]]:
 def test_every_finding_is_equal_to_the_digit_before_and_after_sharing(
     prepared_trunk: Path, shared_trunk: Path, pictures: list[Picture], tmp_path: Path, precision: str
 ) -> None:
-    options = {"memory": "13MB", "precision": precision, "label_floor": 0.0, "executors": "cpu=1"}
+    options = {
+        "memory": "13MB",
+        "precision": precision,
+        "experiment": Experiment(label_floor=0.0),
+        "executors": "cpu=1",
+    }
     before = found(inspected(prepared_trunk, pictures, tmp_path, **options))
     assert found(inspected(shared_trunk, pictures, tmp_path, **options)) == before
 
@@ -77,7 +83,14 @@ def test_a_pool_brings_a_body_with_the_first_of_its_experts_and_drops_it_with_th
 ) -> None:
     board = tmp_path / "trunk.yaml"
     board.write_text(BOARD, encoding="utf-8")
-    with Inspector(board, store=shared_trunk, memory="13MB", executors="cpu=1", profile=None, keep_trace=True) as line:
+    with Inspector(
+        board,
+        store=shared_trunk,
+        memory="13MB",
+        executors="cpu=1",
+        profile=None,
+        experiment=Experiment(keep_trace=True),
+    ) as line:
         # Twice, so that experts leave and come again.
         for _ in range(2):
             found({result.request.image: result for result in line.stream(pictures)})

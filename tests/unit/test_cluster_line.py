@@ -23,6 +23,7 @@ from coe.runtime import line_engine
 from coe.runtime.cpu import CpuDevice
 from coe.scheduler.events import Command, Event, Lost, Reply
 from coe.store.store import Store
+from coe.testing import Experiment
 
 Run = Callable[..., dict[str, Result]]
 MakeBoxes = Callable[[int], ThreadBoxes]
@@ -33,7 +34,7 @@ def test_results_are_those_of_one_box(
     inspect_all: Run, thread_boxes: MakeBoxes, pictures: list[Picture], alone: dict[str, Result], machines: int
 ) -> None:
     boxes = thread_boxes(machines)
-    same(inspect_all(pictures, cluster="auto", make_boxes=boxes), alone)
+    same(inspect_all(pictures, cluster="auto", experiment=Experiment(make_boxes=boxes)), alone)
     assert boxes.address == "auto"
     assert max(boxes.fetched.values()) == 1, "an image travels once to a box"
     for link in boxes.links:
@@ -60,7 +61,7 @@ def test_a_box_that_is_lost_costs_no_image(
 ) -> None:
     boxes = thread_boxes(3)
     cut = Cut(5, lambda: boxes.cut_off(0))
-    same(inspect_all(pictures, cluster="auto", make_boxes=boxes, watchers=[cut]), alone)
+    same(inspect_all(pictures, cluster="auto", experiment=Experiment(make_boxes=boxes), watchers=[cut]), alone)
     assert cut.lost == [Lost("", "its cable was pulled", "box1")]
     left = {expert for link in boxes.links[1:] for expert in link.experts}
     assert left == {"body-a", "body-b", "body-c", "joint"}
@@ -71,7 +72,7 @@ def test_an_image_that_crashes_boxes_ends_two_of_them_and_all_others_get_their_r
 ) -> None:
     boxes, cut = thread_boxes(4), Cut(1 << 40, lambda: None)
     boxes.deadly = lambda stage: stage.request_id == 7
-    results = inspect_all(pictures, cluster="auto", make_boxes=boxes, watchers=[cut])
+    results = inspect_all(pictures, cluster="auto", experiment=Experiment(make_boxes=boxes), watchers=[cut])
     deadly = results.pop(pictures[7].name)
     assert deadly.failure.kind is FailureKind.RUN
     assert re.fullmatch(r"box\d and box\d crashed while they had this image; .*", deadly.failure.reason)
@@ -84,14 +85,16 @@ def test_a_box_that_can_run_nothing_any_more_is_given_up(
 ) -> None:
     boxes = thread_boxes(2)
     cut = Cut(3, lambda: boxes.links[1].box._out.broke("its last device was lost"))
-    same(inspect_all(pictures, cluster="auto", make_boxes=boxes, watchers=[cut]), alone)
+    same(inspect_all(pictures, cluster="auto", experiment=Experiment(make_boxes=boxes), watchers=[cut]), alone)
     assert cut.lost == [Lost("", "its last device was lost", "box2")]
 
 
 def test_a_watcher_that_fails_costs_no_reply_that_was_decided(
     inspect_all: Run, thread_boxes: MakeBoxes, pictures: list[Picture], alone: dict[str, Result]
 ) -> None:
-    results = inspect_all(pictures, cluster="auto", make_boxes=thread_boxes(1), watchers=[Cut(1, lambda: 1 / 0)])
+    results = inspect_all(
+        pictures, cluster="auto", experiment=Experiment(make_boxes=thread_boxes(1)), watchers=[Cut(1, lambda: 1 / 0)]
+    )
     decided = {name: result for name, result in results.items() if result.failure is None}
     assert 0 < len(decided) < len(results)
     same(decided, {name: alone[name] for name in decided})
@@ -105,7 +108,9 @@ def test_a_box_comes_and_a_box_goes_again_and_again(
     again = [replace(picture, name=f"{picture.name}/{turn}") for turn in range(6) for picture in pictures]
     results: dict[str, Result] = {}
     said = queue.SimpleQueue[str]()
-    with Inspector(tiny[0], store=tiny[1], cluster="auto", make_boxes=boxes, inbox=40, say=said.put) as line:
+    with Inspector(
+        tiny[0], store=tiny[1], cluster="auto", experiment=Experiment(make_boxes=boxes), inbox=40, say=said.put
+    ) as line:
         for result in line.stream(again):
             assert result.request.image not in results
             results[result.request.image] = result
@@ -124,7 +129,9 @@ def test_a_box_that_comes_takes_experts_and_stages(
     tiny: tuple[Path, Path], thread_boxes: MakeBoxes, pictures: list[Picture], alone: dict[str, Result]
 ) -> None:
     boxes, said = thread_boxes(1), queue.SimpleQueue[str]()
-    with Inspector(tiny[0], store=tiny[1], cluster="auto", make_boxes=boxes, say=said.put) as line:
+    with Inspector(
+        tiny[0], store=tiny[1], cluster="auto", experiment=Experiment(make_boxes=boxes), say=said.put
+    ) as line:
         same({result.request.image: result for result in line.stream(pictures)}, alone)
         boxes.come()
         while "joined" not in said.get(timeout=20):
@@ -144,7 +151,9 @@ def test_a_box_that_comes_and_would_run_other_precisions_is_refused(
             link.box.facts = replace(link.box.facts, variants={"joint": "q8"})
 
     boxes.after_open = other
-    with Inspector(tiny[0], store=tiny[1], cluster="auto", make_boxes=boxes, say=said.put) as line:
+    with Inspector(
+        tiny[0], store=tiny[1], cluster="auto", experiment=Experiment(make_boxes=boxes), say=said.put
+    ) as line:
         boxes.come()
         sentence = said.get(timeout=20)
         assert sentence.startswith("warning: a machine cannot join: box1 and box2 would run experts in different prec")
@@ -162,7 +171,7 @@ def test_words_for_the_user_that_go_wrong_cost_no_image(
         heard.set()
         raise SystemExit(sentence)
 
-    with Inspector(tiny[0], store=tiny[1], cluster="auto", make_boxes=boxes, say=say) as line:
+    with Inspector(tiny[0], store=tiny[1], cluster="auto", experiment=Experiment(make_boxes=boxes), say=say) as line:
         boxes.come()
         assert heard.wait(20)
         same({result.request.image: result for result in line.stream(pictures)}, alone)
@@ -173,7 +182,9 @@ def test_without_any_box_left_each_image_says_so_until_another_comes(
 ) -> None:
     boxes, said = thread_boxes(1), queue.SimpleQueue[str]()
     cut = Cut(1 << 40, lambda: None)
-    with Inspector(tiny[0], store=tiny[1], cluster="auto", make_boxes=boxes, say=said.put, watchers=[cut]) as line:
+    with Inspector(
+        tiny[0], store=tiny[1], cluster="auto", experiment=Experiment(make_boxes=boxes), say=said.put, watchers=[cut]
+    ) as line:
         assert line.submit(pictures[0].image, "A").result(20).error is None
         boxes.cut_off(0)
         error = line.submit(pictures[0].image, "A").result(20).failure
@@ -187,7 +198,7 @@ def test_without_any_box_left_each_image_says_so_until_another_comes(
 def test_a_stopped_line_answers_each_image(
     tiny: tuple[Path, Path], thread_boxes: MakeBoxes, pictures: list[Picture]
 ) -> None:
-    with Inspector(tiny[0], store=tiny[1], cluster="auto", make_boxes=thread_boxes(2)) as line:
+    with Inspector(tiny[0], store=tiny[1], cluster="auto", experiment=Experiment(make_boxes=thread_boxes(2))) as line:
         futures = [line.submit(picture.image, picture.component) for picture in pictures]
         line.stop()
         results = [future.result(20) for future in futures]
@@ -200,7 +211,7 @@ def test_an_image_that_finds_no_room_or_no_rule_or_is_damaged_is_answered(
 ) -> None:
     boxes = thread_boxes(2)
     (tmp_path / "cut.png").write_bytes(b"\x89PNG\r\n\x1a\n")
-    with Inspector(tiny[0], store=tiny[1], cluster="auto", make_boxes=boxes) as line:
+    with Inspector(tiny[0], store=tiny[1], cluster="auto", experiment=Experiment(make_boxes=boxes)) as line:
         broken = [line.submit(tmp_path / name, "A").result(20).failure for name in ("cut.png", "gone.png")]
         unknown = line.submit(pictures[0].image, "Z").result(20).failure
         boxes.room = 10
@@ -219,7 +230,7 @@ def test_counts_are_those_of_all_boxes(
     tiny: tuple[Path, Path], thread_boxes: MakeBoxes, pictures: list[Picture], alone: dict[str, Result]
 ) -> None:
     boxes = thread_boxes(2)
-    with Inspector(tiny[0], store=tiny[1], cluster="auto", make_boxes=boxes) as line:
+    with Inspector(tiny[0], store=tiny[1], cluster="auto", experiment=Experiment(make_boxes=boxes)) as line:
         assert line.ready(20)
         results = list(line.stream(pictures))
         metrics = line.metrics()
@@ -239,10 +250,10 @@ def test_all_boxes_run_the_precision_that_one_box_runs(
     prepared_tiny: tuple[rules.Rules, Store], thread_boxes: MakeBoxes, pictures: list[Picture]
 ) -> None:
     board, store = prepared_tiny
-    options: dict[str, Any] = {"store": store, "precision": "half", "label_floor": 0.0}
+    options: dict[str, Any] = {"store": store, "precision": "half", "experiment": Experiment(label_floor=0.0)}
     with Inspector(board.path, **options) as line:
         one = _looks(line, pictures[:8])
-    with Inspector(board.path, **options, cluster="auto", make_boxes=thread_boxes(2)) as line:
+    with Inspector(board.path, **options, cluster="auto", experiment=Experiment(make_boxes=thread_boxes(2))) as line:
         assert _looks(line, pictures[:8]) == one
     assert "bf16" in {variant for looks in one.values() for _, variant, _ in looks}
 
@@ -267,7 +278,9 @@ def test_several_boards_keep_apart(
     mixed = [replace(picture, board=("tiny", "other")[n % 2]) for n, picture in enumerate(pictures)]
     with Inspector([first, second], store=store) as line:
         one = {result.request.image: result for result in line.stream(mixed)}
-    with Inspector([first, second], store=store, cluster="auto", make_boxes=thread_boxes(2)) as line:
+    with Inspector(
+        [first, second], store=store, cluster="auto", experiment=Experiment(make_boxes=thread_boxes(2))
+    ) as line:
         same({result.request.image: result for result in line.stream(mixed)}, one)
         assert line.boards == ("tiny", "other")
 
@@ -276,7 +289,7 @@ def test_a_line_that_is_dropped_ends_its_boxes(
     tiny: tuple[Path, Path], thread_boxes: MakeBoxes, pictures: list[Picture]
 ) -> None:
     boxes = thread_boxes(1)
-    line = Inspector(tiny[0], store=tiny[1], cluster="auto", make_boxes=boxes)
+    line = Inspector(tiny[0], store=tiny[1], cluster="auto", experiment=Experiment(make_boxes=boxes))
     threads = line._engine.line_threads.threads
     del line
     gc.collect()
@@ -291,7 +304,9 @@ def test_costs_of_an_earlier_line_are_taken_over(
     with Inspector(tiny[0], store=tiny[1]) as line:
         costs = line.costs
     monkeypatch.setattr(CpuDevice, "measure", None)
-    with Inspector(tiny[0], store=tiny[1], costs=costs, cluster="auto", make_boxes=thread_boxes(2)) as line:
+    with Inspector(
+        tiny[0], store=tiny[1], experiment=Experiment(costs=costs, make_boxes=thread_boxes(2)), cluster="auto"
+    ) as line:
         assert line.costs.by_variant == costs.by_variant
 
 
@@ -314,14 +329,14 @@ def test_a_box_with_another_store_is_refused(
     boxes.before_open = damage
     sentence = "have no weights in .*nothing" if word == "without" else "'joint' of board 'tiny' are not those of the"
     with pytest.raises(ConfigError, match=f"box2: .*{sentence}"):
-        Inspector(board, store=store, cluster="auto", make_boxes=boxes)
+        Inspector(board, store=store, cluster="auto", experiment=Experiment(make_boxes=boxes))
 
 
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
         ({"cluster": ""}, "names no cluster"),
-        ({"cluster": "auto", "keep_trace": True}, "keep_trace: this is for one box"),
+        ({"cluster": "auto", "experiment": Experiment(keep_trace=True)}, "experiment: this is for one box"),
         ({"cluster": 7}, "cluster=7"),
     ],
 )
@@ -350,7 +365,7 @@ def test_a_line_that_got_too_few_threads_closes_its_boxes_and_does_not_disturb_t
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", limited)
         with pytest.raises(RuntimeError, match="new thread") as failed:
-            Inspector(tiny[0], store=tiny[1], cluster="auto", make_boxes=thread_boxes(1))
+            Inspector(tiny[0], store=tiny[1], cluster="auto", experiment=Experiment(make_boxes=thread_boxes(1)))
     assert len(asked) == started + 1
     assert any(isinstance(one, ClusterEngine) for one in line_engine._OPEN)
     line_engine._end_all()

@@ -26,7 +26,7 @@ from coe.results import result_lines
 from coe.scheduler.costs import Cost
 from coe.store.exam import Exam, ExamItem
 from coe.store.store import Store
-from coe.testing import VirtualLine, pools_of, rules_from
+from coe.testing import Experiment, VirtualLine, pools_of, rules_from
 
 BOARD = """
 board: b
@@ -173,7 +173,7 @@ def test_a_line_and_a_cluster_and_a_changed_line_hold_it(
     shown = [picture for picture in pictures if picture.component == "A"][:3]
     review = {picture.name: (Verdict.REVIEW, ()) for picture in shown}
     accepted = {picture.name: (Verdict.OK, (Shown.MISSING,)) for picture in shown}
-    for how in ({}, {"cluster": "auto", "make_boxes": thread_boxes(2)}):
+    for how in ({}, {"cluster": "auto", "experiment": Experiment(make_boxes=thread_boxes(2))}):
         with Inspector(board, store=store, **how) as line:
             assert verdicts(line.stream(shown)) == review
     with Inspector(board, store=store) as line:

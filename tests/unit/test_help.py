@@ -82,6 +82,6 @@ def test_each_option_is_in_small_letters_whatever_typer_makes_of_a_metavar(name:
 def test_rare_options_are_shown_on_request(call: Call) -> None:
     usual, all_ = call("--help", command=inspect), call("--help-all", command=inspect)
     assert (usual.status, all_.status) == (0, 0)
-    assert ("--label-floor" in usual.out, "--label-floor" in all_.out) == (False, True)
+    assert ("--strategy" in usual.out, "--strategy" in all_.out) == (False, True)
     assert "--help-all" in usual.out
     assert call("--help", command=inspect).out == usual.out

@@ -21,6 +21,7 @@ from coe.inspector.line_options import AUTO, OPTIONS, LineOptions, taken
 from coe.inspector.option import Door
 from coe.lab.cli import bench
 from coe.serve.service_config import LineSettings
+from coe.testing import Experiment
 
 
 def test_what_a_user_wrote_becomes_numbers() -> None:
@@ -38,15 +39,13 @@ def test_what_a_user_wrote_becomes_numbers() -> None:
         {"memory": "lots"},
         {"executors": "cpu=0"},
         {"threads": 0},
-        {"loaded": 0},
         {"profile": 3},
         {"inbox": 0},
         {"on_full": "drop"},
         {"precision": "hlaf"},
-        {"label_floor": 2},
         {"strategy": "lime"},
         {"cluster": ""},
-        {"costs": {}},
+        {"experiment": {}},
     ],
 )
 def test_an_error_about_one_option_names_it(given: dict[str, Any]) -> None:
@@ -56,7 +55,12 @@ def test_an_error_about_one_option_names_it(given: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [{"strategy": "samba", "max_wait_s": 5.0}, {"strategy": "hobbit"}, {"cluster": "auto", "keep_trace": True}]
+    "given",
+    [
+        {"strategy": "samba", "max_wait_s": 5.0},
+        {"strategy": "hobbit"},
+        {"cluster": "auto", "experiment": Experiment(keep_trace=True)},
+    ],
 )
 def test_options_that_would_be_ignored_are_refused_together(given: dict[str, Any]) -> None:
     with pytest.raises(ConfigError) as refused:
@@ -89,7 +93,7 @@ def test_an_option_of_the_model_is_at_each_of_its_doors() -> None:
             assert (option.flag or f"--{name.replace('_', '-')}") in flags[door], (door, name)
     served = {option.key or name for name, option in OPTIONS.items() if Door.SERVE in option.doors}
     assert served == LineSettings.model_fields.keys() - {"hangs_after_s"}
-    assert LineSettings(loaded="7").options("b").loaded == 7
+    assert LineSettings(threads="7").options("b").threads == 7
 
 
 def test_the_page_has_the_options_as_they_are() -> None:
@@ -100,7 +104,11 @@ def test_a_line_is_opened_from_options(tiny: tuple[Path, Path]) -> None:
     board, root = tiny
     devices = {"cpu": QuickDevice()}
     options = LineOptions.of(
-        board, store=root, memory="100MB", profile=None, costs=COSTS, make_devices=lambda *_, **__: devices
+        board,
+        store=root,
+        memory="100MB",
+        profile=None,
+        experiment=Experiment(costs=COSTS, make_devices=lambda *_, **__: devices),
     )
     with Line(options) as line:
         assert line.submit(LIGHT, "C").result().verdict == "OK"
@@ -130,6 +138,6 @@ def test_a_line_opens_with_the_cores_that_other_programs_leave_free(
         made.append(dict(threads))
         return line_devices.make(numbers, store, known, threads, **options)
 
-    with Inspector(path, store=store, make_devices=noted):
+    with Inspector(path, store=store, experiment=Experiment(make_devices=noted)):
         pass
     assert made == [{"cpu": 1}]

@@ -14,7 +14,7 @@ from coe.inspector.settings import Settings, settle
 from coe.profiler import profile_file
 from coe.runtime.cost_fit import LatencyLine
 from coe.store.manifest import Agreement
-from coe.testing import rules_from
+from coe.testing import Experiment, rules_from
 
 GIB = 1 << 30
 
@@ -114,14 +114,14 @@ def test_the_user_overrides_any_part(board: Rules) -> None:
     )
     fewer = settled(board, known, threads=2)
     assert (dict(fewer.executors), dict(fewer.threads), dict(fewer.workspace_bytes)) == ({"cpu": 2}, {"cpu": 2}, {})
-    split = settled(board, known, loaded=12.5)
+    split = settled(board, known, experiment=Experiment(loaded=12.5))
     assert (dict(split.threads), dict(split.workspace_bytes), split.loaded) == ({"cpu": 1}, {}, 12.5)
     same = settled(board, known, memory="1GiB", executors="cpu=2")
     assert dict(same.workspace_bytes) == {"cpu": 1000}
 
 
 def test_threads_and_a_score_hold_without_a_profile_too(board: Rules) -> None:
-    found = settled(board, None, executors="cpu=3", threads=2, loaded=5.0)
+    found = settled(board, None, executors="cpu=3", threads=2, experiment=Experiment(loaded=5.0))
     assert (dict(found.threads), found.loaded) == ({"cpu": 2}, 5.0)
     with pytest.raises(ConfigError, match="threads=0: give a whole number from 1 to"):
         settled(board, None, threads=0)

@@ -90,6 +90,14 @@ def run(  # noqa: PLR0913
     ] = config.PRECISION,
     *,
     line: LineArguments,
+    label_floor: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            max=1,
+            help="Use a cheaper precision for an expert only if at least this share of its labels agrees with fp32.",
+        ),
+    ] = config.LABEL_FLOOR,
     profile_at: Annotated[
         Path | None,
         typer.Option("--profile", help=f"The profile for {PROFILED}. Default: the file that coe-profile writes."),
@@ -148,6 +156,7 @@ def run(  # noqa: PLR0913
     Example: coe-bench run --strategy samba,coserve,late-binding --experts 40 --kind resnet18
     """
     from coe.inspector.cores import free_cores
+    from coe.inspector.experiment import Experiment
     from coe.lab import measured_run as engine
     from coe.lab.workloads import synthetic
     from coe.profiler.remembered_device import RememberedOutputs
@@ -159,7 +168,7 @@ def run(  # noqa: PLR0913
     executors = asked.executors or config.EXECUTORS
     check_json(json_to)
     check_source(context, board, images_at, names)
-    precisions = _precisions(precision, asked.label_floor, names)
+    precisions = _precisions(precision, label_floor, names)
     if rate is not None and not 0 < rate < float("inf"):
         raise ConfigError(f"--rate {rate:g} is not a number of images a second; write it as 250")
     if settling >= requests:
@@ -182,7 +191,8 @@ def run(  # noqa: PLR0913
     remembered = RememberedOutputs() if host_only else None
     ways = [(name, p) for p in precisions for name in names if p == FULL or not name.endswith(EAGER)]
     # Decided once for all runs: they are compared with equal threads.
-    line_options = line_options.but(free_cores=free_cores())
+    experiment = Experiment(label_floor=label_floor, free_cores=free_cores())
+    line_options = line_options.but(experiment=experiment)
     comparison = BenchRuns(line_options, pictures, task, order, configured, rate, allowed, remembered, settling)
     compared = _compare(comparison, ways, repeat, with_prediction=with_prediction)
     bench_out.show(compared.rows, json_to)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from coe import config
@@ -69,8 +69,13 @@ class BenchRuns:
         options = options.but(
             strategy=strategy,
             precision=precision,
-            costs=None if profile else self._costs.get(same_costs),
-            make_devices=make_devices(name) if self.remembered is None else remembered_device.devices(self.remembered),
+            experiment=replace(
+                options.experiment,
+                costs=None if profile else self._costs.get(same_costs),
+                make_devices=make_devices(name)
+                if self.remembered is None
+                else remembered_device.devices(self.remembered),
+            ),
         )
         measured = engine.measured_run(
             options,
