@@ -66,7 +66,7 @@ def scans() -> Iterator[tuple[list[str], list[str], float]]:
 def watched(page: Any) -> list[str]:
     """Return a list to which each request is added that changes something."""
     sent: list[str] = []
-    page.on("request", lambda request: sent.append(request.url) if request.method != "GET" else None)
+    page.on("request", lambda request: sent.append(request.url.split("?")[0]) if request.method != "GET" else None)
     return sent
 
 
