@@ -15,7 +15,7 @@ import pytest
 
 from coe import Inspector, Picture
 from coe.cluster.box import BoxWorker
-from coe.cluster.links import BoxGone, Link, MakesBox, NotCarried, Say
+from coe.cluster.links import BoxGone, Link, NotCarried, OpenBox, Say
 from coe.cluster.messages import BoxFacts, BoxReport, CarriedImage, NewRules, Parcel, RunStage
 from coe.core import Finding, Result
 from coe.errors import CoeError, ConfigError, sentence_of
@@ -98,8 +98,8 @@ class ThreadBoxes:
         self._images: dict[int, bytes] = {}
         self._lock = threading.Lock()
 
-    def __call__(self, address: str, order: MakesBox, say: Say) -> ThreadBoxes:
-        self.address, self._order, self._say = address, pickle.dumps(order), say
+    def __call__(self, address: str, open_box: OpenBox, say: Say) -> ThreadBoxes:
+        self.address, self._open_box, self._say = address, pickle.dumps(open_box), say
         return self
 
     def open(self) -> list[Link]:
@@ -146,7 +146,7 @@ class ThreadBoxes:
         try:
             self.before_open(id)
             costs = self.links[0].facts.costs if self.links else None
-            link = ThreadLink(pickle.loads(self._order).open(id, costs, fetch), deadly=self.deadly)
+            link = ThreadLink(pickle.loads(self._open_box)(id, costs, fetch), deadly=self.deadly)
             self.after_open(link)
         except CoeError as error:
             raise ConfigError(f"{id}: {sentence_of(error)}") from None

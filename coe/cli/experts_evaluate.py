@@ -22,7 +22,7 @@ from coe.inspector import weights_used
 from coe.pictures.photo_split import Purpose
 from coe.rates import CONFIDENCE
 from coe.results.evaluation_report import EvaluationRow, write_evaluation
-from coe.results.report_forms import PixelSource
+from coe.results.report_cards import PixelSource
 from coe.store.exam import warnings_of
 from coe.store.store import Store
 

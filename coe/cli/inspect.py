@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from coe.cli.inspect_source import Source
     from coe.pictures.finding import FoundImage, Skipped
     from coe.placement.board_layout import Layout
-    from coe.results.report_forms import ReferencePicture
+    from coe.results.report_cards import ReferencePicture
     from coe.results.summary import Summary
 
 app = application("")
@@ -117,7 +117,8 @@ def inspect(  # noqa: PLR0913, PLR0915
     from coe.inspector import weights_used
     from coe.pictures import finding, photo_split
     from coe.results.records import ResultsFile
-    from coe.results.report_forms import PixelSource, write_reports, writers
+    from coe.results.report import write_report
+    from coe.results.report_cards import PixelSource
     from coe.results.summary import RunFigures
 
     within_s = seconds(within)
@@ -137,7 +138,6 @@ def inspect(  # noqa: PLR0913, PLR0915
     manifests = weights_used.manifests_of(loaded_board, options.store)
     identity = inspect_run.identity_of(loaded_board, options, manifests, named, layout, expected, bits)
     variants = inspect_run.variants_of(loaded_board, options, manifests, identity)
-    forms = writers()
     placed = () if expected is None else expected.parts
     used = inspect_run.used_of(loaded_board, manifests, options.store, placed)
     with ResultsFile(out_dir, identity, resume=resume, used=used) as results:
@@ -164,7 +164,8 @@ def inspect(  # noqa: PLR0913, PLR0915
             source.pixels, _references(items, loaded_board, options.store, identity.references, bits), source.view
         )
         try:
-            write_reports(forms, out_dir, loaded_board.board, results.results, summary, pictures, used, results.writes)
+            rendered = partial(write_report, report, loaded_board.board, results.results, summary, pictures, used=used)
+            results.writes.attempt(report, rendered)
         finally:  # the verdicts are there, with or without files
             written = report if report in results.writes.written else None
             status = _ended(run_, summary, out_dir, written, as_json=as_json, quiet=quiet)
@@ -236,7 +237,7 @@ def _references(
     # `checksums` are those of the references that the run used, by id; `bits` of 16-bit samples count. A reference that
     # was replaced meanwhile is not shown: no picture was compared with it.
     from coe.pictures import finding
-    from coe.results.report_forms import ReferencePicture
+    from coe.results.report_cards import ReferencePicture
     from coe.store.reference_reader import ReferenceReader
 
     by_name, references = {item.name: item for item in items}, ReferenceReader(store)

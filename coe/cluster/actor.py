@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from coe.cluster.box import BoxWorker
-from coe.cluster.links import MakesBox
+from coe.cluster.links import OpenBox
 from coe.cluster.messages import BoxFacts, BoxReport, CarriedImage, Parcel
 from coe.errors import CoeError, sentence_of
 from coe.scheduler.costs import CostTable
@@ -37,13 +37,13 @@ class BoxActor:
         """Return the versions of all that must be the same everywhere."""
         return versions()
 
-    def open(self, id: str, order: MakesBox, costs: CostTable | None) -> BoxFacts | BoxRefusal:
+    def open(self, id: str, open_box: OpenBox, costs: CostTable | None) -> BoxFacts | BoxRefusal:
         """Make the box; measures costs if `costs` is None.
 
         Returns a BoxRefusal where the box would raise a CoeError, so that the line sees our sentence, and not Ray's.
         """
         try:
-            self._box = order.open(id, costs, _fetched)
+            self._box = open_box(id, costs, _fetched)
         except CoeError as error:
             return BoxRefusal(sentence_of(error))
         return self._box.facts

@@ -45,7 +45,9 @@ def start(config: LineOptions) -> Started:
     # What can be pickled.
     experiment = replace(config.experiment, make_boxes=None)
     without_user = config.but(cluster=None, experiment=experiment, watchers=(), say=say_nothing)
-    boxes = (config.experiment.make_boxes or ray_boxes)(config.cluster, BoxOrder(without_user, tuple(read)), config.say)
+    boxes = (config.experiment.make_boxes or ray_boxes)(
+        config.cluster, BoxOrder(without_user, tuple(read)).open, config.say
+    )
     try:
         links = boxes.open()
         for link in links[1:]:

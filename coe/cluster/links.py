@@ -80,15 +80,11 @@ class Boxes(Protocol):
         """Let go of the cluster, and end all boxes that are left."""
 
 
-class MakesBox(Protocol):
-    """What makes a box of the line on another machine: it can be pickled."""
+OpenBox = Callable[[str, CostTable | None, Fetch], BoxWorker]
+"""Makes a box on this machine, by its id; with the costs of another box nothing is measured. It can be pickled.
 
-    def open(self, id: str, costs: CostTable | None, fetch: Fetch) -> BoxWorker:
-        """Make a box on this machine; with the `costs` of another box nothing is measured.
-
-        Raises ConfigError, RulesError or StoreError.
-        """
-
+Raises ConfigError, RulesError or StoreError.
+"""
 
 Say = Callable[[str], None]
 """Takes a sentence for the user."""

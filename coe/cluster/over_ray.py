@@ -18,7 +18,7 @@ from itertools import count
 from typing import Any
 
 from coe.cluster.actor import BoxActor, BoxRefusal, versions
-from coe.cluster.links import Boxes, BoxGone, Link, MakesBox, NotCarried, Say
+from coe.cluster.links import Boxes, BoxGone, Link, NotCarried, OpenBox, Say
 from coe.cluster.messages import BoxFacts, BoxReport, CarriedImage, Parcel
 from coe.cluster.ray_session import Calls, RayMachine, RaySession
 from coe.errors import CoeError, ConfigError, first_line, sentence_of
@@ -33,12 +33,12 @@ _AGAIN_S = 60.0
 """A machine whose box failed is left alone for this time, in seconds."""
 
 
-def ray_boxes(address: str, order: MakesBox, say: Say) -> Boxes:
+def ray_boxes(address: str, open_box: OpenBox, say: Say) -> Boxes:
     """Connect this process with a Ray cluster, "auto" for that of this machine.
 
     A process that is connected already stays so, and goes on to use Ray afterwards. Raises ConfigError.
     """
-    return _RayBoxes(RaySession(address), order, say)
+    return _RayBoxes(RaySession(address), open_box, say)
 
 
 @dataclass(eq=False)
@@ -97,12 +97,12 @@ class _RayLink:
 class _RayBoxes:
     """A box on each machine that has processors for Ray."""
 
-    def __init__(self, session: RaySession, order: MakesBox, say: Say) -> None:
+    def __init__(self, session: RaySession, open_box: OpenBox, say: Say) -> None:
         self._session, self._ray, self._say = session, session.ray, say
         self._calls = Calls(session.ray)
         try:
             # Once for all boxes: it holds the rules.
-            self._order = self._ray.put(order)
+            self._open_box = self._ray.put(open_box)
         except BaseException:
             session.leave()
             raise
@@ -195,7 +195,7 @@ class _RayBoxes:
         id = f"box{next(self._numbers)}@{machine.address}"
         actor = self._started(id, machine)
         try:
-            facts = self._calls.answer(actor.open, id, self._order, self._costs, wait_s=_OPEN_S)
+            facts = self._calls.answer(actor.open, id, self._open_box, self._costs, wait_s=_OPEN_S)
         except self._calls.timeout:
             raise BoxGone(f"{id} could not be opened within {_OPEN_S:g} s") from None
         except Exception as error:

@@ -8,6 +8,7 @@ from typing import Any
 
 from coe import config, values
 from coe.inspector.precision import LineCosts
+from coe.scheduler.controller import Controller
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +26,9 @@ class Experiment:
     make_devices: Callable[..., Any] | None = None
     """Makes the devices, with the arguments of `coe.inspector.line_devices.make`; no profile knows them."""
     make_boxes: Callable[..., Any] | None = None
-    """Finds boxes in another way than Ray, with the arguments of `coe.cluster.ray_session.ray_boxes`."""
-    make_decider: Callable[..., Any] | None = None
-    """Makes what decides (`coe.runtime.decider`), with the arguments of `coe.scheduler.controller.Controller`."""
+    """Finds boxes in another way than Ray, with the arguments of `coe.cluster.over_ray.ray_boxes`."""
+    make_decider: Callable[..., Controller] | None = None
+    """Makes the controller, a subclass perhaps, with the arguments of `coe.scheduler.controller.Controller`."""
     keep_trace: bool = False
     """Whether `Line.trace` keeps every event with its commands."""
 

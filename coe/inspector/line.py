@@ -23,7 +23,7 @@ from typing import Any, Self
 from coe import values
 from coe.board.rules import Rules
 from coe.core import Failure, FailureKind, Request, Result
-from coe.errors import BoardsClash, ConfigError, LineClosed, LineFull
+from coe.errors import BoardsClash, LineClosed, LineFull
 from coe.inspector import line_references
 from coe.inspector.asked_boards import Boards, Parts, asked_boards
 from coe.inspector.changeover import enrol_boards, prepare_change
@@ -37,9 +37,9 @@ from coe.pictures.image_source import ImageLike as Image
 from coe.pictures.image_source import ImageSource, Picture, ReferenceSource
 from coe.results.metrics import Metrics
 from coe.runtime.admission import CLOSED, Admission, Ticket
-from coe.runtime.decider import Trace
 from coe.runtime.line_engine import LONGEST_END_S
 from coe.scheduler.demand import Drift
+from coe.scheduler.events import Trace
 from coe.scheduler.plan import Plan
 from coe.scheduler.strategies import check_hurry, check_parts
 from coe.store.exam import Exam
@@ -143,8 +143,6 @@ class Line:
             raise BoardsClash(
                 "several boxes keep to the boards that they were opened with; open another line for others"
             )
-        if self._demand is None:
-            raise ConfigError("this line decides by `make_decider`, and keeps to the boards that it was opened with")
         asked = () if keep and not board else asked_boards(board, parts)
         check_parts(self._assembly.options.strategy, {str(wanted.source): wanted.parts for wanted in asked})
         with self._changing:
@@ -369,8 +367,8 @@ class Line:
     def drift(self) -> list[Drift]:
         """Return the experts whose use differs most from the probability in the rules, the largest difference first.
 
-        The estimate is from the images so far; newer images weigh more. `late-binding` decides by it. A decider
-        other than the controller estimates nothing, and several boxes estimate each for itself.
+        The estimate is from the images so far; newer images weigh more. `late-binding` decides by it. Several
+        boxes estimate each for itself, and the line returns nothing.
         """
         return self._demand.drift() if self._demand is not None else []
 

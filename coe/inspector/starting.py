@@ -1,23 +1,18 @@
-"""Starts what a line runs on: the engine of this machine, or one that an entry point names, such as several boxes."""
+"""Starts what a line runs on: the engine of this machine, or several boxes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any, cast
 
-from coe import plugins
-from coe.errors import ConfigError
 from coe.inspector.line_options import LineOptions
 from coe.inspector.opening import Assembly, assemble
-from coe.runtime.decider import Trace
 from coe.runtime.engine import Engine
 from coe.runtime.line_engine import LineEngine
 from coe.scheduler.controller import Controller
 from coe.scheduler.demand import Demand
-
-GROUP = "coe.line_engines"
-"""The entry points of functions `start(options: LineOptions) -> Started`."""
+from coe.scheduler.events import Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +34,8 @@ def start(options: LineOptions) -> Started:
     """Start what a line runs on; raises ConfigError, RulesError or StoreError."""
     if options.cluster is None:
         return start_here(options)
-    if "cluster" not in plugins.names(GROUP):
-        raise ConfigError("cluster= needs a package that is not installed: pip install 'coe-vision[cluster]'")
-    engine = cast(Callable[[LineOptions], Started], plugins.load("cluster", (), group=GROUP, noun="line engine"))
-    return engine(options)
+    # By name: several boxes are an annex, which a line on one machine never imports.
+    return cast(Started, import_module("coe.cluster.cluster_line").start(options))
 
 
 def start_here(options: LineOptions) -> Started:
@@ -67,7 +60,6 @@ def start_here(options: LineOptions) -> Started:
         watchers=options.watchers,
         keep_trace=options.experiment.keep_trace,
     )
-    demand = decider.demand if isinstance(decider, Controller) else None
     return Started(
-        assembly, engine, assembly.budget_bytes, engine, demand, [] if engine.trace is None else engine.trace
+        assembly, engine, assembly.budget_bytes, engine, decider.demand, [] if engine.trace is None else engine.trace
     )

@@ -18,6 +18,10 @@ from coe.placement.panel_split import on_boards
 from coe.placement.placement_file import FileForm, Placement, PlacementFile, Units, expect_answered
 
 _GROUP = "coe.dialects"
+_TABLES = frozenset(
+    {"kicad", "altium", "easyeda", "diptrace", "librepcb", "fusion360", "allegro", "proteus", "pcb-rnd", "openpnp"}
+)
+"""Programs whose tables are `generic`; recipes and command lines name them."""
 _AS_IT_IS = FileForm()
 
 
@@ -37,7 +41,9 @@ class CadDialect(ABC):
 
 
 def _resolve(name: str) -> CadDialect:
-    dialect = plugins.load(name, None, group=_GROUP, noun="dialect of placement files")
+    dialect = plugins.load(
+        "generic" if name in _TABLES else name, None, group=_GROUP, noun="dialect of placement files"
+    )
     if not isinstance(dialect, CadDialect):
         raise ConfigError(f"'{name}' is not a dialect of placement files, but {type(dialect).__name__}")
     return dialect
@@ -47,15 +53,15 @@ class _Dialects(Mapping[str, CadDialect]):
     """The dialects of installed packages by name, ours among them; they are looked for when one asks."""
 
     def __getitem__(self, name: str) -> CadDialect:
-        if name not in plugins.names(_GROUP):
+        if name not in {*self}:
             raise KeyError(name)
         return _resolve(name)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(plugins.names(_GROUP))
+        return iter(sorted({*_TABLES, *plugins.names(_GROUP)}))
 
     def __len__(self) -> int:
-        return len(plugins.names(_GROUP))
+        return len([*self])
 
 
 DIALECTS: Mapping[str, CadDialect] = _Dialects()
@@ -66,10 +72,11 @@ def read_placements(
 ) -> tuple[Placement, ...]:
     """Read a placement file: all its parts, of both sides, in the order of the file.
 
-    `dialect` is the name of an entry point of `coe.dialects`, as kicad, or the dotted path of a `Dialect`; `units` is
-    mm, um, mil or inch, or "" for the unit that the file states; `form` is what a recipe says of the file. Raises
-    ConfigError, with file and line, for an unknown dialect or unit, a file that cannot be read, that states another
-    unit or none, coordinates that are no numbers, and a part without a side.
+    `dialect` is the name of an entry point of `coe.dialects`, such as eagle, of a program whose tables are `generic`,
+    such as kicad, or the dotted path of a `Dialect`; `units` is mm, um, mil or inch, or "" for the unit that the file
+    states; `form` is what a recipe says of the file. Raises ConfigError, with file and line, for an unknown dialect or
+    unit, a file that cannot be read, that states another unit or none, coordinates that are no numbers, and a part
+    without a side.
     """
     return read_file(path, dialect, units, form).placements
 

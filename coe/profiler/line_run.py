@@ -19,9 +19,8 @@ from coe.inspector.line import Line
 from coe.inspector.line_options import LineOptions
 from coe.inspector.precision import LineCosts
 from coe.results.metrics import Metrics
-from coe.runtime.decider import Trace
 from coe.runtime.processor import on_fresh_thread
-from coe.scheduler.events import Reply
+from coe.scheduler.events import Reply, Trace
 from coe.scheduler.plan import Plan
 from coe.store import kinds
 from coe.store.kinds import ModuleKind

@@ -11,8 +11,7 @@ from coe.core import Result
 from coe.files import write_atomically
 from coe.rates import Rate
 from coe.results.report import page
-from coe.results.report_cards import card
-from coe.results.report_forms import PixelSource
+from coe.results.report_cards import PixelSource, card
 from coe.results.summary import RunFigures, summarise
 from coe.store.exam import ExamRow
 

@@ -25,8 +25,7 @@ from coe.files import write_atomically
 from coe.pictures.finding import natural
 from coe.placement.board_view import LOCATION_STEP
 from coe.results.drawing import shown_score
-from coe.results.report_cards import CropMark, EmbeddedPicture, card
-from coe.results.report_forms import PixelSource
+from coe.results.report_cards import CropMark, EmbeddedPicture, PixelSource, card
 from coe.results.run_file import RunUsed
 from coe.results.summary import OutcomeCounts, Summary, is_skipped
 from coe.visible import visible

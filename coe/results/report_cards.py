@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +15,35 @@ from PIL import Image
 from coe.core import Box, Finding, Result, deciding
 from coe.errors import CoeError
 from coe.pictures.array_images import encoded
+from coe.placement.board_view import BoardView
 from coe.results.drawing import enlarged_pair, heated
-from coe.results.report_forms import PixelSource, ReferencePicture
+
+
+@dataclass(frozen=True, slots=True)
+class ReferencePicture:
+    """The good part with which an image was compared: `image` (H, W, 3) and `spread` (H, W), uint8, None for 0.
+
+    `name` says which it is, as "demo/U1, version 3"; `checksum` is that of the store, "" for a given reference.
+    """
+
+    image: NDArray[np.uint8]
+    spread: NDArray[np.uint8] | None = None
+    name: str = "given with the image"
+    checksum: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PixelSource:
+    """Where the pixels of an image come from, by its name in the results, and the reference that it was compared with.
+
+    `image` returns (H, W, 3) uint8 RGB; `reference` returns None for an image without a reference. `board` returns a
+    whole board by its serial, as the summary names it, or None. They are called for what the report shows, one at a
+    time. If one raises, only that picture is missing.
+    """
+
+    image: Callable[[str], NDArray[np.uint8]]
+    reference: Callable[[Result], ReferencePicture | None] = lambda result: None
+    board: Callable[[str], BoardView | None] = lambda serial: None
 
 
 @dataclass(frozen=True, slots=True)

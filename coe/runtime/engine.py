@@ -1,7 +1,7 @@
-"""Carries out a decider's commands with threads: the control thread decides, lanes load, executors run.
+"""Carries out a controller's commands with threads: the control thread decides, lanes load, executors run.
 
-All events come through one queue to the control thread, which alone changes the decider. It runs no model and reads no
-disk. The user's code that it calls is watchers, policies and deciders: they must be quick, and what they raise ends the
+All events come through one queue to the control thread, which alone changes the controller. It runs no model and reads
+no disk. The user's code that it calls is watchers and policies: they must be quick, and what they raise ends the
 line. Whatever a user's code raises, SystemExit included, every image gets its reply. How the threads begin, work and
 end is one subject, whatever its length.
 """
@@ -21,11 +21,11 @@ from coe.errors import CoeError, ImageError, RulesError, place_of, sentence_of
 from coe.pictures.image_source import ImageSource
 from coe.results.metrics import Metrics, Recorder, Watcher
 from coe.runtime.copy_lane import CopyLanes, Disk
-from coe.runtime.decider import Decider, Trace
 from coe.runtime.device import Device
 from coe.runtime.inputs import ANY_SIZE, Decoding, ImageInputs, Inputs
 from coe.runtime.line_engine import Crash, Job, LineEngine, Pending, end_at_exit
 from coe.runtime.runner import Runner
+from coe.scheduler.controller import Controller
 from coe.scheduler.events import (
     Arrived,
     Command,
@@ -40,6 +40,7 @@ from coe.scheduler.events import (
     RulesChanged,
     Run,
     Stopped,
+    Trace,
     single_steps,
 )
 from coe.scheduler.failures import STOPPED
@@ -57,7 +58,7 @@ class ImageJob(Job):
 
     image: ImageInputs
     has_come: bool = False
-    """Whether the decider knows it, or it was stopped before."""
+    """Whether the controller knows it, or it was stopped before."""
 
 
 def _threads(functions: Mapping[str, Callable[[], None]]) -> list[threading.Thread]:
@@ -66,14 +67,14 @@ def _threads(functions: Mapping[str, Callable[[], None]]) -> list[threading.Thre
 
 
 class Engine(LineEngine[Event, ImageJob]):
-    """Runs a decider in real time on real devices, reading weights from `disk`.
+    """Runs a controller in real time on real devices, reading weights from `disk`.
 
     `watchers` see each step, on the control thread. `keep_trace` keeps each event and its commands, for replay.
     """
 
     def __init__(
         self,
-        controller: Decider,
+        controller: Controller,
         devices: Mapping[str, Device],
         experts: Mapping[str, Expert],
         kinds: Mapping[str, RunnableKind],
@@ -218,7 +219,7 @@ class Engine(LineEngine[Event, ImageJob]):
                 return events, last
 
     def _new(self, event: Event) -> list[Event]:
-        """Return what the decider has to hear of an event."""
+        """Return what the controller has to hear of an event."""
         # Pictures that are still being read when the line is stopped are answered at once: a read may never come back.
         # So what is heard of such a picture later is dropped.
         if isinstance(event, Stopped):
@@ -250,7 +251,7 @@ class Engine(LineEngine[Event, ImageJob]):
             for command in commands:
                 self._carry_out(command)
         except BaseException:
-            # A watcher that fails, or a command of a user's decider that cannot be carried out, costs no reply.
+            # A watcher that fails, or a command that cannot be carried out, costs no reply.
             for command in commands:
                 if isinstance(command, Reply):
                     self._carry_out(command)

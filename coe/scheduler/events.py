@@ -133,7 +133,7 @@ class PaceChanged:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """End the line: the decider met an error, and the replies beside this command are all that it had decided."""
+    """End the line: the controller met an error, and the replies beside this command are all that it had decided."""
 
     error: BaseException
 
@@ -288,6 +288,9 @@ Event = (
     | RulesChanged
     | EventBatch
 )
+
+Trace = list[tuple[float, Event | None, list[Command]]]
+"""What happened, when, and the commands that answered it; the event is None for the first commands."""
 
 
 def single_steps(event: Event | None, commands: list[Command]) -> Iterator[tuple[Event | None, list[Command]]]:

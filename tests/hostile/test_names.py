@@ -24,7 +24,7 @@ from coe.pictures.finding import FoundImage
 from coe.results.metrics import Metrics
 from coe.results.records import ResultsFile
 from coe.results.report import write_report
-from coe.results.report_forms import PixelSource
+from coe.results.report_cards import PixelSource
 from coe.results.run_file import RunIdentity
 from coe.results.summary import OutcomeCounts, RunFigures, Summary
 from coe.visible import is_visible, visible

@@ -7,7 +7,6 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from built_once import linked_copy
@@ -36,7 +35,6 @@ components:
   D: {count: 1, inspect: joint}
 """
 """A board that shares `joint` with board tiny, and has another `body-a` for a component of the same name."""
-DECIDES = ("router", "pools", "executors", "under_way", "lacks_initial", "start", "handle", "check")
 Prepared = tuple[rules.Rules, Store]
 MEMORY = {"memory": "18MB", "executors": "cpu=2"}
 
@@ -267,17 +265,6 @@ def test_experts_that_stay_keep_their_precision(
     assert before["joint"] == "bf16"
     assert after == {**before, "other/body-a": "fp32"}
     assert (finding.expert, finding.variant) == ("joint", "bf16")
-
-
-def test_a_line_with_a_decider_of_its_own_keeps_its_boards(folder: Path) -> None:
-    def decider(**options: object) -> object:
-        controller = Controller(**options)
-        return SimpleNamespace(**{name: getattr(controller, name) for name in DECIDES})
-
-    options = {"store": folder / "store", "experiment": Experiment(make_decider=decider), **MEMORY}
-    refused = pytest.raises(ConfigError, match="this line decides by `make_decider`")
-    with Inspector(folder / "tiny.yaml", **options) as line, refused:
-        line.set_boards(folder / "other.yaml")
 
 
 def test_boards_cannot_change_in_a_callback(folder: Path, pictures: list[Picture]) -> None:

@@ -11,7 +11,7 @@ import pytest
 from coe.core import Finding, Heat, Likeness, Request, Result, Verdict
 from coe.results import marks
 from coe.results.report import write_report
-from coe.results.report_forms import PixelSource
+from coe.results.report_cards import PixelSource
 from coe.results.run_file import RunUsed
 from coe.results.summary import RunFigures, summarise
 

@@ -415,7 +415,7 @@ def test_an_actor_takes_parcels_in_the_order_of_their_numbers() -> None:
     taken: list[int] = []
     box = SimpleNamespace(facts="facts", take=lambda parcel: taken.append(parcel.number))
     actor = BoxActor()
-    assert actor.open("box1", SimpleNamespace(open=lambda *arguments: box), None) == "facts"
+    assert actor.open("box1", lambda *arguments: box, None) == "facts"
     for number in (1, 2, 0, 4, 3):
         actor.take(Parcel(number, 0.0, ()))
     assert taken == [0, 1, 2, 3, 4]
@@ -425,5 +425,5 @@ def test_an_actor_says_why_its_machine_cannot_be_a_box() -> None:
     def refuse(*arguments: object) -> None:
         raise StoreError("no weights")
 
-    assert BoxActor().open("box1", SimpleNamespace(open=refuse), None) == BoxRefusal("no weights")
+    assert BoxActor().open("box1", refuse, None) == BoxRefusal("no weights")
     assert BoxActor().close() is None

@@ -513,7 +513,7 @@ def test_a_file_that_cannot_be_used_is_one_sentence(tmp_path: Path, text: str, c
 
 def test_dialects_and_units_are_asked_for(tmp_path: Path) -> None:
     (tmp_path / "pnp.csv").write_text(GENERIC + "R1,1000,2,0,top\n")
-    with pytest.raises(ConfigError, match="'kikad'; did you mean 'kicad'"):
+    with pytest.raises(ConfigError, match="'kikad'; known: eagle, generic"):
         read_placements(tmp_path / "pnp.csv", "kikad", "mm")
     with pytest.raises(ConfigError, match="'cm' is not a unit of placement files; give mm, um, mil or inch"):
         read_placements(tmp_path / "pnp.csv", "generic", "cm")

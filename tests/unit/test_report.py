@@ -24,7 +24,7 @@ from coe.errors import ImageError
 from coe.files import DiskFull
 from coe.pictures.finding import FoundImage
 from coe.results.report import write_report
-from coe.results.report_forms import PixelSource, ReferencePicture
+from coe.results.report_cards import PixelSource, ReferencePicture
 from coe.results.result_lines import from_line, to_line
 from coe.results.summary import RunFigures, summarise
 from coe.visible import is_visible, visible

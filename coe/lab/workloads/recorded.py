@@ -6,8 +6,7 @@ from collections import defaultdict, deque
 from dataclasses import dataclass, replace
 
 from coe.core import Batch, Finding
-from coe.runtime.decider import Trace
-from coe.scheduler.events import Arrived, Finished, Run, RunFailed, single_steps
+from coe.scheduler.events import Arrived, Finished, Run, RunFailed, Trace, single_steps
 from coe.sim.agenda import Arrival
 
 
