@@ -6,7 +6,7 @@ hundred pictures of a thousand features take some hundredths of a second.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -71,19 +71,20 @@ class LinearHead:
 
 
 def judged_by_others(
-    seen: Callable[[Chosen], Numbers], labels: Places, groups: Places, count: int, seed: int, given: int = 0
-) -> Numbers:
-    """Return for each picture the logits (n, count) of a head that learned without it and its copies.
+    features: Numbers, labels: Places, groups: Places, count: int, seed: int, given: int = 0
+) -> tuple[Numbers, list[tuple[Chosen, LinearHead]]]:
+    """Return for each picture the logits (n, count) of a head that learned without it and its copies, and these heads.
 
-    `seen` gives the features of all where some, a mask (n,), are unknown; for `given` see `LinearHead.learned`.
+    Each head is beside a mask (n,) of the pictures that it has not seen. For `given` see `LinearHead.learned`.
     `groups` (n,) numbers pictures that are one: copies, or turns of one picture. That is cross-validation in at most
     ten folds, of which each has its share of each label.
     """
-    logits = np.zeros((len(labels), count))
+    logits, heads = np.zeros((len(labels), count)), []
     for out in _folds(labels, groups, seed):
-        features = seen(out)
-        logits[out] = LinearHead.learned(features[~out], labels[~out], count, given).logits(features[out])
-    return logits
+        head = LinearHead.learned(features[~out], labels[~out], count, given)
+        logits[out] = head.logits(features[out])
+        heads.append((out, head))
+    return logits, heads
 
 
 def calibrated(logits: Numbers, labels: Places) -> tuple[float, Numbers]:

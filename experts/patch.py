@@ -22,9 +22,12 @@ from experts.backbone import ARCHITECTURES, BackboneKind
 from experts.findings import Cut, Floats, detected, of_corners
 from experts.geometry import back, fitted_image
 from experts.pair import PairInput, compared, heat_of, in_picture, letterboxed
-from experts.patch_network import CELL, NEVER, SHOWN, SIDE, PatchNetwork, features, window
+from experts.patch_network import CELL, NEVER, SHOWN, SIDE, PatchNetwork, seen_and_whole, window
 
 LEAST_INPUT = 64
+UNLIKE = "it looks unlike every good part that was learned from"
+AT_LIMIT = 0.5
+"""The score of a picture, or of one as a whole, that deviates as much as good parts may."""
 _HEAT_FROM = 0.1
 """The least score of a picture whose heat map is kept."""
 
@@ -42,7 +45,7 @@ class Patch(BackboneKind, Comparing):
     good_only = True
     needs_reference = False
     preprocessing = ARCHITECTURES["efficientnet-lite0"].preprocessing
-    stages = (1, 2, 3)
+    stages = (1, 2, 3, 4)
     threshold, most = 0.5, 100
 
     def preprocess(self, image: Image, expert: Expert) -> ExpertInput:
@@ -70,16 +73,12 @@ class Patch(BackboneKind, Comparing):
                 f"of {CELL}, not {expert.input_size}; 224 does for most parts"
             )
         channels = [self.architecture.channels[stage] for stage in self.stages]
-        return PatchNetwork(self.layers(), sum(channels), channels[-1], expert.alternates).eval()
+        return PatchNetwork(self.layers(), sum(channels[:-1]), 2 * sum(channels[1:]), expert.alternates).eval()
 
     def forward(self, module: torch.nn.Module, images: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Return `scores` (n, G, G), `score` (n) and `shown` (n, SHOWN, SHOWN, 3), with alternates as second axis."""
-        outputs: dict[str, torch.Tensor] = module(self.features(module, images), images)
+        """Return what `PatchNetwork` says of images (n, 3, S, S) uint8 RGB, with alternates as second axis."""
+        outputs: dict[str, torch.Tensor] = module(*seen_and_whole(self.maps(module, images)), images)
         return outputs
-
-    def features(self, module: torch.nn.Module, images: torch.Tensor) -> torch.Tensor:
-        """Return the patches (n, G, G, channels) of images (n, 3, S, S) uint8 RGB."""
-        return features(self.maps(module, images), images.shape[-1] // CELL)
 
     def postprocess(self, outputs: Any, prepared: Sequence[ExpertInput], expert: Expert) -> list[Finding]:
         """Turn scores into boxes in pixels of the pictures, heat maps, and what good parts show instead.
@@ -97,16 +96,20 @@ class Patch(BackboneKind, Comparing):
             own: tuple[int, ...] = (place,)
             if expert.alternates > 1:
                 # Without a reference a part is of the look from which it deviates least.
-                own += (pair.place if pair.place >= 0 else int(outputs["score"][place].argmin()),)
+                most = torch.maximum(outputs["score"][place], outputs["unlike"][place])
+                own += (pair.place if pair.place >= 0 else int(most.argmin()),)
             scores, score = outputs["scores"][own].float().cpu().numpy(), float(outputs["score"][own])
+            is_unlike = float(outputs["unlike"][own]) > AT_LIMIT
             rows = _regions(scores, score, self.threshold, CELL)
             rows[:, :4] = in_picture(rows[:, :4], pair.to_picture)
             (finding,) = detected(of_corners(torch.from_numpy(rows).float()), [pair], expert, cut)
-            if score >= _HEAT_FROM:
+            if is_unlike:
+                finding = replace(finding, doubt=UNLIKE)
+            if score >= _HEAT_FROM or is_unlike:
                 finding = replace(
                     finding,
                     heat=heat_of(scores, pair, pair.to_picture, expert.input_size),
-                    likeness=_likeness(scores, outputs["shown"][own], pair, expert.input_size),
+                    likeness=likeness_of(scores, outputs["shown"][own], pair, expert.input_size),
                 )
             findings.append(finding)
         return findings
@@ -114,13 +117,13 @@ class Patch(BackboneKind, Comparing):
     def read(self, path: Path) -> Foreign:
         """Take an expert that learned without a reference; raises StoreError for one that needs its own."""
         foreign = super().read(path)
-        centre = foreign.state.get("centre", torch.full((3,), NEVER)).flatten()
-        if bool((centre[::3] != NEVER).any()):
+        centre = foreign.state.get("centre", torch.full((2,), NEVER)).flatten()
+        if bool((centre[::2] != NEVER).any()):
             raise StoreError(
                 f"{path}: it learned in the frame of a reference, which is not in this file; bring it with "
                 "`coe-experts bundle` and `install`, or train it again with --board"
             )
-        return replace(foreign, looks=max(1, len(centre) // 3))
+        return replace(foreign, looks=max(1, len(centre) // 2))
 
     def train(self, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
         """Learn from a folder of good parts; see `experts.patch_train`."""
@@ -147,7 +150,7 @@ def _regions(scores: Floats, score: float, threshold: float, cell: float) -> np.
     return np.array(rows, np.float64)
 
 
-def _likeness(scores: Floats, shown: torch.Tensor, pair: PairInput, size: int) -> Likeness:
+def likeness_of(scores: Floats, shown: torch.Tensor, pair: PairInput, size: int) -> Likeness:
     """Return what good parts show that is nearest to the place of the highest score, and that place in the picture."""
     assert pair.to_picture is not None
     row, column = np.unravel_index(int(scores.argmax()), scores.shape)

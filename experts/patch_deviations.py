@@ -6,13 +6,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from experts.backbone import smooth
 from experts.core_set import core_set
-from experts.good_train import MOST_STRANGE, Numbers, Scale
 from experts.patch_colours import colour_logarithms, outside_of_others, usual_of
 from experts.patch_network import ROWS, USUAL, on_grid_of, picture_logarithm
+from experts.scale import Numbers
 
+Places = NDArray[np.intp]
 _FOLDS = 5
 _STEPS = 127
 _REACH = 0.7
@@ -34,7 +36,8 @@ class Bank:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Pictures of good parts: names, inputs (n, 3, S, S) uint8, patches (n, G, G, channels), and numbers of parts (n,).
+    """Pictures of good parts: names, inputs (n, 3, S, S) uint8, patches (n, G, G, channels), pooled features (n, d),
+    and numbers of parts (n,).
 
     `colours` (n, 3, COLOURS, COLOURS) and their `leeway` are there for aligned parts; `apart` is 0 for others.
     """
@@ -42,6 +45,7 @@ class Parts:
     names: list[str]
     images: torch.Tensor
     seen: torch.Tensor
+    whole: torch.Tensor
     numbers: torch.Tensor
     colours: torch.Tensor | None
     leeway: float = 0.0
@@ -52,8 +56,14 @@ class Parts:
         colours = None if self.colours is None else self.colours[places]
         names = [self.names[i] for i in places]
         numbers = self.numbers[places]
-        images, seen = self.images[places], self.seen[places]
-        return replace(self, names=names, images=images, seen=seen, numbers=numbers, colours=colours)
+        images, seen, whole = self.images[places], self.seen[places], self.whole[places]
+        return replace(self, names=names, images=images, seen=seen, whole=whole, numbers=numbers, colours=colours)
+
+    @classmethod
+    def of_whole(cls, names: list[str], whole: torch.Tensor) -> Parts:
+        """Return parts of which nothing is known but names and pooled features (n, d)."""
+        nothing = torch.zeros(len(names), 0)
+        return cls(names, nothing, nothing, whole, torch.arange(len(names)), None)
 
     def places(self) -> torch.Tensor:
         """Return column and row of each patch in its grid, (n G G, 2) float32."""
@@ -66,14 +76,9 @@ class Parts:
 class LeftOut:
     """How far parts lie from others, by a bank of all of them in which rows of the part itself do not count."""
 
-    def __init__(self, parts: Parts) -> None:
-        self.bank, self._parts = bank_of(parts), parts
+    def __init__(self, parts: Parts, rows: int = ROWS) -> None:
+        self.bank, self._parts = bank_of(parts, rows), parts
         self._squares = self._by_part(parts)
-
-    def largest(self, places: list[int]) -> Numbers:
-        """Return the largest deviations (n, 1 or 2) of the parts at these places from each other."""
-        alone = replace(self._parts.of(places), numbers=torch.arange(len(places)))
-        return largest_of(alone, _from_others(self._squares, places, alone.numbers))
 
     def squares(self, numbers: torch.Tensor) -> torch.Tensor:
         """Return squared distances of patches (n, G, G) from pictures of parts of other numbers, (n,).
@@ -90,65 +95,34 @@ class LeftOut:
             others = parts.of(torch.nonzero(~judged)[:, 0].tolist())
             bank = bank_of(others)
             for place in torch.nonzero(judged)[:, 0].tolist():
-                nearest = _squares(parts.of([place]), bank, others).amin(dim=1)
+                nearest = _squares(parts.seen[place], bank, others).amin(dim=1)
                 squares[place] = nearest.clamp_min(0).view(squares.shape[1:])
         return squares
 
-    def changed(self, numbers: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
-        """Return, as `squares` does, how far patches (n, G, G, channels) lie off that the parts would show."""
-        squares = self._by_part(replace(self._parts, seen=seen))
-        return _from_others(squares, [*range(len(numbers))], numbers).view(seen.shape[:3])
+    def of_others(self, numbers: torch.Tensor, own: Places, seen: torch.Tensor) -> torch.Tensor:
+        """Return, as `squares` does, how far patches (m, G, G, channels) of further pictures lie off.
+
+        Rows of parts whose number, of `numbers` (n,), is that of the picture, of `own` (m,), do not count.
+        """
+        squares = self._by_part(replace(self._parts, names=[""] * len(seen), seen=seen))
+        same = (torch.from_numpy(own)[:, None] == numbers)[:, None]
+        return squares.masked_fill(same, torch.inf).amin(dim=2).clamp_max(_NOTHING).view(seen.shape[:3])
 
     def _by_part(self, parts: Parts) -> torch.Tensor:
-        """Return the squared distances (n, G G, count) of patches from the nearest row of each part of the bank."""
-        count, patches = len(parts.names), parts.seen.shape[1] ** 2
+        """Return the squared distances (m, G G, n) of patches from the nearest row of each part of the bank."""
+        count, patches = len(self._parts.names), parts.seen.shape[1] ** 2
         owner = (self.bank.patches // patches).expand(patches, -1)
-        squares = torch.full((count, patches, count), torch.inf)
-        for place in range(count):
-            found = _squares(parts.of([place]), self.bank, parts)
+        squares = torch.full((len(parts.names), patches, count), torch.inf)
+        for place in range(len(parts.names)):
+            found = _squares(parts.seen[place], self.bank, self._parts)
             squares[place].scatter_reduce_(1, owner, found, "amin")
         return squares
-
-    def group(self, share: float, farther: float) -> list[int]:
-        """Return the places of the largest group of parts that are strange to all parts beside the group.
-
-        Each lies beyond the limit for a `share` of good parts, and by `farther` beyond all others, as a logarithm.
-        Groups are those of an average linkage by how far the parts' patches lie apart, at most `MOST_STRANGE` of all.
-        """
-        from scipy.cluster.hierarchy import linkage  # slow to import
-        from scipy.spatial.distance import squareform
-
-        count = len(self._squares)
-        most = int(MOST_STRANGE * count)
-        if most < 2:
-            return []
-        apart = np.stack([_distances(squares.T) for squares in self._squares])
-        apart = np.exp(np.minimum(apart, apart.T))
-        np.fill_diagonal(apart, 0)
-        groups = [[place] for place in range(count)]
-        for first, second, *_ in linkage(squareform(apart, checks=False), "average"):
-            groups.append(groups[int(first)] + groups[int(second)])
-        strange = [one for one in groups if 2 <= len(one) <= most and self._is_strange(one, share, farther)]
-        return max(strange, key=len) if strange else []
-
-    def _is_strange(self, group: list[int], share: float, farther: float) -> bool:
-        rest = [place for place in range(len(self._squares)) if place not in group]
-        of_rest = _distances(_from_others(self._squares, rest, torch.arange(len(rest))))[:, None]
-        nearest = _distances(self._squares[group][:, :, rest].amin(dim=2)).min()
-        scale = Scale.of(of_rest)
-        beyond = scale.deviation_of(np.array([nearest])) > scale.limit(share)
-        return beyond and bool(nearest - of_rest.max() >= farther)
 
 
 def _from_others(squares: torch.Tensor, places: list[int], numbers: torch.Tensor) -> torch.Tensor:
     """Return how far parts at some places lie from those of other numbers, of squared distances (n, G G, n)."""
     same = (numbers[:, None] == numbers)[:, None]
     return squares[places][:, :, places].masked_fill(same, torch.inf).amin(dim=2).clamp_max(_NOTHING)
-
-
-def _distances(squares: torch.Tensor) -> Numbers:
-    """Return the logarithms (n) of how far pictures lie off whose patches have these squared distances (n, G G)."""
-    return picture_logarithm(squares.clamp_max(_NOTHING)[:, None]).double().numpy()
 
 
 def largest_of(parts: Parts, squares: torch.Tensor) -> Numbers:
@@ -170,20 +144,20 @@ def usual_at(squares: torch.Tensor, grid: int) -> torch.Tensor:
     return on_grid_of((1 - _FLOOR) * smooth(mean) + _FLOOR * mean.mean(), grid).clamp_min(1e-8)
 
 
-def bank_of(parts: Parts) -> Bank:
-    """Return the core set of all patches of parts."""
+def bank_of(parts: Parts, size: int = ROWS) -> Bank:
+    """Return the core set, of at most so many rows, of all patches of parts."""
     rows, places = parts.seen.flatten(0, 2), parts.places()
-    chosen = core_set(rows, ROWS, places * parts.apart**0.5 if parts.apart else None)
+    chosen = core_set(rows, size, places * parts.apart**0.5 if parts.apart else None)
     step = float(rows[chosen].abs().max()) / _STEPS
     return Bank((rows[chosen] / step).round() * step, chosen, step)
 
 
-def _squares(part: Parts, bank: Bank, of: Parts) -> torch.Tensor:
-    """Return squared distances (G G, m) of one part's patches to the rows of a bank of the parts `of`."""
-    rows = part.seen.flatten(0, 2)
-    squares = torch.cdist(rows, bank.values).square()
+def _squares(seen: torch.Tensor, bank: Bank, of: Parts) -> torch.Tensor:
+    """Return squared distances (G G, m) of one part's patches (G, G, channels) to the rows of a bank of parts `of`."""
+    squares = torch.cdist(seen.flatten(0, 1), bank.values).square()
     if of.apart:
-        squares += of.apart * torch.cdist(part.places(), of.places()[bank.patches]).square()
+        places = of.places()
+        squares += of.apart * torch.cdist(places[: len(squares)], places[bank.patches]).square()
     return squares
 
 

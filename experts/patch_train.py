@@ -7,70 +7,55 @@ The scale is that of kind `good`; see `experts.good_train`. The next good part e
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import cv2
 import numpy as np
 import torch
-from torch.nn import functional
+from numpy.typing import NDArray
 
 from coe.comparing import left_out
 from coe.comparing.alternates import best_of
-from coe.core import Expert
+from coe.core import Expert, Shown
 from coe.errors import ConfigError, TooFewPictures
 from coe.rates import Rate, extreme_factor, prediction_factor
-from coe.store.kinds import Comparing, ExpertInput, Image, Progress, Trained, TrainingPlan
+from coe.store.exam import Exam, ExamItem
+from coe.store.kinds import Comparing, ExpertInput, Image, Progress, Reference, Trained, TrainingPlan
 from coe.store.runnable_kinds import BACKBONE
 from coe.store.skeletons import bare_skeleton
-from experts import good_parts, good_train, patch_hidden, series, two_groups
+from experts import exam, good_parts, series, suspects, two_groups
 from experts.backbone import BackboneKind, load_backbone
 from experts.classifier_train import computing
-from experts.core_set import core_set
-from experts.good_train import ADVISED, FEW, WANTED, Numbers, Scale
+from experts.nearness import AXES, Nearness
 from experts.patch_colours import colours, leeway_of
 from experts.patch_deviations import Bank, LeftOut, Parts, apart, largest_of, usual_at
-from experts.patch_network import (
-    CELL,
-    EXAMPLES,
-    NEVER,
-    ROWS,
-    SIDE,
-    USUAL,
-    WHOLES,
-    PatchNetwork,
-    features,
-    logarithms,
-    whole,
-    window,
-)
-from experts.taken import TakenPictures
+from experts.patch_network import EXAMPLES, SIDE, USUAL, PatchNetwork, picture_logarithm, seen_and_whole, window
+from experts.scale import Numbers, Scale
+from experts.taken import DataPart, TakenPictures
 
-MOST = WHOLES
+T = TypeVar("T")
+WANTED = 0.05
+"""The false-call rate that is wanted if the plan does not say it."""
+FEW = 5
+"""With fewer good parts nothing can be said of the next."""
+ADVISED = 10
+"""With fewer good parts training says that the limit is wide."""
+MOST = AXES
 """The most pictures that are learned from: a bank has no room for what more of them show."""
 _SPREADS = np.array([0.27, 0.1])
 """How much the logarithms of the largest deviations of good parts usually spread: of colours, and of patches."""
 _WORTH, _WORTH_ALONE = 10, 5
 """How many further good parts this is worth, of parts that are aligned, and of others, which differ more in it."""
-_SPREAD_AS_WHOLE, _WORTH_AS_WHOLE = np.array([0.26]), 2
-"""The same of how far wholes lie from the nearest other, the median of eleven parts; of one it was 0.08, of one 2.6."""
-_STRANGE = 0.01
-"""A part is left out that an expert which may call such a share of good parts calls: what is left out, no row shows."""
-_FARTHER = 2.5
-"""... if the logarithm of its distance is larger by so many of these spreads than that of any other part."""
-_FARTHER_TOGETHER = 0.15
-"""The same for each of a group of parts, as a logarithm: by chance one lies far off, and hardly several together."""
-_UNLIKE = 0.01
-"""Of the good parts so many may be called because they look unlike every other as a whole, where `WANTED` are."""
+_UNLIKE_ALIGNED = 0.01
+"""Of aligned good parts so many may be in doubt as wholes: each place says what is missing there."""
 _SMALL = 0.06
 """A part that fills less of its pictures than this share is small."""
 _TWO_WAYS = "name a reference of each (`reference: [A, B]`): one limit for both may let defects of one pass"
 _OWN_LIMIT = "each has a limit of its own"
-_OTHER, _OTHER_OF_MOST = 0.5, 0.55
-"""Edges lie so far from each other, as does what is no part; or so much of how far the farthest place lies."""
 _WHITE = 128
-"""Pictures of which a hundredth is not as bright are made so before it is told how large their parts are."""
-_SEES = 24
-"""In a grid of so many places, of an input of 192 pixels, each sees one place farther than it is."""
+"""Pictures of which a hundredth is not as bright are made so before it is told where their parts are."""
 _BATCH = 8
 
 
@@ -90,121 +75,199 @@ def train(kind: BackboneKind, expert: Expert, plan: TrainingPlan, progress: Prog
         network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         taken = TakenPictures(plan.data)
         groups, unfit, remarks = _pictures(kind, expert, plan, taken)
-        looks = [look for id, inputs in groups.items() for look in _looks(kind, network, plan, id, inputs)]
-        trained = good_train.together(expert, good_train.wanted_of(plan), looks, unfit)
+        looks = [look for id, group in groups.items() for look in _looks(kind, network, plan, id, group)]
+        trained = _together(expert, wanted_of(plan), looks, unfit)
         progress(plan.epochs, plan.epochs, trained.metrics)
         state = {name: tensor.contiguous() for name, tensor in network.state_dict().items()} | trained.state
-        remarks = [*trained.remarks, *remarks, *taken.identical()]
-        trained = replace(trained, state=state, in_frame=bool(plan.references), preprocessing=expert.preprocessing)
-        trained = replace(trained, looks=1 if plan.references else len(looks), remarks=tuple(remarks))
-        return replace(trained, took=taken.sentence(), learned=taken.learned)
+        return replace(
+            trained,
+            state=state,
+            in_frame=bool(plan.references),
+            preprocessing=expert.preprocessing,
+            looks=1 if plan.references else len(looks),
+            remarks=(*trained.remarks, *remarks, *taken.identical()),
+            took=taken.sentence(),
+            learned=taken.learned,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """The inputs (3, S, S) uint8 of different good parts by name, and of bad ones that are at hand."""
+
+    good: dict[str, Image]
+    bad: list[Image]
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What the good parts of one reference tell: tensors by name, how they look, and their exam.
+
+    `strange` are the parts that were left out, with the reason, and `remarks` are for people. `reference` is its id.
+    """
+
+    reference: str
+    state: dict[str, torch.Tensor]
+    look: LearnedLook
+    exam: tuple[ExamItem, ...]
+    strange: dict[str, str]
+    remarks: tuple[str, ...]
+
+
+def wanted_of(plan: TrainingPlan) -> float:
+    """Return the false-call rate that is wanted."""
+    return WANTED if plan.false_calls is None else plan.false_calls
+
+
+def _reference_of(expert: Expert, plan: TrainingPlan) -> Reference:
+    """Return the only reference of a plan that has some; raises ConfigError if there are several."""
+    first, *others = plan.references.values()
+    if any(other is not first for other in others):
+        raise ConfigError(
+            f"expert '{expert.id}' learns in the frame of one reference, and its components have several "
+            f"({', '.join(plan.references)}); write the same `reference: NAME` in each of them"
+        )
+    return first
+
+
+def _together(expert: Expert, wanted: float, looks: Sequence[_Look], unfit: Mapping[str, str]) -> Trained:
+    """Return what an expert learned of all alternates; its state holds the tensors of the looks alone.
+
+    `unfit` says why parts fit none of them. Raises ConfigError if too many parts are left out.
+    """
+    strange = {name: reason for look in looks for name, reason in look.strange.items()}
+    without = {**unfit, **strange}
+    called, in_doubt = (np.concatenate([getattr(look.look, of) for look in looks]) for of in ("called", "in_doubt"))
+    left_out.check(len(called), without)
+    remarks = [f"left out: {name}: {reason}" for name, reason in without.items()]
+    for look in looks:
+        if (count := len(look.look.called)) < ADVISED:
+            of = (f" of '{look.reference}'" if look.reference else " of a look") if len(looks) > 1 else ""
+            remarks.append(
+                f"only {count} good parts{of}: a limit from so few is wide, and defects may pass; give {ADVISED} or "
+                "more"
+            )
+        remarks += look.remarks
+    # What was left out as unlike is called, so that if it is good, the expert calls its like as well.
+    calls = Rate(int(called.sum()) + len(strange), len(called) + len(strange))
+    metrics = {
+        "good_parts": float(len(called)),
+        "wanted_false_calls": wanted,
+        "called": float(calls.events),
+        "called_at_most": calls.upper(),
+        "in_doubt": float(in_doubt.mean()),
+        "limit": max(look.look.limit for look in looks),
+        "left_out": float(len(without)),
+    }
+    state = {name: torch.cat([look.state[name] for look in looks]) for name in looks[0].state}
+    items = exam.added(item for look in looks for item in look.exam)
+    is_surface = not any(item.item is Shown.MISSING for item in items)
+    taken = Exam(items=items, is_surface=is_surface, left_out=tuple(strange))
+    return Trained(state, expert.labels, metrics, tuple(remarks), exam=taken)
 
 
 def _pictures(
     kind: BackboneKind, expert: Expert, plan: TrainingPlan, taken: TakenPictures
-) -> tuple[dict[str, dict[str, Image]], dict[str, str], list[str]]:
-    """Return the inputs (3, S, S) uint8 of different good parts by name, for each reference by its id.
+) -> tuple[dict[str, _Group], dict[str, str], list[str]]:
+    """Return the pictures for each reference by its id; without a reference that is "".
 
-    Return too why others are left out, and remarks. Without a reference its id is "".
+    Return too why others are left out, and remarks.
     """
-    reference = good_train.reference_of(expert, plan) if plan.references else None
-    groups: dict[str, dict[str, Image]] = {one.id: {} for one in reference.alternates} if reference else {"": {}}
+    reference = _reference_of(expert, plan) if plan.references else None
+    groups = {one.id: _Group({}, []) for one in reference.alternates} if reference else {"": _Group({}, [])}
     known: set[bytes] = set()
     without: dict[str, str] = {}
-    paths = [path for _, path in good_parts.pictures(expert, plan)]
     remarks = []
+
+    def input_of(image: Image) -> tuple[ExpertInput, str]:
+        if reference is None:
+            return kind.preprocess(image, expert), ""
+        assert isinstance(kind, Comparing), "a kind without references was given one"
+        best = best_of(image, reference.alternates)
+        return kind.compare(image, best, expert), best.id
+
+    paths = [path for _, path in good_parts.pictures(expert, plan)]
     if len(paths) > MOST:
         remarks.append(f"learned from {MOST} of {len(paths)} pictures, taken evenly: a bank has no room for more")
-        paths = [paths[place] for place in np.linspace(0, len(paths) - 1, MOST).round().astype(int)]
+        paths = evenly(paths, MOST)
     for path in paths:
         name = path.relative_to(plan.data).as_posix() if path.is_relative_to(plan.data) else path.name
-        image = good_parts.pixels(path, plan, taken)
-        prepared: ExpertInput
-        id = ""
-        if reference is not None:
-            assert isinstance(kind, Comparing), "a kind without references was given one"
-            best = best_of(image, reference.alternates)
-            prepared, id = kind.compare(image, best, expert), best.id
-            if prepared.doubt:
-                without[name] = prepared.doubt
-                continue
-        else:
-            prepared = kind.preprocess(image, expert)
-        if (key := prepared.pixels.tobytes()) not in known:
+        prepared, id = input_of(good_parts.pixels(path, plan, taken))
+        if prepared.doubt:
+            without[name] = prepared.doubt
+        elif (key := prepared.pixels.tobytes()) not in known:
             known.add(key)
-            groups[id][name] = prepared.pixels
+            groups[id].good[name] = prepared.pixels
     left_out.check(len(known), without)
-    for id, inputs in groups.items():
-        if len(inputs) < FEW:
+    for id, group in groups.items():
+        if len(group.good) < FEW:
             given = len(paths) - len(without)
             same = f" ({given} are given, and only {len(known)} of them differ)" if given > len(known) else ""
             of = f" that fit '{id}' best" if len(groups) > 1 else ""
             raise TooFewPictures(
-                f"{plan.data}: {len(inputs)} pictures of good parts{of}{same} are too few; give at least {FEW}, of as "
-                f"many parts, and better {ADVISED}"
+                f"{plan.data}: {len(group.good)} pictures of good parts{of}{same} are too few; give at least {FEW}, of "
+                f"as many parts, and better {ADVISED}"
             )
+    for path in evenly(good_parts.bad_pictures(expert, plan), MOST):
+        # Bad pictures say which good ones look bad; nothing else is learned from them.
+        prepared, id = input_of(good_parts.pixels(path, plan, taken, DataPart.HELD_OUT))
+        if not prepared.doubt:
+            groups[id].bad.append(prepared.pixels)
     return groups, without, remarks
 
 
-def _looks(
-    kind: BackboneKind, network: PatchNetwork, plan: TrainingPlan, reference: str, inputs: dict[str, Image]
-) -> list[good_train.Look]:
-    """Learn how the good parts of one reference look, or without one, in each of two ways if they look so."""
-    images, wanted = torch.from_numpy(np.stack(list(inputs.values()))), good_train.wanted_of(plan)
-    seen = _seen(kind, network, images)
-    coloured = torch.cat([colours(group) for group in images.split(_BATCH)]) if plan.references else None
-    numbers = series.parts_of(whole(seen, network.wholes.shape[1]).double().numpy())
-    parts = Parts(list(inputs), images, seen, torch.arange(len(images)), coloured)
-    if numbers is not None:
-        parts = replace(parts, numbers=torch.from_numpy(numbers))
-    if coloured is not None:
-        parts = replace(parts, apart=apart(parts), leeway=leeway_of(coloured, wanted))
+def evenly(paths: Sequence[T], most: int) -> list[T]:
+    """Return at most so many of the things, taken evenly."""
+    if len(paths) <= most:
+        return list(paths)
+    return [paths[place] for place in np.linspace(0, len(paths) - 1, most).round().astype(int)]
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedLook:
+    """How good parts look, and how each deviates from the others: by its patches, and as a whole.
+
+    `limit` is how many deviations of `scale` are allowed; that of `nearness` is its own.
+    """
+
+    parts: Parts
+    judge: LeftOut
+    scale: Scale
+    limit: float
+    nearness: Nearness
+
+    @property
+    def called(self) -> NDArray[np.bool_]:
+        """Which of the parts (n,) deviate too much by their patches."""
+        return np.asarray(self.scale.deviations > self.limit)
+
+    @property
+    def in_doubt(self) -> NDArray[np.bool_]:
+        """Which others of the parts (n,) are unlike the rest as wholes."""
+        return np.asarray((self.nearness.deviations > self.nearness.limit) & ~self.called)
+
+    def deviations_of(self, seen: torch.Tensor, own: NDArray[np.intp]) -> Numbers:
+        """Return the deviations (m,) by patches (m, G, G, channels) of further pictures; not of aligned parts.
+
+        Of each the patches of parts of its number, of `own` (m,), do not count.
+        """
+        far = picture_logarithm(self.judge.of_others(self.parts.numbers, own, seen)).double().numpy()
+        return np.asarray((far - self.scale.centre[0]) / self.scale.deviation[0])
+
+
+def learned_look(network: PatchNetwork, parts: Parts, judge: LeftOut, wanted: float, unlike: float) -> LearnedLook:
+    """Learn how parts look, judged by `judge` of all of them, and write it into a network of one look.
+
+    Of further good parts a share `wanted` is to deviate too much by its patches, and `unlike` as a whole.
+    """
     spreads = _SPREADS if parts.colours is not None else _SPREADS[1:]
-    # A whole series may look unlike the others and be left out, so series are told first.
-    remarks = series.remarks(numbers, "a limit from so few parts calls others that are good")
-    judge = LeftOut(parts)
-    kept = _usual(judge, len(parts.names), _FARTHER * spreads)
-    odd = [name for place, name in enumerate(parts.names) if place not in kept]
-    strange = dict.fromkeys(odd, "it looks unlike the other good parts")
-    parts = parts.of(kept)
-    if parts.colours is not None:  # what is left out varies in other colours than good parts do
-        parts = replace(parts, apart=apart(parts), leeway=leeway_of(parts.colours, wanted))
-    seen_whole = whole(parts.seen, network.wholes.shape[1]).double().numpy()
-    group = two_groups.smaller(seen_whole)
-    others = [place for place in range(len(kept)) if place not in group]
-    divided = coloured is None and min(len(parts.numbers[places].unique()) for places in (group, others)) >= FEW
-    remarks += two_groups.remarks(parts.names, seen_whole, _OWN_LIMIT if divided else _TWO_WAYS)
-    if (share := max(0.01, _filled(kind, network, parts))) < _SMALL:
-        remarks.append(
-            f"the part fills about {share:.0%} of its pictures, so that a defect is a few pixels; crop closer"
-        )
-    groups = [parts.of(others), parts.of(group)] if divided else [parts]
-    made = [_look(kind, network, plan, reference, one, LeftOut(one) if divided or strange else judge) for one in groups]
-    looks = [look for look, _ in made]
-    remarks += patch_hidden.remarks(rate for _, rate in made)
-    return [replace(looks[0], strange=strange, remarks=(*remarks, *looks[0].remarks)), *looks[1:]]
-
-
-def _seen(kind: BackboneKind, network: PatchNetwork, images: torch.Tensor) -> torch.Tensor:
-    """Return the patches (n, G, G, channels) of images (n, 3, S, S) uint8."""
-    return torch.cat([features(kind.maps(network, group), group.shape[-1] // CELL) for group in images.split(_BATCH)])
-
-
-def _look(
-    kind: BackboneKind, network: PatchNetwork, plan: TrainingPlan, reference: str, parts: Parts, judge: LeftOut
-) -> tuple[good_train.Look, Rate | None]:
-    """Learn how parts look, judged by `judge` of all of them, and what is `passing`; the network is of this look."""
-    count, wholes = len(parts.names), whole(parts.seen, network.wholes.shape[1])
-    spreads = _SPREADS if parts.colours is not None else _SPREADS[1:]
-    if len(parts.numbers.unique()) < series.LEAST_PARTS:
-        parts = replace(parts, numbers=torch.arange(count))
     squares = judge.squares(parts.numbers)
     worth, extremes = (_WORTH, False) if parts.colours is not None else (_WORTH_ALONE, True)
     scale = Scale.of(largest_of(parts, squares), spreads, worth, extremes=extremes)
     # Of two deviations each may call half of what is wanted. What parts that are not aligned deviate by is skewed as
     # the extreme of many places is; that of aligned ones, which is measured by what is usual at each place, is not.
     factor = extreme_factor if extremes else prediction_factor
-    limit = factor(len(parts.numbers.unique()), good_train.wanted_of(plan) / len(spreads), worth)
+    limit = factor(len(parts.numbers.unique()), wanted / len(spreads), worth)
     _fill(network, parts, judge.bank)
     if parts.colours is not None:
         network.log_usual.copy_(usual_at(squares, USUAL).log())
@@ -213,45 +276,116 @@ def _look(
         network.leeway.fill_(parts.leeway)
         network.optional.learn(parts.colours, parts.numbers, parts.leeway)
     first = 2 - len(scale.centre)
-    network.centre[first:2].copy_(torch.from_numpy(scale.centre))
-    network.deviation[first:2].copy_(torch.from_numpy(scale.deviation))
-    network.wholes.copy_(wholes[torch.arange(WHOLES) % count])
-    # Of aligned parts each place says what is missing there.
-    network.centre[2], network.deviation[2] = (
-        _as_whole(wholes, parts.numbers) if parts.colours is None else (NEVER, 1.0)
-    )
+    network.centre[first:].copy_(torch.from_numpy(scale.centre))
+    network.deviation[first:].copy_(torch.from_numpy(scale.deviation))
     network.limit.fill_(limit)
-    state = network.state_dict()
-    own = {name: one.contiguous().clone() for name, one in state.items() if not name.startswith(BACKBONE)}
-    passing = patch_hidden.passing(parts, judge, scale, limit, lambda images: _seen(kind, network, images))
-    called = Rate(int((scale.deviations > limit).sum()), count)
-    farthest = series.farthest(parts.names, scale.deviations, limit)
-    return good_train.Look(reference, own, limit, called, {}, (farthest,)), passing
+    nearness = Nearness.of(parts.whole.double().numpy(), parts.numbers.numpy(), unlike)
+    network.near.fill(nearness)
+    return LearnedLook(parts, judge, scale, limit, nearness)
 
 
-def _usual(judge: LeftOut, count: int, farther: Numbers) -> list[int]:
-    """Return the places of those of so many parts that are not strange, alone or as a group.
+def _looks(kind: BackboneKind, network: PatchNetwork, plan: TrainingPlan, reference: str, group: _Group) -> list[_Look]:
+    """Learn how the good parts of one reference look, or without one, in each of two ways if they look so."""
+    images, wanted = torch.from_numpy(np.stack(list(group.good.values()))), wanted_of(plan)
+    seen, whole = see(kind, network, images)
+    coloured = torch.cat([colours(some) for some in images.split(_BATCH)]) if plan.references else None
+    numbers = series.parts_of(_mean_patches(kind, seen))
+    parts = Parts(list(group.good), images, seen, whole, torch.arange(len(images)), coloured)
+    if numbers is not None:
+        parts = replace(parts, numbers=torch.from_numpy(numbers))
+    # A whole series may look unlike the others and be left out, so series are told first.
+    remarks = series.remarks(numbers, "a limit from so few parts calls others that are good")
+    bad = see(kind, network, torch.from_numpy(np.stack(group.bad)))[1] if group.bad else None
+    odd, named = suspect(parts, bad)
+    remarks += named
+    strange = {parts.names[place]: "it looks like a bad part" for place in odd}
+    parts = parts.of([place for place in range(len(images)) if place not in odd])
+    if parts.colours is not None:
+        parts = replace(parts, apart=apart(parts), leeway=leeway_of(parts.colours, wanted))
+    looks_of = _mean_patches(kind, parts.seen)
+    fewer = two_groups.smaller(looks_of)
+    others = [place for place in range(len(parts.names)) if place not in fewer]
+    divided = coloured is None and min(len(parts.numbers[places].unique()) for places in (fewer, others)) >= FEW
+    remarks += two_groups.remarks(parts.names, looks_of, _OWN_LIMIT if divided else _TWO_WAYS)
+    made = []
+    for each in [parts.of(others), parts.of(fewer)] if divided else [parts]:
+        is_series = len(each.numbers.unique()) < series.LEAST_PARTS
+        own = replace(each, numbers=torch.arange(len(each.names))) if is_series else each
+        unlike = wanted if own.colours is None else min(wanted, _UNLIKE_ALIGNED)
+        look = learned_look(network, own, LeftOut(own), wanted, unlike)
+        shown = unlike_edges(kind, network, own)
+        if (share := max(0.01, float(shown[:, 1:-1, 1:-1].float().mean()))) < _SMALL:
+            remarks.append(
+                f"the part fills about {share:.0%} of its pictures, so that a defect is a few pixels; crop closer"
+            )
+        look, items = _examined(kind, network, look, exam.sheets(own.images, shown))
+        network.near.fill(look.nearness)
+        state = network.state_dict()
+        tensors = {name: one.contiguous().clone() for name, one in state.items() if not name.startswith(BACKBONE)}
+        farthest = series.farthest(own.names, look.scale.deviations, look.limit)
+        made.append(_Look(reference, tensors, look, tuple(items), strange, (*remarks, farthest)))
+        remarks, strange = [], {}
+    return made
 
-    Pictures of another part may be like each other, and each then hides the others; so groups are looked at first.
+
+def _mean_patches(kind: BackboneKind, seen: torch.Tensor) -> Numbers:
+    """Return the mean of the patches of the deepest stage, (n, d), by which series and groups are told."""
+    deepest = kind.architecture.channels[kind.stages[-2]]
+    return seen[..., -deepest:].mean(dim=(1, 2)).double().numpy()
+
+
+def see(kind: BackboneKind, network: torch.nn.Module, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return patches (n, G, G, channels) and pooled features (n, d) of images (n, 3, S, S) uint8."""
+    found = [seen_and_whole(kind.maps(network, group)) for group in images.split(_BATCH)]
+    return torch.cat([seen for seen, _ in found]), torch.cat([whole for _, whole in found])
+
+
+def suspect(parts: Parts, bad: torch.Tensor | None) -> tuple[list[int], list[str]]:
+    """Return which of good parts look bad and are left out, and remarks on others that do.
+
+    `bad` (m, d) are pooled features of bad pictures; None: there are none.
     """
-    group = judge.group(_STRANGE, _FARTHER_TOGETHER)
-    rest = [place for place in range(count) if place not in group]
-    kept = good_train.typical(len(rest), lambda places: judge.largest([rest[one] for one in places]), _STRANGE, farther)
-    return [rest[one] for one in kept]
+    whole = parts.whole.double().numpy()
+    if bad is None:
+        return suspects.far_from_most(whole), []
+    found, are_left_out = suspects.beside_bad(whole, bad.double().numpy())
+    if are_left_out or not found:
+        return found, []
+    names = ", ".join(parts.names[place] for place in found[:3])
+    return [], [
+        f"{len(found)} of {len(whole)} good pictures look like bad ones, such as {names}; are they in the right folder?"
+    ]
 
 
-def _as_whole(wholes: torch.Tensor, numbers: torch.Tensor) -> tuple[float, float]:
-    """Return centre and deviation of the logarithms of how far pictures (n, deepest) of parts (n,) lie from others.
+def unlike_edges(kind: BackboneKind, network: torch.nn.Module, parts: Parts) -> torch.Tensor:
+    """Return which places (n, G, G) of their pictures parts fill: those unlike all that the pictures' edges show."""
+    seen = parts.seen
+    # In little light hardly any place differs much.
+    if (gain := _WHITE / max(1.0, float(np.percentile(parts.images[:, :, ::4, ::4], 99)))) > 1:
+        seen, _ = see(kind, network, (parts.images * gain).clamp_max(255).to(torch.uint8))
+    return exam.unlike_edges(seen[..., : kind.architecture.channels[kind.stages[0]]])
 
-    In these units a limit for `WANTED` good parts by their patches is one for `_UNLIKE` as wholes. They do not depend
-    on the limit: which picture deviates more is no matter of how many may be called.
-    """
-    squares = torch.cdist(wholes, wholes).square().masked_fill(numbers[:, None] == numbers, torch.inf)
-    far = logarithms(squares.amin(dim=1)).double().numpy()
-    scale, count = Scale.of(far[:, None], _SPREAD_AS_WHOLE, _WORTH_AS_WHOLE, extremes=True), len(numbers.unique())
-    beyond = extreme_factor(count, _UNLIKE, _WORTH_AS_WHOLE) - extreme_factor(count, WANTED, _WORTH_ALONE)
-    deviation = float(scale.deviation[0])
-    return float(scale.centre[0]) + beyond * deviation, deviation
+
+def _examined(
+    kind: BackboneKind, network: PatchNetwork, look: LearnedLook, sheets: Sequence[exam.Sheet]
+) -> tuple[LearnedLook, list[ExamItem]]:
+    """Return a look, its nearness tightened if too many missing parts pass, and the rows of its exam."""
+    found = []
+    for sheet in sheets:
+        seen, whole = see(kind, network, sheet.images)
+        if look.parts.colours is None:
+            called = look.deviations_of(seen, look.parts.numbers.numpy()[sheet.made_of]) > look.limit
+        else:
+            # Own rows are in this bank. They lie at other places, of which aligned parts hardly see anything.
+            called = (network(seen, whole, sheet.images)["score"] > 0.5).numpy()
+        far = look.nearness.of_changed(whole.double().numpy(), look.parts.numbers.numpy()[sheet.made_of])
+        found.append((sheet.item, np.where(called, np.inf, far)))
+    limit = look.nearness.limit
+    for item, far in found:
+        if item is Shown.MISSING:
+            limit = exam.tightened(limit, list(far))
+    look = replace(look, nearness=replace(look.nearness, limit=limit))
+    return look, [exam.graded(item, far <= limit) for item, far in found]
 
 
 def _fill(network: PatchNetwork, parts: Parts, bank: Bank) -> None:
@@ -270,7 +404,7 @@ def _fill(network: PatchNetwork, parts: Parts, bank: Bank) -> None:
         part, place = divmod(patch, grid**2)
         left, top = window(place % grid, place // grid, grid, SIDE)
         where.append((number[part], round(left), round(top)))
-    again = torch.arange(ROWS) % len(bank.patches)
+    again = torch.arange(len(network.bank)) % len(bank.patches)
     network.bank.copy_((bank.values / bank.step).round().to(torch.int8)[again])
     network.places.copy_(parts.places()[bank.patches].to(torch.uint8)[again])
     network.shown_by.copy_(torch.tensor(where, dtype=torch.uint8)[again])
@@ -280,21 +414,3 @@ def _fill(network: PatchNetwork, parts: Parts, bank: Bank) -> None:
         pixels = parts.images[example].permute(1, 2, 0).contiguous().numpy()
         small = cv2.resize(pixels, (SIDE, SIDE), interpolation=cv2.INTER_AREA)
         network.examples[place].copy_(torch.from_numpy(small))
-
-
-def _filled(kind: BackboneKind, network: PatchNetwork, parts: Parts) -> float:
-    """Return about which share of their pictures parts fill: places unlike all that the pictures' edges show."""
-    seen, grid = parts.seen, parts.seen.shape[1]
-    # In little light hardly any place differs much.
-    if (gain := _WHITE / max(1.0, float(np.percentile(parts.images[:, :, ::4, ::4], 99)))) > 1:
-        seen = _seen(kind, network, (parts.images * gain).clamp_max(255).to(torch.uint8))
-    # The channels of the first stage: deeper ones see a part from afar.
-    seen = functional.normalize(seen[..., : kind.architecture.channels[kind.stages[0]]], dim=3)
-    edge = torch.cat([seen[:, 0], seen[:, -1], seen[:, :, 0], seen[:, :, -1]], dim=1).flatten(0, 1)
-    usual = edge[core_set(edge, 256)]
-    far = torch.cdist(seen.flatten(0, 2), usual).amin(dim=1).view(-1, grid, grid)
-    # No place differs much if the part fills its pictures.
-    unlike = far > min(_OTHER, _OTHER_OF_MOST * float(far.amax(dim=(1, 2)).median()))
-    # A place sees what lies around it, so a part seems larger than it is by so many places on each side.
-    other = functional.max_pool2d((~unlike).float()[:, None], 2 * (grid // _SEES) + 1, 1, grid // _SEES)
-    return float(1 - other[:, :, 1:-1, 1:-1].mean())

@@ -7,7 +7,6 @@ each is judged by a head that learned without it. Cross-validation chooses nothi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,78 +14,69 @@ import torch
 from torch.nn import functional
 
 from coe.board.photo_labels import Answers
-from coe.core import Expert
-from coe.errors import ConfigError, list_few
-from coe.rates import tolerance_factor
+from coe.core import Expert, Shown
+from coe.errors import ConfigError, TooFewPictures
+from coe.store.exam import Exam, ExamItem
 from coe.store.kinds import Progress, Trained, TrainingPlan
 from coe.store.skeletons import bare_skeleton
-from experts import series, two_groups
+from experts import exam, patch_train, series, two_groups
 from experts.backbone import BackboneKind, load_backbone
 from experts.classifier_train import HeldAnswers, computing
 from experts.labelled_folder import LabelledImages, read
 from experts.logistic import Chosen, LinearHead, Numbers, Places, calibrated, judged_by_others, mean_loss
-from experts.probe_network import EXAMPLES, ProbeNetwork, distances_of
+from experts.patch_deviations import LeftOut, Parts
+from experts.patch_train import LearnedLook, see
+from experts.probe_network import LEAST, MOST, ROWS, ProbeNetwork
 from experts.proof import unproven_answers
 from experts.taken import DataPart, TakenPictures
 
 TURNS = 8
 """In how many turns, 45 degrees apart, each picture is learned if parts lie turned."""
-_UNLIKE = 0.01
-"""The share of pictures of this part that may be in doubt because they look unlike all others."""
-_STRANGE = 6.0
-"""A picture is named whose distance from all others, as a logarithm, is as many deviations above the usual one."""
+_UNLIKE, _UNLIKE_POLAR = 0.01, 0.025
+"""The share of good parts that may be in doubt because they look unlike all others; of parts that have a polarity."""
+_MOST_KEPT = 64
+"""A bank has no room for what more pictures of good parts show."""
 BATCH = 16
 _FEW = 10
-_SHOWN = 3
 _OF_FEW = "none is judged by its like, so the figures are of so few parts"
 
 
 @dataclass(frozen=True, slots=True)
-class Learning:
-    """What is learned from: images (n, 3, S, S) uint8, label numbers (n,), and numbers (n,) that one picture's share.
+class _Rows:
+    """What is learned from: images (n, 3, S, S) uint8, and what the backbone sees of them.
 
-    `good` tells which show good parts.
+    `seen` are patches (n, G, G, channels) in halves of floats, `whole` (n, d) are pooled features. Names and label
+    numbers are (n,).
+
+    Pictures of one number in `groups` (n,) are one: copies, turns, or a series of one part. `good` tells which show
+    good parts, `bad` which speak against one.
     """
 
     images: torch.Tensor
+    names: list[str]
     labels: Places
     groups: Places
     good: Chosen
+    seen: torch.Tensor
+    whole: Numbers
+
+    @property
+    def bad(self) -> Chosen:
+        return ~self.good
+
+    def of(self, kept: Chosen) -> _Rows:
+        """Return some of the rows."""
+        names = [name for name, is_kept in zip(self.names, kept, strict=True) if is_kept]
+        rows = torch.from_numpy(kept)
+        labels, groups, good = (one[kept] for one in (self.labels, self.groups, self.good))
+        return _Rows(self.images[rows], names, labels, groups, good, self.seen[rows], self.whole[kept])
 
 
-Features = Callable[[Chosen, Places], Numbers]
-"""Gives features (n, d) of all pictures that are learned from, where some of them, a mask (n,), are unknown.
+def train(kind: BackboneKind, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
+    """Learn from a labelled folder.
 
-Pictures of one number (n,) show one part: none is compared with its like.
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    features: Numbers
-    labels: Places
-    groups: Places
-
-
-def seen_alone(
-    see: Callable[[torch.nn.Module, torch.Tensor], torch.Tensor], module: ProbeNetwork, learning: Learning
-) -> Features:
-    """Return the features of pictures of which none depends on the others, as `see` gives them of a batch."""
-    features = torch.cat([see(module, batch) for batch in learning.images.split(BATCH)]).double().numpy()
-    return lambda *_: features
-
-
-def train(
-    kind: BackboneKind,
-    expert: Expert,
-    plan: TrainingPlan,
-    progress: Progress,
-    look: Callable[[ProbeNetwork, Learning], Features],
-    given: int = 0,
-) -> Trained:
-    """Learn from what `look` sees, whose last `given` features have a scale of their own.
-
-    Raises ConfigError as `labelled_folder.read`, for frozen parts, and for labels with the same pictures."""
+    Raises ConfigError as `labelled_folder.read`, for frozen parts, and for labels with the same pictures.
+    """
     if plan.freeze:
         raise ConfigError(f"expert '{expert.id}': all but the head of kind '{kind.name}' is frozen; leave 'freeze' out")
     with computing(plan.threads), torch.random.fork_rng(devices=[]), torch.inference_mode():
@@ -99,40 +89,170 @@ def train(
         parts = read(kind, expert, replace(plan, held_out=0.0), taken)
         _refuse_same(taken, expert)
         _refuse_alike(taken, expert)
-        learning = _joined(parts.training, parts.choosing)
-        turns, count = TURNS if plan.turned else 1, len(expert.labels)
-        labels, groups = (np.tile(one, turns) for one in (learning.labels.numpy(), _numbers(taken)))
-        good = np.isin(labels, [expert.labels.index(one) for one in Answers.of_labels(expert).good])
-        features = look(module, Learning(turned(learning.images, turns), labels, groups, good))
-        nothing = np.zeros(len(labels), np.bool_)
-        groups = _of_parts(features(nothing, groups), learning.labels.numpy(), groups)
-        others = judged_by_others(lambda out: features(out, groups), labels, groups, count, plan.seed, given)
-        temperature, bias = calibrated(others, labels)
-        seen = _Seen(features(nothing, groups), labels, groups)
-        head = LinearHead.learned(seen.features, labels, count, given)
-        honest = replace(head, weights=head.weights / temperature, bias=head.bias / temperature + bias)
-        distances = _fill(module, honest, seen)
+        rows = _rows(kind, module, expert, plan, _joined(parts.training, parts.choosing), taken)
+        remarks = _remarks(rows, expert, kind.architecture.channels[kind.stages[-1]])
+        rows, left_out, named = _without_suspects(rows)
+        look = _learned_parts(kind, module, plan, rows)
+        head = _Head.learned(look, rows, expert, plan.seed)
+        examined, items = _examined(kind, module, look, rows, head)
+        module.parts.near.fill(examined.nearness)
+        head.fill(module, [label in Answers.of_labels(expert).good for label in expert.labels])
         if len(parts.held_out.labels):
-            measured, truth = _outputs(kind, module, parts.held_out.images).numpy(), parts.held_out.labels.numpy()
-            logits, far = measured[:, :-1], measured[:, -1] > 1
+            measured = [kind.forward(module, batch) for batch in parts.held_out.images.split(BATCH)]
+            logits, truth = torch.cat([one["logits"] for one in measured]).numpy(), parts.held_out.labels.numpy()
         else:
-            count = len(learning.labels)  # the first turn of each picture
-            logits, truth, far = others[:count] / temperature + bias, labels[:count], distances[:count] > 1
+            first = np.arange(len(rows.labels)) < len(rows.labels) // (TURNS if plan.turned else 1)
+            logits, truth = head.logits[first], rows.labels[first]
     answers = HeldAnswers(torch.from_numpy(truth), torch.from_numpy(logits.argmax(axis=1)), mean_loss(logits, truth))
-    metrics = {**answers.measures(), "held_out": float(len(truth)), "in_doubt": float(far.mean())}
+    in_doubt = float((examined.called | examined.in_doubt).mean())
+    metrics = {**answers.measures(), "held_out": float(len(truth)), "in_doubt": in_doubt}
     progress(plan.epochs, plan.epochs, metrics)
-    deepest = kind.architecture.channels[kind.stages[-1]]
-    remarks = _remarks(taken, expert, distances[: len(learning.labels)], seen.features, deepest)
+    is_surface = bool(items) and not any(item.item is Shown.MISSING for item in items)
     return Trained(
         {name: value.contiguous().clone() for name, value in module.state_dict().items()},
         expert.labels,
         metrics,
-        (*remarks, *answers.unseen_labels(expert.labels)),
+        (*taken.identical(), *remarks, *named, *answers.unseen_labels(expert.labels)),
         taken.sentence(),
         learned=taken.learned,
         preprocessing=expert.preprocessing or kind.preprocessing,
         unproven=unproven_answers(truth, logits.argmax(axis=1)),
+        exam=Exam(items=items, is_surface=is_surface, left_out=left_out),
     )
+
+
+def _rows(
+    kind: BackboneKind,
+    module: ProbeNetwork,
+    expert: Expert,
+    plan: TrainingPlan,
+    learning: LabelledImages,
+    taken: TakenPictures,
+) -> _Rows:
+    turns = TURNS if plan.turned else 1
+    images = turned(learning.images, turns)
+    found = [see(kind, module, batch) for batch in images.split(BATCH)]
+    seen = torch.cat([patches.half() for patches, _ in found])
+    whole = torch.cat([pooled for _, pooled in found]).double().numpy()
+    labels, groups = (np.tile(one, turns) for one in (learning.labels.numpy(), _numbers(taken)))
+    groups = _of_parts(whole, learning.labels.numpy(), groups)
+    order = (DataPart.TRAINING, DataPart.CHOOSING)
+    names = [taken.name(picture.path) for part in order for picture in taken.pictures if picture.part is part]
+    good = np.isin(labels, [expert.labels.index(one) for one in Answers.of_labels(expert).good])
+    if not good.any():
+        good = np.ones(len(labels), np.bool_)  # none speaks for a part: what is unlike all of them is in doubt
+    return _Rows(images, names * turns, labels, groups, good, seen, whole)
+
+
+def _without_suspects(rows: _Rows) -> tuple[_Rows, tuple[str, ...], list[str]]:
+    """Return the rows without good pictures that look bad, the names of these, and remarks."""
+    if not rows.bad.any():
+        return rows, (), []
+    names = list(dict.fromkeys(rows.names))
+    places = np.flatnonzero(rows.good[: len(names)])
+    own = Parts.of_whole([names[place] for place in places], torch.from_numpy(rows.whole[places]))
+    odd, remarks = patch_train.suspect(own, torch.from_numpy(rows.whole[: len(names)][rows.bad[: len(names)]]))
+    left_out = tuple(own.names[place] for place in odd)
+    kept = ~(np.isin(rows.names, left_out) & rows.good)
+    return rows.of(kept), left_out, remarks
+
+
+def _learned_parts(kind: BackboneKind, module: ProbeNetwork, plan: TrainingPlan, rows: _Rows) -> LearnedLook:
+    """Learn what good parts look like, and write it into the network; raises TooFewPictures."""
+    places = patch_train.evenly(list(np.flatnonzero(rows.good)), _MOST_KEPT)
+    numbers = rows.groups[places]
+    if (different := len(np.unique(numbers))) < kind.least_of_label:
+        raise TooFewPictures(f"{different} good parts are too few to compare with; give {kind.least_of_label}")
+    names, whole = [rows.names[place] for place in places], torch.from_numpy(rows.whole[places])
+    parts = Parts(names, rows.images[places], rows.seen[places].float(), whole, torch.from_numpy(numbers), None)
+    unlike = _UNLIKE_POLAR if plan.polarity else _UNLIKE
+    judge = LeftOut(parts, ROWS)
+    return patch_train.learned_look(module.parts, parts, judge, patch_train.WANTED, unlike)
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """A linear head, and how it judges what it has not seen: `logits` (n, labels) of all rows, honest as `calibrated`.
+
+    `features` (n, d + 1) are what it sees of the rows; `folds` are heads with the rows (n,) that each has not seen.
+    """
+
+    head: LinearHead
+    temperature: float
+    bias: Numbers
+    logits: Numbers
+    features: Numbers
+    folds: list[tuple[Chosen, LinearHead]]
+    labels: tuple[str, ...]
+
+    @classmethod
+    def learned(cls, look: LearnedLook, rows: _Rows, expert: Expert, seed: int) -> _Head:
+        """Learn from the rows."""
+        batches = (slice(first, first + BATCH) for first in range(0, len(rows.groups), BATCH))
+        beyond = [look.deviations_of(rows.seen[batch].float(), rows.groups[batch]) for batch in batches]
+        features = np.column_stack((rows.whole, np.concatenate(beyond).clip(LEAST, MOST)))
+        count = len(expert.labels)
+        logits, folds = judged_by_others(features, rows.labels, rows.groups, count, seed, given=1)
+        temperature, bias = calibrated(logits, rows.labels)
+        head = LinearHead.learned(features, rows.labels, count, given=1)
+        return cls(head, temperature, bias, logits / temperature + bias, features, folds, expert.labels)
+
+    def of(self, features: Numbers, groups: Places, rows: _Rows) -> Numbers:
+        """Return the logits (m, labels) of pictures made of rows of groups (m,), by heads that know none of them."""
+        logits = np.empty((len(features), len(self.bias)))
+        for out, head in self.folds:
+            own = np.isin(groups, rows.groups[out])
+            logits[own] = head.logits(features[own])
+        return logits / self.temperature + self.bias
+
+    def without(self, label: int, rows: _Rows) -> Numbers:
+        """Return the logits (m, labels) of the rows of a label, by a head that learned without this label."""
+        kept, count = rows.labels != label, len(self.bias)
+        logits = LinearHead.learned(self.features[kept], rows.labels[kept], count, given=1).logits(self.features[~kept])
+        logits[:, label] = -np.inf
+        return logits / self.temperature + self.bias
+
+    def fill(self, module: ProbeNetwork, is_good: list[bool]) -> None:
+        """Write the head into the network; `is_good` is of its labels."""
+        module.centre.copy_(torch.from_numpy(self.head.centre))
+        module.scale.copy_(torch.from_numpy(1 / self.head.deviation))
+        module.weights.copy_(torch.from_numpy(self.head.weights / self.temperature))
+        module.bias.copy_(torch.from_numpy(self.head.bias / self.temperature + self.bias))
+        module.is_good.copy_(torch.tensor(is_good if any(is_good) else [True] * len(is_good)))
+
+
+def _examined(
+    kind: BackboneKind, module: ProbeNetwork, look: LearnedLook, rows: _Rows, head: _Head
+) -> tuple[LearnedLook, tuple[ExamItem, ...]]:
+    """Return how good parts look, the nearness tightened if too many missing parts pass, and the rows of the exam."""
+    if not rows.bad.any():
+        return look, ()
+    good_labels = np.unique(rows.labels[rows.good])
+    groups = look.parts.numbers.numpy()
+    is_turned = len(np.unique(rows.names)) < len(rows.names)
+    found = []
+    for sheet in exam.sheets(look.parts.images, patch_train.unlike_edges(kind, module, look.parts)):
+        if sheet.item is Shown.TURNED and is_turned:
+            continue  # it learned that parts may lie so
+        seen, whole = see(kind, module, sheet.images)
+        own = groups[sheet.made_of]
+        beyond = look.deviations_of(seen, own)
+        features = np.column_stack((whole.double().numpy(), beyond.clip(LEAST, MOST)))
+        passes = np.isin(head.of(features, own, rows).argmax(axis=1), good_labels) & (beyond <= look.limit)
+        far = look.nearness.of_changed(features[:, :-1], own)
+        found.append((sheet.item, np.where(passes, far, np.inf)))
+    limit = look.nearness.limit
+    for item, far in found:
+        if item is Shown.MISSING:
+            limit = exam.tightened(limit, list(far))
+    items = [exam.graded(item, far <= limit) for item, far in found]
+    bad = [label for label in np.unique(rows.labels) if label not in good_labels]
+    for label in bad if len(bad) > 1 else ():
+        own = rows.labels == label
+        passes = np.isin(head.without(label, rows).argmax(axis=1), good_labels)
+        passes &= (head.features[own, -1] <= look.limit) & (look.nearness.of_others(rows.whole[own]) <= limit)
+        items.append(exam.graded(Shown.UNTAUGHT, passes, head.labels[label]))
+    return replace(look, nearness=replace(look.nearness, limit=limit)), tuple(items)
 
 
 def turned(images: torch.Tensor, turns: int) -> torch.Tensor:
@@ -171,47 +291,6 @@ def _of_parts(features: Numbers, labels: Places, groups: Places) -> Places:
     return joined
 
 
-def _outputs(kind: BackboneKind, module: ProbeNetwork, images: torch.Tensor) -> torch.Tensor:
-    return torch.cat([kind.forward(module, batch) for batch in images.split(BATCH)])
-
-
-def _fill(module: ProbeNetwork, head: LinearHead, seen: _Seen) -> Numbers:
-    """Put what was learned into the network; return how far each picture is from the others (n,), 1 at the limit."""
-    rows = torch.from_numpy((seen.features - head.centre) / head.deviation).float()
-    module.centre.copy_(torch.from_numpy(head.centre))
-    module.scale.copy_(torch.from_numpy(1 / head.deviation))
-    module.weights.copy_(torch.from_numpy(head.weights))
-    module.bias.copy_(torch.from_numpy(head.bias))
-    chosen = np.concatenate([_spread_out(rows, seen, label) for label in range(len(module.bias))])
-    module.examples.copy_(rows[chosen])
-    apart = distances_of(rows, module.examples.float()).numpy()
-    apart[seen.groups[:, None] == seen.groups[chosen][None, :]] = np.inf
-    nearest = apart.min(axis=1)
-    logs = np.log(nearest.clip(1e-6))
-    usual = logs[~_strange(logs)]
-    limit = math.exp(usual.mean() + tolerance_factor(len(usual), _UNLIKE) * usual.std(ddof=1))
-    module.limit.fill_(limit)
-    return np.asarray(nearest / limit)
-
-
-def _spread_out(rows: torch.Tensor, seen: _Seen, label: int) -> Places:
-    """Return EXAMPLES places of a label's pictures: each as far as may be from those before (a greedy core set)."""
-    places = np.flatnonzero(seen.labels == label)
-    chosen = [0]
-    nearest = distances_of(rows[places], rows[places[:1]])[:, 0]
-    while len(chosen) < EXAMPLES:
-        chosen.append(int(nearest.argmax()))
-        nearest = torch.minimum(nearest, distances_of(rows[places], rows[places[chosen[-1:]]])[:, 0])
-    return np.asarray(places[chosen])
-
-
-def _strange(logs: Numbers) -> Numbers:
-    """Tell which pictures (n,) are far from all others, by the median and the median absolute deviation."""
-    middle = float(np.median(logs))
-    deviation = 1.4826 * float(np.median(np.abs(logs - middle)))
-    return np.asarray(logs > middle + _STRANGE * max(deviation, 0.05))
-
-
 def _refuse_same(taken: TakenPictures, expert: Expert) -> None:
     """Raise ConfigError if all pictures of a label stand under another label as well."""
     of_label = {label: {p.digests.pixels for p in taken.pictures if p.label == label} for label in expert.labels}
@@ -235,24 +314,18 @@ def _refuse_alike(taken: TakenPictures, expert: Expert) -> None:
         )
 
 
-def _remarks(taken: TakenPictures, expert: Expert, distances: Numbers, features: Numbers, deepest: int) -> list[str]:
-    """Return what to say of pictures by their features (n, d); the deepest stage has so many channels."""
-    learned = [p for part in (DataPart.TRAINING, DataPart.CHOOSING) for p in taken.pictures if p.part is part]
-    remarks = list(taken.identical())
-    strange = [p.path for p, far in zip(learned, _strange(np.log(distances.clip(1e-6))), strict=True) if far]
-    if strange:
-        names = list_few(map(taken.name, strange), _SHOWN)
-        remarks.append(f"{names}: unlike all other pictures; is this the same part, with the same camera?")
-    good = Answers.of_labels(expert).good
-    few, middle = [], features.shape[1] // 2  # means of channels, and then their largest values
-    for label in expert.labels:
-        places = [place for place, one in enumerate(learned) if one.label == label]
-        if label in good:
-            names = [taken.name(learned[place].path) for place in places]
+def _remarks(rows: _Rows, expert: Expert, deepest: int) -> list[str]:
+    """Return what to say of the pictures that are learned from; the deepest stage has so many channels."""
+    remarks, few, middle = [], [], rows.whole.shape[1] // 2  # means of channels, and then their largest values
+    count = len(dict.fromkeys(rows.names))
+    for number, label in enumerate(expert.labels):
+        places = np.flatnonzero(rows.labels[:count] == number)
+        if rows.good[places].all() and rows.bad.any():
+            names = [rows.names[place] for place in places]
             # Not as `series.looks_of`: what tells two groups apart best spreads most, and would count least. Earlier
             # stages see colours of boards: 42 of 240 draws of parts on boards of any colour were named.
-            remarks += two_groups.remarks(names, features[places][:, middle - deepest : middle], "nothing is wrong")
-        parts = series.parts_of(series.looks_of(features[places]))
+            remarks += two_groups.remarks(names, rows.whole[places][:, middle - deepest : middle], "nothing is wrong")
+        parts = series.parts_of(series.looks_of(rows.whole[places]))
         remarks += series.remarks(parts, _OF_FEW, f" of '{label}'")
         if len(places) < _FEW:
             few.append(f"{len(places)} pictures of '{label}'")

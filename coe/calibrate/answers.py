@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -40,7 +40,7 @@ class LabelledFinding:
 class ExpertAnswers:
     """The answers of one expert, whether it is a detector, and why other pictures have none, by name.
 
-    `doubtful` holds the true labels of those of the others that could not be compared: a line calls them, as REVIEW.
+    `doubtful` holds, by name, the true labels of pictures whose findings are in doubt: a line calls them, as REVIEW.
     `none` is among the labels that the expert rejects if a part in which it sees nothing passes nowhere on the board.
     `weights` is the checksum of its weights, `pictures_sha256` that of its pictures with their labels.
     """
@@ -49,7 +49,7 @@ class ExpertAnswers:
     detects: bool
     answers: tuple[LabelledFinding, ...]
     failed: Mapping[str, str]
-    doubtful: tuple[str, ...] = ()
+    doubtful: Mapping[str, str] = field(default_factory=dict)
     weights: str = ""
     pictures_sha256: str = ""
 
@@ -117,22 +117,22 @@ class BoardExperts:
         # Raw scores: what the rules say of an earlier calibration must not go into the next.
         raw = replace(self._board.experts[id], temperature=1.0, ignore_under={})
         judged: list[VerifiedPicture] = []
-        answers, failed, doubtful = [], {}, []
+        answers, failed, doubtful = [], {}, {}
         for answer in self.ask(raw, pictures):
             picture, finding = answer.picture, answer.finding
             if finding is None:
                 failed[picture.name] = answer.failure
                 continue
             judged.append(picture)
-            if finding.doubt:
-                failed[picture.name] = finding.doubt
-                doubtful.append(picture.label)
+            # What is found is found, whatever else is in doubt: a threshold must not rise because it was left out.
+            if finding.doubt and not finding.boxes:
+                doubtful[picture.name] = picture.label
             else:
                 answers.append(LabelledFinding(picture.label, finding))
         if self.detects(raw) and self._nothing_speaks_against(id):
             raw = replace(raw, reject=raw.reject | {NOTHING})
         checksum, pictures_sha256 = self._store.manifest(raw.weights).checksum, digest_of_files(judged)
-        return ExpertAnswers(raw, self.detects(raw), tuple(answers), failed, tuple(doubtful), checksum, pictures_sha256)
+        return ExpertAnswers(raw, self.detects(raw), tuple(answers), failed, doubtful, checksum, pictures_sha256)
 
     def _nothing_speaks_against(self, id: str) -> bool:
         """Tell whether a part in which a detector sees nothing passes nowhere on the board, as where a mark must be."""

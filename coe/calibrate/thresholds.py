@@ -105,7 +105,7 @@ def curve_of(answers: ExpertAnswers, temperature: float, goal: Goal) -> Curve | 
     """
     expert, detects = answers.expert, answers.detects
     labels = tuple(label for label in expert.labels if (label in expert.reject) == detects)
-    shown = {answer.truth for answer in answers.answers} | set(answers.doubtful)
+    shown = {answer.truth for answer in answers.answers} | set(answers.doubtful.values())
     unseen = tuple(label for label in expert.labels if label in expert.reject and label not in shown)
     if detects and goal is Goal.ESCAPES:
         labels = tuple(label for label in labels if label in shown) or labels
@@ -207,7 +207,7 @@ def scored(answers: ExpertAnswers, labels: Collection[str], temperature: float) 
     """
     called = inf if answers.detects else -inf
     told = [(answer.truth, _score(answer.finding, labels, answers, temperature)) for answer in answers.answers]
-    return [*told, *((truth, called) for truth in answers.doubtful)]
+    return [*told, *((truth, called) for truth in answers.doubtful.values())]
 
 
 def _score(finding: Finding, labels: Collection[str], answers: ExpertAnswers, temperature: float) -> float:

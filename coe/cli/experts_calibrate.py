@@ -31,6 +31,7 @@ from coe.rates import CONFIDENCE, Rate
 from coe.store.exam import Exam
 from coe.store.store import Store
 from coe.strict_model import of_yaml
+from coe.visible import visible
 
 if TYPE_CHECKING:
     from coe.calibrate.answers import BoardExperts
@@ -47,6 +48,7 @@ VerifiedOption = Annotated[
     ),
 ]
 _AROUND = 20
+_SHOWN = 5
 """So many thresholds on each side of the chosen one are shown."""
 
 
@@ -107,6 +109,8 @@ def calibrate(  # noqa: PLR0913
             continue
         for name, reason in answers.failed.items():
             complain(f"not judged: {name}: {reason}")
+        if in_doubt := list_few(map(visible, answers.doubtful), _SHOWN):
+            point_out("note", f"{id}: in doubt, so REVIEW whatever the threshold: {in_doubt}")
         outcome = calibration.calibrate(answers, wanted, unproven=unproven)
         outcomes.append(outcome)
         if missing := calibration.unreached(outcome):

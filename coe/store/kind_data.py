@@ -76,6 +76,7 @@ class TrainingPlan:
         if self.bf16 is not None:
             values.flag("bf16", self.bf16)
         values.flag("turned", self.turned)
+        values.flag("polarity", self.polarity)
         if self.bits is not None:
             values.whole("bits", self.bits, least=config.MIN_SAMPLE_BITS, most=config.MAX_SAMPLE_BITS)
 

@@ -28,7 +28,7 @@ from coe.store.variants import put
 from coe.store.weights_file import header
 from coe.system import give_memory_back
 
-KINDS = {name: kinds.resolve(name) for name in ("probe", "probe-patch", "patch")}
+KINDS = {name: kinds.resolve(name) for name in ("probe", "patch")}
 PROBE = KINDS["probe"]
 VARIANTS: tuple[Variant, ...] = ("fp32", "q8")
 
@@ -80,7 +80,8 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> weakref.WeakSet[object]:
 
 def said(device: CpuDevice, expert: Expert) -> torch.Tensor:
     picture = np.random.default_rng(3).integers(0, 256, (96, 64, 3), np.uint8)
-    return device.outputs("one", "pool", expert, [PROBE.preprocess(picture, expert)])
+    outputs = device.outputs("one", "pool", expert, [PROBE.preprocess(picture, expert)])
+    return torch.cat((outputs["logits"], outputs["unlike"][:, None]), dim=1)
 
 
 @pytest.mark.parametrize("kind", KINDS)

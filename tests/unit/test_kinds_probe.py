@@ -17,7 +17,8 @@ from tiny_line import Call, Said
 from coe.cli import experts_command
 from coe.core import Expert, Finding
 from coe.errors import ConfigError, StoreError
-from coe.prepare import backbones
+from coe.prepare import backbones, int8
+from coe.prepare.fold import fold, network
 from coe.store import kinds
 from coe.store.kinds import Trained, TrainingPlan
 from coe.store.store import Store
@@ -63,7 +64,8 @@ def trained(backbone: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained
 def test_ten_pictures_of_each_label_teach_what_tells_them_apart(trained: Trained) -> None:
     findings = look(trained, *(good(seed) for seed in range(40, 48)), *(holed(seed) for seed in range(140, 148)))
     assert [one.label for one in findings] == ["ok"] * 8 + ["bad"] * 8
-    assert sum(bool(one.doubt) for one in findings) <= 2
+    assert sum(bool(one.doubt) for one in findings) <= 1
+    assert not any(one.doubt for one in findings[8:]), "bad parts are unlike good ones"
     assert all(0 < one.margin <= 1 for one in findings if not one.doubt)
 
 
@@ -74,20 +76,31 @@ def test_each_picture_is_judged_by_a_head_that_learned_without_it(trained: Train
     assert (trained.unproven, trained.remarks) == ("", ())
 
 
-def test_what_looks_unlike_all_that_was_learned_is_in_doubt_whatever_its_label(trained: Trained) -> None:
+def test_nothing_that_looks_unlike_all_good_parts_is_good(trained: Trained) -> None:
     unlike = [part(7), np.full((160, 160, 3), 200, np.uint8), np.zeros((160, 160, 3), np.uint8)]
-    assert all(one.doubt for one in look(trained, *unlike))
+    assert all(one.doubt or one.label == "bad" for one in look(trained, *unlike))
 
 
 def test_in_a_lesser_variant_what_is_nearly_unlike_all_is_in_doubt_and_looked_at_again() -> None:
     prepared = [probe.preprocess(part(), EXPERT)] * 3
-    outputs = torch.tensor([[0.0, 3.0, 0.5], [0.0, 3.0, 0.95], [0.0, 3.0, 1.1]])
+    outputs = outputs_of([[3.0, 0.0] if EXPERT.labels[0] == "ok" else [0.0, 3.0]] * 3, [0.2, 0.45, 0.6])
     full = probe.postprocess(outputs, prepared, EXPERT)
     assert [bool(one.doubt) for one in full] == [False, False, True]
     rounded = probe.postprocess(outputs, prepared, replace(EXPERT, variant="int8"))
     assert [bool(one.doubt) for one in rounded] == [False, True, True]
     assert rounded[0].margin > 0.8
     assert [one.margin for one in rounded[1:]] == [0, 0]
+
+
+def outputs_of(logits: list[list[float]], unlike: list[float]) -> dict[str, torch.Tensor]:
+    count = len(logits)
+    return {
+        "logits": torch.tensor(logits),
+        "score": torch.zeros(count),
+        "unlike": torch.tensor(unlike),
+        "scores": torch.zeros(count, 28, 28),
+        "shown": torch.zeros(count, 24, 24, 3, dtype=torch.uint8),
+    }
 
 
 def test_a_finding_does_not_depend_on_its_batch(trained: Trained) -> None:
@@ -100,7 +113,7 @@ def test_a_finding_does_not_depend_on_its_batch(trained: Trained) -> None:
 
 def test_outputs_that_are_no_numbers_give_no_finding() -> None:
     with pytest.raises(StoreError):
-        probe.postprocess(torch.full((1, 3), torch.nan), [probe.preprocess(part(), EXPERT)], EXPERT)
+        probe.postprocess(outputs_of([[np.nan, 0.0]], [0.0]), [probe.preprocess(part(), EXPERT)], EXPERT)
 
 
 def test_held_out_pictures_are_measured_if_the_folder_has_them(backbone: Path, tmp_path: Path) -> None:
@@ -110,14 +123,11 @@ def test_held_out_pictures_are_measured_if_the_folder_has_them(backbone: Path, t
     assert learn(tmp_path, backbone).metrics["held_out"] == 5
 
 
-def test_a_picture_of_another_part_and_few_pictures_are_named(backbone: Path, tmp_path: Path) -> None:
+def test_few_pictures_and_copies_are_named(backbone: Path, tmp_path: Path) -> None:
     data = folder(tmp_path, 8)
-    Image.fromarray(np.random.default_rng(1).integers(0, 255, (160, 160, 3)).astype(np.uint8)).save(data / "ok/odd.png")
     shutil.copy(data / "ok/01.png", data / "bad/copy.png")
     said = " ".join(learn(data, backbone).remarks)
-    assert "ok/odd.png" in said
-    assert "8 pictures" not in said.partition("only")[0]
-    assert "only 9 pictures of 'bad', 9 pictures of 'ok'" in said
+    assert "only 9 pictures of 'bad', 8 pictures of 'ok'" in said
     assert "ok/01.png = bad/copy.png" in said or "bad/copy.png = ok/01.png" in said
 
 
@@ -190,7 +200,7 @@ def test_what_cannot_be_learned_is_refused_in_a_sentence(backbone: Path, tmp_pat
         learn(once, None)
     with pytest.raises(ConfigError, match="leave 'freeze' out"):
         learn(once, backbone, freeze=("backbone",))
-    with pytest.raises(ConfigError, match="too small"):
+    with pytest.raises(ConfigError, match="64"):
         probe.skeleton(replace(EXPERT, input_size=16))
 
 
@@ -218,7 +228,7 @@ def test_copies_do_not_judge_each_other() -> None:
     chance = np.random.default_rng(0)
     features, labels = chance.normal(size=(60, 200)), chance.integers(0, 2, 60)
     twice, groups = np.tile(features, (2, 1)), np.tile(np.arange(60), 2)
-    logits = judged_by_others(lambda _: twice, np.tile(labels, 2), groups, 2, seed=0)
+    logits, _ = judged_by_others(twice, np.tile(labels, 2), groups, 2, seed=0)
     assert (logits.argmax(axis=1) == np.tile(labels, 2)).mean() < 0.7
     temperature, _ = calibrated(logits, np.tile(labels, 2))
     assert temperature > 2, "so its scores say that it does not know"
@@ -273,10 +283,66 @@ def test_turned_is_refused_by_kinds_that_do_not_heed_it(run: Callable[..., Said]
 
 
 def test_an_expert_from_the_command_shares_its_backbone(run: Callable[..., Said], tmp_path: Path) -> None:
-    data, shelf = folder(tmp_path / "data", 3), Store(tmp_path / "store")
+    data, shelf = folder(tmp_path / "data", 5), Store(tmp_path / "store")
     for name in ("b/u1", "b/u2"):
         run("train", name, "--kind", "probe", "--input", "64", "--data", data, "--no-prepare")
     first, second = (shelf.manifest(name) for name in ("b/u1", "b/u2"))
     assert first.body is not None
     assert first.body == second.body
-    assert first.bytes < 400_000
+    assert first.bytes < 450_000
+
+
+def blotted(seed: int) -> np.ndarray:
+    """A part with a blot, of another place, shape and colour each time."""
+    chance = np.random.default_rng(seed)
+    picture = good(seed).copy()
+    left, top = chance.integers(35, 100, 2)
+    wide, high = chance.integers(14, 26, 2)
+    picture[top : top + high, left : left + wide] = chance.integers(0, 256, 3)
+    return picture
+
+
+@pytest.fixture(scope="module")
+def blots(backbone: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    data = saved(tmp_path_factory.mktemp("data"), "ok", *(good(seed) for seed in range(10)))
+    return learn(saved(data, "bad", *(blotted(seed) for seed in range(100, 110))), backbone)
+
+
+def test_defects_of_which_no_two_are_alike_are_told(blots: Trained) -> None:
+    findings = look(blots, *(good(seed) for seed in range(40, 52)), *(blotted(seed) for seed in range(140, 152)))
+    passed = [one.label == "ok" and not one.doubt for one in findings]
+    assert sum(passed[:12]) >= 9
+    assert not any(passed[12:])
+
+
+def test_a_finding_against_a_part_shows_where(blots: Trained) -> None:
+    picture = good(61).copy()
+    picture[90:110, 40:60] = (250, 240, 20)
+    (finding,) = look(blots, picture)
+    assert finding.heat is not None
+    assert finding.likeness is not None
+    places = np.frombuffer(finding.heat.values, np.uint8).reshape(finding.heat.rows, finding.heat.columns)
+    row, column = np.unravel_index(places.argmax(), places.shape)
+    assert abs((row + 0.5) * 160 / finding.heat.rows - 100) <= 40
+    assert abs((column + 0.5) * 160 / finding.heat.columns - 50) <= 40
+
+
+@pytest.mark.parametrize("size", [64, 72])  # maps of even sides alone, and odd ones, of which paddings are computed
+def test_it_can_be_exported_for_int8_and_its_distances_and_paddings_stay_float(blots: Trained, size: int) -> None:
+    expert = replace(EXPERT, input_size=size)
+    folded = fold(probe, expert, blots.state)
+    module = network(probe, expert, folded.state, folded.pairs)
+    draws = [(good, 40), (blotted, 140), (good, 41), (blotted, 141)] + [(good, seed) for seed in range(42, 46)]
+    pictures = [probe.preprocess(draw(seed), expert).pixels for draw, seed in draws]
+    model = int8.export(probe, expert, module, pictures)  # which proves that the model says what torch says
+    graph = int8.Quantiser(model, pictures).quantised().graph
+    products = {name for node in graph.node if node.op_type == "Gemm" for name in node.output}
+    assert products
+    assert not [n for n in graph.node if n.op_type == "QuantizeLinear" and products & set(n.input)]
+    made, of_sizes = {name for node in graph.node for name in node.output}, dict[str, str]()
+    for node in graph.node:
+        above = [name for name in node.input if name in made]
+        if node.op_type == "Shape" or (above and all(name in of_sizes for name in above)):
+            of_sizes |= dict.fromkeys(node.output, node.op_type)
+    assert ("Ceil" in of_sizes.values()) == (size == 72)
+    assert not {"QuantizeLinear", "DequantizeLinear"} & {*of_sizes.values()}

@@ -99,6 +99,6 @@ def test_what_weights_cannot_lack_stays_though_it_is_called_optional(own: object
 
     assert bare_skeleton(Named(), expert("odd"), optional=()).optional is own
     eye = resolve("patch"), Expert("x", "patch", ("bad",), 64, "t/x")
-    for held in ((), ("optional",), ("pixel_mean",)):
+    for held in ((), ("optional",), ("leeway",)):
         module = bare_skeleton(*eye, optional=held)
-        assert [name for name in ("optional", "pixel_mean") if getattr(module, name) is not None] == [*held]
+        assert [name for name in ("optional", "leeway") if getattr(module, name) is not None] == [*held]

@@ -81,7 +81,7 @@ class ExpertScores:
 
     def _scores(self, curve: Curve) -> list[dict[str, Any]]:
         answers = self._asked.answers(self.id, self.pictures)
-        shown = [one for one in self.pictures if one.name not in answers.failed]
+        shown = [one for one in self.pictures if one.name not in answers.failed and one.name not in answers.doubtful]
         told = thresholds.scored(answers, curve.labels, self.outcome.temperature)
         return [
             {

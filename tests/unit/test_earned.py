@@ -1,0 +1,104 @@
+"""OK is earned: how near a part is to good ones, which good pictures look bad, and what an exam shows."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coe.core import Shown
+from experts import exam, suspects
+from experts.nearness import LEAST_DEVIATIONS, Cloud, Nearness, NearnessNetwork
+
+
+def drawn(seed: int, count: int, far: float = 0.0) -> np.ndarray:
+    """Features (n, 300), in some directions more varied than in others; `far` off in ten of them."""
+    chance = np.random.default_rng(seed)
+    features = chance.normal(size=(count, 300)) * np.linspace(1.5, 0.5, 300) + 5
+    features[:, 100:110] += far
+    return features
+
+
+@pytest.mark.parametrize("share", [0.01, 0.05])
+def test_good_parts_are_near_and_others_are_not(share: float) -> None:
+    near = Nearness.of(drawn(1, 20), np.arange(20), share)
+    assert (near.of_others(drawn(2, 400)) > near.limit).mean() < 4 * share
+    assert (near.of_others(drawn(3, 50, far=6.0)) > near.limit).all()
+
+
+def test_a_network_says_what_was_learned() -> None:
+    near = Nearness.of(drawn(1, 20), np.arange(20), 0.05)
+    network = NearnessNetwork(300)
+    network.fill(near)
+    further = drawn(4, 30, far=2.0)
+    said = network(torch.from_numpy(further)).numpy()
+    np.testing.assert_allclose(said, near.of_others(further) - near.limit, atol=0.1)
+
+
+def test_no_part_is_judged_by_itself_nor_by_its_series() -> None:
+    features = np.concatenate([drawn(1, 20), drawn(5, 1, far=6.0), drawn(5, 1, far=6.0)])
+    near = Nearness.of(features, np.array([*range(20), 20, 20]), 0.05)
+    assert (near.deviations[20:] > near.limit).all()
+    assert (near.of_changed(features[20:], np.array([20, 20])) > near.limit).all()
+
+
+def test_parts_that_are_all_the_same_give_numbers() -> None:
+    cloud = Cloud.of(np.ones((5, 8)))
+    assert np.isfinite(cloud.logarithms(np.array([np.ones(8), np.zeros(8)]))).all()
+
+
+def test_bad_pictures_among_the_good_are_found_by_their_like() -> None:
+    good, bad = drawn(1, 20), drawn(6, 20, far=14.0)
+    mixed = np.concatenate([good[:17], bad[:3]])
+    assert suspects.beside_bad(mixed, bad[3:]) == ([17, 18, 19], True)
+    assert suspects.beside_bad(good, bad) == ([], True)
+    found, are_left_out = suspects.beside_bad(good, drawn(9, 60))
+    assert (len(found) > 5, are_left_out) == (True, False), "where bad parts look as good ones do, none is left out"
+
+
+def test_without_bad_ones_they_are_found_by_a_gap() -> None:
+    good, bad = drawn(1, 20), drawn(6, 3, far=40.0)
+    for count in (0, 1, 2, 3):
+        mixed = np.concatenate([good[: 20 - count], bad[:count]])
+        assert suspects.far_from_most(mixed) == list(range(20 - count, 20))
+
+
+@given(st.lists(st.floats(-3, 8) | st.just(float("inf")), min_size=1, max_size=40), st.floats(1.3, 3))
+def test_a_limit_is_tightened_until_a_tenth_passes_or_to_the_least(deviations: list[float], limit: float) -> None:
+    new = exam.tightened(limit, deviations)
+    passing = sum(one <= new for one in deviations)
+    assert LEAST_DEVIATIONS <= new <= limit
+    assert passing <= len(deviations) // 10 or new == LEAST_DEVIATIONS
+    if sum(one <= limit for one in deviations) <= len(deviations) // 10:
+        assert new == limit
+
+
+def pictures(count: int) -> torch.Tensor:
+    chance = np.random.default_rng(3)
+    images = chance.integers(90, 110, (count, 3, 128, 128)).astype(np.uint8)
+    images[:, :, 44:76, 36:92] = chance.integers(200, 220, (count, 3, 32, 56))
+    return torch.from_numpy(images)
+
+
+def test_an_exam_shows_the_part_missing_and_turned() -> None:
+    unlike = torch.zeros(4, 16, 16, dtype=torch.bool)
+    unlike[:, 5:10, 4:12] = True
+    images = pictures(4)
+    missing, turned = exam.sheets(images, unlike)
+    assert (missing.item, turned.item) == (Shown.MISSING, Shown.TURNED)
+    assert missing.made_of.tolist() == turned.made_of.tolist() == [0, 1, 2, 3]
+    assert int(missing.images.max()) < 130, "nothing is left of the part"
+    assert torch.equal(missing.images[:, :, :30], images[:, :, :30]), "and all around it"
+    assert torch.equal(turned.images, images.flip(2, 3))
+
+
+def test_a_surface_has_no_part_that_could_be_missing() -> None:
+    everywhere = torch.ones(4, 16, 16, dtype=torch.bool)
+    for unlike in (everywhere, ~everywhere):
+        assert [sheet.item for sheet in exam.sheets(pictures(4), unlike)] == [Shown.TURNED]
+
+
+def test_rows_of_looks_add_up() -> None:
+    some = [exam.graded(Shown.MISSING, np.array([True, False])), exam.graded(Shown.MISSING, np.array([False]))]
+    (item,) = exam.added(some)
+    assert (item.shown, item.passed) == (3, 1)
