@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from coe import config, system
-from coe.inspector import cores
+from coe.inspector import line_devices
 
 settings.register_profile(
     "stable",
@@ -69,7 +69,7 @@ def collections_stay_short() -> Iterator[None]:
 def all_cores_are_free() -> Iterator[None]:
     """Watch no cores when a line opens: that takes time, and threads would depend on what else the machine does."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cores, "free_cores", system.usable_cores)
+        patch.setattr(line_devices, "free_cores", system.usable_cores)
         yield
 
 

@@ -11,19 +11,35 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Self, Unpack, cast
 
-from pydantic import Field, InstanceOf, ValidationInfo, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, InstanceOf, ValidationInfo, field_validator, model_validator
 
 from coe import config, plugins, values
 from coe.errors import ConfigError
 from coe.inspector.asked_boards import AskedBoard, Boards, Parts, asked_boards
 from coe.inspector.experiment import NONE, Experiment
 from coe.inspector.line_arguments import LineArguments, OnFull
-from coe.inspector.machine_options import ALL_DOORS, AUTO, INSPECTING, MachineOptions
-from coe.inspector.option import Door, Option, check_function, check_watchers, instance_of, one_of
+from coe.inspector.option import (
+    Door,
+    Option,
+    check_cluster,
+    check_executors,
+    check_function,
+    check_watchers,
+    instance_of,
+    one_of,
+)
 from coe.inspector.precision import check_precision
+from coe.inspector.profile import Profile
 from coe.scheduler.strategies import Strategy, check_hurry, check_parts
 from coe.scheduler.strategies import strategy as named_strategy
 from coe.store.store_reader import StoreReader
+
+AUTO = "auto"
+"""Use the profile at the place where `coe-profile` puts it, if there is one that fits."""
+ALL_DOORS = frozenset(Door)
+INSPECTING = frozenset({Door.INSPECT, Door.SERVE})
+_A_PROFILE = instance_of(Profile, Path, str, type(None), wanted=f"a profile, the path of a profile, '{AUTO}' or None")
+
 
 __all__ = ["AUTO", "OPTIONS", "LineOptions", "options_of", "say_nothing", "taken"]
 _STORE = instance_of(StoreReader, Path, str, wanted="a Store, or the path of one")
@@ -42,12 +58,14 @@ def _precision(name: str, value: Any) -> str:
     return str(value)
 
 
-class LineOptions(MachineOptions):
+class LineOptions(BaseModel):
     """The options that a line is opened with, as it works with them: amounts in bytes, times in seconds.
 
     Make them with `of`. Raises ConfigError for a value that cannot be, and for options that the strategy or several
     boxes would ignore; its `option` is the name of the option, if it is about one.
     """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
     board: Annotated[
         Boards,
@@ -68,6 +86,95 @@ class LineOptions(MachineOptions):
             check=_store,
         ),
     ] = Field(default_factory=StoreReader)
+    memory: Annotated[
+        int | None,
+        Option(
+            "Memory for experts, batches and images under way, as 1.5GiB.",
+            ALL_DOORS,
+            f"the profile's, or {config.MEMORY}",
+            defaults={
+                Door.RUN: (None, "so much that a quarter of the experts fit, and the activations"),
+                Door.PROFILE: (config.MEMORY, ""),
+            },
+            check=values.amount,
+        ),
+    ] = None
+    executors: Annotated[
+        str | None,
+        Option(
+            "Parallel workers by device, as cpu=2 or cuda=2,cpu=1.",
+            INSPECTING | {Door.RUN},
+            f"the profile's, or {config.EXECUTORS}",
+            defaults={Door.RUN: (config.EXECUTORS, "")},
+            check=check_executors,
+        ),
+    ] = None
+    threads: Annotated[
+        int | None,
+        Option(
+            "Threads of each worker.",
+            INSPECTING,
+            "the profile's, or an equal share of the cores that are free",
+            rare=True,
+            typed=int,
+            least=1,
+            most=config.MAX_THREADS,
+        ),
+    ] = None
+    device_memory: Annotated[
+        int | None,
+        Option(
+            "GPU memory for experts and batches, as 8GiB.", ALL_DOORS, "most of the free memory", check=values.amount
+        ),
+    ] = None
+    host_memory: Annotated[
+        int | None,
+        Option(
+            "With a GPU: host memory for copies of experts, as 4GiB.",
+            ALL_DOORS,
+            config.HOST_MEMORY,
+            rare=True,
+            check=values.amount,
+        ),
+    ] = None
+    search_kernels: Annotated[
+        bool,
+        Option(
+            "With a GPU: before the first image, search for the quickest kernels. Without, a line opens sooner.",
+            INSPECTING | {Door.RUN},
+            rare=True,
+            typed=bool,
+        ),
+    ] = True
+    profile: Annotated[
+        Profile | Path | str | None,
+        Option(
+            "The file that coe-profile wrote, or none.",
+            INSPECTING,
+            "the file where coe-profile writes",
+            metavar="FILE|none",
+            check=lambda name, value: None if value == "none" else _A_PROFILE(name, value),
+        ),
+    ] = AUTO
+    disk_bandwidth: Annotated[
+        int | None,
+        Option(
+            "Load no faster than a disk of this bandwidth, as 530MB/s; cached files load faster than real disks.",
+            frozenset({Door.RUN}),
+            check=values.bandwidth,
+        ),
+    ] = None
+    cluster: Annotated[
+        str | None,
+        Option(
+            "Inspect on all machines of a Ray cluster that this machine is a part of: auto, or the address of its head "
+            "node. See docs/cluster.md.",
+            INSPECTING,
+            "this machine alone",
+            metavar="auto|HOST:PORT",
+            check=check_cluster,
+        ),
+    ] = None
     strategy: Annotated[
         Strategy,
         Option(
@@ -208,7 +315,7 @@ class LineOptions(MachineOptions):
 
 OPTIONS: Mapping[str, Option] = {
     name: next(fact for fact in field.metadata if isinstance(fact, Option))
-    for name, field in sorted(LineOptions.model_fields.items(), key=lambda named: named[0] not in ("board", "store"))
+    for name, field in LineOptions.model_fields.items()
 }
 """What is said of each option, by its name in Python."""
 

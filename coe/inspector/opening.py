@@ -12,8 +12,8 @@ from coe.core import FULL
 from coe.errors import ConfigError
 from coe.inspector import line_devices, line_references, precision, weights_used
 from coe.inspector.asked_boards import AskedBoard
-from coe.inspector.cores import choose_threads
 from coe.inspector.line_boards import LineBoard, ReadBoard, Register
+from coe.inspector.line_devices import choose_threads
 from coe.inspector.line_options import LineOptions
 from coe.inspector.measuring import body_bytes, file_bytes, measure
 from coe.inspector.memory_split import images_budget

@@ -25,10 +25,10 @@ from coe.scheduler.plan import CacheSpec, Plan
 class Settings:
     """Executors, their threads and the workspace of their pools, by device, and the host memory that they share.
 
-    A device without threads gets an equal part of the cores that are free (`coe.inspector.cores`). A device without a
-    workspace gets what `coe.inspector.memory_split` reserves, or what the memory score `loaded` leaves. Each GPU
-    has `device_bytes` of device memory, and all share `host_bytes` of host memory for copies; None is a default that
-    depends on the free memory.
+    A device without threads gets an equal part of the cores that are free. A device without a workspace gets what
+    `coe.inspector.memory_split` reserves, or what the memory score `loaded` leaves. Each GPU has `device_bytes` of
+    device memory, and all share `host_bytes` of host memory for copies; None is a default that depends on the free
+    memory.
     """
 
     memory_bytes: int

@@ -20,7 +20,7 @@ from coe.scheduler import policies
 from coe.scheduler.backlog import Backlog
 from coe.scheduler.cases import Advance, Cases
 from coe.scheduler.costs import CostTable
-from coe.scheduler.deadlines import Deadlines
+from coe.scheduler.deadlines import Deadlines, LeastTime
 from coe.scheduler.demand import Demand
 from coe.scheduler.dispatcher import Dispatcher
 from coe.scheduler.events import (
@@ -47,9 +47,8 @@ from coe.scheduler.events import (
 from coe.scheduler.executor import Executor
 from coe.scheduler.expert_state import State
 from coe.scheduler.failures import STOPPED, BrokenExperts, not_run
+from coe.scheduler.foresight import LineForesight
 from coe.scheduler.history import History
-from coe.scheduler.least_time import LeastTime
-from coe.scheduler.line_foresight import LineForesight
 from coe.scheduler.plan import Plan
 from coe.scheduler.policies.base import Arrange, Assign, World
 from coe.scheduler.strategies import Strategy, check_hurry, check_parts

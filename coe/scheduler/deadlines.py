@@ -1,25 +1,144 @@
 """When images and boards are due, which images are in a hurry, and which boards will miss.
 
 A board is all images of one serial and one version of a board file that are under way, with or without a due time; an
-image without a serial is a board by itself. Only this file puts images into a hurry.
+image without a serial is a board by itself. Only this file puts images into a hurry. `LeastTime` tells what no decision
+can save: what is late by the least time that its waiting stages can still take.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count, takewhile
+from typing import Generic, TypeVar
 
 from sortedcontainers import SortedDict
 
-from coe.core import Request
+from coe.core import Request, Stage
+from coe.scheduler.cases import Cases
+from coe.scheduler.costs import Cost, Tier
 from coe.scheduler.events import Late
-from coe.scheduler.wake_times import WakeTimes
+from coe.scheduler.expert_state import State
+from coe.scheduler.policies.base import World
+
+_SPARE = 8
+"""So many entries are kept beside twice as many as there are things: to sort a few again and again would cost more."""
+
+T = TypeVar("T", bound=Hashable)
+
+
+class WakeTimes(Generic[T]):
+    """The earliest time, in seconds, that was asked for each thing; things of one time wake as they were asked for."""
+
+    def __init__(self) -> None:
+        self._times_s: dict[T, float] = {}
+        # Later entries of a thing, and those of forgotten things, are passed over.
+        self._entries: list[tuple[float, int, T]] = []
+        self._ties = count()
+        self.next_s = math.inf
+        """No thing wakes before this time."""
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def wake(self, thing: T, time_s: float) -> None:
+        """Wake a thing at this time, or earlier if that was asked for."""
+        if time_s < self._times_s.get(thing, math.inf):
+            self._times_s[thing] = time_s
+            heapq.heappush(self._entries, (time_s, next(self._ties), thing))
+            self.next_s = self._entries[0][0]
+
+    def due(self, now: float) -> Iterator[T]:
+        """Yield the things whose time has come, the earliest first; each wakes once, unless it is asked for again."""
+        while self._entries and self._entries[0][0] <= now:
+            time_s, _, thing = heapq.heappop(self._entries)
+            self.next_s = self._entries[0][0] if self._entries else math.inf
+            if self._times_s.get(thing) == time_s:
+                del self._times_s[thing]
+                yield thing
+
+    def forget(self, thing: T) -> None:
+        """Wake a thing no more. Entries to pass over go once they are the majority: they may be due in a day."""
+        self._times_s.pop(thing, None)
+        if len(self._entries) > 2 * len(self._times_s) + _SPARE:
+            self._entries = sorted(entry for entry in self._entries if self._times_s.get(entry[2]) == entry[0])
+
+
+class LeastTime:
+    """The least time that stages can still take in any order, by the cost table: a board that is late by it is late.
+
+    It leaves out stages that the findings will lead to, because they are not known yet.
+    """
+
+    def __init__(self, world: World, cases: Cases) -> None:
+        self._cases = cases
+        self.follow(world)
+
+    def follow(self, world: World) -> None:
+        """Go on by another world, of other rules."""
+        self._world, self._costs, self._executors = world, world.costs, world.executors
+        self._pools = {executor.pool.id: executor.pool for executor in world.executors.values()}
+
+    def too_late_s(self, dues: Mapping[int, float], now: float) -> float:
+        """Return the time after which one of these requests is certain to miss its due time, as things stand.
+
+        Two bounds count: each stage must run, at best alone; and the lanes and executors together must load and run all
+        of them.
+        """
+        ends_s = {
+            stage: flight.until_s
+            for executor in self._executors.values()
+            for flight in executor.flights
+            for stage in flight.batch.stages
+        }
+        alone_s: dict[str, float] = {}
+        waiting: Counter[str] = Counter()
+        too_late_s = math.inf
+        for request_id, due_s in dues.items():
+            for expert in self._cases.awaits(request_id):
+                end_s = ends_s.get(Stage(request_id, expert))
+                if end_s is None:
+                    waiting[expert] += 1
+                    if expert not in alone_s:
+                        alone_s[expert] = self._alone_s(expert, now)
+                    too_late_s = min(too_late_s, due_s - alone_s[expert])
+                else:
+                    too_late_s = min(too_late_s, due_s - max(0.0, end_s - now))
+        return min(too_late_s, max(dues.values()) - self._together_s(waiting))
+
+    def _alone_s(self, expert: str, now: float) -> float:
+        """Return the time until a waiting stage has run, alone, on the executor that would be done first."""
+        least_s = math.inf
+        for executor in self._executors.values():
+            cost = self._costs(executor.device, expert)
+            busy_s = executor.idle_from_s(now) - now
+            here = executor.pool.state(expert) in (State.READY, State.LOADING)
+            load_s = 0.0 if here else self._world.switch_s(executor.pool, expert)
+            least_s = min(least_s, max(busy_s, load_s) + cost.batch_s(1))
+        return least_s
+
+    def _together_s(self, waiting: Mapping[str, int]) -> float:
+        """Return the time until all waiting stages have been loaded for and run, if nothing ever pauses."""
+        reads_s = copies_s = work_s = 0.0
+        for expert, stages in waiting.items():
+            costs = [self._costs(pool.device, expert) for pool in self._pools.values()]
+            work_s += min(cost.batches_s(stages) for cost in costs)
+            if not any(expert in pool for pool in self._pools.values()):
+                # Bodies count for nothing, because many of these experts may share one.
+                copies_s += min(cost.copy_s for cost in costs)
+                reads = zip(self._pools.values(), costs, strict=True)
+                reads_s += min(self._read_s(pool.device, expert, cost) for pool, cost in reads)
+        return max(max(reads_s, copies_s) / len(self._pools), work_s / len(self._executors))
+
+    def _read_s(self, device: str, expert: str, cost: Cost) -> float:
+        return 0.0 if self._world.source(device, expert) is Tier.HOST else cost.load_s - cost.copy_s
+
 
 TooLateFrom = Callable[[Mapping[int, float], float], float]
-"""A function of the due times by request and of the time now; see `coe.scheduler.least_time`."""
+"""A function of the due times by request and of the time now; see `LeastTime.too_late_s`."""
 
 BoardKey = tuple[str, str] | int
 """The board's key on the line (`Request.board_key`) and the serial; the id of the request if it has no serial."""

@@ -10,7 +10,7 @@ from coe.board.router import Router
 from coe.core import FailureKind, Finding, Verdict
 from coe.errors import BoardsClash
 from coe.inspector.precision import VariantChoice, apply_choice
-from coe.scheduler.line_foresight import AWAY_IMAGES
+from coe.scheduler.foresight import AWAY_IMAGES
 from coe.scheduler.plan import PoolSpec
 from coe.testing import VirtualLine, pools_of
 

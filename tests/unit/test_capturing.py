@@ -13,7 +13,7 @@ import torch
 
 from coe.runtime.cuda import capturing
 from coe.runtime.cuda.capturing import on_capture_thread
-from coe.runtime.workers import Workers
+from coe.runtime.inputs import Workers
 
 
 def here() -> tuple[str, int]:

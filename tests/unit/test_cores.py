@@ -12,8 +12,8 @@ import psutil
 import pytest
 
 from coe import system
-from coe.inspector import cores
-from coe.inspector.cores import choose_threads, free_cores, threads_each
+from coe.inspector import line_devices
+from coe.inspector.line_devices import choose_threads, free_cores, threads_each
 
 
 class Machine:
@@ -92,11 +92,11 @@ def test_a_number_from_the_user_always_counts() -> None:
 
 def test_many_lines_that_open_one_after_another_look_once(monkeypatch) -> None:
     looks: list[float] = []
-    monkeypatch.setattr(cores, "_looks", [])
-    monkeypatch.setattr(cores, "free_cores", lambda: looks.append(0.0) or 3)
+    monkeypatch.setattr(line_devices, "_looks", [])
+    monkeypatch.setattr(line_devices, "free_cores", lambda: looks.append(0.0) or 3)
     monkeypatch.setattr(system, "usable_cores", lambda: 4)
     now = iter([100.0, 101.0, 110.0, 110.1, 111.0])
-    monkeypatch.setattr(cores.time, "monotonic", lambda: next(now))
+    monkeypatch.setattr(line_devices.time, "monotonic", lambda: next(now))
     for opened in range(4):
         assert choose_threads({"cpu": 1}, {}, None, lambda sentence: None) == {"cpu": 3}
         assert len(looks) == (1 if opened < 3 else 2)

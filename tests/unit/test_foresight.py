@@ -7,10 +7,8 @@ from hypothesis import strategies as st
 
 from coe.board.parts_list import PlacedPart
 from coe.core import Request
-from coe.scheduler.foresight import LATE_PARTS
+from coe.scheduler.foresight import LATE_PARTS, LearnedOrder, LineForesight
 from coe.scheduler.history import ImageView
-from coe.scheduler.learned_order import LearnedOrder
-from coe.scheduler.line_foresight import LineForesight
 from coe.testing import rules_from
 
 RULES = rules_from("""

@@ -14,7 +14,7 @@ from coe import Inspector, system
 from coe.cli import inspect as inspecting
 from coe.cli import profile_command
 from coe.errors import ConfigError
-from coe.inspector import cores, line_devices
+from coe.inspector import line_devices
 from coe.inspector.line import Line
 from coe.inspector.line_arguments import LineArguments
 from coe.inspector.line_options import AUTO, OPTIONS, LineOptions, taken
@@ -129,8 +129,8 @@ def test_a_line_opens_with_the_cores_that_other_programs_leave_free(
     monkeypatch: pytest.MonkeyPatch, tiny: tuple[Path, Path]
 ) -> None:
     path, store = tiny
-    monkeypatch.setattr(cores, "_looks", [])
-    monkeypatch.setattr(cores, "free_cores", lambda: 1)
+    monkeypatch.setattr(line_devices, "_looks", [])
+    monkeypatch.setattr(line_devices, "free_cores", lambda: 1)
     monkeypatch.setattr(system, "usable_cores", lambda: 2)
     made = []
 

@@ -16,7 +16,7 @@ from coe.errors import ConfigError, ImageError, LateImage
 from coe.pictures import picture_file
 from coe.pictures.decoding import decode
 from coe.pictures.picture_file import PictureFile
-from coe.runtime.workers import Workers
+from coe.runtime.inputs import Workers
 
 OPTIONS = {"memory": "200MB", "executors": "cpu=1", "profile": None}
 

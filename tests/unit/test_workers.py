@@ -9,7 +9,7 @@ import pytest
 from coe.errors import LineClosed
 from coe.runtime import engine
 from coe.runtime.engine import Engine
-from coe.runtime.workers import Workers
+from coe.runtime.inputs import Workers
 
 
 def test_urgent_work_goes_first_and_all_work_is_done_before_the_end():

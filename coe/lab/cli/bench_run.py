@@ -155,8 +155,8 @@ def run(  # noqa: PLR0913
 
     Example: coe-bench run --strategy samba,coserve,late-binding --experts 40 --kind resnet18
     """
-    from coe.inspector.cores import free_cores
     from coe.inspector.experiment import Experiment
+    from coe.inspector.line_devices import free_cores
     from coe.lab import measured_run as engine
     from coe.lab.workloads import synthetic
     from coe.profiler.remembered_device import RememberedOutputs

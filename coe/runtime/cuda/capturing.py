@@ -12,8 +12,8 @@ from collections.abc import Callable
 from concurrent.futures import wait
 from typing import TypeVar
 
+from coe.runtime.inputs import Workers
 from coe.runtime.processor import bound_threads
-from coe.runtime.workers import Workers
 
 T = TypeVar("T")
 

@@ -20,9 +20,9 @@ from coe.scheduler.costs import CostTable, Tier
 from coe.scheduler.demand import Demand
 from coe.scheduler.events import Why
 from coe.scheduler.executor import Executor
+from coe.scheduler.foresight import LineForesight
 from coe.scheduler.history import History
 from coe.scheduler.host_cache import HostCache
-from coe.scheduler.line_foresight import LineForesight
 from coe.scheduler.pool import ModelPool, PoolWatcher
 
 
