@@ -1,6 +1,7 @@
 """A barcode scanner at the pages, in a real browser, while a button has the focus: each beginning and end of a scan."""
 
 import asyncio
+import re
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -130,6 +131,7 @@ def test_fifty_scans_between_fifty_taps_open_boards_and_answer_nothing_else(serv
             f"#refdes:text-is('R{number + 1}')" if number + 1 < CALLS else "#queue-empty:not([hidden])"
         )
         Scanner(page).scans(f"SN{number}", *ways[number % len(ways)])
-        page.wait_for_url(f"**/boards/{number + 1}")
+        # A late Tab and Enter that come before the script of the new page follow its link to the content.
+        page.wait_for_url(re.compile(rf"/boards/{number + 1}(#main)?$"))
         page.goto(f"{served.address}/verify")
     assert [words_of(served, id + 1) for id in range(CALLS)] == [[Outcome.CONFIRMED]] * CALLS
