@@ -89,6 +89,8 @@ LABEL_FLOOR = 0.999
 """A variant is used only if at least this share of its labels agrees with fp32."""
 ESCALATED_SHARE = 0.02
 """The expected share of a lesser variant's findings that are run again, until it has been measured."""
+AGAIN_AT_MOST = 0.5
+"""A variant is used only if no larger share of the pictures that it was prepared with would be looked at twice."""
 
 # Engine
 STRATEGY = "late-binding"

@@ -75,13 +75,10 @@ class Troubles:
 class VirtualLine:
     """A simulated line that keeps a log of (seconds, what happened) and checks all books after each event.
 
-    A load that brings the body of its expert is noted as "load a and body"; so is an eviction.
-
-    An expert whose variant is chosen at each load has a cost for each variant in `costs`, the finest first; decisions
-    expect the last. A table of `costs` is taken as it is, and may have other costs on each device. An eviction takes
-    `evict_s`. `findings` gives the label for (request id, expert); without an entry the expert says its first label
-    with score 1. `bad_loads` begins as in `troubles`, and holds how many loads of each expert will still fail; a test
-    may change it. `history` holds each event with its commands.
+    A table of `costs` is taken as it is, and may have other costs on each device. An eviction takes `evict_s`.
+    `findings` gives the label for (request id, expert); without an entry the expert says its first label with score 1.
+    `bad_loads` begins as in `troubles`, and holds how many loads of each expert will still fail; a test may change it.
+    `history` holds each event with its commands.
 
     `parts` are those of the board, or by board key. For a line whose boards change (`change`), `costs` hold the experts
     of all boards.
@@ -90,7 +87,7 @@ class VirtualLine:
     def __init__(  # noqa: PLR0913
         self,
         board: rules.Rules,
-        costs: Mapping[str, Cost | Mapping[str, Cost]] | CostTable,
+        costs: Mapping[str, Cost] | CostTable,
         plan: Plan,
         *,
         strategy: str | Strategy = "coserve",
@@ -112,7 +109,7 @@ class VirtualLine:
             parts=parts if isinstance(parts, Mapping) else {"": parts},
         )
         self._plan = plan
-        self._findings = _StatedFindings(board, self.costs, findings or {})
+        self._findings = _StatedFindings(board, findings or {})
         self.log: list[tuple[float, str]] = []
         self.results: dict[int, Result] = {}
         self.loads: list[Load] = []
@@ -212,8 +209,7 @@ class VirtualLine:
                 case Load():
                     self.loads.append(command)
                 case Evict():
-                    body = "" if command.body is None else " and body"
-                    self._note(now, f"{command.pool} evict {command.expert}{body}")
+                    self._note(now, f"{command.pool} evict {command.expert}")
                 case Run():
                     self._note(now, f"{command.executor} run {command.batch.expert} x{len(command.batch)}")
                 case Late():
@@ -229,34 +225,20 @@ class VirtualLine:
         self.log.append((round(now, 6), what))
 
 
-def _on_all_devices(costs: Mapping[str, Cost | Mapping[str, Cost]], plan: Plan) -> CostTable:
+def _on_all_devices(costs: Mapping[str, Cost], plan: Plan) -> CostTable:
     """Return a table in which experts cost the same on all devices of a plan."""
-    choices = {expert: by_variant for expert, by_variant in costs.items() if not isinstance(by_variant, Cost)}
-    expected = {expert: cost if isinstance(cost, Cost) else [*cost.values()][-1] for expert, cost in costs.items()}
-    return CostTable(
-        {(pool.device, expert): cost for pool in plan.pools for expert, cost in expected.items()},
-        {
-            (pool.device, expert, variant): cost
-            for pool in plan.pools
-            for expert, by_variant in choices.items()
-            for variant, cost in by_variant.items()
-        },
-    )
+    return CostTable({(pool.device, expert): cost for pool in plan.pools for expert, cost in costs.items()})
 
 
 class _StatedFindings:
     """The findings that a test states."""
 
-    def __init__(self, board: rules.Rules, costs: CostTable, findings: Mapping[tuple[int, str], str | Finding]) -> None:
-        self.experts, self._costs, self._findings = dict(board.experts), costs, findings
+    def __init__(self, board: rules.Rules, findings: Mapping[tuple[int, str], str | Finding]) -> None:
+        self.experts, self._findings = dict(board.experts), findings
 
-    def find(self, request: Request, expert: str, variant: str | None = None) -> Finding:
+    def find(self, request: Request, expert: str) -> Finding:
         finding = self._findings.get((request.id, expert), self.experts[expert].labels[0])
-        if isinstance(finding, Finding):
-            return finding
-        if variant is None or variant not in self._costs.variants(expert):
-            return Finding(expert, FULL, finding, 1.0)
-        return Finding(expert, variant, finding, 1.0, margin=1.0)
+        return finding if isinstance(finding, Finding) else Finding(expert, FULL, finding, 1.0)
 
 
 class _StatedFaults(Faults):

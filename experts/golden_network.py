@@ -97,7 +97,7 @@ def peaks(logits: torch.Tensor, boxes: torch.Tensor, most: int, reach: int) -> t
     the rows that are left over score 0. A box is the distances from the middle of the crop to the left, top, right and
     bottom, as shares of the crop's side.
     """
-    scores, boxes = unhidden(logits.float()).sigmoid(), boxes.float()  # in bf16 neighbours often have equal scores
+    scores, boxes = unhidden(logits.float()).sigmoid(), boxes.float()  # in 16 bits neighbours often have equal scores
     best = scores.amax(dim=1, keepdim=True)
     near = (torch.arange(SIDE, device=logits.device) - (SIDE - 1) / 2).abs() * STRIDE <= reach
     counts = (best == functional.max_pool2d(best, 3, 1, 1)) & near & near[:, None]

@@ -19,7 +19,7 @@ from coe.prepare import backbones
 from coe.prepare.prepare import Preparer
 from coe.store.store import Store
 
-VARIANTS = ("fp32", "bf16", "fp16", "q8")
+VARIANTS = ("fp32", "fp16", "q8")
 _LARGE = 1 << 20
 
 Build = Callable[[str, Callable[[Path], object]], Path]
@@ -101,7 +101,7 @@ def prepared_work(built_once: Build, synthetic_work: Path) -> Path:
     def make(folder: Path) -> None:
         linked_copy(synthetic_work / "store", folder / "store")
         board, store = _synthetic(folder)
-        synthetic.prepare(board, store, ("fp32", "bf16", "q8"), lambda sentence: None)
+        synthetic.prepare(board, store, ("fp32", "q8"), lambda sentence: None)
 
     return built_once("prepared-synthetic", make)
 

@@ -9,8 +9,7 @@ from built_once import Build, linked_copy
 from coe.core import Expert
 from coe.prepare.fold import fold
 from coe.prepare.layout import lay_out
-from coe.prepare.sharing import Sharing
-from coe.store import kinds, random_weights
+from coe.store import bodies, kinds, random_weights
 from coe.store.blob_format import Variant
 from coe.store.manifest import Agreement
 from coe.store.store import Store
@@ -70,17 +69,23 @@ def fill(folder: Path, *prepared: Variant) -> Store:
     return store
 
 
+def share(store: Store, *ids: str) -> None:
+    """Divide experts, or all three with the common trunk, as trainings that froze it do."""
+    for id in ids or IDS[:3]:
+        bodies.divide_frozen(store, store.manifest(id), TRUNK)
+
+
 @pytest.fixture(scope="session")
 def prepared_trunk(built_once: Build) -> Path:
-    """A store of experts with a common trunk, in two variants, that are not shared; do not change it."""
+    """A store of whole experts with a common trunk, in two variants; do not change it."""
     return built_once("trunk", lambda folder: fill(folder, "fp32", "q8")) / "store"
 
 
 @pytest.fixture(scope="session")
 def shared_trunk(prepared_trunk: Path, built_once: Build) -> Path:
-    """The same experts, which share a body; do not change them."""
+    """The same experts, three with one body, as their trainings would have left them; do not change them."""
 
     def make(folder: Path) -> None:
-        Sharing(Store(linked_copy(prepared_trunk, folder / "store"))).share(IDS)
+        share(Store(linked_copy(prepared_trunk, folder / "store")))
 
     return built_once("shared-trunk", make) / "store"

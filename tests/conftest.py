@@ -27,7 +27,7 @@ settings.register_profile(
 STRESS = bool(os.environ.get("COE_STRESS_SEED"))
 settings.load_profile("stress" if STRESS else "stable")
 
-pytest_plugins = ["tiny_line", "built_once", "common_trunk", "fine_tuned", "measured_once", "thread_boxes"]
+pytest_plugins = ["tiny_line", "built_once", "common_trunk", "measured_once", "thread_boxes"]
 
 # torch reads this variable when it is loaded, which is later. A device gives each operator all cores of the machine. On
 # networks as small as those of the tests, threads wait for each other longer than they calculate; if other processes

@@ -8,7 +8,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.queues import Queue
 from pathlib import Path
 
@@ -126,7 +126,7 @@ def train_expert(name: str, folder: Path, store: Path, seed: int, quick: bool, s
     if name == BODY.id:
         save_file(trained.state, body_file(folder, seed, quick))
     else:
-        learning.put(shelf, expert, trained, None, source)
+        learning.put(shelf, expert, replace(trained, frozen=plan.freeze), None, source)
     shutil.rmtree(place, ignore_errors=True)
     return trained.metrics
 

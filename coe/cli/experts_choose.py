@@ -16,7 +16,7 @@ from coe import config
 from coe.board import drafting, rules
 from coe.board.board_spec import label_fault
 from coe.board.polarity import is_known
-from coe.cli import experts_exam, experts_prepare, experts_share
+from coe.cli import experts_exam, experts_prepare
 from coe.cli.common import Exit, Steps, complain, err, out, point_out, wide
 from coe.cli.console import table_of
 from coe.cli.experts_new import BitsOption, NoPrepareOption
@@ -287,7 +287,6 @@ def _chosen(
         point_out("unproven", f"{component}: {trained.unproven}")
     learning.put(shelf, taken.expert, trained, taken.start, f"chosen by {len(found)} photographs, seed {plan.seed}")
     experts_exam.show(component, trained.exam)
-    experts_share.share_trained(shelf, weights, None, taken.kind, ())
     return taken.expert, taken.kind
 
 

@@ -21,13 +21,13 @@ from coe.cli import (
     experts_choose,
     experts_evaluate,
     experts_exam,
+    experts_export,
     experts_import,
     experts_learn,
     experts_new,
     experts_pictures,
     experts_prepare,
     experts_reference,
-    experts_share,
     experts_versions,
 )
 from coe.cli.common import Exit, application, complain, counting, out, point_out, run, wide
@@ -66,8 +66,7 @@ app.command()(experts_new.train)
 app.command()(experts_choose.choose)
 app.command("import")(experts_import.import_)
 app.command()(experts_prepare.prepare)
-app.command()(experts_share.share)
-app.command()(experts_share.export)
+app.command()(experts_export.export)
 app.command()(experts_pictures.split)
 app.command()(experts_pictures.boxes)
 app.command()(experts_reference.reference)
@@ -89,9 +88,8 @@ def list_(
 ) -> None:
     """List the experts of the store. Exit status 1 if a manifest cannot be read; the other experts are shown.
 
-    "Lets pass" is what an expert is blind to, by its exam. The size of an expert is that of its whole weights. If
-    experts share a body, a second table says what they take as whole experts and with bodies, on the disk and in
-    memory.
+    "Lets pass" is what an expert is blind to, by its exam. The size of an expert is that of its whole weights. What
+    experts have in common counts once in the sum below.
 
     Example: coe-experts list --board demo
     """
@@ -118,7 +116,9 @@ def list_(
             passes = "" if m.is_backbone else experts_exam.lets_pass(m.exam)
             table.add_row(id, m.kind, str(m.input_size), labels, size, held_out, passes, ", ".join(m.variants))
     wide(out).print(table)
-    experts_share.show_bytes(shown)
+    if shared := {body.digest: body.bytes for m in shown if (body := m.body) is not None}:
+        now = config.format_bytes(sum(m.bytes for m in shown) + sum(shared.values()))
+        out.print(f"together {now}, of {config.format_bytes(sum(m.whole_bytes for m in shown))} as whole experts")
     damaged = experts_reference.list_references(shelf, board) or damaged
     raise typer.Exit(Exit.NOT_GOOD if damaged else Exit.OK)
 

@@ -17,7 +17,7 @@ import typer
 from coe import config
 from coe.board import rules
 from coe.board.rules import Rules
-from coe.cli import experts_exam, experts_prepare, experts_reference, experts_share
+from coe.cli import experts_exam, experts_prepare, experts_reference
 from coe.cli.common import Exit, Steps, err, out, point_out
 from coe.cli.experts_evaluate import tell
 from coe.cli.experts_new import measures_text
@@ -273,4 +273,3 @@ class _Lesson:
         source = f"learned from {len(pictures)} pictures, marked ones among them, seed {plan.seed}"
         frame = learned_from.frame(kind, trained)
         learning.put(candidate, expert, trained, start, source, self._shelf, reference=frame)
-        experts_share.share_trained(candidate, weights, None, kind, self._allowed)

@@ -13,7 +13,7 @@ import typer
 from coe import config
 from coe.board import labelled_photographs, rules
 from coe.board.polarity import is_known
-from coe.cli import experts_exam, experts_prepare, experts_reference, experts_share
+from coe.cli import experts_exam, experts_prepare, experts_reference
 from coe.cli.common import Steps, err, out, point_out
 from coe.cli.options import AllowKindOption, StoreOption, finite
 from coe.cli.tool_options import InputOption, SeedOption, words_of
@@ -55,7 +55,7 @@ def train(  # noqa: PLR0913
         Path,
         typer.Option(
             help="Photographs <component>/<label>/<image>, where a label may be good or bad (with --board), or "
-            "<label>/<image>; for the kinds good, patch and difference also <component>/<image>; or the YAML file of a "
+            "<label>/<image>; for the kinds patch and difference also <component>/<image>; or the YAML file of a "
             "YOLO data set."
         ),
     ],
@@ -71,7 +71,7 @@ def train(  # noqa: PLR0913
     init: Annotated[str | None, typer.Option(help="Start from the weights of this expert of the store.")] = None,
     body: Annotated[
         str | None,
-        typer.Option(help="Start from this expert of the store, and share the layers of it that --freeze keeps."),
+        typer.Option(help="Start from this expert of the store, and keep the layers of it that --freeze names."),
     ] = None,
     freeze: Annotated[
         str | None,
@@ -83,7 +83,7 @@ def train(  # noqa: PLR0913
             "--false-calls",
             min=1e-6,
             max=0.5,
-            help="The share of good parts that may be called, for kinds good and patch. Default: 0.05.",
+            help="The share of good parts that may be called, for kind patch. Default: 0.05.",
         ),
     ] = None,
     turned: Annotated[
@@ -104,8 +104,8 @@ def train(  # noqa: PLR0913
 ) -> None:
     """Train an expert on labelled images; the epoch that is best on held-out images goes into the store.
 
-    With --body and --freeze, the first layers stay those of another expert. Both then share them: they are stored once,
-    and a line loads them once.
+    With --body and --freeze, the first layers stay those of another expert. All experts that were trained so have them
+    in common: they are stored once, and a line loads them once.
 
     Example: coe-experts train line7/R0402 --board line7.yaml --data photos/
     """
@@ -157,14 +157,15 @@ def train(  # noqa: PLR0913
     source = f"trained on {data.name}, {epochs} epochs, seed {seed}"
     manifest = learning.put(shelf, replace(expert, weights=id), trained, start, source, reference=frame)
     _tell(trained, manifest)
-    status = experts_share.share_trained(shelf, id, body, resolved, allow_kind or ())
+    if body is not None and manifest.body is not None:
+        common, whole = config.format_bytes(manifest.body.bytes), config.format_bytes(manifest.whole_bytes)
+        out.print(f"{id}: {common} of its {whole} are a body, which experts with these layers have in common")
     if not no_prepare:
         if labelled is None:
             samples, origin = _samples_of(data)
         else:
             samples, origin = [one.path for one in labelled], "the labelled pictures of its training"
         experts_prepare.prepare_new(store, id, samples, origin, allow_kind or (), bits=plan.bits)
-    raise typer.Exit(status)
 
 
 def _labelled(expert: Expert, board: str | None, kind: Kind, data: Path) -> tuple[LabelledPhotograph, ...] | None:

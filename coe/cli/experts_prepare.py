@@ -10,7 +10,6 @@ from typing import Annotated, get_args
 import typer
 from rich.table import Table
 
-from coe import config
 from coe.board import photo_labels, rules
 from coe.board.rules import Rules
 from coe.cli.common import Exit, Steps, complain, err, out, point_out, wide
@@ -19,17 +18,17 @@ from coe.cli.options import AllowKindOption, StoreOption
 from coe.cli.tool_options import words_of
 from coe.errors import ConfigError, StoreError, did_you_mean, list_few, sentence_of
 from coe.files import DiskFull
-from coe.inspector.variant_knapsack import again_share
+from coe.inspector.precision import is_sound
 from coe.pictures import finding
 from coe.prepare.prepare import Preparation, Preparer
-from coe.store import kinds
+from coe.store import bodies, kinds
 from coe.store.blob_format import Variant
 from coe.store.expert_id import ExpertId
 from coe.store.manifest import Manifest
 from coe.store.store import Store
 
 KNOWN: tuple[Variant, ...] = get_args(Variant)
-USUAL = "fp32,bf16,q8"
+USUAL = "fp32,q8"
 WITH_PICTURES = f"{USUAL},int8"
 """int8 takes the ranges of its numbers from pictures, so it is usual where there are some."""
 
@@ -45,10 +44,6 @@ def prepare(
         str | None,
         typer.Option(help=f"Precisions to prepare, of {', '.join(KNOWN)}. Default: {USUAL}; with --images int8 too."),
     ] = None,
-    parent: Annotated[
-        str | None,
-        typer.Option(help="For the variant delta: the expert, as BOARD/NAME, from which these were fine-tuned."),
-    ] = None,
     images_at: Annotated[
         Path | None,
         typer.Option("--images", help="Sample images to measure the agreement on. Default: generated images."),
@@ -62,24 +57,12 @@ def prepare(
     The weights file stays as it is; the prepared files (blobs) lie in the same folder. Exit status 1 if an expert could
     not be prepared, 4 if the disk is full.
 
-    The variant delta holds what fine-tuning changed of a --parent, which lies in memory once for all its experts: a few
-    hundredths of the bytes (docs/blobs.md).
-
     Example: coe-experts prepare --board demo --images build/demo/images
     """
     shelf = Store(store)
     wanted = parse((WITH_PICTURES if images_at else USUAL) if variants is None else variants)
     loaded = rules.load(board) if board else None
-    if parent:
-        shelf.manifest(parent)
-    preparer = Preparer(
-        shelf,
-        wanted,
-        force=force,
-        parent=parent or "",
-        allow_kinds=allow_kind or (),
-        bits=loaded.bits if loaded else None,
-    )
+    preparer = Preparer(shelf, wanted, force=force, allow_kinds=allow_kind or (), bits=loaded.bits if loaded else None)
     stored = shelf.ids()
     wanted_ids = {expert.weights for expert in loaded.experts.values()} if loaded else set(stored)
     lacking = {id: _lacks(preparer, id) for id in stored}
@@ -207,7 +190,7 @@ def work(
                 except (Exception, SystemExit) as error:  # a kind is foreign code, and the others must be prepared
                     failed += 1
                     complain(f"{id}: {sentence_of(error)}")
-        preparer.sweep()
+        bodies.sweep(preparer.store)
     finally:
         if table.row_count:
             wide(out).print(table)
@@ -227,12 +210,14 @@ def _say_gain(store: Store, manifest: Manifest, allowed: Sequence[str]) -> None:
     times = [device.measure(replace(manifest.expert(), variant=name)).batch_s(1) for name in ("fp32", "int8")]
     full, small = (f"{1e3 * seconds:.3g} ms" for seconds in times)
     prepared = manifest.variants["int8"]
-    agreed = prepared.agreement.labels_equal if prepared.agreement is not None else 0.0
     pays = "`--precision mixed` uses it"
-    if agreed < config.LABEL_FLOOR:
-        pays = f"labels of {manifest.id} agree on {agreed:.1%} alone, and `--precision mixed` leaves it out"
-    elif times[1] + again_share(prepared) * times[0] >= times[0]:
-        pays = "it does not pay, and `--precision mixed` leaves it out"
+    if not is_sound(prepared) and (agreed := prepared.agreement) is not None:
+        pays = (
+            f"labels of {manifest.id} agree on {agreed.labels_equal:.1%}, {agreed.again:.1%} of them at a second look, "
+            "and `--precision mixed` leaves it out"
+        )
+    elif times[1] >= times[0]:
+        pays += ", for it takes less memory: keep fp32 where all experts fit"
     # Every file is a network of its own.
     what = f"{manifest.id if isinstance(kind, kinds.FileKind) else manifest.kind} at {manifest.input_size} px"
     out.print(f"{what}: an image takes {small} in int8 on one core here, and {full} in fp32; {pays}")
@@ -257,7 +242,7 @@ def _tell(table: Table, id: str, outcome: Preparation, *, asked: bool) -> bool:
             err.print(f"{id} in {variant}: {made_of.float_layers} of {made_of.layers} layers stay float")
         table.add_row(
             id,
-            f"{variant} to {prepared.parent}" if prepared.parent else variant,
+            variant,
             f"{prepared.bytes / 1e6:.1f}",
             f"{agreement.labels_equal:.1%}" if agreement else "",
             f"{agreement.largest_score_difference:.1g}" if agreement else "",

@@ -102,9 +102,7 @@ def _import(shelf: Store, id: str, file: Path, asked: Asked) -> None:
         seen = [picture.path for picture in labelled]
         manifest = brought.put(shelf, file.name, asked.licence)
         if isinstance(kind, ModuleKind) and kind.common and not asked.as_backbone:
-            with shelf.changing(id) as whole:
-                names = [name for name in brought.state or () if name.startswith(kind.common)]
-                manifest = bodies.divide(shelf, whole, names)
+            manifest = bodies.divide_frozen(shelf, manifest, kind.common)
     for remark in brought.remarks:
         point_out("note", f"{id}: {remark}")
     out.print(f"{manifest.id}: {manifest.kind}, {config.format_bytes(manifest.bytes)}")

@@ -90,7 +90,6 @@ def _assembly(
         facts.plan,
         {},
         {},
-        0,
     )
 
 

@@ -11,13 +11,12 @@ from dataclasses import dataclass, replace
 from coe.board.expected_use import follows
 from coe.board.rules import Rules
 from coe.board.union import union
-from coe.config import format_bytes
 from coe.core import Expert
-from coe.errors import BoardsClash, ConfigError
+from coe.errors import ConfigError
 from coe.inspector import precision
 from coe.inspector.asked_boards import AskedBoard
 from coe.inspector.line_boards import LineBoard
-from coe.inspector.measuring import body_bytes, file_bytes
+from coe.inspector.measuring import file_bytes
 from coe.inspector.memory_split import with_workspaces
 from coe.inspector.opening import Assembly, Lineup, kinds_of, line_up, read_boards
 from coe.inspector.settings import fixed_bytes
@@ -66,17 +65,11 @@ def prepare_change(assembly: Assembly, boards: Sequence[LineBoard], ending: Sequ
     present = assembly.rules.experts
     newcomers = [expert for id, expert in lineup.board.experts.items() if id not in present]
     _prove(assembly, newcomers)
-    fixed = fixed_bytes(assembly.devices, list(lineup.board.experts.values()), settings.executors)
-    if fixed > assembly.fixed_bytes:
-        raise BoardsClash(
-            f"these boards need {format_bytes(fixed - assembly.fixed_bytes)} more to convert weights and to open "
-            "sessions than the line set aside when it was opened; close it, and open a line with these boards"
-        )
+    assembly = _with_fixed(assembly, lineup)
     for id, device in assembly.devices.items():
         device.admit(newcomers, settings.executors[id])
     rules = precision.apply_choice(current, lineup.choice)
     assembly.file_bytes.update(file_bytes(lineup.board, register.manifests))
-    assembly.body_bytes.update(body_bytes(lineup.board, register.manifests))
     after = replace(assembly, boards=tuple(boards), rules=rules, lineup=lineup, plan=_plan(assembly, rules, lineup))
     return LineChange(
         after,
@@ -84,6 +77,22 @@ def prepare_change(assembly: Assembly, boards: Sequence[LineBoard], ending: Sequ
         _event(assembly, rules, lineup, boards),
         dict(lineup.board.experts),
     )
+
+
+def _with_fixed(assembly: Assembly, lineup: Lineup) -> Assembly:
+    """Return the assembly with pools that leave what the experts of other boards hold for good, such as their bodies.
+
+    What was held before stays held.
+    """
+    executors, before = assembly.settings.executors, assembly.fixed_bytes
+    asked = fixed_bytes(assembly.devices, list(lineup.board.experts.values()), executors)
+    fixed = {id: max(size, before[id]) for id, size in asked.items()}
+    pools = tuple(
+        replace(pool, capacity_bytes=pool.capacity_bytes - -(-(fixed[id] - before[id]) // executors[id]))
+        for pool in assembly.plan.pools
+        for id in [pool.device]
+    )
+    return replace(assembly, fixed_bytes=fixed, plan=replace(assembly.plan, pools=pools))
 
 
 def _prove(assembly: Assembly, experts: Sequence[Expert]) -> None:

@@ -188,7 +188,7 @@ class LineOptions(BaseModel):
     precision: Annotated[
         str,
         Option(
-            "fp32, half, or mixed (for each expert the quickest precision). See docs/precision.md.",
+            "fp32, or mixed (for each expert its smallest variant that agrees). See docs/precision.md.",
             INSPECTING,
             check=_precision,
         ),
@@ -304,12 +304,6 @@ class LineOptions(BaseModel):
                 raise ConfigError(f"{', '.join(given)}: this is for one box, and several would ignore it; leave it out")
         check_hurry(self.strategy, max_wait_s=self.max_wait_s)
         check_parts(self.strategy, {str(board.source): board.parts for board in self.boards})
-        if self.strategy.varies:
-            raise ConfigError(
-                f"strategy '{self.strategy.name}' chooses an expert's precision at each load, so findings would depend "
-                "on the order of loads, and a line refuses it: compare it with `coe-bench sim`, or give the line "
-                "another strategy, and --precision mixed for a choice that stays"
-            )
         return self
 
 

@@ -8,12 +8,12 @@ from dataclasses import replace
 from coe.board.rules import Rules
 from coe.core import FULL, Expert
 from coe.errors import StoreError, list_few
+from coe.inspector.precision import Costs
 from coe.inspector.profile import KindProfile, Profile
-from coe.inspector.variant_knapsack import Costs
 from coe.runtime.device import Device
 from coe.runtime.trial import whole_pages
-from coe.scheduler.costs import Body, Cost
-from coe.store.manifest import Manifest, PreparedVariant, StoredFile
+from coe.scheduler.costs import Cost
+from coe.store.manifest import Manifest, PreparedVariant
 from coe.store.runnable_kinds import RunnableKind, SessionKind
 
 
@@ -22,15 +22,10 @@ def stored(manifest: Manifest, variant: str) -> PreparedVariant | Manifest:
     return next((blob for name, blob in manifest.variants.items() if name == variant), manifest)
 
 
-def file_bytes(board: Rules, manifests: Mapping[str, Manifest]) -> dict[str, int]:
-    """Return, by expert, the size of its own file that it runs from; `manifests` are by weights."""
-    return {id: stored(manifests[expert.weights], expert.variant).bytes for id, expert in board.experts.items()}
-
-
-def body_bytes(board: Rules, manifests: Mapping[str, Manifest]) -> dict[str, int]:
-    """Return, by expert that has a body, the size of the body's file; `manifests` are by weights."""
-    bodies = {id: stored(manifests[expert.weights], expert.variant).body for id, expert in board.experts.items()}
-    return {id: body.bytes for id, body in bodies.items() if body is not None}
+def file_bytes(board: Rules, manifests: Mapping[str, Manifest], *, whole: bool = False) -> dict[str, int]:
+    """Return, by expert, the size of its own file that it runs from, or with its body; `manifests` are by weights."""
+    files = {id: stored(manifests[expert.weights], expert.variant) for id, expert in board.experts.items()}
+    return {id: file.whole_bytes if whole else file.bytes for id, file in files.items()}
 
 
 def measure(
@@ -50,13 +45,12 @@ def measure(
     costs are among the `earlier`; other experts of their architecture are worked out from them.
 
     Experts of one architecture do the same computation (paper section 4.5), in proportion to the area of the input.
-    A load takes time in proportion to its bytes, but no less than a disk of `bytes_per_s` takes; so do the two parts of
-    an expert that has a body. For a `FileKind`, every file is an architecture.
+    A load takes time in proportion to its bytes, but no less than a disk of `bytes_per_s` takes; of an expert that has
+    a body it is that of its own part. For a `FileKind`, every file is an architecture.
 
     An expert whose `int8` is tried and cannot be opened has no cost in it, and `say` gets the reason.
     """
     files = {expert: stored(manifests[expert.weights], expert.variant) for expert in experts}
-    sizes = {expert: file.whole_bytes for expert, file in files.items()}
     sorts = {expert: _sort(expert, known, manifests[expert.weights]) for expert in experts}
     equals: dict[_Sort, list[Expert]] = {}
     earlier = earlier or {}
@@ -66,6 +60,7 @@ def measure(
     costs: dict[tuple[str, str, str], Cost] = {}
     damaged: set[Expert] = set()
     for device_id, device in devices.items():
+        sizes = {expert: file.bytes if device.holds_bodies else file.whole_bytes for expert, file in files.items()}
         samples = {sort: experts_of_it[0] for sort, experts_of_it in equals.items()}
         profiled = {
             sort: _profiled(sample, device_id, device, profile, sizes[sample])
@@ -73,7 +68,7 @@ def measure(
             if profile is not None and not isinstance(known[sample.kind], SessionKind)
         }
         profiled |= {
-            sort: _whole(earlier[device_id, sample.id, sample.variant])
+            sort: earlier[device_id, sample.id, sample.variant]
             for sort, sample in samples.items()
             if _is_known(sample, devices, earlier)
         }
@@ -88,11 +83,7 @@ def measure(
                 continue
             sample, sample_cost = known_one
             cost = _adapted(sample_cost, sample, expert, sizes[sample], sizes[expert])
-            cost = _from_disk(cost, sizes[expert], bytes_per_s)
-            body = files[expert].body if device.holds_bodies else None
-            costs[device_id, expert.id, expert.variant] = (
-                divided(cost, files[expert].bytes, body, device.body_bytes(expert, files[expert])) if body else cost
-            )
+            costs[device_id, expert.id, expert.variant] = _from_disk(cost, sizes[expert], bytes_per_s)
     return {**costs, **earlier}
 
 
@@ -126,13 +117,14 @@ def _is_known(expert: Expert, devices: Iterable[str], earlier: Costs) -> bool:
     return all((device, expert.id, expert.variant) in earlier for device in devices)
 
 
-_Sort = tuple[str, str, bool]
-"""Architecture, variant, and whether the expert runs from a blob: experts of one sort have proportional costs."""
+_Sort = tuple[str, str, bool, bool]
+"""Architecture, variant, and whether the expert has a blob and a body: experts of one sort have proportional costs."""
 
 
 def _sort(expert: Expert, known: Mapping[str, RunnableKind], manifest: Manifest) -> _Sort:
     architecture = expert.weights if isinstance(known[expert.kind], SessionKind) else expert.kind
-    return architecture, expert.variant, expert.variant in manifest.variants
+    has_body = stored(manifest, expert.variant).body is not None
+    return architecture, expert.variant, expert.variant in manifest.variants, has_body
 
 
 def _describe_sort(sample: Expert) -> str:
@@ -165,27 +157,6 @@ def profiled_cost(kind: KindProfile, expert: Expert, file_bytes: int) -> Cost:
 def _from_disk(cost: Cost, size: int, bytes_per_s: int | None) -> Cost:
     """Let a read take as long as the disk does; the copy to the device comes after it."""
     return replace(cost, load_s=max(cost.load_s, size / bytes_per_s + cost.copy_s)) if bytes_per_s else cost
-
-
-def divided(cost: Cost, own_bytes: int, body: StoredFile, body_bytes: int) -> Cost:
-    """Return the cost of an expert whose body is loaded apart, by the cost of the whole: by their bytes.
-
-    The body takes `body_bytes` in a pool, its file's or more.
-    """
-    own = own_bytes / max(1, own_bytes + body.bytes)
-    common = Body(body.digest, whole_pages(body_bytes), (1 - own) * cost.load_s, (1 - own) * cost.copy_s)
-    return replace(
-        cost, weights_bytes=whole_pages(own_bytes), load_s=own * cost.load_s, copy_s=own * cost.copy_s, body=common
-    )
-
-
-def _whole(cost: Cost) -> Cost:
-    """Return the cost of an expert with its body: the inverse of `divided`, but for whole pages."""
-    body = cost.body
-    if body is None:
-        return cost
-    load_s, copy_s = cost.load_s + body.load_s, cost.copy_s + body.copy_s
-    return replace(cost, weights_bytes=cost.whole_bytes, load_s=load_s, copy_s=copy_s, body=None)
 
 
 def _adapted(cost: Cost, sample: Expert, expert: Expert, sample_bytes: int, expert_bytes: int) -> Cost:

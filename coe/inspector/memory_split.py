@@ -40,7 +40,7 @@ def plan(
     for device, number in executors.items():
         wanted = (workspaces or {}).get(device)
         if loaded is not None:
-            sizes = {expert: costs(device, expert).whole_bytes for expert in experts}
+            sizes = {expert: costs(device, expert).weights_bytes for expert in experts}
             wanted = max(0, capacity - score_bytes(loaded / count, sizes))
         try:
             workspace = workspace_bytes(device, capacity, experts, costs, wanted)
@@ -136,11 +136,11 @@ def workspace_bytes(
     the rest holds experts (paper section 4.4). The part is at most `config.WORKSPACE_SHARE`, unless `wanted_bytes` is
     given or one image needs more. Raises TooSmall if the largest expert with one image does not fit.
     """
-    device_costs = [cost for expert in experts for cost in costs.each(device, expert)]
+    device_costs = [costs(device, expert) for expert in experts]
     single = max(cost.batch_bytes(1) for cost in device_costs)
     useful = max(cost.batch_bytes(cost.useful_batch) for cost in device_costs)
-    largest = max(experts, key=lambda expert: max(cost.whole_bytes for cost in costs.each(device, expert)))
-    weights = max(cost.whole_bytes for cost in costs.each(device, largest))
+    largest = max(experts, key=lambda expert: costs(device, expert).weights_bytes)
+    weights = costs(device, largest).weights_bytes
     if weights + single > capacity_bytes:
         raise TooSmall(
             f"does not hold expert '{largest}' ({format_bytes(weights)}) and the activations of one image "

@@ -15,11 +15,10 @@ from coe.inspector.asked_boards import AskedBoard
 from coe.inspector.line_boards import LineBoard, ReadBoard, Register
 from coe.inspector.line_devices import choose_threads
 from coe.inspector.line_options import LineOptions
-from coe.inspector.measuring import body_bytes, file_bytes, measure
+from coe.inspector.measuring import file_bytes, measure
 from coe.inspector.memory_split import images_budget
-from coe.inspector.precision import LineCosts, VariantChoice
-from coe.inspector.settings import Settings, experts_bytes, fixed_bytes, plan_pools, settle
-from coe.inspector.variant_knapsack import Costs
+from coe.inspector.precision import Costs, LineCosts, VariantChoice
+from coe.inspector.settings import Settings, fixed_bytes, plan_pools, settle
 from coe.inspector.weights_used import reference_digests
 from coe.runtime.copy_lane import Disk, Throttle
 from coe.runtime.device import Device
@@ -45,10 +44,10 @@ class Lineup:
 class Assembly:
     """A line without its threads: its boards, their experts in the chosen variants, the costs, devices and pools.
 
-    `rules` are those of all boards together. `file_bytes` and `body_bytes` are, by expert, the sizes of the files that
-    it runs from. `kinds`, these sizes and `store` grow when other boards come, because devices and threads hold them.
-    The pools of `plan` are not joined yet. `fixed_bytes` is what executors hold beside the pools. `proved` are files of
-    weights that were read from end to end, as `coe.runtime.trial.identity` tells them.
+    `rules` are those of all boards together. `file_bytes` are, by expert, the sizes of what a load reads. `kinds`,
+    these sizes and `store` grow when other boards come, because devices and threads hold them. The pools of `plan` are
+    not joined yet. `fixed_bytes` is, by device, what is held for good beside the pools. `proved` are files of weights
+    that were read from end to end, as `coe.runtime.trial.identity` tells them.
     """
 
     options: LineOptions
@@ -62,8 +61,7 @@ class Assembly:
     lineup: Lineup
     plan: Plan
     file_bytes: dict[str, int]
-    body_bytes: dict[str, int]
-    fixed_bytes: int
+    fixed_bytes: Mapping[str, int]
     proved: set[Hashable] = field(default_factory=set)
 
     @property
@@ -81,7 +79,7 @@ class Assembly:
         """Return the disk that the line reads from, no faster than its options say."""
         bandwidth = self.options.disk_bandwidth
         throttle = None if bandwidth is None else Throttle(bandwidth)
-        return Disk(self.file_bytes, throttle, self.body_bytes)
+        return Disk(self.file_bytes, throttle)
 
     def decoding(self) -> Decoding:
         """Return how many pictures the line decodes at a time, and in how much memory."""
@@ -178,8 +176,7 @@ def assemble_read(options: LineOptions, read: Sequence[ReadBoard]) -> Assembly:
         devices,
         lineup,
         plan,
-        file_bytes(lineup.board, register.manifests),
-        body_bytes(lineup.board, register.manifests),
+        file_bytes(lineup.board, register.manifests, whole=not all(one.holds_bodies for one in devices.values())),
         fixed_bytes(devices, list(lineup.board.experts.values()), settings.executors),
     )
 
@@ -206,11 +203,11 @@ def line_up(
         if not isinstance(kind := known[expert.kind], SessionKind)
         or (files_too and kind.has_int8 and not manifests[expert.weights].no_int8)
     }
-    usable = {id: precision.allowed(mode, offers.get(id, {}), devices, floor) for id in board.experts}
+    variants = {id: precision.allowed(mode, offers.get(id, {}), devices, floor) for id in board.experts}
     candidates = {
-        (id, variant): replace(board.experts[id], variant=variant)
-        for id, variants in usable.items()
-        for variant in dict.fromkeys((FULL, *variants))
+        (id, each): replace(board.experts[id], variant=each)
+        for id, variant in variants.items()
+        for each in dict.fromkeys((FULL, variant))
     }
     if options.experiment.costs is not None and before is None:
         costs = options.experiment.costs.by_variant
@@ -222,18 +219,9 @@ def line_up(
             samples, devices, manifests, known, options.say, options.disk_bandwidth, settings.profile, earlier
         )
     closed = {key for key in candidates if key[1] == "int8" and any((name, *key) not in costs for name in devices)}
-    offers = {id: {name: blob for name, blob in has.items() if (id, name) not in closed} for id, has in offers.items()}
+    variants = {id: FULL if (id, variant) in closed else variant for id, variant in variants.items()}
     costs = {(device, *key): _known(costs, device, *key) for device in devices for key in candidates.keys() - closed}
-    choice = precision.choose(
-        mode,
-        offers,
-        board.graph,
-        costs,
-        experts_bytes(settings, devices),
-        floor,
-        pools=sum(settings.executors.values()),
-        fixed_bytes=lambda pairs: fixed_bytes(devices, [candidates[pair] for pair in pairs], settings.executors),
-    )
+    choice = precision.choose(mode, offers, variants, costs, floor)
     if mode != FULL:
         options.say(choice.reason)
     if before is not None:

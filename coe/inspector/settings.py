@@ -15,7 +15,7 @@ from coe.core import Expert
 from coe.errors import ConfigError
 from coe.inspector import profile
 from coe.inspector.line_options import AUTO, LineOptions
-from coe.inspector.memory_split import inbox_bytes, plan
+from coe.inspector.memory_split import plan
 from coe.inspector.profile import Fingerprint, Profile
 from coe.scheduler.costs import CostTable
 from coe.scheduler.plan import CacheSpec, Plan
@@ -135,21 +135,11 @@ class DeviceBudget(Protocol):
     def fixed_bytes(self, experts: Iterable[Expert], executors: int) -> int: ...  # noqa: D102
 
 
-def fixed_bytes(devices: Mapping[str, DeviceBudget], experts: Collection[Expert], executors: Mapping[str, int]) -> int:
-    """Return the bytes that the executors of all devices hold beside the experts and their activations."""
-    return sum(device.fixed_bytes(experts, executors[id]) for id, device in devices.items())
-
-
-def experts_bytes(settings: Settings, devices: Mapping[str, DeviceBudget]) -> int:
-    """Return how many bytes hold experts, all pools together: those not set aside for activations."""
-    device_bytes = sum(device.memory_bytes or 0 for device in devices.values())
-    sharers = {id: count for id, count in settings.executors.items() if devices[id].memory_bytes is None}
-    if not sharers:
-        return device_bytes
-    pools_bytes = settings.memory_bytes - inbox_bytes(settings.memory_bytes)
-    usual = int(pools_bytes // sum(sharers.values()) * config.WORKSPACE_SHARE)
-    set_aside = sum(count * settings.workspace_bytes.get(device, usual) for device, count in sharers.items())
-    return device_bytes + pools_bytes - set_aside
+def fixed_bytes(
+    devices: Mapping[str, DeviceBudget], experts: Collection[Expert], executors: Mapping[str, int]
+) -> dict[str, int]:
+    """Return, by device, the bytes that are held for good beside the experts and their activations."""
+    return {id: device.fixed_bytes(experts, executors[id]) for id, device in devices.items()}
 
 
 def plan_pools(
@@ -178,7 +168,7 @@ def plan_pools(
             costs,
             settings.workspace_bytes,
             with_images=images,
-            fixed_bytes=fixed_bytes({id: devices[id] for id in executors}, experts.values(), executors),
+            fixed_bytes=sum(fixed_bytes({id: devices[id] for id in executors}, experts.values(), executors).values()),
             loaded=settings.loaded,
         )
         for executors, memory, images in groups

@@ -91,7 +91,7 @@ def usable_variants(
     """Return the variants that a board's experts may run in on these devices, sorted; `manifests` are by weights."""
     offers = [manifests[expert.weights].variants for expert in board.experts.values() if expert.weights in manifests]
     usable = (allowed(precision, {str(name): blob for name, blob in blobs.items()}, devices, floor) for blobs in offers)
-    return tuple(sorted({variant for variants in usable for variant in variants}))
+    return tuple(sorted({FULL, *usable}))
 
 
 def read_manifests(board: Rules, store: StoreReader) -> dict[str, Manifest]:

@@ -89,9 +89,9 @@ class _StageOracle:
     def __init__(self, oracle: Oracle, images: Mapping[int, Request]) -> None:
         self._oracle, self._images = oracle, images
 
-    def find(self, request: Request, expert: str, variant: str | None = None) -> Finding:
+    def find(self, request: Request, expert: str) -> Finding:
         """Return the finding for the image of a stage."""
-        return self._oracle.find(self._images[request.id], expert, variant)
+        return self._oracle.find(self._images[request.id], expert)
 
 
 class ClusterSimulator:

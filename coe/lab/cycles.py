@@ -55,9 +55,7 @@ def turn_over(
 ) -> Cycles:
     """Load, run and evict experts in turn, and measure what that leaves behind; without a driver on the CPU."""
     # The experts share a few files: a leak does not depend on the weights.
-    board, store = synthetic_board(
-        work, kind=kind, experts=experts, input_size=input_size, seed=0, files=4, variants=[variant]
-    )
+    board, store = synthetic_board(work, kind=kind, experts=experts, input_size=input_size, seed=0, files=4)
     prepare(board, store, [variant], lambda sentence: None)
     line = in_variant(list(rules.load(board).experts.values()), variant)
     device = gpu_device(driver, store, kind) if driver else CpuDevice(store, {kind: kinds.resolve(kind)}, threads)
@@ -70,8 +68,7 @@ def turn_over(
         descriptors = reserved = 0
         for number in range(cycles):
             expert = line[number % len(line)]
-            # A body that all experts have comes with the first of them and stays, as on a line.
-            device.load("pool", expert, keep_copy=number % 2 == 0, body=not number)
+            device.load("pool", expert, keep_copy=number % 2 == 0)
             device.run("one", "pool", expert, images)
             device.evict("pool", expert)
             resident.append(process.memory_info().rss)

@@ -29,7 +29,6 @@ from coe.runtime.trial import HERE, Trial, quick_cost, warmed
 from coe.scheduler.costs import Cost
 from coe.store import whole_reader
 from coe.store.kinds import ExpertInput, Image, Kind, ModuleKind
-from coe.store.manifest import Manifest, PreparedVariant
 from coe.store.skeletons import optional_of, skeleton
 from coe.store.store_reader import StoreReader
 from coe.system import give_memory_back
@@ -111,11 +110,7 @@ class EagerDevice(Device):
         """Return the bytes that executors hold in addition to experts and batches: on a GPU what torch keeps."""
         return executors * _KEPT_BYTES if self._driver else 0
 
-    def body_bytes(self, expert: Expert, file: PreparedVariant | Manifest) -> int:
-        """Return 0: each expert is whole."""
-        return 0
-
-    def load(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: bool = False) -> None:
+    def load(self, pool: str, expert: Expert, *, keep_copy: bool = False) -> None:
         """Construct an expert and return when it is on its device; raises StoreError, DeviceFull, DeviceLost."""
         # A plain program loads and runs on one thread; an OpenMP team of the lane slows executors (`fresh_thread`).
         bound_threads(1)
@@ -124,7 +119,7 @@ class EagerDevice(Device):
         if keep_copy and self._driver:
             self._copies[expert.id] = state
 
-    def evict(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: str | None = None) -> None:
+    def evict(self, pool: str, expert: Expert, *, keep_copy: bool = False) -> None:
         """Drop the module; with `keep_copy` its tensors are copied into host memory first, unless a copy is there."""
         module = self._resident.pop((pool, expert.id))
         if keep_copy and self._driver and expert.id not in self._copies:

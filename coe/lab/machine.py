@@ -14,7 +14,7 @@ from coe.errors import ConfigError, did_you_mean
 from coe.inspector.memory_split import TooSmall, workspace_bytes
 from coe.lab import preset
 from coe.lab.preset import BlobCostPreset, CostPreset, Preset, SourcedFigure
-from coe.scheduler.costs import Body, Cost, CostTable
+from coe.scheduler.costs import Cost, CostTable
 from coe.scheduler.plan import CacheSpec, ExecutorSpec, Plan, PoolSpec, executor_id
 from coe.scheduler.strategies import Strategy
 
@@ -31,34 +31,14 @@ class Configuration:
     copies: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Weights:
-    """The part of an expert's weights that is its own, and its body if it has one."""
-
-    bytes: int
-    read_s: float
-    copy_s: float
-    body: Body | None
-
-
 class SimulatedMachine:
-    """A box made of a device preset: `memory_of` each device, and the bytes of all `memories` that are not reserved.
+    """A box made of a device preset: `memory_of` each device, and the bytes of all `memories` that are not reserved."""
 
-    With `body_share` all experts of a kind have one body of this share of their bytes, in each variant; it is read at
-    the disk's bandwidth, and each expert's own part in the rest of a load. Raises ConfigError for a share that is
-    negative, NaN, 1 or more.
-    """
-
-    def __init__(self, name: str, body_share: float = 0.0) -> None:
-        if not 0 <= body_share < 1:
-            raise ConfigError(f"a body cannot be {body_share:g} of an expert's bytes; give a share from 0 to below 1")
+    def __init__(self, name: str) -> None:
         self.preset: Preset = preset.load(name)
         self.memory_of = {device: spec.memory for device, spec in self.preset.devices.items()}
         self.memories = {id: spec.size.value - spec.reserved.value for id, spec in self.preset.memories.items()}
-        self._body_share = body_share
         self.name = name if name in preset.names() else name.rpartition("/")[2]
-        if body_share:
-            self.name += f" bodies {body_share:g}"
         self.scaling = {device: tuple(spec.scaling.value) for device, spec in self.preset.devices.items()}
 
     def __repr__(self) -> str:
@@ -79,31 +59,21 @@ class SimulatedMachine:
                 f"preset '{self.name}' has no cost of kind '{expert.kind}' on device '{device}', which expert "
                 f"'{expert.id}' needs; known: {', '.join(sorted(spec.kinds))}"
             )
-        weights = self._weights(expert.kind, FULL, kind.weights.value, spec.lane)
-        cost = self._of_figures(spec.kinds[expert.kind], expert, weights)
+        cost = self._of_figures(spec.kinds[expert.kind], expert, kind.weights.value, spec.lane)
         return replace(cost, load_s=cost.load_s + kind.open_ms.value / 1e3)
 
-    def _of_figures(self, figures: CostPreset, expert: Expert, weights: _Weights) -> Cost:
+    def _of_figures(self, figures: CostPreset, expert: Expert, size: int, lane: SourcedFigure[int] | None) -> Cost:
+        copy_s = size / (math.inf if lane is None else lane.value)
         area = (expert.input_size / self.preset.kinds[expert.kind].input.value) ** 2
         return Cost(
             per_image_s=figures.per_image_ms.value / 1e3 * area,
             base_s=figures.base_ms.value / 1e3,
-            load_s=weights.read_s + weights.copy_s,
-            weights_bytes=weights.bytes,
+            load_s=size / self.preset.disk.value + copy_s,
+            weights_bytes=size,
             activation_bytes=int(figures.activation.value * area),
             max_batch=figures.max_batch.value,
-            copy_s=weights.copy_s,
-            body=weights.body,
+            copy_s=copy_s,
         )
-
-    def _weights(self, kind: str, variant: str, size: int, lane: SourcedFigure[int] | None) -> _Weights:
-        """Divide an expert's bytes into its own part and its body, and work out the times of both."""
-        common = int(size * self._body_share)
-        bandwidth = math.inf if lane is None else lane.value
-        body, read_s, copy_s = None, common / self.preset.disk.value, common / bandwidth
-        if common:
-            body = Body(f"{kind} {variant}", common, read_s + copy_s, copy_s)
-        return _Weights(size - common, (size - common) / self.preset.disk.value, (size - common) / bandwidth, body)
 
     def blob_costs(self, board: Rules, devices: Collection[str]) -> dict[tuple[str, str, str], Cost]:
         """Return the costs of a board's experts as blobs on some devices, by device, expert and variant.
@@ -129,8 +99,8 @@ class SimulatedMachine:
     def _blob_cost(self, device: str, expert: Expert, variant: str) -> Cost:
         spec, kind = self.preset.devices[device], self.preset.kinds[expert.kind]
         figures = spec.blobs[expert.kind][variant]
-        weights = self._weights(expert.kind, variant, kind.blobs[variant].value, spec.blob_lane)
-        return replace(self._of_figures(figures, expert, weights), workspace_bytes=figures.active.value)
+        cost = self._of_figures(figures, expert, kind.blobs[variant].value, spec.blob_lane)
+        return replace(cost, workspace_bytes=figures.active.value)
 
     def usable_bytes(self, configuration: Configuration) -> int:
         """Return the memory of a configuration's devices without what is reserved; shared memory counts once."""

@@ -83,12 +83,10 @@ class ProfiledMachine(SimulatedMachine):
         return Configuration(executors, shares, "copies" in self.memories)
 
 
-def machine_named(name: str, body_share: float, boards: Sequence[Rules]) -> SimulatedMachine:
+def machine_named(name: str, boards: Sequence[Rules]) -> SimulatedMachine:
     """Return a box by the name of its preset, its file, or its profile, for some boards; raises ConfigError."""
     if not name.endswith(ENDING):
-        return SimulatedMachine(name, body_share)
-    if body_share:
-        raise ConfigError(f"--bodies is for presets, and {name} has the experts that were measured; leave it out")
+        return SimulatedMachine(name)
     by_name = {board.board: board for board in boards}
     if len(by_name) > 1:
         raise ConfigError(f"{name} has a configuration for each board; name one of {', '.join(by_name)} at a time")

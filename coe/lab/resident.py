@@ -25,7 +25,7 @@ from coe.runtime.reading import weights
 from coe.store.blob_format import Variant
 from coe.store.store import Store
 
-VARIANTS: tuple[Variant, ...] = ("fp32", "bf16", "int8")
+VARIANTS: tuple[Variant, ...] = ("fp32", "int8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,8 @@ class ResidentTimes:
 
     `line_ms` is processor time of the whole process, `device_ms` that of the executor alone, `wall_ms` the time that
     passed. `bare_ms` is processor time of the library's own loop with batches as large as those of the line, for int8.
-    `again` is the share of findings that were looked at twice. `images_over_fp32` and `images_over_half` are images a
-    second of processor time, over those of the other precision.
+    `again` is the share of findings that were looked at twice. `images_over_fp32` is images a second of
+    processor time, over those in fp32.
     """
 
     kind: str
@@ -49,7 +49,6 @@ class ResidentTimes:
     bare_ms: float | None
     again: float
     images_over_fp32: float = 1.0
-    images_over_half: float | None = None
 
 
 def resident(
@@ -89,15 +88,8 @@ def resident(
                 if bare is not None and line.runs("int8"):
                     bare.run(max(1, round(line.batch())), images)
         rows = [line.row(kind, input_size, bare if line.runs("int8") else None) for line in lines]
-    exact, half = (next((row for row in rows if row.precision == name), None) for name in ("fp32", "half"))
-    return [
-        replace(
-            row,
-            images_over_fp32=exact.line_ms / row.line_ms if exact else 1.0,
-            images_over_half=half.line_ms / row.line_ms if half else None,
-        )
-        for row in rows
-    ]
+    exact = next((row for row in rows if row.precision == "fp32"), None)
+    return [replace(row, images_over_fp32=exact.line_ms / row.line_ms if exact else 1.0) for row in rows]
 
 
 @dataclass(slots=True)

@@ -69,7 +69,7 @@ def on_cpu(
 
     Raises ConfigError for a kind without a skeleton, or if a variant cannot be prepared.
     """
-    board, store = synthetic_board(work, kind=kind, experts=2, input_size=input_size, seed=0, variants=variants)
+    board, store = synthetic_board(work, kind=kind, experts=2, input_size=input_size, seed=0)
     prepare(board, store, variants, say)
     experts = list(rules.load(board).experts.values())
 
@@ -122,7 +122,7 @@ def _switch(
     import torch
 
     buffers, clock = Buffers(), Stopwatch()
-    slot = Slot(_module_kind(pair[0].expert), pair[0].expert, pair[0].needs().structure)
+    slot = Slot(_module_kind(pair[0].expert), pair[0].expert, pair[0].structure())
     # A body that both have stays in memory, as on a line.
     body = pair[0].body.read(buffers) if pair[0].body is not None else None
     resident = [expert.read(buffers, body) for expert in pair]

@@ -59,9 +59,7 @@ def on_gpu(
 ) -> list[GpuSwitch]:
     """Measure a kind in each variant on the GPU of a driver; raises ConfigError as `on_cpu` does."""
     # The experts share a file: to prepare one takes the processor long, and no time here depends on the weights.
-    board, store = synthetic_board(
-        work, kind=kind, experts=4, input_size=input_size, seed=0, files=1, variants=variants
-    )
+    board, store = synthetic_board(work, kind=kind, experts=4, input_size=input_size, seed=0, files=1)
     prepare(board, store, variants, say)
     experts = list(rules.load(board).experts.values())
     return [
@@ -77,8 +75,8 @@ def _gpu_switch(driver: TorchDriver, store: Store, experts: Sequence[Expert], re
     _plain_copies(driver, size, repeats, clock)
     device.prepare(experts)
     device.enter("one")
-    for number, expert in enumerate(experts):
-        device.load("pool", expert, keep_copy=True, body=not number)
+    for expert in experts:
+        device.load("pool", expert, keep_copy=True)
     device.activate("one", "pool", experts[0])
 
     def copied() -> None:

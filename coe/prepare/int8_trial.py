@@ -13,7 +13,6 @@ from coe.errors import StoreError
 from coe.prepare import int8
 from coe.prepare.agreement import compare, escalate_below, findings
 from coe.prepare.calibration_images import SampleImages
-from coe.prepare.difference import Parent
 from coe.prepare.layer_search import Harm, Layers, search
 from coe.prepare.layout import LaidOut, lay_out_model
 from coe.prepare.stored_model import divided, fused
@@ -111,8 +110,8 @@ class ModelTrial(ABC):
         )
         return MeasuredBlob(blob, actual, escalate_below(self.expected, actual), calibration)
 
-    def put(self, store: Store, manifest: Manifest, made: MeasuredBlob, parent: Parent | None = None) -> Manifest:
-        """Put a measured blob into the store, with the body of its parent that it changes, if there is one."""
+    def put(self, store: Store, manifest: Manifest, made: MeasuredBlob) -> Manifest:
+        """Put a measured blob into the store."""
         agreement = compare(self.expected, made.findings, generated=self.samples.generated)
         again = sum(finding.margin < made.escalate_below for finding in made.findings) / len(made.findings)
         return variants.put(
@@ -122,8 +121,6 @@ class ModelTrial(ABC):
             agreement=agreement.model_copy(update={"again": again}),
             escalate_below=made.escalate_below,
             calibration=made.calibration,
-            body=parent.body.bytes if parent is not None else None,
-            parent=parent.id if parent is not None else "",
         )
 
 

@@ -5,7 +5,7 @@ The same weights always give the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -13,13 +13,11 @@ from torch.nn.functional import pad
 
 from coe.errors import StoreError
 from coe.prepare.fold import Folded
-from coe.runtime.arena import dequantise
 from coe.runtime.blob import DTYPES, NAMES, shaped
 from coe.store import blob_layout
 from coe.store.blob_format import (
     BLOCK,
     MODEL,
-    Difference,
     Dtype,
     Header,
     Identity,
@@ -30,12 +28,10 @@ from coe.store.blob_format import (
 )
 from coe.store.blob_layout import BlobBytes, StoredTensor
 
-FLOATS: dict[Variant, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16}
+FLOATS: dict[Variant, torch.dtype] = {"fp16": torch.float16}
 """The precision in which a variant is stored and run; other variants run in the precision of the weights."""
 _STEPS = 127
 """Weights in blocks are values from -127 to 127."""
-_BLOCKS: tuple[Variant, ...] = ("q8", "delta")
-"""The variants that hold tensors of two axes or more as blocks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,23 +55,13 @@ class LaidOut:
         return BlobBytes(self.header, self.data.numpy().data)
 
 
-def lay_out(
-    folded: Folded,
-    variant: Variant,
-    *,
-    kind: str,
-    labels: int,
-    identity: Identity | None = None,
-    body: str = "",
-    differences: Sequence[Difference] = (),
-) -> LaidOut:
+def lay_out(folded: Folded, variant: Variant, *, kind: str, labels: int, identity: Identity | None = None) -> LaidOut:
     """Lay out an expert's weights in a variant; raises StoreError if the variant cannot hold them.
 
-    `identity` is the identity that the weights carry. In `delta` the weights hold the factors of `differences` to the
-    body of that digest.
+    `identity` is the identity that the weights carry.
     """
     plain, blocks = _converted(folded.state, variant)
-    stored = {
+    parts = {
         name: StoredTensor(_entry(name, "Q8", tensor), _raw(blocks[name].values), _raw(blocks[name].scales))
         if name in blocks
         else StoredTensor(_entry(name, _dtype(name, plain[name]), tensor), _raw(in_order(plain[name])))
@@ -90,10 +76,12 @@ def lay_out(
         data_bytes=0,
         checksums=(),
         identity=identity,
-        body=body,
-        differences=tuple(differences),
     )
-    blob = blob_layout.lay_out(stored, like)
+    return stored(blob_layout.lay_out(parts, like))
+
+
+def stored(blob: BlobBytes) -> LaidOut:
+    """Return a blob for torch; its bytes stay where they are."""
     # An empty buffer would be an error to torch.
     data = torch.frombuffer(blob.data, dtype=torch.uint8) if len(blob.data) else torch.empty(0, dtype=torch.uint8)
     return LaidOut(blob.header, data)
@@ -103,16 +91,16 @@ def lay_out_model(
     model: bytes, weights: Mapping[str, torch.Tensor], *, kind: str, labels: int, identity: Identity | None
 ) -> LaidOut:
     """Lay out an ONNX model in `int8`, and the weights that it is given by name when it is opened."""
-    stored = {MODEL: torch.frombuffer(bytearray(model), dtype=torch.uint8), **weights}
+    parts = {MODEL: torch.frombuffer(bytearray(model), dtype=torch.uint8), **weights}
     like = Header(kind=kind, variant="int8", labels=labels, tensors=(), data_bytes=0, checksums=(), identity=identity)
     blob = blob_layout.lay_out(
         {
             name: StoredTensor(_entry(name, _dtype(name, tensor), tensor), _raw(in_order(tensor)))
-            for name, tensor in stored.items()
+            for name, tensor in parts.items()
         },
         like,
     )
-    return LaidOut(blob.header, torch.frombuffer(blob.data, dtype=torch.uint8))
+    return stored(blob)
 
 
 def tensors(blob: LaidOut) -> dict[str, torch.Tensor]:
@@ -125,9 +113,8 @@ def tensors(blob: LaidOut) -> dict[str, torch.Tensor]:
             assert parts is not None, "both `decode` and `lay_out` guarantee it"
             first = parts.scales + 2 * ((entry.offset - parts.values) // BLOCK)
             scales = blob.data[first : first + 2 * (entry.bytes // BLOCK)].view(torch.float16)
-            blocks = torch.empty(len(raw))
-            dequantise(raw.view(torch.int8), scales, blocks)
-            flat = blocks[: entry.elements]
+            blocks = raw.view(torch.int8).float().view(-1, BLOCK) * scales.float()[:, None]
+            flat = blocks.view(-1)[: entry.elements]
         else:
             flat = raw.view(DTYPES[entry.dtype])
         views[entry.name] = shaped(flat, entry)
@@ -139,7 +126,7 @@ def _converted(state: dict[str, torch.Tensor], variant: Variant) -> tuple[dict[s
     plain: dict[str, torch.Tensor] = {}
     blocks: dict[str, Blocks] = {}
     for name, tensor in state.items():
-        quantised = quantise(in_order(tensor)) if variant in _BLOCKS and can_be_blocks(tensor) else None
+        quantised = quantise(in_order(tensor)) if variant == "q8" and can_be_blocks(tensor) else None
         if quantised is not None:
             blocks[name] = quantised
         elif variant in FLOATS and tensor.is_floating_point():

@@ -16,7 +16,7 @@ from coe.pictures.photographs import passed_over
 from coe.plugins import running
 from coe.prepare import accept
 from coe.store import bodies
-from coe.store.kinds import Image, Kind, ModuleKind, Progress, Trained, TrainingPlan
+from coe.store.kinds import BACKBONE, Image, Kind, ModuleKind, Progress, Trained, TrainingPlan
 from coe.store.learned import LearnedPictures
 from coe.store.manifest import Manifest
 from coe.store.skeletons import bare_skeleton
@@ -39,6 +39,7 @@ def learn(
     if plan.turned and kind.learns_turned:
         trained = replace(trained, metrics=trained.metrics | {"turned": 1.0})
     if isinstance(kind, ModuleKind):
+        trained = replace(trained, frozen=(BACKBONE,) if kind.backbone else plan.freeze)
         frames = max((len(reference.alternates) for reference in plan.references.values()), default=1)
         learned = replace(
             expert, labels=tuple(trained.labels), alternates=frames if trained.in_frame else trained.looks
@@ -96,9 +97,11 @@ def put(
 ) -> Manifest:
     """Put what an expert learned into a store, as `expert.weights`; `source` says in words where it is from.
 
+    What the training froze is its body, which experts with the same frozen layers have in common.
+
     `start_in` is the store of the weights that it started from, if that is another. For `reference` see `Manifest`.
     """
-    return store.put(
+    manifest = store.put(
         expert.weights,
         kind=expert.kind,
         labels=trained.labels,
@@ -114,6 +117,7 @@ def put(
         reference=reference,
         looks=trained.looks,
     )
+    return bodies.divide_frozen(store, manifest, trained.frozen) if trained.frozen else manifest
 
 
 def _learned_since(store: Store, start: str | None, trained: Trained) -> LearnedPictures | None:

@@ -8,15 +8,13 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
-from coe.errors import ConfigError, NoInt8, StoreError
+from coe.errors import NoInt8, StoreError
 from coe.prepare.calibration_images import SampleImages, sample_images
-from coe.prepare.difference import Parent
-from coe.prepare.fold import fold
 from coe.prepare.int8_trial import SEARCH_S, FileTrial, ModelTrial
 from coe.prepare.layer_search import Layers
 from coe.prepare.variant_trial import ExpertTrial
 from coe.preprocessing import Outputs, Preprocessing
-from coe.store import bodies, kinds, variants, weights_file
+from coe.store import kinds, variants, weights_file
 from coe.store.blob_format import Variant
 from coe.store.kinds import FileKind, Kind, ModuleKind
 from coe.store.manifest import Manifest
@@ -44,9 +42,9 @@ class Preparer:
     """Prepares experts of a store one by one.
 
     Experts of the same weights (`Store.link`) share their blobs, and with them the agreement that was measured on the
-    samples of the first. With `force`, existing variants are prepared again. `delta` needs the `parent` from which the
-    experts were fine-tuned, an expert of the store. For `search_s` seconds layers are searched that `int8` keeps in
-    float. `allow_kinds` as for `coe.inspector.inspector.Inspector`, and `bits` of 16-bit samples count.
+    samples of the first. With `force`, existing variants are prepared again. For `search_s` seconds layers are
+    searched that `int8` keeps in float. `allow_kinds` as for `coe.inspector.inspector.Inspector`, and `bits` of 16-bit
+    samples count.
     """
 
     def __init__(
@@ -55,19 +53,10 @@ class Preparer:
         wanted: Sequence[Variant],
         *,
         force: bool = False,
-        parent: str = "",
         allow_kinds: Sequence[str] = (),
         search_s: float = SEARCH_S,
         bits: int | None = None,
     ) -> None:
-        """Raises ConfigError for `delta` without a parent, or a parent without `delta`."""
-        if ("delta" in wanted) != bool(parent):
-            raise ConfigError(
-                "the variant `delta` is a difference to another expert: give that as the parent, and only with `delta`"
-            )
-        self._parent_id = parent
-        self._parent: Parent | StoreError | None = None
-        """The parent, or why there is none; None until it is needed."""
         self.allowed = tuple(allow_kinds)
         self.store, self._wanted, self._force = store, tuple(dict.fromkeys(wanted)), force
         self._search_s, self._bits = search_s, bits
@@ -76,11 +65,7 @@ class Preparer:
         """By kind and body, the layers that stay float in `int8`; None until they are needed."""
 
     def lacks(self, weights: str) -> bool:
-        """Tell whether an expert lacks a wanted variant or its body, or its parent has changed.
-
-        A difference to another parent is left to its own family; name the expert to replace it. Raises StoreError if
-        the manifest cannot be read.
-        """
+        """Tell whether an expert lacks a wanted variant or its body; raises StoreError if its manifest is damaged."""
         manifest = self.store.manifest(weights)
         if manifest.is_backbone:
             return False
@@ -93,9 +78,8 @@ class Preparer:
             for variant, blob in manifest.variants.items()
             if blob.file.endswith(weights_file.BLOB_SUFFIX)
             and (blob.body is None or (self.store.bodies / blob.body.file).is_file())
-            and (blob.parent not in ("", self._parent_id) or self._is_wanted(manifest, variant))
         ]
-        self._note(manifest, [variant for variant in have if self._is_wanted(manifest, variant)])
+        self._note(manifest, have)
         return not set(have).issuperset(self._wanted)
 
     def prepare(self, weights: str, images: Sequence[Path] = (), source: str = "") -> Preparation:
@@ -112,7 +96,7 @@ class Preparer:
             if manifest.is_backbone:
                 return Preparation(manifest, skipped="a backbone runs nowhere")
             wanted, skipped = _possible(kind, self._wanted, "" if self._force else manifest.no_int8)
-            whole = [v for v in wanted if not self._force and self._has(manifest, v)]
+            whole = [v for v in wanted if not self._force and variants.is_whole(self.store, manifest, v)]
             lacking = [v for v in wanted if v not in whole]
             if not lacking:
                 return Preparation(manifest, skipped=skipped)
@@ -125,26 +109,6 @@ class Preparer:
             shared = replace(shared, faults=samples().faults)
             return self._make(shared, _trial(self.store, shared.manifest, kind, samples(), source), remaining)
 
-    def sweep(self) -> None:
-        """Remove bodies that no expert names any more; call it after the last expert. Raises StoreError."""
-        if self._parent_id:
-            bodies.sweep(self.store)
-
-    def _has(self, manifest: Manifest, variant: Variant) -> bool:
-        return variants.is_whole(self.store, manifest, variant) and self._is_wanted(manifest, variant)
-
-    def _is_wanted(self, manifest: Manifest, variant: Variant) -> bool:
-        """Tell whether a variant that is there is the one that is asked for: a difference may be to another parent."""
-        if variant != "delta" or not self._parent_id:
-            return True
-        try:
-            kind = kinds.resolve(manifest.kind, self.allowed)
-            parent = self._parent_of(manifest, kind) if isinstance(kind, ModuleKind) else None
-        except (ConfigError, StoreError):
-            return False  # `prepare` says what is wrong
-        body = manifest.variants[variant].body
-        return body is not None and parent is not None and body.digest == parent.digest
-
     def _make(self, so_far: Preparation, subject: ModelTrial, lacking: Sequence[Variant]) -> Preparation:
         manifest = so_far.manifest
         failed: dict[Variant, str] = {}
@@ -155,11 +119,7 @@ class Preparer:
                     manifest = subject.put(self.store, manifest, made_of)
                     continue
                 assert isinstance(subject, ExpertTrial), "a file has no other variants"
-                if variant == "delta":
-                    parent = self._parent_of(manifest, subject.kind)
-                    manifest = subject.put(self.store, manifest, subject.difference(parent), parent)
-                else:
-                    manifest = subject.put(self.store, manifest, subject.measured(variant))
+                manifest = subject.put(self.store, manifest, subject.measured(variant))
             except StoreError as error:
                 failed[variant] = str(error)
                 if isinstance(error, NoInt8) and isinstance(subject.kind, FileKind) and "int8" not in manifest.variants:
@@ -182,23 +142,6 @@ class Preparer:
         if self._in_float is not None and made_of is not None and manifest.body is not None:
             self._in_float[_body_of(manifest)] = frozenset(made_of.in_float)
 
-    def _parent_of(self, manifest: Manifest, kind: ModuleKind) -> Parent:
-        """Return the parent of an expert; raises StoreError."""
-        if isinstance(self._parent, StoreError):
-            raise self._parent
-        if self._parent is None:
-            origin = self.store.manifest(self._parent_id)
-            _expect_kind(origin.id, origin.kind, manifest)
-            expert = origin.expert()
-            try:
-                self.store.check_weights(origin.id)
-                self._parent = Parent.of(origin.id, origin.kind, fold(kind, expert, self.store.load(origin.id)))
-            except StoreError as error:
-                self._parent = error
-                raise
-        _expect_kind(self._parent.id, self._parent.kind, manifest)
-        return self._parent
-
     def _share(
         self, manifest: Manifest, lacking: Sequence[Variant], samples: Callable[[], SampleImages]
     ) -> Preparation:
@@ -220,11 +163,6 @@ class Preparer:
         self._note_floats(manifest)
         for variant in prepared:
             self._originals.setdefault((_weights(manifest), variant), manifest.id)
-
-
-def _expect_kind(parent: str, kind: str, manifest: Manifest) -> None:
-    if kind != manifest.kind:
-        raise StoreError(f"its parent '{parent}' is of kind {kind}, not {manifest.kind}")
 
 
 def _weights(manifest: Manifest) -> _Weights:

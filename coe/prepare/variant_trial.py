@@ -13,9 +13,8 @@ from coe.errors import StoreError, first_line
 from coe.prepare import int8
 from coe.prepare.agreement import compare, escalate_below, findings
 from coe.prepare.calibration_images import SampleImages
-from coe.prepare.difference import MOST_CUT, RANKS, Parent, own_part, whole
 from coe.prepare.fold import Folded, fold, network
-from coe.prepare.int8_trial import SECOND_LOOKS, MeasuredBlob, ModelTrial
+from coe.prepare.int8_trial import MeasuredBlob, ModelTrial
 from coe.prepare.layout import FLOATS, lay_out, tensors
 from coe.store import weights_file
 from coe.store.blob_format import Variant
@@ -25,8 +24,6 @@ from coe.store.store import Store
 
 FOLDED_DIFFERENCE = 1e-3
 """The most by which folding may change scores, in the same precision."""
-LARGEST = 0.75
-"""A difference is worth while up to this share of the bytes of `q8`."""
 
 
 class ExpertTrial(ModelTrial):
@@ -62,41 +59,6 @@ class ExpertTrial(ModelTrial):
         """Export the folded network."""
         module = network(self.kind, self.expert, self.folded.state, self.folded.pairs)
         return int8.export(self.kind, self.expert, module, pictures)
-
-    def difference(self, parent: Parent) -> MeasuredBlob:
-        """Lay out the difference to a parent in the smallest rank with few second looks; raises StoreError.
-
-        If no rank has few, the largest is taken: second looks keep its labels right.
-        """
-        for rank in RANKS:
-            part = own_part(self.folded, parent, rank)
-            blob = lay_out(
-                part.folded,
-                "delta",
-                kind=self.expert.kind,
-                labels=len(self.expert.labels),
-                identity=self.identity,
-                body=parent.digest,
-                differences=part.differences,
-            )
-            module = network(self.kind, self.expert, whole(blob, parent.body), self.folded.pairs)
-            actual = self._findings(module, "delta")
-            below = escalate_below(self.expected, actual)
-            again = sum(finding.margin < below for finding in actual)
-            if part.cut <= MOST_CUT and again <= SECOND_LOOKS * len(actual):
-                break
-        if part.cut > MOST_CUT:
-            raise StoreError(
-                f"it is too far from '{parent.id}': a change of rank {rank} leaves {part.cut:.0%} of a layer out; "
-                "leave this variant out, or name the expert that it was fine-tuned from"
-            )
-        blocks = lay_out(self.folded, "q8", kind=self.expert.kind, labels=len(self.expert.labels))
-        if blob.header.data_bytes > LARGEST * blocks.header.data_bytes:
-            raise StoreError(
-                f"its difference to '{parent.id}' takes {blob.header.data_bytes:,} bytes, nearly as many as `q8` "
-                f"({blocks.header.data_bytes:,}); leave this variant out"
-            )
-        return MeasuredBlob(blob, actual, below)
 
     def _findings(self, module: torch.nn.Module, variant: Variant = "fp32") -> list[Finding]:
         def answer(pixels: Image) -> object:

@@ -6,14 +6,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
-from coe.core import Expert
+from coe.core import FULL, Expert
 from coe.prepare import unwrapping
-from coe.prepare.fold import check_finite
+from coe.prepare.fold import check_finite, network
+from coe.prepare.layout import stored, tensors
 from coe.runtime.cpu import load_alone
-from coe.store import kinds, weights_file
+from coe.runtime.runner import findings_of
+from coe.store import bodies, kinds, weights_file
 from coe.store.kinds import Foreign, Kind, ModuleKind
-from coe.store.manifest import Manifest
+from coe.store.manifest import Manifest, PreparedVariant
 from coe.store.store import Store
 
 _BACKBONE = " (a backbone without labels: nothing runs it, and `train --init` starts from it)"
@@ -35,8 +39,11 @@ def verify(store: Store, manifest: Manifest, allow_kinds: Sequence[str] = ()) ->
     expert = manifest.expert()
     # Without variants in its manifest, an expert runs from the weights as they were trained.
     _run(store, manifest.model_copy(update={"variants": {}}), expert, kind)
-    for variant in manifest.variants:
-        _run(store, manifest, replace(expert, variant=variant), kind)
+    for variant, prepared in manifest.variants.items():
+        if variant in (FULL, "int8") or not isinstance(kind, ModuleKind):
+            _run(store, manifest, replace(expert, variant=variant), kind)
+        else:
+            _run_numbers(store, manifest, prepared, expert, kind)
     if not isinstance(kind, ModuleKind):
         return ""
     return "" if weights_file.header(store.path(manifest.id)).identity else _NO_IDENTITY
@@ -46,5 +53,18 @@ def _run(store: Store, manifest: Manifest, expert: Expert, kind: Kind) -> None:
     run = load_alone(store, manifest, kind, expert, threads=1)
     if isinstance(kind, ModuleKind) and not manifest.variants:
         check_finite(store.load(manifest.id))  # before the run, whose outputs would not say which tensor it is
-    grey = np.full((expert.input_size, expert.input_size, 3), 127, np.uint8)
-    run([kind.preprocess(grey, expert)])
+    run([kind.preprocess(_grey(expert), expert)])
+
+
+def _run_numbers(store: Store, manifest: Manifest, prepared: PreparedVariant, expert: Expert, kind: ModuleKind) -> None:
+    """Run the numbers of a variant that GPUs alone run, in fp32."""
+    blob = stored(bodies.whole_blob(store, manifest, prepared))
+    module = network(kind, expert, tensors(blob), blob.header.folded)
+    image = kind.preprocess(_grey(expert), expert)
+    with torch.inference_mode():
+        outputs = kind.forward(module, torch.from_numpy(image.pixels[None]))
+    findings_of(kind, outputs, [image], expert)
+
+
+def _grey(expert: Expert) -> NDArray[np.uint8]:
+    return np.full((expert.input_size, expert.input_size, 3), 127, np.uint8)

@@ -12,7 +12,7 @@ from random import Random
 
 from coe.config import format_bytes
 from coe.errors import ConfigError, DeviceFull, DeviceLost
-from coe.inspector.profile import Chosen, Precision, Profile
+from coe.inspector.profile import Chosen, Profile
 from coe.profiler.confirm import confirm
 from coe.profiler.measure import MeasuredExpert, Target, measure
 from coe.profiler.profile_draft import Draft
@@ -20,7 +20,6 @@ from coe.profiler.several_executors import joint_speeds
 from coe.profiler.site import ProfiledSite
 from coe.profiler.tune import Search
 from coe.runtime.cuda import torch_driver
-from coe.runtime.processor import has_bf16
 from coe.store.kinds import FileKind
 from coe.store.store import Store
 from coe.system import usable_cores
@@ -133,8 +132,7 @@ class _Measuring:
         samples, cores, seconds = self.site.samples, threads[0], self.effort.kind_s
         cpus = [Target("cpu", number) for number in threads]
         gpus = [Target("cuda", 1)] if _has_gpu(self.site, self.steps.say) else []
-        halved: list[Precision] = ["bf16"] if has_bf16() else []
-        variants = [Target("cpu", number, precision) for precision in (*halved, "q8", "int8") for number in threads]
+        variants = [Target("cpu", number, "int8") for number in threads]
         self.steps.expect(
             [
                 *((target.step(kind), seconds + _AROUND_S) for target in cpus for kind in samples),

@@ -23,10 +23,8 @@ from coe.inspector.measuring import stored
 from coe.inspector.profile import BoardProfile, Chosen, Profile
 from coe.profiler.configurations import board_profile, paper_default, pinned
 from coe.profiler.line_run import LineRun, run_line
-from coe.runtime.sessions import body_bytes
 from coe.store import kinds
 from coe.store.kinds import Kind
-from coe.store.manifest import StoredFile
 from coe.store.store_reader import MANIFEST, StoreReader
 
 
@@ -85,31 +83,14 @@ class ProfiledSite:
         return [e.id for e in experts if not regular.may_exist(self.store.folder(e.weights) / MANIFEST)]
 
     def file_bytes(self, profile: Profile) -> dict[str, int]:
-        """Return the bytes of each expert's weights; for an expert that is not in the store, those of its kind."""
+        """Return the bytes of each expert's own weights; for an expert that is not in the store, those of its kind."""
         sizes = {}
         for expert in self.board.experts.values():
             try:
-                sizes[expert.id] = stored(self.store.manifest(expert.weights), expert.variant).whole_bytes
+                sizes[expert.id] = stored(self.store.manifest(expert.weights), expert.variant).bytes
             except CoeError:
                 sizes[expert.id] = next(kind.weights_bytes for kind in profile.kinds if kind.kind == expert.kind)
         return sizes
-
-    @property
-    def bodies(self) -> dict[str, StoredFile]:
-        """The bodies of the experts that share some layers, by expert."""
-        bodies = {}
-        for expert in self.board.experts.values():
-            with contextlib.suppress(CoeError):
-                body = stored(self.store.manifest(expert.weights), expert.variant).body
-                if body is not None:
-                    bodies[expert.id] = body
-        return bodies
-
-    def body_bytes(self, device: str, expert: Expert, body: StoredFile) -> int:
-        """Return the bytes that an expert's body takes in a pool of a device."""
-        if device != "cpu":
-            return body.bytes
-        return body_bytes(self.kinds[expert.kind], expert, stored(self.store.manifest(expert.weights), expert.variant))
 
     def memories(self, executors: Mapping[str, int]) -> dict[str, KnownMemory]:
         """Return the memory of devices with so many executors; raises ConfigError where these do not fit."""

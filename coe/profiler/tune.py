@@ -10,11 +10,11 @@ from random import Random
 from coe.config import format_bytes
 from coe.core import Request
 from coe.errors import ConfigError
-from coe.inspector.measuring import divided, profiled_cost
+from coe.inspector.measuring import profiled_cost
 from coe.inspector.memory_split import workspace_bytes
 from coe.inspector.profile import BoardProfile, Chosen, ExecutorsPoint, KindProfile, Profile
 from coe.inspector.settings import Settings, plan_pools
-from coe.profiler.configurations import PAPER_SHARE, MeanExpert
+from coe.profiler.configurations import PAPER_SHARE
 from coe.profiler.search import search_executors, search_memory
 from coe.profiler.site import ProfiledSite
 from coe.results.metrics import Recorder
@@ -25,7 +25,6 @@ from coe.scheduler.strategies import LATE_BINDING
 from coe.sim.agenda import Arrival
 from coe.sim.oracle import SampledOracle
 from coe.sim.simulator import Simulator, Speeds
-from coe.store.manifest import StoredFile
 
 Numbers = Mapping[str, int]
 """A number by device: executors, threads of each, or bytes of a pool for batches."""
@@ -65,21 +64,13 @@ class Search:
 
     @cached_property
     def file_bytes(self) -> dict[str, int]:
-        """The bytes of each expert's weights."""
+        """The bytes of each expert's own weights."""
         return self.site.file_bytes(self.profile)
 
     @cached_property
-    def bodies(self) -> dict[str, StoredFile]:
-        """The bodies of the experts that share some layers, by expert."""
-        return self.site.bodies
-
-    @cached_property
-    def mean_expert(self) -> MeanExpert:
-        """The expert of mean size, by its files."""
-        own = dict(self.file_bytes)
-        for expert, body in self.bodies.items():
-            own[expert] -= body.bytes
-        return MeanExpert.of(own.values(), {body.digest: body.bytes for body in self.bodies.values()})
+    def mean_bytes(self) -> float:
+        """The bytes of the expert of mean size, by its files."""
+        return sum(self.file_bytes.values()) / len(self.file_bytes)
 
     def choose(self, most: Numbers) -> list[BoardProfile]:
         """Try up to `most` executors of each device, in the order of `most`, each number with its best split of memory.
@@ -135,13 +126,13 @@ class Search:
             )
             return self.site.board_profile(setup.chosen({"cpu": useful}, setup.run({"cpu": useful}), default, reason))
         number = setup.executors["cpu"]
-        mean = setup.mean_expert
+        mean_bytes = setup.mean_bytes
         search = search_memory(
-            lambda loaded: setup.loaded(mean.bytes_of(loaded, number)),
-            max(1, min(len(experts), int(mean.number_in(number * pool_bytes, number)))),
+            lambda loaded: setup.loaded(loaded * mean_bytes),
+            max(1, min(len(experts), int(number * pool_bytes / mean_bytes))),
             faithful=self.faithful,
         )
-        workspace = pool_bytes - int(mean.bytes_of(search.chosen, number) / number)
+        workspace = pool_bytes - int(search.chosen * mean_bytes / number)
         speed = max(point.images_per_s for point in search.points if search.chosen == point.upper)
         measured = self.on_machine is not None
         windows = tuple(point.model_copy(update={"measured": measured}) for point in search.points)
@@ -187,19 +178,15 @@ class Setup:
             for expert in self.search.site.board.experts.values():
                 kind = self.search.profile.kind(expert.kind, device, threads)
                 assert kind is not None, f"{expert.kind} was not measured on {device} with {threads} thread(s)"
-                size, body = self.search.file_bytes[expert.id], self.search.bodies.get(expert.id)
-                cost = profiled_cost(kind, expert, size)
-                if body is not None:
-                    cost = divided(cost, size - body.bytes, body, self.search.site.body_bytes(device, expert, body))
+                cost = profiled_cost(kind, expert, self.search.file_bytes[expert.id])
                 costs[device, expert.id] = with_decoding(cost, kind, together, self.search.cores)
         return CostTable(costs)
 
     @cached_property
-    def mean_expert(self) -> MeanExpert:
-        """The expert of mean size on the CPU, as a line counts it: in whole pages."""
-        costs = [self.costs("cpu", expert) for expert in self.search.site.board.experts]
-        bodies = {cost.body.id: cost.body.bytes for cost in costs if cost.body is not None}
-        return MeanExpert.of([cost.weights_bytes for cost in costs], bodies)
+    def mean_bytes(self) -> float:
+        """The bytes of the expert of mean size on the CPU, as a line counts it: in whole pages."""
+        sizes = [self.costs("cpu", expert).weights_bytes for expert in self.search.site.board.experts]
+        return sum(sizes) / len(sizes)
 
     @property
     def pool_bytes(self) -> int:
@@ -262,7 +249,7 @@ class Setup:
             executors=dict(self.executors),
             threads=self.threads,
             workspace_bytes=workspaces,
-            loaded_experts=int(self.search.mean_expert.number_in(room, len(pools))),
+            loaded_experts=int(room / self.search.mean_bytes),
             images_per_s=speed,
             casual_images_per_s=default,
             reasons=reasons,

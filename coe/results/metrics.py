@@ -112,9 +112,6 @@ class Recorder:
         self._stages = self._batches = self._evictions = self._disk_loads = 0
         self._loads = dict.fromkeys(Why, 0)
         self._switches_under_way: set[tuple[str, str]] = set()
-        # By pool and expert: the body that comes with it, unless another load brings it before.
-        self._coming_bodies: dict[tuple[str, str], str] = {}
-        self._bodies: set[tuple[str, str]] = set()
         self._speculated: set[tuple[str, str]] = set()
         self._wasted = 0
         self._switch_s = self._run_s = self._control_s = self._escalated_s = 0.0
@@ -151,16 +148,12 @@ class Recorder:
 
     def _loaded(self, event: Loaded) -> None:
         pool, load = self._pools.get(event.pool), (event.pool, event.expert)
-        body = self._coming_bodies.pop(load, None)
-        brought = body is not None and (event.pool, body) not in self._bodies
-        if body is not None:
-            self._bodies.add((event.pool, body))
         if pool is not None and load in self._switches_under_way:
             self._switches_under_way.discard(load)
             self._switch_s += event.took_s
             # Events that were decided on together may have taken it away again, as the loss of its device does.
             if pool.state(event.expert) is not None:
-                self._switch_bytes += pool.size(event.expert) + (pool.body_bytes(event.expert) if brought else 0)
+                self._switch_bytes += pool.size(event.expert)
 
     def _count(self, command: Command) -> None:
         match command:
@@ -173,14 +166,10 @@ class Recorder:
                 if command.why is not Why.INITIAL:
                     self._disk_loads += command.source is Tier.DISK
                     self._switches_under_way.add((command.pool, command.expert))
-                if command.body is not None:
-                    self._coming_bodies[command.pool, command.expert] = command.body
                 if command.why is Why.SPECULATIVE:
                     self._speculated.add((command.pool, command.expert))
             case Evict():
                 self._evictions += 1
-                if command.body is not None:
-                    self._bodies.discard((command.pool, command.body))
                 if (command.pool, command.expert) in self._speculated:
                     self._speculated.discard((command.pool, command.expert))
                     self._wasted += self._pools[command.pool].unused(command.expert)

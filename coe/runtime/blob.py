@@ -5,16 +5,14 @@ A blob lives until `release`, which drops the views; then the next expert is rea
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
 
 from coe.errors import StoreError
 from coe.runtime.buffers import Buffer, Buffers
-from coe.runtime.processor import has_bf16
-from coe.store.blob_format import BLOCK, Difference, Dtype, Quantised, TensorEntry, Variant, padded
+from coe.store.blob_format import Dtype, Quantised, TensorEntry, Variant
 from coe.store.runnable_kinds import Session
 from coe.store.skeletons import optional_of
 
@@ -81,34 +79,9 @@ def folded_skeleton(module: torch.nn.Module, pairs: Iterable[tuple[str, str]]) -
     return module
 
 
-def structure_of(content: Content, *, optional: frozenset[str]) -> Structure:
-    """Return the structure that runs a blob on the CPU: bf16 in bf16 if the processor has it, all else in fp32.
-
-    What is `optional` is in the blob or in its body.
-    """
-    dtype = torch.bfloat16 if content.variant == "bf16" and has_bf16() else torch.float32
-    return Structure(dtype, content.folded, optional)
-
-
-def converted(entries: Sequence[TensorEntry], quantised: Quantised | None, dtype: torch.dtype) -> int:
-    """Return how many numbers must be converted to run in `dtype`, each tensor rounded up to whole blocks."""
-    plain = [entry for entry in entries if entry.dtype != "Q8" and converts(DTYPES[entry.dtype], dtype)]
-    return sum(padded(entry.elements, BLOCK) for entry in plain) + (quantised.blocks * BLOCK if quantised else 0)
-
-
 def converts(stored: torch.dtype, dtype: torch.dtype) -> bool:
     """Tell whether numbers stored in one precision are converted to run in another; whole numbers never are."""
     return stored.is_floating_point and stored != dtype
-
-
-@dataclass(frozen=True, slots=True)
-class Values:
-    """All quantised numbers of a blob: `numbers` (blocks * 128) int8 and a scale for each 128, (blocks) fp16."""
-
-    numbers: torch.Tensor
-    scales: torch.Tensor
-    places: Mapping[str, TensorEntry]
-    """Where each tensor lies; offsets count numbers, not bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +92,6 @@ class Content:
     variant: Variant = "fp32"
     folded: tuple[tuple[str, str], ...] = ()
     quantised: Quantised | None = None
-    differences: tuple[Difference, ...] = ()
     start: int = 0
 
     @property
@@ -137,31 +109,23 @@ class Content:
 
 
 class Blob:
-    """Weights in memory: `tensors` by name, views of the buffer, and the quantised `values`, if there are any.
+    """Weights in memory: `tensors` by name, views of the buffer.
 
-    An expert that was divided has its other tensors in a `body`, which other experts may use too, unless the expert
-    `owns_body`.
+    An expert that was divided has its other tensors in a `body`, which other experts use too.
     """
 
-    def __init__(
-        self, buffer: Buffer, content: Content, buffers: Buffers, body: Blob | None = None, *, owns_body: bool = False
-    ) -> None:
+    def __init__(self, buffer: Buffer, content: Content, buffers: Buffers, body: Blob | None = None) -> None:
         """Make views of the content of a buffer that `buffers` lent."""
-        self.body, self.owns_body = body, owns_body
+        self.body = body
         self.session: Session | None = None
         """What computes the layers of a body in place of torch, see `coe.runtime.sessions.open_body`."""
-        entries, quantised, start = content.entries, content.quantised, content.start
         self._buffer: Buffer | None = buffer
         self._buffers = buffers
         self.bytes = len(buffer)
         self.variant = content.variant
-        self.differences = content.differences
         optional = content.optional | (body.structure.optional if body is not None else frozenset())
-        self.structure: Structure = structure_of(content, optional=optional)
-        self.tensors = {entry.name: _view(buffer, entry, start) for entry in entries if entry.dtype != "Q8"}
-        self.values = _values(buffer, entries, quantised, start) if quantised else None
-        self.converted = converted(entries, quantised, self.structure.dtype)
-        """How many numbers must be converted to run."""
+        self.structure: Structure = Structure(folded=content.folded, optional=optional)
+        self.tensors = {entry.name: _view(buffer, entry, content.start) for entry in content.entries}
 
     def __repr__(self) -> str:
         return f"<Blob {self.variant}, {len(self.tensors)} tensors, {self.bytes:,} bytes>"
@@ -173,49 +137,27 @@ class Blob:
 
     @property
     def shapes(self) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
-        """Shape and type of each tensor, by name; those of a quantised tensor are of what it stands for.
-
-        Factors of differences are among them.
-        """
-        places = self.values.places if self.values else {}
-        tensors = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in self.tensors.items()}
-        return tensors | {name: (place.shape, torch.float32) for name, place in places.items()}
+        """Shape and type of each tensor, by name."""
+        return {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in self.tensors.items()}
 
     def expect(self, spec: Spec) -> None:
-        """Compare with what a skeleton expects; raises StoreError naming the first tensor that does not fit.
-
-        A variant other than fp32 may have another precision than the skeleton: its numbers are converted.
-        """
-        tensors = self.shapes if self.body is None else joined(self.shapes, self.body.shapes, self)
+        """Compare with what a skeleton expects; raises StoreError naming the first tensor that does not fit."""
+        tensors = self.shapes if self.body is None else joined(self.shapes, self.body.shapes)
         expect(tensors, self.variant, spec)
 
     def release(self) -> None:
-        """Give the buffer back, and that of a body that is its own.
-
-        Slots must have unbound the blob; a view that is left keeps the memory from reuse.
-        """
-        self.tensors, self.values, self.session = {}, None, None
-        if self.body is not None and self.owns_body:
-            self.body.release()
+        """Give the buffer back. Slots must have unbound the blob; a view that is left keeps the memory from reuse."""
+        self.tensors, self.session = {}, None
         if self._buffer is not None:
             self._buffers.give(self._buffer)
         self._buffer = None
 
 
-def joined(own: Spec, body: Spec, of: Blob | Content) -> Spec:
-    """Return shapes and types of the tensors of an expert and of its body; raises StoreError if they do not fit.
-
-    Factors of differences are left out. If the expert's blob, `of`, is a difference, a tensor of both is its own.
-    """
-    factors = {name for difference in of.differences for name in difference.parts}
-    if of.variant != "delta" and (twice := sorted(own.keys() & body.keys())):
+def joined(own: Spec, body: Spec) -> Spec:
+    """Return shapes and types of the tensors of an expert and of its body; raises StoreError if both hold one."""
+    if twice := sorted(own.keys() & body.keys()):
         raise StoreError(f"the weights and their body both hold '{twice[0]}'; they do not belong together")
-    for difference in of.differences:
-        shape = body[difference.name][0] if difference.name in body else ()
-        changed = *own[difference.row][0], own[difference.right][0][1]
-        if not shape or (shape[0], math.prod(shape[1:])) != changed:
-            raise StoreError(f"the weights change '{difference.name}', which their body does not hold so; {_AGAIN}")
-    return {**body, **{name: tensor for name, tensor in own.items() if name not in factors}}
+    return {**body, **own}
 
 
 def expect(tensors: Spec, variant: Variant, spec: Spec) -> None:
@@ -249,15 +191,3 @@ def _view(buffer: Buffer, entry: TensorEntry, start: int) -> torch.Tensor:
     if not entry.elements:
         return torch.empty(entry.shape, dtype=dtype)
     return shaped(buffer.tensor(dtype, entry.elements, start + entry.offset), entry)
-
-
-def _values(buffer: Buffer, entries: Sequence[TensorEntry], quantised: Quantised, start: int) -> Values | None:
-    if not quantised.blocks:
-        return None
-    places = {
-        entry.name: entry.model_copy(update={"offset": entry.offset - quantised.values})
-        for entry in entries
-        if entry.dtype == "Q8"
-    }
-    numbers = buffer.tensor(torch.int8, quantised.blocks * BLOCK, start + quantised.values)
-    return Values(numbers, buffer.tensor(torch.float16, quantised.blocks, start + quantised.scales), places)

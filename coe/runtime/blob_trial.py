@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from coe.errors import CoeError
-from coe.runtime.arena import Arena
 from coe.runtime.blob import Blob
 from coe.runtime.buffers import Buffers
 from coe.runtime.reading import Weights
@@ -28,14 +27,17 @@ def blob_trial(file: Weights, slot: Slot, threads: int) -> Iterator[Trial]:
     Weights that are damaged run as they happen to lie in the slot: their load on the line will report the damage.
     """
     buffers = Buffers()
+    body: list[Blob] = []
     blobs: list[Blob] = []
     turns = itertools.count()
 
-    def read(body: Blob | None = None) -> Blob:
-        blob = file.read(buffers, body)
+    def read() -> Blob:
+        if file.body is not None and not body:
+            body.append(file.body.read(buffers))
+        blob = file.read(buffers, *body)
         blob.expect(slot.spec)
-        if blob.body is not None:
-            open_body(slot, file, blob.body, threads)
+        for common in body:
+            open_body(slot, file, common, threads)
         return blob
 
     def load() -> None:
@@ -46,19 +48,17 @@ def blob_trial(file: Weights, slot: Slot, threads: int) -> Iterator[Trial]:
         # The two blobs take turns, as experts do on a line: each batch binds weights, but for a common body.
         if not blobs:
             with contextlib.suppress(CoeError):
-                first = read()
-                blobs.extend([first, read(first.body)])
+                blobs.extend([read(), read()])
         return slot.run(blobs[next(turns) % len(blobs)] if blobs else None, torch.from_numpy(pixels))
 
     try:
-        trial = warmed(answer, file.expert.input_size, file.whole_bytes, file.path, load)
-        # The first load is not timed: on a line, loads reuse the memory of evicted experts.
+        trial = warmed(answer, file.expert.input_size, file.bytes, file.path, load)
+        # The first load is not timed: on a line, loads reuse the memory of evicted experts, and bodies stay.
         trial.load()
         yield trial
     finally:
         slot.unbind()
-        slot.arena = Arena()
-        for blob in blobs:
+        for blob in (*blobs, *body):
             blob.release()
         buffers.make_room(buffers.idle_bytes)
         give_memory_back()

@@ -57,21 +57,15 @@ class Throttle:
 class Disk:
     """The disk. With a throttle, reads from the page cache are no faster than that.
 
-    `file_bytes` and `body_bytes` are, by expert, the sizes of its file and of that of its body.
+    `file_bytes` are, by expert, the sizes of what a load reads.
     """
 
-    def __init__(
-        self, file_bytes: Mapping[str, int], throttle: Throttle | None, body_bytes: Mapping[str, int] | None = None
-    ) -> None:
+    def __init__(self, file_bytes: Mapping[str, int], throttle: Throttle | None) -> None:
         self._file_bytes, self._throttle = file_bytes, throttle
-        self._body_bytes = {} if body_bytes is None else body_bytes
 
-    def least_s(self, expert: str, now: float, *, with_body: bool = False) -> float:
+    def least_s(self, expert: str, now: float) -> float:
         """Begin to read an expert's file at `now`; return the least number of seconds that the read takes."""
-        if self._throttle is None:
-            return 0.0
-        body_bytes = self._body_bytes.get(expert, 0) if with_body else 0
-        return self._throttle.delay_s(self._file_bytes[expert] + body_bytes, now)
+        return 0.0 if self._throttle is None else self._throttle.delay_s(self._file_bytes[expert], now)
 
 
 class CopyLanes:
@@ -158,7 +152,7 @@ class CopyLanes:
             for copy in command.drops:
                 self._devices[name].forget(copy)
             expert = self._experts[command.expert]
-            self._devices[name].evict(command.pool, expert, keep_copy=command.keep_copy, body=command.body)
+            self._devices[name].evict(command.pool, expert, keep_copy=command.keep_copy)
         self._tell(Evicted(command.pool, command.expert))
 
     def _carry(self, load: Load, place: str | None) -> None:
@@ -166,9 +160,7 @@ class CopyLanes:
         began, name = time.perf_counter(), self._pools[load.pool]
         since_s = self._began.setdefault((load.pool, load.expert), began)
         reads = place is READER and load.source is Tier.DISK
-        with self._turn:
-            with_body = self._lanes.reads_body(load) or not self._devices[name].holds_bodies
-        least_s = self._disk.least_s(load.expert, began, with_body=with_body) if reads else 0.0
+        least_s = self._disk.least_s(load.expert, began) if reads else 0.0
         reason = self._tried(name, partial(self._bring, load, place))
         if reason is None:
             if not self._waits(name):
@@ -216,11 +208,9 @@ class CopyLanes:
             for copy in load.drops:
                 device.forget(copy)
         if place is READER and device.has_lane:
-            with self._turn:
-                needs_body = self._lanes.needs_body(load)
-            device.read(load.pool, expert, body=needs_body)
+            device.read(load.pool, expert)
         else:
-            device.load(load.pool, expert, keep_copy=load.keep_copy, body=load.body is not None)
+            device.load(load.pool, expert, keep_copy=load.keep_copy)
 
     def _waits(self, device: str) -> bool:
         with self._turn:

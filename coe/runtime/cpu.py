@@ -13,18 +13,18 @@ import torch
 
 from coe.core import FULL, Expert, Finding
 from coe.errors import CoeError, KindFailed, StoreError
-from coe.runtime.blob import PLAIN, Blob
+from coe.runtime.blob import PLAIN, Blob, Structure
 from coe.runtime.blob_trial import blob_trial
 from coe.runtime.buffers import Buffers
 from coe.runtime.device import Device
 from coe.runtime.processor import bound_threads, on_fresh_thread
-from coe.runtime.reading import Needs, Weights, weights
+from coe.runtime.reading import Weights, weights
 from coe.runtime.runner import findings_of
 from coe.runtime.sessions import body_bytes, open_body, opening_bytes, runs_as_session, session_of
 from coe.runtime.slot import NetworkKey, SlotShelf
 from coe.runtime.trial import HERE, MeasuredOnce, Trial, identity, opened, quick_cost, whole_pages
 from coe.scheduler.costs import Cost
-from coe.store.manifest import Manifest, PreparedVariant
+from coe.store.manifest import Manifest
 from coe.store.runnable_kinds import ExpertInput, RunnableKind, Session
 from coe.store.snapshot import Snapshot
 from coe.store.store_reader import StoreReader
@@ -65,8 +65,9 @@ class CpuDevice(Device):
         self.store, self.kinds, self.threads = store, kinds, threads
         self._measured = measured
         self._resident: dict[tuple[str, str], _LoadedBlob | Session] = {}
-        self._bodies: dict[tuple[str, str], Blob] = {}
-        """By pool and digest: bodies, each once for all experts of the pool that have it."""
+        self._bodies: dict[str, Blob] = {}
+        """By digest: bodies, each once for all experts that have it, for good."""
+        self._body_bytes: dict[str, int] = {}
         self._buffers = Buffers()
         self._opened_from = Buffers()
         """Memory that sessions are opened from, one at a time: a part of `fixed_bytes`, not of the pools, and kept."""
@@ -83,13 +84,13 @@ class CpuDevice(Device):
 
     def prepare(self, experts: Iterable[Expert], executors: int = 1) -> None:
         """Build the skeletons that experts need now, because later the pools are full."""
-        needed = [(expert, needs) for expert in experts if (needs := self._needs(expert))]
+        needed = [(expert, structure) for expert in experts if (structure := self._structure(expert))]
 
         def build() -> None:
-            for expert, needs in needed:
+            for expert, structure in needed:
                 # A kind that fails is reported when one of its experts is loaded; the others go on.
                 with contextlib.suppress(KindFailed):
-                    self._slots.spare(expert, needs.structure)
+                    self._slots.spare(expert, structure)
 
         on_fresh_thread(build)
 
@@ -100,85 +101,65 @@ class CpuDevice(Device):
     def fixed_bytes(self, experts: Iterable[Expert], executors: int) -> int:
         """Return the bytes that the executors hold beside the experts and their activations.
 
-        Each executor has an arena for converted weights, as large as its largest expert needs. Sessions are opened one
-        at a time, which needs memory for a moment.
+        Bodies stay, with the sessions that compute their layers. Sessions are opened one at a time, which needs memory
+        for a moment.
         """
-        arenas, opened = [0], [0]
+        opened, bodies = [0], dict(self._body_bytes)
         for expert in experts:
             with contextlib.suppress(StoreError):  # the load will report it
                 file, kind = weights(self.store, expert), self.kinds[expert.kind]
                 opened.append(opening_bytes(kind, file))
-                if not runs_as_session(kind, expert):
-                    arenas.append(file.needs().converted_bytes)
-        return executors * max(arenas) + max(opened)
+                if file.body is not None:
+                    bodies[file.body.digest] = whole_pages(body_bytes(kind, file))
+        return max(opened) + sum(bodies.values())
 
-    def body_bytes(self, expert: Expert, file: PreparedVariant | Manifest) -> int:
-        """Return the bytes of the body, and of the session that computes its layers."""
-        return body_bytes(self.kinds[expert.kind], expert, file)
-
-    def load(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: bool = False) -> None:
-        """Read an expert's weights, or open its session; raises StoreError. A CPU keeps no copies.
-
-        An expert whose body nobody has brought into the pool has a copy of its own.
-        """
+    def load(self, pool: str, expert: Expert, *, keep_copy: bool = False) -> None:
+        """Read an expert's weights, or open its session; raises StoreError. A CPU keeps no copies."""
         file = weights(self.store, expert)
         if runs_as_session(kind := self.kinds[expert.kind], expert):
             self._buffers.make_room(file.bytes)
             self._resident[pool, expert.id] = session_of(kind, file, self.threads, self._opened_from)
             self._tighten_heap()  # opening needs several times the bytes of the model for a moment
             return
+        if expert.variant != FULL:
+            raise StoreError(f"'{expert.weights}' runs in {expert.variant} on GPUs alone; a CPU takes fp32 or int8")
         if self._heap_is_loose:
             self._tighten_heap()
-        with self._body(pool, file, bring=body) as common:
-            blob = file.read(self._buffers, common)
-            try:
-                slot = self._slots.spare(expert, blob.structure)
-                blob.expect(slot.spec)
-                if common is not None and open_body(slot, file, common, self.threads):
-                    self._tighten_heap()
-            except BaseException:
-                blob.release()
-                raise
+        common = self._body(kind, file)
+        blob = file.read(self._buffers, common)
+        try:
+            slot = self._slots.spare(expert, blob.structure)
+            blob.expect(slot.spec)
+            if common is not None and open_body(slot, file, common, self.threads):
+                self._tighten_heap()
+        except BaseException:
+            blob.release()
+            raise
         self._resident[pool, expert.id] = _LoadedBlob(blob, self._slots.key(expert, blob.structure))
 
     def _tighten_heap(self) -> None:
         give_memory_back()
         self._heap_is_loose = False
 
-    @contextlib.contextmanager
-    def _body(self, pool: str, file: Weights, *, bring: bool) -> Iterator[Blob | None]:
-        """Give the body for an expert that is read in the block; None if it has none, or the pool holds none."""
-        # With `bring` a body that is absent is read, and stays for all experts of the pool, unless the block fails.
+    def _body(self, kind: RunnableKind, file: Weights) -> Blob | None:
+        """Return the body of an expert, which is read if no expert needed it before; None if it has none."""
         if file.body is None:
-            yield None
-            return
-        key = pool, file.body.digest
-        if not bring or key in self._bodies:
-            yield self._bodies.get(key)
-            return
-        body = file.body.read(self._buffers)
-        try:
-            yield body
-        except BaseException:
-            body.release()
-            raise
-        self._bodies[key] = body
+            return None
+        digest = file.body.digest
+        if digest not in self._bodies:
+            self._bodies[digest] = file.body.read(self._buffers)
+            self._body_bytes[digest] = whole_pages(body_bytes(kind, file))
+        return self._bodies[digest]
 
-    def evict(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: str | None = None) -> None:
+    def evict(self, pool: str, expert: Expert, *, keep_copy: bool = False) -> None:
         """Drop the blob, after unbinding it from all slots. A CPU keeps no copies."""
         resident = self._resident.pop((pool, expert.id), None)
-        if resident is not None and not isinstance(resident, _LoadedBlob):
+        if isinstance(resident, _LoadedBlob):
+            self._slots.unbind(resident.blob)
+            resident.blob.release()
+        elif resident is not None:
             # Its memory stays for the next expert, as that of a blob does: fresh pages cost a tenth of a switch.
             self._heap_is_loose = True
-        leaving = [resident.blob] if isinstance(resident, _LoadedBlob) else []
-        if leaving and leaving[0].body is not None and leaving[0].owns_body:
-            self._slots.unbind(leaving[0].body)
-        if body is not None and (common := self._bodies.pop((pool, body), None)) is not None:
-            leaving.append(common)
-        for blob in leaving:
-            self._slots.unbind(blob)
-            self._heap_is_loose |= blob.session is not None
-            blob.release()
 
     def trim(self) -> None:
         """Free the buffers that wait for the next load."""
@@ -238,7 +219,7 @@ class CpuDevice(Device):
     def _guessed(self, expert: Expert) -> Cost:
         """Return an assumed cost for an expert that fails: its images get the error, the other experts go on."""
         # Raises StoreError if the manifest cannot be read.
-        size = self.store.manifest(expert.weights).whole_bytes
+        size = self.store.manifest(expert.weights).bytes
         return Cost(
             per_image_s=_GUESSED_S,
             base_s=0.0,
@@ -273,17 +254,16 @@ class CpuDevice(Device):
         if runs_as_session(kind := self.kinds[expert.kind], expert):
             yield opened(partial(session_of, kind, file, self.threads, Buffers()), expert.input_size, file.path)
             return
-        needs = self._needs(expert)
-        with blob_trial(file, self._slots.build(expert, needs.structure if needs else PLAIN), self.threads) as trial:
+        with blob_trial(file, self._slots.build(expert, self._structure(expert) or PLAIN), self.threads) as trial:
             yield trial
 
-    def _needs(self, expert: Expert) -> Needs | None:
-        """Return the skeleton and the bytes that an expert needs; None if it needs none, or is damaged."""
+    def _structure(self, expert: Expert) -> Structure | None:
+        """Return the structure of an expert's skeleton; None if it needs none, or is damaged."""
         # Its load will report the damage.
         if runs_as_session(self.kinds[expert.kind], expert):
             return None
         with contextlib.suppress(StoreError):
-            return weights(self.store, expert).needs()
+            return weights(self.store, expert).structure()
         return None
 
 

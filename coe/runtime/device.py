@@ -12,7 +12,6 @@ from typing import Protocol
 from coe.core import Expert, Finding
 from coe.runtime.trial import Trial
 from coe.scheduler.costs import Cost
-from coe.store.manifest import Manifest, PreparedVariant
 from coe.store.runnable_kinds import ExpertInput
 
 
@@ -29,7 +28,7 @@ class Device(Protocol):
     """Whether `read` brings experts into host memory, and `load` brings them on from there; else `load` does all."""
 
     holds_bodies: bool
-    """Whether experts of a pool share a body; else each expert is loaded whole, and commands name no body."""
+    """Whether the device keeps bodies for good, each once; else each expert is loaded whole."""
     depth: int
     """How many batches an executor may have on the device: more than 1 for a device that does its work later."""
 
@@ -50,37 +49,31 @@ class Device(Protocol):
         return
 
     def fixed_bytes(self, experts: Iterable[Expert], executors: int) -> int:
-        """Return the bytes that so many executors hold for good, beside the experts and their activations."""
+        """Return the bytes that so many executors hold for good, beside the experts and their activations.
 
-    def body_bytes(self, expert: Expert, file: PreparedVariant | Manifest) -> int:
-        """Return the bytes that the body of an expert, which runs from `file`, takes in a pool; 0 without a body."""
-        return file.body.bytes if file.body is not None else 0
+        Bodies are among them: those of the experts, and those that the device keeps already. The device loads a body
+        with the first expert that needs it.
+        """
 
     def enter(self, executor: str) -> None:
         """Set up the calling thread as an executor, before its first batch."""
 
-    def read(self, pool: str, expert: Expert, *, body: bool = False) -> None:
+    def read(self, pool: str, expert: Expert) -> None:
         """Read an expert from disk into host memory, for the `load` that follows.
 
-        With `body`, its body is read too, unless it was read for another load that is still under way.
         Raises StoreError, DeviceFull, DeviceLost. Called by the disk reader alone, if the device has a lane.
         """
         return
 
-    def load(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: bool = False) -> None:
+    def load(self, pool: str, expert: Expert, *, keep_copy: bool = False) -> None:
         """Bring an expert into a pool; with `keep_copy`, a device with its own memory leaves a copy in host memory.
-
-        With `body`, the expert's body comes too, for all experts of the pool that have it, unless it is there by now;
-        if the expert cannot be loaded, a body that came with it goes. Without `body` it is there.
 
         Raises StoreError, DeviceFull, DeviceLost. Called by the copy lane alone or, without one, by the disk reader.
         """
 
-    def evict(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: str | None = None) -> None:
+    def evict(self, pool: str, expert: Expert, *, keep_copy: bool = False) -> None:
         """Drop an expert and free its memory; with `keep_copy`, a device that has memory first copies it to the host.
 
-        `body` is the digest of the body that is dropped, too, because no other expert of the pool needs it. Then the
-        expert itself may not be there: it could not be loaded, and was to take over the body from the expert before it.
         Called as `load` is, never while a batch runs on the expert.
         """
 

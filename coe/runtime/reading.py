@@ -17,7 +17,7 @@ import xxhash
 from coe import regular
 from coe.core import Expert
 from coe.errors import StoreError, readable
-from coe.runtime.blob import Blob, Content, Structure, converted, structure_of
+from coe.runtime.blob import Blob, Content, Structure
 from coe.runtime.buffers import Buffers, M, MemoryLender
 from coe.store import blob_format, safetensors_header, weights_file
 from coe.store.blob_format import ALIGNMENT, CHUNK, PAGE, Header
@@ -25,14 +25,6 @@ from coe.store.manifest import Manifest, PreparedVariant, StoredFile
 from coe.store.store_reader import StoreReader
 
 _HEAD_BYTES = 1 << 16
-
-
-@dataclass(frozen=True, slots=True)
-class Needs:
-    """What an expert needs to run: a skeleton's structure, and the bytes for its converted numbers."""
-
-    structure: Structure
-    converted_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,19 +61,13 @@ class Weights:
     def read(self, buffers: Buffers, body: Blob | None = None) -> Blob:
         """Read the file into a buffer and prove it; raises StoreError if it differs from the manifest.
 
-        The blob of an expert that has a body needs `body`; without it, that is read too, for this expert alone.
+        The blob of an expert that has a body runs with that, which is read first.
         """
-        own_body = self.body.read(buffers) if self.body is not None and body is None else None
+        buffer, content = self.content(buffers)
         try:
-            buffer, content = self.content(buffers)
-            try:
-                return Blob(buffer, content, buffers, own_body or body, owns_body=own_body is not None)
-            except BaseException:
-                buffers.give(buffer)
-                raise
+            return Blob(buffer, content, buffers, body)
         except BaseException:
-            if own_body is not None:
-                own_body.release()
+            buffers.give(buffer)
             raise
 
     def content(self, buffers: MemoryLender[M]) -> tuple[M, Content]:
@@ -91,16 +77,11 @@ class Weights:
                 return _read_blob(file, self, buffers)
             return _read_safetensors(file, self, buffers)
 
-    def needs(self) -> Needs:
-        """Return what the expert needs to run, from the headers of its files alone; raises StoreError."""
-        content, common = self.outline(), self.body.outline() if self.body is not None else None
-        optional = content.optional | (common.optional if common is not None else frozenset())
-        structure = structure_of(content, optional=optional)
-        if self.prepared is None:
-            return Needs(structure, 0)
-        parts = (content, common) if common is not None else (content,)
-        count = sum(converted(part.entries, part.quantised, structure.dtype) for part in parts)
-        return Needs(structure, structure.dtype.itemsize * count)
+    def structure(self) -> Structure:
+        """Return the structure of the skeleton that runs the expert, from headers alone; raises StoreError."""
+        content = self.outline()
+        common = self.body.outline().optional if self.body is not None else frozenset()
+        return Structure(folded=content.folded, optional=content.optional | common)
 
     def outline(self) -> Content:
         """Return what lies in the file, from its header alone; raises StoreError."""
@@ -217,7 +198,7 @@ def _read_blob(file: int, weights: Weights, buffers: MemoryLender[M]) -> tuple[M
 
 
 def _content(header: Header) -> Content:
-    return Content(header.tensors, header.variant, header.folded, header.quantised, header.differences)
+    return Content(header.tensors, header.variant, header.folded, header.quantised)
 
 
 @contextmanager

@@ -9,7 +9,6 @@ from coe.runtime.onnx_network import OnnxNetwork
 from coe.runtime.reading import Weights, proved
 from coe.runtime.slot import Slot
 from coe.store.blob_format import MODEL
-from coe.store.manifest import Manifest, PreparedVariant
 from coe.store.runnable_kinds import BACKBONE, NetworkKind, RunnableKind, Session, SessionKind
 
 _MOST_BESIDE = 8 << 20
@@ -46,7 +45,7 @@ def opening_bytes(kind: RunnableKind, file: Weights) -> int:
     Raises StoreError if the file cannot be read.
     """
     if not runs_as_session(kind, file.expert):
-        body = file.body if _runs_apart(kind, file.expert, file.prepared) else None
+        body = file.body if _runs_apart(kind, file) else None
         return 0 if body is None else 2 * body.bytes + _MOST_BESIDE
     model_bytes = file.bytes
     if file.prepared is not None:
@@ -56,7 +55,7 @@ def opening_bytes(kind: RunnableKind, file: Weights) -> int:
 
 def open_body(slot: Slot, file: Weights, body: Blob, threads: int) -> bool:
     """Open the session of a body, unless it is open or torch runs this network; tell whether. Raises StoreError."""
-    if body.session is not None or not _runs_apart(slot.kind, file.expert, file.prepared):
+    if body.session is not None or not _runs_apart(slot.kind, file):
         return False
     names = {name for name in slot.spec if name.startswith(BACKBONE)}
     if not names <= body.tensors.keys() or (model := slot.kind.body_model(slot.module)) is None:
@@ -66,12 +65,12 @@ def open_body(slot: Slot, file: Weights, body: Blob, threads: int) -> bool:
     return True
 
 
-def body_bytes(kind: RunnableKind, expert: Expert, file: PreparedVariant | Manifest) -> int:
-    """Return the bytes of the body of an expert that runs from `file`, with those of its open session."""
+def body_bytes(kind: RunnableKind, file: Weights) -> int:
+    """Return the bytes of the body of an expert, with those of its open session; 0 without a body."""
     size = file.body.bytes if file.body is not None else 0
-    return size + (size + _SESSION_BESIDE if size and _runs_apart(kind, expert, file) else 0)
+    return size + (size + _SESSION_BESIDE if size and _runs_apart(kind, file) else 0)
 
 
-def _runs_apart(kind: RunnableKind, expert: Expert, file: PreparedVariant | Manifest | None) -> bool:
+def _runs_apart(kind: RunnableKind, file: Weights) -> bool:
     has_model = isinstance(kind, NetworkKind) and kind.has_body_model
-    return has_model and expert.variant == FULL and isinstance(file, PreparedVariant)
+    return has_model and file.expert.variant == FULL and file.prepared is not None

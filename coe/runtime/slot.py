@@ -11,7 +11,6 @@ import torch
 from coe.core import Expert
 from coe.errors import CoeError, KindFailed
 from coe.plugins import reason
-from coe.runtime.arena import Arena, change, convert, restore
 from coe.runtime.blob import PLAIN, Blob, Spec, Structure, folded_skeleton
 from coe.store.runnable_kinds import NetworkKind, RunnableKind
 from coe.store.skeletons import bare_skeleton, skeleton
@@ -21,10 +20,8 @@ from coe.system import give_memory_back
 class Slot:
     """One skeleton, built once, used by one executor.
 
-    Binding a blob points parameters at its tensors of the skeleton's precision, and converts the other tensors into the
-    arena. A further batch on the same blob does neither. If the expert has a body, that is bound before it, unless it
-    is in place already: then the expert's own tensors alone are bound. An expert that is a difference to its body
-    changes converted tensors of the body where they lie, and they are restored before the next expert is bound.
+    Binding a blob points parameters at its tensors; a further batch on the same blob does not. If the expert has a
+    body, that is bound before it, unless it is in place already: then the expert's own tensors alone are bound.
     """
 
     def __init__(self, kind: NetworkKind, expert: Expert, structure: Structure = PLAIN, *, drawn: bool = False) -> None:
@@ -36,17 +33,12 @@ class Slot:
         self.structure = structure
         network = (skeleton if drawn else bare_skeleton)(kind, expert, optional=structure.optional)
         self.module = folded_skeleton(network, structure.folded).eval().requires_grad_(False)
-        if structure.dtype != torch.float32:
-            self.module.to(structure.dtype)
-        self.arena = Arena()
         self._targets: dict[str, torch.Tensor] = dict(self.module.state_dict(keep_vars=True))
         self.spec: Spec = {name: (tuple(t.shape), t.dtype) for name, t in self._targets.items()}
         self._empty = {name: torch.empty(0, dtype=t.dtype) for name, t in self._targets.items()}
         self._bound: Blob | None = None
         self._body: Blob | None = None
         """The body that is in place, with or without an expert bound."""
-        self._changed: tuple[str, ...] = ()
-        """Tensors of the body that the last expert changed, or had its own of."""
         self._lock = threading.Lock()
 
     def run(self, blob: Blob | None, images: torch.Tensor) -> Any:
@@ -66,46 +58,18 @@ class Slot:
             body = blob.body
             if blob.is_released or (body is not None and body.is_released):
                 raise RuntimeError("a blob was run after it was released")
-            # Not `unbind`, which would wait for this lock. What this slot converted is overwritten, but for the body.
+            # Not `unbind`, which would wait for this lock.
             in_place, self._bound, self._body = self._body, None, None
-            common = body.converted if body is not None else 0
-            memory = torch.empty(0)
-            if size := common + blob.converted:
-                version = self.arena.version
-                memory = self.arena.claim(size, self.structure.dtype, self)
-                if version != self.arena.version:
-                    in_place = None
-            with torch.inference_mode():
-                if body is not None:
-                    self._bring(body, memory[:common], is_there=body is in_place)
-                self._point(blob, memory[common:])
+            for part in (body, blob):
+                if part is not None and part is not in_place:
+                    for name, tensor in part.tensors.items():
+                        self._targets[name].data = tensor
             self._bound, self._body = blob, body
             self._use(body)
 
     def _use(self, body: Blob | None) -> None:
         """Let the kind's `forward` find the session of the body that is in place."""
         self.module.body_session = body.session if body is not None else None  # type: ignore[assignment]
-
-    def _bring(self, body: Blob, memory: torch.Tensor, *, is_there: bool) -> None:
-        """Point parameters at the tensors of a body; if it `is_there`, only those that the last expert changed."""
-        if not is_there:
-            self._point(body, memory)
-        for name in self._changed if is_there else ():
-            self._targets[name].data = restore(body, name, memory)
-        self._changed = ()
-
-    def _point(self, blob: Blob, memory: torch.Tensor) -> None:
-        """Point parameters at the tensors of a blob; those of another precision are converted into `memory`."""
-        tensors = dict(blob.tensors)
-        if blob.converted:
-            tensors |= convert(blob, memory)
-        if blob.variant == "delta" and blob.body is not None:
-            own = tensors.keys() & blob.body.shapes.keys()
-            self._changed = (*sorted(own), *(difference.name for difference in blob.differences))
-        for difference in blob.differences:
-            change(self._targets[difference.name], *(tensors.pop(name) for name in difference.parts))
-        for name, tensor in tensors.items():
-            self._targets[name].data = tensor
 
     def unbind(self, blob: Blob | None = None) -> None:
         """Unbind `blob` if it is bound (None: whichever blob is bound), so that its memory can be reused.
@@ -118,7 +82,7 @@ class Slot:
                 self._bound = self._body = None
                 self._use(None)
             elif self._bound is blob:
-                gone = blob.shapes.keys() & self._targets.keys()  # not the factors of differences
+                gone = blob.shapes
                 self._bound = None
             else:
                 return
@@ -133,14 +97,13 @@ NetworkKey = tuple[str, int, int, Hashable, Structure]
 class SlotShelf:
     """Slots by executor and network.
 
-    Two executors never share a slot; the slots of one executor share its arena.
+    Two executors never share a slot.
     """
 
     def __init__(self, kinds: Mapping[str, RunnableKind]) -> None:
         self._kinds = kinds
         self._spares: dict[NetworkKey, Slot] = {}
         self._slots: dict[tuple[str, NetworkKey], Slot] = {}
-        self._arenas: dict[str, Arena] = {}
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -180,7 +143,6 @@ class SlotShelf:
             return self._keep(executor, key, slot)
 
     def _keep(self, executor: str, key: NetworkKey, slot: Slot) -> Slot:
-        slot.arena = self._arenas.setdefault(executor, Arena())
         self._slots[executor, key] = slot
         return slot
 

@@ -51,6 +51,7 @@ from coe.scheduler.foresight import LineForesight
 from coe.scheduler.history import History
 from coe.scheduler.plan import Plan
 from coe.scheduler.policies.base import Arrange, Assign, World
+from coe.scheduler.residency import Residency
 from coe.scheduler.strategies import Strategy, check_hurry, check_parts
 
 
@@ -79,7 +80,7 @@ class Controller:
         self.router, self.graph, self.costs, self.strategy = router, graph, costs, strategy
         self.plan = strategy.pooled(_quickest_first(plan, graph, costs))
         self._commands: list[Command] = []
-        self._residency = strategy.residency(self.plan, strategy.eviction, self._commands.append)
+        self._residency = Residency(self.plan, strategy.eviction, self._commands.append)
         self.pools, self.cache = self._residency.pools, self._residency.cache
         self.demand = Demand(_usage(graph), router.followers())
         self._shared = Backlog(self.demand.changed) if strategy.shared else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from statistics import median
@@ -21,20 +21,6 @@ class Tier(StrEnum):
     HOST = "host"
 
 
-@dataclass(frozen=True, slots=True)
-class Body:
-    """Weights that several experts have in common: a pool holds them once, as long as it holds one of these experts.
-
-    `id` tells the bodies of a device apart; each variant has its own. A body takes `bytes`, and `load_s` to load from
-    disk, which includes `copy_s` for the copy from host memory to the device.
-    """
-
-    id: str
-    bytes: int
-    load_s: float
-    copy_s: float = 0.0
-
-
 _NOT_NEGATIVE = (
     *("per_image_s", "base_s", "load_s", "copy_s"),
     *("weights_bytes", "activation_bytes", "workspace_bytes"),
@@ -48,8 +34,9 @@ class Cost:
     A batch of n takes `per_image_s * n + base_s` (the paper's K and B) and holds
     `activation_bytes * n + workspace_bytes` in addition to the weights. The weights take `weights_bytes` while they are
     resident, and `load_s` to load from disk. `load_s` includes `copy_s` for the copy from host memory to the device, 0
-    if both are the same memory. `max_batch` is where the average latency stops falling. If the expert has a `body`,
-    `weights_bytes`, `load_s` and `copy_s` are those of its own part alone. Raises ConfigError.
+    if both are the same memory. `max_batch` is where the average latency stops falling. If the expert has a body,
+    which the device keeps for good, `weights_bytes`, `load_s` and `copy_s` are those of its own part alone. Raises
+    ConfigError.
     """
 
     per_image_s: float
@@ -60,7 +47,6 @@ class Cost:
     max_batch: int = 32
     workspace_bytes: int = 0
     copy_s: float = 0.0
-    body: Body | None = None
 
     def __post_init__(self) -> None:
         for name in _NOT_NEGATIVE:
@@ -68,11 +54,6 @@ class Cost:
                 raise ConfigError(f"an expert cannot cost {name}={value}; it must be a number of 0 or more")
         if self.max_batch < 1:
             raise ConfigError(f"max_batch={self.max_batch} lets no image run; give at least 1")
-
-    @property
-    def whole_bytes(self) -> int:
-        """The bytes of the weights with those of the body."""
-        return self.weights_bytes + (self.body.bytes if self.body is not None else 0)
 
     def batch_s(self, images: int) -> float:
         """Return the latency of a batch in seconds."""
@@ -148,24 +129,15 @@ class Pace:
 class CostTable:
     """Costs by device and expert.
 
-    `choices` holds, by device, expert and variant, the costs of experts whose variant is chosen at each load. The
-    variants of an expert stand there from the finest to the coarsest; its cost in `costs` is what decisions expect.
-
     A table that was made by `following` corrects the times of batches, not those of loads, by the pace of each device.
     """
 
-    def __init__(
-        self, costs: Mapping[tuple[str, str], Cost], choices: Mapping[tuple[str, str, str], Cost] | None = None
-    ) -> None:
-        self._stated, self._choices = dict(costs), dict(choices or {})
+    def __init__(self, costs: Mapping[tuple[str, str], Cost]) -> None:
+        self._stated = dict(costs)
         self._costs = self._stated
         self._paces: dict[str, Pace] = {}
         self.stated = self
         """The table without any correction."""
-        chosen: dict[str, dict[str, None]] = {}
-        for _, expert, variant in self._choices:
-            chosen.setdefault(expert, {})[variant] = None
-        self._variants = {expert: tuple(variants) for expert, variants in chosen.items()}
 
     def __repr__(self) -> str:
         paces = f", {self._paces}" if self._paces else ""
@@ -173,7 +145,7 @@ class CostTable:
 
     def following(self) -> CostTable:
         """Return a table whose batches take as long as they took lately on their device (`ran`)."""
-        table = CostTable(self._stated, self._choices)
+        table = CostTable(self._stated)
         table._costs, table.stated = {}, self
         table._paces = {device: Pace() for device in self.devices()}
         return table
@@ -196,23 +168,6 @@ class CostTable:
         # Corrected when it is asked for: few of hundreds of experts are asked for between two changes of a pace.
         cost = self._costs[device, expert] = stated.at_pace(self._paces[device].value)
         return cost
-
-    def of(self, device: str, expert: str, variant: str) -> Cost:
-        """Return the cost of an expert in a variant; of an expert without a choice there is one cost alone."""
-        choice = self._choices.get((device, expert, variant))
-        if choice is None:
-            return self(device, expert)
-        return choice.at_pace(self._paces[device].value) if device in self._paces else choice
-
-    def each(self, device: str, expert: str) -> Iterator[Cost]:
-        """Yield the costs that an expert may have: the expected cost, and those of all variants to choose from."""
-        yield self(device, expert)
-        for variant in self.variants(expert):
-            yield self.of(device, expert, variant)
-
-    def variants(self, expert: str) -> tuple[str, ...]:
-        """Return the variants among which each load of an expert may choose, the finest first; () if there is none."""
-        return self._variants.get(expert, ())
 
     def ran(self, device: str, expert: str, images: int, took_s: float) -> float | None:
         """Take in a batch that took `took_s`; return the pace of its device if that has changed.

@@ -29,7 +29,7 @@ class Dispatcher:
     ) -> None:
         self._strategy, self._residency, self._broken, self._emit = strategy, residency, broken, emit
         self._is_shared = strategy.shared
-        self._uses_idle_disk = residency.cache is not None or strategy.varies
+        self._uses_idle_disk = residency.cache is not None
 
     def follow(self, world: World) -> None:
         """Make the policies that rank groups and loads, for a world of other rules or with fewer executors."""
@@ -124,7 +124,7 @@ class Dispatcher:
                 return
 
     def _run(self, executor: Executor, group: Group, now: float) -> bool:
-        cost = self._world.costs.of(executor.device, group.expert, executor.pool.variant(group.expert))
+        cost = self._world.costs(executor.device, group.expert)
         # What free memory allows, at most the profiled maximum (paper section 4.2).
         size = min(len(group), cost.max_batch, cost.images_in(executor.pool.batch_room_bytes()))
         if executor.backlog.has_hurried and cost.batch_bytes(size) > executor.pool.aside_bytes:
@@ -167,7 +167,7 @@ class Dispatcher:
         for expert in self._named(self._prefetch.rank(executor, self._world, now)):
             if expert in pool:
                 ahead.add(expert)
-            elif (source := self._world.source_for(pool, expert)) in idle:
+            elif (source := self._world.source(pool.device, expert)) in idle:
                 if pool.state(expert) is None:
                     self._residency.make_room(pool, expert, _why(executor), ahead, now)
                 idle.remove(source)

@@ -10,7 +10,7 @@ from typing import ClassVar
 from coe.board.graph import ExpertGraph
 from coe.board.parts_list import PlacedPart
 from coe.board.router import Router
-from coe.core import FULL, Batch, Failure, FailureKind, Finding, Request, Result
+from coe.core import Batch, Failure, FailureKind, Finding, Request, Result
 from coe.scheduler.costs import CostTable, Tier
 from coe.scheduler.plan import Plan
 
@@ -23,7 +23,6 @@ class Why(StrEnum):
     SPECULATIVE = "speculative"
     INITIAL = "initial"
     FILL = "fill"
-    UPGRADE = "upgrade"
 
     @property
     def urgency(self) -> int:
@@ -31,10 +30,9 @@ class Why(StrEnum):
 
         A prefetch is as urgent as a demand: an executor may be waiting for it by now, and the demands of two other
         executors in turn could keep it waiting for ever. A speculative load is for an image that has not come, an
-        initial load for any image. A fill serves no stage, nor does an upgrade of an expert to a finer variant, so
-        every other load goes before them.
+        initial load for any image. A fill serves no stage, so every other load goes before it.
         """
-        return {Why.SPECULATIVE: 1, Why.INITIAL: 2, Why.FILL: 3, Why.UPGRADE: 3}.get(self, 0)
+        return {Why.SPECULATIVE: 1, Why.INITIAL: 2, Why.FILL: 3}.get(self, 0)
 
 
 # Commands
@@ -42,12 +40,9 @@ class Why(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Bring an expert in a variant into a pool from the tier `source`. Its bytes are already reserved.
+    """Bring an expert into a pool from the tier `source`. Its bytes are already reserved.
 
     With `keep_copy` a copy stays in host memory. The copies of `drops` leave host memory first.
-
-    If `body` names the expert's body, that is not known to be in the pool: it comes too, unless another load has
-    brought it by then. Such a load comes from the disk.
     """
 
     pool: str
@@ -56,35 +51,30 @@ class Load:
     source: Tier = Tier.DISK
     keep_copy: bool = False
     drops: tuple[str, ...] = ()
-    variant: str = FULL
-    body: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Evict:
     """Drop an expert from a pool. Its bytes count until `Evicted`.
 
-    With `keep_copy` it goes down into host memory. The copies of `drops` leave host memory first. The body of the
-    id `body` leaves too, because no other expert of the pool holds it; then the expert itself may never have come.
+    With `keep_copy` it goes down into host memory. The copies of `drops` leave host memory first.
     """
 
     pool: str
     expert: str
     keep_copy: bool = False
     drops: tuple[str, ...] = ()
-    body: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """Read an expert in a variant from disk into host memory, as a copy for a device that does not hold it yet.
+    """Read an expert from disk into host memory, as a copy for a device that does not hold it yet.
 
     Its bytes in host memory are already reserved. Only one fill is under way at a time, and none begins during a load.
     """
 
     device: str
     expert: str
-    variant: str = FULL
     why: ClassVar[Why] = Why.FILL
 
 

@@ -23,12 +23,8 @@ class State(StrEnum):
 NEXT: Mapping[State | None, Mapping[State | None, str]] = MappingProxyType(
     {
         None: {State.PLANNED: "a load is decided"},
-        State.PLANNED: {
-            State.LOADING: "its bytes are free",
-            None: "given up",
-            State.LEAVING: "given up; its body leaves",
-        },
-        State.LOADING: {State.READY: "loaded", None: "the load failed", State.LEAVING: "it failed; its body leaves"},
+        State.PLANNED: {State.LOADING: "its bytes are free", None: "given up"},
+        State.LOADING: {State.READY: "loaded", None: "the load failed"},
         State.READY: {State.LEAVING: "evicted"},
         State.LEAVING: {None: "its bytes are free"},
     }

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from coe.config import format_bytes
-from coe.core import FULL
 from coe.scheduler.costs import Tier
 from coe.scheduler.plan import CacheSpec
 
@@ -34,7 +33,6 @@ class HostCache:
         self.spec = spec
         # Ordered: a plain dict whose front is deleted over and over takes ever longer to find its first key.
         self._bytes: OrderedDict[str, int] = OrderedDict()
-        self._variants: dict[str, str] = {}
         self._used_bytes = 0
         self._coming: str | None = None
         # By expert: loads under way that were told where its weights lie, or that they leave a copy.
@@ -55,10 +53,6 @@ class HostCache:
         """Tell of each expert whose copy comes or goes from now on."""
         self._changed = changed
 
-    def variant(self, expert: str) -> str:
-        """Return the variant of an expert's copy. Raises KeyError if there is no copy."""
-        return self._variants[expert]
-
     def serves(self, device: str) -> bool:
         """Return whether a device lies behind this cache."""
         return self.spec.devices is None or device in self.spec.devices
@@ -67,13 +61,13 @@ class HostCache:
         """Return whether a copy is being read."""
         return self._coming is not None
 
-    def begin_fill(self, expert: str, size: int, variant: str = FULL) -> bool:
+    def begin_fill(self, expert: str, size: int) -> bool:
         """Reserve the bytes of a copy that is to be read, if it fits without dropping another; return whether it does.
 
         Until `end_fill` no other expert takes its place. Likelier experts come first, so in a cache that demotes this
         copy leaves before them.
         """
-        if not self.hold(expert, size, variant):
+        if not self.hold(expert, size):
             return False
         if self.spec.demotes:
             self._bytes.move_to_end(expert, last=False)
@@ -84,31 +78,25 @@ class HostCache:
         """Note that the copy that was being read is there, or was given up with `forget`."""
         self._coming = None
 
-    def hold(self, expert: str, size: int, variant: str = FULL) -> bool:
+    def hold(self, expert: str, size: int) -> bool:
         """Keep a copy if it fits without dropping another; return whether it was added."""
         if expert in self._bytes or self._used_bytes + size > self.spec.capacity_bytes:
             return False
         self._bytes[expert] = size
-        self._variants[expert] = variant
         self._used_bytes += size
         self._changed(expert)
         return True
 
-    def fetch(self, expert: str, size: int, variant: str = FULL) -> Passage:
-        """Return how an expert comes up to a device in a variant. Until `landed` its copy, if any, is not dropped.
-
-        A copy in another variant, which may have come since the load was planned, is not taken: the disk is read.
-        """
+    def fetch(self, expert: str, size: int) -> Passage:
+        """Return how an expert comes up to a device. Until `landed` its copy, if any, is not dropped."""
         self._going_up[expert] += 1
-        if expert in self._bytes and self._variants[expert] != variant:
-            return Passage(Tier.DISK)
         if expert in self._bytes:
             # A demoting cache drops it first: once it is on a device, other copies are more useful.
             self._bytes.move_to_end(expert, last=not self.spec.demotes)
             return Passage(Tier.HOST)
         if not self.spec.demotes:
-            return self._kept(Tier.DISK, expert, size, variant)
-        if kept := self.hold(expert, size, variant):
+            return self._kept(Tier.DISK, expert, size)
+        if kept := self.hold(expert, size):
             self._bytes.move_to_end(expert, last=False)
         return Passage(Tier.DISK, kept)
 
@@ -122,7 +110,7 @@ class HostCache:
         if not self._going_up[expert]:
             del self._going_up[expert]
 
-    def leave(self, expert: str, size: int, wanted: str | None = None, variant: str = FULL) -> Passage:
+    def leave(self, expert: str, size: int, wanted: str | None = None) -> Passage:
         """Return how an expert leaves a device: with `keep_copy` it is copied from there into host memory.
 
         The copy of the expert that is `wanted` in its place stays.
@@ -132,7 +120,7 @@ class HostCache:
         if expert in self._bytes:
             self._bytes.move_to_end(expert)
             return Passage(Tier.HOST)
-        return self._kept(Tier.HOST, expert, size, variant, wanted)
+        return self._kept(Tier.HOST, expert, size, wanted)
 
     def release(self, unneeded: Iterable[str]) -> None:
         """Let the copies of these experts leave before all others."""
@@ -147,17 +135,15 @@ class HostCache:
     def forget(self, expert: str) -> None:
         """Drop a copy, if there is one."""
         self._used_bytes -= self._bytes.pop(expert, 0)
-        self._variants.pop(expert, None)
         self._changed(expert)
 
     def check(self, *, idle: bool = False) -> None:
         """Prove the books; with `idle`, also that nothing is on its way. Raises AssertionError."""
         assert all(count > 0 for count in self._going_up.values()), f"{self!r} miscounts loads"
         assert not idle or not self._going_up, f"{self!r} at idle: loads of {', '.join(self._going_up)}"
-        assert self._bytes.keys() == self._variants.keys(), f"{self!r}: variants and copies differ"
         assert sum(self._bytes.values()) == self._used_bytes <= self.spec.capacity_bytes, f"{self!r} miscounts"
 
-    def _kept(self, source: Tier, expert: str, size: int, variant: str, wanted: str | None = None) -> Passage:
+    def _kept(self, source: Tier, expert: str, size: int, wanted: str | None = None) -> Passage:
         """Keep a copy, dropping others but never that of `wanted`; an expert that is too large is not kept."""
         # The copy that is being read is not there yet, so it cannot be dropped; and a load that was told of a copy must
         # find it, or it would read the disk on the thread that copies.
@@ -165,7 +151,7 @@ class HostCache:
         if size > self.spec.capacity_bytes - sum(self._bytes[copy] for copy in stay if copy is not None):
             return Passage(source)
         drops: list[str] = []
-        while not self.hold(expert, size, variant):
+        while not self.hold(expert, size):
             drops.append(next(copy for copy in self._bytes if copy not in stay))
             self.forget(drops[-1])
         return Passage(source, True, tuple(drops))

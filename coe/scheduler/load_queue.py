@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 
 from coe.scheduler.costs import Tier
@@ -21,17 +21,6 @@ STAGED = 2
 """How many experts of a device lie in host memory on their way from disk: one is read while another is copied."""
 
 _Row = list[tuple[int, int, Load | Fill]]
-
-
-@dataclass(slots=True)
-class _ComingBody:
-    """A body that loads under way are to bring: how many these are, how many were read, and whether it is here."""
-
-    # While such a load is under way the body cannot leave again, because the load's expert holds it.
-
-    loads: int = 0
-    read: int = 0
-    is_here: bool = False
 
 
 class LoadQueue:
@@ -52,8 +41,7 @@ class LoadQueue:
         self._busy: dict[str | None, Load | Fill] = {}
         self._staged: Counter[str] = Counter()
         # By what is read or waits to be read: loads for which that read makes the copy in host memory.
-        self._awaits_read: dict[tuple[str, str], list[Load]] = {}
-        self._bodies: dict[tuple[str, str], _ComingBody] = {}
+        self._awaits_read: dict[str, list[Load]] = {}
         self._turn = count()
 
     def __repr__(self) -> str:
@@ -62,9 +50,7 @@ class LoadQueue:
 
     def put(self, command: Load | Fill) -> None:
         """Add a load or a fill."""
-        if isinstance(command, Load) and command.body is not None:
-            self._bodies.setdefault((command.pool, command.body), _ComingBody()).loads += 1
-        copy = command.expert, command.variant
+        copy = command.expert
         if isinstance(command, Load) and command.source is Tier.HOST and copy in self._awaits_read:
             self._awaits_read[copy].append(command)
             return
@@ -100,7 +86,6 @@ class LoadQueue:
         """
         command = self._busy.pop(place)
         if isinstance(command, Load):
-            self._note_body(command, place, failed=failed)
             if not self.passes_lane(command):
                 return True
             device = self._devices[command.pool]
@@ -111,31 +96,9 @@ class LoadQueue:
             if not failed:
                 # Urgent: until it is copied, it takes the host memory that the next read needs.
                 self._queue(self._at_lane[device], command, 0)
-        for load in self._awaits_read.pop((command.expert, command.variant), []):
+        for load in self._awaits_read.pop(command.expert, []):
             self.put(replace(load, source=Tier.DISK) if failed else load)
         return failed or isinstance(command, Fill)
-
-    def needs_body(self, load: Load) -> bool:
-        """Return whether a load under way is to bring its body, because no other load has brought it meanwhile."""
-        return load.body is not None and not self._bodies[load.pool, load.body].is_here
-
-    def reads_body(self, load: Load) -> bool:
-        """Return whether a load that is read is to read its body, because it waits for no other load that was read."""
-        return load.body is not None and self.needs_body(load) and not self._bodies[load.pool, load.body].read
-
-    def _note_body(self, load: Load, place: str | None, *, failed: bool) -> None:
-        """Note what a load did for its body, if it was to bring that, when it leaves a place."""
-        if load.body is None:
-            return
-        body = self._bodies[load.pool, load.body]
-        if not failed and place is READER and self.passes_lane(load):
-            body.read += 1
-            return
-        body.is_here = body.is_here or not failed
-        body.loads -= 1
-        body.read -= place is not READER
-        if not body.loads:
-            del self._bodies[load.pool, load.body]
 
     def passes_lane(self, load: Load) -> bool:
         """Return whether the last place of a load is a copy lane."""

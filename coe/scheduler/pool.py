@@ -4,23 +4,20 @@ An expert is planned (it waits for room), then loading, ready, and leaving. Its 
 load until it is gone, so a slow copy cannot overcommit. The pool never chooses: it counts, refuses, and keeps the facts
 (recency, arrival, use) by which eviction policies rank. They stand in one file: each move changes several counts.
 
-Bodies that experts share have a book of their own (`coe.scheduler.held_bodies`). The last holder of a body takes it
-along: its bytes become that expert's until it is gone.
+Bodies that experts share are no part of a pool: a device keeps them for good, and the pools have the rest.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Container, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Protocol
 
 from coe.config import format_bytes
-from coe.core import FULL
-from coe.scheduler.costs import Body, Cost, Tier
+from coe.scheduler.costs import Cost, Tier
 from coe.scheduler.events import Why
 from coe.scheduler.expert_state import State
-from coe.scheduler.held_bodies import HeldBodies
 from coe.scheduler.plan import PoolSpec
 
 _ON_THEIR_WAY = (State.PLANNED, State.LOADING)
@@ -38,21 +35,14 @@ class PoolWatcher(Protocol):
     def left(self, expert: str) -> None:
         """Take note of an expert that is gone, or leaving."""
 
-    def changed(self, expert: str) -> None:
-        """Take note that the bytes that an expert frees or needs have changed, because of another expert.
-
-        The other expert began or ceased to hold its body. The expert itself may be absent.
-        """
-
 
 @dataclass(slots=True)
 class _Entry:
-    """`source` is the tier in which the weights of an expert on its way lie now; `bytes` are without the body."""
+    """`source` is the tier in which the weights of an expert on its way lie now."""
 
     bytes: int
     why: Why
     source: Tier
-    variant: str
     state: State = State.PLANNED
     pins: int = 0
     used: bool = False
@@ -74,25 +64,22 @@ class ModelPool:
         # Experts that no rule names any more are only counted: watchers do not know them.
         self._unnamed: dict[str, None] = {}
         self._watchers: tuple[PoolWatcher, ...] = ()
-        self._bodies = HeldBodies(self._tell_changed)
         self._bytes = dict.fromkeys(State, 0)
         self._count = dict.fromkeys(State, 0)
         self._coming = dict.fromkeys(Tier, 0)
         self._pins = self._pinned_bytes = 0
         self._activation_bytes = 0
         self.peak_bytes = 0
+        self._most_bytes = spec.capacity_bytes
+        """The largest capacity so far: experts that came within it may still be here."""
 
     def __repr__(self) -> str:
         used, capacity = format_bytes(self.reserved_bytes), format_bytes(self.spec.capacity_bytes)
         return f"<ModelPool {self.id} {len(self)} resident, {self._pins} pinned, {used} of {capacity}>"
 
-    def tell(self, *watchers: PoolWatcher, sharers: Mapping[str, Collection[str]] | None = None) -> None:
-        """Tell these watchers, and nobody else, of every change from now on.
-
-        `sharers` are the experts of each body, by its id: the watchers are told of them when it comes or goes.
-        """
+    def tell(self, *watchers: PoolWatcher) -> None:
+        """Tell these watchers, and nobody else, of every change from now on."""
         self._watchers = watchers
-        self._bodies.tell_of(sharers or {})
 
     # Anybody may read these
 
@@ -114,37 +101,8 @@ class ModelPool:
         return self._entries.keys()
 
     def size(self, expert: str) -> int:
-        """Return the bytes that an expert takes here, without its body."""
+        """Return the bytes that an expert takes here."""
         return self._entries[expert].bytes
-
-    def body_bytes(self, expert: str) -> int:
-        """Return the bytes of the body that an expert holds here; 0 if it holds none."""
-        return self._bodies.bytes_of(expert)
-
-    def needs(self, cost: Cost) -> int:
-        """Return the bytes that an expert of this cost takes in addition to what is here: its body counts if absent."""
-        if cost.body is None or cost.body.id in self._bodies:
-            return cost.weights_bytes
-        return cost.whole_bytes
-
-    def frees(self, expert: str, after: Collection[str] = (), kept: Body | None = None) -> int:
-        """Return the bytes that an expert frees if it leaves after the experts `after`.
-
-        Its body counts if the expert is the last to hold it; the body `kept` stays in any case.
-        """
-        return self._entries[expert].bytes + self._bodies.freed(expert, after, kept)
-
-    def holds(self, body: Body, besides: str) -> bool:
-        """Return whether an expert other than `besides` holds a body here."""
-        return self._bodies.is_held(body.id, besides)
-
-    def missing_body(self, expert: str) -> str | None:
-        """Return the id of the body of an expert here that no load has brought yet; None if there is none."""
-        return self._bodies.missing(expert)
-
-    def variant(self, expert: str) -> str:
-        """Return the variant in which an expert is here, or on its way."""
-        return self._entries[expert].variant
 
     def named(self) -> Iterator[str]:
         """Yield experts of the rules that are ready or on their way, the longest known first."""
@@ -204,10 +162,8 @@ class ModelPool:
 
     @property
     def weights_bytes(self) -> int:
-        """Bytes of experts and bodies that take memory now."""
-        bodies = self._bodies.bytes
-        experts = self._bytes[State.LOADING] + self._bytes[State.READY] + self._bytes[State.LEAVING]
-        return experts + bodies[State.LOADING] + bodies[State.READY]
+        """Bytes of experts that take memory now."""
+        return self._bytes[State.LOADING] + self._bytes[State.READY] + self._bytes[State.LEAVING]
 
     @property
     def reserved_bytes(self) -> int:
@@ -216,9 +172,7 @@ class ModelPool:
 
     @property
     def _kept_bytes(self) -> int:
-        bodies = self._bodies.bytes
-        experts = self._bytes[State.PLANNED] + self._bytes[State.LOADING] + self._bytes[State.READY]
-        return experts + bodies[State.PLANNED] + bodies[State.LOADING] + bodies[State.READY]
+        return self._bytes[State.PLANNED] + self._bytes[State.LOADING] + self._bytes[State.READY]
 
     def missing_bytes(self, more: int) -> int:
         """Return how many bytes must still leave before `more` can be planned; 0 if there is room."""
@@ -231,13 +185,12 @@ class ModelPool:
 
     @property
     def evictable_bytes(self) -> int:
-        """Bytes of experts and bodies that may leave now, at most: a body stays while an expert holds it."""
-        return self._bytes[State.READY] + self._bodies.bytes[State.READY] - self._pinned_bytes
+        """Bytes of experts that may leave now."""
+        return self._bytes[State.READY] - self._pinned_bytes
 
     def batch_room_bytes(self) -> int:
         """Return the bytes that a batch may take now, next to all resident and planned experts and running batches."""
-        planned = self._bytes[State.PLANNED] + self._bodies.bytes[State.PLANNED]
-        planned = max(0, planned - self._bytes[State.LEAVING])
+        planned = max(0, self._bytes[State.PLANNED] - self._bytes[State.LEAVING])
         return self.spec.capacity_bytes - self.weights_bytes - planned - self._activation_bytes
 
     @property
@@ -250,41 +203,30 @@ class ModelPool:
 
         Experts for which the expert itself must leave do not count, and at least what is set aside may be taken.
         """
-        own_bytes, body_bytes, body = self.size(expert), self.body_bytes(expert), self._bodies.id_of(expert)
-        alone_bytes = self.spec.capacity_bytes - own_bytes - body_bytes - self.spec.workspace_bytes
-        # Only the body of the expert itself is sure to be here still when another comes.
-        needs = (cost.weights_bytes if cost.body and cost.body.id == body else cost.whole_bytes for cost in coming)
-        largest = max((more for more in needs if more <= alone_bytes), default=None)
+        own_bytes = self.size(expert)
+        alone_bytes = self.spec.capacity_bytes - own_bytes - self.spec.workspace_bytes
+        largest = max((more for cost in coming if (more := cost.weights_bytes) <= alone_bytes), default=None)
         if largest is None:
             return self.batch_room_bytes()
-        staying_bytes = (
-            self._kept_bytes - self.evictable_bytes + (own_bytes if self.evictable(expert) else 0) + body_bytes
-        )
+        staying_bytes = self._kept_bytes - self.evictable_bytes + (own_bytes if self.evictable(expert) else 0)
         free_bytes = max(self.spec.workspace_bytes, self.spec.capacity_bytes - staying_bytes - largest)
         return free_bytes - self._activation_bytes
 
     # Only the residency calls these
 
-    def plan(
-        self, expert: str, size: int, why: Why, source: Tier = Tier.DISK, variant: str = FULL, body: Body | None = None
-    ) -> None:
-        """Note that an expert is to be loaded as soon as its bytes are free. Raises ValueError if they will not be.
-
-        `size` is without the body, which the expert holds from now on.
-        """
+    def plan(self, expert: str, size: int, why: Why, source: Tier = Tier.DISK) -> None:
+        """Note that an expert is to be loaded as soon as its bytes are free. Raises ValueError if they will not be."""
         if expert in self._entries:
             raise ValueError(f"{self.id}: '{expert}' is here already ({self._entries[expert].state})")
-        if self.missing_bytes(size + (body.bytes if body is not None and body.id not in self._bodies else 0)):
+        if self.missing_bytes(size):
             raise ValueError(f"{self.id}: '{expert}' was planned without room")
-        self._entries[expert] = _Entry(size, why, source, variant)
+        self._entries[expert] = _Entry(size, why, source)
         self._coming[source] += 1
         self._recency[expert] = None
         self._planned[expert] = None
         self._may_reserve = True
         self._bytes[State.PLANNED] += size
         self._count[State.PLANNED] += 1
-        if body is not None:
-            self._bodies.hold(expert, body)
         for watcher in self._watchers:
             watcher.entered(expert)
 
@@ -292,9 +234,10 @@ class ModelPool:
         """Note which experts the rules name from now on. The watchers are not told: others are to come."""
         self._unnamed = {expert: None for expert in self._entries if expert not in experts}
 
-    def set_aside(self, workspace_bytes: int) -> None:
-        """Leave so many bytes to activations from now on; experts that take them already leave one by one."""
-        self.spec = replace(self.spec, workspace_bytes=workspace_bytes)
+    def resize(self, spec: PoolSpec) -> None:
+        """Take another capacity and workspace; experts that take more already leave one by one."""
+        self._most_bytes = max(self._most_bytes, spec.capacity_bytes)
+        self.spec = spec
         self._may_reserve = True
 
     def has_planned(self) -> bool:
@@ -316,11 +259,10 @@ class ModelPool:
         """Begin the load of a planned expert if its bytes are free now; return whether they are."""
         entry = self._expect(expert, State.PLANNED)
         taken = self.weights_bytes + max(self.spec.workspace_bytes, self._activation_bytes)
-        if taken + entry.bytes + self._bodies.planned_bytes(expert) > self.spec.capacity_bytes:
+        if taken + entry.bytes > self.spec.capacity_bytes:
             return False
         del self._planned[expert]
         self._move(entry, State.LOADING)
-        self._bodies.begin(expert)
         self._note_peak()
         return True
 
@@ -337,46 +279,34 @@ class ModelPool:
         entry.source = tier
         self._coming[tier] += 1
 
-    def cancel(self, expert: str) -> str | None:
-        """Give up an expert that was planned and has not begun to load; the answer is that of `abandon`."""
+    def cancel(self, expert: str) -> None:
+        """Give up an expert that was planned and has not begun to load."""
         entry = self._expect(expert, State.PLANNED)
         del self._planned[expert]
-        return self._give_up(expert, entry)
+        self._tell_left(expert)
+        self._drop(expert, entry)
 
     def commit(self, expert: str) -> None:
-        """Note that a load has ended well: if it has a body, that is in place now."""
+        """Note that a load has ended well."""
         entry = self._expect(expert, State.LOADING)
         self._move(entry, State.READY)
-        self._bodies.arrive(expert)
         if entry.why is Why.DEMAND:
             self._untried[expert] = None
 
-    def abandon(self, expert: str) -> str | None:
-        """Note that a load has failed: its bytes are free.
+    def abandon(self, expert: str) -> None:
+        """Note that a load has failed: its bytes are free."""
+        entry = self._expect(expert, State.LOADING)
+        self._tell_left(expert)
+        self._drop(expert, entry)
 
-        Return the id of its body if that is in place and nobody else holds it: then the expert must be evicted,
-        although it never came. It is leaving, and takes the body along.
-        """
-        return self._give_up(expert, self._expect(expert, State.LOADING))
-
-    def leave(self, expert: str, kept: Body | None = None) -> str | None:
-        """Begin an eviction. Raises ValueError for an expert that is pinned or not ready.
-
-        Return the id of its body if that leaves with it, because nobody else holds it. The body `kept` stays: the
-        expert for which this expert leaves is about to be planned, and will hold it.
-        """
+    def leave(self, expert: str) -> None:
+        """Begin an eviction. Raises ValueError for an expert that is pinned or not ready."""
         entry = self._expect(expert, State.READY)
         if entry.pins:
             raise ValueError(f"{self.id}: '{expert}' is pinned by {entry.pins} batch(es) and cannot leave")
         self._move(entry, State.LEAVING)
         self._untried.pop(expert, None)
         self._tell_left(expert)
-        body = self._bodies.let_go(expert, kept)
-        if body is None:
-            return None
-        entry.bytes += body.bytes
-        self._bytes[State.LEAVING] += body.bytes
-        return body.id
 
     def release(self, expert: str) -> None:
         """Note that an evicted expert is gone."""
@@ -420,30 +350,18 @@ class ModelPool:
         untried = {expert for expert, entry in ready.items() if entry.why is Why.DEMAND and not entry.used}
         assert self._untried.keys() == untried, f"{self!r}: the book of untried experts is wrong"
         assert self._pins == sum(entry.pins for entry in self._entries.values()), f"{self!r} miscounts pins"
-        assert self.reserved_bytes <= self.spec.capacity_bytes, f"{self!r} is over its budget"
-        assert self.peak_bytes <= self.spec.capacity_bytes, f"{self!r} was over its budget"
+        assert self.reserved_bytes <= self._most_bytes, f"{self!r} is over its budget"
+        assert self.peak_bytes <= self._most_bytes, f"{self!r} was over its budget"
         assert set(self._recency) == set(self._entries), f"{self!r}: recency and entries differ"
         planned = [expert for expert, entry in self._entries.items() if entry.state is State.PLANNED]
         assert list(self._planned) == planned, f"{self!r}: planned and entries differ"
         assert all(entry.state is State.READY for entry in self._entries.values() if entry.pins), f"{self!r}: pins"
         pinned_bytes = sum(entry.bytes for entry in self._entries.values() if entry.pins)
         assert self._pinned_bytes == pinned_bytes, f"{self!r} miscounts pinned bytes"
-        self._bodies.check({expert: entry.state for expert, entry in self._entries.items()})
         if idle:
+            assert self.reserved_bytes <= self.spec.capacity_bytes, f"{self!r} is over its budget at idle"
             assert not self._activation_bytes, f"{self!r}: {self._activation_bytes} bytes of activations at idle"
             assert all(entry.state is State.READY for entry in self._entries.values()), f"{self!r} moves at idle"
-
-    def _give_up(self, expert: str, entry: _Entry) -> str | None:
-        self._tell_left(expert)
-        body = self._bodies.let_go(expert)
-        self._drop(expert, entry)
-        if body is None:
-            return None
-        self._entries[expert] = _Entry(body.bytes, entry.why, entry.source, entry.variant, State.LEAVING)
-        self._recency[expert] = None
-        self._bytes[State.LEAVING] += body.bytes
-        self._count[State.LEAVING] += 1
-        return body.id
 
     def _expect(self, expert: str, state: State) -> _Entry:
         entry = self._entries.get(expert)
@@ -470,11 +388,6 @@ class ModelPool:
     def _tell_left(self, expert: str) -> None:
         for watcher in () if expert in self._unnamed else self._watchers:
             watcher.left(expert)
-
-    def _tell_changed(self, experts: Iterable[str]) -> None:
-        for expert in experts:
-            for watcher in () if expert in self._unnamed else self._watchers:
-                watcher.changed(expert)
 
     def _note_peak(self) -> None:
         self.peak_bytes = max(self.peak_bytes, self.reserved_bytes)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection
-from typing import ClassVar
 
 from coe.scheduler import policies
 from coe.scheduler.events import Command, Fill, Why
@@ -15,13 +14,7 @@ from coe.scheduler.transfers import Transfers
 
 
 class Residency(Transfers):
-    """Brings experts into the pools, and lets others leave for them. `emit` takes the commands.
-
-    A strategy may bring a subclass, say to choose the variant of each load (`coe.lab.strategies.by_load`).
-    """
-
-    varies: ClassVar[bool] = False
-    """Whether two loads of an expert may have different variants: then findings depend on the order of loads."""
+    """Brings experts into the pools, and lets others leave for them. `emit` takes the commands."""
 
     def __init__(self, plan: Plan, eviction: str | type[Eviction], emit: Callable[[Command], None]) -> None:
         super().__init__(plan, emit)
@@ -29,7 +22,7 @@ class Residency(Transfers):
         self._eviction = eviction
         self._guessed: set[tuple[str, str]] = set()
         self.is_overfull = False
-        """Whether experts may take the workspace of other rules: see `shrink`."""
+        """Whether experts may take more than other rules leave them: see `shrink`."""
         self._unread: deque[str] = deque()
         self._initial: deque[str] = deque()
 
@@ -52,14 +45,14 @@ class Residency(Transfers):
         self._early = {id: world.loads_ahead(pool.device) for id, pool in self.pools.items()}
         for id, pool in self.pools.items():
             self.evictions[id].watch(pool, world)
-            pool.tell(self.evictions[id], world.demand, sharers=_sharers(pool.device, world))
+            pool.tell(self.evictions[id], world.demand)
             for expert in pool.named():
                 self.evictions[id].entered(expert)
         if self.cache is not None:
             self.cache.tell(world.demand.changed)
 
     def change(self, world: World, plan: Plan) -> None:
-        """Take a world of other rules, and the workspaces of a plan; experts that no rule names leave at once.
+        """Take a world of other rules, and the pools of a plan; experts that no rule names leave at once.
 
         An expert that is still being loaded leaves when it has come.
         """
@@ -67,10 +60,10 @@ class Residency(Transfers):
             pool.name(world.graph.experts)
             for expert in pool.planned():
                 if expert not in world.graph.experts:
-                    self._cancel(pool, expert)
+                    pool.cancel(expert)
         self.watch(world)
         for spec in plan.pools:
-            self.pools[spec.id].set_aside(spec.workspace_bytes)
+            self.pools[spec.id].resize(spec)
         self.is_overfull = True
         if self.cache is not None:
             self.cache.release(expert for expert in self.cache.copies() if expert not in world.graph.experts)
@@ -78,7 +71,7 @@ class Residency(Transfers):
             self._let_go(pool)
 
     def shrink(self, now: float) -> None:
-        """Let experts leave until each pool leaves its workspace to activations, if other rules need more of it.
+        """Let experts leave until each pool leaves its workspace to activations, if other rules made it too small.
 
         Experts that run are looked at again when they have run.
         """
@@ -106,15 +99,13 @@ class Residency(Transfers):
             # An expert that came on demand, and is leaving by now, counts as considered.
             if all(pool.state(expert) is None for pool in pools):
                 for pool in pools:
-                    variant = self._variant(pool, expert, Why.INITIAL, now)
-                    cost = self._cost(pool, expert, variant)
-                    needed = pool.needs(cost)
+                    needed = self._bytes(pool, expert)
                     if not pool.has_room(needed):
                         continue
                     if pool.has_planned() or pool.missing_bytes(needed):
                         return  # running batches hold its bytes for now
                     self._initial.popleft()
-                    pool.plan(expert, cost.weights_bytes, Why.INITIAL, variant=variant, body=cost.body)
+                    pool.plan(expert, needed, Why.INITIAL)
                     self.issue()
                     self._turn.remove(pool)
                     self._turn.append(pool)
@@ -147,7 +138,7 @@ class Residency(Transfers):
         for pool in self.pools.values():
             for expert in pool.planned() if pool.has_planned() else ():
                 if pool.why(expert) is Why.SPECULATIVE and not self._is_wanted(pool, expert):
-                    self._cancel(pool, expert)
+                    pool.cancel(expert)
 
     def use_idle_disk(self, now: float) -> None:
         """Let an idle disk read the likeliest expert that lies nowhere into host memory, for the devices behind it.
@@ -162,9 +153,8 @@ class Residency(Transfers):
             expert = self._unread.popleft()
             if expert in self.cache or any(expert in pool for pool in served):
                 continue
-            variant = self._variant(served[0], expert, Why.FILL, now)
-            if self.cache.begin_fill(expert, self._cost(served[0], expert, variant).weights_bytes, variant):
-                self._emit(Fill(served[0].device, expert, variant))
+            if self.cache.begin_fill(expert, self._bytes(served[0], expert)):
+                self._emit(Fill(served[0].device, expert))
                 return
 
     def make_room(self, pool: ModelPool, expert: str, why: Why, staying: Collection[str], now: float) -> bool:
@@ -173,9 +163,7 @@ class Residency(Transfers):
         An expert that was loaded and has not run yet stays while stages wait for it, unless the pool would stand still.
         One that came on demand stays even then: it runs first, or two experts would replace each other for ever.
         """
-        variant = self._variant(pool, expert, why, now)
-        cost = self._cost(pool, expert, variant)
-        missing = pool.missing_bytes(pool.needs(cost))
+        missing = pool.missing_bytes(self._bytes(pool, expert))
         victims: list[str] = []
         waiting: list[str] = []
         if missing > pool.evictable_bytes:
@@ -193,18 +181,18 @@ class Residency(Transfers):
                 if fresh:
                     waiting.append(victim)
                     continue
-                missing -= pool.frees(victim, victims, cost.body)
+                missing -= pool.size(victim)
                 victims.append(victim)
                 if missing <= 0:
                     break
         if missing > 0 and why is Why.DEMAND and not pool.is_pinned() and not pool.is_moving():
             for victim in waiting:
                 if missing > 0 and victim not in pool.untried():
-                    missing -= pool.frees(victim, victims, cost.body)
+                    missing -= pool.size(victim)
                     victims.append(victim)
         if missing > 0:
             return False
-        self._replace(pool, victims, expert, why, variant)
+        self._replace(pool, victims, expert, why)
         return True
 
     def force_room(self, pool: ModelPool, expert: str, now: float) -> bool:
@@ -212,24 +200,21 @@ class Residency(Transfers):
 
         For a pool that stands still. An expert that came on demand stays until it has run, as in `make_room`.
         """
-        variant = self._variant(pool, expert, Why.DEMAND, now)
-        cost = self._cost(pool, expert, variant)
-        missing, victims = pool.missing_bytes(pool.needs(cost)), list[str]()
+        missing, victims = pool.missing_bytes(self._bytes(pool, expert)), list[str]()
         for victim in pool.by_recency():
             if missing > 0 and not (victim in pool.untried() and self._is_wanted(pool, victim)):
-                missing -= pool.frees(victim, victims, cost.body)
+                missing -= pool.size(victim)
                 victims.append(victim)
         if missing > 0:
             return False
-        self._replace(pool, victims, expert, Why.DEMAND, variant)
+        self._replace(pool, victims, expert, Why.DEMAND)
         return True
 
-    def _replace(self, pool: ModelPool, victims: Collection[str], expert: str, why: Why, variant: str) -> None:
+    def _replace(self, pool: ModelPool, victims: Collection[str], expert: str, why: Why) -> None:
         """Let the victims leave, and plan the load of an expert in their place."""
-        cost = self._cost(pool, expert, variant)
         for victim in victims:
-            self._evict(pool, victim, expert, cost.body)
-        pool.plan(expert, cost.weights_bytes, why, self._world.source_for(pool, expert), variant, cost.body)
+            self._evict(pool, victim, expert)
+        pool.plan(expert, self._bytes(pool, expert), why, self._world.source(pool.device, expert))
         if why is Why.SPECULATIVE:
             self._guessed.add((pool.id, expert))
         self.issue()
@@ -238,21 +223,7 @@ class Residency(Transfers):
         """Return whether a load is a guess, and its victim is waited for or is no older guess."""
         return why is Why.SPECULATIVE and ((pool.id, victim) in self._guessed or self._is_wanted(pool, victim))
 
-    def _variant(self, pool: ModelPool, expert: str, why: Why, now: float) -> str:
-        """Return the variant of a load: that of the board, chosen before the run."""
-        return self._world.graph.experts[expert].variant
-
     def stop(self) -> None:
         """Cancel all loads that wait for room, or for an expert to leave first."""
         self._initial.clear()
         super().stop()
-
-
-def _sharers(device: str, world: World) -> dict[str, dict[str, None]]:
-    """Return the experts of each body of a device, by its id."""
-    sharers: dict[str, dict[str, None]] = {}
-    for expert in world.graph.experts:
-        for cost in world.costs.each(device, expert):
-            if cost.body is not None:
-                sharers.setdefault(cost.body.id, {})[expert] = None
-    return sharers

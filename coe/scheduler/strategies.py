@@ -17,7 +17,6 @@ from coe.scheduler.policies.base import Arrange, Assign, Eviction, Need, Policy,
 from coe.scheduler.policies.gain import Gain
 from coe.scheduler.policies.late_binding import GroupByExpert, Ready, Shared
 from coe.scheduler.policies.next_use import NextUse
-from coe.scheduler.residency import Residency
 
 GROUP = "coe.strategies"
 """The group of entry points by whose names strategies are found."""
@@ -28,9 +27,8 @@ class Strategy:
     """One policy of each family: the name of an entry point, a dotted path, or a class; CoServe's unless you say so.
 
     With `single` only the first executor works, with the whole budget. With `cached` host memory that is separate from
-    the device's runs no experts: it is a cache between disk and device. A `residency` of your own may choose an
-    expert's variant at each load. Raises ConfigError for an unknown policy, for a class that is no policy, and for a
-    policy whose needs the others do not meet.
+    the device's runs no experts: it is a cache between disk and device. Raises ConfigError for an
+    unknown policy, for a class that is no policy, and for a policy whose needs the others do not meet.
     """
 
     name: str
@@ -39,7 +37,6 @@ class Strategy:
     select: str | type[Select] = "head"
     eviction: str | type[Eviction] = "dependency"
     prefetch: str | type[Prefetch] = "next-group"
-    residency: type[Residency] = Residency
     single: bool = False
     cached: bool = False
 
@@ -61,11 +58,6 @@ class Strategy:
     def hurries(self) -> bool:
         """Whether stages that have waited for long, or are due, go first."""
         return self._has(Need.DUE_FIRST)
-
-    @property
-    def varies(self) -> bool:
-        """Whether two loads of an expert may bring it in different variants."""
-        return self.residency.varies
 
     @property
     def foresees(self) -> bool:

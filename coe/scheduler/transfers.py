@@ -7,11 +7,10 @@ overcommit.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import filterfalse
 
 from coe.core import Batch
-from coe.scheduler.costs import Body, Cost, Tier
+from coe.scheduler.costs import Tier
 from coe.scheduler.events import Command, Evict, Load, Why
 from coe.scheduler.executor import Executor, Flight
 from coe.scheduler.host_cache import HostCache, Passage
@@ -63,18 +62,14 @@ class Transfers:
                 self._begin_load(pool, expert)
 
     def _begin_load(self, pool: ModelPool, expert: str) -> None:
-        why, variant = pool.why(expert), pool.variant(expert)
+        why = pool.why(expert)
         if why is Why.SPECULATIVE and self._is_wanted(pool, expert):
             why = Why.PREFETCH
         passage = Passage(Tier.DISK)
         if why is not Why.INITIAL and (cache := self._cache_of(pool)) is not None:
-            passage = cache.fetch(expert, pool.size(expert), variant)
-        body = pool.missing_body(expert)
-        if body is not None:
-            # Host memory has no bodies, so both are read.
-            passage = replace(passage, source=Tier.DISK)
+            passage = cache.fetch(expert, pool.size(expert))
         pool.lies_in(expert, passage.source)
-        self._emit(Load(pool.id, expert, why, passage.source, passage.keep_copy, passage.drops, variant, body))
+        self._emit(Load(pool.id, expert, why, passage.source, passage.keep_copy, passage.drops))
 
     def fetched(self, pool: str, expert: str) -> None:
         """Note that an expert on its way has been read from disk."""
@@ -95,7 +90,7 @@ class Transfers:
         """Note that a load failed; the copy in host memory that it used is dropped, because it may be damaged."""
         book = self.pools[pool]
         self._landed(book, expert)
-        self._drop_body(book, expert, book.abandon(expert))
+        book.abandon(expert)
         if (cache := self._cache_of(book)) is not None:
             cache.forget(expert)
 
@@ -125,7 +120,7 @@ class Transfers:
         """Cancel all loads that wait for room, or for an expert to leave first."""
         for pool in self.pools.values():
             for expert in pool.planned():
-                self._cancel(pool, expert)
+                pool.cancel(expert)
 
     def check(self, *, idle: bool = False) -> None:
         """Prove the books of all pools; raises AssertionError."""
@@ -134,38 +129,27 @@ class Transfers:
         if self.cache is not None:
             self.cache.check(idle=idle)
 
-    def _evict(self, pool: ModelPool, victim: str, wanted: str | None = None, staying_body: Body | None = None) -> None:
-        """Let an expert leave for the expert `wanted`, if it leaves for one, whose body, `staying_body`, stays."""
+    def _evict(self, pool: ModelPool, victim: str, wanted: str | None = None) -> None:
+        """Let an expert leave for the expert `wanted`, if it leaves for one."""
         cache = self._cache_of(pool)
         passage = Passage(Tier.DISK)
         if cache is not None:
-            passage = cache.leave(victim, pool.size(victim), wanted, pool.variant(victim))
-        body = pool.leave(victim, staying_body)
-        self._emit(Evict(pool.id, victim, passage.keep_copy, passage.drops, body))
-
-    def _cancel(self, pool: ModelPool, expert: str) -> None:
-        """Give up a planned expert; a body that is in place, and that it alone still holds, leaves."""
-        self._drop_body(pool, expert, pool.cancel(expert))
-
-    def _drop_body(self, pool: ModelPool, expert: str, body: str | None) -> None:
-        """Let a body leave, if there is one, whose expert did not come; if the device is lost, note that it is gone."""
-        if body is not None and pool.id in self._lost:
-            pool.release(expert)
-        elif body is not None:
-            self._emit(Evict(pool.id, expert, body=body))
+            passage = cache.leave(victim, pool.size(victim), wanted)
+        pool.leave(victim)
+        self._emit(Evict(pool.id, victim, passage.keep_copy, passage.drops))
 
     def _let_go(self, pool: ModelPool) -> None:
         """Let the experts go that may: all if the device is lost, else those that no rule names any more."""
         if pool.id in self._lost:
             for expert in pool.planned():
-                self._cancel(pool, expert)
+                pool.cancel(expert)
             for expert in [expert for expert in pool.by_arrival() if pool.evictable(expert)]:
                 pool.leave(expert)
                 pool.release(expert)
             return
         for expert in pool.unnamed():  # no stage can wait for it
-            body = pool.leave(expert)
-            self._emit(Evict(pool.id, expert, body=body))
+            pool.leave(expert)
+            self._emit(Evict(pool.id, expert))
 
     def _landed(self, pool: ModelPool, expert: str) -> None:
         if pool.why(expert) is not Why.INITIAL and (cache := self._cache_of(pool)) is not None:
@@ -177,5 +161,5 @@ class Transfers:
     def _is_wanted(self, pool: ModelPool, expert: str) -> bool:
         return any(backlog.waiting(expert) for backlog in self._backlogs[pool.id])
 
-    def _cost(self, pool: ModelPool, expert: str, variant: str) -> Cost:
-        return self._world.costs.of(pool.device, expert, variant)
+    def _bytes(self, pool: ModelPool, expert: str) -> int:
+        return self._world.costs(pool.device, expert).weights_bytes

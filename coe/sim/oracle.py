@@ -16,8 +16,8 @@ from coe.core import FULL, Finding, Request, again_id
 class Oracle(Protocol):
     """Gives findings in place of experts."""
 
-    def find(self, request: Request, expert: str, variant: str | None = None) -> Finding:
-        """Return the finding of an expert for a request's image, in a variant; None means that of the board."""
+    def find(self, request: Request, expert: str) -> Finding:
+        """Return the finding of an expert for a request's image."""
 
 
 class SampledOracle:
@@ -41,12 +41,12 @@ class SampledOracle:
                 # An expert in two steps of a component has one finding; the shares of the first step hold.
                 self._labels.setdefault((name, step.expert), draws)
 
-    def find(self, request: Request, expert: str, variant: str | None = None) -> Finding:
+    def find(self, request: Request, expert: str) -> Finding:
         """Return the finding that was drawn for this request and expert; full precision has no doubts."""
         looked = self._first_looks.get(expert, expert)
         draw, draws = self._draw(request, looked), self._labels[request.rule, looked]
         label = next((label for label, reached in draws if draw < reached), draws[-1][0])
-        finding = Finding(expert, variant or self._variants[expert], label, 1.0)
+        finding = Finding(expert, self._variants[expert], label, 1.0)
         if expert not in self._escalated or finding.variant == FULL:
             return finding
         is_doubtful = self._draw(request, again_id(expert)) < self._doubtful
@@ -63,7 +63,7 @@ class RecordedOracle:
     def __init__(self, recorded: Mapping[int, Mapping[str, Finding]], other: Oracle) -> None:
         self._recorded, self._other = recorded, other
 
-    def find(self, request: Request, expert: str, variant: str | None = None) -> Finding:
+    def find(self, request: Request, expert: str) -> Finding:
         """Return the recorded finding, or the other oracle's."""
         finding = self._recorded.get(request.id, {}).get(expert)
-        return finding or self._other.find(request, expert, variant)
+        return finding or self._other.find(request, expert)

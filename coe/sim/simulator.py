@@ -70,9 +70,6 @@ class Speeds:
 class Simulator:
     """A box in virtual time; `now` is in seconds. Loads and batches take exactly what the cost table states.
 
-    A load that is to bring a body takes as much longer as the body takes, unless another load has read it, or brought
-    it, by then.
-
     With `preloaded` the initial experts of the pools are resident at time 0 (the paper's initialization phase). The
     clock of the `agenda` measures the time of decisions. Several boxes share an agenda.
     """
@@ -202,7 +199,7 @@ class Simulator:
                 self._serve_one(command, place)
 
     def _serve_fill(self, fill: Fill) -> None:
-        took_s = self._disk_s(fill.device, fill.expert, fill.variant)
+        took_s = self._disk_s(fill.device, fill.expert)
         if self._span is not None:
             self._span(READER, f"{fill.device} fill {fill.expert}", self.now, self.now + took_s)
         self._when(self.now + took_s, lambda: self._end_fill(fill, took_s))
@@ -218,12 +215,9 @@ class Simulator:
     def _serve_one(self, load: Load, place: str | None) -> None:
         device = self._device(load.pool)
         reads = place is READER and load.source is Tier.DISK
-        cost = self._costs.of(device, load.expert, load.variant)
+        cost = self._costs(device, load.expert)
         took_s = cost.load_s - cost.copy_s if reads else cost.copy_s
         what = f"{load.pool} load {load.expert}"
-        if cost.body is not None and (self._lanes.reads_body(load) if reads else self._lanes.needs_body(load)):
-            took_s += cost.body.load_s - cost.body.copy_s if reads else cost.body.copy_s
-            what += " and body"
         self._began.setdefault((load.pool, load.expert), self.now)
         if self._span is not None:
             self._span(place, what, self.now, self.now + took_s)
@@ -249,8 +243,8 @@ class Simulator:
         """Return whether a device has a copy lane: its memory is not the host's."""
         return any(self._costs(device, expert).copy_s > 0 for expert in self.controller.graph.experts)
 
-    def _disk_s(self, device: str, expert: str, variant: str) -> float:
-        cost = self._costs.of(device, expert, variant)
+    def _disk_s(self, device: str, expert: str) -> float:
+        cost = self._costs(device, expert)
         return cost.load_s - cost.copy_s
 
     # Batches
@@ -263,14 +257,10 @@ class Simulator:
     def _begin_run(self, run: Run) -> None:
         """Begin the oldest batch of an executor; the batch behind it waits for its end."""
         device = self._devices[run.executor]
-        variant = self._variant(run)
-        work_s = self._costs.of(device, run.batch.expert, variant).batch_s(len(run.batch))
+        work_s = self._costs(device, run.batch.expert).batch_s(len(run.batch))
         self._run_began[run.executor] = self.now
         self._processors[device].begin(run.executor, work_s, self.now)
         self._expect_end(device)
-
-    def _variant(self, run: Run) -> str:
-        return self.controller.pools[self._pools[run.executor]].variant(run.batch.expert)
 
     def _expect_end(self, device: str) -> None:
         """Put the next end of a batch on the heap; it is void if a batch begins or ends on the processor before."""
@@ -293,8 +283,5 @@ class Simulator:
         if reason is not None:
             self._step(RunFailed(executor, reason))
             return
-        variant = self._variant(run)
-        findings = tuple(
-            self.oracle.find(self._requests[stage.request_id], stage.expert, variant) for stage in run.batch.stages
-        )
+        findings = tuple(self.oracle.find(self._requests[stage.request_id], stage.expert) for stage in run.batch.stages)
         self._step(Finished(executor, findings, self.now - began))

@@ -44,7 +44,7 @@ _VERSION_1 = b"CoE-blob"
 _AGAIN = "prepare the expert again (coe-experts prepare)"
 ITEM_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
 
-Variant = Literal["fp32", "bf16", "fp16", "q8", "int8", "delta"]
+Variant = Literal["fp32", "fp16", "q8", "int8"]
 MODEL = "coe.onnx"
 """A tensor of each blob in `int8`: the bytes of an ONNX model. The others are weights that the model names."""
 Dtype = Literal["F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U8", "BOOL", "Q8"]
@@ -104,43 +104,12 @@ class Quantised(_HeaderPart):
     blocks: Bytes
 
 
-class Difference(_HeaderPart):
-    """A tensor of the body that an expert changes: each row times a number, and then plus left^T right.
-
-    Three tensors of the blob hold them: `row` (out), `left` (rank, out) and `right` (rank, n), where the tensor of the
-    body has `out` rows of n numbers, in the order of its bytes.
-    """
-
-    name: str
-
-    @property
-    def row(self) -> str:
-        """The name of the tensor with a factor for each row."""
-        return f"coe.row.{self.name}"
-
-    @property
-    def left(self) -> str:
-        """The name of the left factor."""
-        return f"coe.left.{self.name}"
-
-    @property
-    def right(self) -> str:
-        """The name of the right factor."""
-        return f"coe.right.{self.name}"
-
-    @property
-    def parts(self) -> tuple[str, str, str]:
-        """The names of all three tensors."""
-        return self.row, self.left, self.right
-
-
 class Header(_HeaderPart):
     """What a blob holds. `folded` names (conv, norm) pairs: the batch norm was folded into the convolution before it.
 
     `identity` comes from the weights that the blob was made from; None if they do not state it. `body` is the digest of
     the blob that holds the other tensors of the expert, "" if there are none. A body itself has 0 `labels` and no
-    identity, because several experts share it. `differences` name tensors of the body that the expert changes (variant
-    `delta`); a tensor that both hold is the expert's own there.
+    identity, because several experts share it. `differences` stands in the blobs of before, and is empty.
     """
 
     kind: str
@@ -154,7 +123,7 @@ class Header(_HeaderPart):
     """The xxh3-64 of each chunk of the data, in hexadecimal."""
     identity: Identity | None = None
     body: str = ""
-    differences: tuple[Difference, ...] = ()
+    differences: tuple[()] = ()
 
 
 def padded(size: int, to: int) -> int:
@@ -225,27 +194,6 @@ def _check(header: Header, name: str) -> None:
     places.sort()
     if any(end > start for (_, end), (start, _) in pairwise(places)):
         raise StoreError(f"{wrong}: two of its tensors share bytes")
-    _check_differences(header, wrong)
     types = {tensor.name: tensor.dtype for tensor in header.tensors}
     if header.variant == "int8" and (types.pop(MODEL, None) != "U8" or {*types.values()} - {"I8"}):
         raise StoreError(f"{wrong}: it does not hold a model, and beside it weights in int8 alone")
-
-
-def _check_differences(header: Header, wrong: str) -> None:
-    """Prove that the factors of all differences are there, and fit each other; a body that is changed is blocks."""
-    if header.variant == "delta" and not header.labels and any(tensor.dtype != "Q8" for tensor in header.tensors):
-        raise StoreError(f"{wrong}: the body of differences holds more than blocks")
-    if header.differences and (header.variant != "delta" or not header.body):
-        raise StoreError(f"{wrong}: it changes a body, and names none")
-    shapes = {tensor.name: tensor.shape for tensor in header.tensors}
-    types = {tensor.name: tensor.dtype for tensor in header.tensors}
-    if len({difference.name for difference in header.differences}) != len(header.differences):
-        raise StoreError(f"{wrong}: it changes a tensor twice")
-    for difference in header.differences:
-        if lacking := [name for name in difference.parts if name not in shapes]:
-            raise StoreError(f"{wrong}: it lacks '{lacking[0]}'")
-        row, left, right = (shapes[name] for name in difference.parts)
-        if (len(row), len(left), len(right)) != (1, 2, 2) or left != (right[0], row[0]):
-            raise StoreError(f"{wrong}: the factors of '{difference.name}' do not fit each other")
-        if types[difference.row] != "F32" or {types[difference.left], types[difference.right]} - {"F32", "Q8"}:
-            raise StoreError(f"{wrong}: the factors of '{difference.name}' are of a type that none may be of")

@@ -16,7 +16,6 @@ from coe.files import TEMPORARY
 from coe.store import blob_layout, blob_writing, tensor_files, weights_file
 from coe.store.blob_layout import BlobBytes
 from coe.store.manifest import Manifest, PreparedVariant
-from coe.store.runnable_kinds import BACKBONE
 from coe.store.store import Store
 from coe.store.store_reader import reading
 
@@ -24,16 +23,16 @@ from coe.store.store_reader import reading
 def divide(store: Store, manifest: Manifest, names: Collection[str]) -> Manifest:
     """Store an expert as a body, its trained tensors of these `names`, and its own part; return the new manifest.
 
-    The bytes of all tensors stay, in every variant; `delta`, which has a body of its own, stays as it is. Call it only
-    within `Store.changing`. Raises StoreError for files that are damaged, OSError.
+    The bytes of all tensors stay, in every variant. Call it only within `Store.changing`. Raises StoreError for files
+    that are damaged, OSError.
     """
     state = store.tensors(manifest)
     identity = weights_file.header(store.folder(manifest.id) / manifest.file).identity
     if identity is None:
         raise StoreError(f"{manifest.id}: its weights do not say whose they are; train or import it again")
     own = {name: tensor for name, tensor in state.items() if name not in names}
-    # A difference has a body of its own; a model has no tensors in common with others.
-    variants = {v: prepared for v, prepared in manifest.variants.items() if v not in ("delta", "int8")}
+    # A model has no tensors in common with others.
+    variants = {v: prepared for v, prepared in manifest.variants.items() if v != "int8"}
     whole = {variant: whole_blob(store, manifest, prepared) for variant, prepared in variants.items()}
     folder = store.folder(manifest.id)
     with store.naming_bodies() as bodies:
@@ -58,14 +57,26 @@ def divide(store: Store, manifest: Manifest, names: Collection[str]) -> Manifest
     return divided
 
 
-def divide_backbone(store: Store, weights: str) -> Manifest:
-    """Divide a new expert of a kind with a backbone: its frozen layers are the body; return the new manifest.
+_STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
+"""How the names of a batch norm's statistics end: they stay with its parameters."""
+
+
+def divide_frozen(store: Store, manifest: Manifest, frozen: tuple[str, ...]) -> Manifest:
+    """Divide a new expert: the tensors whose names begin so are its body; return the new manifest.
 
     Experts with the same frozen layers then have the same body, whichever is trained first. Raises StoreError.
     """
-    with store.changing(weights) as manifest:
-        header = weights_file.header(store.folder(weights) / manifest.file)
-        return divide(store, manifest, [entry.name for entry in header.entries if entry.name.startswith(BACKBONE)])
+    with store.changing(manifest.id) as present:
+        header = weights_file.header(store.folder(present.id) / present.file)
+        return divide(store, present, _frozen_names([entry.name for entry in header.entries], frozen))
+
+
+def _frozen_names(names: Collection[str], frozen: tuple[str, ...]) -> set[str]:
+    """Return the names that begin as those of `frozen`, and the statistics of layers whose parameters all do."""
+    kept = {name for name in names if name.startswith(frozen)}
+    learned = {name.rpartition(".")[0] for name in names if name not in kept and not name.endswith(_STATISTICS)}
+    layers = {name.rpartition(".")[0] for name in kept} - learned
+    return kept | {name for name in names if name.endswith(_STATISTICS) and name.rpartition(".")[0] in layers}
 
 
 def names(store: Store, manifest: Manifest) -> list[str]:

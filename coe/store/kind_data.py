@@ -93,6 +93,7 @@ class Trained:
     training showed the network; None if the kind decides. `unproven` says why the held-out figures do not prove that
     the expert is better than one answer for all; "" if they prove it, None if nothing was measured. `exam` is what the
     expert was shown that must not pass, and `limits` how far good parts lie from their references, by their ids.
+    `frozen` are the beginnings of the names of tensors that the training left as they were: the expert's body.
     """
 
     state: dict[str, torch.Tensor]
@@ -107,6 +108,7 @@ class Trained:
     unproven: str | None = None
     exam: Exam | None = None
     limits: Mapping[str, GoodLimits] = field(default_factory=dict)
+    frozen: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from coe import regular
 from coe.core import Expert, GoodLimits
@@ -88,7 +88,7 @@ class PreparedVariant(StoredFile):
     """A blob of an expert, and how far to trust it.
 
     With a `body`, the blob holds the expert's own tensors alone, and that file those which it has in common with other
-    experts. `parent` is the expert to which a `delta` is a difference, by the id that it had; "" for other variants.
+    experts.
 
     `agreement` compares with the original weights file, in fp32. A finding whose margin is under `escalate_below` is
     run again in fp32; 0 means never. `calibration` is that of `int8`.
@@ -98,7 +98,6 @@ class PreparedVariant(StoredFile):
     escalate_below: float = 0.0
     calibration: Calibration | None = None
     body: StoredFile | None = None
-    parent: str = ""
 
     @property
     def whole_bytes(self) -> int:
@@ -157,6 +156,20 @@ class Manifest(BaseModel):
     version: Annotated[int, Field(ge=1)] = 1
     restored: Annotated[int, Field(ge=0)] = 0
     licence: str = ""
+
+    @field_validator("variants", mode="before")
+    @classmethod
+    def _of_today(cls, variants: Any) -> Any:
+        """Leave out variants that no line runs any more (bf16, delta): the expert runs without them."""
+        if not isinstance(variants, dict):
+            return variants
+        known = {name: blob for name, blob in variants.items() if name not in ("bf16", "delta")}
+        return {
+            name: {key: value for key, value in blob.items() if (key, value) != ("parent", "")}
+            if isinstance(blob, dict)
+            else blob
+            for name, blob in known.items()
+        }
 
     @property
     def frames(self) -> tuple[str, ...]:

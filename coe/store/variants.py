@@ -24,33 +24,18 @@ def put(
     *,
     agreement: Agreement,
     escalate_below: float,
-    body: BlobBytes | None = None,
-    parent: str = "",
     calibration: Calibration | None = None,
 ) -> Manifest:
     """Put a blob beside an expert's weights, replacing the blob of the same variant; return the new manifest.
 
     The blob of a divided expert is divided as well, but for a model in `int8`, which has no tensors in common with
-    others. With a `parent` the blob changes the parent's `body`, which is put
-    beside other bodies. Raises OSError, which `Store.changing` translates.
+    others. Raises OSError, which `Store.changing` translates.
     """
     store.sweep(manifest)
     prepared = PreparedVariant(
-        file="",
-        bytes=0,
-        digest="",
-        agreement=agreement,
-        escalate_below=escalate_below,
-        calibration=calibration,
-        parent=parent,
+        file="", bytes=0, digest="", agreement=agreement, escalate_below=escalate_below, calibration=calibration
     )
     variant, folder = blob.header.variant, store.folder(manifest.id)
-    if body is not None:
-        own = blob_writing.write(folder, blob)
-        with store.naming_bodies() as bodies_folder:
-            common = blob_writing.write_once(bodies_folder, body)
-            prepared = prepared.model_copy(update={**dict(own), "body": common})
-            return _name(store, manifest, {variant: prepared})
     if manifest.body is not None and variant != "int8":
         with store.naming_bodies():
             return _name(store, manifest, {variant: bodies.put_blob(store, manifest, blob, prepared)})

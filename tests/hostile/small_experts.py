@@ -64,8 +64,7 @@ class Small(_Both, ModuleKind):
         return module
 
     def forward(self, module, images):
-        # A processor that computes in bf16 gets a variant of that type.
-        return module.fc(torch.zeros(len(images), 12, dtype=module.fc.weight.dtype) + images.float().mean() * 0).float()
+        return module.fc(torch.zeros(len(images), 12) + images.float().mean() * 0)
 
 
 class Filed(_Both, FileKind):
@@ -117,7 +116,7 @@ def filled(folder: Path) -> tuple[Path, Store]:
     return board, store
 
 
-def prepare(store: Store, name: str, variant: str = "bf16") -> Path:
+def prepare(store: Store, name: str, variant: str = "fp32") -> Path:
     """Put a blob beside an expert's weights; return its path."""
     with store.changing(name) as manifest:
         made = lay_out(

@@ -117,8 +117,7 @@ def nothing(place: Path) -> None:
         (no_expert, (), "other weights of 1 of 2 experts ('joint')"),
         (other_rules, (), "another version of the board file"),
         (other_calibration, (), "another version of the board file"),
-        (nothing, ("--precision", "half"), "another precision ('fp32', not 'half'); give --precision fp32 again"),
-        (nothing, ("--precision", "mixed"), "another precision ('fp32', not 'mixed')"),
+        (nothing, ("--precision", "mixed"), "another precision ('fp32', not 'mixed'); give --precision fp32 again"),
         (
             nothing,
             ("--strategy", "coserve"),
@@ -155,15 +154,15 @@ def test_devices_on_which_other_variants_run_are_refused_before_a_picture_is_ins
     row = json.loads(manifest.read_text())
     agreement = {"images": 9, "labels_equal": 1.0, "largest_score_difference": 0.0}
     prepared = {"bytes": 1, "agreement": agreement, "escalate_below": 0.1}
-    row["variants"] = {name: {"file": name, "digest": name, **prepared} for name in ("bf16", "fp16")}
+    row["variants"] = {name: {"file": name, "digest": name, **prepared} for name in ("int8", "fp16")}
     manifest.write_text(json.dumps(row))
-    assert run("--precision", "half").status == 0
+    assert run("--precision", "mixed").status == 0
     half(place / "out")
-    said = run("--precision", "half", "--resume", line={"devices": ("cuda",)})
+    said = run("--precision", "mixed", "--resume", line={"devices": ("cuda",)})
     assert said.status == 2
-    assert "experts run in bf16, fp32, and on these devices they would run in fp16, fp32" in said.words
+    assert "experts run in fp32, int8, and on these devices they would run in fp16, fp32" in said.words
     assert len(rows(place / "out")) == 3
-    assert run("--precision", "half", "--resume", line={"devices": ("cpu",)}).status == 0
+    assert run("--precision", "mixed", "--resume", line={"devices": ("cpu",)}).status == 0
 
 
 def test_a_finished_run_keeps_its_figures(run: Run, place: Path) -> None:

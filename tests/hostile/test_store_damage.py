@@ -285,7 +285,7 @@ def test_what_does_not_change_an_expert_does_not_stop_a_line(found):
     with line_of(found) as line:
         verdicts(line)
         prepare(store, "t/a", "fp32")
-        prepare(store, "t/b", "bf16")
+        prepare(store, "t/b", "fp16")
         # The very same weights again, under another name on the disk.
         put(store, "t/a")
         put(store, "t/new")

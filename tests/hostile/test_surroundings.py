@@ -408,7 +408,7 @@ def test_nothing_is_written_outside_what_the_user_named_and_nothing_calls_out(
     assert told["statuses"] == [0] * len(commands), done.stderr
     assert told["seen"] == []
     if everything:  # with what onnxruntime did to make int8
-        assert Store(named / "store").manifest("t/light").variants.keys() == {"fp32", "bf16", "q8", "int8"}
+        assert Store(named / "store").manifest("t/light").variants.keys() == {"fp32", "q8", "int8"}
     for folder in (*homes.values(), work):
         assert list(folder.rglob("*")) == [], f"{folder.name} holds what nobody named"
 

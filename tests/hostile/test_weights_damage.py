@@ -103,13 +103,13 @@ def test_weights_of_another_expert_under_the_name_of_these_are_refused(store):
 
 def test_a_blob_of_another_expert_is_refused(store):
     blob, prepared = prepare(store, "t/b"), None
-    prepared = store.manifest("t/b").variants["bf16"].model_dump()
+    prepared = store.manifest("t/b").variants["fp32"].model_dump()
     (store.folder("t/a") / blob.name).write_bytes(blob.read_bytes())
-    edit(store, "t/a", variants={"bf16": prepared})
+    edit(store, "t/a", variants={"fp32": prepared})
     with pytest.raises(StoreError, match="'t/b', not for 't/a'"):
         store.check("t/a")
     with pytest.raises(StoreError, match="'t/b', not for 't/a'"):
-        load(store, variant="bf16")
+        load(store, variant="fp32")
 
 
 def test_experts_that_share_files_on_purpose_are_sound(store):
@@ -362,10 +362,10 @@ def test_a_blob_whose_header_lies_is_refused(store, case):
     change, said = BLOBS[case]
     head = blob_writing.encode(header.model_copy(update=change(header)))
     path.write_bytes(head + raw[start:])
-    prepared = store.manifest("t/a").variants["bf16"].model_dump()
+    prepared = store.manifest("t/a").variants["fp32"].model_dump()
     changed = {"digest": xxhash.xxh3_128_hexdigest(head), "bytes": len(head) + len(raw) - start}
-    edit(store, "t/a", variants={"bf16": {**prepared, **changed}})
+    edit(store, "t/a", variants={"fp32": {**prepared, **changed}})
     with pytest.raises(StoreError, match=said):
         verify(store, store.check("t/a"))
     with pytest.raises(StoreError, match=said):
-        load(store, variant="bf16")
+        load(store, variant="fp32")

@@ -24,21 +24,6 @@ def test_switches_on_a_gpu_stand_beside_the_plain_copy(driver, work, call):
     assert "another x4" in said.err
 
 
-def bodies_copied(driver):
-    return sum("copy body of" in entry for entry in driver.log)
-
-
-def test_differences_to_a_parent_are_measured_while_the_body_stays_on_the_device(driver, tmp_path, call):
-    q8, delta = rows_of(said := call(*SMALL[:-1], "q8,delta", "--repeats", "1", "--work", tmp_path, "--json", "-"))
-    assert (q8["variant"], delta["variant"]) == ("q8", "delta")
-    assert 0 < delta["bytes"] < q8["bytes"]
-    assert bodies_copied(driver) == 1, "the body of all four came once"
-    assert all(delta["switched_s"].values())
-    said = call(*SMALL[:-1], "delta", "--cycles", "8", "--experts", "4", "--work", tmp_path, "--json", "-")
-    assert said.status == 0, said.err
-    assert bodies_copied(driver) == 2, "and once for all cycles"
-
-
 def test_switches_in_turn_leave_no_device_memory_behind(driver, work, call):
     (row,) = rows_of(call(*SMALL, "--cycles", "8", "--experts", "4", "--work", work, "--json", "-"))
     assert row["reserved_after"] == row["reserved_before"] > 0
@@ -98,13 +83,9 @@ def test_without_a_gpu_it_is_said(call):
 
 def test_what_a_gpu_does_not_run_is_refused_before_it_is_made(driver, call):
     said = call(*SMALL[:-1], "q8,int8")
-    assert (said.status, "int8 runs on the CPU alone" in said.words) == (2, True)
+    assert (said.status, "cuda runs fp32, fp16, q8" in said.words) == (2, True)
 
 
 def test_experts_are_made_in_what_each_device_runs():
     made = {executors: variants(executors, ["mixed"]) for executors in ("cpu=1", "cuda=2", "cuda:0=1,cuda:1=1,cpu=1")}
-    assert list(made.values()) == [
-        ["fp32", "bf16", "int8", "q8"],
-        ["fp32", "fp16", "q8"],
-        ["fp32", "bf16", "int8", "fp16", "q8"],
-    ]
+    assert list(made.values()) == [["fp32", "int8"], ["fp32", "fp16", "q8"], ["fp32", "int8", "fp16", "q8"]]

@@ -6,7 +6,7 @@ from bench_rows import rows_of
 pytestmark = pytest.mark.usefixtures("disk_is_waited_for")
 
 SMALL = ("switch", "--kind", "narrow", "--input", "32")
-VARIANTS = ["as trained", "fp32", "bf16", "q8"]
+VARIANTS = ["as trained", "fp32", "int8"]
 
 
 def test_every_variant_stands_beside_the_plain_limits_of_the_same_run(work, call):
@@ -14,8 +14,7 @@ def test_every_variant_stands_beside_the_plain_limits_of_the_same_run(work, call
     assert [(row["kind"], row["variant"]) for row in rows] == [("narrow", variant) for variant in VARIANTS]
     sizes = [row["bytes"] for row in rows]
     assert sizes == sorted(sizes, reverse=True)
-    assert sizes[1] / sizes[2] == pytest.approx(2, rel=0.01)
-    assert sizes[1] / sizes[3] == pytest.approx(4 / (1 + 2 / 128), rel=0.03)  # biases stay fp32
+    assert sizes[2] < 0.3 * sizes[1]
     for row in rows:
         assert row["fp32_bytes"] == sizes[0]
         for time in ("read_warm_s", "load_warm_s", "ready_s", "copy_s", "eager_s"):
@@ -27,9 +26,9 @@ def test_every_variant_stands_beside_the_plain_limits_of_the_same_run(work, call
 
 
 def test_loads_and_evictions_in_turn_leave_no_descriptor_open(work, call):
-    options = ("--variant", "q8", "--cycles", "8", "--experts", "4", "--work", work, "--json", "-")
+    options = ("--variant", "fp32", "--cycles", "8", "--experts", "4", "--work", work, "--json", "-")
     (row,) = rows_of(call(*SMALL, *options))
-    assert (row["kind"], row["variant"], row["cycles"], row["experts"]) == ("narrow", "q8", 8, 4)
+    assert (row["kind"], row["variant"], row["cycles"], row["experts"]) == ("narrow", "fp32", 8, 4)
     assert row["descriptors_after"] == row["descriptors_before"] > 0
     assert "rss_slope_bytes" in row
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import common_trunk
 import cv2
 import numpy as np
 import pytest
@@ -23,7 +24,6 @@ from coe.cli import experts_bundle, experts_command
 from coe.core import Expert
 from coe.errors import StoreError
 from coe.inspector import weights_used
-from coe.prepare.sharing import Sharing
 from coe.store import bundle_file, installing, kinds
 from coe.store.reference_reader import EncodedReference
 from coe.store.references import NewReference, References
@@ -85,12 +85,11 @@ def test_a_second_box_inspects_as_the_first(packed: Path, install, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_variants_and_bodies_go_along(prepared_tiny: tuple[rules.Rules, Store], install, tmp_path: Path) -> None:
-    board, prepared = prepared_tiny
-    store = Store(shutil.copytree(prepared.root, tmp_path / "first"))
-    Sharing(store).share(store.ids())
-    experts_bundle.bundle(str(board.path), to=tmp_path / "tiny.coe", files=None, store=store.root)
-    assert install(tmp_path / "tiny.coe") == 0
+def test_variants_and_bodies_go_along(shared_trunk: Path, install, tmp_path: Path) -> None:
+    store = Store(shared_trunk)
+    (tmp_path / "trunk.yaml").write_text(common_trunk.BOARD, encoding="utf-8")
+    experts_bundle.bundle(str(tmp_path / "trunk.yaml"), to=tmp_path / "trunk.coe", files=None, store=store.root)
+    assert install(tmp_path / "trunk.coe") == 0
     box = Store(tmp_path / "box")
     for id in store.ids():
         there, here = box.check(id), store.manifest(id)

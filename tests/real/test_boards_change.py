@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from built_once import linked_copy
+from fake_gpu import FakeDriver
 from quick_line import LIGHT, QuickDevice, quick
 from tiny_line import TINY
 
@@ -18,6 +19,7 @@ from coe.board import rules
 from coe.core import FailureKind, Result, Verdict
 from coe.errors import BoardsClash, ConfigError, LineClosed, StoreError, WouldWaitForItself
 from coe.inspector.asked_boards import AskedBoard
+from coe.prepare.prepare import Preparer
 from coe.scheduler.controller import Controller
 from coe.scheduler.events import RulesChanged, single_steps
 from coe.scheduler.strategies import strategy
@@ -241,19 +243,22 @@ def test_a_board_that_a_line_has_no_memory_for_is_refused(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_experts_that_stay_keep_their_precision(
-    prepared_tiny: Prepared, tmp_path: Path, pictures: list[Picture]
+    prepared_tiny: Prepared, tmp_path: Path, pictures: list[Picture], driver: FakeDriver
 ) -> None:
-    """The joint of both boards runs in bf16; body-a of the other board was never prepared, and runs in fp32."""
+    """The joint of both boards runs in q8; body-a of the other board was prepared in fp32 alone."""
     board, store = prepared_tiny
     (tmp_path / "other.yaml").write_text(OTHER, encoding="utf-8")
     own = linked_copy(store.root, tmp_path / "store")
     put(own, tmp_path / "other.yaml", "body-a", seed=7)
+    Preparer(Store(own), ["fp32"]).prepare("other/body-a")
     options = {
         "store": own,
-        "precision": "half",
+        "precision": "mixed",
         "experiment": Experiment(label_floor=0.0),
-        "memory": "60MB",
-        "executors": "cpu=1",
+        "memory": "200MB",
+        "executors": "cuda=1",
+        "device_memory": "600MB",
+        "host_memory": "60MB",
     }
     image = pictures[0].image
     with Inspector(board.path, **options) as line:
@@ -262,9 +267,9 @@ def test_experts_that_stay_keep_their_precision(
         after = {id: expert.variant for id, expert in line.rules.experts.items()}
         (finding,) = line.submit(image, "D", board="other").result().findings[:1]
         assert line.submit(image, "A", board="other").result().findings[0].variant == "fp32"
-    assert before["joint"] == "bf16"
+    assert before["joint"] == "q8"
     assert after == {**before, "other/body-a": "fp32"}
-    assert (finding.expert, finding.variant) == ("joint", "bf16")
+    assert (finding.expert, finding.variant) == ("joint", "q8")
 
 
 def test_boards_cannot_change_in_a_callback(folder: Path, pictures: list[Picture]) -> None:

@@ -6,7 +6,6 @@ import os
 import numpy as np
 import psutil
 import pytest
-from built_once import VARIANTS
 
 from coe.errors import StoreError
 from coe.runtime.cpu import CpuDevice
@@ -48,33 +47,28 @@ def as_variant(expert, variant):
     return replace(expert, variant=variant)
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_variants_say_what_the_trained_weights_say(prepared, variant):
+def test_blobs_say_what_the_trained_weights_say(prepared):
     found, store, before = prepared
     device = device_of(found, store)
     for id, expert in found.experts.items():
-        findings = judge(device, as_variant(expert, variant))
-        assert {finding.variant for finding in findings} == {variant}
-        tolerance = 1e-3 if variant == "fp32" else 0.05
-        for one, other in zip(before[id], findings, strict=True):
-            assert other.score == pytest.approx(one.score, abs=tolerance)
-            assert variant != "fp32" or other.label == one.label
+        for one, other in zip(before[id], judge(device, expert), strict=True):
+            assert (other.label, other.score) == (one.label, pytest.approx(one.score, abs=1e-3))
+        with pytest.raises(StoreError, match="q8 on GPUs alone"):
+            device.load("pool", as_variant(expert, "q8"))
 
 
 def test_experts_in_turn_and_executors_beside_each_other_say_the_same(prepared):
-    """Slots are bound again, buffers taken again, arenas overwritten: nothing is left of another expert."""
+    """Slots are bound again, buffers taken again: nothing is left of another expert."""
     found, store, _ = prepared
-    device = device_of(found, store)
-    ways = [(expert, variant) for expert in found.experts.values() for variant in VARIANTS]
-    alone = {way: judge(device_of(found, store), as_variant(*way)) for way in ways}
-    for way in ways:
-        device.load("pool-" + way[1], as_variant(*way))
+    device, experts = device_of(found, store), list(found.experts.values())
+    alone = {expert.id: judge(device_of(found, store), expert) for expert in experts}
+    for expert in experts:
+        device.load("pool", expert)
     for executor in ("one", "two", "one"):
-        for way in ways:
-            expert = as_variant(*way)
-            assert device.run(executor, "pool-" + way[1], expert, images(expert)) == alone[way]
-    for way in ways:
-        device.evict("pool-" + way[1], as_variant(*way))
+        for expert in experts:
+            assert device.run(executor, "pool", expert, images(expert)) == alone[expert.id]
+    for expert in experts:
+        device.evict("pool", expert)
     assert device._buffers.allocated_bytes == device._buffers.idle_bytes
 
 
@@ -94,26 +88,11 @@ def test_an_expert_is_judged_while_another_ones_file_is_damaged(prepared, tmp_pa
     assert [finding.label for finding in judge(device, second)] == [finding.label for finding in before[second.id]]
 
 
-def test_what_executors_hold_beside_experts_is_told(prepared):
+def test_a_trial_measures_the_file_of_the_expert(prepared):
     found, store, _ = prepared
-    device = device_of(found, store)
-    assert device.fixed_bytes(found.experts.values(), 2) == 0
-    experts = [as_variant(expert, "q8") for expert in found.experts.values()]
-    device.prepare(experts)
-    for expert in experts:
-        judge(device, expert)
-    assert device.fixed_bytes(experts, 1) == device._slots._arenas["one"].bytes > 4e6
-    assert device.fixed_bytes(experts, 2) == 2 * device.fixed_bytes(experts, 1)
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_a_trial_of_a_variant_measures_its_file(prepared, variant):
-    found, store, _ = prepared
-    expert = as_variant(found.experts["body-a"], variant)
+    expert = found.experts["body-a"]
     with device_of(found, store).trial(expert) as trial:
-        assert (
-            trial.weights_bytes == store.manifest(expert.weights).variants[variant].bytes == trial.file.stat().st_size
-        )
+        assert trial.weights_bytes == store.manifest(expert.weights).variants["fp32"].bytes == trial.file.stat().st_size
         first, second = trial.run(2), trial.run(2)
         assert (first == second).all()
         assert trial.load_s() > 0
@@ -125,9 +104,9 @@ def test_sixty_switches_leave_no_descriptor_open_and_no_memory_behind(prepared):
     device, process = device_of(found, store), psutil.Process()
 
     def turn():
-        for variant in VARIANTS:
+        for _ in range(3):
             for expert in list(found.experts.values())[:3]:
-                judge(device, as_variant(expert, variant))
+                judge(device, expert)
 
     turn()
     gc.collect()

@@ -56,7 +56,7 @@ def images(expert, many=3, seed=5):
 
 def cpu_says(prepared, expert, many=3):
     found, store = prepared
-    device = CpuDevice(store, known(found), 1)
+    device, expert = CpuDevice(store, known(found), 1), replace(expert, variant="fp32")
     device.load("pool", expert)
     return device.run("one", "pool", expert, images(expert, many))
 

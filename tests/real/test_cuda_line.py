@@ -136,15 +136,15 @@ def test_where_nothing_is_left_every_image_is_told_why(driver, tiny, pictures, c
 
 
 @pytest.mark.slow
-def test_half_precision_on_a_gpu_is_fp16(driver, tiny, prepared_tiny, pictures):
+def test_mixed_precision_on_a_gpu_is_q8(driver, tiny, prepared_tiny, pictures):
     board, store = tiny[0], prepared_tiny[1]
     # Each of two networks in two variants is measured.
     options = GPU | {"device_memory": "600MB"}
-    with Inspector(board, store=store, precision="half", experiment=Experiment(label_floor=0.0), **options) as line:
-        assert {expert.variant for expert in line.rules.experts.values()} >= {"fp16"}
+    with Inspector(board, store=store, precision="mixed", experiment=Experiment(label_floor=0.0), **options) as line:
+        assert {expert.variant for expert in line.rules.experts.values()} >= {"q8"}
         results = list(line.stream(pictures[:6]))
     assert {result.error for result in results} == {None}
-    assert {finding.variant for result in results for finding in result.findings} >= {"fp16"}
+    assert {finding.variant for result in results for finding in result.findings} >= {"q8"}
     assert {result.verdict for result in results} <= set(Verdict)
 
 

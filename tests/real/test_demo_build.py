@@ -1,6 +1,5 @@
 """The demo board made for real: a build in small, and the full one's figures where it has been made."""
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from apps.demo.lessons import BODY, Amount
 from apps.demo.production import lot, read_truth
 from apps.demo.recipe import TRUNK, TrainingRecipe
 from coe import Inspector
-from coe.prepare.sharing import Sharing
+from coe.store.bodies import names
 from coe.store.kinds import resolve
 from coe.store.store import Store
 
@@ -49,11 +48,10 @@ def test_a_small_build_trains_what_is_asked_for_and_is_not_made_twice(tmp_path: 
     assert set(trained) == {"body", "chip-resistor", "crystal-can"}
     assert {path.relative_to(images).as_posix() for path in images.rglob("*.png")} == set(read_truth(images))
     assert make() == {}
-    # The layers that the recipe freezes are equal to the bit, so that the experts share them.
-    outcome = Sharing(store).share(store.ids())
-    (body,) = outcome.shared
-    assert body.experts == tuple(store.ids())
-    assert {next(part for part in TRUNK if name.startswith(f"{part}.")) for name in body.names} == set(TRUNK)
+    # What the recipe freezes is one body of them all.
+    first, second = (store.manifest(id) for id in store.ids())
+    assert first.body == second.body is not None
+    assert {next(part for part in TRUNK if name.startswith(f"{part}.")) for name in names(store, first)} == set(TRUNK)
 
 
 @pytest.mark.slow
@@ -64,21 +62,6 @@ def test_the_full_build_judges_boards_that_it_never_saw() -> None:
     with Inspector("demo", store=store, memory="1.5GiB") as line:
         parts, _ = tally(inspect(line, lot(4, seed=9101)))
     assert total(parts).accuracy >= 0.97
-
-
-@pytest.mark.slow
-def test_the_full_build_finds_the_same_to_the_digit_once_its_experts_share_a_body(tmp_path: Path) -> None:
-    if missing_experts(Store(), 1, False):
-        pytest.skip("the demo board is not built, or from another recipe: python -m apps.demo.build")
-    shared = Store(shutil.copytree(Store().root, tmp_path / "store"))
-    Sharing(shared).share([id for id in shared.ids() if id.startswith("demo/")])
-    findings = []
-    for store in (Store(), shared):
-        with Inspector("demo", store=store, memory="150MB") as line:
-            # One by one: which images share a batch may change the last digit of a score.
-            results = (result for place in lot(1, seed=9201) for _, result in inspect(line, [place]))
-            findings.append([result.findings for result in results])
-    assert findings[0] == findings[1]
 
 
 @pytest.mark.slow

@@ -18,11 +18,9 @@ from PIL import Image
 from tiny_line import Call, Said
 
 from coe import Inspector
-from coe.board.rules import load
 from coe.cli import experts_command
 from coe.core import Expert, Verdict
 from coe.errors import StoreError
-from coe.inspector.precision import choose
 from coe.inspector.profile import KindProfile
 from coe.pictures.decoding import decode
 from coe.prepare import int8, int8_trial
@@ -38,7 +36,6 @@ from coe.runtime.onnx_network import READY, OnnxNetwork, flat, nested, nesting
 from coe.scheduler.costs import Cost
 from coe.store import kinds, random_weights, variants
 from coe.store.learned import LearnedPictures, PictureDigests
-from coe.store.manifest import Agreement, PreparedVariant
 from coe.store.store import Store
 from coe.system import give_memory_back
 from coe.testing import Experiment
@@ -309,33 +306,8 @@ def test_a_line_in_mixed_precision_runs_it_and_looks_twice_where_it_doubts(prepa
             results = [future.result(60) for future in [line.submit(picture, "C") for picture in seen]]
         labels[precision] = [result.findings[-1].label for result in results]
         variants = {finding.variant for result in results for finding in result.findings}
-        assert variants <= ({"fp32"} if precision == "fp32" else {"fp32", "bf16", "int8"})
+        assert variants <= ({"fp32"} if precision == "fp32" else {"fp32", "int8"})
     assert labels["mixed"] == labels["fp32"]
-
-
-@pytest.mark.parametrize(
-    ("int8_s", "memory", "agreed", "chosen"),
-    [
-        (1e-3, 100_000, 1.0, "int8"),  # a processor with VNNI
-        (4e-3, 100_000, 1.0, "fp32"),  # it gains nothing here
-        (6e-3, 100_000, 1.0, "fp32"),  # without VNNI whole numbers may take longer than floats
-        (6e-3, 2_000, 1.0, "int8"),  # floats do not fit, and would be loaded for each picture: 20 ms
-        (1e-3, 100_000, 0.96, "fp32"),  # quick and often wrong
-        (1e-3, 100_000, None, "fp32"),  # never compared
-    ],
-)
-def test_mixed_takes_it_where_it_was_measured_to_pay(
-    tmp_path: Path, int8_s: float, memory: int, agreed: float | None, chosen: str
-) -> None:
-    (tmp_path / "line.yaml").write_text(BOARD, encoding="utf-8")
-    agreement = None if agreed is None else Agreement(images=32, labels_equal=agreed, largest_score_difference=0.01)
-    offers = {"joint": {"int8": PreparedVariant(file="", bytes=1000, digest="", agreement=agreement)}}
-    costs = {
-        ("cpu", "joint", "fp32"): Cost(4e-3, 0.0, 20e-3, 4000, 10),
-        ("cpu", "joint", "int8"): Cost(int8_s, 0.0, 5e-3, 1000, 10),
-    }
-    choice = choose("mixed", offers, load(tmp_path / "line.yaml").graph, costs, memory)
-    assert choice.variants == {"joint": chosen}
 
 
 def test_a_profile_measures_prepared_variants_as_the_engine_runs_them(prepared: Store) -> None:
@@ -400,7 +372,7 @@ def test_each_expert_gets_its_own_pictures_alone(pictures: list[Path], tmp_path:
     assert (made_of.pictures, made_of.source) == (12, "its pictures in seen")
     said = prepare()
     assert (said.status, "line/lead has no int8" in said.words) == (0, True)  # nobody asked for it by name
-    assert store.manifest("line/lead").variants.keys() == {"fp32", "bf16", "q8"}
+    assert store.manifest("line/lead").variants.keys() == {"fp32", "q8"}
 
 
 def test_a_session_does_not_keep_the_bytes_of_its_model() -> None:

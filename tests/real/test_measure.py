@@ -116,9 +116,9 @@ def test_a_size_that_was_not_measured_stays_under_its_bound(expert: Expert, stor
 
 def test_a_prepared_variant_is_measured_as_the_engine_runs_it(store: Store, tmp_path: Path):
     store = Store(shutil.copytree(store.root, tmp_path / "store"))
-    on_fresh_thread(lambda: Preparer(store, ("bf16",)).prepare(CLASSIFIER.weights))
-    found = measured(CLASSIFIER, store, Target("cpu", 1, "bf16"))
-    assert (found.backend, found.precision) == ("torch", "bf16")
+    on_fresh_thread(lambda: Preparer(store, ("fp32",)).prepare(CLASSIFIER.weights))
+    found = measured(CLASSIFIER, store, Target("cpu", 1))
+    assert (found.backend, found.precision) == ("torch", "fp32")
     assert len(found.batches) >= 3
 
 
@@ -131,8 +131,8 @@ def test_without_weights_it_is_measured_all_the_same_and_the_store_stays_as_it_i
 
 
 def test_what_cannot_be_measured_says_why(store: Store, tmp_path: Path):
-    with pytest.raises(CannotMeasure, match="not prepared in bf16"):
-        measured(CLASSIFIER, store, Target("cpu", 1, "bf16"))
+    with pytest.raises(CannotMeasure, match="not prepared in int8"):
+        measured(CLASSIFIER, store, Target("cpu", 1, "int8"))
     with pytest.raises(ConfigError, match="'gpu'"):
         measured(CLASSIFIER, store, Target("gpu", 1))
     with pytest.raises(CannotMeasure, match="'onnx'"):

@@ -42,7 +42,7 @@ class Pretending(CpuDevice):
 
 @pytest.fixture
 def prepared(own_tiny):
-    """A board whose classifiers say that they have a bf16 variant, one that is always in doubt among them."""
+    """A board whose classifiers say that they have a int8 variant, one that is always in doubt among them."""
     board, root = own_tiny
     store = Store(root)
     agreement = Agreement(images=9, labels_equal=1.0, largest_score_difference=0.0)
@@ -51,7 +51,7 @@ def prepared(own_tiny):
         variant = PreparedVariant(
             file=manifest.file, bytes=manifest.bytes, digest="", agreement=agreement, escalate_below=below
         )
-        text = manifest.model_copy(update={"variants": {"bf16": variant}}).model_dump_json()
+        text = manifest.model_copy(update={"variants": {"int8": variant}}).model_dump_json()
         (store.folder(weights) / MANIFEST).write_text(text, encoding="utf-8")
     return board, root
 
@@ -65,7 +65,7 @@ def by_name(results):
 
 def test_doubtful_findings_are_made_again(prepared, pictures):
     board, store = prepared
-    options = {"store": store, "memory": "18MB", "executors": "cpu=2", "precision": "half"}
+    options = {"store": store, "memory": "18MB", "executors": "cpu=2", "precision": "mixed"}
     options["experiment"] = Experiment(make_devices=PRETENDING)
     with Inspector(board, store=store, memory="18MB", experiment=Experiment(make_devices=PRETENDING)) as line:
         sharp = by_name(line.stream(pictures[:16]))
@@ -73,7 +73,7 @@ def test_doubtful_findings_are_made_again(prepared, pictures):
     with Inspector(board, say=said.append, **options) as line:
         found = by_name(line.stream(pictures[:16]))
         seen = line.metrics()
-    assert {expert.variant for expert in line.rules.experts.values()} == {"bf16", "fp32"}
+    assert {expert.variant for expert in line.rules.experts.values()} == {"int8", "fp32"}
     assert any("2 run in fp32 alone (coe-experts prepare makes more, or says why not)" in sentence for sentence in said)
     for name, result in found.items():
         assert result.error is None
@@ -81,7 +81,7 @@ def test_doubtful_findings_are_made_again(prepared, pictures):
         first = result.findings[0]
         again = [f.variant for f in result.findings if f.expert == "body-a@fp32"]
         assert again == (["fp32"] if first.expert == "body-a" else [])
-        assert first.variant == ("fp32" if first.expert == "body-c" else "bf16")
+        assert first.variant == ("fp32" if first.expert == "body-c" else "int8")
         assert 0 <= first.margin <= 1
     assert seen.escalated == sum(result.request.component == "A" for result in found.values()) > 0
     assert (seen.changed, seen.escalated_s > 0) == (0, True)
@@ -95,14 +95,14 @@ def test_a_measured_run_is_foretold_with_its_second_looks_and_saved_without(prep
         memory=150_000_000,
         profile=None,
         strategy="coserve",
-        precision="half",
+        precision="mixed",
         experiment=Experiment(make_devices=PRETENDING),
         **all_at_once(pictures),
     )
     done = measured_run(line_options, pictures, heading=Heading("t", "given", "coserve"))
     assert done.line_run.metrics.escalated > 0
     foretold = predict(done)
-    assert (done.row.strategy, foretold.strategy) == ("coserve half", "coserve half (predicted)")
+    assert (done.row.strategy, foretold.strategy) == ("coserve mixed", "coserve mixed (predicted)")
     assert (foretold.images, foretold.errors) == (len(pictures), 0)
     trace_file.write(tmp_path / "task", workload_of(done))
     saved = trace_file.read(tmp_path / "task", rules.load(board))
@@ -111,5 +111,5 @@ def test_a_measured_run_is_foretold_with_its_second_looks_and_saved_without(prep
 
 
 def test_an_unknown_precision_is_refused_before_anything_is_read(tmp_path):
-    with pytest.raises(ConfigError, match=r"'hlaf'.*'half'"):
-        Inspector("demo", store=tmp_path, precision="hlaf")
+    with pytest.raises(ConfigError, match=r"'mixd'.*'mixed'"):
+        Inspector("demo", store=tmp_path, precision="mixd")

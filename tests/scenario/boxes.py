@@ -20,11 +20,7 @@ def boxes(draw: st.DrawFn, case: Case) -> "Box":
         copied = draw(st.sampled_from([0.0, 0.5, 1.0]))
         prices = {
             expert: replace(
-                one,
-                per_image_s=one.per_image_s * factor,
-                base_s=one.base_s * factor,
-                copy_s=one.load_s * copied,
-                body=one.body and replace(one.body, copy_s=one.body.load_s * copied),
+                one, per_image_s=one.per_image_s * factor, base_s=one.base_s * factor, copy_s=one.load_s * copied
             )
             for expert, one in case.costs.items()
         }
@@ -32,7 +28,7 @@ def boxes(draw: st.DrawFn, case: Case) -> "Box":
         single = max(one.batch_bytes(1) for one in prices.values())
         number = draw(st.integers(1, 3))
         sharers = number if draw(st.booleans()) else 1
-        capacity = max(one.whole_bytes for one in prices.values()) + sharers * single + draw(st.integers(0, 90))
+        capacity = max(one.weights_bytes for one in prices.values()) + sharers * single + draw(st.integers(0, 90))
         for index in range(number):
             pool = f"{device}{0 if sharers > 1 else index}"
             if pool not in [one.id for one in pools]:

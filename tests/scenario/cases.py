@@ -10,7 +10,7 @@ from lines import ENGINE
 
 from coe.board.rules import Rules
 from coe.core import Finding
-from coe.scheduler.costs import Body, Cost
+from coe.scheduler.costs import Cost
 from coe.scheduler.expert_state import State
 from coe.scheduler.plan import Plan
 from coe.testing import Troubles, VirtualLine, pools_of, rules_from
@@ -53,7 +53,7 @@ class Case:
         If `apart`, each executor is a device of its own, with the id of its pool.
         """
         single = max(cost.batch_bytes(1) for cost in self.costs.values())
-        capacity = max(cost.whole_bytes for cost in self.costs.values()) + single + spare
+        capacity = max(cost.weights_bytes for cost in self.costs.values()) + single + spare
         workspace = min(2 * single, single + spare)
         findings = {
             (number, expert): self.finding(number, expert)
@@ -143,17 +143,6 @@ def cases(draw: st.DrawFn) -> Case:
     return Case(rules_from("\n".join(lines)), costs, sorted(arrivals), draw(st.integers(0, 99)))
 
 
-@st.composite
-def cases_with_bodies(draw: st.DrawFn) -> Case:
-    """Cases whose experts share two bodies, or have none."""
-    case = draw(cases())
-    sizes, seconds = st.integers(1, 40), st.sampled_from([0.0, 0.25, 3.0])
-    bodies = [None, *(Body(id, draw(sizes), draw(seconds)) for id in "PQ")]
-    costs = {expert: replace(cost, body=draw(st.sampled_from(bodies))) for expert, cost in case.costs.items()}
-    return replace(case, costs=costs)
-
-
-ANY_CASES = st.one_of(cases(), cases_with_bodies())
 Chosen = tuple[str, int, int, float]
 LINE = st.tuples(st.sampled_from(ENGINE), st.integers(1, 3), st.integers(0, 90), st.sampled_from([0.0, 0.2, 2.0]))
 

@@ -12,7 +12,7 @@ from coe.errors import BoardsClash
 from coe.inspector.precision import VariantChoice, apply_choice
 from coe.scheduler.foresight import AWAY_IMAGES
 from coe.scheduler.plan import PoolSpec
-from coe.testing import VirtualLine, pools_of
+from coe.testing import VirtualLine
 
 A = board({"R": 2, "C": 1})
 B = board({"R": 1, "D": 1})
@@ -98,20 +98,6 @@ def test_an_expert_that_is_being_loaded_leaves_when_it_has_come() -> None:
     ]
 
 
-def test_an_expert_that_is_being_loaded_in_a_lesser_variant_leaves_when_it_has_come() -> None:
-    costs = {
-        id: {"fp32": cost(weights_bytes=12), "q8": cost(weights_bytes=4)} for id in joined({"A": A, "B": B}).experts
-    }
-    line = VirtualLine(joined({"A": A}), costs, pools_of(1, 20, 4), strategy="hobbit")
-    line.change(0.5, joined({"A": A, "B": B}), parts={"A": (), "B": ()})
-    line.arrive(3.0, "D", board="B")
-    line.stop(3.2)
-    line.change(3.3, joined({"A": A}), parts={"A": ()})
-    line.run()
-    assert line.loads[-1].variant == "q8"
-    assert line.log[-2:] == [(3.2, "reply 0 error"), (4.0, "cpu0 evict B/d")]
-
-
 def test_an_expert_that_comes_back_while_it_is_being_loaded_stays() -> None:
     line = line_for("A", capacity=24)
     line.change(0.5, joined({"B": B}), parts={"B": ()})
@@ -132,6 +118,19 @@ def test_pools_make_room_for_images_that_take_more_memory() -> None:
     line.run()
     assert line.results[0].verdict is Verdict.OK
     assert line.controller.pools[pool.id].spec == PoolSpec(pool.id, "cpu", 40, 20)
+
+
+def test_pools_that_get_smaller_let_experts_leave_before_anything_else_comes() -> None:
+    """B's experts have a body, which the device keeps for good: the pool has 12 bytes less from then on."""
+    line = line_for("A", capacity=36)
+    (pool,) = line.controller.plan.pools
+    smaller = replace(line.controller.plan, pools=(replace(pool, capacity_bytes=24),))
+    line.change(5.0, joined({"A": A, "B": B}), parts={"A": (), "B": ()}, plan=smaller)
+    line.arrive(6.0, "R", board="B")
+    line.run()
+    assert line.results[0].verdict is Verdict.OK
+    book = line.controller.pools[pool.id]
+    assert (book.spec.capacity_bytes, book.reserved_bytes <= 24) == (24, True)
 
 
 def test_rules_that_requests_under_way_need_cannot_go() -> None:

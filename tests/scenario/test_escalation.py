@@ -16,18 +16,18 @@ from coe.results.metrics import Recorder
 from coe.testing import VirtualLine
 
 
-def half(rules: Rules, **below: float) -> Rules:
-    """Let all experts run in bf16; those that `below` names look again under that margin."""
-    return apply_choice(rules, VariantChoice(dict.fromkeys(rules.experts, "bf16"), below))
+def mixed(rules: Rules, **below: float) -> Rules:
+    """Let all experts run in int8; those that `below` names look again under that margin."""
+    return apply_choice(rules, VariantChoice(dict.fromkeys(rules.experts, "int8"), below))
 
 
 def says(expert: str, label: str, margin: float, score: float = 1.0) -> Finding:
-    return Finding(expert, "bf16", label, score, margin=margin)
+    return Finding(expert, "int8", label, score, margin=margin)
 
 
 def test_a_doubtful_finding_runs_again_and_the_second_decides():
     findings = {(0, "a"): says("a", "ok", 0.5), (1, "a"): says("a", "ok", 0.2), (1, "a@fp32"): "bad"}
-    line = line_of(half(board({"A": 1}), a=0.25), 14, findings=findings)
+    line = line_of(mixed(board({"A": 1}), a=0.25), 14, findings=findings)
     inspect(line, (0.0, "AA"))
     assert line.log == [
         (0.0, "cpu0 load a"),
@@ -40,14 +40,14 @@ def test_a_doubtful_finding_runs_again_and_the_second_decides():
     ]
     assert line.results[0].findings == (says("a", "ok", 0.5),)
     assert [(f.expert, f.variant, f.label) for f in line.results[1].findings] == [
-        ("a", "bf16", "ok"),
+        ("a", "int8", "ok"),
         ("a@fp32", "fp32", "bad"),
     ]
 
 
 def test_second_looks_are_grouped_like_any_stages_and_lead_on():
     doubt = {(number, "a"): says("a", "bad", 0.0) for number in range(3)}
-    line = line_of(half(board({"A": 1}, {"a": "c"}), a=0.25), 40, findings=doubt)
+    line = line_of(mixed(board({"A": 1}, {"a": "c"}), a=0.25), 40, findings=doubt)
     inspect(line, (3.0, "AAA"))
     runs = [(when, what) for when, what in line.log if " run " in what]
     assert runs == [(3.0, "cpu0 run a x1"), (3.3, "cpu0 run a x2"), (3.7, "cpu0 run a@fp32 x3"), (4.2, "cpu0 run c x3")]
@@ -56,13 +56,13 @@ def test_second_looks_are_grouped_like_any_stages_and_lead_on():
 
 @pytest.mark.parametrize(("margin", "again"), [(0.24, True), (0.25, False), (float("nan"), True)])
 def test_the_margin_decides_who_looks_again(margin: float, again: bool):
-    line = line_of(half(board({"A": 1}), a=0.25), 40, findings={(0, "a"): says("a", "ok", margin)})
+    line = line_of(mixed(board({"A": 1}), a=0.25), 40, findings={(0, "a"): says("a", "ok", margin)})
     inspect(line, (0.0, "A"))
     assert (len(line.results[0].findings) == 2) is again
 
 
 def test_a_finding_in_full_precision_is_final_whatever_its_margin():
-    line = line_of(half(board({"A": 1}), a=0.25), 40, findings={(0, "a"): Finding("a", "fp32", "ok", 1.0)})
+    line = line_of(mixed(board({"A": 1}), a=0.25), 40, findings={(0, "a"): Finding("a", "fp32", "ok", 1.0)})
     inspect(line, (0.0, "A"))
     assert len(line.results[0].findings) == 1
 
@@ -73,14 +73,14 @@ def test_the_least_score_is_asked_of_the_finding_that_decides():
     rules.router.components["A"] = replace(rules.router.components["A"], root=step)
     low, high = says("a", "ok", 0.1, 0.5), Finding("a@fp32", "fp32", "ok", 0.9)
     for first, second, verdict in ((low, high, "OK"), (says("a", "ok", 0.1, 0.9), replace(high, score=0.5), "REVIEW")):
-        line = line_of(half(rules, a=0.25), 40, findings={(0, "a"): first, (0, "a@fp32"): second})
+        line = line_of(mixed(rules, a=0.25), 40, findings={(0, "a"): first, (0, "a@fp32"): second})
         inspect(line, (0.0, "A"))
         assert line.results[0].verdict == verdict
 
 
 def test_a_second_look_that_cannot_be_had_is_an_error_of_its_image_alone():
     findings = {(0, "a"): says("a", "ok", 0.0), (1, "a"): says("a", "ok", 0.5)}
-    line = line_of(half(board({"A": 1}), a=0.25), 14, findings=findings, bad_loads={"a@fp32": 9})
+    line = line_of(mixed(board({"A": 1}), a=0.25), 14, findings=findings, bad_loads={"a@fp32": 9})
     inspect(line, (0.0, "AA"))
     assert line.results[0].error == "expert 'a@fp32' cannot be loaded: the disk said no"
     assert line.results[1].verdict is Verdict.OK
@@ -88,7 +88,7 @@ def test_a_second_look_that_cannot_be_had_is_an_error_of_its_image_alone():
 
 def test_second_looks_are_counted_with_their_seconds():
     findings = {(n, "a"): says("a", "ok", 0.0 if n < 2 else 0.5) for n in range(3)} | {(1, "a@fp32"): "bad"}
-    line = line_of(half(board({"A": 1}), a=0.25), 40, findings=findings)
+    line = line_of(mixed(board({"A": 1}), a=0.25), 40, findings=findings)
     recorder = Recorder(line.controller.pools, line.board.router.second_looks)
     observe = line.observe
 
@@ -104,7 +104,7 @@ def test_second_looks_are_counted_with_their_seconds():
 
 
 def test_a_recorded_run_with_second_looks_is_repeated():
-    rules = half(board({"A": 2, "B": 1}, {"a": "c"}), a=0.25, c=0.25)
+    rules = mixed(board({"A": 2, "B": 1}, {"a": "c"}), a=0.25, c=0.25)
     findings = {(n, e): says(e, "ok", 0.1 * (n % 5)) for n in range(12) for e in "abc"}
     first, second = line_of(rules, 24, findings=findings), line_of(rules, 24, findings=findings)
     for number in range(12):
@@ -117,7 +117,7 @@ def test_a_recorded_run_with_second_looks_is_repeated():
 
 
 class Doubtful(Case):
-    """Made-up findings in bf16 that differ from those in fp32 in some images, each with a margin under 0.25."""
+    """Made-up findings in int8 that differ from those in fp32 in some images, each with a margin under 0.25."""
 
     def sharp(self, request: int, expert: str) -> Finding:
         """What an expert says in full precision."""
@@ -131,11 +131,11 @@ class Doubtful(Case):
         dice = hash((self.salt, request, expert, "blur")) % 10
         other = LABELS[(LABELS.index(sharp.label) + 1) % len(LABELS)]
         label, score = (other, 0.9) if dice < 3 else (sharp.label, sharp.score)
-        return Finding(expert, "bf16", label, score, margin=0.2 if dice < 5 else 0.5)
+        return Finding(expert, "int8", label, score, margin=0.2 if dice < 5 else 0.5)
 
 
 def blurred(case: Case) -> Doubtful:
-    rules = half(case.rules, **dict.fromkeys(case.rules.experts, 0.25))
+    rules = mixed(case.rules, **dict.fromkeys(case.rules.experts, 0.25))
     costs = {expert: case.costs[expert.removesuffix("@fp32")] for expert in rules.experts}
     return Doubtful(rules, costs, case.arrivals, case.salt)
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from cases import ANY_CASES, LINE, Case, Chosen, answers, cases, watch
+from cases import LINE, Case, Chosen, answers, cases, watch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from thorough import THOROUGH
@@ -13,7 +13,7 @@ FLOOD = 200
 TIMES = st.sampled_from([0.0, 0.75, 3.0, 10.5])
 
 
-@given(ANY_CASES, st.lists(LINE, min_size=2, max_size=3))
+@given(cases(), st.lists(LINE, min_size=2, max_size=3))
 @settings(max_examples=14 * THOROUGH)
 def test_verdicts_and_findings_are_the_same_on_every_line(case: Case, lines: list[Chosen]) -> None:
     expected = None
@@ -26,7 +26,7 @@ def test_verdicts_and_findings_are_the_same_on_every_line(case: Case, lines: lis
         expected = answers(line)
 
 
-@given(ANY_CASES, LINE, st.data())
+@given(cases(), LINE, st.data())
 @settings(max_examples=14 * THOROUGH)
 def test_each_image_gets_one_reply_whatever_fails(case: Case, chosen: Chosen, data: st.DataObject) -> None:
     experts = sorted(case.rules.experts)
@@ -84,7 +84,7 @@ def test_an_expert_runs_once_for_an_image_and_is_used_before_it_leaves(case: Cas
     assert not fresh
 
 
-@given(ANY_CASES, LINE, st.data())
+@given(cases(), LINE, st.data())
 @settings(max_examples=10 * THOROUGH)
 def test_the_same_events_give_a_fresh_controller_the_same_ideas(
     case: Case, chosen: Chosen, data: st.DataObject

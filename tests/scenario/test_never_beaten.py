@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 from boxes import boxes
-from cases import ANY_CASES, LINE, Case
+from cases import LINE, Case, cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lines import ENGINE, board, cost
@@ -34,7 +34,7 @@ class Says:
     def __init__(self, case: Case | None = None) -> None:
         self._case = case
 
-    def find(self, request: Request, expert: str, variant: str | None = None) -> Finding:
+    def find(self, request: Request, expert: str) -> Finding:
         return self._case.finding(request.id, expert) if self._case else Finding(expert, "fp32", "ok", 1.0)
 
 
@@ -74,7 +74,7 @@ def plan_of(line: VirtualLine) -> Plan:
     )
 
 
-@given(ANY_CASES, LINE)
+@given(cases(), LINE)
 @settings(max_examples=25 * THOROUGH, deadline=None)
 def test_no_line_beats_the_bound(case: Case, chosen: tuple[str, int, int, float]) -> None:
     line = case.line(*chosen)
@@ -84,7 +84,7 @@ def test_no_line_beats_the_bound(case: Case, chosen: tuple[str, int, int, float]
     assert last_reply_s(line) >= least.makespan_s - SLACK
 
 
-@given(st.data(), ANY_CASES, st.sampled_from(ENGINE), st.booleans())
+@given(st.data(), cases(), st.sampled_from(ENGINE), st.booleans())
 @settings(max_examples=25 * THOROUGH, deadline=None)
 def test_no_box_beats_the_bound(data: st.DataObject, case: Case, name: str, preloaded: bool) -> None:
     box = data.draw(boxes(case))

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import psutil
@@ -21,13 +20,9 @@ from PIL import Image
 
 from coe import Inspector
 from coe.core import Expert
-from coe.inspector import line_devices
 from coe.prepare.prepare import Preparer
-from coe.runtime.cpu import CpuDevice
-from coe.runtime.device import Device
 from coe.runtime.reading import weights
 from coe.runtime.sessions import opening_bytes
-from coe.scheduler.costs import Cost
 from coe.store import kinds, random_weights
 from coe.store.store import Store
 from coe.system import give_memory_back
@@ -36,18 +31,6 @@ from coe.testing import Experiment
 EXPERTS, RESIDENT = 12, 6
 SWITCHES = 10_000
 MB = 1 << 20
-
-
-class PrefersInt8(CpuDevice):
-    """A CPU on which floats are slow: every expert is chosen in int8 on any processor. Memory is as measured."""
-
-    def measure(self, expert: Expert) -> Cost:
-        cost = super().measure(expert)
-        return cost if expert.variant == "int8" else replace(cost, per_image_s=1.0)
-
-
-def preferring(*arguments: Any, **options: Any) -> dict[str, Device]:
-    return line_devices.make(*arguments, **options, makers={"cpu": PrefersInt8})
 
 
 @dataclass
@@ -136,7 +119,7 @@ def switch(folder: Path, switches: int) -> None:
             memory=memory,
             executors="cpu=1",
             precision="mixed",
-            experiment=Experiment(label_floor=0, make_devices=preferring),
+            experiment=Experiment(label_floor=0),
             profile=None,
         )
 

@@ -28,7 +28,7 @@ components:
   B: {count: 1, inspect: b}
   F: {count: 1, inspect: f}
 """
-RUN_S = {"fp32": 4.0, "bf16": 2.0, "q8": 5.0, "int8": 1.0}
+RUN_S = {"fp32": 4.0, "fp16": 2.0, "q8": 5.0, "int8": 1.0}
 
 
 class Net(ModuleKind):
@@ -94,7 +94,7 @@ def board() -> Rules:
 
 @pytest.fixture
 def manifests(board: Rules) -> dict[str, Manifest]:
-    sizes = {"a": {"fp32": 88, "bf16": 44, "q8": 22}, "b": {"bf16": 40}, "f": {}}
+    sizes = {"a": {"fp32": 88, "fp16": 44, "int8": 22}, "b": {"int8": 20}, "f": {}}
     return {expert.weights: manifest(expert, **sizes[id]) for id, expert in board.experts.items()}
 
 
@@ -108,21 +108,21 @@ def quiet(_: str) -> None:
 def test_one_expert_of_each_kind_and_variant_is_measured_the_others_are_worked_out(board, manifests):
     bench = Bench(manifests)
     a, b, f = board.experts.values()
-    experts = [a, b, f, replace(a, variant="bf16"), replace(b, variant="bf16")]
+    experts = [a, b, f, replace(a, variant="int8"), replace(b, variant="int8")]
     costs = measure(experts, {"cpu": bench}, manifests, KINDS, quiet)
     # a in fp32 runs from its blob, b from its weights as trained: those are two sorts.
     assert sorted(bench.measured) == [
         ("file", 32, "fp32"),
         ("net", 32, "fp32"),
-        ("net", 64, "bf16"),
         ("net", 64, "fp32"),
+        ("net", 64, "int8"),
     ]
     assert {key: (cost.per_image_s, cost.load_s, cost.weights_bytes) for key, cost in costs.items()} == {
         ("cpu", "a", "fp32"): (16.0, 88.0, 88),
         ("cpu", "b", "fp32"): (4.0, 80.0, 80),
         ("cpu", "f", "fp32"): (4.0, 80.0, 80),
-        ("cpu", "a", "bf16"): (8.0, 44.0, 44),
-        ("cpu", "b", "bf16"): (2.0, 40.0, 40),
+        ("cpu", "a", "int8"): (4.0, 22.0, 22),
+        ("cpu", "b", "int8"): (1.0, 20.0, 20),
     }
 
 
@@ -135,24 +135,24 @@ def test_in_fp32_nothing_else_is_measured_and_the_board_stays_as_it_is(board, ma
     assert not any("precision" in sentence for sentence in said)
 
 
-def test_half_puts_second_looks_beside_the_experts_and_prices_them(board, manifests):
+def test_mixed_puts_second_looks_beside_the_experts_and_prices_them(board, manifests):
     bench, said = Bench(manifests), []
     settings = Settings(1000, {"cpu": 1})
-    line_options = LineOptions.of("b", precision="half", say=said.append)
+    line_options = LineOptions.of("b", precision="mixed", say=said.append)
     lineup = line_up(line_options, board, manifests, {"cpu": bench}, KINDS, settings)
     assert {id: expert.variant for id, expert in lineup.board.experts.items()} == {
-        "a": "bf16",
-        "b": "bf16",
+        "a": "int8",
+        "b": "int8",
         "f": "fp32",
         "a@fp32": "fp32",
         "b@fp32": "fp32",
     }
     weights = {id: lineup.costs("cpu", id).weights_bytes for id in lineup.board.experts}
-    assert weights == {"a": 44, "b": 40, "f": 80, "a@fp32": 88, "b@fp32": 80}
-    assert said[-1].startswith("precision half: 1 in fp32, 2 in bf16; 3 of 3 experts fit into 657 B (3 in fp32)")
+    assert weights == {"a": 22, "b": 20, "f": 80, "a@fp32": 88, "b@fp32": 80}
+    assert said[-1].startswith("precision mixed: 1 in fp32, 2 in int8; experts take 122 B (248 B in fp32)")
 
 
-@pytest.mark.parametrize("mode", ["fp32", "half", "mixed"])
+@pytest.mark.parametrize("mode", ["fp32", "mixed"])
 def test_the_costs_of_an_earlier_line_give_the_same_line_unmeasured(board, manifests, mode):
     settings, bench = Settings(300, {"cpu": 2}, workspace_bytes={"cpu": 50}), Bench(manifests)
     line_options = LineOptions.of("b", precision=mode)
@@ -179,19 +179,15 @@ def test_nothing_prepared_is_no_error_but_a_sentence(board, manifests):
 
 
 @pytest.mark.parametrize(
-    ("file", "mode", "device", "unprepared"),
-    [
-        (Model(), "mixed", "cpu", 3),
-        (Model(), "half", "cpu", 2),
-        (Model(), "mixed", "cuda:0", 2),
-        (ComparingModel(), "mixed", "cpu", 2),
-    ],
+    ("file", "device", "unprepared"), [(Model(), "cpu", 3), (Model(), "cuda:0", 2), (ComparingModel(), "cpu", 2)]
 )
-def test_a_file_that_might_run_in_int8_is_told_of_where_int8_runs(board, manifests, file, mode, device, unprepared):
+def test_a_file_that_might_run_in_int8_is_told_of_where_int8_runs(board, manifests, file, device, unprepared):
     bare = {weights: one.model_copy(update={"variants": {}}) for weights, one in manifests.items()}
     said: list[str] = []
     kinds, settings = KINDS | {"file": file}, Settings(1000, {device: 1})
-    line_up(LineOptions.of("b", precision=mode, say=said.append), board, bare, {device: Bench(bare)}, kinds, settings)
+    line_up(
+        LineOptions.of("b", precision="mixed", say=said.append), board, bare, {device: Bench(bare)}, kinds, settings
+    )
     assert sum("precision" in sentence for sentence in said) == 1
     assert f"; {unprepared} run in fp32 alone" in said[-1]
 
@@ -205,7 +201,7 @@ def test_further_experts_of_a_known_architecture_are_worked_out_and_the_others_k
         BOARD.replace("  b: {kind: net, input: 32", "  c: {kind: net, input: 128").replace("inspect: b", "inspect: c")
     )
     expert = larger.experts["c"]
-    known = manifests | {expert.weights: manifest(expert, fp32=352, bf16=176)}
+    known = manifests | {expert.weights: manifest(expert, fp32=352, int8=88)}
     later = line_up(line_options, larger, known, {"cpu": bench}, KINDS, Settings(200, {"cpu": 1}), first)
     assert bench.measured == []
     costs = later.costs.by_variant

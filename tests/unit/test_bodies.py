@@ -1,25 +1,38 @@
-"""Experts that share a body: stored once, whole to everybody who reads them, and equal to the bit in every variant."""
+"""Experts with one body: stored once, whole to everybody who reads them, and equal to the bit in every variant."""
 
 import shutil
 import threading
-from collections.abc import Collection
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from built_once import VARIANTS, linked_copy
-from common_trunk import IDS, LABELS, TRUNK
-from hypothesis import given
-from hypothesis import strategies as st
+from common_trunk import AGREEMENT, IDS, LABELS, share, weights
+from fake_gpu import FakeDriver
+from full_disk import disk_of
+from tables import with_slow_rows
+from tiny_line import Call
 
+from coe.cli import experts_command
 from coe.config import KEPT_VERSIONS_VARIABLE
+from coe.core import Expert
 from coe.errors import StoreError
+from coe.files import DiskFull
+from coe.prepare.fold import fold
+from coe.prepare.layout import lay_out
 from coe.prepare.prepare import Preparer
-from coe.prepare.sharing import Sharing, TensorDigest, shared_bodies, stored
-from coe.store import bodies, weights_file
+from coe.runtime.cpu import CpuDevice
+from coe.runtime.cuda.cuda_device import CudaDevice
+from coe.store import bodies, kinds, variants, weights_file
+from coe.store.blob_format import Identity, Variant
+from coe.store.kinds import ExpertInput
 from coe.store.manifest import Manifest
 from coe.store.snapshot import Snapshot
 from coe.store.store import Store
+from coe.store.store_reader import reading
 
 
 @pytest.fixture
@@ -40,33 +53,43 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
-# What is shared
+def put(store: Store, id: str, state: dict[str, torch.Tensor]) -> None:
+    store.put(id, kind="narrow", labels=LABELS.get(id[-1], ("ok", "bad")), input_size=32, state=state)
+
+
+def prepare(store: Store, id: str, *wanted: Variant) -> None:
+    kind, manifest = kinds.resolve("narrow"), store.manifest(id)
+    assert isinstance(kind, kinds.ModuleKind)
+    folded = fold(kind, Expert(id, "narrow", manifest.labels, 32, id), store.load(id))
+
+    def identity(manifest: Manifest) -> Identity | None:
+        path = store.folder(id) / manifest.file
+        with reading(id, path):
+            return weights_file.header(path).identity
+
+    for variant in wanted:
+        # Another writer may replace the file meanwhile.
+        own = store.steady(id, identity)
+        made = lay_out(folded, variant, kind="narrow", labels=len(manifest.labels), identity=own)
+        with store.changing(id) as manifest:
+            variants.put(store, manifest, made.bytes, agreement=AGREEMENT, escalate_below=0.0)
+
+
+# What is stored
 
 
 def test_a_body_is_stored_once_and_every_expert_is_whole_to_its_reader(whole: Store) -> None:
     before, states = manifests(whole), {id: whole.load(id) for id in IDS}
-    outcome = Sharing(whole).share(IDS)
-    (body,) = outcome.shared
-    assert (body.experts, outcome.divided, outcome.failed) == (tuple(IDS[:3]), tuple(IDS[:3]), {})
-    assert all(name.startswith(TRUNK) for name in body.names)
+    share(whole)
     after = manifests(whole)
     assert after["trunk/d"] == before["trunk/d"]
     # One file for the trained tensors, and one for each variant.
     assert len({file.file for id in IDS for file in after[id].bodies}) == len(list(whole.bodies.iterdir())) == 3
-    assert outcome.whole_bytes - outcome.bytes == pytest.approx(2 * body.bytes, rel=0.02)
-    assert stored(list(after.values())) == outcome.bytes
+    (body,) = {after[id].body for id in IDS[:3]}
+    assert sum(after[id].bytes for id in IDS) == pytest.approx(sum(before[id].bytes for id in IDS) - 3 * body.bytes, 1)
     for id in IDS:
         assert same(whole.load(id), states[id])
         whole.check(id)
-
-
-def test_the_weights_of_a_shared_expert_are_exported_as_they_were(whole: Store, tmp_path: Path) -> None:
-    file, checksum = whole.path("trunk/a").read_bytes(), whole.manifest("trunk/a").checksum
-    Sharing(whole).share(IDS)
-    exported = bodies.export(whole, "trunk/a", tmp_path / "a.safetensors")
-    assert exported.read_bytes() == file
-    assert weights_file.checksum(exported) == checksum
-    assert bodies.whole_file(whole, "trunk/d", tmp_path) == whole.path("trunk/d")
 
 
 def test_blobs_keep_their_bytes_their_agreement_and_their_thresholds(whole: Store) -> None:
@@ -76,39 +99,18 @@ def test_blobs_keep_their_bytes_their_agreement_and_their_thresholds(whole: Stor
         for id in IDS
         for variant, blob in before[id].variants.items()
     }
-    Sharing(whole).share(IDS)
+    share(whole)
     for (id, variant), expected in tensors.items():
         manifest = whole.manifest(id)
-        blob = manifest.variants[variant]
+        blob, was = manifest.variants[variant], before[id].variants[variant]
         actual = bodies.whole_blob(whole, manifest, blob)
         assert {name: (bytes(t.data), bytes(t.scales or b"")) for name, t in actual.tensors().items()} == {
             name: (bytes(t.data), bytes(t.scales or b"")) for name, t in expected.items()
         }
-        assert (blob.agreement, blob.escalate_below) == (
-            before[id].variants[variant].agreement,
-            before[id].variants[variant].escalate_below,
-        )
+        assert (blob.agreement, blob.escalate_below) == (was.agreement, was.escalate_below)
         if blob.body is not None:
-            whole_bytes = before[id].variants[variant].bytes
-            assert blob.whole_bytes == pytest.approx(whole_bytes, rel=0.02)
-            assert blob.bytes < 0.75 * whole_bytes
-    sizes = [stored([one.variants["q8"] for one in found.values()]) for found in (before, manifests(whole))]
-    assert sizes[1] < 0.85 * sizes[0]
-
-
-def test_to_share_again_changes_nothing_and_a_new_expert_joins(shared: Store) -> None:
-    before = manifests(shared)
-    assert Sharing(shared).share(IDS).divided == ()
-    assert manifests(shared) == before
-    state = shared.load("trunk/a")
-    state["fc.bias"] = state["fc.bias"] + 1
-    shared.put("trunk/e", kind="narrow", labels=("ok", "bad"), input_size=32, state=state)
-    outcome = Sharing(shared).share([*IDS, "trunk/e"])
-    assert shared.manifest("trunk/e").body is not None
-    assert outcome.failed == {}
-    for id in (*IDS, "trunk/e"):
-        shared.check(id)
-    assert same(shared.load("trunk/e"), state)
+            assert blob.whole_bytes == pytest.approx(was.bytes, rel=0.02)
+            assert blob.bytes < 0.75 * was.bytes
 
 
 def test_a_divided_expert_that_is_prepared_again_has_the_same_body(shared: Store) -> None:
@@ -126,33 +128,52 @@ def test_a_divided_expert_that_is_prepared_again_has_the_same_body(shared: Store
 def test_bodies_that_no_version_names_are_swept_away(shared: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(KEPT_VERSIONS_VARIABLE, "0")
     for id in IDS[:3]:
-        shared.put(id, kind="narrow", labels=LABELS[id[-1]], input_size=32, state=shared.load(id))
+        put(shared, id, shared.load(id))
     bodies.sweep(shared)
     assert list(shared.bodies.iterdir()) == []
 
 
-# A parent and its child
+def test_a_body_of_an_expert_that_nobody_can_read_is_kept(shared: Store) -> None:
+    put(shared, "other/x", weights("d"))
+    (shared.folder("other/x") / "manifest.json").write_text("{", encoding="utf-8")
+    (shared.bodies / "old.safetensors").write_bytes(b"nobody knows")
+    bodies.sweep(shared)
+    assert (shared.bodies / "old.safetensors").exists()
 
 
-def test_a_new_expert_takes_the_body_of_its_parent_and_leaves_the_parent_alone(shared: Store) -> None:
-    state = shared.load("trunk/a")
-    state["fc.bias"] = state["fc.bias"] + 1
-    shared.put("trunk/e", kind="narrow", labels=("ok", "bad"), input_size=32, state=state)
-    before = manifests(shared)
-    body = Sharing(shared).share_new("trunk/e", "trunk/a")
-    assert body is not None
-    assert shared.manifest("trunk/e").body == before["trunk/a"].body
-    assert manifests(shared) == before
+def test_no_expert_may_lie_in_the_folder_of_the_bodies(whole: Store) -> None:
+    for id in ("bodies", "bodies/x", "Bodies/x"):
+        with pytest.raises(StoreError, match=f"'{id}' is not an expert id"):
+            put(whole, id, weights("d"))
+    put(whole, "line/bodies", weights("d"))
 
 
-def test_a_new_expert_of_a_whole_parent_gets_a_body_that_the_parent_can_take(whole: Store) -> None:
-    before = whole.manifest("trunk/a")
-    body = Sharing(whole).share_new("trunk/b", "trunk/a")
-    assert body is not None
-    assert whole.manifest("trunk/a") == before
-    Sharing(whole).share(IDS)
-    assert len({whole.manifest(id).body for id in IDS[:3]}) == 1
-    assert Sharing(whole).share_new("trunk/d", "trunk/a") is None
+@pytest.mark.parametrize("is_prepared_before", with_slow_rows([True, False], fast=1))
+def test_a_layer_whose_norm_was_trained_on_is_in_no_prepared_body(tmp_path: Path, is_prepared_before: bool) -> None:
+    """Folded, the layer is the expert's own: its blobs have no body, and the trained weights have."""
+    store, id = Store(tmp_path / "store"), "t/a"
+    put(store, id, weights("a"))
+    if is_prepared_before:
+        prepare(store, id, "fp32", "q8")
+    with store.changing(id) as manifest:
+        bodies.divide(store, manifest, {"conv1.weight", "bn1.weight", "bn1.bias"})
+    if not is_prepared_before:
+        prepare(store, id, "fp32", "q8")
+    manifest = store.manifest(id)
+    assert manifest.body is not None
+    assert [blob.body for blob in manifest.variants.values()] == [None, None]
+    store.check(id)
+    expert = Expert("a", "narrow", ("ok", "bad"), 32, id)
+    images = [ExpertInput(np.full((3, 32, 32), 9, np.uint8), 32, 32)]
+    cpu = CpuDevice(store, {"narrow": kinds.resolve("narrow")}, 1)
+    gpu = CudaDevice(store, {"narrow": kinds.resolve("narrow")}, FakeDriver(), executors=1, memory_bytes=100 << 20)
+    found = []
+    for device in (cpu, gpu):
+        device.prepare([expert])
+        device.read("pool", expert)
+        device.load("pool", expert)
+        found.append(device.run("one", "pool", expert, images)[0].label)
+    assert found[0] == found[1]
 
 
 # What goes wrong
@@ -177,14 +198,6 @@ def test_a_body_that_is_missing_or_damaged_is_said_in_one_sentence(shared: Store
     shared.check("trunk/d")
 
 
-def test_to_share_again_repairs_nothing_silently_but_the_others_are_shared(whole: Store) -> None:
-    path = whole.path("trunk/b")
-    path.unlink()
-    outcome = Sharing(whole).share(IDS)
-    assert set(outcome.divided) == {"trunk/a", "trunk/c"}
-    assert list(outcome.failed) == ["trunk/b"]
-
-
 def test_a_kill_between_the_body_and_the_rest_leaves_the_expert_as_it_was(whole: Store, monkeypatch) -> None:
     before, state = whole.manifest("trunk/a"), whole.load("trunk/a")
 
@@ -198,118 +211,123 @@ def test_a_kill_between_the_body_and_the_rest_leaves_the_expert_as_it_was(whole:
         with monkeypatch.context() as patched:
             patched.setattr(place, kill)
             with pytest.raises(Killed):
-                Sharing(whole).share(IDS)
+                share(whole, "trunk/a")
         assert whole.check("trunk/a") == before
         assert same(whole.load("trunk/a"), state)
-    assert Sharing(whole).share(IDS).divided == tuple(IDS[:3])
+    share(whole, "trunk/a")
     files = {path.name for path in whole.folder("trunk/a").iterdir()}
     after = whole.manifest("trunk/a")
     assert files - {".lock"} == {"manifest.json", after.file, *(blob.file for blob in after.variants.values())}
 
 
-def test_an_expert_that_changes_meanwhile_stays_as_it_is(whole: Store, monkeypatch) -> None:
-    sharing, divide = Sharing(whole), bodies.divide
-
-    def trained_meanwhile(store: Store, manifest: Manifest, names: object) -> Manifest:
-        if manifest.id == "trunk/a":
-            whole.put("trunk/c", kind="narrow", labels=LABELS["c"], input_size=32, state=whole.load("trunk/c"))
-        return divide(store, manifest, names)
-
-    monkeypatch.setattr(bodies, "divide", trained_meanwhile)
-    outcome = sharing.share(IDS)
-    assert outcome.divided == ("trunk/a", "trunk/b")
-    assert "changed while it was compared" in outcome.failed["trunk/c"]
-    assert whole.manifest("trunk/c").body is None
-
-
-def test_an_expert_that_is_replaced_while_it_is_compared_says_so(whole: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    state = {**whole.load("trunk/c"), "fc.bias": torch.full((3,), 5.0)}
-    read = Store.tensors
-
-    def read_later(self: Store, manifest: Manifest) -> dict[str, torch.Tensor]:
-        if manifest.id == "trunk/c":
-            whole.put("trunk/c", kind="narrow", labels=LABELS["c"], input_size=32, state=state)
-        return read(self, manifest)
-
-    monkeypatch.setattr(Store, "tensors", read_later)
-    failed = Sharing(whole).share(IDS).failed
-    assert failed == {"trunk/c": "trunk/c: changed while it was compared with the others; share again"}
-
-
-def test_two_writers_share_and_train_at_once(whole: Store) -> None:
-    """Each expert ends whole or divided, and as one of the two left it; nothing that a manifest names is swept away."""
-    states = [{**whole.load("trunk/c"), "fc.bias": torch.full((3,), float(number))} for number in range(4)]
-
-    def train() -> None:
-        for state in states:
-            whole.put("trunk/c", kind="narrow", labels=LABELS["c"], input_size=32, state=state)
-
-    failed: list[str] = []
-
-    def share() -> None:
-        for _ in range(3):
-            failed.extend(Sharing(whole).share(IDS).failed.values())
-
-    threads = [threading.Thread(target=work) for work in (train, share, share)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert all("changed while it was compared" in reason for reason in failed), failed
-    assert Sharing(whole).share(IDS).failed == {}
-    for id in IDS:
-        whole.check(id)
-    assert same(whole.load("trunk/c"), states[-1])
-    assert whole.manifest("trunk/c").body == whole.manifest("trunk/a").body
-
-
 def test_a_line_that_was_opened_before_says_that_the_expert_changed(whole: Store) -> None:
     snapshot = Snapshot(whole, manifests(whole))
-    Sharing(whole).share(IDS)
+    share(whole)
     assert snapshot.manifest("trunk/d").id == "trunk/d"
     with pytest.raises(StoreError, match=r"'trunk/a' changed.*\(weights, fp32, q8\)"):
         snapshot.manifest("trunk/a")
 
 
-# The best choice of bodies
-
-DRAWN = st.lists(st.text("xyz", min_size=4, max_size=4), min_size=1, max_size=5)
-
-
-def test_an_odd_expert_does_not_cost_the_others_their_body() -> None:
-    def tensors(*digests: str) -> list[TensorDigest]:
-        return [TensorDigest(f"t{place}", digest, 1 << 20) for place, digest in enumerate(digests)]
-
-    experts = {"a": tensors(*"xyz1"), "b": tensors(*"xyz2"), "c": tensors(*"xyz3"), "odd": tensors(*"x234")}
-    found = shared_bodies(experts)
-    assert [(body.experts, body.names) for body in found] == [(("a", "b", "c"), ("t0", "t1", "t2"))]
+@pytest.mark.parametrize("size", [1 << 12, 2_200_000])
+def test_a_disk_that_is_full_for_the_body_or_for_the_rest_leaves_the_expert_whole(whole: Store, size: int) -> None:
+    """The body has 2.0 MB, and the rest has 2.4."""
+    before = whole.manifest("trunk/a")
+    with disk_of(size), pytest.raises(DiskFull, match="trunk/a: there is no room"):
+        share(whole, "trunk/a")
+    assert whole.check("trunk/a") == before
+    share(whole)
+    assert not list(whole.root.rglob(".*.tmp"))
 
 
-@given(DRAWN)
-def test_no_other_choice_of_bodies_saves_more(words: list[str]) -> None:
-    """A body belongs to all experts that begin alike; all choices of such bodies without a common expert are tried."""
-    mib = 1 << 20
-    experts = {
-        str(number): [TensorDigest(str(place), letter, mib) for place, letter in enumerate(word)]
-        for number, word in enumerate(words)
-    }
-    beginnings = {word[:length] for word in words for length in (1, 2, 3)}
-    groups = {
-        beginning: frozenset(str(number) for number, word in enumerate(words) if word.startswith(beginning))
-        for beginning in sorted(beginnings)
-    }
+def test_an_export_onto_a_full_disk_says_so_and_leaves_nothing(shared: Store, call: Call, tmp_path: Path) -> None:
+    with disk_of(1 << 20):
+        said = call("export", "trunk/a", tmp_path / "a.safetensors", "--store", shared.root, command=experts_command)
+    assert said.status == 2
+    assert "a.safetensors cannot be written: File too large" in said.words
+    assert sorted(path.name for path in tmp_path.iterdir() if "safetensors" in path.name) == []
 
-    def saved(members: Collection[str], size: int) -> int:
-        return (len(members) - 1) * size - (len(members) + 1) * 2 * 4096
 
-    def best(left: list[str], taken: frozenset[str]) -> int:
-        if not left:
-            return 0
-        without = best(left[1:], taken)
-        members = groups[left[0]]
-        if members & taken:
-            return without
-        return max(without, saved(members, len(left[0]) * mib) + best(left[1:], taken | members))
+# What goes on at the same time
 
-    found = shared_bodies(experts)
-    assert sum(saved(body.experts, body.bytes) for body in found) == best(list(groups), frozenset())
+
+@contextmanager
+def swept_by_another(store: Store, monkeypatch: pytest.MonkeyPatch, id: str) -> Iterator[None]:
+    """Just before the manifest of an expert is written, train `trunk/a` again, and sweep."""
+    rewrite = Store.rewrite
+    threads: list[threading.Thread] = []
+
+    def rewritten(self: Store, manifest: Manifest) -> None:
+        if manifest.id == id and not threads:
+            put(store, "trunk/a", weights("d"))
+            threads.append(threading.Thread(target=bodies.sweep, args=[store]))
+            threads[0].start()
+            threads[0].join(0.3)
+        rewrite(self, manifest)
+
+    monkeypatch.setattr(Store, "rewrite", rewritten)
+    yield
+    threads[0].join()
+
+
+def test_no_body_is_swept_away_while_another_expert_is_linked_to_it(
+    shared: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for id in IDS[1:3]:  # so that a alone holds the body
+        put(shared, id, weights("d"))
+    with swept_by_another(shared, monkeypatch, "trunk/e"):
+        shared.link("trunk/e", "trunk/a", labels=("ok", "bad"))
+    shared.check("trunk/e")
+
+
+def test_an_expert_whose_body_is_missing_is_not_linked(shared: Store) -> None:
+    body = shared.manifest("trunk/a").body
+    (shared.bodies / body.file).unlink()
+    with pytest.raises(StoreError, match=rf"trunk/a: {body.file}.*No such file"):
+        shared.link("trunk/e", "trunk/a", labels=("ok", "bad"))
+    assert "trunk/e" not in shared.ids()
+
+
+def test_experts_are_trained_prepared_linked_swept_and_removed_at_once(whole: Store) -> None:
+    """Each writer succeeds, or says what another did. In the end every expert is sound, and no body lies idle."""
+    states = {id: whole.load(id) for id in IDS}
+    said: list[str] = []
+
+    def tell(work: Callable[[], object]) -> None:
+        for _ in range(3):
+            try:
+                work()
+            except StoreError as error:
+                said.append(str(error))
+
+    def train(id: str) -> None:
+        put(whole, id, states[id])
+        share(whole, id)
+
+    def remove() -> None:
+        shutil.rmtree(whole.folder("trunk/d"), ignore_errors=True)
+        put(whole, "trunk/d", states["trunk/d"])
+
+    works = [
+        lambda: train("trunk/a"),
+        lambda: train("trunk/b"),
+        lambda: bodies.sweep(whole),
+        remove,
+        lambda: prepare(whole, "trunk/a", "q8"),
+        lambda: whole.link("trunk/e", "trunk/c", labels=LABELS["c"]),
+    ]
+    threads = [threading.Thread(target=tell, args=[work]) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    known = ("no expert 'trunk/d'", "cannot be written", "trunk/d: weights")
+    assert [reason for reason in said if not any(words in reason for words in known)] == []
+    put(whole, "trunk/d", states["trunk/d"])
+    share(whole, "trunk/c")
+    bodies.sweep(whole)
+    for id in [*IDS, "trunk/e"]:
+        whole.check(id)
+    assert len({whole.manifest(id).body for id in IDS[:3]}) == 1
+    named = {body.file for id in whole.ids() for body in whole.manifest(id).bodies}
+    assert named <= {path.name for path in whole.bodies.glob("*.safetensors")}

@@ -1,4 +1,4 @@
-"""A line of experts that share a body finds what it found before they shared, to the digit."""
+"""A line of experts that have a body finds what it finds with whole experts, to the digit."""
 
 import shutil
 from pathlib import Path
@@ -6,16 +6,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from common_trunk import BOARD
+from common_trunk import BOARD, share
 from fake_gpu import FakeDriver
 from tables import with_slow_rows
 
 from coe import Inspector, Picture
 from coe.core import FailureKind, Finding, Result
-from coe.prepare.sharing import Sharing
 from coe.runtime.cpu import CpuDevice
-from coe.scheduler.events import Evict, Load
+from coe.scheduler.events import Load
 from coe.store import bodies
+from coe.store.manifest import StoredFile
 from coe.store.store import Store
 from coe.store.variants import put
 from coe.testing import Experiment
@@ -41,16 +41,10 @@ def found(results: dict[str, Result]) -> dict[str, tuple[Finding, ...]]:
     return {name: result.findings for name, result in results.items()}
 
 
-@pytest.mark.parametrize("precision", with_slow_rows(["mixed", "fp32"], fast=1))
-def test_every_finding_is_equal_to_the_digit_before_and_after_sharing(
-    prepared_trunk: Path, shared_trunk: Path, pictures: list[Picture], tmp_path: Path, precision: str
+def test_every_finding_is_equal_to_the_digit_whole_and_with_a_body(
+    prepared_trunk: Path, shared_trunk: Path, pictures: list[Picture], tmp_path: Path
 ) -> None:
-    options = {
-        "memory": "13MB",
-        "precision": precision,
-        "experiment": Experiment(label_floor=0.0),
-        "executors": "cpu=1",
-    }
+    options = {"memory": "13MB", "executors": "cpu=1"}
     before = found(inspected(prepared_trunk, pictures, tmp_path, **options))
     assert found(inspected(shared_trunk, pictures, tmp_path, **options)) == before
 
@@ -58,7 +52,7 @@ def test_every_finding_is_equal_to_the_digit_before_and_after_sharing(
 def test_on_a_gpu_too(
     prepared_trunk: Path, shared_trunk: Path, pictures: list[Picture], tmp_path: Path, driver: FakeDriver
 ) -> None:
-    options = {"device_memory": "70MB", "host_memory": "8MB", "executors": "cuda=1", "memory": "200MB"}
+    options = {"device_memory": "80MB", "host_memory": "8MB", "executors": "cuda=1", "memory": "200MB"}
     before = found(inspected(prepared_trunk, pictures, tmp_path, **options))
     assert found(inspected(shared_trunk, pictures, tmp_path, **options)) == before
 
@@ -78,7 +72,13 @@ def test_a_body_that_is_missing_fails_the_images_of_its_experts_alone(
             assert f"body {body.file}" in result.failure.reason
 
 
-def test_a_pool_brings_a_body_with_the_first_of_its_experts_and_drops_it_with_the_last(
+def body_of(store: Path) -> StoredFile:
+    body = Store(store).manifest("trunk/a").variants["fp32"].body
+    assert body is not None
+    return body
+
+
+def test_a_body_is_read_once_and_stays_while_its_experts_come_and_go(
     shared_trunk: Path, pictures: list[Picture], tmp_path: Path
 ) -> None:
     board = tmp_path / "trunk.yaml"
@@ -91,47 +91,46 @@ def test_a_pool_brings_a_body_with_the_first_of_its_experts_and_drops_it_with_th
         profile=None,
         experiment=Experiment(keep_trace=True),
     ) as line:
+        (device,) = line._assembly.devices.values()
+        assert isinstance(device, CpuDevice)
         # Twice, so that experts leave and come again.
         for _ in range(2):
             found({result.request.image: result for result in line.stream(pictures)})
-        device = line._assembly.devices["cpu"]
-        assert isinstance(device, CpuDevice)
-        pool = line.plan.pools[0].id
-        resident = {expert for _, expert in device._resident}
-        assert set(device._bodies) == ({(pool, _digest(shared_trunk))} if resident & set("abc") else set())
-        assert not any(loaded.blob.owns_body for loaded in device._resident.values())
+            assert list(device._bodies) == [body_of(shared_trunk).digest]
     commands = [command for _, _, some in line.trace for command in some]
-    moves = [command for command in commands if isinstance(command, Load | Evict) and command.expert in "abc"]
-    assert sum(isinstance(command, Load) for command in moves) > 3
-    held: set[str] = set()
-    is_there = False
-    for command in moves:  # the body stays for an expert that comes as the last one leaves
-        if isinstance(command, Load):
-            assert (command.body is None) == is_there
-            held.add(command.expert)
-            is_there = True
-        else:
-            held.discard(command.expert)
-            if command.body is not None:
-                assert not held
-                is_there = False
+    assert sum(isinstance(command, Load) and command.expert in "abc" for command in commands) > 3
 
 
-def _digest(store: Path) -> str:
-    body = Store(store).manifest("trunk/a").variants["fp32"].body
-    return body.digest
+def test_pools_give_up_what_a_body_takes_that_a_change_of_boards_brings(shared_trunk: Path, tmp_path: Path) -> None:
+    both, alone = tmp_path / "trunk.yaml", tmp_path / "alone.yaml"
+    both.write_text(BOARD, encoding="utf-8")
+    alone.write_text(
+        "board: alone\nexperts:\n  d: {kind: narrow, labels: [ok, bad], input: 32, weights: trunk/d}\n"
+        "components:\n  D: {count: 1, inspect: d, then: {ok: OK, bad: NG}}\n",
+        encoding="utf-8",
+    )
+    options: dict[str, object] = {"store": shared_trunk, "profile": None, "memory": "13MB", "executors": "cpu=1"}
+    with Inspector(alone, **options) as line:
+        before = line.plan.pools[0].capacity_bytes
+        line.set_boards(both)
+        after = line.plan.pools[0].capacity_bytes
+        assert before - after >= body_of(shared_trunk).bytes
+        line.set_boards(alone)
+        assert line.plan.pools[0].capacity_bytes == after, "the body stays"
+    with Inspector(both, **options) as line:
+        assert line.plan.pools[0].capacity_bytes == pytest.approx(after, rel=0.02)
 
 
 @pytest.mark.parametrize("on_gpu", with_slow_rows([False, True], fast=1))
 def test_an_expert_that_is_trained_again_joins_the_body_that_is_resident(
     shared_trunk: Path, pictures: list[Picture], tmp_path: Path, driver: FakeDriver, on_gpu: bool
 ) -> None:
-    """b is trained again, shares again, and comes with the next change of boards; no body stays that nobody needs."""
+    """b is trained again with the same layers frozen, and comes with the next change of boards."""
     store, board = Store(shutil.copytree(shared_trunk, tmp_path / "store")), tmp_path / "trunk.yaml"
     board.write_text(BOARD, encoding="utf-8")
     options: dict[str, object] = {"store": store.root, "profile": None, "memory": "13MB", "executors": "cpu=1"}
     if on_gpu:
-        options |= {"executors": "cuda=1", "memory": "200MB", "device_memory": "70MB", "host_memory": "8MB"}
+        options |= {"executors": "cuda=1", "memory": "200MB", "device_memory": "80MB", "host_memory": "8MB"}
     few = [picture for picture in pictures if picture.component in "ABD"]
     with Inspector(board, **options) as line:
         before = labels(line, few)
@@ -143,17 +142,16 @@ def test_an_expert_that_is_trained_again_joins_the_body_that_is_resident(
         with store.changing("trunk/b") as trained:
             assert prepared.agreement is not None
             put(store, trained, blob, agreement=prepared.agreement, escalate_below=0.0)
-        assert Sharing(store).share_new("trunk/b", "trunk/a") is not None
+        share(store, "trunk/b")
         line.set_boards(board)
         assert "b" not in line.rules.experts  # it has another name, as it has other weights
         assert labels(line, few) == labels(line, few) == before
         line.drain()
         (pool,) = line._engine.controller.pools.values()
         pool.check()
-        sharers = [expert for expert in pool.by_arrival() if expert != "d"]
         (device,) = line._assembly.devices.values()
-        held: Any = device.memory._bodies if on_gpu else device
-        assert list(held._bodies) == ([(pool.id, _digest(store.root))] if sharers else [])
+        held: Any = device.memory.bodies if on_gpu else device
+        assert list(held._bodies) == [body_of(store.root).digest]
 
 
 def labels(line: Inspector, pictures: list[Picture]) -> dict[str, list[str]]:

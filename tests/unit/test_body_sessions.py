@@ -13,15 +13,12 @@ from common_trunk import AGREEMENT
 from safetensors.torch import load_file
 
 from coe.core import Expert
-from coe.inspector.measuring import measure
 from coe.prepare.fold import fold, network
 from coe.prepare.layout import lay_out
-from coe.runtime import sessions
+from coe.runtime import cpu, sessions
 from coe.runtime.activations import peak_growth_bytes
 from coe.runtime.cpu import CpuDevice
-from coe.scheduler.costs import Body
 from coe.store import bodies, kinds
-from coe.store.blob_format import Variant
 from coe.store.random_weights import random_weights
 from coe.store.store import Store
 from coe.store.variants import put
@@ -30,11 +27,10 @@ from coe.system import give_memory_back
 
 KINDS = {name: kinds.resolve(name) for name in ("probe", "patch")}
 PROBE = KINDS["probe"]
-VARIANTS: tuple[Variant, ...] = ("fp32", "q8")
 
 
-def expert_of(kind: str, size: int = 64, name: str = "u1", variant: Variant = "fp32") -> Expert:
-    return Expert(name, kind, ("strange",) if kind == "patch" else ("bad", "ok"), size, f"b/{name}", variant=variant)
+def expert_of(kind: str, size: int = 64, name: str = "u1") -> Expert:
+    return Expert(name, kind, ("strange",) if kind == "patch" else ("bad", "ok"), size, f"b/{name}")
 
 
 def state_of(expert: Expert, backbone: Path, seed: int = 0) -> dict[str, torch.Tensor]:
@@ -54,11 +50,11 @@ def store(backbone: Path, built_once: Build) -> Store:
             state = state_of(expert, backbone, seed)
             store.put(expert.weights, kind="probe", labels=expert.labels, input_size=64, state=state)
             identity = header(store.path(expert.weights)).identity
-            for variant in VARIANTS if name != "bare" else ():
-                made = lay_out(fold(PROBE, expert, state), variant, kind="probe", labels=2, identity=identity)
+            if name != "bare":
+                made = lay_out(fold(PROBE, expert, state), "fp32", kind="probe", labels=2, identity=identity)
                 with store.changing(expert.weights) as manifest:
                     put(store, manifest, made.bytes, agreement=AGREEMENT, escalate_below=0.0)
-            bodies.divide_backbone(store, expert.weights)
+            bodies.divide_frozen(store, store.manifest(expert.weights), ("backbone.",))
 
     return Store(built_once("probes", make))
 
@@ -105,67 +101,54 @@ def test_batch_norms_that_are_not_folded_are_left_to_torch(backbone: Path) -> No
     assert PROBE.body_model(network(PROBE, expert, state_of(expert, backbone))) is None
 
 
-def test_experts_of_a_body_have_one_session_as_long_as_it_is_there(
-    store: Store, opened: weakref.WeakSet[object], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_experts_of_a_body_have_one_session_that_stays(store: Store, opened: weakref.WeakSet[object]) -> None:
     first, second = (expert_of("probe", name=name) for name in ("u1", "u2"))
-    alone, device = (CpuDevice(store, {"probe": PROBE}, 1) for _ in range(2))
-    alone.load("pool", first)  # its body is its own, for torch
-    alone.load("pool", second)
+    device, in_torch = (CpuDevice(store, {"probe": PROBE}, 1) for _ in range(2))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(cpu, "open_body", lambda *_: False)
+        for expert in (first, second):
+            in_torch.load("pool", expert)
     assert not opened
-    for number, expert in enumerate((first, second)):
-        device.load("pool", expert, body=number == 0)
-        assert torch.allclose(said(device, expert), said(alone, expert), rtol=1e-4, atol=1e-4)
+    for expert in (first, second):
+        device.load("pool", expert)
+        assert torch.allclose(said(device, expert), said(in_torch, expert), rtol=1e-4, atol=1e-4)
     assert len(opened) == 1
-    digest = store.manifest("b/u1").variants["fp32"].body.digest
     device.evict("pool", first)
-    said(device, second)
-    device.evict("pool", second, body=digest)
-    gc.collect()
-    assert not opened
-    device.load("pool", first, body=True)
-    assert torch.allclose(said(device, first), said(alone, first), rtol=1e-4, atol=1e-4)
+    device.evict("pool", second)
+    device.load("pool", first)
+    assert torch.allclose(said(device, first), said(in_torch, first), rtol=1e-4, atol=1e-4)
+    assert len(opened) == 1
     device.leave()
     gc.collect()
     assert not opened
 
 
-@pytest.mark.parametrize(("name", "variant"), [("u1", "q8"), ("bare", "fp32")])
-def test_other_precisions_and_weights_as_they_were_trained_run_in_torch(
-    store: Store, opened: weakref.WeakSet[object], name: str, variant: Variant
-) -> None:
-    expert, device = expert_of("probe", name=name, variant=variant), CpuDevice(store, {"probe": PROBE}, 1)
-    device.load("pool", expert, body=True)
+def test_weights_as_they_were_trained_run_in_torch(store: Store, opened: weakref.WeakSet[object]) -> None:
+    expert, device = expert_of("probe", name="bare"), CpuDevice(store, {"probe": PROBE}, 1)
+    device.load("pool", expert)
     assert bool(said(device, expert).isfinite().all())
     assert not opened
 
 
-def costs_of_bodies(store: Store, experts: list[Expert], device: CpuDevice) -> list[Body]:
-    manifests = {expert.weights: store.manifest(expert.weights) for expert in experts}
-    costs = measure(experts, {"cpu": device}, manifests, {"probe": PROBE}, lambda sentence: None)
-    return [body for expert in experts if (body := costs["cpu", expert.id, expert.variant].body)]
-
-
-def test_a_pool_counts_the_session_of_a_body_and_a_device_once_what_opening_it_needs(store: Store) -> None:
-    experts = [expert_of("probe", name=name, variant=variant) for name, variant in (("u1", "fp32"), ("u2", "q8"))]
-    experts.append(expert_of("probe", name="bare"))
+def test_a_device_counts_a_body_once_with_its_session_and_what_opening_it_needs(store: Store) -> None:
+    experts = [expert_of("probe", name=name) for name in ("u1", "u2")]
     device = CpuDevice(store, {"probe": PROBE}, 1)
-    body, *others = costs_of_bodies(store, experts, device)
-    files = [store.manifest("b/u1").variants["fp32"], store.manifest("b/u2").variants["q8"], store.manifest("b/bare")]
-    size, *plain = (file.body.bytes for file in files if file.body is not None)
-    assert 2 * size < body.bytes < 3 * size
-    once, of_four = (device.fixed_bytes(experts[:1], executors) for executors in (1, 4))
-    assert 2 * size < once <= of_four < once + size
-    assert device.fixed_bytes(experts[2:], 1) == 0
-    assert [0 <= other.bytes - own < 4096 for other, own in zip(others, plain, strict=True)] == [True, True]
+    size = store.manifest("b/u1").variants["fp32"].body.bytes
+    once, of_both, of_four = (device.fixed_bytes(*some) for some in ((experts[:1], 1), (experts, 1), (experts[:1], 4)))
+    assert 4 * size < once == of_both == of_four < 7 * size
+    plain = store.manifest("b/bare").body.bytes
+    assert plain <= device.fixed_bytes([expert_of("probe", name="bare")], 1) < plain + 4096
+    device.load("pool", experts[0])
+    assert device.fixed_bytes([], 1) >= 2 * size, "it stays, whatever experts are asked for"
 
 
 @pytest.mark.stress
 def test_opening_the_session_of_a_body_takes_no_more_than_is_counted(store: Store) -> None:
     experts, device = [expert_of("probe", name="u1")], CpuDevice(store, {"probe": PROBE}, 1)
-    (body,) = costs_of_bodies(store, experts, device)
+    counted = device.fixed_bytes(experts, 1)
     give_memory_back()
     before = int(psutil.Process().memory_info().rss)
-    grown = peak_growth_bytes(lambda: device.load("pool", experts[0], body=True))
-    assert grown is None or grown <= body.bytes + device.fixed_bytes(experts, 1)
-    assert psutil.Process().memory_info().rss - before <= body.bytes + (1 << 20)
+    grown = peak_growth_bytes(lambda: device.load("pool", experts[0]))
+    own = store.manifest("b/u1").variants["fp32"].bytes
+    assert grown is None or grown <= own + counted
+    assert psutil.Process().memory_info().rss - before <= own + counted + (1 << 20)

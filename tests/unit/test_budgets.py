@@ -6,7 +6,7 @@ import pytest
 
 from coe.core import Expert
 from coe.errors import ConfigError
-from coe.inspector.settings import Settings, experts_bytes, fixed_bytes, plan_pools
+from coe.inspector.settings import Settings, fixed_bytes, plan_pools
 from coe.scheduler.costs import Cost, CostTable
 from coe.scheduler.plan import CacheSpec
 
@@ -62,12 +62,9 @@ def test_a_gpu_alone_needs_nothing_of_the_hosts_memory():
     assert made.cache == CacheSpec(40 * MIB, frozenset({"cuda"}), demotes=False)
 
 
-def test_what_holds_experts_is_counted_over_all_memories():
+def test_what_is_held_for_good_is_counted_by_device():
     devices = {"cuda": GPU, "cpu": CPU}
-    settings = Settings(64 * MIB, {"cuda": 2, "cpu": 1})
-    assert experts_bytes(settings, devices) == (100 + 56 - 14) * MIB
-    assert fixed_bytes(devices, list(EXPERTS.values()), settings.executors) == (2 * 5 + 1) * MIB
-    assert experts_bytes(Settings(64 * MIB, {"cuda": 2}), {"cuda": GPU}) == 100 * MIB
+    assert fixed_bytes(devices, list(EXPERTS.values()), {"cuda": 2, "cpu": 1}) == {"cuda": 10 * MIB, "cpu": MIB}
 
 
 def test_a_gpu_that_is_too_small_is_said():

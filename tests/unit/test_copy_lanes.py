@@ -21,7 +21,7 @@ class Held:
     """A device whose actions wait at a gate of their name ("read a"), if there is one."""
 
     def __init__(self, *, has_lane: bool) -> None:
-        self.has_lane, self.holds_bodies = has_lane, True
+        self.has_lane = has_lane
         self.gates: dict[str, threading.Event] = {}
         self.errors: dict[str, BaseException] = {}
         self.waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -38,14 +38,14 @@ class Held:
             raise self.errors[name]
         self.done.append(name)
 
-    def read(self, pool: str, expert: Expert, *, body: bool = False) -> None:
-        self._do(f"read {expert.id}{' and its body' * body}")
+    def read(self, pool: str, expert: Expert) -> None:
+        self._do(f"read {expert.id}")
 
-    def load(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: bool = False) -> None:
-        self._do(f"load {expert.id}{' and its body' * body}")
+    def load(self, pool: str, expert: Expert, *, keep_copy: bool = False) -> None:
+        self._do(f"load {expert.id}")
 
-    def evict(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: str | None = None) -> None:
-        self._do(f"evict {expert.id}{' and its body' * (body is not None)}")
+    def evict(self, pool: str, expert: Expert, *, keep_copy: bool = False) -> None:
+        self._do(f"evict {expert.id}")
 
     def fill(self, expert: Expert) -> None:
         self._do(f"fill {expert.id}")
@@ -220,64 +220,3 @@ def test_a_device_that_is_lost_during_a_fill_is_reported() -> None:
         line.gpu.errors["fill a"] = DeviceLost("it fell off the bus")
         line.put(Fill("gpu", "a"))
         assert [type(line.next()), type(line.next())] == [Lost, FillFailed]
-
-
-def test_a_body_travels_with_the_expert_that_needs_it() -> None:
-    with carriers() as line:
-        line.put(from_disk("a", body="P"))
-        assert [event(line.next()), event(line.next())] == [(Fetched, "a"), (Loaded, "a")]
-        line.put(Evict("g", "a", body="P"))
-        assert event(line.next()) == (Evicted, "a")
-        line.put(from_disk("b", "c", body="P"))
-        assert event(line.next()) == (Loaded, "b")
-        assert [what for what in line.gpu.done if what != "trim"] == [
-            "read a and its body",
-            "load a and its body",
-            "evict a and its body",
-        ]
-        assert line.cpu.done[0] == "load b and its body"
-
-
-def test_a_body_that_was_read_for_one_load_takes_the_disk_no_time_for_the_next() -> None:
-    """a waits for its copy while b is read; after both have come, c needs the body no more."""
-    asked: list[tuple[str, bool]] = []
-
-    class Asked(Disk):
-        def least_s(self, expert: str, now: float, *, with_body: bool = False) -> float:
-            asked.append((expert, with_body))
-            return 0.0
-
-    with carriers(Asked({}, None)) as line:
-        gate = line.gpu.gate("load a and its body")
-        for expert in "ab":
-            line.put(from_disk(expert, body="P"))
-        assert [event(line.next()), event(line.next())] == [(Fetched, "a"), (Fetched, "b")]
-        reading = line.gpu.gate("read c")
-        line.put(from_disk("c", body="P"))
-        gate.set()
-        assert [event(line.next()), event(line.next())] == [(Loaded, "a"), (Loaded, "b")]
-        reading.set()
-        assert [event(line.next()), event(line.next())] == [(Fetched, "c"), (Loaded, "c")]
-        assert asked == [("a", True), ("b", False), ("c", False)]
-        assert [what for what in line.gpu.done if what.startswith("read")] == [
-            "read a and its body",
-            "read b and its body",  # the device reads it once, and keeps it for b in case a fails
-            "read c",
-        ]
-
-
-def test_a_body_whose_read_failed_is_read_for_the_next_load() -> None:
-    with carriers() as line:
-        line.cpu.errors["load a and its body"] = StoreError("no such body")
-        for expert in "ab":
-            line.put(from_disk(expert, "c", body="P"))
-        assert [event(line.next()), event(line.next())] == [(LoadFailed, "a"), (Loaded, "b")]
-        assert line.cpu.done[0] == "load b and its body"
-
-
-def test_a_throttled_disk_takes_its_time_for_a_body_too() -> None:
-    disk = Disk({"a": 50, "b": 50}, Throttle(100), {"a": 150})
-    assert disk.least_s("a", 0.0) == pytest.approx(0.5)
-    assert disk.least_s("a", 0.5, with_body=True) == pytest.approx(2.0)
-    # On a device that loads every expert whole, an expert may have no body.
-    assert disk.least_s("b", 2.5, with_body=True) == pytest.approx(0.5)

@@ -25,17 +25,6 @@ def test_a_copy_stays_until_room_is_needed() -> None:
     cache.check()
 
 
-@pytest.mark.parametrize("demotes", [True, False])
-def test_a_copy_in_another_variant_is_not_taken(demotes: bool) -> None:
-    cache = HostCache(CacheSpec(10, demotes=demotes))
-    cache.hold("a", 4, "q8")
-    assert cache.fetch("a", 8, "fp32") == Passage(Tier.DISK)
-    assert cache.is_going_up("a")
-    assert cache.fetch("a", 4, "q8") == Passage(Tier.HOST)
-    assert cache.variant("a") == "q8"
-    cache.check()
-
-
 def test_what_is_larger_than_the_cache_passes_by_and_drives_nothing_out() -> None:
     cache = HostCache(CacheSpec(10))
     cache.fetch("a", 10)

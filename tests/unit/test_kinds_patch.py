@@ -19,7 +19,7 @@ from coe.cli import experts_command
 from coe.core import Expert, Finding, Heat, Request, Result, Shown, Verdict
 from coe.errors import ConfigError, StoreError
 from coe.pictures.image_source import Reference
-from coe.prepare import learning, sharing
+from coe.prepare import learning
 from coe.prepare.fold import fold, network
 from coe.prepare.prepare import Preparer
 from coe.results import result_lines
@@ -498,10 +498,7 @@ def test_experts_of_one_backbone_share_it_and_a_line_runs_them(call: Call, tmp_p
         Inspector(board, store=store, memory="200MB")
 
 
-@pytest.mark.parametrize(("variant", "precision"), [("fp32", "fp32"), ("bf16", "half")])
-def test_experts_with_colours_and_without_take_turns_on_one_line(
-    tmp_path: Path, learned: Trained, variant: str, precision: str
-) -> None:
+def test_experts_with_colours_and_without_take_turns_on_one_line(tmp_path: Path, learned: Trained) -> None:
     board, store = tmp_path / "line7.yaml", Store(tmp_path / "store")
     board.write_text(BOARD)
     experts = rules.load(board).experts
@@ -513,10 +510,10 @@ def test_experts_with_colours_and_without_take_turns_on_one_line(
     learning.put(store, experts["ear"], replace(learned, state=learned.state | none | called), None, "drawn parts")
     samples = sorted(saved(tmp_path / "good", [part(0), part(1)]).iterdir())
     for expert in experts.values():
-        bodies.divide_backbone(store, expert.weights)
-        Preparer(store, [variant]).prepare(expert.weights, samples)
+        bodies.divide_frozen(store, store.manifest(expert.weights), ("backbone.",))
+        Preparer(store, ["fp32"]).prepare(expert.weights, samples)
     assert {one.body for one in map(store.manifest, store.ids())} != {None}
-    with Inspector(board, store=store.root, memory="200MB", precision=precision) as line:
+    with Inspector(board, store=store.root, memory="200MB") as line:
         verdicts = [line.submit(part(100), name, order="RGB").result().verdict for name in ("U1", "U2", "U1", "U2")]
     assert verdicts == [Verdict.OK, Verdict.NG, Verdict.OK, Verdict.NG]
 
@@ -568,18 +565,12 @@ def test_a_core_set_takes_what_lies_apart_first() -> None:
     assert set(core_set(torch.ones(3, 4), 2, apart).tolist()) in ({0, 2}, {1, 2})
 
 
-def test_sharing_keeps_the_backbone_as_the_body_also_of_experts_without_colours(
-    tmp_path: Path, learned: Trained
-) -> None:
+def test_the_backbone_is_the_body_also_of_experts_without_colours(tmp_path: Path, learned: Trained) -> None:
     store, colours = Store(tmp_path / "store"), patch.skeleton(EXPERT).optional.state_dict()
-    for number in range(4):
-        own = {f"optional.{name}": one for name, one in colours.items()} if number % 2 else {}
+    for number in range(2):
+        own = {f"optional.{name}": one for name, one in colours.items()} if number else {}
         own["log_usual"] = torch.full((1, USUAL, USUAL), float(number))
-        expert = replace(EXPERT, weights=f"line7/{number}")
-        learning.put(store, expert, replace(learned, state=learned.state | own), None, "drawn parts")
-        if number < 2:
-            bodies.divide_backbone(store, expert.weights)
-    outcome = sharing.Sharing(store).share(store.ids())
-    assert (outcome.failed, outcome.divided) == ({}, ("line7/2", "line7/3"))
+        expert, trained = replace(EXPERT, weights=f"line7/{number}"), replace(learned, state=learned.state | own)
+        learning.put(store, expert, replace(trained, frozen=("backbone.",)), None, "drawn parts")
     assert len({manifest.body and manifest.body.digest for manifest in map(store.manifest, store.ids())}) == 1
-    assert all(name.startswith("backbone.") for name in bodies.names(store, store.manifest("line7/3")))
+    assert all(name.startswith("backbone.") for name in bodies.names(store, store.manifest("line7/1")))

@@ -1,7 +1,5 @@
 """The order in which the disk reader and the copy lanes serve loads."""
 
-from dataclasses import replace
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -49,63 +47,6 @@ def test_reader_and_lanes_work_at_the_same_time() -> None:
     assert lanes.end(READER)
     assert lanes.end("gpu")
     assert lanes.end("other")
-    assert under_way(lanes) == {}
-
-
-def test_a_load_from_host_memory_waits_for_the_read_of_its_own_variant() -> None:
-    """The read of a in q8 is over first; the third load counts on the copy in fp32, which comes with the second."""
-    fine = replace(load("a", "h"), keep_copy=True)
-    coarse = replace(load("a", "g0", why=Why.DEMAND), variant="q8")
-    lanes = lanes_of(load("b", "c"), coarse, fine, load("a", "g1", Tier.HOST))
-    assert under_way(lanes) == {READER: "b"}
-    assert lanes.end(READER)
-    assert under_way(lanes) == {READER: "a"}
-    assert not lanes.end(READER)
-    assert lanes.begin("gpu") == coarse
-    assert lanes.begin(READER) == fine
-    assert lanes.end("gpu")
-    assert lanes.begin("gpu") is None
-    assert not lanes.end(READER)
-    assert lanes.begin("gpu") == load("a", "g1", Tier.HOST)
-
-
-def with_body(expert: str, pool: str = "g0") -> Load:
-    return replace(load(expert, pool), body="P")
-
-
-def test_a_body_is_read_once_while_loads_that_need_it_are_under_way() -> None:
-    a, b, c = with_body("a"), with_body("b"), with_body("c")
-    lanes = lanes_of(a, b, c)
-    assert (under_way(lanes), lanes.reads_body(a)) == ({READER: "a"}, True)
-    lanes.end(READER)
-    assert (under_way(lanes), lanes.reads_body(b), lanes.needs_body(b)) == ({READER: "b", "gpu": "a"}, False, True)
-    lanes.end(READER)
-    lanes.end("gpu", failed=True)
-    # b waits for its copy, and the body with it.
-    assert (under_way(lanes), lanes.reads_body(c), lanes.needs_body(b)) == ({READER: "c", "gpu": "b"}, False, True)
-    lanes.end("gpu")
-    assert (lanes.reads_body(c), lanes.needs_body(c)) == (False, False)
-    lanes.end(READER)
-    assert under_way(lanes) == {"gpu": "c"}
-    lanes.end("gpu")
-    # It may have left since, and another pool has a body of its own.
-    lanes.put(a)
-    lanes.put(elsewhere := with_body("a", "g1"))
-    assert lanes.reads_body(a)
-    assert lanes.reads_body(elsewhere)
-
-
-def test_a_body_is_read_again_after_the_only_load_that_had_read_it_failed() -> None:
-    a, b = with_body("a"), with_body("b")
-    lanes = lanes_of(a)
-    for place in (READER, "gpu"):
-        lanes.begin(place)
-        if place is READER:
-            lanes.put(b)
-        lanes.end(place, failed=place == "gpu")
-    assert lanes.reads_body(b)
-    assert lanes.begin(READER) is b
-    lanes.end(READER, failed=True)
     assert under_way(lanes) == {}
 
 

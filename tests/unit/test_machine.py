@@ -86,8 +86,8 @@ def board_of(name: str) -> Rules:
 
 
 @cache
-def machine_of(name: str, body_share: float = 0.0) -> SimulatedMachine:
-    return SimulatedMachine(name, body_share)
+def machine_of(name: str) -> SimulatedMachine:
+    return SimulatedMachine(name)
 
 
 def plan_for(machine: SimulatedMachine, strategy: str, configuration: Configuration, board: Rules = BOARD) -> Plan:
@@ -108,28 +108,6 @@ def test_costs_grow_with_the_area_of_the_input_and_a_load_is_disk_opening_and_co
     assert costs("gpu", "a") == plain
     assert costs("gpu", "wide") == replace(plain, per_image_s=0.04, activation_bytes=4 * 10**6)
     assert costs("cpu", "a") == replace(plain, load_s=1.05, copy_s=0.0)
-
-
-@pytest.mark.parametrize(("name", "variant"), [("numa-rtx3080ti", "q8"), ("uma-m2", None)])
-def test_a_body_and_the_rest_of_an_expert_take_what_the_whole_expert_takes(name: str, variant: str | None) -> None:
-    whole, divided = machine_of(name), machine_of(name, 0.65)
-    for device in whole.preset.devices:
-        if variant is None:
-            before, after = whole.costs(BOARD)(device, "body"), divided.costs(BOARD)(device, "body")
-            other = divided.costs(BOARD)(device, "joint")
-        elif device not in whole.configuration("prepared", "A").executors:
-            continue
-        else:
-            before = whole.blob_costs(BOARD, [device])[device, "body", variant]
-            after, other = (divided.blob_costs(BOARD, [device])[device, e, variant] for e in ("body", "joint"))
-        assert after.body.id != other.body.id
-        assert after.body.bytes == int(0.65 * before.weights_bytes)
-        assert after.whole_bytes == before.weights_bytes
-        assert after.load_s + after.body.load_s == pytest.approx(before.load_s)
-        assert after.copy_s + after.body.copy_s == pytest.approx(before.copy_s)
-        assert replace(after, body=None, weights_bytes=0, load_s=0, copy_s=0) == replace(
-            before, weights_bytes=0, load_s=0, copy_s=0
-        )
 
 
 @pytest.mark.parametrize("name", preset.names())

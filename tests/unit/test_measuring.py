@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 
 from coe.core import Expert
 from coe.errors import ConfigError, StoreError
-from coe.inspector.measuring import _adapted, _from_disk, _whole, divided, profiled_cost
+from coe.inspector.measuring import _adapted, _from_disk, profiled_cost
 from coe.runtime import trial
 from coe.runtime.trial import MeasuredOnce
-from coe.scheduler.costs import Body, Cost
+from coe.scheduler.costs import Cost
 from coe.scheduler.events import Why
 from coe.scheduler.plan import PoolSpec
 from coe.scheduler.pool import ModelPool
-from coe.store.manifest import StoredFile
 
 SMALL, LARGE = (Expert(name, "k", ("ok",), 64, f"t/{name}") for name in ("small", "large"))
 COST = Cost(per_image_s=0.1, base_s=0.2, load_s=1.0, weights_bytes=1000, activation_bytes=10, copy_s=0.25)
@@ -50,17 +49,6 @@ def test_a_session_takes_what_was_measured_and_no_less_than_its_file() -> None:
 def test_a_slow_disk_holds_up_the_read_and_the_copy_comes_after_it(bytes_per_s: int | None, load_s: float) -> None:
     cost = _from_disk(COST, 1000, bytes_per_s)
     assert (cost.load_s, cost.copy_s) == (load_s, 0.25)
-
-
-def test_an_expert_and_its_body_take_their_parts_of_the_time_of_the_whole() -> None:
-    body = StoredFile(file="fp32-x.blob.safetensors", bytes=3000, digest="x")
-    cost = divided(COST, 1000, body, 3000)
-    assert (cost.load_s, cost.copy_s, cost.weights_bytes) == (0.25, 0.0625, 4096)
-    assert cost.body == Body("x", 4096, 0.75, 0.1875)
-    assert cost.whole_bytes == 2 * 4096
-    whole = _whole(cost)
-    assert (whole.load_s, whole.copy_s, whole.body) == (1.0, 0.25, None)
-    assert _whole(COST) == COST
 
 
 # Measurings of one process

@@ -5,8 +5,7 @@ from dataclasses import replace
 from coe.cluster.cluster_engine import of_cluster
 from coe.core import Failure, FailureKind, Request
 from coe.results.metrics import Recorder
-from coe.scheduler.costs import Body
-from coe.scheduler.events import Arrived, Evict, Evicted, Load, Loaded, Rejected, Why
+from coe.scheduler.events import Arrived, Evicted, Load, Loaded, Rejected, Why
 from coe.scheduler.plan import PoolSpec
 from coe.scheduler.pool import ModelPool
 
@@ -42,18 +41,6 @@ def test_what_is_loaded_for_images_to_come_does_not_make_a_run_longer() -> None:
     assert recorder.metrics().wall_s == 1.0
 
 
-def test_a_body_counts_where_it_came_with_its_expert() -> None:
-    pool, body = ModelPool(PoolSpec("cpu0", "cpu", 1000, 0)), Body("x", 100, 1.0)
-    recorder = Recorder({"cpu0": pool})
-    for expert, coming in (("a", "x"), ("b", None)):
-        pool.plan(expert, 10, Why.DEMAND, body=body)
-        assert pool.reserve(expert)
-        recorder.observe(None, [Load("cpu0", expert, Why.DEMAND, body=coming)], 0.0)
-        pool.commit(expert)
-        recorder.observe(Loaded("cpu0", expert), [], 1.0)
-    assert (recorder.metrics().switches, recorder.metrics().switch_bytes) == (2, 10 + 100 + 10)
-
-
 def test_an_expert_that_went_with_its_device_before_its_load_is_counted_is_a_switch_all_the_same() -> None:
     pool = ModelPool(PoolSpec("cuda0", "cuda", 1000, 0))
     recorder = Recorder({"cuda0": pool})
@@ -65,23 +52,6 @@ def test_an_expert_that_went_with_its_device_before_its_load_is_counted_is_a_swi
     pool.release("a")  # the loss of the device was decided on together with the end of the load
     recorder.observe(Loaded("cuda0", "a", 0.5), [], 1.0)
     assert (recorder.metrics().switches, recorder.metrics().switch_s) == (1, 0.5)
-
-
-def test_a_body_that_two_loads_under_way_were_to_bring_counts_once_each_time_it_comes() -> None:
-    pool, body = ModelPool(PoolSpec("cpu0", "cpu", 1000, 0)), Body("x", 100, 1.0)
-    recorder = Recorder({"cpu0": pool})
-    for _ in range(2):
-        for expert in "ab":
-            pool.plan(expert, 10, Why.DEMAND, body=body)
-            assert pool.reserve(expert)
-            recorder.observe(None, [Load("cpu0", expert, Why.DEMAND, body=pool.missing_body(expert))], 0.0)
-        for expert in "ab":
-            pool.commit(expert)
-            recorder.observe(Loaded("cpu0", expert), [], 1.0)
-        for expert in "ab":
-            recorder.observe(None, [Evict("cpu0", expert, body=pool.leave(expert))], 2.0)
-            pool.release(expert)
-    assert recorder.metrics().switch_bytes == 2 * (10 + 100 + 10)
 
 
 def test_several_boxes_count_their_stages_and_the_head_the_images() -> None:

@@ -26,10 +26,7 @@ CACHE_WRITERS = {"hold", "fetch", "leave", "forget", "begin_fill", "end_fill"}
 HISTORY_WRITERS = {"arrived", "found", "answered"}
 FLOATS = {"seconds", "speed", "rate", "rates", "share", "shares", "usage", "probability"}
 """Words in the names of floats."""
-OWNERS = {
-    *("scheduler/pool.py", "scheduler/host_cache.py", "scheduler/transfers.py", "scheduler/residency.py"),
-    "lab/strategies/by_load.py",
-}
+OWNERS = {*("scheduler/pool.py", "scheduler/host_cache.py", "scheduler/transfers.py", "scheduler/residency.py")}
 
 
 def trees(path: Path, *words: str) -> Iterator[ast.AST]:

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from coe.errors import StoreError
 from coe.prepare.fold import Folded
 from coe.prepare.layout import lay_out, quantise, tensors
-from coe.runtime.arena import dequantise
 from coe.store.blob_format import ALIGNMENT, BLOCK, PAGE, decode
 from coe.store.blob_writing import encode
 
@@ -43,7 +42,7 @@ def test_fp32_gives_back_every_bit(shapes, seed):
     }
 
 
-@given(STATES, SEEDS, st.sampled_from(["fp32", "bf16", "fp16", "q8"]))
+@given(STATES, SEEDS, st.sampled_from(["fp32", "fp16", "q8"]))
 def test_what_is_laid_out_is_a_blob(shapes, seed, variant):
     state = weights(shapes, seed)
     blob = made(state, variant)
@@ -58,7 +57,7 @@ def test_what_is_laid_out_is_a_blob(shapes, seed, variant):
     assert (again.header, again.data.tolist()) == (blob.header, blob.data.tolist())
 
 
-@given(STATES, SEEDS, st.sampled_from(["fp32", "bf16", "fp16", "q8"]))
+@given(STATES, SEEDS, st.sampled_from(["fp32", "fp16", "q8"]))
 def test_other_tools_see_the_same_numbers(shapes, seed, variant):
     blob = made(weights(shapes, seed), variant)
     seen = safetensors.torch.load(encode(blob.header) + blob.data.numpy().tobytes())
@@ -79,12 +78,12 @@ def test_other_tools_see_the_same_numbers(shapes, seed, variant):
 
 def test_weights_of_convolutions_lie_channels_last():
     weight = torch.randn(4, 3, 2, 5)
-    blob = made({"w": weight, "n": torch.ones(4)}, "bf16")
+    blob = made({"w": weight, "n": torch.ones(4)}, "fp16")
     assert [entry.channels_last for entry in blob.header.tensors] == [True, False]
-    assert bits(blob.data[: 2 * 120].view(torch.bfloat16)) == bits(weight.permute(0, 2, 3, 1).bfloat16())
+    assert bits(blob.data[: 2 * 120].view(torch.float16)) == bits(weight.permute(0, 2, 3, 1).half())
     found = tensors(blob)["w"]
     assert found.is_contiguous(memory_format=torch.channels_last)
-    assert torch.equal(found, weight.bfloat16())
+    assert torch.equal(found, weight.half())
 
 
 @given(st.integers(1, 700), st.floats(-12, 6), SEEDS)
@@ -93,8 +92,7 @@ def test_a_quantised_weight_is_off_by_half_its_scale_at_most(count, magnitude, s
     exact = torch.randn(count, generator=chance) * 10**magnitude
     blocks = quantise(exact)
     assert len(blocks.values) == len(blocks.scales) * BLOCK == -(-count // BLOCK) * BLOCK
-    again = torch.empty(len(blocks.values))
-    dequantise(blocks.values, blocks.scales, again)
+    again = (blocks.values.float().view(-1, BLOCK) * blocks.scales.float()[:, None]).view(-1)
     off = (again[:count].double() - exact.double()).abs()
     steps = blocks.scales.double().repeat_interleave(BLOCK)[:count]
     assert bool((off <= steps / 2 * (1 + 1e-5)).all())
@@ -128,7 +126,6 @@ def test_weights_beyond_fp16_are_an_error_there_alone():
     state = {"w": torch.full((2,), 1e6)}
     with pytest.raises(StoreError, match=r"'w' .* fp16"):
         made(state, "fp16")
-    assert tensors(made(state, "bf16"))["w"].tolist() == [999424.0] * 2
 
 
 def test_a_type_that_blobs_do_not_know_is_named():

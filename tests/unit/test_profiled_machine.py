@@ -102,9 +102,7 @@ def test_a_profile_of_another_board_or_version_of_it_is_refused(board: Rules, tm
         with pytest.raises(ConfigError):
             ProfiledMachine(place, rules.load(path))
     with pytest.raises(ConfigError):
-        machine_named(str(place), 0.5, [board])
-    with pytest.raises(ConfigError):
-        machine_named(str(place), 0.0, [board, rules.load(other)])
+        machine_named(str(place), [board, rules.load(other)])
     with pytest.raises(ConfigError):
         ProfiledMachine(place, board).configuration("prepared", "b")
 

@@ -1,6 +1,5 @@
 """Mixed precision in virtual time: variants chosen as a line chooses them, second looks, and host memory as a tier."""
 
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -14,7 +13,7 @@ from coe.inspector import precision
 from coe.inspector.precision import VariantChoice
 from coe.lab.machine import SimulatedMachine
 from coe.lab.simulated import Row, contender, run_plan
-from coe.lab.simulated_precision import PreparedRun, VariantShares, prepared_run
+from coe.lab.simulated_precision import Prepared, PreparedRun, prepared_run
 from coe.lab.workloads.workload import Workload, task
 from coe.scheduler.plan import CacheSpec
 from coe.sim.oracle import SampledOracle
@@ -44,13 +43,12 @@ def images() -> Workload:
 
 
 def prepared(strategy: str = "late-binding", mode: str = "mixed", **options: Any) -> PreparedRun:
-    return prepared_run(box(), images(), contender(strategy).strategy, VariantShares(mode, **options))
+    return prepared_run(box(), images(), contender(strategy).strategy, Prepared(mode, **options))
 
 
 def run(strategy: str, mode: str = "mixed", **options: Any) -> Row:
     made = prepared(strategy, mode, **options)
-    shown = replace(contender(strategy), strategy=made.strategy)
-    return run_plan(made.workload, shown, made.box, bounded=mode == "mixed")
+    return run_plan(made.workload, contender(strategy), made.box)
 
 
 def finding(board: Rules, request: int, expert: str, doubtful: float = 0.0):
@@ -80,7 +78,7 @@ def test_an_image_of_half_the_side_takes_a_quarter_in_every_variant() -> None:
 
 def test_a_box_and_a_kind_without_figures_of_prepared_variants_are_named() -> None:
     with pytest.raises(ConfigError, match=r"'uma-m2'.*--device"):
-        prepared_run(SimulatedMachine("uma-m2"), images(), contender("late-binding").strategy, VariantShares("mixed"))
+        prepared_run(SimulatedMachine("uma-m2"), images(), contender("late-binding").strategy, Prepared("mixed"))
     other = rules_from(
         "board: b\nexperts:\n  a: {kind: resnet18, labels: [ok], input: 10, then: {ok: OK}}\ncomponents:\n"
         "  A: {inspect: a}\n"
@@ -148,40 +146,10 @@ def test_with_full_host_memory_only_second_looks_read_the_disk() -> None:
 def test_recorded_findings_are_refused_because_they_are_those_of_one_precision() -> None:
     recorded = Workload("day", "given", images().board, images().arrivals, {0: {}})
     with pytest.raises(ConfigError, match="day"):
-        prepared_run(box(), recorded, contender("late-binding").strategy, VariantShares("mixed"))
-
-
-# A variant chosen at each load
+        prepared_run(box(), recorded, contender("late-binding").strategy, Prepared("mixed"))
 
 
 def test_in_blobs_every_expert_is_a_blob_in_fp32_and_none_looks_twice() -> None:
     made = prepared(mode="blobs")
     assert {expert.variant for expert in made.workload.board.experts.values()} == {FULL}
     assert not made.workload.board.router.second_looks
-    assert made.box.costs.variants("capacitor") == ()
-
-
-@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
-def test_only_sound_experts_have_a_choice_and_more_shares_keep_them(share: float) -> None:
-    some, all_of_them = prepared(mode="on-miss", sound=share), prepared(mode="on-miss")
-    choosing = [{id for id in images().board.experts if made.box.costs.variants(id)} for made in (some, all_of_them)]
-    assert choosing[0] <= choosing[1] == set(images().board.experts)
-    assert len(choosing[0]) / 372 == pytest.approx(share, abs=0.06)
-
-
-def test_a_row_is_named_by_its_mode_and_by_a_share_that_matters() -> None:
-    words = [VariantShares("on-miss").words, VariantShares("on-miss", 0.3).words, VariantShares("blobs", 0.3).words]
-    assert words == ["on-miss", "on-miss sound 0.3", "blobs"]
-
-
-@pytest.mark.parametrize("mode", with_slow_rows(["on-miss", "urgent"], fast=1))
-def test_fewer_bytes_at_a_load_make_a_burst_faster_than_blobs_in_fp32(mode: str) -> None:
-    full, chosen = run("late-binding", "blobs"), run("late-binding", mode, doubtful=0.0)
-    assert (chosen.images, chosen.errors) == (300, 0)
-    assert chosen.makespan_s < full.makespan_s
-    assert chosen.lower_bound_switches is None
-
-
-def test_without_a_sound_expert_a_load_has_no_choice() -> None:
-    full, chosen = run("late-binding", "blobs"), run("late-binding", "on-miss", sound=0.0)
-    assert (full.switches, full.makespan_s) == (chosen.switches, chosen.makespan_s)

@@ -345,28 +345,3 @@ def test_trimming_frees_the_workspaces_of_cublas_and_then_what_the_allocator_kee
 def test_torch_has_the_private_calls(name):
     """Nothing public does it. If a later torch lacks one, `torch_driver` needs another way, and pyproject a bound."""
     assert callable(getattr(torch._C, name))
-
-
-@pytest.mark.parametrize("products", [True, False])
-def test_products_outside_of_graphs_are_launched_while_nobody_frees_workspaces(monkeypatch, products):
-    monkeypatch.setattr(torch.cuda, "stream", lambda raw: contextlib.nullcontext())
-    stream = TorchStream.__new__(TorchStream)
-    stream.raw = None
-    freeing, free, launched = threading.Event(), threading.Event(), threading.Event()
-
-    def clear():
-        freeing.set()
-        assert free.wait(60)
-
-    monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", clear, raising=False)
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
-    trimming = threading.Thread(target=torch_driver.TorchDriver.__new__(torch_driver.TorchDriver).trim)
-    trimming.start()
-    assert freeing.wait(60)
-    launching = threading.Thread(target=stream.do, args=("activate a", launched.set), kwargs={"products": products})
-    launching.start()
-    assert launched.wait(0.2 if products else 60) is not products
-    free.set()
-    assert launched.wait(60)
-    launching.join()
-    trimming.join()

@@ -172,17 +172,10 @@ def test_experts_that_share_a_body_are_counted_as_a_line_counts_them(shared_trun
 
     shared, whole = setup_of(shared_trunk), setup_of(prepared_trunk)
     manifest = Store(shared_trunk).manifest("trunk/a").variants["fp32"]
-    cost = shared.costs("cpu", "a")
-    assert (cost.body.id, cost.body.bytes, cost.weights_bytes) == (
-        manifest.body.digest,
-        whole_pages(manifest.body.bytes),
-        whole_pages(manifest.bytes),
-    )
-    assert cost.load_s + cost.body.load_s == pytest.approx(whole.costs("cpu", "a").load_s, rel=0.01)
-    assert (shared.costs("cpu", "b").body.id, shared.costs("cpu", "d").body) == (cost.body.id, None)
-    mean = shared.mean_expert
-    assert mean.bytes_of(4) < 0.9 * whole.mean_expert.bytes_of(4)
-    assert mean.number_in(mean.bytes_of(7, pools=2), pools=2) == pytest.approx(7)
+    for expert in "abd":
+        manifest = Store(shared_trunk).manifest(f"trunk/{expert}").variants["fp32"]
+        assert shared.costs("cpu", expert).weights_bytes == whole_pages(manifest.bytes)
+    assert shared.mean_bytes < 0.9 * whole.mean_bytes
     assert shared.chosen({}).loaded_experts > whole.chosen({}).loaded_experts
     assert paper_default(trunk, Store(shared_trunk), 60 * MB).loaded_experts >= (
         paper_default(trunk, Store(prepared_trunk), 60 * MB).loaded_experts

@@ -145,9 +145,25 @@ def test_a_blob_of_another_kind_or_variant_is_told(store):
     with pytest.raises(StoreError, match="is of kind"):
         store.check("demo/a")
     made = prepare(store)
-    store.rewrite(made.model_copy(update={"variants": {"bf16": made.variants["fp32"]}}))
+    store.rewrite(made.model_copy(update={"variants": {"fp16": made.variants["fp32"]}}))
     with pytest.raises(StoreError, match="is of kind"):
         store.check("demo/a")
+
+
+def test_variants_that_no_line_runs_are_passed_over_and_go_when_the_expert_is_prepared(store):
+    prepare(store)
+    path = store.folder("demo/a") / MANIFEST
+    row = json.loads(path.read_text(encoding="utf-8"))
+    known = row["variants"]["fp32"]
+    row["variants"]["bf16"] = {**known, "file": "bf16-0.blob.safetensors"}
+    row["variants"]["delta"] = {**known, "file": "delta-0.blob.safetensors", "parent": "demo/p"}
+    known["parent"] = ""
+    path.write_text(json.dumps(row), encoding="utf-8")
+    for variant in ("bf16", "delta"):
+        (store.folder("demo/a") / f"{variant}-0.blob.safetensors").write_bytes(b"of a former version")
+    assert set(store.check("demo/a").variants) == {"fp32"}
+    prepare(store, "q8")
+    assert files(store) == ["fp32", MANIFEST, "q8", "weights.safetensors"]
 
 
 def test_a_missing_blob_is_told(store):
@@ -218,7 +234,7 @@ def test_what_a_kill_left_half_written_is_swept_away(store):
 def test_a_full_disk_leaves_what_was_there(store):
     before = prepare(store)
     with disk_of(1 << 16), pytest.raises(DiskFull, match="demo/a: there is no room in"):
-        prepare(store, "bf16", elements=1 << 20)
+        prepare(store, "fp16", scale=1e-3, elements=1 << 20)
     assert store.check("demo/a") == before
     assert files(store) == ["fp32", MANIFEST, "weights.safetensors"]
 

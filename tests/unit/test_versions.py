@@ -17,7 +17,6 @@ from coe import config
 from coe.cli import experts_command
 from coe.core import Expert
 from coe.errors import StoreError
-from coe.prepare import sharing
 from coe.store import bodies, kinds
 from coe.store.manifest import Manifest
 from coe.store.reference_reader import EncodedReference
@@ -144,8 +143,8 @@ def test_bodies_of_earlier_versions_stay(store: Store) -> None:
     state = kinds.resolve("narrow").skeleton(expert).state_dict()
     for id in (ID, "b/b"):
         own = {name: tensor + (id == ID) if name.startswith("fc") else tensor for name, tensor in state.items()}
-        store.put(id, kind="narrow", labels=["ok", "bad"], input_size=32, state=own)
-    sharing.Sharing(store).share([ID, "b/b"])
+        trained = store.put(id, kind="narrow", labels=["ok", "bad"], input_size=32, state=own)
+        bodies.divide_frozen(store, trained, ("conv1", "bn1", "layer1"))
     assert (body := store.manifest(ID).body) is not None
     for id in (ID, "b/b"):
         put(store, 5, id)

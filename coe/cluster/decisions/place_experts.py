@@ -117,7 +117,7 @@ def needs_of(
     return [
         ExpertNeeds(
             expert,
-            max(costs(device, expert).whole_bytes for device in devices),
+            max(costs(device, expert).weights_bytes for device in devices),
             {key: shares[expert] for key, shares in by_board.items() if shares.get(expert)},
             prices[expert].run_s,
             prices[expert].load_s,

@@ -49,7 +49,7 @@ class DeviceLimits:
 
     def batch(self, cost: Cost) -> int:
         """Return the largest batch that is useful and fits next to the weights of its expert."""
-        return max(1, min(cost.max_batch, cost.images_in(self.capacity_bytes - cost.whole_bytes)))
+        return max(1, min(cost.max_batch, cost.images_in(self.capacity_bytes - cost.weights_bytes)))
 
 
 @dataclass(frozen=True, slots=True)

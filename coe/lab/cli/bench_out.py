@@ -28,10 +28,9 @@ def strategies(text: str, *, also: Sequence[str] = (), eager: bool = False) -> l
     """Read a list such as "samba,coserve", or "all"; raises ConfigError for a name that does not exist.
 
     The list may hold names of `also`, which "all" does not include; with `eager`, also strategies that end in EAGER.
-    "all" leaves out strategies that only the simulator runs, because they choose the precision at each load.
     """
     if text.strip() == "all":
-        return [name for name in names() if not named_strategy(name).varies]
+        return names()
     chosen = [current(name) if eager else present_name(name) for name in words_of(text)]
     for name in chosen:
         plain = name.removesuffix(EAGER) if eager else name

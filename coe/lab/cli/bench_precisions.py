@@ -1,4 +1,4 @@
-"""The precisions of simulated runs: experts as trained, or prepared in variants, with the shares that are stated."""
+"""The precisions of simulated runs: experts as trained, or prepared in variants."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from coe.cli.tool_options import words_of
 from coe.core import FULL
 from coe.errors import ConfigError
 from coe.lab.cli.bench_out import choices
@@ -17,7 +16,7 @@ from coe.lab.time_limits import Times
 if TYPE_CHECKING:
     from coe.lab.machine import SimulatedMachine
     from coe.lab.simulated import Contender
-    from coe.lab.simulated_precision import VariantShares
+    from coe.lab.simulated_precision import Prepared
     from coe.lab.workloads.workload import Workload
 
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 class SimulatedRuns:
     """What all runs have in common, and what was said about variants. None is the precision of experts as trained."""
 
-    precisions: Sequence[VariantShares | None]
+    precisions: Sequence[Prepared | None]
     seed: int
     sentences: list[str] = field(default_factory=list)
 
@@ -34,7 +33,7 @@ class SimulatedRuns:
         machine: SimulatedMachine,
         workload: Workload,
         contender: Contender,
-        prepared: VariantShares | None,
+        prepared: Prepared | None,
         *,
         trace: Path | None,
         times: Times,
@@ -47,43 +46,17 @@ class SimulatedRuns:
             return simulated_run(machine, workload, contender, seed=self.seed, trace=trace, times=times)
         run = prepared_run(machine, workload, contender.strategy, prepared)
         self.sentences.extend(run.sentences)
-        named = replace(contender, name=f"{contender.name} {prepared.words}", strategy=run.strategy)
-        return run_plan(
-            run.workload, named, run.box, seed=self.seed, bounded=not prepared.at_loads, trace=trace, times=times
-        )
+        named = replace(contender, name=f"{contender.name} {prepared.mode}")
+        return run_plan(run.workload, named, run.box, seed=self.seed, trace=trace, times=times)
 
 
-def precisions_of(text: str, sound: str, doubtful: float, warm: bool) -> list[VariantShares | None]:
-    """Read the precisions of runs, with the shares of sound experts; raises ConfigError."""
-    from coe.lab.simulated_precision import BLOBS, MODES, VariantShares
+def precisions_of(text: str, doubtful: float, warm: bool) -> list[Prepared | None]:
+    """Read the precisions of runs; raises ConfigError."""
+    from coe.lab.simulated_precision import MODES, Prepared
 
     names = choices("--precision", text, (FULL, *MODES))
-    shares = shares_of("--sound", sound, "experts")
     if warm and FULL in names:
         raise ConfigError(
             "--warm fills host memory of prepared experts alone; add --precision mixed, or leave --warm out"
         )
-    if sound != "1" and not set(names) - {FULL, BLOBS}:
-        raise ConfigError("--sound is for lesser variants; add --precision on-miss, urgent or mixed, or leave it out")
-    precisions: list[VariantShares | None] = []
-    for name in names:
-        if name == FULL:
-            precisions.append(None)
-        else:
-            precisions += [VariantShares(name, share, doubtful, warm) for share in (shares if name != BLOBS else [1.0])]
-    return precisions
-
-
-def shares_of(option: str, text: str, of: str) -> list[float]:
-    """Read shares from 0 to 1; raises ConfigError."""
-    return [_share(option, part, of) for part in words_of(text)]
-
-
-def _share(option: str, text: str, of: str) -> float:
-    try:
-        share = float(text)
-    except ValueError:
-        share = -1.0
-    if not 0 <= share <= 1:
-        raise ConfigError(f"{option}: '{text}' is no share of {of}; give numbers from 0 to 1, as 0.3,1")
-    return share
+    return [None if name == FULL else Prepared(name, doubtful, warm) for name in names]

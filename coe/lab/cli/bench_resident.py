@@ -25,8 +25,8 @@ def resident(
         str, typer.Option(metavar="LIST", help="Kinds, separated by commas; an input size may follow, as yolov5n:640.")
     ] = "resnet18,resnet101,yolov5n:320,yolov5n:640",
     precision: Annotated[
-        str, typer.Option(metavar="LIST", help="One or more of fp32, half, mixed (docs/precision.md).")
-    ] = "fp32,half,mixed",
+        str, typer.Option(metavar="LIST", help="One or more of fp32, mixed (docs/precision.md).")
+    ] = "fp32,mixed",
     images: Annotated[int, typer.Option(min=1, max=config.MAX_COUNT, help="Images of each precision in a round.")] = 16,
     repeats: Annotated[int, typer.Option(min=1, max=config.MAX_COUNT, help="Rounds; precisions take turns.")] = 5,
     work: WorkOption = WORK,
@@ -36,7 +36,7 @@ def resident(
 
     Pictures go through a whole line of one executor with one thread. "line" is the processor time of an image in all
     threads, "device" that of the executor, and "bare" that of the same int8 model in a plain loop of onnxruntime.
-    "x fp32" is how many times as many images a core inspects as in fp32. "mixed" runs what is quickest here.
+    "x fp32" is how many times as many images a core inspects as in fp32.
 
     Example: coe-bench resident --kind resnet18,yolov5n:320
     """
@@ -64,7 +64,7 @@ def _sized(word: str) -> tuple[str, int]:
 
 def _table(rows: Sequence[ResidentTimes]) -> Table:
     headings = ("kind", "input", "precision", "runs", "batch", "line", "device", "bare", "device/bare")
-    more = ("images/s", "x fp32", "x half", "wall", "again")
+    more = ("images/s", "x fp32", "wall", "again")
     table = table_of(*headings, *more, left=("kind", "precision", "runs"))
     for row in rows:
         table.add_row(
@@ -79,7 +79,6 @@ def _table(rows: Sequence[ResidentTimes]) -> Table:
             "-" if row.bare_ms is None else f"{row.device_ms / row.bare_ms:.2f}",
             f"{1e3 / row.line_ms:.1f}",
             f"{row.images_over_fp32:.2f}",
-            "-" if row.images_over_half is None else f"{row.images_over_half:.2f}",
             f"{row.wall_ms:.2f} ms",
             f"{row.again:.0%}",
         )

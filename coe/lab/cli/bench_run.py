@@ -85,7 +85,7 @@ def run(  # noqa: PLR0913
         str,
         typer.Option(
             metavar="LIST",
-            help="One or more of fp32, half, mixed (docs/precision.md); labels are compared with those of fp32.",
+            help="One or more of fp32, mixed (docs/precision.md); labels are compared with those of fp32.",
         ),
     ] = config.PRECISION,
     *,

@@ -23,7 +23,7 @@ from coe.lab import preset
 from coe.lab.cli import bench_boxes, bench_out
 from coe.lab.cli.bench_boxes import ClusterOptions, boxes_of
 from coe.lab.cli.bench_circumstances import BOARD_IMAGES, Circumstances, circumstances_of
-from coe.lab.cli.bench_precisions import SimulatedRuns, precisions_of, shares_of
+from coe.lab.cli.bench_precisions import SimulatedRuns, precisions_of
 from coe.lab.rows import Row
 from coe.lab.time_limits import Times
 from coe.lab.workloads.workload import TAILS, TASKS, Workload
@@ -31,7 +31,7 @@ from coe.lab.workloads.workload import TAILS, TASKS, Workload
 if TYPE_CHECKING:
     from coe.lab.machine import SimulatedMachine
     from coe.lab.simulated import Contender
-    from coe.lab.simulated_precision import VariantShares
+    from coe.lab.simulated_precision import Prepared
 
 
 @takes("circumstances", circumstances_of)
@@ -78,7 +78,7 @@ def sim(  # noqa: PLR0913
         typer.Option(
             metavar="LIST",
             help="fp32: experts as trained, with the box's figures for these. Prepared experts: blobs, all in fp32; "
-            "mixed, in the variants that a line would choose; on-miss and urgent, in a variant chosen at each load.",
+            "mixed, in the variants that a line would choose.",
         ),
     ] = FULL,
     doubtful: Annotated[
@@ -87,19 +87,6 @@ def sim(  # noqa: PLR0913
             metavar="SHARE", help="The share of a lesser variant's findings that run again in fp32.", min=0, max=1
         ),
     ] = config.ESCALATED_SHARE,
-    sound: Annotated[
-        str,
-        typer.Option(
-            metavar="LIST", help="The share of experts whose lesser variants agree with fp32, as 0.3 or 0.3,1."
-        ),
-    ] = "1",
-    bodies: Annotated[
-        str,
-        typer.Option(
-            metavar="LIST",
-            help="The share of an expert's bytes that all experts of its kind have in common, as 0,0.65.",
-        ),
-    ] = "0",
     warm: Annotated[
         bool,
         typer.Option(
@@ -140,11 +127,8 @@ def sim(  # noqa: PLR0913
     fewest switches if images do not overtake each other: compare with it at a trickle. Labels are drawn by
     the shares that the rules state, unless a trace has recorded findings.
 
-    With --bodies, all experts of a kind have the same first layers: a memory holds these once, in each variant, and a
-    load brings the rest. Host memory keeps copies without them.
-
     With prepared experts, host memory is empty at the beginning and filled while the disk is idle; --warm shows the
-    time after that. Where each load chooses a variant there is no bound.
+    time after that.
 
     With --boxes, a head sends each stage to the box that would be done with it first. "of bound" compares with one box
     that has the memory, disks and processors of all; "recovered" with a cluster that always had the boxes of the end.
@@ -157,7 +141,7 @@ def sim(  # noqa: PLR0913
     if several is None:
         refuse(context, "boards mishap network", "is for several boxes, and there is no --boxes")
     else:
-        of_one = "precision bodies sound doubtful foresight settling within warm cold trace save_task seeds"
+        of_one = "precision doubtful foresight settling within warm cold trace save_task seeds"
         refuse(context, of_one, "is for one box, and --boxes names several")
     if seeds > 1:
         refuse(context, "trace save_task", "is of one seed")
@@ -165,11 +149,10 @@ def sim(  # noqa: PLR0913
         refuse(context, "task boards", "is not for --board, whose images are drawn by its counts", by_default=False)
     if traces := [name for name in words_of(task) if name not in (*TASKS, "all") and os.path.exists(name)]:
         refuse(context, "images every disturbed order tail", f"is for tasks, and the trace {traces[0]} has its images")
-    world = SimulatedRuns(precisions_of(precision, sound, doubtful, warm), seed)
+    world = SimulatedRuns(precisions_of(precision, doubtful, warm), seed)
     if warm and circumstances.cold:
         raise ConfigError("--warm fills memory before the first image, and --cold nothing; leave one of them out")
     contenders = [contender(name) for name in (all_contenders() if strategy.strip() == "all" else words_of(strategy))]
-    shares = shares_of("--bodies", bodies, "an expert")
     presets = preset.names() if device.strip() == "all" else words_of(device)
     if several is not None and several.boards:
         drawn_by = "is for tasks, and --boards draws the images of all boards by their counts"
@@ -178,7 +161,7 @@ def sim(  # noqa: PLR0913
     else:
         workloads = circumstances.of_task(task, board, order, tail, seed)
     drawn_of = [workload.board for workload in workloads]
-    machines = [machine_named(name, share, drawn_of) for name in presets for share in shares]
+    machines = [machine_named(name, drawn_of) for name in presets]
     allowed = bench_out.heeded(Times(seconds(max_wait), seconds(within)), [each.strategy for each in contenders])
     check_json(json_to)
     _check(trace, save_task, workloads)
@@ -237,9 +220,9 @@ def _check_boxes(
 
 
 def _trace_of(
-    path: Path, machine: SimulatedMachine, workload: Workload, contender: Contender, prepared: VariantShares | None
+    path: Path, machine: SimulatedMachine, workload: Workload, contender: Contender, prepared: Prepared | None
 ) -> Path:
     """Return the path of a run's trace where several runs write traces."""
-    parts = (workload.task, workload.order, machine.name, contender.name, *([prepared.words] if prepared else []))
+    parts = (workload.task, workload.order, machine.name, contender.name, *([prepared.mode] if prepared else []))
     run = re.sub(r"[^\w.-]+", "-", "-".join(parts))
     return path.with_name(f"{path.stem}-{run}{path.suffix}")

@@ -72,8 +72,8 @@ def variants(executors: str, precisions: Sequence[str]) -> list[str]:
     if set(precisions) == {FULL}:
         return []
     devices = config.parse_executors(executors)
-    own = [*(("bf16", "int8") if "cpu" in devices else ()), *(("fp16",) if any(map(config.is_gpu, devices)) else ())]
-    return ["fp32", *own, "q8"]
+    own = [*(("int8",) if "cpu" in devices else ()), *(("fp16", "q8") if any(map(config.is_gpu, devices)) else ())]
+    return ["fp32", *own]
 
 
 def synthetic_experts(

@@ -39,9 +39,10 @@ def switch(  # noqa: PLR0913
         int, typer.Option("--input", min=32, max=config.MAX_INPUT, help="Input size in pixels.")
     ] = 224,
     variant: Annotated[
-        str, typer.Option(metavar="LIST", help="Precisions to measure: fp32, fp16, bf16, q8, int8, delta.")
-    ] = "fp32,bf16,q8",
-    device: Annotated[str, typer.Option(help="cpu, or cuda for the GPU, which runs all but int8.")] = "cpu",
+        str | None,
+        typer.Option(metavar="LIST", help="Precisions to measure. Default: fp32,int8; on a GPU fp32,fp16,q8."),
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu, or cuda for the GPU.")] = "cpu",
     repeats: Annotated[
         int | None,
         typer.Option(min=1, max=config.MAX_COUNT, help=f"Show the median of so many repeats. Default: {REPEATS}."),
@@ -72,16 +73,15 @@ def switch(  # noqa: PLR0913
     machine could take: a plain read of the same file (int8: and a session that onnxruntime opens by itself) or, for
     "memory to ready", a plain copy of the weights in fp32; "x cpu" does so with processor time. On a GPU, "host to
     ready" is compared with a plain copy and the activation; "another x4" is a batch of 4 images on another loaded
-    expert each time, drawn at random, and is compared with a batch on the expert that ran last. With delta, experts
-    have moved a little from a parent, whose q8 tensors stay loaded.
+    expert each time, drawn at random, and is compared with a batch on the expert that ran last.
 
-    Example: coe-bench switch --kind resnet101,yolov5m --variant fp32,q8
+    Example: coe-bench switch --kind resnet101,yolov5m --variant fp32
     """
     from coe.lab import switch, switch_gpu
     from coe.lab.cycles import turn_over
     from coe.runtime.cuda import torch_driver
 
-    names, wanted = words_of(kind), _variants(variant)
+    names = words_of(kind)
     check_json(json_to)
     if repeats is not None and cycles is not None:
         raise ConfigError("--repeats is for medians, and --cycles takes no medians; leave one of them out")
@@ -91,8 +91,7 @@ def switch(  # noqa: PLR0913
         raise ConfigError(f"--device: there is no '{device}'{did_you_mean(device, ('cpu', 'cuda'))}")
     if device == "cuda" and threads is not None:
         raise ConfigError("--threads is for the CPU; leave it out with --device cuda")
-    if device == "cuda" and "int8" in wanted:
-        raise ConfigError("--variant: int8 runs on the CPU alone; leave it out with --device cuda")
+    wanted = _variants(variant, device)
     driver = torch_driver.driver() if device == "cuda" else None
     cores, times, count = threads or usable_cores(), repeats or REPEATS, experts or EXPERTS
     if cycles is not None:
@@ -108,9 +107,14 @@ def switch(  # noqa: PLR0913
         _show(_table(results), results, json_to)
 
 
-def _variants(text: str) -> list[Variant]:
-    known: tuple[Variant, ...] = get_args(Variant)
-    return [variant for name in choices("--variant", text, known) for variant in known if variant == name]
+def _variants(text: str | None, device: str) -> list[Variant]:
+    known: tuple[Variant, ...] = ("fp32", "int8") if device == "cpu" else ("fp32", "fp16", "q8")
+    if text is None:
+        return list(known)
+    wanted = [variant for name in choices("--variant", text, get_args(Variant)) for variant in known if variant == name]
+    if len(wanted) < len(words_of(text)):
+        raise ConfigError(f"--variant: {device} runs {', '.join(known)}; leave the others out, or change --device")
+    return wanted
 
 
 def _show(table: Table, figures: Sequence[DataclassInstance], json_to: str | None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,14 +39,12 @@ def synthetic_board(
     seed: int,
     files: int | None = None,
     allow_kinds: Sequence[str] = (),
-    variants: Sequence[Variant] = (),
 ) -> tuple[Path, Store]:
     """Make a board of `experts` experts of one kind with seeded random weights; return its board file and store.
 
     Each expert has its own weights file; with `files`, the experts share so many files by hard links, and each expert
     is still loaded and counted separately. Counts fall as 1 / rank (a long tail). Earlier files are reused. `kind` is
-    a name, or a dotted path in one of the packages `allow_kinds`. If `delta` is among the `variants` that will be
-    prepared, the experts have moved a little from a parent (`parent_of`). Raises ConfigError if there is no such kind.
+    a name, or a dotted path in one of the packages `allow_kinds`. Raises ConfigError if there is no such kind.
     """
     files = experts if files is None else min(files, experts)
     if files < 1:
@@ -59,8 +57,6 @@ def synthetic_board(
     name = f"bench2-{kind.replace(':', '.')}-{experts}-{input_size}px-seed{seed}" + (
         f"-{files}files" if files < experts else ""
     )
-    tuned = "delta" in variants
-    name += "-tuned" if tuned else ""
     path, store = folder / f"{name}.yaml", Store(folder / "store")
     stored = set(store.ids())
     labels = ("ok", "bad")
@@ -69,8 +65,6 @@ def synthetic_board(
         state = on_fresh_thread(lambda: draw(Expert("e", kind, labels, input_size, weights)))
         store.put(weights, kind=kind, labels=labels, input_size=input_size, state=state, source=f"seed {seed}")
 
-    if tuned and parent_of(path) not in stored:
-        put(parent_of(path), lambda expert: random_weights.random_weights(resolved, expert, seed + experts))
     for index in range(experts):
         weights, original = f"{name}/e{index}", f"{name}/e{index % files}"
         if weights in stored:
@@ -78,35 +72,8 @@ def synthetic_board(
         if weights != original:
             store.link(weights, original, labels=labels)
             continue
-        if tuned:
-            put(weights, lambda _, s=seed + index: moved(store.load(parent_of(path)), s, by=0.1, directions=4))  # type: ignore[misc]
-        else:
-            put(weights, lambda expert, s=seed + index: random_weights.random_weights(resolved, expert, s))  # type: ignore[misc]
+        put(weights, lambda expert, s=seed + index: random_weights.random_weights(resolved, expert, s))  # type: ignore[misc]
     return board_of_equals(path, kind=kind, experts=experts, input_size=input_size), store
-
-
-def parent_of(board: Path) -> str:
-    """Return the id of the expert from which the experts of a synthetic board have moved, by the board's file."""
-    return f"{board.stem}/parent"
-
-
-def moved(parent: Mapping[str, torch.Tensor], seed: int, *, by: float, directions: int) -> dict[str, torch.Tensor]:
-    """Return weights whose matrices moved from a parent's by a share of their norm, each in a few directions.
-
-    So fine-tuned experts do. All other tensors are the parent's.
-    """
-    import torch
-
-    chance = torch.Generator().manual_seed(seed)
-    state = dict(parent)
-    for name, start in parent.items():
-        if start.ndim < 2 or not start.is_floating_point():
-            continue
-        rows = start.flatten(1)
-        left = torch.randn(len(rows), directions, generator=chance)
-        change = left @ torch.randn(directions, rows.shape[1], generator=chance)
-        state[name] = start + (by * rows.norm() / change.norm() * change).view_as(start)
-    return state
 
 
 def board_of_equals(path: Path, *, kind: str, experts: int, input_size: int) -> Path:
@@ -129,9 +96,8 @@ def prepare(
     board: Path, store: Store, variants: Sequence[Variant], say: Callable[[str], None], allow_kinds: Sequence[str] = ()
 ) -> None:
     """Prepare a board's experts in those `variants` that they lack; raises ConfigError if a variant cannot be made."""
-    parent = parent_of(board) if "delta" in variants else ""
     # Random weights are never sure, so no choice of layers would help.
-    preparer = Preparer(store, variants, parent=parent, allow_kinds=allow_kinds, search_s=0)
+    preparer = Preparer(store, variants, allow_kinds=allow_kinds, search_s=0)
     noise = _noise(board.parent / "noise") if "int8" in variants else []
     for expert in rules.load(board).experts.values():
         if preparer.lacks(expert.weights):

@@ -104,8 +104,7 @@ class BlobMemory:
             start = resident.extent.start
             blob = self._memory[start : start + resident.size]
             stream.wait(resident.written)
-            changes = bool(resident.unpacking.changes)
-            stream.do(f"activate {resident.name}", lambda: work(blob), products=changes)
+            stream.do(f"activate {resident.name}", lambda: work(blob))
             resident.read[reader] = stream.mark()
 
     def check(self) -> None:

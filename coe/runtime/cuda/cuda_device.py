@@ -115,14 +115,20 @@ class CudaDevice(Device):
                 )
 
     def fixed_bytes(self, experts: Iterable[Expert], executors: int) -> int:
-        """Return the bytes that the executors hold for good: activated weights, images, and the graphs' memory.
+        """Return the bytes that are held for good: activated weights, images, the graphs' memory, and bodies.
 
-        After `prepare` this is what they really reserved; before, an upper bound.
+        After `prepare` this is what executors really reserved; before, an upper bound.
         """
+        bodies = self.memory.bodies.bytes if self.memory is not None else {}
+        for expert in (experts := list(experts)):
+            with contextlib.suppress(StoreError):  # the load will report it
+                if (body := weights(self.store, expert).body) is not None:
+                    bodies[body.digest] = padded(body.bytes, PAGE)
+        held = sum(bodies.values())
         if self.memory is not None:
-            return self._budget_bytes - self.memory.blobs.capacity
+            return self._budget_bytes - self.memory.blobs.capacity + held
         with self._watched():
-            return executors * self._sizing.of(experts).worker + SCRATCH_BYTES + PIECES_BYTES
+            return executors * self._sizing.of(experts).worker + SCRATCH_BYTES + PIECES_BYTES + held
 
     def prepare(self, experts: Iterable[Expert], executors: int = 1) -> None:
         """Take pinned memory, capture all graphs of all executors, and take the memory for blobs.
@@ -144,9 +150,7 @@ class CudaDevice(Device):
                 self._largest_file = sizes.file
                 self._capture(experts, executors, sizes)
                 give_back(self.driver)
-                # Each executor's thread takes its workspace of products at its first change of a body, thus later.
-                later = executors * sizes.products + SCRATCH_BYTES + PIECES_BYTES
-                taken = self.driver.usage().reserved - before + later
+                taken = self.driver.usage().reserved - before + SCRATCH_BYTES + PIECES_BYTES
                 blobs = BlobMemory(self.driver, self._lane, self._check_left(taken, sizes))
                 self.memory = GpuMemory(self.store, self._networks, self._sizing, host, blobs)
             except DeviceFull as error:
@@ -214,13 +218,10 @@ class CudaDevice(Device):
 
     # The disk reader and the lane
 
-    def read(self, pool: str, expert: Expert, *, body: bool = False) -> None:
-        """Read an expert into pinned memory, for the `load` that follows, and with `body` its body, unless it is there.
-
-        Raises StoreError, DeviceFull, DeviceLost.
-        """
+    def read(self, pool: str, expert: Expert) -> None:
+        """Read an expert into pinned memory, for the `load` that follows; raises StoreError, DeviceFull, DeviceLost."""
         with self._watched():
-            self._taken().read(pool, expert, body=body)
+            self._taken().read(pool, expert)
 
     def fill(self, expert: Expert) -> None:
         """Read an expert into pinned memory, where its copy stays; raises StoreError, DeviceFull, DeviceLost."""
@@ -232,25 +233,24 @@ class CudaDevice(Device):
         assert self.memory is not None, "used before prepare"
         return self.memory
 
-    def load(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: bool = False) -> None:
+    def load(self, pool: str, expert: Expert, *, keep_copy: bool = False) -> None:
         """Copy an expert to the device from host memory; with `keep_copy` a copy stays there.
 
         Returns before the copy is done: batches wait for it on the device. If the expert was not read, and its copy is
-        gone, it is read first. An expert whose body nobody has brought into the pool has a copy of its own. Raises
-        StoreError, DeviceFull, DeviceLost.
+        gone, it is read first. Raises StoreError, DeviceFull, DeviceLost.
         """
         with self._watched():
-            self._taken().load(pool, expert, keep_copy=keep_copy, body=body)
+            self._taken().load(pool, expert, keep_copy=keep_copy)
 
     def forget(self, expert: str) -> None:
         """Drop the copy of an expert in host memory, if there is one."""
         if self.memory is not None:
             self.memory.host.forget(expert)
 
-    def evict(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: str | None = None) -> None:
+    def evict(self, pool: str, expert: Expert, *, keep_copy: bool = False) -> None:
         """Free an expert's device memory without waiting: on the device, later writes there wait for its last reads."""
         with contextlib.suppress(DeviceLost), self._watched():
-            self._taken().evict(pool, expert.id, keep_copy=keep_copy, body=body)
+            self._taken().evict(pool, expert.id, keep_copy=keep_copy)
 
     def close(self) -> None:
         """Wait until the GPU neither copies nor runs: its memory, pinned memory and graphs may go only then."""

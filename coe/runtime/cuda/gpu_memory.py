@@ -19,17 +19,13 @@ from coe.store.store_reader import StoreReader
 
 @dataclass(frozen=True, slots=True)
 class LoadedExpert:
-    """An expert on the device, with all that its batches need.
-
-    `body` is the digest of its body, "" if it has none; `owns_body` if no other expert uses that.
-    """
+    """An expert on the device, with all that its batches need. `body` is the digest of its body, "" if it has none."""
 
     resident: Resident
     content: Content
     template: Template
     most: int
     body: str = ""
-    owns_body: bool = False
 
 
 class GpuMemory:
@@ -43,7 +39,7 @@ class GpuMemory:
     ) -> None:
         self._store, self._networks, self._sizing = store, networks, sizing
         self.host, self.blobs = host, blobs
-        self._bodies = DeviceBodies(store, host, blobs)
+        self.bodies = DeviceBodies(store, host, blobs)
         self._loaded: dict[tuple[str, str], LoadedExpert] = {}
 
     def __repr__(self) -> str:
@@ -53,33 +49,28 @@ class GpuMemory:
         """Return an expert on the device; raises KeyError if it is not there."""
         return self._loaded[pool, expert]
 
-    def read(self, pool: str, expert: Expert, *, body: bool) -> None:
-        """Read an expert into pinned memory, for the `load` that follows, and with `body` its body, unless it is there.
+    def read(self, pool: str, expert: Expert) -> None:
+        """Read an expert into pinned memory, for the `load` that follows, and its body, unless it is on the device.
 
         Raises StoreError, DeviceFull.
         """
         file = weights(self._store, expert)
-        try:
-            if body and file.body is not None:
-                self._bodies.read(pool, expert.id, file.body)
-            self.host.keep((pool, expert.id), self._copy(expert))
-        except BaseException:
-            self._bodies.let_go(pool, expert.id)
-            raise
+        if file.body is not None:
+            self.bodies.read(file.body)
+        self.host.keep((pool, expert.id), self._copy(expert))
 
     def fill(self, expert: Expert) -> None:
         """Read an expert into pinned memory, where its copy stays; raises StoreError, DeviceFull."""
         self.host.keep(expert.id, self._copy(expert))
 
-    def load(self, pool: str, expert: Expert, *, keep_copy: bool, body: bool) -> None:
+    def load(self, pool: str, expert: Expert, *, keep_copy: bool) -> None:
         """Copy an expert to the device from pinned memory, or read it first; with `keep_copy` a copy stays there.
 
-        Returns before the copy is done. An expert whose body nobody has brought into the pool has a copy of its own.
-        Raises StoreError, DeviceFull, DeviceLost.
+        Its body comes with the first expert that needs it, and stays. Returns before the copy is done. Raises
+        StoreError, DeviceFull, DeviceLost.
         """
         host, read = self.host, (pool, expert.id)
-        with host.lock, contextlib.ExitStack() as ended:
-            ended.callback(self._bodies.let_go, pool, expert.id)
+        with host.lock:
             if (copy := host.copy_of(expert.id) or host.copy_of(read)) is None:
                 copy = self._copy(expert)
                 host.keep(read, copy)
@@ -87,8 +78,7 @@ class GpuMemory:
                 # Before any memory is taken: what has a place and no entry in the books would never leave.
                 template, most = self._networks.template(expert), self._sizing.held(expert).most
                 structure = self._networks.of(expert).structure
-                with self._bodies.under(pool, copy.body, expert, structure, bring=body) as common:
-                    resident = self._put(expert, copy, common)
+                resident = self._put(expert, copy, self.bodies.of(copy.body, expert, structure))
             except BaseException:
                 keep_copy = False
                 # The next load reads the disk, as the books say.
@@ -100,23 +90,18 @@ class GpuMemory:
                     host.keep(expert.id, was_read)
                 elif was_read is not None:
                     host.give(was_read.buffer)
-            content, owns = replace(copy.content, start=0), common is not None and common.is_private
-            self._loaded[read] = LoadedExpert(resident, content, template, most, copy.body, owns)
+            self._loaded[read] = LoadedExpert(resident, replace(copy.content, start=0), template, most, copy.body)
 
-    def evict(self, pool: str, expert: str, *, keep_copy: bool, body: str | None) -> None:
-        """Free an expert's device memory without waiting, and with `body` that of this body; raises DeviceLost."""
+    def evict(self, pool: str, expert: str, *, keep_copy: bool) -> None:
+        """Free an expert's device memory without waiting; raises DeviceLost."""
         loaded = self._loaded.pop((pool, expert), None)
-        common = self._bodies.pop(pool, body) if body is not None else None
-        if loaded is not None:
-            if keep_copy and self.host.copy_of(expert) is None:
-                # It is only a copy: if there is no room for it, the next load reads the disk.
-                with contextlib.suppress(DeviceFull):
-                    self._bring_down(expert, loaded)
-            self.blobs.drop(loaded.resident)
-            if common is None and loaded.owns_body and loaded.resident.body is not None:
-                self.blobs.drop(loaded.resident.body)
-        if common is not None:
-            self.blobs.drop(common.resident)
+        if loaded is None:
+            return
+        if keep_copy and self.host.copy_of(expert) is None:
+            # It is only a copy: if there is no room for it, the next load reads the disk.
+            with contextlib.suppress(DeviceFull):
+                self._bring_down(expert, loaded)
+        self.blobs.drop(loaded.resident)
 
     def _copy(self, expert: Expert) -> Copy:
         file = weights(self._store, expert)

@@ -16,6 +16,7 @@ from coe.core import Expert
 from coe.errors import CoeError, ConfigError, DeviceFull, DeviceLost
 from coe.runtime.cuda.blob_memory import BlobMemory, Resident
 from coe.runtime.cuda.collector import give_back
+from coe.runtime.cuda.device_bodies import DeviceBody
 from coe.runtime.cuda.networks import Networks
 from coe.runtime.cuda.pinned_memory import Copy, HostMemory, passing_bytes
 from coe.runtime.cuda.torch_driver import TorchDriver
@@ -107,7 +108,7 @@ def gpu_trial(
     file = weights(store, expert)
     bench = _Bench(networks, driver, file, expert, most)
     try:
-        trial = GpuTrial(bench.answer, expert.input_size, file.whole_bytes, file.path, bench.load, copy=bench.copy)
+        trial = GpuTrial(bench.answer, expert.input_size, file.bytes, file.path, bench.load, copy=bench.copy)
         # Once each before they are timed: set-up work is no part of the times.
         trial.load()
         trial.copy()
@@ -134,27 +135,28 @@ class _Bench:
             self._worker.close()
             raise
         self._copies: list[Copy] = []
-        """The expert in pinned memory, and its body, if it has one."""
+        """The expert in pinned memory."""
+        self._body: DeviceBody | None = None
         self._residents: list[Resident] = []
         self._turns = itertools.count()
         with contextlib.suppress(CoeError):
-            copies = self._copies = self._read()
-            body = self._put_body(copies)
-            self._residents += [self._put(copies, body), self._put(copies, body)]
+            if file.body is not None:
+                self._body = self._put_body(file.body)
+            self._copies = [self._read()]
+            self._residents += [self._put(self._copies[0]), self._put(self._copies[0])]
 
     def copy(self) -> None:
         """Copy the weights from pinned memory to the device, and wait until they are there."""
-        if self._copies:
-            self._pass(self._copies)
+        for copy in self._copies:
+            self._pass(copy)
 
     def load(self) -> None:
         """Read the weights from the file and copy them to the device, and wait until they are there."""
         # The load on the line will report a damaged file.
         with contextlib.suppress(CoeError):
-            copies = self._read()
-            self._pass(copies)
-            for copy in copies:
-                self._host.give(copy.buffer)
+            copy = self._read()
+            self._pass(copy)
+            self._host.give(copy.buffer)
 
     def answer(self, pixels: Image) -> Any:
         """Run a batch, (n, 3, S, S) uint8, and return its outputs on the host."""
@@ -175,28 +177,29 @@ class _Bench:
             self._lane.finish()
         self._copies.clear()
         self._residents.clear()
+        self._body = None
         self._worker.close()
         del self._worker, self._blobs, self._lane, self._host
 
-    def _read(self) -> list[Copy]:
-        files = [self._file] if self._file.body is None else [self._file, self._file.body]
-        return [Copy(*file.content(self._host)) for file in files]
+    def _read(self) -> Copy:
+        return Copy(*self._file.content(self._host))
 
-    def _put_body(self, copies: list[Copy]) -> Resident | None:
-        for body in copies[1:]:
-            unpacking = Unpacking(body.content, self._likely.structure)
-            return self._blobs.put(f"body of {self._expert.id}", body.data(), unpacking)
-        return None
+    def _put_body(self, file: Weights) -> DeviceBody:
+        copy = Copy(*file.content(self._host))
+        unpacking = Unpacking(copy.content, self._likely.structure)
+        resident = self._blobs.put(f"body of {self._expert.id}", copy.data(), unpacking)
+        copy.buffer.busy = resident.written
+        self._host.give(copy.buffer)
+        return DeviceBody(resident, copy.content)
 
-    def _put(self, copies: list[Copy], body: Resident | None) -> Resident:
-        unpacking = self._networks.unpacking(copies[0].content, self._expert, *(body.content for body in copies[1:]))
-        return self._blobs.put(self._expert.id, copies[0].data(), unpacking, body)
+    def _put(self, copy: Copy) -> Resident:
+        body = self._body
+        unpacking = self._networks.unpacking(copy.content, self._expert, body.content if body else None)
+        return self._blobs.put(self._expert.id, copy.data(), unpacking, body.resident if body else None)
 
-    def _pass(self, copies: list[Copy]) -> None:
-        """Copy an expert and its body to the device, wait until they are there, and drop them."""
-        body = self._put_body(copies)
-        for resident in (self._put(copies, body), body):
-            if resident is not None:
-                assert resident.written is not None, "a blob was put and not written"
-                resident.written.wait()
-                self._blobs.drop(resident)
+    def _pass(self, copy: Copy) -> None:
+        """Copy an expert to the device, wait until it is there, and drop it."""
+        resident = self._put(copy)
+        assert resident.written is not None, "a blob was put and not written"
+        resident.written.wait()
+        self._blobs.drop(resident)

@@ -22,22 +22,17 @@ from coe.store.store_reader import StoreReader
 PIECES_BYTES = 40 << 20
 """What torch's allocator reserves beyond the bytes of an executor: memory comes in pieces of 2 and of 20 MiB."""
 
-PRODUCTS_BYTES = 32 << 20
-"""cuBLAS's workspace for a thread and its stream, on a Hopper; other GPUs take 8 MiB. It is taken outside of graphs,
-when an expert changes its body."""
-
 _GRAPHS: MeasuredOnce[GraphMemory] = MeasuredOnce()
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The most bytes of a device that experts take: activated weights, images of a batch, graphs, file, workspace."""
+    """The most bytes of a device that experts take: activated weights, images of a batch, graphs, file."""
 
     weights: int = 0
     images: int = 0
     graphs: int = 0
     file: int = 0
-    products: int = 0
 
     @property
     def buffers(self) -> int:
@@ -47,7 +42,7 @@ class Sizes:
     @property
     def worker(self) -> int:
         """Bytes of one executor."""
-        return self.buffers + self.graphs + self.products + PIECES_BYTES
+        return self.buffers + self.graphs + PIECES_BYTES
 
 
 class Sizing:
@@ -83,7 +78,7 @@ class Sizing:
 
         Graphs of one executor share the working memory of the largest graph; only their outputs add up.
         """
-        largest, weights_bytes, images, file, products = 0, 0, 0, 0, 0
+        largest, weights_bytes, images, file = 0, 0, 0, 0
         outputs: dict[tuple[Network, int, int, int], int] = {}
         for expert in largest_first(experts):
             with contextlib.suppress(StoreError):
@@ -95,9 +90,7 @@ class Sizing:
                 weights_bytes = max(weights_bytes, self._networks.running_bytes(expert))
                 images = max(images, graphs.most * 3 * size**2)
                 file = max(file, passing_bytes(weights(self._store, expert)))
-                if self._networks.likely_unpacking(expert).changes:
-                    products = PRODUCTS_BYTES
-        return Sizes(weights_bytes, images, largest + sum(outputs.values()), file, products)
+        return Sizes(weights_bytes, images, largest + sum(outputs.values()), file)
 
 
 def largest_first(experts: Iterable[Expert]) -> list[Expert]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any, ClassVar
 
 import torch
@@ -21,11 +20,7 @@ _STREAMS = 32
 """How many streams torch has; it hands them out in turn, again and again."""
 
 LAUNCHING = threading.RLock()
-"""Held while a graph is captured, for all lines: meanwhile no other graph is captured and no memory is given back.
-
-Also while products outside of graphs are launched: captures and trims free the workspaces that cuBLAS works in then
-(in torch 2.11 those of all threads, in later ones those of the calling thread).
-"""
+"""Held while a graph is captured, for all lines: meanwhile no other graph is captured and no memory is given back."""
 
 
 class TorchMark:
@@ -80,13 +75,12 @@ class TorchStream:
         """Remember a graph for as long as it lives."""
         self._graphs.add(graph)
 
-    def do(self, what: str, work: Callable[[], object], *, products: bool = False) -> None:
+    def do(self, what: str, work: Callable[[], object]) -> None:
         """Put work on the stream; `what` is for logs. Raises DeviceFull, DeviceLost.
 
-        Work outside of graphs that multiplies matrices says so by `products`: it is put there while nobody captures or
-        trims, because these free the workspaces of all threads.
+        It multiplies no matrices: captures and trims free the workspaces that cuBLAS would work in.
         """
-        with LAUNCHING if products else nullcontext(), errors(), torch.cuda.stream(self.raw), torch.inference_mode():
+        with errors(), torch.cuda.stream(self.raw), torch.inference_mode():
             work()
 
     def wait(self, mark: TorchMark) -> None:

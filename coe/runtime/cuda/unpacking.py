@@ -12,19 +12,12 @@ from dataclasses import dataclass
 import torch
 
 from coe.errors import StoreError
-from coe.runtime.arena import change
 from coe.runtime.blob import DTYPES, NAMES, Content, Spec, Structure, converts, joined, shaped
-from coe.store.blob_format import ALIGNMENT, BLOCK, Difference, TensorEntry, Variant, lies_channels_last, padded
+from coe.store.blob_format import ALIGNMENT, BLOCK, TensorEntry, Variant, lies_channels_last, padded
 
 _APART = 256
 """Steps write at multiples of this number of bytes, which suits the device's kernels best."""
-_RUNS_IN: dict[Variant, torch.dtype] = {
-    "fp32": torch.float32,
-    "bf16": torch.bfloat16,
-    "fp16": torch.float16,
-    "q8": torch.float16,
-    "delta": torch.float16,
-}
+_RUNS_IN: dict[Variant, torch.dtype] = {"fp32": torch.float32, "fp16": torch.float16, "q8": torch.float16}
 
 
 def structure_on_gpu(content: Content, body: Content | None = None) -> Structure:
@@ -49,22 +42,6 @@ class ActivationStep:
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeStep:
-    """Change a tensor of the body that lies at byte `target`, by the factors that lie at `row`, `left` and `right`.
-
-    It has `rows` x `columns` numbers, and changes by a product of rank `rank`; see `coe.runtime.arena.change`.
-    """
-
-    target: int
-    rows: int
-    columns: int
-    rank: int
-    row: int
-    left: int
-    right: int
-
-
-@dataclass(frozen=True, slots=True)
 class TensorPlace:
     """Where a tensor lies among the weights that run; `start` in bytes."""
 
@@ -77,8 +54,7 @@ class Unpacking:
     """The steps for all blobs of one layout, and where their tensors then lie; `bytes` is the size of the result.
 
     The unpacking of an expert with a body holds that of the body: its tensors lie first, wherever its own tensors lie
-    behind them, so what was written of a body can stay. The steps are those of the expert's own blob alone; then come
-    `changes` of the body, if the expert is a difference to it.
+    behind them, so what was written of a body can stay. The steps are those of the expert's own blob alone.
     """
 
     def __init__(self, content: Content, structure: Structure, body: Unpacking | None = None) -> None:
@@ -86,7 +62,6 @@ class Unpacking:
         self.structure, self.body = structure, body
         self.places: dict[str, TensorPlace] = {}
         self.steps: list[ActivationStep] = []
-        self.changes: list[ChangeStep] = []
         self._end: int = body.bytes if body is not None else 0
         if content.quantised is not None and content.quantised.blocks:
             self._dequantise(content)
@@ -94,9 +69,8 @@ class Unpacking:
             self._row(row)
         self.bytes: int = padded(self._end, _APART)
         if body is not None:
-            spec = joined(self.tensors, body.tensors, content)
-            self.changes = [_change(difference, self.places, body.places) for difference in content.differences]
-            self.places = {name: place for name, place in {**body.places, **self.places}.items() if name in spec}
+            joined(self.tensors, body.tensors)
+            self.places = {**body.places, **self.places}
 
     def __repr__(self) -> str:
         return f"<Unpacking to {self.structure.dtype}, {len(self.steps)} steps, {self.bytes:,} bytes>"
@@ -119,19 +93,6 @@ class Unpacking:
             else:
                 scales = _numbers(blob, step.scales, torch.float16, step.count // BLOCK)
                 torch.mul(numbers.view(-1, BLOCK), scales[:, None], out=into.view(-1, BLOCK))
-        for changed in self.changes:
-            self._change(changed, weights)
-
-    def _change(self, step: ChangeStep, weights: torch.Tensor) -> None:
-        def matrix(start: int, rows: int, columns: int) -> torch.Tensor:
-            return _numbers(weights, start, self.structure.dtype, rows * columns).view(rows, columns)
-
-        change(
-            matrix(step.target, step.rows, step.columns),
-            matrix(step.row, 1, step.rows)[0],
-            matrix(step.left, step.rank, step.rows),
-            matrix(step.right, step.rank, step.columns),
-        )
 
     def views(self, weights: torch.Tensor) -> Mapping[str, torch.Tensor]:
         """Return the tensors that lie in `weights`, those of the body too, by name."""
@@ -181,12 +142,6 @@ def unpacking_like(spec: Spec, structure: Structure) -> Unpacking:
         last = lies_channels_last(shape, dtype.is_floating_point)
         entries.append(TensorEntry(name=name, dtype=NAMES[dtype], shape=shape, offset=offset, channels_last=last))
     return Unpacking(Content(tuple(entries)), structure)
-
-
-def _change(difference: Difference, own: Mapping[str, TensorPlace], body: Mapping[str, TensorPlace]) -> ChangeStep:
-    row, left, right = (own[name] for name in difference.parts)
-    (rank, columns), (rows,) = right.entry.shape, row.entry.shape
-    return ChangeStep(body[difference.name].start, rows, columns, rank, row.start, left.start, right.start)
 
 
 def _rows(entries: tuple[TensorEntry, ...]) -> Iterator[list[TensorEntry]]:

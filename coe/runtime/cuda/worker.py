@@ -98,8 +98,8 @@ class Worker:
     def activate(self, memory: BlobMemory, resident: Resident) -> None:
         """Make a blob's weights those that run; does nothing if they run already.
 
-        A body that is in place stays, and the expert's own part is written behind it; after an expert that changes its
-        body, that is written again. Graphs read fixed places, so they hold for every body of a layout.
+        A body that is in place stays, and the expert's own part is written behind it. Graphs read fixed places, so they
+        hold for every body of a layout.
         """
         if self._bound is not resident:
             # None until it is done: an activation that fails halfway must not count as an expert's weights.
@@ -107,8 +107,7 @@ class Worker:
             if resident.body is not None and resident.body is not in_place:
                 self._write(memory, resident.body)
             self._write(memory, resident)
-            # What was changed of a body is not restored: one kernel writes all of it, sooner than many write parts.
-            self._bound, self._body = resident, None if resident.unpacking.changes else resident.body
+            self._bound, self._body = resident, resident.body
 
     def _write(self, memory: BlobMemory, resident: Resident) -> None:
         memory.read(resident, self.name, self.stream, lambda blob: resident.unpacking.apply(blob, self._weights))

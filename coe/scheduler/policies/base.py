@@ -55,27 +55,19 @@ class World:
     """The rules: which experts an image of a component will need."""
 
     def source(self, device: str, expert: str) -> Tier:
-        """Return the tier in which the weights of an expert lie, without its body, that a device does not hold."""
+        """Return the tier in which the weights of an expert lie that a device does not hold."""
         return Tier.HOST if self.cache is not None and self.cache.serves(device) and expert in self.cache else Tier.DISK
 
     def tiers(self, device: str) -> tuple[Tier, ...]:
         """Return the tiers from which experts come to a device; both bring them at the same time."""
         return tuple(Tier) if self.cache is not None and self.cache.serves(device) else (Tier.DISK,)
 
-    def source_for(self, pool: ModelPool, expert: str) -> Tier:
-        """Return the tier from which an absent expert would come into a pool: the disk, if its body would come too."""
-        body = self.costs.stated(pool.device, expert).body
-        return self.source(pool.device, expert) if body is None or pool.holds(body, expert) else Tier.DISK
-
     def switch_s(self, pool: ModelPool, expert: str) -> float:
         """Return the time in which an expert comes into a pool from the tier where its weights lie now.
 
-        The expert must not be in the pool, or must be leaving it. If no other expert holds its body, the body comes
-        from the disk with it.
+        The expert must not be in the pool, or must be leaving it.
         """
         cost = self.costs.stated(pool.device, expert)
-        if cost.body is not None and not pool.holds(cost.body, expert):
-            return cost.load_s + cost.body.load_s
         if self.cache is None or self.source(pool.device, expert) is Tier.DISK:
             return cost.load_s
         return cost.copy_s
@@ -144,7 +136,7 @@ class Select(Policy, ABC):
 class Eviction(Policy, PoolWatcher, ABC):
     """Which expert leaves first? Each pool has its own object, which may keep its ranking as experts come and go.
 
-    The pool tells it of them by `entered`, `left` and `changed`. A policy that ranks by demand takes `subscribe()` of
+    The pool tells it of them by `entered` and `left`. A policy that ranks by demand takes `subscribe()` of
     `world.demand` in `watch`, which names the experts whose numbers have changed, and those that come and go.
     """
 

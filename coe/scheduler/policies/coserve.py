@@ -80,9 +80,9 @@ class NextGroups(Prefetch):
 class Dependency(Eviction):
     """Stage 1: experts that wait for predecessors none of which is in the pool, largest first. Stage 2: by probability.
 
-    The largest is the one that frees most bytes, with its body if it is the last to hold that. The paper evicts these
-    orphans first "since these experts are not executed until their preliminary experts are fully loaded". An expert
-    with which the inspection of a component begins runs at once, so it is none, whatever it follows elsewhere.
+    The paper evicts these orphans first "since these experts are not executed until their preliminary experts are fully
+    loaded". An expert with which the inspection of a component begins runs at once, so it is none, whatever it follows
+    elsewhere.
     """
 
     def watch(self, pool: ModelPool, world: World) -> None:
@@ -110,17 +110,12 @@ class Dependency(Eviction):
                 self._others.pop(self._as_other(successor), None)
                 self._place(successor)
 
-    def changed(self, expert: str) -> None:
-        if expert in self._orphan_keys:
-            self._no_orphan(expert)
-            self._place(expert)
-
     def rank(self, pool: ModelPool, world: World, now: float) -> Iterator[str]:
         return chain(self._orphans.values(), self._others.values())
 
     def _place(self, expert: str) -> None:
         if self._graph.waits_for_others(expert) and not self._backed[expert]:
-            key = self._orphan_keys[expert] = (-self._pool.frees(expert), self._graph.probability(expert), expert)
+            key = self._orphan_keys[expert] = (-self._pool.size(expert), self._graph.probability(expert), expert)
             self._orphans[key] = expert
         else:
             self._others[self._as_other(expert)] = expert

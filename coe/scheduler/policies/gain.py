@@ -80,7 +80,7 @@ class Gain(Prefetch):
     def _gives_up(self, id: str, cost: Cost, now: float) -> float:
         """Return at which image from now the next expert to leave a pool is needed; infinity if there is room."""
         pool = self._holders[id].pool
-        if not pool.missing_bytes(pool.needs(cost)):
+        if not pool.missing_bytes(cost.weights_bytes):
             return math.inf
         first = next(filter(pool.evictable, policies.leaving(self._world, pool, now)), None)
         return 0.0 if first is None else self._world.images_until(first)
@@ -90,7 +90,7 @@ class Gain(Prefetch):
         expert = next(iter(self._oldest), None)
         if expert is None:
             return
-        if executor.pool.missing_bytes(executor.pool.needs(self._world.costs(executor.device, expert))):
+        if executor.pool.missing_bytes(self._world.costs(executor.device, expert).weights_bytes):
             return
         if not self._is_left_to_another(executor, expert, now):
             yield expert
@@ -152,7 +152,7 @@ class Gain(Prefetch):
         gain = self._backlog.waiting(expert) / (1 + self._later(expert))
         for id, holder in self._holders.items():
             switch_s = self._world.switch_s(holder.pool, expert)
-            source = self._world.source_for(holder.pool, expert)
+            source = self._world.source(holder.pool.device, expert)
             for tier, order in self._order[id].items():
                 if tier is source:
                     order.put(expert, -gain / max(switch_s, 1e-9), group.since_s)

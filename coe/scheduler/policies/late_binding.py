@@ -287,7 +287,7 @@ class Ready(Select):
                 yield _group(executor, expert)
                 if not self._absent_hurried:
                     return
-            missing -= pool.frees(expert)
+            missing -= pool.size(expert)
 
     def _catch_up(self) -> None:
         for expert in self._changed:

@@ -71,7 +71,7 @@ class NextUse(Eviction):
             loss_s = expected * self._world.switch_s(self._pool, expert)
             if open_stages:
                 loss_s += open_stages * self._world.costs(self._pool.device, expert).per_image_s
-            self._order.put(expert, loss_s / max(1, self._pool.frees(expert)))
+            self._order.put(expert, loss_s / max(1, self._pool.size(expert)))
             return
         self._forget(expert)
         place = foresight.next_place(expert)
@@ -91,4 +91,4 @@ class NextUse(Eviction):
         return config.OUTLOOK_IMAGES / self._world.images_until(expert) * self._rate(expert) if loss is None else loss
 
     def _rate(self, expert: str) -> float:
-        return self._world.switch_s(self._pool, expert) / max(1, self._pool.frees(expert))
+        return self._world.switch_s(self._pool, expert) / max(1, self._pool.size(expert))
