@@ -306,10 +306,9 @@ class Line:
     def _submit(self, taken: TakenPicture, *, wait: bool) -> Future[Result]:
         ticket = Ticket(self._admission, taken.size)
         try:
-            ticket.enter(wait=wait)
-            if not ticket.answered:
+            if not ticket.enter(wait=wait):
                 self._engine.line_threads.expect_waitable("submit() on a full line")
-            ticket.wait()
+                ticket.wait()
             return self._hand_in(taken, ticket)
         except LineFull:
             raise
@@ -323,12 +322,13 @@ class Line:
         leave = partial(_leave, ticket, self._boards)
         try:
             board = self._boards.accept(taken.request.board, ticket)
-            request = replace(taken.request, id=id, board_key=board.key if board is not None else "")
+            request = replace(taken.request, id=id, board_key=board.member.key if board is not None else "")
             if board is None:
                 reason = f"board '{request.board}' left the line while the image waited for room"
                 refused = Failure(FailureKind.RULES, reason)
                 return self._engine.submit(request, taken.source, refused=refused, first=leave)
-            source = taken.source.beside(board.read.references.get(request.component))
+            reference = board.read.references.get(request.component)
+            source = taken.source if reference is None else taken.source.beside(reference)
             return self._engine.submit(request, source, first=leave)
         except BaseException:
             self._boards.recover()
@@ -450,7 +450,7 @@ def _taken_over(picture: Picture, now: float, board: LineBoard) -> TakenPicture:
     name = picture.name or (str(picture.image) if isinstance(picture.image, str | Path) else "")
     due_s = math.inf if picture.within_s is None else now + picture.within_s
     place = (picture.component, name, picture.serial, picture.refdes)
-    return TakenPicture(Request(0, *place, due_s, now, board.name), source, size)
+    return TakenPicture(Request(0, *place, due_s, now, board.member.rules.board), source, size)
 
 
 def _leave(ticket: Ticket, boards: LineBoards, _: object) -> None:

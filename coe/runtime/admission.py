@@ -51,12 +51,12 @@ class Ticket:
         """Whether the ticket was let in or refused."""
         return not self._answer.locked()
 
-    def enter(self, *, wait: bool = True) -> None:
-        """Enter at once if there is room and no ticket waits, else the queue.
+    def enter(self, *, wait: bool = True) -> bool:
+        """Enter at once if there is room and no ticket waits, else the queue; return whether the ticket is let in.
 
         Raises LineClosed after `Admission.close`; without `wait`, LineFull if the ticket would have to queue.
         """
-        self._admission._enter(self, wait=wait)
+        return self._admission._enter(self, wait=wait)
 
     def wait(self) -> None:
         """Wait until there is room; raises LineClosed if the line closes first."""
@@ -114,7 +114,8 @@ class Admission:
         self._inside: set[Ticket] = set()
         self._waiting: dict[Ticket, None] = {}
         self._bytes = 0
-        self._closed = False
+        self.closed = False
+        """Whether no more tickets are admitted."""
         # Reentrant, because only such a lock can be given back by whoever does not know whether it is taken.
         self._lock = threading.RLock()
         self._is_changing = False
@@ -126,17 +127,12 @@ class Admission:
             f"<Admission {len(self._inside)}/{self.places} inside, {self._bytes} bytes, {len(self._waiting)} waiting>"
         )
 
-    @property
-    def closed(self) -> bool:
-        """Whether no more tickets are admitted."""
-        return self._closed
-
     def within(self, size: int, work: Callable[[], T]) -> T:
         """Wait for room for `size` bytes, and hold it during `work`; raises LineClosed, or what `work` raises."""
         ticket = Ticket(self, size)
         try:
-            ticket.enter()
-            ticket.wait()
+            if not ticket.enter():
+                ticket.wait()
             result = work()
             ticket.leave()
             return result
@@ -146,7 +142,7 @@ class Admission:
 
     def close(self) -> None:
         """Admit no more tickets; waiting tickets fail with LineClosed. A ticket inside stays until it leaves."""
-        self._closed = True
+        self.closed = True
         # Never waits: a signal may have interrupted the very thread that holds the lock. Then the next ticket that
         # leaves answers the waiting tickets; a ticket is inside as long as any ticket waits.
         answered: list[Ticket] = []
@@ -176,10 +172,10 @@ class Admission:
             give_back(self._lock)
             raise
 
-    def _enter(self, ticket: Ticket, *, wait: bool) -> None:
+    def _enter(self, ticket: Ticket, *, wait: bool) -> bool:
         answered: list[Ticket] = []
         with self._lock:
-            if self._closed:
+            if self.closed:
                 raise LineClosed(CLOSED)
             self._is_changing = True
             if not self._waiting and self._has_room(ticket.size):
@@ -189,12 +185,14 @@ class Admission:
                 self._waiting[ticket] = None
                 answered = self._go_through()
             self._is_changing = False
-            is_full = not ticket.answered and ticket not in self._waiting
+            is_in = ticket in self._inside
+            is_full = not is_in and ticket not in self._waiting
         if is_full:
             raise LineFull(
                 f"{len(self._inside)} images are under way; wait for results, or submit with on_full='block'"
             )
         _go_on(answered)
+        return is_in
 
     def _leave(self, ticket: Ticket, *, row_only: bool = False) -> None:
         with self._lock:
@@ -224,7 +222,7 @@ class Admission:
     def _go_through(self) -> list[Ticket]:
         """Let in or refuse the tickets of the queue that have an answer now, and return them."""
         answered: list[Ticket] = []
-        for first in list(self._waiting) if self._closed else ():
+        for first in list(self._waiting) if self.closed else ():
             first.refused = True
             first._tell()
             del self._waiting[first]

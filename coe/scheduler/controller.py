@@ -284,7 +284,8 @@ class Controller:
             for expert in self._cases.awaits(change.request_id):
                 for backlog in self._backlogs:
                     backlog.hurry(change.request_id, expert, change.due_s, change.was_s)
-        self._commands += self._deadlines.missed()
+        self._commands += self._deadlines.missed
+        self._deadlines.missed.clear()
 
     def _finished(self, event: Finished, now: float) -> None:
         executor = self._executor(event.executor)

@@ -243,7 +243,8 @@ class Deadlines:
         self._to_hurry: WakeTimes[DueBoard] = WakeTimes()
         self._to_check: WakeTimes[DueBoard] = WakeTimes()
         self._too_late: list[int] = []
-        self._missed: list[Late] = []
+        self.missed: list[Late] = []
+        """The boards that are newly certain to miss a due time; whoever tells of them empties it."""
         self._ties = count()
 
     def __repr__(self) -> str:
@@ -316,11 +317,6 @@ class Deadlines:
         too_late, self._too_late = self._too_late, []
         for request_id in too_late:
             yield from self._set(request_id, now)
-
-    def missed(self) -> list[Late]:
-        """Return the boards that are newly certain to miss a due time."""
-        missed, self._missed = self._missed, []
-        return missed
 
     def check(self, *, idle: bool = False) -> None:
         """Prove the books; raises AssertionError."""
@@ -398,7 +394,7 @@ class Deadlines:
             board.missed[due_s] = board.dues.pop(due_s)
             self._too_late += board.missed[due_s]
         if board.told_s == math.inf:
-            self._missed.append(Late(board.name, missed_s))
+            self.missed.append(Late(board.name, missed_s))
         board.told_s = now
         self._due_with_next(board, now)
 

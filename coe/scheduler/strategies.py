@@ -14,8 +14,7 @@ from coe.errors import ConfigError
 from coe.scheduler import policies
 from coe.scheduler.plan import Plan, joined
 from coe.scheduler.policies.base import Arrange, Assign, Eviction, Need, Policy, Prefetch, Select
-from coe.scheduler.policies.gain import Gain
-from coe.scheduler.policies.late_binding import GroupByExpert, Ready, Shared
+from coe.scheduler.policies.late_binding import Gain, GroupByExpert, Ready, Shared
 from coe.scheduler.policies.next_use import NextUse
 
 GROUP = "coe.strategies"

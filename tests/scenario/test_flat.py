@@ -13,8 +13,7 @@ from coe.lab import scale
 from coe.scheduler.backlog import Backlog
 from coe.scheduler.controller import Controller
 from coe.scheduler.demand import Demand
-from coe.scheduler.policies.gain import Gain
-from coe.scheduler.policies.late_binding import Ready
+from coe.scheduler.policies.late_binding import Gain, Ready
 from coe.scheduler.policies.next_use import NextUse
 from coe.scheduler.pool import ModelPool
 from coe.scheduler.residency import Residency
