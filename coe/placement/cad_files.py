@@ -61,7 +61,7 @@ class _Dialects(Mapping[str, CadDialect]):
         return iter(sorted({*_TABLES, *plugins.names(_GROUP)}))
 
     def __len__(self) -> int:
-        return len([*self])
+        return len({*self})  # a list would ask for its length first
 
 
 DIALECTS: Mapping[str, CadDialect] = _Dialects()
