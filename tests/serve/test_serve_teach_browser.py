@@ -80,6 +80,8 @@ def test_a_board_is_taught_without_a_text_editor(station: Served, browser: Any, 
     page.goto(f"{station.address}/teach")
     page.fill("#key", key)
     page.keyboard.press("Enter")
+    page.wait_for_selector("#teach-name")
+    page.wait_for_load_state()
     page.fill("#teach-name", "line7")
     after_sign_in("#teach-new button")
     page.set_input_files("[data-upload=boards]", [files / "bom.csv"])

@@ -17,11 +17,13 @@ from coe.cli.board_placed import marks_of
 from coe.errors import ConfigError
 from coe.placement import Layout, Location, Side, read_board
 from coe.placement.draft_recipe import BoardPlan, plan
-from coe.placement.fit import Fit
+from coe.placement.fit import Fit, Numbers
 from coe.placement.found_camera import map_through
 from coe.serve.teach.teach_draft import BoardDraft, DraftState, Read
 
 _MOST_POINTS = 12
+_HAND_UM = 500
+"""So far from a mark a person may click who means that mark."""
 
 
 def planned(draft: BoardDraft) -> BoardPlan:
@@ -46,15 +48,16 @@ def shown(draft: BoardDraft, picture: Path) -> dict[str, Any]:
     """Return how a board lies in a picture: each part's corners in mm, the map from mm to pixels, and what was found.
 
     `points` are marks and parts far from each other that a person may show instead; where a person did, that is the
-    map (`by_hand`), whatever is found in the picture. Raises ConfigError.
+    map (`by_hand`), unless the marks are found where the person meant. Raises ConfigError.
     """
-    layout, by_hand = draft.layout, picture.name in draft.state.shown
+    layout = draft.layout
     board = read_board(picture, layout, picture.stem)
     if board.rgb is None or board.location is None:
         raise ConfigError(f"{picture.name}: {board.why}")
     height, width = board.rgb.shape[:2]
     why = board.location.why or ("" if draft.is_found else "show where points of it lie")
-    location = as_shown(draft, picture.name) if by_hand else board.location
+    location = as_shown(draft, picture.name, board.location)
+    by_hand = location is not board.location
     return {
         "picture": picture.name,
         "size": [width, height],
@@ -103,19 +106,33 @@ def _far(parts: Mapping[str, tuple[float, float]]) -> dict[str, tuple[float, flo
     return {name: parts[name] for name in dict.fromkeys(names)}
 
 
-def as_shown(draft: BoardDraft, name: str) -> Location:
-    """Return where a person showed that the board lies in a picture; raises ConfigError."""
-    fit = through(draft, draft.state.shown[name])
+def as_shown(draft: BoardDraft, name: str, found: Location) -> Location:
+    """Return where a person showed that the board lies in a picture, and `found` if that is what the person meant.
+
+    Marks are found more exactly than anybody clicks. Raises ConfigError.
+    """
+    if name not in draft.state.shown:
+        return found
+    mm, pixels = _pairs(draft, draft.state.shown[name])
+    if found.fit is not None:
+        off_px = np.linalg.norm(found.fit.pixels(mm) - pixels, axis=1).max()
+        if off_px * found.fit.um_per_pixel <= _HAND_UM:
+            return found
+    fit = map_through(mm, pixels, draft.layout.middle)
     return Location(fit, {}, fit)
 
 
 def through(draft: BoardDraft, seen: Mapping[str, Sequence[float]]) -> Fit:
     """Return the map through named points that lie at pixels; raises ConfigError if they do not determine one."""
+    return map_through(*_pairs(draft, seen), draft.layout.middle)
+
+
+def _pairs(draft: BoardDraft, seen: Mapping[str, Sequence[float]]) -> tuple[Numbers, Numbers]:
     found = marks_of(as_words(seen), planned(draft), draft.bottom)
     if len(found) < 2:
         raise ConfigError("show two points, or four where the camera looks aslant")
     mm, pixels = np.array(list(found)), np.array(list(found.values()))
-    return map_through(mm, pixels, draft.layout.middle)
+    return mm, pixels
 
 
 def as_words(seen: Mapping[str, Sequence[float]]) -> list[str]:

@@ -88,14 +88,17 @@ def _with_new_parts(draft: BoardDraft, made: BoardDraft, text: str) -> str:
 def take_crops(draft: BoardDraft) -> None:
     """Take photographs: what is there already is replaced where it lies, all else lies beside the folders of labels.
 
-    Of a picture in which a person showed where the board lies, the parts are cut out there.
+    Where a person showed how the board lies and its marks are not found, the parts are cut out as it was shown.
     """
     there = {(crop.component, crop.name): crop.path for found in crops(draft).values() for crop in found}
     for picture in draft.pictures:
         if picture.name not in draft.state.shown:
             continue
         board = read_board(picture, draft.layout, picture.stem)
-        for part in replace(board, location=board_map.as_shown(draft, picture.name)).pictures():
+        if board.location is None:
+            continue
+        location = board_map.as_shown(draft, picture.name, board.location)
+        for part in replace(board, location=location).pictures() if location is not board.location else ():
             place = draft.folder / CUT / part.component / f"{part.refdes}-{part.serial}.png"
             place.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(np.ascontiguousarray(np.asarray(part.image)[:, :, ::-1])).save(place, "PNG")
