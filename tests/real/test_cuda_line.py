@@ -45,12 +45,15 @@ def verdicts(found):
 
 @pytest.mark.parametrize("strategy", with_slow_rows(["late-binding", "coserve", "samba"], fast=1))
 def test_verdicts_are_those_of_the_cpu(driver, strategy, inspect_all, pictures, expected, costs):
-    assert verdicts(inspect_all(pictures[:16], strategy=strategy, costs=costs, **GPU)) == expected
+    assert (
+        verdicts(inspect_all(pictures[:16], strategy=strategy, experiment=Experiment(costs=costs), **GPU)) == expected
+    )
     assert driver.peak <= 520e6
 
 
 def test_cpu_and_gpu_work_side_by_side_on_one_backlog(driver, inspect_all, pictures, expected, costs):
-    found = inspect_all(pictures[:16], strategy="late-binding", costs=costs, **{**GPU, "executors": "cuda=1,cpu=1"})
+    options = {**GPU, "strategy": "late-binding", "executors": "cuda=1,cpu=1", "experiment": Experiment(costs=costs)}
+    found = inspect_all(pictures[:16], **options)
     assert verdicts(found) == expected
 
 

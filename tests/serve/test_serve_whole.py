@@ -273,7 +273,7 @@ def test_a_recipe_counts_the_components_of_its_layout() -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"dialect": "kikad"}, "there is no dialect of placement files 'kikad'; did you mean 'kicad'?"),
+        ({"dialect": "kikad"}, "there is no dialect of placement files 'kikad'; known: eagle, generic"),
         ({"units": "cm"}, "'cm' is not a unit of placement files"),
         ({"placements": "refdes,x,y,rotation,side,component\nP1,a,5,0,top,A"}, "placements.csv:2: P1: x is 'a'"),
         ({"recipe": "recipe: r\nsid: top\n"}, "whole.recipe:2: "),
