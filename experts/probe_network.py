@@ -69,7 +69,7 @@ class ProbeNetwork(torch.nn.Module):
         channels = [int(one.shape[1]) for one in maps]
         of_means, of_largest = speaks.chunk(2, dim=1)
         usual, _ = self.centre.float()[:-1].chunk(2)
-        added = torch.zeros(1)
+        added = torch.zeros(1, device=speaks.device)
         for one, means, largest, middle in zip(
             maps, of_means.split(channels, 1), of_largest.split(channels, 1), usual.split(channels), strict=True
         ):

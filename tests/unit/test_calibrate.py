@@ -34,6 +34,11 @@ CLASSIFIER = Expert("body", "k", ("ok", "bad"), 64, "b/body", frozenset({"bad"})
 DETECTOR = Expert("seen", "k", ("hole",), 64, "b/seen", frozenset({"hole"}))
 
 
+def named(truths: tuple[str, ...]) -> dict[str, str]:
+    """Return true labels of pictures by made-up names."""
+    return {f"{number}.png": truth for number, truth in enumerate(truths)}
+
+
 def classified(*pairs: tuple[str, str, float]) -> ExpertAnswers:
     """Return the answers of a classifier: truth, label and score of each picture."""
     answers = [LabelledFinding(truth, Finding("body", "fp32", label, score)) for truth, label, score in pairs]
@@ -252,20 +257,20 @@ def test_parts_that_cannot_be_compared_are_called_at_every_threshold(kind: str) 
     else:
         answers = classified(*[("ok", "ok", 0.9)] * 32, *[("bad", "bad", 0.9)] * 10)
         good, bad = "ok", "bad"
-    curve = curve_of(replace(answers, doubtful=(good,) * 8 + (bad,) * 2), 1.0, Goal.ESCAPES)
+    curve = curve_of(replace(answers, doubtful=named((good,) * 8 + (bad,) * 2)), 1.0, Goal.ESCAPES)
     before_it = curve_of(answers, 1.0, Goal.ESCAPES)
     without = {point.threshold: point for point in before_it.points}
     for point in curve.points:
         before = without[point.threshold]
         assert point.false_calls == Rate(_events(before.false_calls) + 8, 40)
         assert point.escapes == Rate(_events(before.escapes), 12)
-    outcome = calibrate(replace(answers, doubtful=(good,) * 8), WantedRate(Goal.FALSE_CALLS, 0.1))
+    outcome = calibrate(replace(answers, doubtful=named((good,) * 8)), WantedRate(Goal.FALSE_CALLS, 0.1))
     origin = outcome.entry(StatedScores(), StatedScores(), "2026-11-22").origin
     assert (origin.pictures, origin.not_compared, origin.wanted) == (42, 8, {"false_calls": 0.1})
 
 
 def test_good_parts_of_which_none_can_be_compared_are_all_called() -> None:
-    answers = replace(detected(*[("hole", 0.9)] * 10), doubtful=("none",) * 8)
+    answers = replace(detected(*[("hole", 0.9)] * 10), doubtful=named(("none",) * 8))
     curve = curve_of(answers, 1.0, Goal.FALSE_CALLS)
     assert {point.false_calls for point in curve.points} == {Rate(8, 8)}
 
