@@ -139,7 +139,7 @@ class Engine:
     def now(self) -> float:
         return self.now_s
 
-    def submit(self, request: Request, source: object) -> Future[Result]:
+    def submit(self, request: Request, source: object, first: object = None) -> Future[Result]:
         self.got.append(request)
         return Future()
 
