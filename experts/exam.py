@@ -8,8 +8,9 @@ does not: what an expert says of such pictures says nothing of real ones.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import cv2
 import numpy as np
@@ -23,6 +24,7 @@ from coe.store.kinds import Image
 from experts.core_set import core_set
 from experts.nearness import LEAST_DEVIATIONS
 
+T = TypeVar("T")
 MOST_SHOWN = 32
 """An item is made from at most so many good pictures, taken evenly."""
 _FILLS = 0.9
@@ -56,6 +58,13 @@ class Sheet:
     made_of: NDArray[np.intp]
 
 
+def evenly(things: Sequence[T], most: int) -> list[T]:
+    """Return at most so many of the things, taken evenly."""
+    if len(things) <= most:
+        return list(things)
+    return [things[place] for place in np.linspace(0, len(things) - 1, most).round().astype(int)]
+
+
 def unlike_edges(seen: torch.Tensor) -> torch.Tensor:
     """Return which places (n, G, G) of pictures with patches (n, G, G, channels) are unlike all that their edges show.
 
@@ -75,7 +84,7 @@ def unlike_edges(seen: torch.Tensor) -> torch.Tensor:
 
 def sheets(images: torch.Tensor, unlike: torch.Tensor) -> list[Sheet]:
     """Return what is made of good pictures (n, 3, S, S) uint8, of which `unlike` (n, G, G) tells where the part is."""
-    places = np.unique(np.linspace(0, len(images) - 1, min(MOST_SHOWN, len(images))).round().astype(np.intp))
+    places = np.array(evenly(range(len(images)), MOST_SHOWN), np.intp)
     bare = [(int(place), _bare(images[place].numpy(), unlike[place].numpy())) for place in places]
     made = [(place, image) for place, image in bare if image is not None]
     result = [Sheet(Shown.TURNED, torch.rot90(images[places], 2, (2, 3)).contiguous(), places)]
@@ -88,19 +97,6 @@ def sheets(images: torch.Tensor, unlike: torch.Tensor) -> list[Sheet]:
 def graded(item: Shown, passed: NDArray[np.bool_], label: str = "") -> ExamItem:
     """Return the row of an exam of which these pictures (n,) passed."""
     return ExamItem(item=item, shown=len(passed), passed=int(passed.sum()), label=label)
-
-
-def added(items: Iterable[ExamItem]) -> tuple[ExamItem, ...]:
-    """Return the rows of one exam that was taken in parts: rows of one name are added up."""
-    rows: dict[str, ExamItem] = {}
-    for item in items:
-        known = rows.get(item.name)
-        rows[item.name] = (
-            item
-            if known is None
-            else item.model_copy(update={"shown": known.shown + item.shown, "passed": known.passed + item.passed})
-        )
-    return tuple(rows.values())
 
 
 def tightened(limit: float, deviations: Sequence[float]) -> float:

@@ -47,6 +47,6 @@ def pixels(path: Path, plan: TrainingPlan, taken: TakenPictures, part: DataPart 
     try:
         image = decode(path, bits=plan.bits)
     except ImageError as error:
-        raise ConfigError(f"'{path}' {error}; remove it from the folder of good parts") from error
+        raise ConfigError(f"'{path}' {error}; remove it from the folder") from error
     taken.add(path, image, part)
     return image

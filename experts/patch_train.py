@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 import cv2
 import numpy as np
@@ -21,7 +20,7 @@ from coe.comparing.alternates import best_of
 from coe.core import Expert, Shown
 from coe.errors import ConfigError, TooFewPictures
 from coe.rates import Rate, extreme_factor, prediction_factor
-from coe.store.exam import Exam, ExamItem
+from coe.store.exam import Exam, ExamItem, added
 from coe.store.kinds import Comparing, ExpertInput, Image, Progress, Reference, Trained, TrainingPlan
 from coe.store.runnable_kinds import BACKBONE
 from coe.store.skeletons import bare_skeleton
@@ -35,7 +34,6 @@ from experts.patch_network import EXAMPLES, SIDE, USUAL, PatchNetwork, picture_l
 from experts.scale import Numbers, Scale
 from experts.taken import DataPart, TakenPictures
 
-T = TypeVar("T")
 WANTED = 0.05
 """The false-call rate that is wanted if the plan does not say it."""
 FEW = 5
@@ -160,7 +158,7 @@ def _together(expert: Expert, wanted: float, looks: Sequence[_Look], unfit: Mapp
         "left_out": float(len(without)),
     }
     state = {name: torch.cat([look.state[name] for look in looks]) for name in looks[0].state}
-    items = exam.added(item for look in looks for item in look.exam)
+    items = added(item for look in looks for item in look.exam)
     is_surface = not any(item.item is Shown.MISSING for item in items)
     taken = Exam(items=items, is_surface=is_surface, left_out=tuple(strange))
     return Trained(state, expert.labels, metrics, tuple(remarks), exam=taken)
@@ -189,7 +187,7 @@ def _pictures(
     paths = [path for _, path in good_parts.pictures(expert, plan)]
     if len(paths) > MOST:
         remarks.append(f"learned from {MOST} of {len(paths)} pictures, taken evenly: a bank has no room for more")
-        paths = evenly(paths, MOST)
+        paths = exam.evenly(paths, MOST)
     for path in paths:
         name = path.relative_to(plan.data).as_posix() if path.is_relative_to(plan.data) else path.name
         prepared, id = input_of(good_parts.pixels(path, plan, taken))
@@ -208,19 +206,12 @@ def _pictures(
                 f"{plan.data}: {len(group.good)} pictures of good parts{of}{same} are too few; give at least {FEW}, of "
                 f"as many parts, and better {ADVISED}"
             )
-    for path in evenly(good_parts.bad_pictures(expert, plan), MOST):
+    for path in exam.evenly(good_parts.bad_pictures(expert, plan), MOST):
         # Bad pictures say which good ones look bad; nothing else is learned from them.
         prepared, id = input_of(good_parts.pixels(path, plan, taken, DataPart.HELD_OUT))
         if not prepared.doubt:
             groups[id].bad.append(prepared.pixels)
     return groups, without, remarks
-
-
-def evenly(paths: Sequence[T], most: int) -> list[T]:
-    """Return at most so many of the things, taken evenly."""
-    if len(paths) <= most:
-        return list(paths)
-    return [paths[place] for place in np.linspace(0, len(paths) - 1, most).round().astype(int)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,8 +34,6 @@ TURNS = 8
 """In how many turns, 45 degrees apart, each picture is learned if parts lie turned."""
 _UNLIKE, _UNLIKE_POLAR = 0.01, 0.025
 """The share of good parts that may be in doubt because they look unlike all others; of parts that have a polarity."""
-_MOST_KEPT = 64
-"""A bank has no room for what more pictures of good parts show."""
 BATCH = 16
 _FEW = 10
 _OF_FEW = "none is judged by its like, so the figures are of so few parts"
@@ -117,7 +115,7 @@ def train(kind: BackboneKind, expert: Expert, plan: TrainingPlan, progress: Prog
         learned=taken.learned,
         preprocessing=expert.preprocessing or kind.preprocessing,
         unproven=unproven_answers(truth, logits.argmax(axis=1)),
-        exam=Exam(items=items, is_surface=is_surface, left_out=left_out),
+        exam=Exam(items=items, is_surface=is_surface, left_out=left_out) if items or left_out else None,
     )
 
 
@@ -159,7 +157,7 @@ def _without_suspects(rows: _Rows) -> tuple[_Rows, tuple[str, ...], list[str]]:
 
 def _learned_parts(kind: BackboneKind, module: ProbeNetwork, plan: TrainingPlan, rows: _Rows) -> LearnedLook:
     """Learn what good parts look like, and write it into the network; raises TooFewPictures."""
-    places = patch_train.evenly(list(np.flatnonzero(rows.good)), _MOST_KEPT)
+    places = exam.evenly(list(np.flatnonzero(rows.good)), patch_train.MOST)
     numbers = rows.groups[places]
     if (different := len(np.unique(numbers))) < kind.least_of_label:
         raise TooFewPictures(f"{different} good parts are too few to compare with; give {kind.least_of_label}")

@@ -87,7 +87,8 @@ class Exam(StrictModel):
         notes = []
         if self.is_surface:
             notes.append(
-                "its pictures show a surface, where nothing can be shown as missing: it needs bad pictures of each kind"
+                "its pictures show a surface, or no more than the part, so nothing can be shown as missing: it needs "
+                "bad pictures of each kind"
             )
         if self.left_out:
             few = list_few(self.left_out, _NAMED)

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coe.core import Shown
+from coe.store.exam import added
 from experts import exam, suspects
 from experts.nearness import LEAST_DEVIATIONS, Cloud, Nearness, NearnessNetwork
 
@@ -100,5 +101,5 @@ def test_a_surface_has_no_part_that_could_be_missing() -> None:
 
 def test_rows_of_looks_add_up() -> None:
     some = [exam.graded(Shown.MISSING, np.array([True, False])), exam.graded(Shown.MISSING, np.array([False]))]
-    (item,) = exam.added(some)
+    (item,) = added(some)
     assert (item.shown, item.passed) == (3, 1)
