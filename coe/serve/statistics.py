@@ -148,26 +148,25 @@ def final_fpy(boards: Sequence[BoardCount]) -> Figure:
 
 def false_calls(calls: Sequence[CallCount], opportunities: int) -> Figure:
     """Return the false calls by opportunity."""
-    return figure(
-        "false_call_ppm",
-        "False calls",
-        Unit.PPM,
-        "1,000,000 x calls that a person called false / opportunities; opportunities = components + terminations",
-        number(calls, Outcome.FALSE_CALL),
-        0 if _unanswered(calls) else opportunities,
-        NO_ANSWERS if _unanswered(calls) else NO_OPPORTUNITIES,
-        _asked(calls),
-    )
+    said = "calls that a person called false"
+    return _by_opportunity("false_call_ppm", "False calls", said, Outcome.FALSE_CALL, calls, opportunities)
 
 
 def defects(calls: Sequence[CallCount], opportunities: int) -> Figure:
     """Return the confirmed defects by opportunity."""
+    name, said = "Defects per million opportunities", "defects that a person confirmed"
+    return _by_opportunity("dpmo", name, said, Outcome.CONFIRMED, calls, opportunities)
+
+
+def _by_opportunity(
+    key: str, name: str, counted: str, outcome: Outcome, calls: Sequence[CallCount], opportunities: int
+) -> Figure:
     return figure(
-        "dpmo",
-        "Defects per million opportunities",
+        key,
+        name,
         Unit.PPM,
-        "1,000,000 x defects that a person confirmed / opportunities; opportunities = components + terminations",
-        number(calls, Outcome.CONFIRMED),
+        f"1,000,000 x {counted} / opportunities; opportunities = components + terminations",
+        number(calls, outcome),
         0 if _unanswered(calls) else opportunities,
         NO_ANSWERS if _unanswered(calls) else NO_OPPORTUNITIES,
         _asked(calls),
