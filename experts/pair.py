@@ -104,7 +104,7 @@ class PairKind(ModuleKind, Comparing):
             assert isinstance(pair, PairInput)
             candidates = self.candidates(output, pair, expert)
             (finding,) = detected(of_corners(candidates), [pair], expert, cut)
-            doubt = pair.doubt or ("" if finding.labels & expert.reject else pair.unlike)
+            doubt = pair.doubt or pair.unlike  # with a box as well: the rules may ignore the box
             findings.append(replace(finding, doubt=doubt) if doubt else finding)
         return findings
 

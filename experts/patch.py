@@ -14,7 +14,7 @@ import cv2
 import numpy as np
 import torch
 
-from coe.core import NOTHING, Expert, Finding, Likeness
+from coe.core import Expert, Finding, Likeness
 from coe.errors import ConfigError, StoreError
 from coe.store import outputs as network_outputs
 from coe.store.kinds import Comparing, ExpertInput, Foreign, Image, Progress, Reference, Trained, TrainingPlan
@@ -103,7 +103,7 @@ class Patch(BackboneKind, Comparing):
             rows = _regions(scores, score, self.threshold, CELL)
             rows[:, :4] = in_picture(rows[:, :4], pair.to_picture)
             (finding,) = detected(of_corners(torch.from_numpy(rows).float()), [pair], expert, cut)
-            if is_unlike and finding.label == NOTHING:
+            if is_unlike:  # with a box as well: the rules may ignore the box
                 finding = replace(finding, doubt=UNLIKE)
             if score >= _HEAT_FROM or is_unlike:
                 finding = replace(

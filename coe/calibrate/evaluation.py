@@ -36,8 +36,9 @@ class JudgedPicture:
 
     @property
     def is_as_labelled(self) -> bool:
-        """Whether the expert says the true label, without a doubt."""
-        return self.finding.label == self.asked.picture.label and not self.finding.doubt
+        """Whether the expert says the true label, and no doubt changes the verdict: what is NG stays NG."""
+        is_sure = not self.finding.doubt or self.verdict is Verdict.NG
+        return is_sure and self.finding.label == self.asked.picture.label
 
     @property
     def said(self) -> str:

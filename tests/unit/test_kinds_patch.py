@@ -13,10 +13,10 @@ from tiny_line import Call, Said
 from torch.nn import functional
 
 from coe import Inspector
-from coe.board import calibration_file, rules
+from coe.board import calibration_file, rules, scores
 from coe.calibrate import calibration_text
 from coe.cli import experts_command
-from coe.core import Expert, Finding, Heat, Request, Result, Shown, Verdict
+from coe.core import NOTHING, Expert, Finding, Heat, Request, Result, Shown, Verdict
 from coe.errors import ConfigError, StoreError
 from coe.pictures.image_source import Reference
 from coe.prepare import learning
@@ -115,6 +115,13 @@ def test_a_picture_without_its_part_is_called_though_it_shows_nothing_new(learn:
     assert all(judged(trained, empty(seed)).doubt for seed in range(900, 904))
     assert trained.exam is not None
     assert {item.item: item.passed for item in trained.exam.items}[Shown.MISSING] <= 1
+
+
+def test_a_box_that_the_rules_ignore_takes_no_doubt_along(learned: Trained) -> None:
+    finding = judged(learned, np.full((SIDE, SIDE, 3), 250, np.uint8))
+    assert (finding.label, bool(finding.doubt)) == ("strange", True)
+    ignored = scores.adjusted(finding, replace(EXPERT, ignore_under={"strange": 1.0}))
+    assert (ignored.label, bool(ignored.doubt)) == (NOTHING, True)
 
 
 def test_the_wanted_rate_moves_the_limit_and_not_which_picture_deviates_more(learn: Learn, learned: Trained) -> None:

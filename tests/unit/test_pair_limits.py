@@ -11,6 +11,7 @@ import torch
 from golden_parts import bad, moved, noisy, part
 from PIL import Image
 
+from coe.board import scores
 from coe.core import NOTHING, Expert, Finding, GoodLimits
 from coe.errors import StoreError
 from coe.prepare import golden_reference
@@ -160,8 +161,11 @@ def test_what_golden_takes_for_no_defect_is_for_a_person_if_good_parts_differ_le
     assert doubt(250) == ""
     assert "unlike every good part" in doubt(250, misfit=0.0001)
     assert found(GOLDEN, score=0.1).doubt == "", "nobody measured good parts"
-    defect = found(replace(GOLDEN, limits={"": GoodLimits(60, 0.0001, 9)}), score=0.9)
-    assert (defect.label, defect.doubt) == ("hole", "")
+    expert = replace(GOLDEN, limits={"": GoodLimits(60, 0.0001, 9)})
+    defect = found(expert, score=0.9)
+    assert (defect.label, bool(defect.doubt)) == ("hole", True)
+    ignored = scores.adjusted(defect, replace(expert, ignore_under={"hole": 0.95}))
+    assert (ignored.label, bool(ignored.doubt)) == (NOTHING, True), "a box that does not count takes no doubt along"
 
 
 def test_limits_go_with_the_weights_and_a_line_keeps_to_those_it_was_opened_with(tmp_path: Path) -> None:
