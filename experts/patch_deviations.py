@@ -59,12 +59,6 @@ class Parts:
         images, seen, whole = self.images[places], self.seen[places], self.whole[places]
         return replace(self, names=names, images=images, seen=seen, whole=whole, numbers=numbers, colours=colours)
 
-    @classmethod
-    def of_whole(cls, names: list[str], whole: torch.Tensor) -> Parts:
-        """Return parts of which nothing is known but names and pooled features (n, d)."""
-        nothing = torch.zeros(len(names), 0)
-        return cls(names, nothing, nothing, whole, torch.arange(len(names)), None)
-
     def places(self) -> torch.Tensor:
         """Return column and row of each patch in its grid, (n G G, 2) float32."""
         grid = self.seen.shape[1]

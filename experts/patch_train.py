@@ -286,8 +286,8 @@ def _looks(kind: BackboneKind, network: PatchNetwork, plan: TrainingPlan, refere
         parts = replace(parts, numbers=torch.from_numpy(numbers))
     # A whole series may look unlike the others and be left out, so series are told first.
     remarks = series.remarks(numbers, "a limit from so few parts calls others that are good")
-    bad = see(kind, network, torch.from_numpy(np.stack(group.bad)))[1] if group.bad else None
-    odd, named = suspect(parts, bad)
+    bad = see(kind, network, torch.from_numpy(np.stack(group.bad)))[1].double().numpy() if group.bad else None
+    odd, named = suspect(parts.names, parts.whole.double().numpy(), bad)
     remarks += named
     strange = {parts.names[place]: "it looks like a bad part" for place in odd}
     parts = parts.of([place for place in range(len(images)) if place not in odd])
@@ -331,20 +331,19 @@ def see(kind: BackboneKind, network: torch.nn.Module, images: torch.Tensor) -> t
     return torch.cat([seen for seen, _ in found]), torch.cat([whole for _, whole in found])
 
 
-def suspect(parts: Parts, bad: torch.Tensor | None) -> tuple[list[int], list[str]]:
-    """Return which of good parts look bad and are left out, and remarks on others that do.
+def suspect(names: Sequence[str], good: Numbers, bad: Numbers | None) -> tuple[list[int], list[str]]:
+    """Return which of good pictures (n, d) of these names look bad and are left out, and remarks on others that do.
 
-    `bad` (m, d) are pooled features of bad pictures; None: there are none.
+    `bad` (m, d) are bad pictures; None: there are none.
     """
-    whole = parts.whole.double().numpy()
     if bad is None:
-        return suspects.far_from_most(whole), []
-    found, are_left_out = suspects.beside_bad(whole, bad.double().numpy())
+        return suspects.far_from_most(good), []
+    found, are_left_out = suspects.beside_bad(good, bad)
     if are_left_out or not found:
         return found, []
-    names = ", ".join(parts.names[place] for place in found[:3])
+    few = ", ".join(names[place] for place in found[:3])
     return [], [
-        f"{len(found)} of {len(whole)} good pictures look like bad ones, such as {names}; are they in the right folder?"
+        f"{len(found)} of {len(good)} good pictures look like bad ones, such as {few}; are they in the right folder?"
     ]
 
 

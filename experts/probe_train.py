@@ -146,11 +146,11 @@ def _without_suspects(rows: _Rows) -> tuple[_Rows, tuple[str, ...], list[str]]:
     """Return the rows without good pictures that look bad, the names of these, and remarks."""
     if not rows.bad.any():
         return rows, (), []
-    names = list(dict.fromkeys(rows.names))
-    places = np.flatnonzero(rows.good[: len(names)])
-    own = Parts.of_whole([names[place] for place in places], torch.from_numpy(rows.whole[places]))
-    odd, remarks = patch_train.suspect(own, torch.from_numpy(rows.whole[: len(names)][rows.bad[: len(names)]]))
-    left_out = tuple(own.names[place] for place in odd)
+    names = list(dict.fromkeys(rows.names))  # the first turn of each picture
+    first, good = rows.whole[: len(names)], rows.good[: len(names)]
+    of_good = [names[place] for place in np.flatnonzero(good)]
+    odd, remarks = patch_train.suspect(of_good, first[good], first[~good])
+    left_out = tuple(of_good[place] for place in odd)
     kept = ~(np.isin(rows.names, left_out) & rows.good)
     return rows.of(kept), left_out, remarks
 
