@@ -117,9 +117,16 @@ class WebhookConnection(SinkConnection):
 
 
 def _cause(error: BaseException) -> object:
-    """Return what an error of a library stands for."""
-    while (inner := error.__cause__ or error.__context__) is not None:
-        error = inner
-    if isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return os.strerror(error.errno) if isinstance(error, ConnectionError) and error.errno else error
+    """Return what an error of a library stands for: the innermost error of the system behind it.
+
+    What else was being handled when it happened may stand behind that, and is not its cause.
+    """
+    found: BaseException = error
+    behind: BaseException | None = error
+    while behind is not None:
+        if isinstance(behind, BaseExceptionGroup):
+            behind = behind.exceptions[0]
+        if isinstance(behind, OSError):
+            found = behind
+        behind = behind.__cause__ or behind.__context__
+    return os.strerror(found.errno) if isinstance(found, ConnectionError) and found.errno else found
