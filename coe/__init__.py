@@ -78,7 +78,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        return import_module("coe.versions").own()
+        return import_module("coe.helpers.versions").own()
     if name not in _HOMES:
         raise AttributeError(f"module 'coe' has no attribute '{name}'")
     return getattr(import_module(_HOMES[name]), name)

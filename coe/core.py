@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from coe.allowed_text import Reading
-from coe.preprocessing import Outputs, Preprocessing
+from coe.helpers.allowed_text import Reading
+from coe.helpers.preprocessing import Outputs, Preprocessing
 
 
 class Verdict(StrEnum):

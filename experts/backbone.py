@@ -21,10 +21,10 @@ from torch.nn import functional
 
 from coe.core import Expert
 from coe.errors import ConfigError
-from coe.preprocessing import NORMALIZATIONS, Preprocessing
+from coe.helpers.preprocessing import NORMALIZATIONS, Preprocessing
+from coe.helpers.surroundings import quiet_timm
 from coe.store.kinds import BACKBONE, Image, ModuleKind, TrainingPlan
 from coe.store.skeletons import bare_skeleton
-from coe.surroundings import quiet_timm
 from experts import series
 from experts.one_thread import hasten
 from experts.resnet import PADDING, normalised

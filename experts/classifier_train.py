@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from coe.core import Expert
 from coe.errors import ConfigError
-from coe.rates import Rate
+from coe.helpers.rates import Rate
 from coe.runtime.processor import trainer_threads
 from coe.store.kinds import ModuleKind, Progress, Trained, TrainingPlan
 from coe.store.skeletons import skeleton

@@ -9,10 +9,10 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from coe import regular
-from coe.allowed_text import Reading
 from coe.core import Expert, Finding
 from coe.errors import ConfigError, StoreError, list_few
+from coe.helpers import regular
+from coe.helpers.allowed_text import Reading
 from coe.pictures.codes import Code, check_formats, read_codes
 from coe.store.kinds import ExpertInput, FileKind, Foreign, Image
 from experts.read_window import LABELS, judged, misfit, window_of

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from PIL import Image as pillow
 
 from coe.errors import ImageError
-from coe.preprocessing import Interpolation, Preprocessing
+from coe.helpers.preprocessing import Interpolation, Preprocessing
 from coe.store.kinds import ExpertInput, Image
 
 Colour = tuple[int, int, int]

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from coe.core import Expert
 from coe.errors import ConfigError
-from coe.rates import Rate
+from coe.helpers.rates import Rate
 from coe.store.kinds import Progress, Trained, TrainingPlan
 from coe.store.skeletons import bare_skeleton
 from experts import pair_data, pair_limits

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from coe.allowed_text import Reading
 from coe.core import Expert, Finding
 from coe.errors import StoreError
+from coe.helpers.allowed_text import Reading
 from coe.store import outputs as network_outputs
 from coe.store.kinds import ExpertInput, Foreign, Image, ModuleKind, PackagedWeights
 from experts.marking_network import CHARACTERS, HEIGHT, MarkingNetwork

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from coe.rates import prediction_factor
+from coe.helpers.rates import prediction_factor
 from experts.scale import Numbers, Scale
 
 AXES = 64

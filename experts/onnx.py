@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from coe import regular
 from coe.core import Expert, Finding
 from coe.errors import StoreError, first_line
-from coe.preprocessing import NORMALIZATIONS, Layout, Outputs, Preprocessing
+from coe.helpers import regular
+from coe.helpers.preprocessing import NORMALIZATIONS, Layout, Outputs, Preprocessing
 from coe.runtime.onnx_network import library_version, open_session
 from coe.store.kinds import ExpertInput, FileKind, Foreign, Image
 from experts import onnx_boxes, onnx_checks, onnx_grids, onnx_outputs, onnx_scores, ultralytics_facts
@@ -51,9 +51,9 @@ def describe(path: Path) -> Description:
 class Onnx(FileKind):
     """Models with one image input (n, 3, H, W) or (n, H, W, 3) RGB whose batch is open or 1.
 
-    `coe.preprocessing.Outputs` says what a model may return. Its meaning is decided when a model is imported; for an
-    expert whose manifest does not hold it, when the model is opened. An input of type uint8 gets the pixels as they
-    are; without a manifest that says more, a classifier's input is normalised as ImageNet's.
+    `coe.helpers.preprocessing.Outputs` says what a model may return. Its meaning is decided when a model is imported;
+    for an expert whose manifest does not hold it, when the model is opened. An input of type uint8 gets the pixels as
+    they are; without a manifest that says more, a classifier's input is normalised as ImageNet's.
     """
 
     name = "onnx"

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coe import regular
 from coe.errors import StoreError, first_line
+from coe.helpers import regular
 
 NUMBERS = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(uint8)": np.uint8}
 CHANNELS_LAST = (0, 2, 3, 1)

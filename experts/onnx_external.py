@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from coe import regular
 from coe.errors import StoreError, first_line, list_few
+from coe.helpers import regular
 
 MOST_BYTES = (1 << 31) - 1
 """A model is a message of protobuf, which holds no more."""

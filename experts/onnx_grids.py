@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from coe.core import Expert
 from coe.errors import StoreError
-from coe.preprocessing import Activation, Layout, Outputs
+from coe.helpers.preprocessing import Activation, Layout, Outputs
 from experts.findings import Floats
 
 NEARLY = 1e-3

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from coe.core import Expert
 from coe.errors import StoreError
-from coe.preprocessing import Activation, Layout, Outputs
+from coe.helpers.preprocessing import Activation, Layout, Outputs
 from coe.store.kinds import Image
 from experts import onnx_grids
 from experts.onnx_grids import NEARLY, are_shares

@@ -10,7 +10,7 @@ import onnx
 from onnx import TensorProto, compose, helper, inliner, numpy_helper, version_converter
 
 from coe.errors import NoInt8, first_line
-from coe.preprocessing import Colour
+from coe.helpers.preprocessing import Colour
 from experts.onnx_external import tensors_of
 
 _PER_CHANNEL = 13

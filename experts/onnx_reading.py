@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from coe.errors import list_few
-from coe.preprocessing import NORMALIZATIONS, WHOLLY
+from coe.helpers.preprocessing import NORMALIZATIONS, WHOLLY
 from coe.store.kinds import Foreign
 from experts import (
     onnx_boxes,

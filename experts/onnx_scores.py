@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coe.errors import StoreError
-from coe.preprocessing import Outputs
+from coe.helpers.preprocessing import Outputs
 from experts.onnx_checks import NOT_READ, PASSED, Tensors, graph_of
 
 Measured = Callable[[Sequence[str]], Mapping[str, NDArray[Any]]]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coe.preprocessing import NORMALIZATIONS, Preprocessing
+from coe.helpers.preprocessing import NORMALIZATIONS, Preprocessing
 from experts import onnx_checks, onnx_grey, onnx_sides, onnx_yolox
 from experts.stated_facts import BRIGHTEST, blue_first, names_mean_alone, normalization_in_text
 from experts.ultralytics_facts import LETTERBOX

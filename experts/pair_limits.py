@@ -22,8 +22,8 @@ from coe.comparing.comparison import Comparison, compare, compare_aligned
 from coe.comparing.motion import fit_of, grey_of
 from coe.core import Expert, GoodLimits
 from coe.errors import ConfigError, list_few
-from coe.prepare import golden_reference
-from coe.rates import prediction_factor, tolerance_factor
+from coe.helpers.rates import prediction_factor, tolerance_factor
+from coe.learn import golden_reference
 from coe.store.kinds import Progress, Reference, Trained, TrainingPlan
 from experts import good_parts, pair_data
 from experts.difference_network import LIMIT, UNIT
@@ -220,7 +220,7 @@ def typical(parts: Sequence[GoodPart]) -> list[GoodPart]:
 def _usual(parts: Sequence[GoodPart]) -> float:
     """Return the largest difference of parts like these, in grey levels; infinite for few parts.
 
-    It is the tolerance limit (see `coe.rates.tolerance_factor`) of normal values with the median and the median
+    It is the tolerance limit (see `coe.helpers.rates.tolerance_factor`) of normal values with the median and the median
     absolute deviation of the logarithms, which stand as long as most parts are good, and at most `_FAR` times the
     median. The deviation is at least the usual one: parts that happen to differ equally vary all the same.
     """

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from coe.rates import prediction_factor
+from coe.helpers.rates import prediction_factor
 from experts.backbone import smooth
 
 COLOURS = 112

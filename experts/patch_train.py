@@ -19,7 +19,7 @@ from coe.comparing import left_out
 from coe.comparing.alternates import best_of
 from coe.core import Expert, Shown
 from coe.errors import ConfigError, TooFewPictures
-from coe.rates import Rate, extreme_factor, prediction_factor
+from coe.helpers.rates import Rate, extreme_factor, prediction_factor
 from coe.store.exam import Exam, ExamItem, added
 from coe.store.kinds import Comparing, ExpertInput, Image, Progress, Reference, Trained, TrainingPlan
 from coe.store.runnable_kinds import BACKBONE

@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from coe.rates import Rate
+from coe.helpers.rates import Rate
 
 MANY = 40
 """From so many held-out pictures on, half of them choose the best epoch."""

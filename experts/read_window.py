@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from coe.allowed_text import Reading
 from coe.core import Expert, Finding
+from coe.helpers.allowed_text import Reading
 from coe.store.kinds import Image
 
 LABELS = ("right", "wrong")

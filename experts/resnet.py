@@ -9,7 +9,7 @@ import torch
 
 from coe.core import Expert, Finding
 from coe.errors import StoreError, list_few
-from coe.preprocessing import NORMALIZATIONS, Colour, Preprocessing
+from coe.helpers.preprocessing import NORMALIZATIONS, Colour, Preprocessing
 from coe.store.kinds import ExpertInput, Foreign, Image, ModuleKind, Progress, Trained, TrainingPlan
 from coe.store.skeletons import bare_skeleton
 from experts.augment import Augment

@@ -10,7 +10,7 @@ import torch
 from pydantic import ValidationError
 
 from coe.errors import StoreError, first_line, list_few
-from coe.preprocessing import Preprocessing
+from coe.helpers.preprocessing import Preprocessing
 from coe.store.kinds import Foreign, ModuleKind
 from experts import script_facts
 from experts.checkpoint import read_checkpoint, with_metadata, without_normalisation

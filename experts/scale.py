@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from coe.rates import extreme_deviation
+from coe.helpers.rates import extreme_deviation
 
 Numbers = NDArray[np.float64]
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from coe.preprocessing import NORMALIZATIONS
+from coe.helpers.preprocessing import NORMALIZATIONS
 from experts.stated_facts import blue_first, levels_by_path
 
 _SAME_TENSORS = re.compile(r"\w*resnet(aa|blur)\d+\w*|MultiLabel\w*Head")

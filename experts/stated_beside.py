@@ -11,8 +11,8 @@ from typing import Any
 
 import yaml
 
-from coe import regular
 from coe.errors import StoreError, readable
+from coe.helpers import regular
 from coe.store.kinds import Foreign
 from experts.checkpoint import arguments_of
 from experts.stated_facts import stated_labels

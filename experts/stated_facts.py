@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from coe.errors import StoreError
-from coe.preprocessing import NORMALIZATIONS, Colour
+from coe.helpers.preprocessing import NORMALIZATIONS, Colour
 from experts.stand_ins import Arguments, Numbers
 
 _LABELS = re.compile(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from coe.errors import StoreError
-from coe.preprocessing import NORMALIZATIONS, Layout, Preprocessing
+from coe.helpers.preprocessing import NORMALIZATIONS, Layout, Preprocessing
 
 LETTERBOX = Preprocessing(interpolation="bilinear")
 """What ultralytics' detectors and those of the YOLOv5 repository are trained on."""

@@ -12,14 +12,14 @@ from typing import Any
 
 from coe.core import Expert
 from coe.errors import ConfigError, ImageError
+from coe.helpers.spelling import composed
+from coe.helpers.system import usable_cores
+from coe.learn import data_set
 from coe.pictures import photographs
 from coe.pictures.decoding import decode
 from coe.pictures.label_folders import TO_CHOOSE
-from coe.prepare import data_set
-from coe.spelling import composed
 from coe.store.kinds import TrainingPlan
 from coe.store.learned import PictureDigests
-from coe.system import usable_cores
 from experts.proof import MANY, halved
 from experts.taken import DataPart, TakenPictures, TrainingPicture, digests_of
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from coe.core import Expert, Finding
-from coe.preprocessing import NORMALIZATIONS, WHOLLY, Preprocessing
+from coe.helpers.preprocessing import NORMALIZATIONS, WHOLLY, Preprocessing
 from coe.store.kinds import ExpertInput, Foreign, Image, ModuleKind, Progress, Trained, TrainingPlan
 from coe.store.outputs import unhidden
 from experts import quiet_ultralytics

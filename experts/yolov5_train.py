@@ -18,10 +18,10 @@ from safetensors.torch import save_file
 
 from coe.core import Expert
 from coe.errors import ConfigError
+from coe.helpers.rates import Rate
 from coe.pictures.array_images import DecodedImage, ordered
 from coe.pictures.decoding import decode
 from coe.pictures.exif import seen_size
-from coe.rates import Rate
 from coe.runtime.processor import trainer_threads
 from coe.store.kinds import Progress, Trained, TrainingPlan
 from coe.store.manifest import SMALLEST

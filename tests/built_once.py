@@ -15,9 +15,9 @@ from tiny_line import TINY, fill
 
 from coe.board import rules
 from coe.lab.workloads import synthetic
-from coe.prepare import backbones
-from coe.prepare.prepare import Preparer
+from coe.learn import backbones
 from coe.store.store import Store
+from coe.variants.prepare import Preparer
 
 VARIANTS = ("fp32", "fp16", "q8")
 _LARGE = 1 << 20

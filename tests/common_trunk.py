@@ -7,14 +7,14 @@ import torch
 from built_once import Build, linked_copy
 
 from coe.core import Expert
-from coe.prepare.fold import fold
-from coe.prepare.layout import lay_out
 from coe.store import bodies, kinds, random_weights
 from coe.store.blob_format import Variant
 from coe.store.manifest import Agreement
 from coe.store.store import Store
 from coe.store.variants import put
 from coe.store.weights_file import header
+from coe.variants.fold import fold
+from coe.variants.layout import lay_out
 
 TRUNK = ("conv1", "bn1", "layer1", "layer2", "layer3", "wide")
 BOARD = """

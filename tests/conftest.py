@@ -11,7 +11,8 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import HealthCheck, settings
 
-from coe import config, system
+from coe import config
+from coe.helpers import system
 from coe.inspector import line_devices
 
 settings.register_profile(
@@ -95,7 +96,7 @@ _FSYNC = os.fsync
 
 @pytest.fixture
 def disk_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Write files to the disk as anywhere: the system forgets only those that are there (`coe.system.forget_file`)."""
+    """Write files to the disk as anywhere: the system forgets only those that are there (`system.forget_file`)."""
     monkeypatch.setattr(os, "fsync", _FSYNC)
 
 

@@ -24,7 +24,7 @@ from apps.deeppcb.data import Pair
 from apps.deeppcb.drawn import drawn
 from coe.board import rules
 from coe.errors import ConfigError
-from coe.prepare import learning
+from coe.learn import learning
 from coe.store import kinds
 from coe.store.kinds import TrainingPlan
 from coe.store.store import Store

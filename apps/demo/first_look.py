@@ -30,7 +30,7 @@ from apps.demo.work import head_of, mark_file, photograph_lot
 from coe.board import photo_labels, rules
 from coe.core import Expert
 from coe.errors import StoreError
-from coe.prepare import learning
+from coe.learn import learning
 from coe.store import kinds
 from coe.store.kinds import TrainingPlan
 from coe.store.store import Store

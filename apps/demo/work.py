@@ -21,7 +21,7 @@ from apps.demo.production import BoardPlace, shoot, write_truth
 from apps.demo.recipe import fingerprint, recipe
 from coe.board import photo_labels, rules
 from coe.core import Expert
-from coe.prepare import learning
+from coe.learn import learning
 from coe.store import bodies, kinds
 from coe.store.kinds import TrainingPlan
 from coe.store.store import Store

@@ -21,13 +21,13 @@ import torch
 import typer
 
 from coe.core import Expert, Finding
+from coe.learn import backbones, learning
 from coe.pictures.decoding import decode
 from coe.pictures.photographs import LabelledPhotograph
-from coe.prepare import backbones, learning
-from coe.prepare.fold import fold, network
 from coe.store import kinds
 from coe.store.kinds import Kind, ModuleKind, TrainingPlan
 from coe.store.store import Store
+from coe.variants.fold import fold, network
 
 SETS = ("lookout-objects", "hazelnut", "screws")
 MOST_JUDGED = 200

@@ -15,10 +15,10 @@ from PIL import Image, ImageDraw, ImageFont
 
 from coe.annotations.marked import MarkedPicture, MarkedSet
 from coe.errors import ConfigError, ImageError
-from coe.files import writing
+from coe.helpers.files import writing
+from coe.helpers.spelling import composed
+from coe.helpers.visible import visible
 from coe.pictures.decoding import decode
-from coe.spelling import composed
-from coe.visible import visible
 
 DATA = "data.yaml"
 _HALF = ".unfinished"

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from coe import config
-from coe.allowed_text import Reading
 from coe.board.steps import GIVEN
 from coe.core import NOTHING
-from coe.spelling import composed
-from coe.strict_model import Name, Share, StrictModel
+from coe.helpers.allowed_text import Reading
+from coe.helpers.spelling import composed
+from coe.helpers.strict_model import Name, Share, StrictModel
 
 Temperature = Annotated[float, Field(ge=0.01, le=100, allow_inf_nan=False)]
 

@@ -16,13 +16,13 @@ from typing import Annotated, Any, cast
 
 from pydantic import Field
 
-from coe import strict_yaml
 from coe.board.board_spec import BoardSpec, StatedScores
 from coe.core import NOTHING
 from coe.errors import RulesError, did_you_mean
-from coe.spelling import composed
-from coe.strict_model import Name, Share, StrictModel, of_yaml
-from coe.strict_yaml import KeyPath, YamlDocument
+from coe.helpers import strict_yaml
+from coe.helpers.spelling import composed
+from coe.helpers.strict_model import Name, Share, StrictModel, of_yaml
+from coe.helpers.strict_yaml import KeyPath, YamlDocument
 
 _SUFFIX = ".calibration.yaml"
 _CALIBRATION = re.compile(r"\.calibration\.ya?ml$", re.IGNORECASE)

@@ -16,8 +16,8 @@ from coe.board.parts_list import PlacedPart
 from coe.board.steps import GIVEN, Component
 from coe.core import FULL, Finding, Request, Result, Verdict
 from coe.errors import ConfigError, list_few
+from coe.helpers.spelling import composed
 from coe.pictures.found_image import FoundImage, natural
-from coe.spelling import composed
 
 COMPLETENESS_STEP = "(completeness)"
 """Where findings name an expert: the step that asks for a picture of each part. No expert can have this id."""

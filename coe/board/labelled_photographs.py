@@ -11,12 +11,12 @@ from coe.board.rules import Rules
 from coe.board.steps import Component, labels_of
 from coe.core import NOTHING, Expert
 from coe.errors import ConfigError, did_you_mean, list_few
+from coe.helpers.spelling import composed
 from coe.pictures import photographs, split_making
 from coe.pictures.formats import EXTENSIONS
 from coe.pictures.label_folders import BAD, GOOD, TO_CHOOSE, is_undecided, letters
 from coe.pictures.photo_split import Purpose
 from coe.pictures.photographs import LAYOUT, LabelledPhotograph, Photograph
-from coe.spelling import composed
 
 _PARTS = {"train": "train", **dict.fromkeys(TO_CHOOSE, "val"), "test": "test"}
 """The part of a data set by the name of its folder."""

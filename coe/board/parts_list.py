@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from coe import text_table
 from coe.errors import ConfigError, did_you_mean, list_few
-from coe.not_fitted import FITTED, LEFT_OUT, QUANTITY, FittedRow, fitting_of
+from coe.tables import text_table
+from coe.tables.not_fitted import FITTED, LEFT_OUT, QUANTITY, FittedRow, fitting_of
 from coe.tables.table_file import expect_unstruck, lines_of
-from coe.text_table import TableHeader, TextLine, further_lines
+from coe.tables.text_table import TableHeader, TextLine, further_lines
 
 REFDES = ("refdes", "designator", "ref", "reference", "reference designator")
 """Names of the column of reference designators, in any case, as Ref-Des; the first that the header has counts."""

@@ -14,9 +14,9 @@ from coe.board.rules import Rules
 from coe.board.steps import Component, Step, labels_of
 from coe.core import NOTHING, Expert, Verdict
 from coe.errors import ConfigError, did_you_mean
+from coe.helpers.spelling import composed
 from coe.pictures.found_image import Components
 from coe.pictures.label_folders import BAD, GOOD, is_undecided, letters
-from coe.spelling import composed
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from coe import strict_yaml
 from coe.board import calibration_file, rules_path
 from coe.board.board_spec import BoardSpec, ComponentSpec, ExpertSpec, StepSpec, label_fault, references_fault
 from coe.board.graph import ExpertCircle, ExpertGraph, circle_through
@@ -17,8 +16,9 @@ from coe.board.router import Router
 from coe.board.steps import DECIDING, GIVEN, Component, Outcome, Step
 from coe.core import NOTHING, Expert, Shown, Verdict, added
 from coe.errors import RulesError, did_you_mean, join_errors, list_few
-from coe.strict_model import no_value, of_yaml
-from coe.strict_yaml import KeyPath, YamlDocument
+from coe.helpers import strict_yaml
+from coe.helpers.strict_model import no_value, of_yaml
+from coe.helpers.strict_yaml import KeyPath, YamlDocument
 
 _TOLD = 5
 """So many faults are told at once: names that are like a wrong one are searched among thousands."""

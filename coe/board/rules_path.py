@@ -10,7 +10,7 @@ from pathlib import Path
 from coe import config
 from coe.board import calibration_file
 from coe.errors import RulesError, did_you_mean
-from coe.spelling import composed
+from coe.helpers.spelling import composed
 
 
 def find(board: str | Path) -> Path:

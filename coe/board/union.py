@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from coe import strict_yaml
 from coe.board.graph import ExpertCircle, ExpertGraph
 from coe.board.router import Router
 from coe.board.rules import Rules
 from coe.board.steps import Component, Step
 from coe.core import Expert, rule_of
 from coe.errors import BoardsClash
+from coe.helpers import strict_yaml
 
 
 @dataclass(frozen=True, slots=True)

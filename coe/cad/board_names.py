@@ -7,8 +7,8 @@ from pathlib import Path
 
 from coe.cad.vocabulary import plain
 from coe.errors import ConfigError, list_few
-from coe.not_fitted import FITTED, HOW, LEFT_OUT
-from coe.visible import visible
+from coe.helpers.visible import visible
+from coe.tables.not_fitted import FITTED, HOW, LEFT_OUT
 
 BOARD_NAMES = ("Designator", "Value", "Footprint", "X (mm)", "Y (mm)", "Rotation", "Side", "DNP", "Fitted")
 _FITTED = tuple(name for name in FITTED if name not in HOW)

@@ -18,13 +18,13 @@ from coe.cad.placement_header import PlacementHeader, lines_below
 from coe.cad.refdes import COUNT, USUAL, designators, fault_of, is_date
 from coe.cad.vocabulary import BOM_COLUMNS
 from coe.errors import ConfigError, list_few
-from coe.not_fitted import FittedRow, fitting_of, says_so
+from coe.helpers.visible import visible
 from coe.placement.bom_join import Bom, BomPart
 from coe.placement.placement_file import FittedQuestion
 from coe.tables import safe_xml
+from coe.tables.not_fitted import FittedRow, fitting_of, says_so
 from coe.tables.table_file import expect_unstruck, lines_of
-from coe.text_table import further_lines, in_utf8
-from coe.visible import visible
+from coe.tables.text_table import further_lines, in_utf8
 
 _XML = re.compile(rb"^\s*(?:\xef\xbb\xbf)?\s*<(?:\?xml|export)")
 _QUANTITY = re.compile(r"\s*(?P<n>\d+)(?:[.,]0+)?(?![\d.,])")

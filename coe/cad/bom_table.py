@@ -14,7 +14,7 @@ from coe.cad.refdes import USUAL, designators, hold_designators
 from coe.cad.spaced_row import unquoted
 from coe.cad.vocabulary import BOM_COLUMNS, BOM_LAST_VALUES, BOM_TEXTS, one_word, plain
 from coe.errors import ConfigError
-from coe.text_table import TextLine, further_lines
+from coe.tables.text_table import TextLine, further_lines
 
 _MOST_TITLES = 50
 """So many lines may stand above the names of columns, where none names the designators."""

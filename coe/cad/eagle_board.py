@@ -15,7 +15,7 @@ from coe.cad.board_names import BOARD_NAMES, fitting_cells, left_unread
 from coe.errors import ConfigError
 from coe.tables import safe_xml
 from coe.tables.spreadsheet import Table
-from coe.text_table import TextLine
+from coe.tables.text_table import TextLine
 
 _START = re.compile(rb"\s*(?:\xef\xbb\xbf)?<\?xml[^>]*>\s*<!DOCTYPE eagle\b")
 _TURN = re.compile(r"[SM]*R(\d+(?:\.\d+)?)")

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from coe.errors import ConfigError, list_few
-from coe.text_table import TextLine
+from coe.tables.text_table import TextLine
 
 _COMMAND = re.compile(r"([^*%]+)\*")
 _NEEDED = {

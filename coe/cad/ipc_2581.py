@@ -17,12 +17,12 @@ from pathlib import Path
 from coe.cad.board_names import BOARD_NAMES, fitting_cells, only_board, without_numbers
 from coe.cad.vocabulary import UNIT_WORDS
 from coe.errors import ConfigError
+from coe.helpers.visible import visible
 from coe.placement.board_outline import edge_points
 from coe.tables import safe_xml
 from coe.tables.s_expression import numbers_in
 from coe.tables.spreadsheet import Table
-from coe.text_table import TextLine
-from coe.visible import visible
+from coe.tables.text_table import TextLine
 
 _START = re.compile(rb"\A\s*(?:\xef\xbb\xbf)?\s*<[\s\S]{,4096}?(?<=<)(?:\w+:)?IPC-2581[\s>]")
 _OF_KICAD = re.compile(r"^(?:CMP|PKG|REF):|^(?:CMP|PKG)_")

@@ -12,7 +12,7 @@ from pathlib import Path
 from coe.cad.board_names import BOARD_NAMES, fitting_cells, left_unread
 from coe.tables.s_expression import FOOTPRINTS, Node, Numbered, numbers_in, words_of
 from coe.tables.spreadsheet import Table
-from coe.text_table import TextLine
+from coe.tables.text_table import TextLine
 
 _START = re.compile(rb"\s*(?:\xef\xbb\xbf)?\s*\(kicad_pcb\b")
 _COPPER = {"signal", "power", "mixed", "jumper"}

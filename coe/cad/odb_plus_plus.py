@@ -17,13 +17,13 @@ from pathlib import Path
 from coe.cad.board_names import BOARD_NAMES, fitting_cells, left_unread, only_board, without_numbers
 from coe.cad.vocabulary import UNIT_WORDS
 from coe.errors import ConfigError, list_few
+from coe.helpers.visible import visible
 from coe.placement.board_outline import edge_points
 from coe.tables import packed_files
 from coe.tables.s_expression import numbers_in
 from coe.tables.spreadsheet import Table
 from coe.tables.table_file import lines_of
-from coe.text_table import TextLine
-from coe.visible import visible
+from coe.tables.text_table import TextLine
 
 _NOUN = "ODB++ file"
 _IN_ZIP = re.compile(rb"(?<![\w.])steps[/\\][^/\\]{1,99}[/\\]layers[/\\]", re.IGNORECASE)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from coe.cad.placement_rows import PlacementRow
 from coe.errors import ConfigError, list_few
+from coe.helpers.visible import visible
 from coe.tables import safe_xml
-from coe.visible import visible
 
 
 @dataclass(frozen=True, slots=True)

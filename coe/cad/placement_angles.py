@@ -11,7 +11,7 @@ from typing import NamedTuple
 from coe.cad.placement_header import PlacementHeader
 from coe.errors import ConfigError
 from coe.placement.placement_file import FileForm
-from coe.text_table import TextLine, further_lines
+from coe.tables.text_table import TextLine, further_lines
 
 _WIDEST = 720.0
 """Most angles are no wider, unless machines count hundredths of a degree (Fuji, Panasonic), tenths or thousandths."""

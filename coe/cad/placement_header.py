@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from coe.cad.vocabulary import UNIT_WORDS, one_word
-from coe.text_table import TextLine
+from coe.tables.text_table import TextLine
 
 SEPARATORS = (",", ";", "\t", "!", "|", None)
 """What may stand between cells; None means spaces."""

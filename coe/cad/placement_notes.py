@@ -13,8 +13,8 @@ from coe.cad.refdes import USUAL
 from coe.cad.spaced_row import LIKE_A_NUMBER
 from coe.cad.vocabulary import UNIT_WORDS
 from coe.errors import ConfigError, list_few
-from coe.not_fitted import says_so
-from coe.visible import visible
+from coe.helpers.visible import visible
+from coe.tables.not_fitted import says_so
 
 _MOST_TOLD, _MOST_SIGNS = 3, 40
 

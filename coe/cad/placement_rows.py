@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from coe.cad.placement_header import PlacementHeader, lines_below
 from coe.cad.spaced_row import LIKE_A_NUMBER, MIRRORED_TURN, NUMBERS, begun_as_rows, spaced, unquoted
-from coe.text_table import TextLine
+from coe.tables.text_table import TextLine
 
 _MOST_JOINED = 20
 """So many lines may one row take up, by line breaks in its cells."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from coe.cad.vocabulary import UNIT_BEHIND, UNIT_WORDS
 from coe.errors import ConfigError
 from coe.placement.placement_file import Units
-from coe.text_table import TextLine
+from coe.tables.text_table import TextLine
 
 _SPELLED = "|".join(sorted(word for word in {*UNIT_WORDS, "cm"} if len(word) > 1 and word not in ("in", "''")))
 _NOUNS = "u?units?|einheit(?:en)?|unit[eé]s?|unidad(?:es)?|unit[aà]|jednostk[ai]|jednotk[ay]|единиц\\w*|单位|單位|単位"

@@ -22,12 +22,12 @@ from coe.cad.refdes import expect_designators
 from coe.cad.spaced_row import MIRRORED_TURN
 from coe.cad.vocabulary import COLUMNS, MIRRORS, UNIT_WORDS, Vocabulary, one_word
 from coe.errors import ConfigError
-from coe.not_fitted import FittedRow, fitting_of
 from coe.placement.cad_files import DIALECTS
 from coe.placement.placement_file import FARTHEST_MM, FileForm, FittedQuestion, Placement, PlacementFile, Units
+from coe.tables.not_fitted import FittedRow, fitting_of
 from coe.tables.spreadsheet import Table
 from coe.tables.table_file import expect_unstruck, lines_of
-from coe.text_table import TextLine, further_lines, in_utf8
+from coe.tables.text_table import TextLine, further_lines, in_utf8
 
 _NEAREST_MM = 0.2
 """No two parts lie nearer to each other."""

@@ -9,7 +9,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from coe.cad.gerber_components import component_table, is_component_layer
-from coe.text_table import TextLine
+from coe.tables.text_table import TextLine
 
 _PAIR_NAME = re.compile(r"Position \((\w+)\)(\s*)")
 _PAIR = re.compile(r"\((-?[\d.]+) (-?[\d.]+)\)(\s*)")

@@ -10,7 +10,7 @@ from coe.cad.placement_header import PlacementHeader
 from coe.cad.placement_rows import PlacementRow
 from coe.cad.vocabulary import COLUMNS, plain
 from coe.errors import ConfigError
-from coe.text_table import further_lines
+from coe.tables.text_table import further_lines
 
 _COMMA = "[,;\uff0c\uff1b\u3001]"
 _TO = r"(?:[-~\u2013\u2014\uff5e\u301c至到]|\.{2,3}|\b(?:to|thru|through|bis)\b)"

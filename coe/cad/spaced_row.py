@@ -15,7 +15,7 @@ from typing import TypeAlias
 from coe.cad.placement_header import FURTHER_NUMBERS, PlacementHeader
 from coe.cad.placement_numbers import SPACED_THOUSANDS
 from coe.cad.vocabulary import one_word
-from coe.text_table import TextLine
+from coe.tables.text_table import TextLine
 
 NUMBERS = ("x", "y", "rotation")
 LIKE_A_NUMBER = re.compile(

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from coe.not_fitted import FITTED, LEFT_OUT, QUANTITY
+from coe.helpers.strict_yaml import word_lists
 from coe.placement.placement_file import FileForm, Side, Units
-from coe.strict_yaml import word_lists
+from coe.tables.not_fitted import FITTED, LEFT_OUT, QUANTITY
 
 
 @dataclass(frozen=True, slots=True)

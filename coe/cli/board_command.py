@@ -19,10 +19,10 @@ from coe.cli.first_board import FirstBoard, MakeBoard
 from coe.cli.options import takes
 from coe.cli.tool_options import PolarityOption
 from coe.errors import ConfigError, list_few
+from coe.helpers.strict_model import name_fault
 from coe.pictures import photographs
 from coe.pictures.label_folders import GOOD, letters
 from coe.store.store_reader import StoreReader
-from coe.strict_model import name_fault
 
 _LEAST = 6
 """With fewer pictures of a label there is hardly one each to learn from, to verify with and to test on."""

@@ -15,13 +15,14 @@ from pydantic import ValidationError
 from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, TimeRemainingColumn
 from rich.table import Column
 
-from coe import config, versions
+from coe import config
 from coe.cli.console import Console, Progress, styled, words
 from coe.cli.start import Exit, steady, way_out
 from coe.errors import CoeError, ConfigError, StoreError, place_of, shortened
-from coe.files import NotWritten
-from coe.strict_model import value_fault
-from coe.visible import visible
+from coe.helpers import versions
+from coe.helpers.files import NotWritten
+from coe.helpers.strict_model import value_fault
+from coe.helpers.visible import visible
 
 __all__ = ["Exit", "application", "complain", "err", "guarded", "out", "run", "wide"]
 

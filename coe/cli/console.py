@@ -16,7 +16,7 @@ from rich.segment import Segment
 from rich.table import Column, Table
 from rich.text import Text
 
-from coe.visible import is_visible, visible
+from coe.helpers.visible import is_visible, visible
 
 _WIDEST = 100_000
 """Columns that no table needs."""

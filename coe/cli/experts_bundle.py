@@ -12,16 +12,17 @@ from typing import Annotated
 import typer
 
 import coe
-from coe import config, system
+from coe import config
 from coe.board import calibration_file, rules
+from coe.bring import verification
 from coe.cli.common import counting, err, out, point_out
 from coe.cli.options import AllowKindOption, StoreOption
 from coe.cli.tool_options import why_not
 from coe.errors import ConfigError, StoreError, list_few, sentence_of
-from coe.files import TEMPORARY, DiskFull, alone, is_full, is_other
+from coe.helpers import system
+from coe.helpers.files import TEMPORARY, DiskFull, alone, is_full, is_other
+from coe.helpers.spelling import by_spelling
 from coe.inspector import weights_used
-from coe.prepare import verification
-from coe.spelling import by_spelling
 from coe.store import bundle_file, installing, version_history
 from coe.store.bundle_file import FILES, RULES, STORE, BundleContents
 from coe.store.reference_reader import FOLDER as REFERENCES

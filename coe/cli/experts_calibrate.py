@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from coe import strict_yaml
 from coe.board import calibration_file, rules
 from coe.board.board_spec import BoardSpec, StatedScores
 from coe.board.calibration_file import BoardCalibration, CalibratedExpert
 from coe.board.rules import Rules
-from coe.calibrate import calibration_text
 from coe.cli import experts_exam
 from coe.cli.common import Exit, complain, err, out, point_out, wide
 from coe.cli.console import table_of
@@ -25,19 +23,21 @@ from coe.cli.options import AllowKindOption, StoreOption
 from coe.config import counted
 from coe.core import NOTHING, Expert
 from coe.errors import CoeError, ConfigError, list_few
-from coe.files import FolderLock, NoLocks, NotWritten, write_atomically
+from coe.helpers import strict_yaml
+from coe.helpers.files import FolderLock, NoLocks, NotWritten, write_atomically
+from coe.helpers.rates import CONFIDENCE, Rate
+from coe.helpers.strict_model import of_yaml
+from coe.helpers.visible import visible
+from coe.learn import calibration_text
 from coe.pictures.photo_split import Purpose
-from coe.rates import CONFIDENCE, Rate
 from coe.store.exam import Exam
 from coe.store.store import Store
-from coe.strict_model import of_yaml
-from coe.visible import visible
 
 if TYPE_CHECKING:
-    from coe.calibrate.answers import BoardExperts
-    from coe.calibrate.calibration import ExpertCalibration
-    from coe.calibrate.thresholds import ThresholdPoint
-    from coe.calibrate.verified import VerifiedPicture
+    from coe.learn.answers import BoardExperts
+    from coe.learn.calibration import ExpertCalibration
+    from coe.learn.thresholds import ThresholdPoint
+    from coe.learn.verified import VerifiedPicture
 
 VerifiedOption = Annotated[
     Path,
@@ -82,9 +82,9 @@ def calibrate(  # noqa: PLR0913
 
     Example: coe-experts calibrate line7.yaml --images verified/ --escapes 0.01 --plots build/calibration
     """
-    from coe.calibrate import calibration, draw_thresholds, verified
-    from coe.calibrate.answers import BoardExperts
-    from coe.calibrate.thresholds import Goal, WantedRate
+    from coe.learn import calibration, draw_thresholds, verified
+    from coe.learn.answers import BoardExperts
+    from coe.learn.thresholds import Goal, WantedRate
 
     if (escapes is None) == (false_calls is None):
         raise ConfigError("give the rate that is wanted: --escapes, or --false-calls, and not both")
@@ -135,8 +135,8 @@ def _examine(
     board: Rules, store: Store, pictures: Mapping[str, Sequence[VerifiedPicture]], allowed: Sequence[str]
 ) -> None:
     """Show experts again what must not pass, by the thresholds that hold now; the rows go into their exams."""
-    from coe.calibrate import evaluation
-    from coe.calibrate.answers import BoardExperts
+    from coe.learn import evaluation
+    from coe.learn.answers import BoardExperts
 
     asked = BoardExperts(board, store, allowed)
     for id, of_expert in pictures.items():
@@ -227,7 +227,7 @@ def _table(outcomes: Sequence[ExpertCalibration]) -> Table:
 
 def _show_curve(outcome: ExpertCalibration) -> None:
     """Print the thresholds of an expert, the safest first: for each number of errors the best, the chosen marked."""
-    from coe.calibrate.thresholds import frontier
+    from coe.learn.thresholds import frontier
 
     if outcome.curve is None or outcome.choice is None:
         return

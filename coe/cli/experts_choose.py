@@ -24,20 +24,20 @@ from coe.cli.options import StoreOption
 from coe.cli.tool_options import InputOption, PolarityOption, SeedOption, words_of
 from coe.core import Expert
 from coe.errors import CoeError, ConfigError, did_you_mean, list_few
-from coe.files import replacing, writing
+from coe.helpers.files import replacing, writing
+from coe.helpers.rates import Rate
+from coe.helpers.strict_model import name_fault
 from coe.pictures import photographs, split_making
 from coe.pictures.label_folders import BAD, GOOD, letters, says_label
 from coe.pictures.photo_split import Purpose
 from coe.pictures.photographs import LAYOUT, LabelledPhotograph, Photograph
-from coe.rates import Rate
 from coe.store import kinds
 from coe.store.expert_id import ExpertId
 from coe.store.kinds import Kind, TrainingPlan
 from coe.store.store import Store
-from coe.strict_model import name_fault
 
 if TYPE_CHECKING:
-    from coe.prepare.choosing import CandidateKind, CrossValidated
+    from coe.learn.choosing import CandidateKind, CrossValidated
 
 
 _SHOWN = 5
@@ -214,7 +214,7 @@ def _sound(component: str, plan: TrainingPlan) -> tuple[TrainingPlan, int]:
 
     Raises ConfigError for a picture that cannot be read, or stands under two labels.
     """
-    from coe.prepare import choosing
+    from coe.learn import choosing
 
     found = plan.photographs or ()
     looks = choosing.seen(found, plan.bits)
@@ -241,7 +241,7 @@ def _chosen(
 
     `others` are photographs of other components of the board.
     """
-    from coe.prepare import choosing, learning
+    from coe.learn import choosing, learning
 
     component = ExpertId.of(weights).name
     plan, side = _sound(component, plan)
@@ -299,7 +299,7 @@ def _tell(
     component: str, found: Sequence[LabelledPhotograph], results: Sequence[CrossValidated], best: CrossValidated
 ) -> None:
     """Print how the kinds judged what they had not learned, which was taken, and how sure that is."""
-    from coe.prepare import choosing
+    from coe.learn import choosing
 
     table = table_of("kind", "escapes", "false calls", "s to learn", "", left=("kind", ""))
     for result in results:
@@ -326,7 +326,7 @@ def _tell(
 
 def _tell_untried(component: str, found: Sequence[LabelledPhotograph], known: Sequence[Kind]) -> None:
     """Print which kinds could not learn from these photographs, and what they need."""
-    from coe.prepare import choosing
+    from coe.learn import choosing
 
     untried: dict[str, list[str]] = {}
     for kind in known:

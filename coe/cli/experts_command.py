@@ -13,8 +13,8 @@ import numpy as np
 import typer
 
 from coe import config
-from coe.allowed_text import pattern_fault
 from coe.board import rules
+from coe.bring import verification
 from coe.cli import (
     experts_bundle,
     experts_calibrate,
@@ -37,11 +37,11 @@ from coe.cli.options import AllowKindOption, StoreOption
 from coe.cli.tool_options import SeedOption
 from coe.core import Expert
 from coe.errors import ConfigError, StoreError, sentence_of
-from coe.files import replacing, writing
+from coe.helpers.allowed_text import pattern_fault
+from coe.helpers.files import replacing, writing
+from coe.learn.window_search import FoundWindow, WindowSearch
 from coe.pictures import finding
 from coe.pictures.image_source import ImageSource
-from coe.prepare import verification
-from coe.prepare.window_search import FoundWindow, WindowSearch
 from coe.store import kinds, random_weights
 from coe.store.expert_id import ExpertId
 from coe.store.kinds import Image, ModuleKind

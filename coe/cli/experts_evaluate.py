@@ -18,18 +18,18 @@ from coe.cli.experts_calibrate import VerifiedOption, check_pictures, rates_text
 from coe.cli.options import AllowKindOption, StoreOption
 from coe.core import Failure, FailureKind, Request, Result
 from coe.errors import CoeError, ConfigError, list_few
+from coe.helpers.rates import CONFIDENCE
 from coe.inspector import weights_used
 from coe.pictures.photo_split import Purpose
-from coe.rates import CONFIDENCE
 from coe.results.evaluation_report import EvaluationRow, write_evaluation
 from coe.results.report_cards import PixelSource
 from coe.store.exam import warnings_of
 from coe.store.store import Store
 
 if TYPE_CHECKING:
-    from coe.calibrate.answers import BoardExperts
-    from coe.calibrate.evaluation import Evaluation
-    from coe.calibrate.verified import VerifiedPicture
+    from coe.learn.answers import BoardExperts
+    from coe.learn.evaluation import Evaluation
+    from coe.learn.verified import VerifiedPicture
 
 _NAMED = 20
 """So many wrong pictures of an expert are named; the report shows more."""
@@ -57,8 +57,8 @@ def evaluate(
 
     Example: coe-experts evaluate line7.yaml --images verified/ --report build/evaluation.html
     """
-    from coe.calibrate import evaluation, verified
-    from coe.calibrate.answers import BoardExperts
+    from coe.learn import evaluation, verified
+    from coe.learn.answers import BoardExperts
 
     loaded, shelf = rules.load(board), Store(store)
     pictures = verified.by_expert(verified.find(images_at, loaded.experts, loaded.components, purpose=Purpose.TEST))
@@ -84,7 +84,7 @@ def evaluate(
         point_out("warning", warning, out)
     wrong = evaluation.wrong_of(evaluations)
     if report is not None:
-        from coe.calibrate.answers import decoded
+        from coe.learn.answers import decoded
 
         paths = {picture.name: picture for of_expert in pictures.values() for picture in of_expert}
         source = PixelSource(lambda name: decoded(paths[name], loaded.bits))

@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
+from coe.bring import facts
 from coe.cli.experts_new import BoardOption, KindOption, LabelsOption, NoPrepareOption
 from coe.cli.import_answers import Asked, import_file, import_folder, import_packaged
 from coe.cli.options import AllowKindOption, StoreOption
 from coe.cli.tool_options import InputOption
 from coe.errors import ConfigError
-from coe.prepare import facts
 from coe.store.store import Store
 
 

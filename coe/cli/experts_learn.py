@@ -25,9 +25,9 @@ from coe.cli.options import AllowKindOption, StoreOption
 from coe.cli.tool_options import SeedOption
 from coe.core import Expert
 from coe.errors import ConfigError, ImageError
+from coe.learn import backbones, learning
 from coe.pictures import split_making
 from coe.pictures.photo_split import Purpose, Split
-from coe.prepare import backbones, learning
 from coe.results import marks, records, run_file
 from coe.results.marks import PictureMark
 from coe.store import kinds
@@ -37,10 +37,10 @@ from coe.store.manifest import Manifest
 from coe.store.store import Store
 
 if TYPE_CHECKING:
-    from coe.calibrate.answers import BoardExperts
-    from coe.calibrate.evaluation import Evaluation
-    from coe.calibrate.lessons import LessonComparison
-    from coe.calibrate.verified import VerifiedPicture
+    from coe.learn.answers import BoardExperts
+    from coe.learn.evaluation import Evaluation
+    from coe.learn.lessons import LessonComparison
+    from coe.learn.verified import VerifiedPicture
 
 
 def learn(  # noqa: PLR0913
@@ -82,7 +82,7 @@ def learn(  # noqa: PLR0913
 
     Example: coe-experts learn line7.yaml --from runs/line7/monday --photos photos/ --mark SN1/R7__R0402.png=good
     """
-    from coe.calibrate import lessons
+    from coe.learn import lessons
 
     if mark:
         _mark(of[0], mark)
@@ -114,7 +114,7 @@ def learn(  # noqa: PLR0913
 
 def _marked(board: Rules, folder: Path, images_at: Path | None) -> list[VerifiedPicture]:
     """Return the marked pictures of a run or an export; raises ConfigError."""
-    from coe.calibrate import lessons
+    from coe.learn import lessons
 
     if not folder.is_dir():
         raise ConfigError(f"{folder}: there is no such folder; give --from the folder of a run, or an export")
@@ -177,8 +177,8 @@ class _Lesson:
 
     def learn(self, marked: Sequence[VerifiedPicture], *, take: bool) -> tuple[LessonComparison, Manifest | None]:
         """Train, compare, and replace the expert if it is better; return its new manifest if it was replaced."""
-        from coe.calibrate import lessons
-        from coe.calibrate.answers import BoardExperts
+        from coe.learn import lessons
+        from coe.learn.answers import BoardExperts
 
         id, asked = self._expert.id, BoardExperts(self._board, self._shelf, self._allowed)
         own = lessons.of_photographs(self._board, self._plan.data, id)
@@ -224,12 +224,12 @@ class _Lesson:
             return comparison, self._shelf.adopt(manifest, folder, candidate.bodies)
 
     def _judged(self, asked: BoardExperts, pictures: Sequence[VerifiedPicture]) -> Evaluation:
-        from coe.calibrate import evaluation
+        from coe.learn import evaluation
 
         return evaluation.by_rules(self._board, self._expert, asked.ask(self._expert, pictures))
 
     def _digests(self, pictures: Sequence[VerifiedPicture]) -> dict[Path, PictureDigests]:
-        from coe.calibrate.answers import decoded
+        from coe.learn.answers import decoded
 
         try:
             return {one.path: PictureDigests.of_file(one.path, decoded(one, self._board.bits)) for one in pictures}
@@ -238,7 +238,7 @@ class _Lesson:
 
     def _train(self, candidate: Store, pictures: Sequence[VerifiedPicture]) -> None:
         """Train the expert on pictures, from the weights in use, and put it into a store of its own."""
-        from coe.calibrate import lessons
+        from coe.learn import lessons
 
         kind, weights = self._kind, self._expert.weights
         assert isinstance(kind, ModuleKind), "checked when the lesson was made"

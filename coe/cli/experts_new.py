@@ -19,15 +19,16 @@ from coe.cli.options import AllowKindOption, StoreOption, finite
 from coe.cli.tool_options import InputOption, SeedOption, words_of
 from coe.core import Expert
 from coe.errors import ConfigError, readable
+from coe.learn import backbones, data_set, learning
 from coe.pictures import finding, folder
 from coe.pictures.label_folders import TO_CHOOSE
 from coe.pictures.photographs import LabelledPhotograph
-from coe.prepare import accept, backbones, data_set, learning
 from coe.store import kinds
 from coe.store.expert_id import ExpertId
 from coe.store.kinds import Kind, Trained, TrainingPlan
 from coe.store.manifest import Manifest
 from coe.store.store import Store
+from coe.variants import accept
 
 BoardOption = Annotated[str | None, typer.Option(help="Take kind, labels and input size from the rules of this board.")]
 KindOption = Annotated[

@@ -21,13 +21,13 @@ from coe.cli.placing import layout_of, notes
 from coe.cli.tool_options import SeedOption, words_of
 from coe.core import Result
 from coe.errors import ConfigError
-from coe.files import replacing, writing
+from coe.helpers.files import replacing, writing
+from coe.helpers.spelling import composed
 from coe.pictures import photographs, split_making
 from coe.pictures.finding import printable
 from coe.pictures.label_folders import BAD, GOOD, letters
 from coe.pictures.photo_split import SPLIT, Purpose, Split
 from coe.placement.board_layout import Layout
-from coe.spelling import composed
 
 if TYPE_CHECKING:
     from coe.placement.board_layout import Layout

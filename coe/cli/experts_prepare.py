@@ -17,15 +17,15 @@ from coe.cli.console import table_of
 from coe.cli.options import AllowKindOption, StoreOption
 from coe.cli.tool_options import words_of
 from coe.errors import ConfigError, StoreError, did_you_mean, list_few, sentence_of
-from coe.files import DiskFull
+from coe.helpers.files import DiskFull
 from coe.inspector.precision import is_sound
 from coe.pictures import finding
-from coe.prepare.prepare import Preparation, Preparer
 from coe.store import bodies, kinds
 from coe.store.blob_format import Variant
 from coe.store.expert_id import ExpertId
 from coe.store.manifest import Manifest
 from coe.store.store import Store
+from coe.variants.prepare import Preparation, Preparer
 
 KNOWN: tuple[Variant, ...] = get_args(Variant)
 USUAL = "fp32,q8"

@@ -242,7 +242,7 @@ def _made(
     references: References, id: str, items: list[FoundImage], source: str, bits: int | None
 ) -> tuple[ReferenceManifest, dict[str, str]]:
     """Make a reference and put it into the store; return its manifest, and why pictures were left out, by name."""
-    from coe.prepare import golden_reference
+    from coe.learn import golden_reference
 
     reasons: dict[str, str] = {}
     pictures = {}

@@ -19,8 +19,8 @@ from coe.cli.options import AllowKindOption, StoreOption
 from coe.cli.tool_options import InputOption
 from coe.core import Expert
 from coe.errors import ConfigError, StoreError
-from coe.files import alone
-from coe.prepare import backbones
+from coe.helpers.files import alone
+from coe.learn import backbones
 from coe.store import bodies
 from coe.store.manifest import Manifest
 from coe.store.reference_reader import ReferenceManifest

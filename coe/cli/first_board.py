@@ -18,8 +18,8 @@ from coe.board.drafting import TODO
 from coe.board.polarity import is_known
 from coe.cli.common import Exit, err, out, point_out
 from coe.errors import ConfigError, list_few
-from coe.files import replacing, writing
-from coe.visible import visible
+from coe.helpers.files import replacing, writing
+from coe.helpers.visible import visible
 
 if TYPE_CHECKING:
     from coe.placement.draft_recipe import BoardPlan

@@ -13,27 +13,29 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from coe import config, regular
+from coe import config
 from coe.board import drafting as drafts
 from coe.board import rules
+from coe.bring import facts, importing
+from coe.bring.facts import Wishes
+from coe.bring.other_files import other_folder
 from coe.cli import experts_prepare
 from coe.cli.common import Exit, complain, out, point_out
 from coe.cli.experts_evaluate import tell
 from coe.cli.experts_new import described
 from coe.core import Expert
 from coe.errors import ConfigError, StoreError, list_few, readable, sentence_of
-from coe.files import DiskFull, write_atomically
+from coe.helpers import regular
+from coe.helpers.files import DiskFull, write_atomically
+from coe.learn import backbones
 from coe.pictures.finding import natural
-from coe.prepare import backbones, facts, importing
-from coe.prepare.facts import Wishes
-from coe.prepare.other_files import other_folder
 from coe.store import bodies, kinds
 from coe.store.expert_id import ExpertId
 from coe.store.kinds import Comparing, ExpertInput, FileKind, Kind, ModuleKind
 from coe.store.store import Store
 
 if TYPE_CHECKING:
-    from coe.calibrate.verified import VerifiedPicture
+    from coe.learn.verified import VerifiedPicture
 
 _ENDINGS = (".safetensors", ".pth.tar", ".pth", ".pt", ".ckpt", ".onnx", ".bin", ".pkl")
 _ONNX = ".onnx"
@@ -115,14 +117,14 @@ def _import(shelf: Store, id: str, file: Path, asked: Asked) -> None:
 
 
 def _pictures(expert: Expert, images_at: Path) -> list[VerifiedPicture]:
-    from coe.calibrate import verified
+    from coe.learn import verified
 
     return verified.find(images_at, {expert.id: expert}, alone=expert.id)
 
 
 def _judge(shelf: Store, expert: Expert, pictures: Sequence[VerifiedPicture], asked: Asked) -> Exit:
     """Judge an expert's pictures, and say which it judges otherwise than they are labelled; raises CoeError."""
-    from coe.calibrate import answers, evaluation
+    from coe.learn import answers, evaluation
 
     if not pictures:
         out.print(f"{expert.id}: {_UNCHECKED}")
@@ -135,7 +137,7 @@ def _judge(shelf: Store, expert: Expert, pictures: Sequence[VerifiedPicture], as
 
 
 def _prepared(kind: Kind, expert: Expert, bits: int | None, picture: VerifiedPicture) -> ExpertInput:
-    from coe.calibrate.answers import decoded, given_reference
+    from coe.learn.answers import decoded, given_reference
 
     if not isinstance(kind, Comparing) or (picture.reference is None and not kind.needs_reference):
         return kind.preprocess(decoded(picture, bits), expert)
@@ -220,7 +222,7 @@ def _judge_all(shelf: Store, board: str, names: list[str], asked: Asked) -> bool
         if not asked.as_backbone:
             out.print(_UNCHECKED)
         return True
-    from coe.calibrate import verified
+    from coe.learn import verified
 
     try:
         manifests = [shelf.manifest(f"{board}/{name}") for name in names]

@@ -26,6 +26,7 @@ from coe.cli.console import Progress, styled, words
 from coe.cli.start import EndingSignals
 from coe.core import FailureKind, Request, Result, Verdict
 from coe.errors import LineClosed, shortened
+from coe.helpers.system import peak_resident_bytes
 from coe.inspector.line_options import LineOptions
 from coe.inspector.weights_used import exam_rows, expert_digests, manifests_of, reference_digests, usable_variants
 from coe.pictures.arriving import FileStamp
@@ -39,7 +40,6 @@ from coe.scheduler.events import Command, Event, Late, Lost, PaceChanged
 from coe.store.manifest import Manifest
 from coe.store.reference_reader import ReferenceReader
 from coe.store.store_reader import StoreReader
-from coe.system import peak_resident_bytes
 
 if TYPE_CHECKING:
     from coe.inspector.inspector import Picture

@@ -16,6 +16,7 @@ from coe.board.completeness import check_references
 from coe.board.rules import Rules
 from coe.core import Failure, FailureKind, Result
 from coe.errors import ConfigError, ImageError, readable
+from coe.helpers.spelling import composed
 from coe.pictures import finding
 from coe.pictures.finding import FoundImage, Skipped, natural, printable, serial_in
 from coe.pictures.folder import EntryKind, FolderEntry, walk, why_no_file
@@ -31,7 +32,6 @@ from coe.pictures.watched_folder import WatchedFolder
 from coe.placement.board_layout import Layout, Site
 from coe.placement.board_pictures import BoardPicture, read_board, serial_of
 from coe.placement.board_view import BoardView
-from coe.spelling import composed
 
 if TYPE_CHECKING:
     from coe.inspector.inspector import Picture

@@ -11,8 +11,8 @@ from coe.cluster.box import BoxWorker
 from coe.cluster.links import OpenBox
 from coe.cluster.messages import BoxFacts, BoxReport, CarriedImage, Parcel
 from coe.errors import CoeError, sentence_of
+from coe.helpers.versions import own
 from coe.scheduler.costs import CostTable
-from coe.versions import own
 
 _FETCH_S = 60.0
 """An image may take at most this long to arrive, in seconds."""

@@ -24,13 +24,13 @@ from coe.cluster.links import Boxes, BoxGone, Link, NotCarried, Say, check_same
 from coe.cluster.messages import CarriedImage
 from coe.core import Failure, FailureKind, Request
 from coe.errors import ConfigError, ImageError, sentence_of
+from coe.helpers.timely import in_time
 from coe.pictures.image_source import ImageSource, ReferenceSource
 from coe.pictures.picture_file import PictureFile
 from coe.results.metrics import Metrics, Recorder, Watcher
 from coe.runtime.line_engine import Crash, Job, LineEngine, Pending, end_at_exit
 from coe.scheduler.events import Command, Event
 from coe.scheduler.failures import STOPPED
-from coe.timely import in_time
 
 _LOOK_S = 1.0
 """How often the cluster is asked for machines that came."""

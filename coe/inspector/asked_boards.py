@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from coe import values
 from coe.board import parts_list as parts_lists
 from coe.board.parts_list import PlacedPart
 from coe.errors import ConfigError, did_you_mean
+from coe.helpers import values
 
 PartsList = Sequence[PlacedPart] | Path | str
 Parts = PartsList | Mapping[str, PartsList]

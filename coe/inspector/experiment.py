@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from coe import config, values
+from coe import config
+from coe.helpers import values
 from coe.inspector.precision import LineCosts
 from coe.scheduler.controller import Controller
 

@@ -20,10 +20,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from coe import values
 from coe.board.rules import Rules
 from coe.core import Failure, FailureKind, Request, Result
 from coe.errors import BoardsClash, LineClosed, LineFull
+from coe.helpers import values
 from coe.inspector import line_references
 from coe.inspector.asked_boards import Boards, Parts, asked_boards
 from coe.inspector.changeover import enrol_boards, prepare_change

@@ -13,9 +13,11 @@ from dataclasses import dataclass
 
 import psutil
 
-from coe import config, system
+from coe import config
 from coe.config import format_bytes
 from coe.errors import ConfigError
+from coe.helpers import system
+from coe.helpers.system import usable_cores
 from coe.runtime.cpu import CpuDevice
 from coe.runtime.cuda import torch_driver
 from coe.runtime.cuda.collector import give_back
@@ -23,7 +25,6 @@ from coe.runtime.cuda.cuda_device import CudaDevice
 from coe.runtime.device import Device
 from coe.store.runnable_kinds import RunnableKind
 from coe.store.store_reader import StoreReader
-from coe.system import usable_cores
 
 _looks: list[tuple[int, float]] = []
 """The last look of this process, if there was one: how many cores were free, at a time of the monotonic clock."""

@@ -13,8 +13,9 @@ from typing import Annotated, Any, Self, Unpack, cast
 
 from pydantic import BaseModel, ConfigDict, Field, InstanceOf, ValidationInfo, field_validator, model_validator
 
-from coe import config, plugins, values
+from coe import config
 from coe.errors import ConfigError
+from coe.helpers import plugins, values
 from coe.inspector.asked_boards import AskedBoard, Boards, Parts, asked_boards
 from coe.inspector.experiment import NONE, Experiment
 from coe.inspector.line_arguments import LineArguments, OnFull

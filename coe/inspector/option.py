@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from coe import config, values
+from coe import config
 from coe.errors import ConfigError
+from coe.helpers import values
 
 Check = Callable[[str, Any], Any]
 """Takes the name of an option and a user's value, and returns the value that a line works with; raises ConfigError."""

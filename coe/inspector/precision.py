@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from coe import config, values
+from coe import config
 from coe.board.expected_use import first_experts, usage
 from coe.board.graph import ExpertGraph
 from coe.board.router import Router
@@ -20,6 +20,7 @@ from coe.board.steps import Escalation
 from coe.config import format_bytes
 from coe.core import FULL, again_id
 from coe.errors import ConfigError, did_you_mean
+from coe.helpers import values
 from coe.scheduler.costs import Cost, CostTable
 from coe.store.manifest import PreparedVariant
 

@@ -13,11 +13,12 @@ from typing import Annotated, Literal, Self
 import psutil
 from pydantic import Field, ValidationError
 
-from coe import config, system, versions
+from coe import config
 from coe.errors import ConfigError
+from coe.helpers import system, versions
+from coe.helpers.strict_model import Bytes, Count, Seconds, Share, Speed, StrictModel
 from coe.runtime.cost_fit import LatencyLine
 from coe.store.manifest import Agreement
-from coe.strict_model import Bytes, Count, Seconds, Share, Speed, StrictModel
 
 VERSION: Literal[1] = 1
 LIBRARIES = ("torch", "torchvision", "onnxruntime", "numpy")

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from coe import config, system
+from coe import config
 from coe.board.rules import Rules
 from coe.config import format_bytes
 from coe.core import Expert
 from coe.errors import ConfigError
+from coe.helpers import system
 from coe.inspector import profile
 from coe.inspector.line_options import AUTO, LineOptions
 from coe.inspector.memory_split import plan

@@ -20,8 +20,8 @@ from coe.board.steps import DECIDING, Component
 from coe.board.union import Member, union
 from coe.core import FULL, Shown
 from coe.errors import StoreError, list_few
+from coe.helpers.spelling import composed
 from coe.inspector.precision import allowed
-from coe.spelling import composed
 from coe.store.exam import NO_EXAM, Exam, ExamRow, stops_of, warnings_of
 from coe.store.manifest import Manifest
 from coe.store.reference_reader import ReferenceReader

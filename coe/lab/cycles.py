@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 
 from coe.board import rules
+from coe.helpers.system import open_descriptors
 from coe.lab.switch_gpu import gpu_device
 from coe.lab.workloads.synthetic import black, in_variant, prepare, synthetic_board
 from coe.runtime.cpu import CpuDevice
@@ -16,7 +17,6 @@ from coe.runtime.cuda.torch_driver import TorchDriver
 from coe.runtime.processor import on_fresh_thread
 from coe.store import kinds
 from coe.store.blob_format import Variant
-from coe.system import open_descriptors
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ import numpy as np
 
 from coe.core import Expert, Finding
 from coe.errors import CoeError, ConfigError, DeviceFull, StoreError
+from coe.helpers.system import give_memory_back
 from coe.inspector import line_devices
 from coe.runtime.cuda import torch_errors
 from coe.runtime.cuda.collector import give_back
@@ -31,7 +32,6 @@ from coe.store import whole_reader
 from coe.store.kinds import ExpertInput, Image, Kind, ModuleKind
 from coe.store.skeletons import optional_of, skeleton
 from coe.store.store_reader import StoreReader
-from coe.system import give_memory_back
 
 if TYPE_CHECKING:
     import torch

@@ -6,7 +6,7 @@ from typing import Any
 
 import onnx
 
-from coe import surroundings
+from coe.helpers import surroundings
 from coe.runtime.buffers import Buffers
 from coe.runtime.reading import Weights
 from coe.store.blob_format import MODEL

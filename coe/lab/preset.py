@@ -16,7 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from coe import config
 from coe.errors import ConfigError, join_errors
-from coe.strict_model import StrictModel, validated
+from coe.helpers.strict_model import StrictModel, validated
 
 FOLDER = Path(__file__).parent / "presets"
 

@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 
 from coe.board import rules
 from coe.board.rules import Rules
+from coe.helpers.system import peak_resident_bytes
 from coe.lab.workloads.workload import synthetic
 from coe.results.metrics import Recorder
 from coe.scheduler.controller import Controller
@@ -19,7 +20,6 @@ from coe.scheduler.strategies import strategy
 from coe.sim.agenda import Agenda
 from coe.sim.oracle import SampledOracle
 from coe.sim.simulator import Simulator
-from coe.system import peak_resident_bytes
 
 EXECUTORS = 4
 

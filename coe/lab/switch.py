@@ -14,6 +14,7 @@ from pathlib import Path
 
 from coe.board import rules
 from coe.core import Expert
+from coe.helpers.system import forget_file
 from coe.lab.eager_baseline import constructed
 from coe.lab.library_session import library_session, whole_model
 from coe.lab.workloads.synthetic import in_variant, prepare, synthetic_board
@@ -27,7 +28,6 @@ from coe.store import kinds
 from coe.store.blob_format import Variant
 from coe.store.kinds import ModuleKind
 from coe.store.store import Store
-from coe.system import forget_file
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from coe.allowed_text import Reading
 from coe.errors import ConfigError, did_you_mean
+from coe.helpers.allowed_text import Reading
 
 USUAL = ("DataMatrix", "QRCode", "Code128")
 """The formats that are read where nobody says which."""

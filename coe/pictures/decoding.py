@@ -17,6 +17,7 @@ from PIL import Image
 
 from coe import config
 from coe.errors import DamagedImage, ImageError, UnsupportedImage
+from coe.helpers.timely import in_time
 from coe.pictures.array_images import (
     ALL,
     LEAST_ALPHA,
@@ -38,7 +39,6 @@ from coe.pictures.jpeg import Jpeg
 from coe.pictures.picture_faults import damaged, invisible, truncated, unsupported, unwritten
 from coe.pictures.picture_file import PictureFile
 from coe.pictures.tiff import Tiff
-from coe.timely import in_time
 
 NO_PICTURE = "is not a JPEG, PNG, BMP or TIFF picture, whatever its name says; save it as PNG"
 

@@ -17,6 +17,7 @@ from pathlib import Path, PurePosixPath
 
 from coe.core import Failure, FailureKind
 from coe.errors import ConfigError, readable
+from coe.helpers.spelling import composed
 from coe.pictures.decoding import decode
 from coe.pictures.folder import EntryKind, FolderEntry, walk, why_no_file
 from coe.pictures.formats import EXTENSIONS
@@ -35,7 +36,6 @@ from coe.pictures.picture_names import (
     stem,
     unfinished,
 )
-from coe.spelling import composed
 
 __all__ = ["EXTENSIONS", "TABLE", "FoundImage", "Skipped", "decode", "find", "natural", "printable"]
 

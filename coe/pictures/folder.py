@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
 
-from coe.regular import SORTS
+from coe.helpers.regular import SORTS
 
 LEVELS = 2
 """Down to this depth every link to a folder is followed; below it a folder is visited once, by one of its names.

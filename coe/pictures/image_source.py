@@ -11,8 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from coe import config, values
+from coe import config
 from coe.errors import ConfigError, ImageError, UnsupportedImage
+from coe.helpers import values
+from coe.helpers.timely import in_time
 from coe.pictures.array_images import (
     RAW_FRAME,
     DecodedImage,
@@ -26,7 +28,6 @@ from coe.pictures.array_images import (
 from coe.pictures.decoding import NO_PICTURE, decode
 from coe.pictures.formats import format_of, pixels_in
 from coe.pictures.picture_file import PictureFile
-from coe.timely import in_time
 
 ImageLike = (
     NDArray[np.uint8]

@@ -13,10 +13,10 @@ from pathlib import Path, PurePosixPath
 
 from coe.core import Failure, FailureKind
 from coe.errors import ConfigError
+from coe.helpers.spelling import composed
 from coe.pictures.folder import why_no_file
 from coe.pictures.found_image import Components, FoundImage
 from coe.pictures.picture_names import other_format
-from coe.spelling import composed
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection
 
 from coe.core import NOTHING
-from coe.strict_yaml import word_lists
+from coe.helpers.strict_yaml import word_lists
 
 _WORDS = {name: frozenset(words) for name, words in word_lists(__file__).items()}
 GOOD, BAD = _WORDS["good"] | {NOTHING}, _WORDS["bad"]

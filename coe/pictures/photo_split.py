@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Protocol
 
 from coe.errors import ConfigError, readable
+from coe.helpers.spelling import composed
 from coe.pictures.image_table import read_rows
-from coe.spelling import composed
 
 SPLIT = "split.csv"
 COLUMNS = ("path", "group", "for")

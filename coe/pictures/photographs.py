@@ -14,12 +14,12 @@ from pathlib import Path, PurePosixPath
 
 from coe.core import NOTHING
 from coe.errors import ConfigError, list_few, readable
+from coe.helpers.spelling import by_spelling, composed
 from coe.pictures.folder import OF_SYSTEMS, EntryKind, walk
 from coe.pictures.formats import EXTENSIONS
 from coe.pictures.found_image import natural
 from coe.pictures.label_folders import BAD, GOOD, is_undecided, letters, spelling, words
 from coe.pictures.picture_names import goes_with_pictures, is_called_picture, other_format, raw_beside, unfinished
-from coe.spelling import by_spelling, composed
 
 LAYOUT = "<component>/<label>/<picture>, where a label may be good or bad"
 _SHOWN = 3

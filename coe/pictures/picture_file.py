@@ -16,10 +16,10 @@ from typing import BinaryIO
 
 import xxhash
 
-from coe import regular
 from coe.errors import DamagedImage, ImageError
+from coe.helpers import regular
+from coe.helpers.timely import answered
 from coe.pictures.formats import pixels_in
-from coe.timely import answered
 
 PIECE_BYTES = 1 << 20
 """A disk or share that does not give so much within `config.read_timeout_s()` does not answer."""

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from coe import regular
+from coe.helpers import regular
 from coe.pictures.formats import EXTENSIONS, Png, format_of
 from coe.pictures.jpeg import Jpeg
 from coe.pictures.tiff import Tiff

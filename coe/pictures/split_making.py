@@ -15,14 +15,14 @@ from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
-from coe import regular
 from coe.errors import ConfigError, list_few
-from coe.files import write_atomically
+from coe.helpers import regular
+from coe.helpers.files import write_atomically
+from coe.helpers.spelling import composed
 from coe.pictures.found_image import natural
 from coe.pictures.label_folders import GOOD, letters
 from coe.pictures.photo_split import COLUMNS, SHOWN, SPLIT, HasPath, Purpose, Split, SplitRow
 from coe.pictures.photographs import Photograph
-from coe.spelling import composed
 
 P = TypeVar("P", bound=HasPath)
 

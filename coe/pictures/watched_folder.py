@@ -10,9 +10,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from coe import config, regular, system
+from coe import config
 from coe.errors import DamagedImage, ImageError, LateImage
-from coe.files import TEMPORARY
+from coe.helpers import regular, system
+from coe.helpers.files import TEMPORARY
+from coe.helpers.timely import answered, in_time
 from coe.pictures.arriving import FileStamp, Sighting
 from coe.pictures.folder import EntryKind, FolderEntry, walk
 from coe.pictures.formats import Bmp, format_of
@@ -20,7 +22,6 @@ from coe.pictures.found_image import printable
 from coe.pictures.picture_faults import unwritten
 from coe.pictures.picture_names import unfinished
 from coe.pictures.tiff import Tiff
-from coe.timely import answered, in_time
 
 _TAIL_BYTES = 64
 """A file without an end mark whose last bytes are zeros may have been reserved, and be written yet."""

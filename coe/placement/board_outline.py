@@ -13,9 +13,9 @@ from itertools import chain
 from math import atan2, cos, hypot, isfinite, pi, radians, sin
 from pathlib import Path
 
-from coe import text_table
 from coe.errors import ConfigError
 from coe.placement.placement_file import FileForm, PlacementFile
+from coe.tables import text_table
 from coe.tables.s_expression import FOOTPRINTS, Node, Numbered, numbers_in, read_board, words_of
 
 Rectangle = tuple[float, float, float, float]

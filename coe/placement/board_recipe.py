@@ -13,11 +13,11 @@ from itertools import combinations
 from math import dist
 from pathlib import Path
 
-from coe import strict_yaml
+from coe.helpers import strict_yaml
+from coe.helpers.spelling import look
+from coe.helpers.strict_model import of_yaml
+from coe.helpers.strict_yaml import KeyPath, YamlDocument
 from coe.placement.recipe_spec import MappingSpec, Position, RecipeSpec, UnitSpec
-from coe.spelling import look
-from coe.strict_model import of_yaml
-from coe.strict_yaml import KeyPath, YamlDocument
 
 _NEEDS = "recipe, side, um_per_pixel, outline, fiducials (or held) and components"
 

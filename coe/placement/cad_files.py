@@ -11,11 +11,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from coe import plugins, text_table
 from coe.errors import ConfigError
+from coe.helpers import plugins
 from coe.placement.bom_join import Bom, BomPart
 from coe.placement.panel_split import on_boards
 from coe.placement.placement_file import FileForm, Placement, PlacementFile, Units, expect_answered
+from coe.tables import text_table
 
 _GROUP = "coe.dialects"
 _TABLES = frozenset(

@@ -12,16 +12,16 @@ from dataclasses import dataclass, replace
 from math import dist
 from pathlib import Path
 
-from coe import strict_yaml
 from coe.errors import ConfigError, did_you_mean, list_few
+from coe.helpers import strict_yaml
+from coe.helpers.spelling import fits
+from coe.helpers.strict_model import of_yaml
 from coe.placement.board_layout import Bottom
 from coe.placement.board_outline import Rectangle
 from coe.placement.package_sizes import NamedSize, PackageSize, size_of
 from coe.placement.panel_split import pattern_of
 from coe.placement.placement_file import FileForm, Placement, Side
 from coe.placement.recipe_spec import Look
-from coe.spelling import fits
-from coe.strict_model import of_yaml
 
 _FIDUCIAL = re.compile(r"fid|fd\d|fm\d", re.IGNORECASE)
 _FIDUCIAL_PACKAGE = re.compile("fiducial", re.IGNORECASE)

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from math import dist
 
 from coe.errors import ConfigError, did_you_mean, list_few
+from coe.helpers.spelling import fits, look
 from coe.placement.board_recipe import BoardRecipe
 from coe.placement.panel_split import split
 from coe.placement.placement_file import Placement
 from coe.placement.recipe_spec import MappingSpec, UnitSpec
-from coe.spelling import fits, look
 
 
 def inspected_units(
@@ -55,7 +55,7 @@ def component_of(recipe: BoardRecipe, place: Placement, placed_as: Sequence[Mapp
     """Return the component of a placement: by `placed_as`, else by its own column, or by its value; None if by none.
 
     The first entry of `placed_as` that fits counts, of all that the recipe has or of those that are given. Signs of one
-    look are one sign (`coe.spelling.look`).
+    look are one sign (`coe.helpers.spelling.look`).
     """
     for entry in recipe.placed_as if placed_as is None else placed_as:
         if entry.fits(place.package, place.value, place.refdes):

@@ -17,8 +17,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from coe import strict_yaml
-from coe.strict_model import StrictModel, of_yaml
+from coe.helpers import strict_yaml
+from coe.helpers.strict_model import StrictModel, of_yaml
 
 LIBRARY = "package_sizes.yaml"
 """The name of the file with sizes, of ours and of a user."""

@@ -12,10 +12,10 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import Field
 
 from coe.errors import ConfigError
-from coe.spelling import fits
-from coe.strict_model import StrictModel
+from coe.helpers.spelling import fits
+from coe.helpers.strict_model import StrictModel
 from coe.tables.s_expression import Numbered
-from coe.text_table import further_lines
+from coe.tables.text_table import further_lines
 
 Shift = Annotated[float, Field(ge=-10_000, le=10_000, allow_inf_nan=False)]
 FieldName = Literal["refdes", "x", "y", "rotation", "side", "value", "package", "component", "fitted", "left_out"]

@@ -10,10 +10,10 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from coe import config
+from coe.helpers.spelling import fits
+from coe.helpers.strict_model import Name, Share, StrictModel
 from coe.placement.placement_file import FARTHEST_MM, FileForm, Side
 from coe.placement.serial_code import SerialSpec
-from coe.spelling import fits
-from coe.strict_model import Name, Share, StrictModel
 
 
 def _rising(extent: tuple[float, float]) -> tuple[float, float]:

@@ -9,12 +9,12 @@ from math import dist
 
 from coe.board.drafting import TODO
 from coe.errors import ConfigError, list_few
+from coe.helpers.visible import visible
 from coe.placement.draft_recipe import BoardPlan, DraftPart, Mark
 from coe.placement.found_camera import FoundCamera
 from coe.placement.package_sizes import LIBRARY
 from coe.placement.placement_file import FileForm
 from coe.placement.recipe_spec import CameraSpec
-from coe.visible import visible
 
 _MOST_NAMED = 6
 _UM_PER_PIXEL = 20.0

@@ -13,12 +13,12 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from coe.allowed_text import Patterns, Reading
 from coe.errors import ConfigError, ImageError, list_few
+from coe.helpers.allowed_text import Patterns, Reading
+from coe.helpers.strict_model import StrictModel
 from coe.pictures.array_images import DecodedImage
 from coe.pictures.codes import USUAL, check_formats, read_codes
 from coe.placement.placement_file import FARTHEST_MM
-from coe.strict_model import StrictModel
 
 _Coordinate = Annotated[float, Field(ge=-FARTHEST_MM, le=FARTHEST_MM, allow_inf_nan=False)]
 _Length = Annotated[float, Field(gt=0, le=FARTHEST_MM, allow_inf_nan=False)]
@@ -38,8 +38,8 @@ def _known(formats: tuple[str, ...]) -> tuple[str, ...]:
 class SerialSpec(StrictModel):
     """Where the code lies: its middle `at`, and the `size` of a rectangle in which it is, with its white border.
 
-    `formats` are those that are read, `allowed` patterns of `coe.allowed_text`. On a panel there is a code on `each`
-    unit, in the unit's frame, or one for the panel.
+    `formats` are those that are read, `allowed` patterns of `coe.helpers.allowed_text`. On a panel there is a code on
+    `each` unit, in the unit's frame, or one for the panel.
     """
 
     at: tuple[_Coordinate, _Coordinate]

@@ -14,6 +14,7 @@ import psutil
 from coe.board import rules
 from coe.board.rules import Rules
 from coe.core import Result
+from coe.helpers.system import forget_peak, give_memory_back, peak_since_forgotten
 from coe.inspector.inspector import Picture
 from coe.inspector.line import Line
 from coe.inspector.line_options import LineOptions
@@ -25,7 +26,6 @@ from coe.scheduler.plan import Plan
 from coe.store import kinds
 from coe.store.kinds import ModuleKind
 from coe.store.store_reader import StoreReader
-from coe.system import forget_peak, give_memory_back, peak_since_forgotten
 
 _SAMPLE_S = 0.005
 

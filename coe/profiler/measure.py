@@ -19,22 +19,22 @@ from typing import Literal
 
 import numpy as np
 
-from coe import regular
 from coe.core import FULL, Expert
 from coe.errors import ConfigError, ImageError
+from coe.helpers import regular
+from coe.helpers.system import give_memory_back
 from coe.inspector import line_devices
 from coe.inspector.profile import BatchTime, KindProfile, Precision
 from coe.pictures.array_images import AS_FILLED
 from coe.pictures.decoding import decode
-from coe.prepare.calibration_images import generated
-from coe.prepare.calibration_images import spread as spread_over
 from coe.runtime.cost_fit import batch_memory, fit, plateau, spread, typical
 from coe.runtime.trial import Trial, whole_pages
 from coe.store.kinds import Kind, ModuleKind
 from coe.store.random_weights import random_weights
 from coe.store.store import Store
 from coe.store.store_reader import MANIFEST
-from coe.system import give_memory_back
+from coe.variants.calibration_images import generated
+from coe.variants.calibration_images import spread as spread_over
 
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 _LOADS = _DECODINGS = 3

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import psutil
 
-from coe.system import core_numbers, usable_cores
+from coe.helpers.system import core_numbers, usable_cores
 
 LOOK_S = 1.0
 """How long the machine is looked at before anything is measured."""

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from coe.errors import ConfigError
-from coe.files import is_other, write_atomically
+from coe.helpers.files import is_other, write_atomically
 from coe.inspector.profile import Profile
 
 

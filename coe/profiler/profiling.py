@@ -12,6 +12,7 @@ from random import Random
 
 from coe.config import format_bytes
 from coe.errors import ConfigError, DeviceFull, DeviceLost
+from coe.helpers.system import usable_cores
 from coe.inspector.profile import Chosen, Profile
 from coe.profiler.confirm import confirm
 from coe.profiler.measure import MeasuredExpert, Target, measure
@@ -22,7 +23,6 @@ from coe.profiler.tune import Search
 from coe.runtime.cuda import torch_driver
 from coe.store.kinds import FileKind
 from coe.store.store import Store
-from coe.system import usable_cores
 
 MOST_ON_GPU = 4
 """The most executors of a GPU that are tried: each takes memory for its active weights and its graphs."""

@@ -12,10 +12,10 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
-from coe import regular
 from coe.board.rules import Rules
 from coe.core import Expert
 from coe.errors import CoeError
+from coe.helpers import regular
 from coe.inspector import line_devices
 from coe.inspector.inspector import Picture
 from coe.inspector.line_options import LineOptions

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from coe.board.completeness import Expected, place_of
 from coe.core import Result, Verdict
-from coe.files import append, write_atomically, writing
+from coe.helpers.files import append, write_atomically, writing
 from coe.results.summary import RunFigures, summarise
 
 BOARDS = "boards.jsonl"

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from coe.core import Heat, Likeness, Result, Verdict, deciding
+from coe.helpers.visible import visible
 from coe.pictures.array_images import Order, ordered
 from coe.pictures.image_source import ImageLike, ImageSource
-from coe.visible import visible
 
 _HOT = (255, 60, 0)
 """The colour of a heat map where a score is 1."""

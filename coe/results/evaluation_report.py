@@ -8,8 +8,8 @@ from pathlib import Path
 
 from coe import config
 from coe.core import Result
-from coe.files import write_atomically
-from coe.rates import Rate
+from coe.helpers.files import write_atomically
+from coe.helpers.rates import Rate
 from coe.results.report import page
 from coe.results.report_cards import PixelSource, card
 from coe.results.summary import RunFigures, summarise

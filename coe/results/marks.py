@@ -11,10 +11,10 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from coe import regular
 from coe.errors import ConfigError, first_line
-from coe.files import write_atomically
-from coe.strict_model import StrictModel
+from coe.helpers import regular
+from coe.helpers.files import write_atomically
+from coe.helpers.strict_model import StrictModel
 
 MARKS = "marks.jsonl"
 _MOST_BYTES = 1 << 28

@@ -1,6 +1,6 @@
 """The common form of all plots: sizes, colours, title, footer. Without pyplot, so nothing is global.
 
-A package that imports this calls `coe.surroundings.quiet_matplotlib` before it imports anything else.
+A package that imports this calls `coe.helpers.surroundings.quiet_matplotlib` before it imports anything else.
 """
 
 from __future__ import annotations

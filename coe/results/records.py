@@ -13,11 +13,22 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from coe import config, system
+from coe import config
 from coe.board.completeness import Expected, is_absent
 from coe.core import Request, Result
 from coe.errors import ConfigError, readable, shortened
-from coe.files import DiskFull, FolderLock, NoLocks, NotWritten, Writes, append, replacing, write_atomically, writing
+from coe.helpers import system
+from coe.helpers.files import (
+    DiskFull,
+    FolderLock,
+    NoLocks,
+    NotWritten,
+    Writes,
+    append,
+    replacing,
+    write_atomically,
+    writing,
+)
 from coe.pictures.arriving import FileStamp
 from coe.pictures.finding import FoundImage
 from coe.results import csv_table, run_file

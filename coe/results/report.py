@@ -21,14 +21,14 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from coe import config
 from coe.board.completeness import is_absent
 from coe.core import FULL, Result, Verdict
-from coe.files import write_atomically
+from coe.helpers.files import write_atomically
+from coe.helpers.visible import visible
 from coe.pictures.finding import natural
 from coe.placement.board_view import LOCATION_STEP
 from coe.results.drawing import shown_score
 from coe.results.report_cards import CropMark, EmbeddedPicture, PixelSource, card
 from coe.results.run_file import RunUsed
 from coe.results.summary import OutcomeCounts, Summary, is_skipped
-from coe.visible import visible
 
 TAGGED_BOXES = 3
 """Up to this many boxes have their label in the picture; if there are more, each has a number, and its label below."""

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 from coe.board import calibration_file
 from coe.core import FULL
 from coe.errors import ConfigError, RulesError, list_few
-from coe.files import write_atomically
+from coe.helpers.files import write_atomically
 from coe.results.summary import RunFigures
 from coe.scheduler.strategies import present_name
 from coe.store.exam import ExamRow

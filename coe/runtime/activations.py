@@ -11,7 +11,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
-from coe.system import forget_peak, give_memory_back, peak_since_forgotten
+from coe.helpers.system import forget_peak, give_memory_back, peak_since_forgotten
 
 _SCRATCH, _SCRATCH_BYTES = 3, 4 << 20
 """A run takes at most 3 times the bytes that its operators hold, and 4 MiB. Measured: 1.2 to 2.1 times with ResNets

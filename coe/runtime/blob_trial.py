@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from coe.errors import CoeError
+from coe.helpers.system import give_memory_back
 from coe.runtime.blob import Blob
 from coe.runtime.buffers import Buffers
 from coe.runtime.reading import Weights
@@ -17,7 +18,6 @@ from coe.runtime.sessions import open_body
 from coe.runtime.slot import Slot
 from coe.runtime.trial import Trial, warmed
 from coe.store.runnable_kinds import Image
-from coe.system import give_memory_back
 
 
 @contextlib.contextmanager

@@ -14,8 +14,8 @@ from typing import Protocol, TypeVar
 import numpy as np
 import torch
 
+from coe.helpers.system import memory_resizes, private_memory
 from coe.store.blob_format import PAGE, padded
-from coe.system import memory_resizes, private_memory
 
 
 class ReadTarget(Protocol):

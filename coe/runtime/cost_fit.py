@@ -13,7 +13,7 @@ from typing import Annotated
 from pydantic import Field
 
 from coe import config
-from coe.strict_model import Seconds, StrictModel
+from coe.helpers.strict_model import Seconds, StrictModel
 
 ON_THE_LINE = 0.05
 """A batch size lies on the line if its time differs from the line by at most this share of the time."""

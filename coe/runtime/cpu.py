@@ -13,6 +13,7 @@ import torch
 
 from coe.core import FULL, Expert, Finding
 from coe.errors import CoeError, KindFailed, StoreError
+from coe.helpers.system import give_memory_back
 from coe.runtime.blob import PLAIN, Blob, Structure
 from coe.runtime.blob_trial import blob_trial
 from coe.runtime.buffers import Buffers
@@ -28,7 +29,6 @@ from coe.store.manifest import Manifest
 from coe.store.runnable_kinds import ExpertInput, RunnableKind, Session
 from coe.store.snapshot import Snapshot
 from coe.store.store_reader import StoreReader
-from coe.system import give_memory_back
 
 _GUESSED_S = 0.1
 """The assumed time of an image, and of a load, of a kind that fails when it is measured."""

@@ -22,11 +22,11 @@ from typing import TypeVar
 from coe.board.router import Router
 from coe.core import Expert
 from coe.errors import ImageError, LineClosed
+from coe.helpers.timely import end_helper
 from coe.pictures.array_images import DecodedImage
 from coe.pictures.image_source import ImageSource
 from coe.runtime.admission import Admission
 from coe.store.runnable_kinds import Comparing, ExpertInput, RunnableKind
-from coe.timely import end_helper
 
 T = TypeVar("T")
 Work = Callable[[], object]

@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
-from coe import surroundings
 from coe.errors import StoreError, first_line
+from coe.helpers import surroundings
 
 OUTPUTS = "coe.outputs"
 """The key of the metadata that says how the outputs are nested."""

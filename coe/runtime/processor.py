@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import torch
 
-from coe.system import give_memory_back, processor_features
+from coe.helpers.system import give_memory_back, processor_features
 
 T = TypeVar("T")
 

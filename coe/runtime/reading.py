@@ -14,9 +14,9 @@ from pathlib import Path
 
 import xxhash
 
-from coe import regular
 from coe.core import Expert
 from coe.errors import StoreError, readable
+from coe.helpers import regular
 from coe.runtime.blob import Blob, Content, Structure
 from coe.runtime.buffers import Buffers, M, MemoryLender
 from coe.store import blob_format, safetensors_header, weights_file

@@ -10,11 +10,11 @@ import torch
 
 from coe.core import Expert
 from coe.errors import CoeError, KindFailed
-from coe.plugins import reason
+from coe.helpers.plugins import reason
+from coe.helpers.system import give_memory_back
 from coe.runtime.blob import PLAIN, Blob, Spec, Structure, folded_skeleton
 from coe.store.runnable_kinds import NetworkKind, RunnableKind
 from coe.store.skeletons import bare_skeleton, skeleton
-from coe.system import give_memory_back
 
 
 class Slot:

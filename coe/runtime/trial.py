@@ -17,11 +17,11 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import psutil
 
+from coe.helpers.system import forget_file, give_memory_back, heap_taken, waited_for_processor_s
 from coe.runtime.activations import peak_bytes, peak_growth_bytes, plausible_bytes
 from coe.runtime.cost_fit import batch_memory, fit, plateau, typical
 from coe.scheduler.costs import Cost
 from coe.store.runnable_kinds import Image, Session
-from coe.system import forget_file, give_memory_back, heap_taken, waited_for_processor_s
 
 _QUICK_S = 0.6
 """How long a batch size is timed when a line starts, in seconds."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from coe import plugins, values
 from coe.board.parts_list import PlacedPart
 from coe.errors import ConfigError
+from coe.helpers import plugins, values
 from coe.scheduler import policies
 from coe.scheduler.plan import Plan, joined
 from coe.scheduler.policies.base import Arrange, Assign, Eviction, Need, Policy, Prefetch, Select

@@ -20,13 +20,13 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, select
 
-from coe import system
 from coe.errors import LateImage
+from coe.helpers import system
+from coe.helpers.timely import answered, in_time
 from coe.serve.clock import iso
 from coe.serve.database.tables import board, recipe, view
 from coe.serve.picture_folder import Pictures
 from coe.serve.secret_file import ARCHIVE, read_or_make
-from coe.timely import answered, in_time
 
 MARK = "coe-archive"
 _INDEX = "index-*.jsonl"

@@ -10,9 +10,9 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from coe import system
 from coe.errors import ConfigError
-from coe.files import save_tree, writing
+from coe.helpers import system
+from coe.helpers.files import save_tree, writing
 from coe.serve.database.connecting import open_database
 from coe.serve.database.migration import revision_of
 from coe.serve.service_config import DATABASE, PICTURES, ServeConfig

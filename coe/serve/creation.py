@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from coe import plugins
 from coe.board import calibration_file, rules
 from coe.errors import ConfigError
-from coe.files import alone, write_atomically, writing
+from coe.helpers import plugins
+from coe.helpers.files import alone, write_atomically, writing
+from coe.helpers.strict_model import of_json
 from coe.inspector import weights_used
 from coe.serve import service_config as configs
 from coe.serve.clock import now_us
@@ -24,7 +25,6 @@ from coe.serve.enums import ActivationState, Role
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.secret_file import make_all
 from coe.store.store import Store
-from coe.strict_model import of_json
 
 CONFIG, KEYS = "serve.yaml", "keys.json"
 

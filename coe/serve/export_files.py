@@ -23,9 +23,9 @@ from typing import Any
 from PIL import Image
 from sqlalchemy import Connection, select
 
-from coe import system
 from coe.errors import ImageError
-from coe.files import save_tree
+from coe.helpers import system
+from coe.helpers.files import save_tree
 from coe.pictures.picture_file import PictureFile
 from coe.results import marks
 from coe.results.marks import PictureMark

@@ -8,8 +8,8 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from coe.helpers.strict_model import Name, StrictModel
 from coe.serve.text_checks import Word
-from coe.strict_model import Name, StrictModel
 
 Seconds = Annotated[float, Field(ge=0, le=86400, allow_inf_nan=False)]
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from coe import system
+from coe.helpers import system
 
 INCOMING = "incoming"
 """The folder of pictures that are still being received; what a crash left there is removed at the next start."""

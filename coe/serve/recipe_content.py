@@ -15,14 +15,14 @@ from coe import config
 from coe.board import rules
 from coe.board.rules import Rules
 from coe.errors import ConfigError, RulesError
+from coe.helpers.spelling import by_spelling
+from coe.helpers.strict_model import Name, StrictModel
+from coe.helpers.visible import is_visible
 from coe.placement import Bottom, Layout, blind_to, join, lay_out, parse_recipe, warnings_of
 from coe.placement.board_layout import BottomAngle, BottomX, Point
 from coe.placement.cad_files import parse_bom, parse_file
 from coe.serve.database.columns import NAME
 from coe.serve.text_checks import Spelt, Word
-from coe.spelling import by_spelling
-from coe.strict_model import Name, StrictModel
-from coe.visible import is_visible
 
 Count = Annotated[int, Field(ge=0, le=int(config.MAX_COMPONENTS))]
 Content = Annotated[str, Field(max_length=config.MAX_RULES_BYTES)]

@@ -12,10 +12,10 @@ from pydantic import Field
 
 from coe.board.rules import Rules
 from coe.errors import ConfigError, did_you_mean
+from coe.helpers.strict_model import StrictModel
 from coe.placement.placement_file import Side
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.text_checks import Spelt, SpeltText, Word
-from coe.strict_model import StrictModel
 
 
 class ViewRequest(StrictModel):

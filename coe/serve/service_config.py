@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Self, Unpack
 
 from pydantic import AfterValidator, BeforeValidator, Field, create_model, field_validator, model_validator
 
-from coe import config, strict_yaml, values
+from coe import config
 from coe.errors import ConfigError
+from coe.helpers import strict_yaml, values
+from coe.helpers.strict_model import Name, StrictModel, of_yaml, paths_from
 from coe.inspector.asked_boards import Boards
 from coe.inspector.line_arguments import LineArguments
 from coe.inspector.line_options import OPTIONS, LineOptions, options_of, taken
@@ -24,7 +26,6 @@ from coe.serve.bridge.sink_settings import Address, MakeError, Sinks
 from coe.serve.folder_section import Folders
 from coe.serve.local_time import LocalTime, ShiftStart, ZoneName
 from coe.serve.stop_rules import StopRule
-from coe.strict_model import Name, StrictModel, of_yaml, paths_from
 
 DATABASE, PICTURES = "serve.db", "pictures"
 """What lies in the folder of a service: the embedded database and the pictures."""

@@ -17,7 +17,7 @@ from enum import StrEnum
 from itertools import pairwise
 from statistics import fmean
 
-from coe.rates import Rate
+from coe.helpers.rates import Rate
 from coe.serve.database.hourly import BoardCount, CallCount
 from coe.serve.enums import By, Outcome, RepairOutcome
 

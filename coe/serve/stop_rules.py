@@ -14,8 +14,8 @@ from typing import Annotated, Any, Self
 from pydantic import Field, model_validator
 
 from coe.config import counted
+from coe.helpers.strict_model import StrictModel
 from coe.serve.enums import By, CallReason, Outcome
-from coe.strict_model import StrictModel
 
 MOST_BOARDS = 1000
 Number = Annotated[int, Field(ge=1, le=MOST_BOARDS)]

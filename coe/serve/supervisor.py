@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from coe.errors import ConfigError
-from coe.files import FolderLock
+from coe.helpers.files import FolderLock
+from coe.helpers.timely import Helper
 from coe.serve.bridge.sink_settings import expect_packages
 from coe.serve.children import Child, Command, command_of
 from coe.serve.clock import now_us
@@ -39,7 +40,6 @@ from coe.serve.exposure import expect_keys, expect_place
 from coe.serve.secret_file import make_all
 from coe.serve.service_config import ServeConfig, load
 from coe.serve.silent_worker import SilentWorker
-from coe.timely import Helper
 
 PROCESSES = (Process.GATE, Process.WORKER)
 """The processes in the order in which they start; the bridge comes after them if there is anybody to be told."""

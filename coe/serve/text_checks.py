@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 
+from coe.helpers.spelling import composed
+from coe.helpers.visible import is_visible
 from coe.serve.database.columns import NAME
-from coe.spelling import composed
-from coe.visible import is_visible
 
 
 def _plain(text: str) -> str:

@@ -15,15 +15,15 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from coe import strict_yaml
 from coe.board.board_spec import BoardSpec, StatedScores
 from coe.board.calibration_file import BoardCalibration, CalibratedExpert
-from coe.calibrate import calibration_text
 from coe.core import NOTHING, Verdict
 from coe.errors import RulesError, did_you_mean
+from coe.helpers import strict_yaml
+from coe.helpers.strict_model import Name, StrictModel, of_yaml
+from coe.learn import calibration_text
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.statistics import AskedCount, Figure, Unit, figure
-from coe.strict_model import Name, StrictModel, of_yaml
 
 MOST_CHANGED = 60
 """So many parts of each kind of change are listed; all are counted."""

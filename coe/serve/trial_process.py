@@ -25,6 +25,7 @@ from coe.board import calibration_file
 from coe.board.rules import Rules
 from coe.core import Result
 from coe.errors import ImageError, sentence_of
+from coe.helpers.system import usable_cores
 from coe.inspector.asked_boards import AskedBoard
 from coe.pictures.picture_file import PictureFile
 from coe.serve.component_pictures import CropPlace, Cutter
@@ -40,7 +41,6 @@ from coe.serve.recipe_content import RecipeContent
 from coe.serve.service_config import ServeConfig
 from coe.serve.trial_counts import TrialCounts, TrialRequest, TriedPart
 from coe.serve.worker.product import RECIPES, write_board
-from coe.system import usable_cores
 
 if TYPE_CHECKING:
     from coe.inspector.line import Line

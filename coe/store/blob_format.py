@@ -23,8 +23,8 @@ import xxhash
 from pydantic import ValidationError
 
 from coe.errors import StoreError
-from coe.preprocessing import Preprocessing
-from coe.strict_model import Bytes, StrictModel
+from coe.helpers.preprocessing import Preprocessing
+from coe.helpers.strict_model import Bytes, StrictModel
 
 VERSION = "2"
 PAGE = 4096

@@ -8,7 +8,7 @@ from pathlib import Path
 import xxhash
 
 from coe.errors import StoreError
-from coe.files import replacing
+from coe.helpers.files import replacing
 from coe.store.blob_format import BLOCK, HEADER_KEY, LENGTH, PAGE, VERSION, VERSION_KEY, Header, TensorEntry, padded
 from coe.store.blob_layout import BlobBytes
 from coe.store.manifest import StoredFile

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from coe.errors import StoreError
-from coe.files import TEMPORARY
+from coe.helpers.files import TEMPORARY
 from coe.store import blob_layout, blob_writing, tensor_files, weights_file
 from coe.store.blob_layout import BlobBytes
 from coe.store.manifest import Manifest, PreparedVariant

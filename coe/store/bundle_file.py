@@ -16,10 +16,10 @@ from typing import IO, Literal
 import xxhash
 from pydantic import Field, ValidationError
 
-from coe import versions
 from coe.errors import StoreError, first_line
-from coe.files import replacing, writing
-from coe.strict_model import Bytes, StrictModel, parsed_json
+from coe.helpers import versions
+from coe.helpers.files import replacing, writing
+from coe.helpers.strict_model import Bytes, StrictModel, parsed_json
 
 CONTENTS, FORMAT = "bundle.json", 1
 RULES, STORE, FILES = "rules", "store", "files"

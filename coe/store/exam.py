@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 
 from coe.core import Shown
 from coe.errors import list_few
-from coe.rates import Rate
-from coe.strict_model import Bytes, Count, StrictModel
+from coe.helpers.rates import Rate
+from coe.helpers.strict_model import Bytes, Count, StrictModel
 
 MOST = 0.1
 """An expert is blind to an item of which, with a confidence of 95 %, more than this share passes."""

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from coe.errors import StoreError
-from coe.files import replacing
+from coe.helpers.files import replacing
 from coe.store.references import NewReference, References
 from coe.store.store import Store
 from coe.store.store_reader import NoSuchExpert

@@ -9,11 +9,12 @@ from typing import Any
 
 import torch
 
-from coe import config, values
+from coe import config
 from coe.core import GoodLimits
+from coe.helpers import values
+from coe.helpers.preprocessing import Preprocessing
 from coe.pictures.image_source import Reference
 from coe.pictures.photographs import LabelledPhotograph
-from coe.preprocessing import Preprocessing
 from coe.store.exam import Exam
 from coe.store.learned import LearnedPictures
 

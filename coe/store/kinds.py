@@ -11,11 +11,11 @@ import numpy as np
 import safetensors
 import torch
 
-from coe import plugins
 from coe.core import Expert, Shown
 from coe.errors import ConfigError, StoreError, first_line
+from coe.helpers import plugins
+from coe.helpers.preprocessing import WHOLLY, Outputs
 from coe.pictures.image_source import Reference
-from coe.preprocessing import WHOLLY, Outputs
 from coe.store import runnable_kinds, safetensors_header, torch_file
 from coe.store.blob_format import Identity
 from coe.store.kind_data import Foreign, Layer, PackagedWeights, Progress, Trained, TrainingPlan

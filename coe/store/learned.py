@@ -15,9 +15,9 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from coe import regular
 from coe.errors import StoreError
-from coe.files import replacing
+from coe.helpers import regular
+from coe.helpers.files import replacing
 from coe.store.manifest import LearnedFile
 
 _MOST_BYTES = 1 << 30

@@ -10,14 +10,14 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from coe import regular
 from coe.core import Expert, GoodLimits
 from coe.errors import StoreError, first_line
-from coe.preprocessing import Outputs, Preprocessing
-from coe.spelling import composed
+from coe.helpers import regular
+from coe.helpers.preprocessing import Outputs, Preprocessing
+from coe.helpers.spelling import composed
+from coe.helpers.strict_model import Bytes, Count, Share, StrictModel
 from coe.store.blob_format import Header, Identity, Variant
 from coe.store.exam import Exam, stops_of
-from coe.strict_model import Bytes, Count, Share, StrictModel
 
 _MAX_BYTES = 16 << 20
 _MOST_LOOKS = 64

@@ -11,12 +11,12 @@ from typing import Literal
 
 import xxhash
 
-from coe import regular
 from coe.errors import StoreError, did_you_mean, readable
+from coe.helpers import regular
+from coe.helpers.strict_model import Bytes, Count, StrictModel
 from coe.store import manifest as manifests
 from coe.store.expert_id import ExpertId
 from coe.store.store_reader import StoreReader, steady
-from coe.strict_model import Bytes, Count, StrictModel
 
 FOLDER = "references"
 REFERENCE_MANIFEST = "reference.json"

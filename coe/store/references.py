@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from coe.errors import StoreError
-from coe.files import alone, replacing
+from coe.helpers.files import alone, replacing
 from coe.store import manifest as manifests
 from coe.store.expert_id import ExpertId
 from coe.store.reference_reader import (

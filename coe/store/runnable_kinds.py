@@ -15,14 +15,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from coe import plugins
 from coe.comparing.alternates import best_of
 from coe.core import Expert, Finding
 from coe.errors import ConfigError, StoreError
+from coe.helpers import plugins
+from coe.helpers.preprocessing import Colour, Preprocessing
+from coe.helpers.surroundings import quiet_torch
 from coe.pictures.image_source import Reference
-from coe.preprocessing import Colour, Preprocessing
 from coe.store.weights_file import holds
-from coe.surroundings import quiet_torch
 
 quiet_torch()  # before a kind imports torchvision, which imports torch's compiler
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from coe import regular
 from coe.errors import StoreError, first_line
+from coe.helpers import regular
+from coe.helpers.strict_model import parsed_json
 from coe.store.blob_format import ITEM_BYTES, Identity, TensorEntry
-from coe.strict_model import parsed_json
 
 LENGTH_BYTES = 8
 _IDENTITY = "coe"

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 import safetensors
 
-from coe import regular
 from coe.core import GoodLimits
 from coe.errors import StoreError
-from coe.files import TEMPORARY, DiskFull, alone, is_full, replacing
-from coe.preprocessing import Outputs, Preprocessing
+from coe.helpers import regular
+from coe.helpers.files import TEMPORARY, DiskFull, alone, is_full, replacing
+from coe.helpers.preprocessing import Outputs, Preprocessing
 from coe.store import learned as learned_files
 from coe.store import tensor_files, weights_file
 from coe.store.blob_format import Identity

@@ -14,8 +14,9 @@ from typing import TypeVar
 
 import xxhash
 
-from coe import config, regular
+from coe import config
 from coe.errors import StoreError, did_you_mean, readable
+from coe.helpers import regular
 from coe.store import manifest as manifests
 from coe.store import weights_file
 from coe.store.blob_format import Variant

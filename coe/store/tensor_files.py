@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import xxhash
 
-from coe import regular, system
 from coe.errors import StoreError
-from coe.files import TEMPORARY, replacing
+from coe.helpers import regular, system
+from coe.helpers.files import TEMPORARY, replacing
 from coe.store import safetensors_header
 from coe.store.blob_format import Identity
 from coe.store.manifest import StoredFile

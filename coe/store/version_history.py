@@ -13,8 +13,9 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
-from coe import config, system
-from coe.files import TEMPORARY
+from coe import config
+from coe.helpers import system
+from coe.helpers.files import TEMPORARY
 
 FOLDER = ".history"
 _LITTLE_FREE = 0.1

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import xxhash
 
-from coe import regular
 from coe.errors import StoreError, first_line
+from coe.helpers import regular
 from coe.store import safetensors_header
 from coe.store.blob_format import CHUNK, PAGE, Header, data_start, decode, digest
 from coe.store.manifest import Manifest, StoredFile

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import IO
 
 from coe.errors import ConfigError, first_line
-from coe.text_table import MAX_BYTES
-from coe.visible import visible
+from coe.helpers.visible import visible
+from coe.tables.text_table import MAX_BYTES
 
 ZIP = b"PK\x03\x04"
 _GZIP, _TAR = b"\x1f\x8b", b"ustar"

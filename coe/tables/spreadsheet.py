@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from coe.errors import ConfigError, list_few
+from coe.helpers.visible import visible
 from coe.tables import sheet_reader
 from coe.tables.sheet_reader import OLE, Sheet
-from coe.text_table import TextLine, of_sheet, without_hidden
-from coe.visible import visible
+from coe.tables.text_table import TextLine, of_sheet, without_hidden
 
 _XLSX, _ODS = b"[Content_Types].xml", b"opendocument.spreadsheet"
 """What spreadsheets have in their list of files, and in their first file, which is not packed."""

@@ -7,12 +7,11 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from coe import text_table
 from coe.errors import ConfigError
-from coe.tables import packed_files
+from coe.tables import packed_files, text_table
 from coe.tables.sheet_reader import OLE
 from coe.tables.spreadsheet import Table, read_sheet
-from coe.text_table import TextLine, further_lines
+from coe.tables.text_table import TextLine, further_lines
 
 _ENCODINGS = ("cp1252", "gb18030", "cp1250", "cp1251", "cp932", "cp949", "big5", "euc_jp", "koi8_r", "cp866")
 """What programs write if they write no UTF-8, western first, as a value with a micro sign."""

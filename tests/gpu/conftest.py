@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from coe.board import rules
-from coe.prepare.prepare import Preparer
 from coe.runtime.cuda import torch_driver
 from coe.store.store import Store
+from coe.variants.prepare import Preparer
 
 BOARD = """
 board: gpu

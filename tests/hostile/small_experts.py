@@ -10,8 +10,6 @@ import torch
 
 from coe.core import FULL, Finding
 from coe.inspector.precision import LineCosts, VariantChoice
-from coe.prepare.fold import Folded
-from coe.prepare.layout import lay_out
 from coe.scheduler.costs import Cost
 from coe.store import variants
 from coe.store.kinds import ExpertInput, FileKind, ModuleKind
@@ -19,6 +17,8 @@ from coe.store.manifest import Agreement
 from coe.store.store import Store
 from coe.store.store_reader import MANIFEST
 from coe.store.weights_file import checksum, header
+from coe.variants.fold import Folded
+from coe.variants.layout import lay_out
 
 SIZE = 8
 LABELS = ("ok", "bad")

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coe import Inspector, config, values
+from coe import Inspector, config
 from coe.errors import ConfigError, ImageError
+from coe.helpers import values
 from coe.pictures.array_images import copy_of
 from coe.pictures.decoding import decode
 from coe.testing import Experiment

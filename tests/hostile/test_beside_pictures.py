@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from picture_folders import encoded, write
 
-from coe.calibrate import verified
 from coe.cli.inspect_source import WholeBoards
 from coe.core import Expert
 from coe.errors import ConfigError, DamagedImage
+from coe.learn import verified
 from coe.pictures.decoding import decode
 from coe.pictures.finding import find
 from coe.pictures.picture_file import PictureFile

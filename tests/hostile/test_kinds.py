@@ -12,7 +12,7 @@ from coe import Inspector, Picture
 from coe.board import rules
 from coe.cli import experts_command, inspect
 from coe.errors import ConfigError
-from coe.plugins import packages
+from coe.helpers.plugins import packages
 from coe.runtime.cpu import CpuDevice
 from coe.store import kinds
 from coe.store.store import Store

@@ -19,6 +19,7 @@ from coe.cli import profile_command as profile_cli
 from coe.cli.console import Console, Progress, styled, words
 from coe.cli.inspect_run import RunProgress
 from coe.core import Failure, FailureKind, Finding, Request, Result, Verdict
+from coe.helpers.visible import is_visible, visible
 from coe.lab.cli import bench
 from coe.pictures.finding import FoundImage
 from coe.results.metrics import Metrics
@@ -27,7 +28,6 @@ from coe.results.report import write_report
 from coe.results.report_cards import PixelSource
 from coe.results.run_file import RunIdentity
 from coe.results.summary import OutcomeCounts, RunFigures, Summary
-from coe.visible import is_visible, visible
 
 CLI = Path(console.__file__).parent
 APPS = Path(__file__).parents[2] / "apps"

@@ -13,7 +13,7 @@ from coe import Inspector, Picture
 from coe.cli import experts_command
 from coe.core import Expert
 from coe.errors import StoreError
-from coe.preprocessing import Outputs, Preprocessing
+from coe.helpers.preprocessing import Outputs, Preprocessing
 from coe.store.store import Store
 from experts.onnx import onnx as kind
 from experts.onnx_outputs import decide, look_like_probabilities

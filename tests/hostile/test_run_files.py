@@ -19,7 +19,7 @@ from tiny_line import Call, Said
 
 from coe.cli import inspect
 from coe.core import Verdict
-from coe.files import DiskFull
+from coe.helpers.files import DiskFull
 from coe.inspector import line as line_module
 from coe.inspector.line_options import LineOptions
 from coe.results.records import ResultsFile

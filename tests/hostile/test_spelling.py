@@ -11,14 +11,14 @@ from texts import texts
 
 from coe.board import parts_list, rules
 from coe.board.board_spec import label_fault
-from coe.calibrate import verified
 from coe.core import Expert
 from coe.errors import ConfigError, RulesError
+from coe.helpers.spelling import by_spelling, composed, look
 from coe.inspector.weights_used import read_manifests
+from coe.learn import verified
 from coe.placement import Layout, lay_out, parse_placements, parse_recipe
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.request import BoardRequest
-from coe.spelling import by_spelling, composed, look
 from coe.store.store import Store
 
 NFC = unicodedata.normalize("NFC", "Prüf")

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 from small_experts import COSTS, KINDS, LABELS, ODD, SIZE, edit, filled, prepare, put, put_filed, replace, state
 
-from coe import Inspector, files
+from coe import Inspector
 from coe.cli import experts_command
 from coe.core import Expert, Verdict
 from coe.errors import StoreError
-from coe.files import alone
+from coe.helpers import files
+from coe.helpers.files import alone
 from coe.runtime.cpu import CpuDevice
 from coe.store import kinds, runnable_kinds, tensor_files, weights_file
 from coe.store.store import Store

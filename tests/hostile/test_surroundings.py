@@ -22,13 +22,13 @@ import pytest
 from onnx import TensorProto, helper
 from tiny_line import TINY, fill
 
-from coe import surroundings
 from coe.board import rules
 from coe.cli import common, start
 from coe.cli.common import Exit, guarded
 from coe.cli.start import Steady, steady
 from coe.errors import CoeError, ConfigError, ImageError, RulesError, StoreError
-from coe.files import DiskFull
+from coe.helpers import surroundings
+from coe.helpers.files import DiskFull
 from coe.inspector import profile, settings
 from coe.store.store import Store
 
@@ -543,7 +543,7 @@ def test_without_a_place_for_temporary_files_kinds_are_found_all_the_same(monkey
 
 def test_folders_of_killed_processes_go_with_the_next_one_and_those_of_living_ones_stay(tmp_path: Path) -> None:
     """They are older than what was made just now, and may hold files."""
-    make = "from coe.surroundings import folder; (folder() / 'inductor').mkdir(); print(folder(), flush=True)"
+    make = "from coe.helpers.surroundings import folder; (folder() / 'inductor').mkdir(); print(folder(), flush=True)"
     wait = f"{make}; input()"
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     folders = []

@@ -12,10 +12,10 @@ import torch
 import xxhash
 from small_experts import KINDS, LABELS, SIZE, agree, edit, filled, prepare, put, put_filed, state
 
+from coe.bring.verification import verify
 from coe.cli import experts_command
 from coe.core import Expert
 from coe.errors import StoreError
-from coe.prepare.verification import verify
 from coe.runtime.cpu import CpuDevice
 from coe.store import blob_format, blob_writing, kinds, runnable_kinds, safetensors_header
 from coe.store.blob_format import Identity

@@ -13,10 +13,10 @@ from tiny_line import Call
 
 from coe import Inspector
 from coe.board import rules
-from coe.calibrate.answers import BoardExperts
 from coe.cli import experts_command, inspect
 from coe.errors import StoreError
-from coe.prepare.golden_reference import learn
+from coe.learn.answers import BoardExperts
+from coe.learn.golden_reference import learn
 from coe.results import records
 from coe.store.references import References
 from coe.store.store import Store
@@ -132,7 +132,7 @@ def test_pictures_of_either_reference_are_no_proof(two_looks: Path) -> None:
     board = rules.load("two.yaml")
     assert board.components["U1"].references == ("two/blank", "two/marked")
     asked = BoardExperts(board, Store(None), ["golden_parts"])
-    from coe.calibrate.verified import VerifiedPicture
+    from coe.learn.verified import VerifiedPicture
 
     pictures = [VerifiedPicture(two_looks / name / "U1" / "00.png", name, "any", "none") for name in LOOKS]
     assert asked.in_references(board.experts["any"], pictures) == list(LOOKS)

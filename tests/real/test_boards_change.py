@@ -19,12 +19,12 @@ from coe.board import rules
 from coe.core import FailureKind, Result, Verdict
 from coe.errors import BoardsClash, ConfigError, LineClosed, StoreError, WouldWaitForItself
 from coe.inspector.asked_boards import AskedBoard
-from coe.prepare.prepare import Preparer
 from coe.scheduler.controller import Controller
 from coe.scheduler.events import RulesChanged, single_steps
 from coe.scheduler.strategies import strategy
 from coe.store.store import Store
 from coe.testing import Experiment
+from coe.variants.prepare import Preparer
 
 OTHER = """
 board: other

@@ -21,15 +21,9 @@ from coe import Inspector
 from coe.cli import experts_command
 from coe.core import Expert, Verdict
 from coe.errors import StoreError
+from coe.helpers.system import give_memory_back
 from coe.inspector.profile import KindProfile
 from coe.pictures.decoding import decode
-from coe.prepare import int8, int8_trial
-from coe.prepare.calibration_images import MOST, sample_images
-from coe.prepare.fold import network
-from coe.prepare.layer_search import Layers
-from coe.prepare.layout import lay_out_model
-from coe.prepare.prepare import Preparer
-from coe.prepare.stored_model import divided, fused
 from coe.profiler.measure import CannotMeasure, MeasuredExpert, Target, measure
 from coe.runtime.cpu import CpuDevice
 from coe.runtime.onnx_network import READY, OnnxNetwork, flat, nested, nesting
@@ -37,8 +31,14 @@ from coe.scheduler.costs import Cost
 from coe.store import kinds, random_weights, variants
 from coe.store.learned import LearnedPictures, PictureDigests
 from coe.store.store import Store
-from coe.system import give_memory_back
 from coe.testing import Experiment
+from coe.variants import int8, int8_trial
+from coe.variants.calibration_images import MOST, sample_images
+from coe.variants.fold import network
+from coe.variants.layer_search import Layers
+from coe.variants.layout import lay_out_model
+from coe.variants.prepare import Preparer
+from coe.variants.stored_model import divided, fused
 
 CLASSIFIER = Expert("joint", "narrow", ("ok", "bad", "gone"), 64, "line/joint", variant="int8")
 DETECTOR = Expert("bridge", "narrow_boxes", ("bridge", "gap"), 96, "line/bridge", variant="int8")

@@ -15,15 +15,15 @@ from tiny_line import Call
 from coe import Inspector
 from coe.cli import experts_command
 from coe.core import Expert
+from coe.helpers.preprocessing import NORMALIZATIONS, Outputs, Preprocessing
 from coe.pictures.decoding import decode
-from coe.prepare.calibration_images import sample_images
-from coe.prepare.prepare import Preparation, Preparer
-from coe.preprocessing import NORMALIZATIONS, Outputs, Preprocessing
 from coe.runtime.cpu import CpuDevice
 from coe.scheduler.costs import Cost
 from coe.store.kinds import resolve
 from coe.store.store import Store
 from coe.testing import Experiment
+from coe.variants.calibration_images import sample_images
+from coe.variants.prepare import Preparation, Preparer
 from experts.onnx import onnx as kind
 
 SIZE = 32

@@ -15,14 +15,14 @@ from golden_parts import good
 from PIL import Image
 from tiny_line import Call
 
-from coe.calibrate import lessons
-from coe.calibrate.answers import PictureAnswer
-from coe.calibrate.evaluation import Evaluation, JudgedPicture
-from coe.calibrate.verified import VerifiedPicture
 from coe.cli import experts_command
 from coe.cli import inspect as inspect_cli
 from coe.core import Expert, Finding, Verdict
 from coe.errors import ConfigError
+from coe.learn import lessons
+from coe.learn.answers import PictureAnswer
+from coe.learn.evaluation import Evaluation, JudgedPicture
+from coe.learn.verified import VerifiedPicture
 from coe.results import marks
 from coe.results.marks import PictureMark
 from coe.store import kinds

@@ -17,14 +17,14 @@ from tables import with_slow_rows
 
 from coe.core import Expert
 from coe.errors import ConfigError, ImageError, StoreError
+from coe.helpers.system import forget_file
 from coe.inspector import line_devices
 from coe.inspector.profile import KindProfile
-from coe.prepare.prepare import Preparer
 from coe.profiler.measure import CannotMeasure, MeasuredExpert, Target, measure
 from coe.runtime.processor import on_fresh_thread
 from coe.store import kinds
 from coe.store.store import Store
-from coe.system import forget_file
+from coe.variants.prepare import Preparer
 
 pytestmark = pytest.mark.usefixtures("disk_is_waited_for")
 

@@ -15,12 +15,12 @@ from tables import with_slow_rows
 from coe.cli import experts_command as experts_cli
 from coe.core import Expert
 from coe.errors import StoreError
-from coe.prepare.agreement import compare, escalate_below, findings
-from coe.prepare.calibration_images import generated, sample_images
-from coe.prepare.fold import fold, network
-from coe.prepare.prepare import Preparer
 from coe.store import kinds
 from coe.store.store import Store
+from coe.variants.agreement import compare, escalate_below, findings
+from coe.variants.calibration_images import generated, sample_images
+from coe.variants.fold import fold, network
+from coe.variants.prepare import Preparer
 
 CLASSIFIER = Expert("joint", "narrow", ("ok", "bad", "gone"), 64, "line/joint")
 DETECTOR = Expert("bridge", "narrow_boxes", ("bridge", "gap"), 96, "line/bridge")

@@ -10,11 +10,11 @@ from fake_gpu import FakeDriver
 
 from coe import Inspector, config
 from coe.cli import profile_command as command
+from coe.helpers.system import usable_cores
 from coe.inspector import profile
 from coe.lab.workloads.synthetic import synthetic_board, synthetic_pictures
 from coe.profiler import confirm, other_load, profiling
 from coe.runtime.cuda import torch_driver
-from coe.system import usable_cores
 
 
 @pytest.fixture(autouse=True)

@@ -16,8 +16,8 @@ from coe.cli import experts_command, inspect
 from coe.core import FailureKind, Request, Result
 from coe.errors import ConfigError, RulesError, StoreError
 from coe.lab.cli import bench
+from coe.learn.golden_reference import learn
 from coe.pictures.finding import FoundImage
-from coe.prepare.golden_reference import learn
 from coe.results.run_file import RunIdentity
 from coe.store import kinds
 from coe.store.references import References

@@ -14,11 +14,6 @@ from PIL import Image
 from coe.core import Expert
 from coe.errors import StoreError
 from coe.lab.library_session import whole_model
-from coe.prepare import int8
-from coe.prepare.fold import network
-from coe.prepare.layout import lay_out_model
-from coe.prepare.prepare import Preparer
-from coe.prepare.stored_model import divided, fused
 from coe.runtime.buffers import Buffers
 from coe.runtime.cpu import CpuDevice
 from coe.runtime.onnx_network import ELSEWHERE, OnnxNetwork, flat, open_session
@@ -28,6 +23,11 @@ from coe.store import blob_format, blob_writing, kinds, random_weights, variants
 from coe.store.kinds import ExpertInput
 from coe.store.manifest import Agreement
 from coe.store.store import Store
+from coe.variants import int8
+from coe.variants.fold import network
+from coe.variants.layout import lay_out_model
+from coe.variants.prepare import Preparer
+from coe.variants.stored_model import divided, fused
 
 JOINT = Expert("joint", "narrow", ("ok", "bad", "gone"), 64, "line/joint", variant="int8")
 BRIDGE = Expert("bridge", "narrow_boxes", ("bridge", "gap"), 96, "line/bridge", variant="int8")

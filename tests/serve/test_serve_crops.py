@@ -15,8 +15,8 @@ from tiny_line import TINY
 from whole_boards import BOARD, found, places, png, with_call
 
 from coe.core import Verdict
+from coe.learn.golden_reference import learn
 from coe.pictures.picture_file import PictureFile
-from coe.prepare.golden_reference import learn
 from coe.serve.clock import now_us
 from coe.serve.component_pictures import CropPlace, Cutter
 from coe.serve.database import board_rows, decisions

@@ -8,13 +8,13 @@ import pytest
 from serving import WITH_HEADER, Served, client_of, problem, raw
 
 from coe.errors import ConfigError
+from coe.helpers.strict_model import of_json
 from coe.serve.clock import now_us
 from coe.serve.database import keys
 from coe.serve.enums import Role
 from coe.serve.gate import event_routes, recipe_routes, state_routes
 from coe.serve.gate.access import COOKIE
 from coe.serve.request import BoardRequest
-from coe.strict_model import of_json
 
 HUGE = "9" * 5000
 """Python reads no number of so many digits."""

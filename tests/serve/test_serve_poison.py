@@ -14,13 +14,13 @@ from waiting import eventually
 
 from coe.core import Verdict
 from coe.errors import ConfigError
+from coe.helpers.strict_model import of_json
 from coe.serve.database import call_rows, fault_log, recipe_versions
 from coe.serve.database.connecting import Database, open_database
 from coe.serve.database.database_errors import DatabaseError, DatabaseErrorKind, translated
 from coe.serve.database.tables import NewCall, NewFault
 from coe.serve.enums import CallReason, FaultKind, Process
 from coe.serve.recipe_content import RecipeContent
-from coe.strict_model import of_json
 
 DIRTY = "it said \x00, \x1b[2J and \udcff\nand more"
 CLEAN = "it said \\x00, \\x1b[2J and \\xff\nand more"

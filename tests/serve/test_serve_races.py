@@ -11,7 +11,7 @@ from serve_rows import NOON, decided, ng
 from serving import Served, activated, config_of, hand_in, png, put, serving
 from tiny_line import TINY
 
-from coe import system
+from coe.helpers import system
 from coe.serve import failpoints, retention
 from coe.serve.clock import DAY_US, SECOND_US, now_us
 from coe.serve.database import audit, board_rows, call_rows, event_log, row_types, verifications, views

@@ -17,6 +17,7 @@ from sqlalchemy import Connection, event, text
 from thorough import THOROUGH
 
 from coe.core import Verdict
+from coe.helpers.spelling import composed
 from coe.lab import past_boards
 from coe.placement.placement_file import Side
 from coe.serve.clock import SECOND_US, iso
@@ -25,7 +26,6 @@ from coe.serve.database.board_rows import BoardFilter
 from coe.serve.database.connecting import Database
 from coe.serve.database.tables import Board, Call, NewBoard, NewVerification
 from coe.serve.enums import BoardState, Outcome
-from coe.spelling import composed
 
 SERIALS = ["", "SN 1", "SN/1", "Größe", "Gro\u0308ße", "100%", "a+b&c=d#e?f"]
 COMPONENTS = ["R0402", "C0603"]

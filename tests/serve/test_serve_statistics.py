@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from serve_rows import NOON, accepted, decided, decision, ng
 
-from coe.rates import Rate
+from coe.helpers.rates import Rate
 from coe.serve import statistics
 from coe.serve.clock import HOUR_US
 from coe.serve.database import decisions, hourly, verifications

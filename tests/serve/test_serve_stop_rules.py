@@ -13,6 +13,7 @@ from waiting import eventually
 
 from coe.core import Verdict
 from coe.errors import ConfigError
+from coe.helpers.strict_model import of_json
 from coe.serve.clock import now_us
 from coe.serve.database import (
     board_rows,
@@ -43,7 +44,6 @@ from coe.serve.enums import (
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.stop_rules import SeenBoard, SeenCall, StopRule, StopRules, alarms
 from coe.serve.worker.station import Station
-from coe.strict_model import of_json
 
 AT_R1 = StopRule(same=(By.REFDES, By.LABEL), times=3)
 

@@ -26,7 +26,7 @@ from coe.board import calibration_file
 from coe.cli.start import way_out
 from coe.core import Verdict
 from coe.errors import CoeError, ConfigError
-from coe.files import NotWritten, alone
+from coe.helpers.files import NotWritten, alone
 from coe.serve import backup, service_config, silent_worker, supervisor
 from coe.serve import command as serve
 from coe.serve.bridge import sink_settings

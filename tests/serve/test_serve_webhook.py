@@ -150,14 +150,16 @@ def test_a_server_that_does_not_answer_in_time_is_a_failure() -> None:
 
 @pytest.mark.parametrize("handled", [None, KeyError("something else")])
 def test_a_server_that_is_not_there_is_named_whatever_else_is_being_handled(handled: Exception | None) -> None:
-    port = free_port()
-    with pytest.raises(SinkFailed, match=f"127.0.0.1:{port}.*refused"):
-        try:
-            if handled is not None:
-                raise handled
-            sink_to(port).send(HELLO)
-        except KeyError:
-            sink_to(port).send(HELLO)
+    sink = sink_to(port := free_port())
+    try:
+        if handled is not None:
+            raise handled
+    except KeyError:
+        with pytest.raises(SinkFailed, match=f"127.0.0.1:{port}.*refused"):
+            sink.send(HELLO)
+    else:
+        with pytest.raises(SinkFailed, match=f"127.0.0.1:{port}.*refused"):
+            sink.send(HELLO)
 
 
 def test_a_connection_that_the_server_closed_meanwhile_is_opened_again() -> None:

@@ -24,6 +24,7 @@ from whole_boards import BOARD, POSE, WHOLE, RedDevice, layout_of, picture_of, p
 
 from coe.core import Verdict
 from coe.errors import ConfigError
+from coe.helpers.strict_model import of_json
 from coe.inspector.asked_boards import AskedBoard
 from coe.placement import Placement, Side, crop, outline
 from coe.serve.clock import now_us
@@ -38,7 +39,6 @@ from coe.serve.request import BoardRequest
 from coe.serve.service_config import ServeConfig
 from coe.serve.worker import locating
 from coe.serve.worker.locating import Located, locate
-from coe.strict_model import of_json
 
 PANEL = {
     "panel": {"array": {"rows": 1, "columns": 2, "pitch": [9, 0]}},

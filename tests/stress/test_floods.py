@@ -13,7 +13,7 @@ import pytest
 from scipy.stats import theilslopes
 
 from coe import Inspector, Picture
-from coe.system import give_memory_back
+from coe.helpers.system import give_memory_back
 
 IMAGES, PRODUCERS = 6000, 4
 REOPENED, WARM = 40, 5

@@ -20,13 +20,13 @@ from PIL import Image
 
 from coe import Inspector
 from coe.core import Expert
-from coe.prepare.prepare import Preparer
+from coe.helpers.system import give_memory_back
 from coe.runtime.reading import weights
 from coe.runtime.sessions import opening_bytes
 from coe.store import kinds, random_weights
 from coe.store.store import Store
-from coe.system import give_memory_back
 from coe.testing import Experiment
+from coe.variants.prepare import Preparer
 
 EXPERTS, RESIDENT = 12, 6
 SWITCHES = 10_000

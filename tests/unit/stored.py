@@ -6,12 +6,12 @@ from pathlib import Path
 import torch
 
 from coe.core import Expert
-from coe.prepare.fold import Folded
-from coe.prepare.layout import lay_out
 from coe.store import variants
 from coe.store.blob_format import Variant
 from coe.store.manifest import Agreement
 from coe.store.store import Store
+from coe.variants.fold import Folded
+from coe.variants.layout import lay_out
 
 KIND = "tiny"
 STATE = {

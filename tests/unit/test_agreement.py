@@ -3,7 +3,7 @@
 import pytest
 
 from coe.core import Box, Finding
-from coe.prepare.agreement import compare, escalate_below, iou, log_odds, matched
+from coe.variants.agreement import compare, escalate_below, iou, log_odds, matched
 
 
 def said(label: str, score: float, margin: float = 0.0, *boxes: Box) -> Finding:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from coe.allowed_text import Reading
 from coe.board import rules
 from coe.errors import RulesError
+from coe.helpers.allowed_text import Reading
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from coe.annotations.marked import Findings, MarkedSet, PictureIndex
 from coe.cli import experts_command
 from coe.cli.common import run
 from coe.errors import ConfigError
+from coe.learn import data_set
 from coe.pictures.decoding import decode
-from coe.prepare import data_set
 from experts import yolo_images
 
 PLAIN = ReadingChoices()

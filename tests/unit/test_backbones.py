@@ -14,11 +14,11 @@ from tiny_line import Call, Said
 from coe.cli import experts_command
 from coe.core import Expert
 from coe.errors import ConfigError, StoreError
-from coe.prepare import backbones, learning
-from coe.prepare.fold import fold, network
+from coe.learn import backbones, learning
 from coe.store import kinds
 from coe.store.kinds import ExpertInput, Image, TrainingPlan
 from coe.store.store import Store
+from coe.variants.fold import fold, network
 from experts import backbone
 from experts.backbone import BackboneKind
 from experts.efficientnet import EfficientNet, efficientnet_lite0

@@ -20,10 +20,7 @@ from coe.cli import experts_command
 from coe.config import KEPT_VERSIONS_VARIABLE
 from coe.core import Expert
 from coe.errors import StoreError
-from coe.files import DiskFull
-from coe.prepare.fold import fold
-from coe.prepare.layout import lay_out
-from coe.prepare.prepare import Preparer
+from coe.helpers.files import DiskFull
 from coe.runtime.cpu import CpuDevice
 from coe.runtime.cuda.cuda_device import CudaDevice
 from coe.store import bodies, kinds, variants, weights_file
@@ -33,6 +30,9 @@ from coe.store.manifest import Manifest
 from coe.store.snapshot import Snapshot
 from coe.store.store import Store
 from coe.store.store_reader import reading
+from coe.variants.fold import fold
+from coe.variants.layout import lay_out
+from coe.variants.prepare import Preparer
 
 
 @pytest.fixture

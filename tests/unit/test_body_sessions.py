@@ -13,8 +13,7 @@ from common_trunk import AGREEMENT
 from safetensors.torch import load_file
 
 from coe.core import Expert
-from coe.prepare.fold import fold, network
-from coe.prepare.layout import lay_out
+from coe.helpers.system import give_memory_back
 from coe.runtime import cpu, sessions
 from coe.runtime.activations import peak_growth_bytes
 from coe.runtime.cpu import CpuDevice
@@ -23,7 +22,8 @@ from coe.store.random_weights import random_weights
 from coe.store.store import Store
 from coe.store.variants import put
 from coe.store.weights_file import header
-from coe.system import give_memory_back
+from coe.variants.fold import fold, network
+from coe.variants.layout import lay_out
 
 KINDS = {name: kinds.resolve(name) for name in ("probe", "patch")}
 PROBE = KINDS["probe"]

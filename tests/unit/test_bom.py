@@ -9,11 +9,11 @@ import pytest
 from coe.cad import vocabulary
 from coe.cad.refdes import designators
 from coe.errors import ConfigError
+from coe.helpers.strict_yaml import word_lists
 from coe.placement import BomJoin, Placement, Side, join, parse_bom, parse_placements, read_bom
 from coe.placement.bom_join import Bom
 from coe.placement.cad_files import parse_file
 from coe.placement.placement_file import FileForm
-from coe.strict_yaml import word_lists
 
 
 @pytest.mark.parametrize(

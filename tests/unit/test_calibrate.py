@@ -15,17 +15,17 @@ from coe.board import calibration_file, rules
 from coe.board.board_spec import StatedScores
 from coe.board.calibration_file import BoardCalibration, CalibratedExpert
 from coe.board.scores import adjusted, honest
-from coe.calibrate import calibration_text, verified
-from coe.calibrate.answers import BoardExperts, ExpertAnswers, LabelledFinding
-from coe.calibrate.calibration import ExpertCalibration, calibrate, unreached, warnings
-from coe.calibrate.draw_thresholds import draw
-from coe.calibrate.temperature import ScoredAnswers, fitted, temperature
-from coe.calibrate.thresholds import Goal, Use, WantedRate, choose, curve_of
 from coe.cli import experts_command
 from coe.core import Box, Expert, Finding, Shown
 from coe.errors import ConfigError
-from coe.files import FolderLock
-from coe.rates import Rate
+from coe.helpers.files import FolderLock
+from coe.helpers.rates import Rate
+from coe.learn import calibration_text, verified
+from coe.learn.answers import BoardExperts, ExpertAnswers, LabelledFinding
+from coe.learn.calibration import ExpertCalibration, calibrate, unreached, warnings
+from coe.learn.draw_thresholds import draw
+from coe.learn.temperature import ScoredAnswers, fitted, temperature
+from coe.learn.thresholds import Goal, Use, WantedRate, choose, curve_of
 from coe.store.exam import Exam, ExamItem
 from coe.store.store import Store
 from coe.testing import rules_from

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from coe.board import calibration_file, rules, rules_path
 from coe.board.board_spec import StatedScores
 from coe.board.calibration_file import BoardCalibration, CalibratedExpert
-from coe.calibrate import calibration_text
 from coe.errors import RulesError
+from coe.learn import calibration_text
 
 BOARD = """\
 board: hall7

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from tiny_line import Call
 
-from coe.calibrate import verified
 from coe.cli import inspect
 from coe.core import Expert, FailureKind
 from coe.errors import ConfigError, DamagedImage
+from coe.learn import verified
 from coe.pictures import finding
 from coe.pictures.decoding import decode
 

@@ -20,9 +20,9 @@ from coe.board import rules
 from coe.cli import experts_command
 from coe.core import Expert, Finding, Shown
 from coe.errors import ConfigError
+from coe.learn import choosing
+from coe.learn.choosing import CandidateKind, CrossValidated
 from coe.pictures.photographs import LabelledPhotograph
-from coe.prepare import choosing
-from coe.prepare.choosing import CandidateKind, CrossValidated
 from coe.store import kinds, runnable_kinds
 from coe.store.exam import Exam, ExamItem
 from coe.store.kinds import ExpertInput, ModuleKind, Trained, TrainingPlan

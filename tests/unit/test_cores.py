@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from coe import system
+from coe.helpers import system
 from coe.inspector import line_devices
 from coe.inspector.line_devices import choose_threads, free_cores, threads_each
 

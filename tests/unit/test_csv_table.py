@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from texts import texts
 
 from coe.core import Failure, FailureKind, Finding, Request, Result, Verdict
-from coe.files import write_atomically
+from coe.helpers.files import write_atomically
 from coe.results.csv_table import COLUMNS, guarded, restored, rows
 
 

@@ -8,11 +8,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from coe.prepare.box_sides import beside_each_other
-from coe.prepare.first_layer import PIXELS, OnPixels, on_pixels
-from coe.prepare.layer_search import MOST_FLOAT, Harm, Layers, search
-from coe.preprocessing import NORMALIZATIONS, Colour
+from coe.helpers.preprocessing import NORMALIZATIONS, Colour
 from coe.runtime.onnx_network import open_session
+from coe.variants.box_sides import beside_each_other
+from coe.variants.first_layer import PIXELS, OnPixels, on_pixels
+from coe.variants.layer_search import MOST_FLOAT, Harm, Layers, search
 
 SIZE = 32
 Shape = tuple[int, int, int, int]

@@ -7,9 +7,9 @@ import pytest
 from golden_parts import bad, moved, noisy, part
 
 from coe.errors import ConfigError, StoreError
+from coe.learn import golden_reference
+from coe.learn.golden_reference import learn
 from coe.pictures.decoding import decode
-from coe.prepare import golden_reference
-from coe.prepare.golden_reference import learn
 from coe.store.reference_reader import EncodedReference, ReferenceManifest
 from coe.store.references import NewReference, References
 from coe.store.store import Store

@@ -8,9 +8,9 @@ import pytest
 import zxingcpp
 from seen_codes import QUIET, Seeing, modules, photograph
 
-from coe.allowed_text import Reading
 from coe.core import Expert, Finding
 from coe.errors import ConfigError, StoreError
+from coe.helpers.allowed_text import Reading
 from coe.pictures.codes import USUAL, check_formats, read_codes
 from experts.code import code
 

@@ -17,9 +17,9 @@ from PIL import Image
 
 from coe.core import Expert
 from coe.errors import ConfigError
-from coe.prepare.fold import fold, network
 from coe.store.kinds import Reference, TrainingPlan
 from coe.store.random_weights import random_weights
+from coe.variants.fold import fold, network
 from experts import golden_network
 from experts.difference import difference
 from experts.difference_network import LIMIT

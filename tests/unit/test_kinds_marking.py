@@ -9,9 +9,9 @@ import pytest
 import torch
 from marked_parts import model_file, network, part
 
-from coe.allowed_text import Reading
 from coe.core import Expert, Finding
 from coe.errors import StoreError
+from coe.helpers.allowed_text import Reading
 from coe.store import kinds
 from experts import marking_file
 from experts.marking import marking

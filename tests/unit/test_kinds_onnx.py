@@ -8,10 +8,10 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxruntime import InferenceSession
 from PIL import Image
 
+from coe.bring import facts
 from coe.core import Expert
 from coe.errors import ConfigError, StoreError
-from coe.prepare import facts
-from coe.preprocessing import NORMALIZATIONS, Outputs, Preprocessing
+from coe.helpers.preprocessing import NORMALIZATIONS, Outputs, Preprocessing
 from coe.store.kinds import resolve
 from experts.onnx import describe
 from experts.onnx import onnx as kind

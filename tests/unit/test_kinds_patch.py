@@ -14,19 +14,18 @@ from torch.nn import functional
 
 from coe import Inspector
 from coe.board import calibration_file, rules, scores
-from coe.calibrate import calibration_text
 from coe.cli import experts_command
 from coe.core import NOTHING, Expert, Finding, Heat, Request, Result, Shown, Verdict
 from coe.errors import ConfigError, StoreError
+from coe.learn import calibration_text, learning
 from coe.pictures.image_source import Reference
-from coe.prepare import learning
-from coe.prepare.fold import fold, network
-from coe.prepare.prepare import Preparer
 from coe.results import result_lines
 from coe.results.drawing import enlarged_pair
 from coe.store import bodies
 from coe.store.kinds import Trained, TrainingPlan
 from coe.store.store import Store
+from coe.variants.fold import fold, network
+from coe.variants.prepare import Preparer
 from experts import two_groups
 from experts.core_set import core_set
 from experts.patch import patch

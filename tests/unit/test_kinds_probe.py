@@ -17,11 +17,12 @@ from tiny_line import Call, Said
 from coe.cli import experts_command
 from coe.core import Expert, Finding
 from coe.errors import ConfigError, StoreError
-from coe.prepare import backbones, int8
-from coe.prepare.fold import fold, network
+from coe.learn import backbones
 from coe.store import kinds
 from coe.store.kinds import Trained, TrainingPlan
 from coe.store.store import Store
+from coe.variants import int8
+from coe.variants.fold import fold, network
 from experts.logistic import LinearHead, calibrated, judged_by_others
 from experts.probe import probe
 from experts.probe_train import turned

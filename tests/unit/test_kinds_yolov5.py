@@ -11,9 +11,9 @@ import pytest
 import torch
 import yaml
 
+from coe.bring.unwrapping import check_layers, unwrapped
 from coe.core import Expert
 from coe.errors import ConfigError, StoreError
-from coe.prepare.unwrapping import check_layers, unwrapped
 from coe.store.kinds import ExpertInput, TrainingPlan, resolve
 from experts import yolo_images, yolo_labels
 from experts.checkpoint import read_checkpoint

@@ -12,11 +12,11 @@ from PIL import Image
 from tiny_line import Call
 
 from coe.board import rules
-from coe.calibrate.answers import BoardExperts
-from coe.calibrate.verified import VerifiedPicture
 from coe.cli import experts_command
 from coe.core import Expert
 from coe.errors import ConfigError, StoreError
+from coe.learn.answers import BoardExperts
+from coe.learn.verified import VerifiedPicture
 from coe.pictures.decoding import decode
 from coe.store.kinds import Reference, Trained, TrainingPlan
 from coe.store.learned import LearnedPictures, PictureDigests

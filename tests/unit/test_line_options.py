@@ -10,10 +10,11 @@ from option_table import table, table_of_page
 from pydantic import ValidationError
 from quick_line import COSTS, LIGHT, QuickDevice
 
-from coe import Inspector, system
+from coe import Inspector
 from coe.cli import inspect as inspecting
 from coe.cli import profile_command
 from coe.errors import ConfigError
+from coe.helpers import system
 from coe.inspector import line_devices
 from coe.inspector.line import Line
 from coe.inspector.line_arguments import LineArguments

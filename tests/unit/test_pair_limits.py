@@ -14,7 +14,7 @@ from PIL import Image
 from coe.board import scores
 from coe.core import NOTHING, Expert, Finding, GoodLimits
 from coe.errors import StoreError
-from coe.prepare import golden_reference
+from coe.learn import golden_reference
 from coe.store.kinds import Reference, TrainingPlan
 from coe.store.snapshot import Snapshot
 from coe.store.store import Store

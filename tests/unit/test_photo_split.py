@@ -12,9 +12,9 @@ from apps.photos.few_pictures import Draw, Photo, drawn, line_of
 from coe.board import labelled_photographs
 from coe.board.rules import Rules
 from coe.board.rules import of_bytes as rules_of
-from coe.calibrate import verified
 from coe.cli import experts_command
 from coe.errors import ConfigError
+from coe.learn import verified
 from coe.pictures import finding, photo_split
 from coe.pictures.found_image import Components
 from coe.pictures.photo_split import SPLIT, Purpose, Split

@@ -7,10 +7,10 @@ import pytest
 from coe.board import labelled_photographs, photo_labels
 from coe.board.rules import Rules
 from coe.board.rules import of_bytes as rules_of
-from coe.calibrate import verified
 from coe.cli import board_command
 from coe.core import Expert
 from coe.errors import ConfigError
+from coe.learn import verified
 from coe.pictures import finding, photographs
 
 BOARD = b"""board: line7

@@ -13,8 +13,8 @@ from openpyxl.styles import Font
 from texts import texts
 from thorough import THOROUGH
 
-from coe import plugins
 from coe.errors import ConfigError
+from coe.helpers import plugins
 from coe.placement import Placement, Side, read_bom, read_file, read_placements
 from coe.placement.placement_file import FileForm
 from coe.tables import table_file

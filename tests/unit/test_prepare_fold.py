@@ -7,7 +7,7 @@ from torch import nn
 
 from coe.core import Expert
 from coe.errors import StoreError
-from coe.prepare.fold import fold, network
+from coe.variants.fold import fold, network
 
 EXPERT = Expert("x", "net", ("a", "b"), 16, "t/x")
 

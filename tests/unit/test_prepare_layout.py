@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coe.errors import StoreError
-from coe.prepare.fold import Folded
-from coe.prepare.layout import lay_out, quantise, tensors
 from coe.store.blob_format import ALIGNMENT, BLOCK, PAGE, decode
 from coe.store.blob_writing import encode
+from coe.variants.fold import Folded
+from coe.variants.layout import lay_out, quantise, tensors
 
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.uint8, torch.bool]
 SHAPES = st.lists(st.integers(0, 9), max_size=5).map(tuple)

@@ -17,8 +17,8 @@ from coe import Inspector, Picture
 from coe.cli import experts_command
 from coe.core import Expert
 from coe.errors import ImageError, StoreError
+from coe.helpers.preprocessing import NORMALIZATIONS, Preprocessing
 from coe.inspector.weights_used import findings_facts
-from coe.preprocessing import NORMALIZATIONS, Preprocessing
 from coe.runtime.cpu import CpuDevice
 from coe.runtime.slot import Slot
 from coe.store import kinds

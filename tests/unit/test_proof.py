@@ -10,8 +10,8 @@ from PIL import Image
 
 from coe.core import Expert
 from coe.errors import ConfigError
+from coe.helpers.rates import Rate
 from coe.inspector import weights_used
-from coe.rates import Rate
 from coe.results.summary import RunFigures, summarise
 from coe.store.kinds import Trained, TrainingPlan
 from coe.store.store import Store

@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coe.rates import Rate, extreme_deviation, extreme_factor, prediction_factor, tolerance_factor, trials_needed
+from coe.helpers.rates import (
+    Rate,
+    extreme_deviation,
+    extreme_factor,
+    prediction_factor,
+    tolerance_factor,
+    trials_needed,
+)
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 from stored import STATE, expert, file_of, stored
 
-from coe import regular
 from coe.errors import StoreError
-from coe.prepare.fold import Folded
-from coe.prepare.layout import lay_out, tensors
+from coe.helpers import regular
 from coe.runtime.buffers import Buffers
 from coe.runtime.reading import weights
 from coe.store import blob_format
 from coe.store.store import Store
+from coe.variants.fold import Folded
+from coe.variants.layout import lay_out, tensors
 
 PREPARED = ("fp32", "fp16", "q8")
 

@@ -21,13 +21,13 @@ from texts import texts
 
 from coe.core import Box, Failure, FailureKind, Finding, Heat, Request, Result, Verdict
 from coe.errors import ImageError
-from coe.files import DiskFull
+from coe.helpers.files import DiskFull
+from coe.helpers.visible import is_visible, visible
 from coe.pictures.finding import FoundImage
 from coe.results.report import write_report
 from coe.results.report_cards import PixelSource, ReferencePicture
 from coe.results.result_lines import from_line, to_line
 from coe.results.summary import RunFigures, summarise
-from coe.visible import is_visible, visible
 
 OK, NG, REVIEW = Verdict.OK, Verdict.NG, Verdict.REVIEW
 RUN = RunFigures("demo", "coserve", 938, 20_000, 7, 3 << 29, 2 << 30, 3 << 30, 75.0, started="21 November 2026")

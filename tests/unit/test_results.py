@@ -20,10 +20,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from thorough import THOROUGH
 
-from coe import files
 from coe.core import Box, Failure, FailureKind, Finding, Request, Result, Verdict
 from coe.errors import ConfigError
-from coe.files import LOCK, DiskFull, NotWritten, write_atomically
+from coe.helpers import files
+from coe.helpers.files import LOCK, DiskFull, NotWritten, write_atomically
 from coe.pictures.arriving import FileStamp
 from coe.pictures.finding import FoundImage
 from coe.results.records import ResultsFile, read

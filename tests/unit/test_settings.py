@@ -4,9 +4,10 @@ import os
 
 import pytest
 
-from coe import config, system
+from coe import config
 from coe.board.rules import Rules
 from coe.errors import ConfigError
+from coe.helpers import system
 from coe.inspector import profile
 from coe.inspector.line_options import AUTO, LineOptions
 from coe.inspector.profile import BoardProfile, Chosen, Fingerprint, KindProfile, Profile

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from coe import config, strict_yaml
+from coe import config
 from coe.errors import RulesError
+from coe.helpers import strict_yaml
 
 Write = Callable[[str | bytes], Path]
 

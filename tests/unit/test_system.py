@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from coe import system
+from coe.helpers import system
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_the_peak_is_what_the_process_has_at_least(monkeypatch: pytest.MonkeyPat
 HEAP_OF_A_THREAD = """
 import ctypes, mmap, threading
 from pathlib import Path
-from coe import system
+from coe.helpers import system
 libc, size, page = ctypes.CDLL(None), 16 * mmap.PAGESIZE, mmap.PAGESIZE
 libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
 

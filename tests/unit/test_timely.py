@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from waiting import eventually
 
-from coe import FailureKind, Inspector, timely
+from coe import FailureKind, Inspector
 from coe.errors import ConfigError, ImageError, LateImage
+from coe.helpers import timely
 from coe.pictures import picture_file
 from coe.pictures.decoding import decode
 from coe.pictures.picture_file import PictureFile

@@ -30,13 +30,13 @@ from torchvision import transforms
 from torchvision.ops import FrozenBatchNorm2d
 from torchvision.transforms import _presets as presets
 
+from coe.bring.facts import Wishes, agree
+from coe.bring.importing import Brought, bring
+from coe.bring.unwrapping import unwrapped
 from coe.cli import experts_command
 from coe.core import Expert
 from coe.errors import CoeError, ConfigError, StoreError
-from coe.prepare.facts import Wishes, agree
-from coe.prepare.importing import Brought, bring
-from coe.prepare.unwrapping import unwrapped
-from coe.preprocessing import NORMALIZATIONS
+from coe.helpers.preprocessing import NORMALIZATIONS
 from coe.store import kinds
 from coe.store.kinds import Foreign
 from coe.store.store import Store

@@ -10,15 +10,15 @@ import torch
 from full_disk import disk_of
 
 from coe.errors import StoreError
-from coe.files import DiskFull, FolderLock, alone
-from coe.prepare.fold import Folded
-from coe.prepare.layout import lay_out
+from coe.helpers.files import DiskFull, FolderLock, alone
 from coe.store import variants
 from coe.store.blob_format import CHUNK, PAGE
 from coe.store.blob_layout import BlobBytes
 from coe.store.manifest import Agreement, Manifest
 from coe.store.store import Store
 from coe.store.store_reader import MANIFEST
+from coe.variants.fold import Folded
+from coe.variants.layout import lay_out
 
 AGREEMENT = Agreement(images=3, labels_equal=1.0, largest_score_difference=0.01)
 STATE = {"weight": torch.arange(6.0).reshape(2, 3)}

@@ -10,7 +10,7 @@ from PIL import Image
 from tiny_line import Call
 
 from coe.cli import experts_command
-from coe.prepare.window_search import grid
+from coe.learn.window_search import grid
 from coe.store.store import Store
 
 

@@ -17,8 +17,8 @@ from coe.cli.console import table_of
 from coe.cli.options import AllowKindOption, StoreOption, found_here
 from coe.cli.tool_options import JsonOption, check_json, words_of
 from coe.errors import ConfigError, did_you_mean
+from coe.helpers.system import usable_cores
 from coe.lab.cli.bench_out import beside, show_figures
-from coe.system import usable_cores
 
 PARTS = "speed,decisions,intake,pages,clients,pace"
 

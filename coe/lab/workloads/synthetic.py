@@ -15,7 +15,6 @@ from coe.core import Expert
 from coe.errors import ConfigError
 from coe.inspector.inspector import Picture
 from coe.lab.workloads.picture_forms import PictureForm, handed_in
-from coe.prepare.prepare import Preparer
 from coe.profiler.site import drawn_by_count
 from coe.runtime.processor import on_fresh_thread
 from coe.store import kinds, random_weights
@@ -23,6 +22,7 @@ from coe.store.blob_format import Variant
 from coe.store.kinds import ExpertInput, ModuleKind
 from coe.store.store import Store
 from coe.store.store_reader import StoreReader
+from coe.variants.prepare import Preparer
 
 if TYPE_CHECKING:
     import torch

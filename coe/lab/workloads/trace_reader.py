@@ -14,9 +14,9 @@ from coe.board import rules
 from coe.board.rules import Rules
 from coe.core import NOTHING, Finding, Request
 from coe.errors import ConfigError, RulesError, did_you_mean
+from coe.helpers.strict_model import StrictModel, of_json
 from coe.lab.workloads.workload import Workload, with_counts
 from coe.sim.agenda import Arrival
-from coe.strict_model import StrictModel, of_json
 
 MARK = "coe_trace"
 """The key that makes a line the header of a trace; its value is the version."""

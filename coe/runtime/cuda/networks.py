@@ -10,7 +10,7 @@ import torch
 
 from coe.core import Expert
 from coe.errors import ConfigError, StoreError
-from coe.preprocessing import Colour
+from coe.helpers.preprocessing import Colour
 from coe.runtime.blob import PLAIN, Content, Spec, Structure, expect, folded_skeleton
 from coe.runtime.cuda.unpacking import Unpacking, structure_on_gpu, unpacking_like
 from coe.runtime.processor import on_fresh_thread

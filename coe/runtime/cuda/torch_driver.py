@@ -20,10 +20,10 @@ import torch
 
 from coe.config import format_bytes
 from coe.errors import ConfigError, DeviceFull, first_line
+from coe.helpers.system import private_memory
 from coe.runtime.cuda.capturing import on_capture_thread
 from coe.runtime.cuda.torch_errors import NO_MEMORY, errors
 from coe.runtime.cuda.torch_streams import LAUNCHING, TorchGraph, TorchStream
-from coe.system import private_memory
 
 _WARM_UPS = 2
 """How often work runs before it is captured: libraries then choose their kernels and take their workspaces."""

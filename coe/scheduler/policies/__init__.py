@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any
 
-from coe import plugins, values
 from coe.errors import ConfigError, did_you_mean
+from coe.helpers import plugins, values
 from coe.scheduler.policies.base import Arrange, Assign, Eviction, Policy, Prefetch, Select, World
 from coe.scheduler.pool import ModelPool
 

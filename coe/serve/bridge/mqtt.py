@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, Field
 
+from coe.helpers.visible import is_visible
 from coe.serve.bridge.sink_settings import BrokerSettings
 from coe.serve.bridge.sinks import (
     ChoosesFormat,
@@ -28,7 +29,6 @@ from coe.serve.bridge.sinks import (
     requests_in,
 )
 from coe.serve.clock import iso
-from coe.visible import is_visible
 
 if TYPE_CHECKING:
     from paho.mqtt.client import Client, MQTTMessage, MQTTMessageInfo

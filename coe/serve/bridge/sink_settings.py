@@ -17,12 +17,12 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, Field, create_model, model_validator
 
-from coe import plugins, regular
 from coe.errors import CoeError, ConfigError
+from coe.helpers import plugins, regular
+from coe.helpers.strict_model import Name, StrictModel
+from coe.helpers.strict_yaml import KeyPath
 from coe.serve.bridge.sinks import Origin, Sink, SinkSettings
 from coe.serve.tls_files import present
-from coe.strict_model import Name, StrictModel
-from coe.strict_yaml import KeyPath
 
 MAX_SECRET_BYTES = 4096
 

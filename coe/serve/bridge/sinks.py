@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, cast
 
 from pydantic import AfterValidator, Field
 
-from coe import plugins
 from coe.errors import CoeError, ConfigError, did_you_mean
-from coe.strict_model import StrictModel, parsed_json
+from coe.helpers import plugins
+from coe.helpers.strict_model import StrictModel, parsed_json
 
 if TYPE_CHECKING:
     from coe.serve.database.tables import Board, Event, Fault, Recipe

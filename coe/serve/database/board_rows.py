@@ -20,11 +20,11 @@ from sqlalchemy import (
 )
 
 from coe.core import Verdict
+from coe.helpers.spelling import composed
 from coe.serve.database import event_log, row_types
 from coe.serve.database.row_types import change, found, in_turn, listed, records, values_of
 from coe.serve.database.tables import Board, NewBoard, board, call, recipe, unit_serial
 from coe.serve.enums import UNDECIDED, BoardState, EventKind
-from coe.spelling import composed
 
 # Statements of the line and of the intake are built once: to build them takes longer than to run them.
 _OF_KEY = select(*Board.columns).where(board.c.key == bindparam("of_key"))

@@ -6,10 +6,10 @@ from collections.abc import Collection, Sequence
 
 from sqlalchemy import ColumnElement, Connection, and_, func, insert, or_, select
 
+from coe.helpers.visible import visible
 from coe.serve.clock import SECOND_US
 from coe.serve.database.row_types import change, get, listed, only, values_of
 from coe.serve.database.tables import Call, NewCall, board, call, recipe, view
-from coe.visible import visible
 
 LONGEST_CLAIM_US = 600 * SECOND_US
 """No claim of a call may last longer."""

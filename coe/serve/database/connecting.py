@@ -16,7 +16,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, func, make
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from coe.errors import ConfigError
-from coe.files import LOCK, FolderLock
+from coe.helpers.files import LOCK, FolderLock
 from coe.serve.database.database_errors import DatabaseError, DatabaseErrorKind, translated
 
 BUSY_S = 5.0

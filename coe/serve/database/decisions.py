@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from sqlalchemy import Connection, bindparam, update
 
 from coe.core import Verdict
+from coe.helpers.visible import visible
 from coe.serve.database import board_rows, call_rows, event_log, hourly, row_types, stop_alarms
 from coe.serve.database.findings import GoodComponent, pack
 from coe.serve.database.row_types import add_up, shown
 from coe.serve.database.tables import Board, NewCall, Tally, board, decision_count
 from coe.serve.enums import UNDECIDED, BoardState, EventKind
 from coe.serve.stop_rules import NO_RULES, StopRules
-from coe.visible import visible
 
 # Statements of the line are built once: to build them takes longer than to run them.
 _DECIDE = update(board).where(board.c.id == bindparam("decided_id"), board.c.state.in_(UNDECIDED))

@@ -17,12 +17,12 @@ from collections.abc import Callable
 from sqlalchemy import BigInteger, ColumnElement, Connection, bindparam, delete, insert, or_, select
 
 from coe.errors import ConfigError
+from coe.helpers.visible import is_visible
 from coe.serve.database import row_types
 from coe.serve.database.columns import NAME
 from coe.serve.database.row_types import change, found, in_turn, listed, only, records
 from coe.serve.database.tables import Key, api_key, session
 from coe.serve.enums import Process, Role
-from coe.visible import is_visible
 
 PREFIX = "coe_"
 LEAST_BADGE = 6

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, delete, func, insert, select
 
+from coe.helpers.visible import visible
 from coe.serve.database.row_types import change, records
 from coe.serve.database.tables import Event, event
 from coe.serve.database.tables import outbox as waiting_events
 from coe.serve.database.tables import sink as sinks
-from coe.visible import visible
 
 
 def register_sinks(connection: Connection, names: Collection[str], now_us: int) -> None:

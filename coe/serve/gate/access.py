@@ -18,6 +18,8 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from coe.helpers.strict_model import StrictModel
+from coe.helpers.visible import visible
 from coe.serve.clock import HOUR_US, SECOND_US
 from coe.serve.database import keys
 from coe.serve.database.tables import Key
@@ -28,8 +30,6 @@ from coe.serve.gate.json_form import JsonForm
 from coe.serve.gate.operations import ANY, Operation, OperationRouter, Visit
 from coe.serve.gate.problems import Problem, ProblemKind
 from coe.serve.gate.request_data import json_body, read_query
-from coe.strict_model import StrictModel
-from coe.visible import visible
 
 _MOST_CHARACTERS = 200
 _SAFE = ("GET", "HEAD")

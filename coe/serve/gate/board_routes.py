@@ -15,6 +15,7 @@ from sqlalchemy.exc import IntegrityError
 from starlette.responses import JSONResponse, Response
 
 from coe.core import Verdict
+from coe.helpers.strict_model import StrictModel
 from coe.serve import board_units, failpoints
 from coe.serve.board_units import BoardUnit
 from coe.serve.clock import microseconds
@@ -29,7 +30,6 @@ from coe.serve.gate.recipe_routes import expect_confirmed
 from coe.serve.gate.request_data import JsonBody
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.request import BoardRequest, digest_of
-from coe.strict_model import StrictModel
 
 router = OperationRouter()
 

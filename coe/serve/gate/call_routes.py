@@ -16,6 +16,7 @@ from pydantic import Field
 from sqlalchemy import Connection
 from starlette.responses import JSONResponse, Response
 
+from coe.helpers.strict_model import StrictModel
 from coe.serve.clock import SECOND_US, iso
 from coe.serve.component_pictures import CropPlace
 from coe.serve.database import audit, call_rows, row_types, verifications
@@ -26,7 +27,6 @@ from coe.serve.gate.json_form import FINDING, JsonForm
 from coe.serve.gate.operations import DIGITS, VERIFY, OperationRouter, RowId, Visit
 from coe.serve.gate.problems import Problem, ProblemKind
 from coe.serve.text_checks import Note, SpeltText
-from coe.strict_model import StrictModel
 
 router = OperationRouter()
 

@@ -11,6 +11,7 @@ from pydantic import Field
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from coe.helpers.strict_model import StrictModel
 from coe.serve.clock import iso
 from coe.serve.database.database_errors import DatabaseError
 from coe.serve.database.event_log import newest_id
@@ -18,7 +19,6 @@ from coe.serve.database.tables import Event
 from coe.serve.gate.access import admitted
 from coe.serve.gate.operations import ANY, OperationRouter, Visit
 from coe.serve.gate.problems import Problem, ProblemKind
-from coe.strict_model import StrictModel
 
 router = OperationRouter()
 

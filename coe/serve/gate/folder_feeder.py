@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from coe.errors import CoeError, ConfigError, ImageError, LateImage, UnsupportedImage, list_few, sentence_of
-from coe.files import FolderLock, write_atomically
+from coe.helpers.files import FolderLock, write_atomically
+from coe.helpers.strict_model import of_json
+from coe.helpers.timely import in_time
 from coe.pictures.arriving import Arrivals, FileStamp
 from coe.pictures.decoding import decode
 from coe.pictures.finding import image_at, serial_in
@@ -38,8 +40,6 @@ from coe.serve.gate.request_data import JsonBody
 from coe.serve.gate.upload_routes import discard_views, keep_view
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.request import BoardRequest
-from coe.strict_model import of_json
-from coe.timely import in_time
 
 NOTES = "folders"
 """The folder of the notes in that of the service."""

@@ -17,6 +17,8 @@ from starlette.responses import Response
 
 from coe.comparing.comparison import compare
 from coe.errors import ConfigError, ImageError, StoreError
+from coe.helpers.spelling import composed
+from coe.helpers.strict_model import StrictModel
 from coe.pictures.array_images import AS_FILLED, DecodedImage, encoded
 from coe.pictures.decoding import decode
 from coe.pictures.picture_file import PictureFile
@@ -28,10 +30,8 @@ from coe.serve.gate.operations import READ, OperationRouter, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, existing, not_found
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.service_config import ServeConfig
-from coe.spelling import composed
 from coe.store.references import References
 from coe.store.store import Store
-from coe.strict_model import StrictModel
 
 _Pixels = Callable[[], DecodedImage]
 """Decodes and draws a picture, on a thread; raises Problem, OSError, ImageError, StoreError."""

@@ -14,14 +14,14 @@ from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
 
+from coe.helpers.strict_model import StrictModel
+from coe.helpers.visible import is_visible
 from coe.serve.database.columns import NAME
 from coe.serve.database.tables import Key
 from coe.serve.enums import Role
 from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.json_form import JsonForm
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
-from coe.strict_model import StrictModel
-from coe.visible import is_visible
 
 FEED = frozenset({Role.FEEDER, Role.ENGINEER})
 VERIFY = frozenset({Role.OPERATOR, Role.ENGINEER})

@@ -17,6 +17,7 @@ from pydantic import Field
 from sqlalchemy import Connection
 from starlette.responses import Response
 
+from coe.helpers.strict_model import StrictModel
 from coe.pictures.array_images import encoded
 from coe.pictures.formats import pixels_in
 from coe.placement import overlay_of, read_board
@@ -31,7 +32,6 @@ from coe.serve.gate.request_data import whole_body
 from coe.serve.gate.upload_routes import check_pixels
 from coe.serve.recipe_content import RecipeContent, WholeBoard
 from coe.serve.text_checks import Word
-from coe.strict_model import StrictModel
 
 router = OperationRouter()
 _CONFIRMED = JsonForm(

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection
 
-from coe import files
+from coe.helpers import files
 from coe.serve.database import fault_log
 from coe.serve.database.connecting import MAX_WAL_BYTES
 from coe.serve.database.database_errors import NO_ROOM_BYTES, DatabaseError, DatabaseErrorKind

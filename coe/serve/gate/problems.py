@@ -12,8 +12,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
-from coe import files
 from coe.errors import CoeError, place_of
+from coe.helpers import files
 from coe.serve.database.database_errors import DatabaseError, DatabaseErrorKind
 from coe.serve.database.verifications import CallChanged
 

@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import Connection
 from starlette.responses import JSONResponse, Response
 
+from coe.helpers.strict_model import StrictModel
 from coe.serve.database import audit, repairs
 from coe.serve.database.repairs import NothingToRepair
 from coe.serve.database.tables import Board, Escape, NewEscape, NewRepair, Repair
@@ -18,7 +19,6 @@ from coe.serve.gate.json_form import JsonForm
 from coe.serve.gate.operations import VERIFY, OperationRouter, Visit
 from coe.serve.gate.problems import Problem, ProblemKind
 from coe.serve.text_checks import Note, Spelt, SpeltText
-from coe.strict_model import StrictModel
 
 router = OperationRouter()
 

@@ -10,6 +10,7 @@ from pydantic import Field
 from sqlalchemy import Connection, select
 from starlette.responses import Response, StreamingResponse
 
+from coe.helpers.strict_model import StrictModel
 from coe.results import csv_table
 from coe.serve import export_files
 from coe.serve.clock import DAY_US
@@ -24,7 +25,6 @@ from coe.serve.gate.operations import ENGINEER, READ, OperationRouter, Visit
 from coe.serve.gate.recipe_routes import expect_recipe
 from coe.serve.gate.stats_routes import WindowQuery
 from coe.serve.text_checks import Text
-from coe.strict_model import StrictModel
 
 router = OperationRouter()
 TOGETHER = 2000

@@ -11,12 +11,12 @@ from typing import Any, Generic, TypeVar
 from starlette.requests import Request
 
 from coe.errors import ConfigError, did_you_mean
+from coe.helpers.strict_model import StrictModel, of_json, parsed_json
+from coe.helpers.visible import visible
 from coe.serve.database.columns import NAME
 from coe.serve.gate.operations import Visit
 from coe.serve.gate.problems import Problem, ProblemKind
 from coe.serve.text_checks import SEPARATORS
-from coe.strict_model import StrictModel, of_json, parsed_json
-from coe.visible import visible
 
 MOST_HELD_BYTES = 1 << 30
 """The most bytes of bodies in memory; pictures of boards go to the disk as they come, and do not count."""

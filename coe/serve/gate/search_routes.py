@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field
 from sqlalchemy import Connection
 
 from coe.core import Verdict
+from coe.helpers.strict_model import StrictModel
 from coe.serve.clock import moment_us
 from coe.serve.database import board_rows, recipe_versions, row_types
 from coe.serve.database.board_rows import BoardFilter
@@ -21,7 +22,6 @@ from coe.serve.gate.operations import ANY, DIGITS, OperationRouter, RowId, Visit
 from coe.serve.gate.problems import Problem, ProblemKind
 from coe.serve.gate.stats_routes import Moment
 from coe.serve.text_checks import SpeltText
-from coe.strict_model import StrictModel
 
 router = OperationRouter()
 

@@ -13,8 +13,8 @@ from typing import Any
 import uvicorn
 from sqlalchemy import Connection as SqlConnection
 
-from coe import system
 from coe.errors import sentence_of
+from coe.helpers import system
 from coe.serve.clock import DAY_US, SteadyClock, microseconds
 from coe.serve.database import states
 from coe.serve.database.connecting import open_database

@@ -18,6 +18,7 @@ from pydantic import Field
 from sqlalchemy import Connection
 from starlette.responses import Response
 
+from coe.helpers.strict_model import StrictModel
 from coe.serve.clock import SECOND_US
 from coe.serve.database import (
     audit,
@@ -38,7 +39,6 @@ from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.json_form import JsonForm
 from coe.serve.gate.operations import ANY, DIGITS, ENGINEER, READ, VERIFY, OperationRouter, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
-from coe.strict_model import StrictModel
 
 router = OperationRouter()
 _M = TypeVar("_M", GaugeMetricFamily, CounterMetricFamily)

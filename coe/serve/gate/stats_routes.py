@@ -16,6 +16,7 @@ from pydantic import BeforeValidator, Field
 from sqlalchemy import Connection
 
 from coe.errors import ConfigError
+from coe.helpers.strict_model import StrictModel
 from coe.serve import statistics
 from coe.serve.clock import HOUR_US, hour_of, iso, moment_us
 from coe.serve.database import hourly, recipe_versions, repairs
@@ -29,7 +30,6 @@ from coe.serve.gate.problems import Problem, ProblemKind, not_found
 from coe.serve.gate.recipe_routes import expect_recipe
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.statistics import CONFIDENCE, Bar, Chart, ChartPoint, Figure, Subgroup
-from coe.strict_model import StrictModel
 
 router = OperationRouter()
 _WINDOW = {"from": datetime, "until": datetime, "recipe": str}

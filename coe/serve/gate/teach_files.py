@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 from starlette.responses import Response
 
 from coe.errors import ImageError
-from coe.files import replacing, writing
+from coe.helpers.files import replacing, writing
+from coe.helpers.strict_model import StrictModel
 from coe.pictures.finding import EXTENSIONS
 from coe.pictures.formats import format_of, pixels_in
 from coe.pictures.image_source import ImageSource
@@ -24,7 +25,6 @@ from coe.serve.gate.request_data import whole_body
 from coe.serve.gate.upload_routes import check_pixels
 from coe.serve.teach import table_text, undo_stack
 from coe.serve.teach.teach_draft import BOARDS, BOM, FOLDER, PLACEMENTS, BoardDraft
-from coe.strict_model import StrictModel
 
 _T = TypeVar("_T")
 _W = TypeVar("_W", bound=Callable[[Visit, BoardDraft], HandlerResult])

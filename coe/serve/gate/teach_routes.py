@@ -9,7 +9,8 @@ from pydantic import Field
 
 from coe.board import calibration_file, rules
 from coe.errors import ConfigError
-from coe.files import write_atomically
+from coe.helpers.files import write_atomically
+from coe.helpers.strict_model import Name, Share, StrictModel
 from coe.serve.database import audit
 from coe.serve.gate.operations import ENGINEER, RowId, Visit
 from coe.serve.gate.problems import existing
@@ -22,7 +23,6 @@ from coe.serve.teach.table_text import text_of
 from coe.serve.teach.take_results import CHOSEN, CUT, FOUND, fresh
 from coe.serve.teach.teach_draft import BOARDS, BOM, PLACEMENTS, BoardDraft, DraftState, Word
 from coe.serve.teach.teach_steps import TeachStep, missing
-from coe.strict_model import Name, Share, StrictModel
 
 router = DraftRouter()
 Pixel = Annotated[float, Field(ge=-100_000, le=200_000, allow_inf_nan=False)]

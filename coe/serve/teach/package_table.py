@@ -19,13 +19,13 @@ from coe.board import rules
 from coe.board.drafting import TODO
 from coe.cli.first_board import EXPERT
 from coe.errors import ConfigError
-from coe.files import write_atomically
+from coe.helpers.files import write_atomically
+from coe.helpers.strict_model import Name, StrictModel
 from coe.placement import BoardRecipe, Placement, Side, lay_out, parse_recipe, read_recipe
 from coe.placement.inspected_parts import component_of, is_left_out
 from coe.serve.teach import undo_stack, yaml_edit
 from coe.serve.teach.crop_gallery import crops
 from coe.serve.teach.teach_draft import BoardDraft
-from coe.strict_model import Name, StrictModel
 
 Millimetres = Annotated[float, Field(gt=0, le=500, allow_inf_nan=False)]
 _TODO = re.compile(rf"#.*\b{TODO}\b")

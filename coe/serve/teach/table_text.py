@@ -21,7 +21,7 @@ from coe.errors import CoeError, ConfigError
 from coe.placement.cad_files import parse_bom
 from coe.serve.teach.teach_draft import BOM
 from coe.tables.table_file import SPREADSHEETS, lines_of
-from coe.text_table import undeclared
+from coe.tables.text_table import undeclared
 
 MOST_TEXT = 8_000_000
 """The bytes of text of a table: 100,000 parts and more. Pages read it again and again."""

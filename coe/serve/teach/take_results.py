@@ -20,7 +20,7 @@ from PIL import Image
 
 from coe.board import rules
 from coe.cli.start import Exit
-from coe.files import write_atomically
+from coe.helpers.files import write_atomically
 from coe.placement import parse_recipe, read_board, read_recipe
 from coe.placement.inspected_parts import component_of, is_left_out
 from coe.serve.teach import board_map, yaml_edit

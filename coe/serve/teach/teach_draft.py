@@ -18,13 +18,13 @@ from coe import config
 from coe.board.drafting import TODO
 from coe.cli import first_board
 from coe.errors import ConfigError
-from coe.files import write_atomically
+from coe.helpers.files import write_atomically
+from coe.helpers.strict_model import StrictModel, of_json
 from coe.pictures.finding import EXTENSIONS
 from coe.pictures.photo_split import SPLIT
 from coe.placement import Bottom, Layout, Placement, PlacementFile, join, lay_out, read_bom, read_file, read_recipe
 from coe.placement.bom_join import Bom, BomJoin
 from coe.placement.placement_file import FileForm
-from coe.strict_model import StrictModel, of_json
 
 FOLDER = "teach"
 """The folder of drafts in that of the service's data."""

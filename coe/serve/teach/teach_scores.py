@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from coe.board import rules
-from coe.calibrate import calibration, thresholds, verified
-from coe.calibrate.answers import BoardExperts
-from coe.calibrate.calibration import ExpertCalibration
-from coe.calibrate.thresholds import Curve, Goal, ThresholdChoice, ThresholdPoint, Use, WantedRate
-from coe.calibrate.verified import VerifiedPicture
 from coe.cli import experts_calibrate
 from coe.errors import CoeError, ConfigError
-from coe.files import write_atomically
-from coe.rates import CONFIDENCE, Rate
+from coe.helpers.files import write_atomically
+from coe.helpers.rates import CONFIDENCE, Rate
+from coe.learn import calibration, thresholds, verified
+from coe.learn.answers import BoardExperts
+from coe.learn.calibration import ExpertCalibration
+from coe.learn.thresholds import Curve, Goal, ThresholdChoice, ThresholdPoint, Use, WantedRate
+from coe.learn.verified import VerifiedPicture
 from coe.serve.teach.teach_draft import SCORES, BoardDraft
 from coe.store.store import Store
 

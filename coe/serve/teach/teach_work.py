@@ -21,9 +21,9 @@ from typing import Any, Literal
 
 from coe.cli.start import Exit
 from coe.errors import ConfigError
-from coe.files import write_atomically
+from coe.helpers.files import write_atomically
+from coe.helpers.strict_model import StrictModel, of_json
 from coe.serve.teach.teach_draft import BoardDraft
-from coe.strict_model import StrictModel, of_json
 
 WORK, LOG = "work.json", "work.log"
 RESTARTED, STOPPED = -1, -2

@@ -11,7 +11,7 @@ from typing import Any
 
 from coe.board import calibration_file
 from coe.errors import ConfigError
-from coe.files import write_atomically
+from coe.helpers.files import write_atomically
 from coe.serve.clock import now_us
 from coe.serve.teach.teach_draft import SCORES, STATE, BoardDraft
 

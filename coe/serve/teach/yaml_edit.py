@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from coe.board.drafting import TODO
-from coe.strict_yaml import KeyPath
+from coe.helpers.strict_yaml import KeyPath
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _DECIDED = re.compile(rf"[ \t]*#[^\n]*\b{TODO}\b[^\n]*")

@@ -16,14 +16,14 @@ from coe.board import calibration_file
 from coe.board.parts_list import PlacedPart
 from coe.board.router import Router
 from coe.errors import BoardsClash, LineClosed, sentence_of
-from coe.files import write_atomically
+from coe.helpers.files import write_atomically
+from coe.helpers.visible import visible
 from coe.inspector.asked_boards import AskedBoard
 from coe.inspector.line_options import LineOptions
 from coe.serve.database.tables import Recipe
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.service_config import ServeConfig
 from coe.serve.worker.line_watchers import LineWatch
-from coe.visible import visible
 
 if TYPE_CHECKING:
     from coe.inspector.line import Line

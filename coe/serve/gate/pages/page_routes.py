@@ -14,6 +14,8 @@ from starlette.datastructures import URL
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from coe.helpers.strict_model import StrictModel
+from coe.helpers.visible import is_visible
 from coe.serve.clock import DAY_US, HOUR_US
 from coe.serve.database import audit, board_rows, call_rows, fault_log, hourly, recipe_versions, row_types, states
 from coe.serve.database.database_errors import DatabaseError
@@ -32,8 +34,6 @@ from coe.serve.gate.problems import Problem, ProblemKind, not_found, problem_of
 from coe.serve.gate.stats_routes import ParetoQuery, WindowQuery
 from coe.serve.local_time import LocalTime
 from coe.serve.statistics import PARETO_DEFINITION, U_DEFINITION
-from coe.strict_model import StrictModel
-from coe.visible import is_visible
 
 router = PageRouter()
 parts = OperationRouter()

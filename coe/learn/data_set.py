@@ -1,0 +1,63 @@
+"""The labels of a data set: its folders, or the `names` of the YAML of a YOLO data set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from coe.errors import ConfigError, readable
+from coe.helpers import strict_yaml
+from coe.helpers.spelling import composed
+from coe.pictures import finding
+from coe.pictures.label_folders import GOOD, letters
+
+STRANGE = "strange"
+"""The one label of a kind that learns from good parts alone."""
+
+
+def labels(data: Path, *, good_only: bool = False) -> tuple[str, ...]:
+    """Return the labels that a data set names, or that of a kind that learns from good parts; raises ConfigError."""
+    if not data.is_dir():
+        return names(read(data), data)
+    with readable(data):
+        root = data / "train" if (data / "train").is_dir() else data
+        paths = sorted(path for path in root.iterdir() if not path.name.startswith("."))
+        if broken := [path for path in paths if path.is_symlink() and not path.exists()]:
+            raise ConfigError(f"{broken[0]}: this link leads nowhere; mend it or remove it")
+        found = tuple(composed(path.name) for path in paths if path.is_dir())
+    return tuple(label for label in found if letters(label) not in GOOD) or (STRANGE,) if good_only and found else found
+
+
+def read(path: Path) -> Mapping[str, Any]:
+    """Read the YAML of a YOLO data set by the rules of a board file; raises ConfigError."""
+    if path.is_dir() or path.suffix in (".data", ".names", ".txt"):
+        raise ConfigError(
+            f"{path} is {'a folder' if path.is_dir() else 'no YAML'}; give the YAML of a YOLO data set, as data.yaml; "
+            "for an export without one (YOLO 1.1 of CVAT, Label Studio, LabelImg) write it: `train: FOLDER` of the "
+            "pictures, and `names: [...]`, the lines of obj.names or classes.txt"
+        )
+    if not path.is_file():
+        raise ConfigError(f"{path}: no such file; give the YAML of a YOLO data set")
+    if path.suffix.lower() in finding.EXTENSIONS:
+        raise ConfigError(f"{path} is a picture; give the YAML of a YOLO data set, or a folder of images")
+    entries = strict_yaml.read(path, "data set", "train and names").data
+    if not isinstance(entries, dict) or "train" not in entries or "names" not in entries:
+        raise ConfigError(f"data set '{path}' needs at least the keys 'train' and 'names'")
+    if "kpt_shape" in entries:  # their lines would be read as polygons
+        raise ConfigError(f"data set '{path}' has key points ('kpt_shape'), which no kind learns; export boxes alone")
+    return entries
+
+
+def names(data: Mapping[str, Any], path: Path) -> tuple[str, ...]:
+    """Return the labels of a YOLO data set, in the order of their numbers; raises ConfigError."""
+    labels = data["names"]
+    if isinstance(labels, dict):
+        if sorted(labels) != sorted(map(str, range(len(labels)))):
+            raise ConfigError(f"data set '{path}': the keys of 'names' must be the numbers from 0 to {len(labels) - 1}")
+        labels = [labels[str(number)] for number in range(len(labels))]
+    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+        raise ConfigError(f"data set '{path}': 'names' must be a list of labels, or labels by number")
+    if (count := str(data.get("nc") or len(labels))) != str(len(labels)):
+        raise ConfigError(f"data set '{path}': 'nc' says {count} labels, and 'names' has {len(labels)}")
+    return tuple(map(composed, labels))

@@ -1,0 +1,189 @@
+"""Learning from pictures on which a person has said a word: what is learned from, and whether the new expert is better.
+
+Pictures that neither expert learned from are judged by both. The new one is proven better if, of the pictures that only
+one of both judges as it should, most are the new one's: the lower bound of that share (Clopper and Pearson) is above a
+half, which is McNemar's exact test, one-sided; and if it lets no more bad parts pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+
+import xxhash
+
+from coe.board import photo_labels
+from coe.board.photo_labels import Answers
+from coe.board.rules import Rules
+from coe.errors import ConfigError, list_few, readable
+from coe.helpers.rates import CONFIDENCE, Rate
+from coe.learn import verified
+from coe.learn.evaluation import Evaluation, JudgedPicture
+from coe.learn.verified import VerifiedPicture
+from coe.pictures.photographs import LabelledPhotograph
+from coe.results.marks import PictureMark
+from coe.store.learned import PictureDigests
+
+
+def of_marks(board: Rules, marks: Iterable[PictureMark], folder: Path) -> list[VerifiedPicture]:
+    """Return the pictures in a folder on which a person said a word, with what that means for each expert.
+
+    Raises ConfigError with all that are unclear, or whose pictures are not there.
+    """
+    found: list[VerifiedPicture] = []
+    faults: dict[str, None] = {}
+    for mark in marks:
+        path = folder / mark.image
+        try:
+            if not path.is_file():
+                raise ConfigError("there is no such picture; --images says where the pictures lie now")
+            if mark.expert:
+                truths: Mapping[str, str] = {mark.expert: mark.label}
+                if mark.expert not in board.experts or mark.label not in {*board.experts[mark.expert].labels, "none"}:
+                    raise ConfigError(f"the board has no expert '{mark.expert}' with the label '{mark.label}'")
+            elif mark.component in board.components:
+                truths = photo_labels.of_component(board.components[mark.component], board.experts, mark.label)
+            else:
+                raise ConfigError(f"'{mark.component}' is not a component of the board")
+        except ConfigError as error:
+            faults[f"{mark.image}: {error}"] = None
+            continue
+        found += [
+            VerifiedPicture(path, mark.image, expert, label, component=mark.component)
+            for expert, label in truths.items()
+        ]
+    if faults:
+        raise ConfigError(f"{folder}: {list_few(faults, between='; ')}")
+    return found
+
+
+def changed_since(marks: Iterable[PictureMark], folder: Path) -> list[str]:
+    """Return the pictures in a folder whose files are younger than the word on them: it may mean an earlier picture."""
+    changed = []
+    for mark in marks:
+        # A time may be written in whole seconds.
+        with suppress(ValueError, OSError):
+            if (folder / mark.image).stat().st_mtime > datetime.fromisoformat(mark.at).timestamp() + 1:
+                changed.append(mark.image)
+    return changed
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """What one expert is to learn from, and the pictures that neither expert may learn from."""
+
+    learn: tuple[VerifiedPicture, ...]
+    held_out: tuple[VerifiedPicture, ...]
+
+
+def divided(marked: Sequence[VerifiedPicture], digests: Mapping[Path, PictureDigests]) -> Lesson:
+    """Divide marked pictures of one expert: of each label every second is held out, in an order by their content.
+
+    Pictures of the same content stay together.
+    """
+    learn: list[VerifiedPicture] = []
+    held: list[VerifiedPicture] = []
+    places: dict[tuple[str, int], int] = {}
+    counts: dict[str, int] = {}
+    for one in sorted(marked, key=lambda one: (one.label, digests[one.path].pixels, one.name)):
+        key = one.label, digests[one.path].pixels
+        if key not in places:
+            places[key] = counts[one.label] = counts.get(one.label, -1) + 1
+        (held if places[key] % 2 else learn).append(one)
+    return Lesson(tuple(learn), tuple(held))
+
+
+def expect_agreeing(pictures: Iterable[VerifiedPicture]) -> None:
+    """Raise ConfigError with the pictures, of marks and photographs, that are one file and have two labels."""
+    by_content: dict[int, VerifiedPicture] = {}
+    faults = []
+    for one in pictures:
+        with readable(one.name):
+            first = by_content.setdefault(xxhash.xxh3_64_intdigest(one.path.read_bytes()), one)
+        if first.label != one.label:
+            faults.append(f"{first.name} is '{first.label}' and {one.name} is '{one.label}'")
+    if faults:
+        raise ConfigError(f"the same picture has two labels: {list_few(faults, between='; ')}; correct one")
+
+
+def photographs(board: Rules, expert: str, pictures: Iterable[VerifiedPicture]) -> tuple[LabelledPhotograph, ...]:
+    """Return pictures of an expert as a training takes them."""
+    good = Answers.of_steps(board.steps_of(expert), board.experts[expert]).good
+    return tuple(LabelledPhotograph(p.path, p.name, p.component, p.label, p.label in good) for p in pictures)
+
+
+def of_photographs(board: Rules, folder: Path, expert: str) -> list[VerifiedPicture]:
+    """Return the photographs of a folder that say something of an expert; raises ConfigError."""
+    return [one for one in verified.find(folder, board.experts, board.components) if one.expert == expert]
+
+
+@dataclass(frozen=True, slots=True)
+class LessonComparison:
+    """How two experts judge the same held-out pictures, `before` and `after` learning."""
+
+    before: Evaluation
+    after: Evaluation
+    confidence: float = CONFIDENCE
+    _both: tuple[tuple[JudgedPicture, JudgedPicture], ...] = field(init=False, default=())
+
+    def __post_init__(self) -> None:
+        new = {one.asked.picture.path: one for one in self.after.judged}
+        both = tuple((o, new[o.asked.picture.path]) for o in self.before.judged if o.asked.picture.path in new)
+        object.__setattr__(self, "_both", both)
+
+    @property
+    def pictures(self) -> int:
+        """How many pictures both judged."""
+        return len(self._both)
+
+    @property
+    def only_after(self) -> int:
+        """How many of them only the new expert judges as it should."""
+        return sum(_is_wrong(old) and not _is_wrong(new) for old, new in self._both)
+
+    @property
+    def only_before(self) -> int:
+        """How many of them only the expert in use judges as it should."""
+        return sum(_is_wrong(new) and not _is_wrong(old) for old, new in self._both)
+
+    @property
+    def escapes(self) -> tuple[int, int]:
+        """The bad parts that pass, before and after."""
+        return sum(old.escape for old, _ in self._both), sum(new.escape for _, new in self._both)
+
+    @property
+    def is_better(self) -> bool:
+        """Whether the new expert is proven better, with the confidence."""
+        differing = self.only_after + self.only_before
+        before, after = self.escapes
+        return differing > 0 and after <= before and Rate(self.only_after, differing).lower(self.confidence) > 0.5
+
+    def __str__(self) -> str:
+        """Say who judges how many pictures rightly, and what that proves."""
+        before, after = self.escapes
+        said = (
+            f"of {self.pictures} held-out pictures {self.only_after} are judged rightly only by the new expert, "
+            f"{self.only_before} only by that in use; bad parts that pass: {before} before, {after} after"
+        )
+        if self.is_better:
+            return f"{said}: better, with a confidence of {self.confidence:.0%}"
+        why = "more bad parts pass" if after > before else "too few pictures differ to prove it"
+        return f"{said}: not proven better ({why})"
+
+
+def _is_wrong(one: JudgedPicture) -> bool:
+    return one.escape or one.false_call
+
+
+def without(pictures: Iterable[VerifiedPicture], names: Iterable[str]) -> tuple[VerifiedPicture, ...]:
+    """Return pictures but those of some names."""
+    left_out = set(names)
+    return tuple(one for one in pictures if one.name not in left_out)
+
+
+def renamed(pictures: Iterable[VerifiedPicture], where: str) -> list[VerifiedPicture]:
+    """Return pictures whose names say from where they are, so that those of several folders differ."""
+    return [replace(one, name=f"{where}/{one.name}") for one in pictures]

@@ -1,1 +1,0 @@
-"""Preparing experts: folding, laying out, measuring how far each variant agrees with fp32."""

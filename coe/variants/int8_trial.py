@@ -1,0 +1,149 @@
+"""Trials of an expert's variant `int8`, whether its network is a torch module or a file that its runtime opens."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import onnx
+
+from coe.core import Finding
+from coe.errors import StoreError
+from coe.runtime.onnx_network import OnnxNetwork
+from coe.runtime.trial import within
+from coe.store import variants
+from coe.store.blob_format import Identity
+from coe.store.kinds import FileKind, Image, Kind
+from coe.store.manifest import Calibration, Manifest
+from coe.store.store import Store
+from coe.variants import int8
+from coe.variants.agreement import compare, escalate_below, findings
+from coe.variants.calibration_images import SampleImages
+from coe.variants.layer_search import Harm, Layers, search
+from coe.variants.layout import LaidOut, lay_out_model
+from coe.variants.stored_model import divided, fused
+
+SECOND_LOOKS = 1 / 16
+"""A variant is good enough if no larger share of the samples would be run again in fp32."""
+SEARCH_S = 30.0
+"""How long is searched for layers that an expert in `int8` keeps in float."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredBlob:
+    """A variant's blob, its findings on the samples, and the margin under which a finding is looked at again."""
+
+    blob: LaidOut
+    findings: list[Finding]
+    escalate_below: float
+    calibration: Calibration | None = None
+
+
+class ModelTrial(ABC):
+    """One expert, the samples, and its findings on them in fp32, which are `expected` of its variants.
+
+    `source` says in words where the samples are from.
+    """
+
+    kind: Kind
+    samples: SampleImages
+    source: str
+    identity: Identity | None
+    expected: list[Finding]
+
+    def __init__(self, manifest: Manifest, samples: SampleImages, source: str) -> None:
+        self.expert = manifest.expert()
+        self.samples, self.source = samples, source
+
+    @abstractmethod
+    def exported(self, pictures: Sequence[Image]) -> onnx.ModelProto:
+        """Return the network as an ONNX model that was proved with pictures (3, S, S) uint8; raises StoreError."""
+
+    def model(self, limit_s: float = SEARCH_S, first: Layers = frozenset()) -> MeasuredBlob:
+        """Lay out an ONNX model in int8; raises StoreError.
+
+        If findings differ, layers that stay float are searched for `limit_s` seconds, unless those of `first` do.
+        """
+        if self.samples.generated:
+            raise StoreError(
+                "it takes the ranges of its numbers from pictures of what it inspects, and there are none; coe-experts "
+                "prepare --images FOLDER makes it"
+            )
+        pictures = [sample.pixels for sample in self.samples.prepared]
+        quantiser = int8.Quantiser(self.exported(pictures), pictures)
+        name, expert = f"the model of '{self.expert.id}'", replace(self.expert, variant="int8")
+        latest: tuple[Layers, onnx.ModelProto] | None = None
+
+        def harm_of(in_float: Layers) -> Harm:
+            nonlocal latest
+            model = quantiser.quantised(in_float)
+            latest = in_float, model
+            answer = OnnxNetwork(model.SerializeToString(), 0, name).run
+            actual = findings(self.kind, expert, self.samples.prepared, answer)
+            below = escalate_below(self.expected, actual)
+            pairs = list(zip(self.expected, actual, strict=True))
+            return Harm(
+                1 - compare(self.expected, actual, generated=False).labels_equal,
+                sum(finding.margin < below for finding in actual) / len(actual),
+                sum(abs(before.score - after.score) for before, after in pairs) / len(pairs),
+            )
+
+        in_float = search(
+            quantiser.layers, quantiser.ends, harm_of, most_again=SECOND_LOOKS, first=first, in_time=within(limit_s)
+        )
+        if latest is None or latest[0] != in_float:  # other models are not kept: each may have a hundred megabytes
+            harm_of(in_float)
+        assert latest is not None
+        model, weights = divided(fused(latest[1]))
+        actual = findings(self.kind, expert, self.samples.prepared, OnnxNetwork(model, 0, name, weights).run)
+        labels = len(self.expert.labels)
+        blob = lay_out_model(model, weights, kind=self.expert.kind, labels=labels, identity=self.identity)
+        calibration = Calibration(
+            pictures=len(pictures),
+            digest=self.samples.digest,
+            source=self.source,
+            learned=self.samples.learned,
+            layers=len(quantiser.layers),
+            float_layers=len(in_float),
+            in_float=tuple(layer for layer in quantiser.layers if layer in in_float),
+        )
+        return MeasuredBlob(blob, actual, escalate_below(self.expected, actual), calibration)
+
+    def put(self, store: Store, manifest: Manifest, made: MeasuredBlob) -> Manifest:
+        """Put a measured blob into the store."""
+        agreement = compare(self.expected, made.findings, generated=self.samples.generated)
+        again = sum(finding.margin < made.escalate_below for finding in made.findings) / len(made.findings)
+        return variants.put(
+            store,
+            manifest,
+            made.blob.bytes,
+            agreement=agreement.model_copy(update={"again": again}),
+            escalate_below=made.escalate_below,
+            calibration=made.calibration,
+        )
+
+
+class FileTrial(ModelTrial):
+    """An expert whose runtime opens its file itself."""
+
+    def __init__(
+        self, store: Store, manifest: Manifest, kind: FileKind, samples: SampleImages, source: str = ""
+    ) -> None:
+        super().__init__(manifest, samples, source)
+        store.check_weights(manifest.id)
+        expert = self.expert
+        self.kind: FileKind = kind
+        self._path = store.path(manifest.id)
+        self.expected = findings(kind, expert, samples.prepared, kind.open(self._path, expert, 1).run)
+        self.identity = Identity(
+            id=manifest.original or manifest.id,
+            kind=manifest.kind,
+            labels=manifest.labels,
+            input_size=manifest.input_size,
+            preprocessing=manifest.preprocessing,
+        )
+
+    def exported(self, pictures: Sequence[Image]) -> onnx.ModelProto:
+        """Return the model of the file, with its normalisation inside."""
+        return int8.of_file(self.kind, self.expert, self._path, pictures)
