@@ -17,9 +17,10 @@ from coe.errors import CoeError, ConfigError, StoreError, readable
 from coe.helpers import regular
 from coe.helpers.plugins import running
 from coe.store import kinds, torch_file
+from coe.store.blob_format import optional_of
 from coe.store.kinds import FileKind, Foreign, Kind, ModuleKind
 from coe.store.manifest import Manifest
-from coe.store.skeletons import bare_skeleton, optional_of
+from coe.store.skeletons import bare_skeleton
 from coe.store.store import Store
 from coe.variants import accept
 

@@ -29,8 +29,9 @@ from coe.runtime.runner import findings_of
 from coe.runtime.trial import HERE, Trial, quick_cost, warmed
 from coe.scheduler.costs import Cost
 from coe.store import whole_reader
+from coe.store.blob_format import optional_of
 from coe.store.kinds import ExpertInput, Image, Kind, ModuleKind
-from coe.store.skeletons import optional_of, skeleton
+from coe.store.skeletons import skeleton
 from coe.store.store_reader import StoreReader
 
 if TYPE_CHECKING:

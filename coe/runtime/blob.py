@@ -12,9 +12,8 @@ import torch
 
 from coe.errors import StoreError
 from coe.runtime.buffers import Buffer, Buffers
-from coe.store.blob_format import Dtype, Quantised, TensorEntry, Variant
+from coe.store.blob_format import Content, Dtype, TensorEntry, Variant
 from coe.store.runnable_kinds import Session
-from coe.store.skeletons import optional_of
 
 Spec = Mapping[str, tuple[tuple[int, ...], torch.dtype]]
 """What a skeleton expects: shape and dtype by name."""
@@ -84,30 +83,6 @@ def converts(stored: torch.dtype, dtype: torch.dtype) -> bool:
     return stored.is_floating_point and stored != dtype
 
 
-@dataclass(frozen=True, slots=True)
-class Content:
-    """What lies in a buffer: the data of `entries`, beginning at byte `start`."""
-
-    entries: tuple[TensorEntry, ...]
-    variant: Variant = "fp32"
-    folded: tuple[tuple[str, str], ...] = ()
-    quantised: Quantised | None = None
-    start: int = 0
-
-    @property
-    def data_bytes(self) -> int:
-        """Where the data end, in bytes from their start."""
-        ends = [entry.offset + entry.bytes for entry in self.entries]
-        if self.quantised is not None:
-            ends.append(self.quantised.scales + 2 * self.quantised.blocks)
-        return max(ends, default=0)
-
-    @property
-    def optional(self) -> frozenset[str]:
-        """What it holds of that which its network may lack."""
-        return optional_of(entry.name for entry in self.entries)
-
-
 class Blob:
     """Weights in memory: `tensors` by name, views of the buffer.
 
@@ -125,7 +100,12 @@ class Blob:
         self.variant = content.variant
         optional = content.optional | (body.structure.optional if body is not None else frozenset())
         self.structure: Structure = Structure(folded=content.folded, optional=optional)
-        self.tensors = {entry.name: _view(buffer, entry, content.start) for entry in content.entries}
+        data = buffer.tensor(torch.uint8, content.data_bytes, content.start)
+        self.tensors: dict[str, torch.Tensor] = {}
+        for entry, count in zip(content.entries, content.counts, strict=True):
+            dtype = DTYPES[entry.dtype]
+            flat = data[entry.offset : entry.offset + count * dtype.itemsize].view(dtype)
+            self.tensors[entry.name] = shaped(flat, entry)
 
     def __repr__(self) -> str:
         return f"<Blob {self.variant}, {len(self.tensors)} tensors, {self.bytes:,} bytes>"
@@ -184,10 +164,3 @@ def shaped(flat: torch.Tensor, entry: TensorEntry) -> torch.Tensor:
         return flat.view(entry.shape)
     out, channels, height, width = entry.shape
     return flat.view(out, height, width, channels).permute(0, 3, 1, 2)
-
-
-def _view(buffer: Buffer, entry: TensorEntry, start: int) -> torch.Tensor:
-    dtype = DTYPES[entry.dtype]
-    if not entry.elements:
-        return torch.empty(entry.shape, dtype=dtype)
-    return shaped(buffer.tensor(dtype, entry.elements, start + entry.offset), entry)

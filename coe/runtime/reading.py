@@ -17,12 +17,14 @@ import xxhash
 from coe.core import Expert
 from coe.errors import StoreError, readable
 from coe.helpers import regular
-from coe.runtime.blob import Blob, Content, Structure
+from coe.runtime.blob import Blob, Structure
 from coe.runtime.buffers import Buffers, M, MemoryLender
 from coe.store import blob_format, safetensors_header, weights_file
-from coe.store.blob_format import ALIGNMENT, CHUNK, PAGE, Header
+from coe.store.blob_format import ALIGNMENT, CHUNK, PAGE, Content, Header
 from coe.store.manifest import Manifest, PreparedVariant, StoredFile
+from coe.store.safetensors_header import LENGTH_BYTES
 from coe.store.store_reader import StoreReader
+from coe.store.weights_file import Headers
 
 _HEAD_BYTES = 1 << 16
 
@@ -37,6 +39,8 @@ class Weights:
     manifest: Manifest
     prepared: PreparedVariant | None
     """None: the file holds the weights as they were trained, as safetensors."""
+    headers: Headers
+    """Those that the store has decoded so far."""
     file: StoredFile | None = None
     """None: the file is the expert's own; else it is that of its body."""
     body: Weights | None = None
@@ -87,8 +91,10 @@ class Weights:
         """Return what lies in the file, from its header alone; raises StoreError."""
         with _opened(self) as file:
             if self.prepared:
-                return _content(_header(_head(file, self), self))
-            return Content(safetensors_header.read(file, self.bytes, self.name).entries)
+                return _header(_head(file, self), self).content
+            start = safetensors_header.data_start(_length(file), self.bytes, self.name)
+            text = regular.read_at(file, start - LENGTH_BYTES, LENGTH_BYTES)
+            return self.headers.of_trained(text, self.bytes - start, self.name).content
 
 
 def weights(store: StoreReader, expert: Expert) -> Weights:
@@ -110,8 +116,8 @@ def weights(store: StoreReader, expert: Expert) -> Weights:
     body = None
     if common is not None:
         name = f"the body {common.file} of '{expert.weights}'"
-        body = Weights(store.bodies / common.file, name, expert, manifest, prepared, common)
-    return Weights(path, f"{expert.weights}/{file}", expert, manifest, prepared, body=body)
+        body = Weights(store.bodies / common.file, name, expert, manifest, prepared, store.headers, common)
+    return Weights(path, f"{expert.weights}/{file}", expert, manifest, prepared, store.headers, body=body)
 
 
 def proved(weights: Weights) -> bytes:
@@ -165,8 +171,9 @@ def _head(file: int, weights: Weights) -> bytes:
 
 
 def _header(head: bytes, weights: Weights) -> Header:
-    header = blob_format.decode(head, weights.name)
-    if xxhash.xxh3_128_hexdigest(head) != weights.digest:
+    digest = xxhash.xxh3_128_hexdigest(head)
+    header = weights.headers.of_blob(head, digest, weights.name)
+    if digest != weights.digest:
         raise StoreError(f"{weights.name} is not the blob that the manifest names (another header); {_AGAIN}")
     expert = weights.expert
     weights.manifest.prove_blob(
@@ -194,11 +201,7 @@ def _read_blob(file: int, weights: Weights, buffers: MemoryLender[M]) -> tuple[M
                         f"{weights.name} is damaged in chunk {number + 1} of {len(header.checksums)} "
                         f"(its checksum differs); {_AGAIN}"
                     )
-    return buffer, _content(header)
-
-
-def _content(header: Header) -> Content:
-    return Content(header.tensors, header.variant, header.folded, header.quantised)
+    return buffer, header.content
 
 
 @contextmanager
@@ -220,9 +223,8 @@ _IMPORT = "import the expert again"
 def _read_safetensors(file: int, weights: Weights, buffers: MemoryLender[M]) -> tuple[M, Content]:
     name, size = weights.name, weights.bytes
     _check_size(file, weights, size, _IMPORT)
-    start = safetensors_header.data_start(regular.read_at(file, safetensors_header.LENGTH_BYTES, 0), size, name)
-    # The file begins at the offset that aligns its tensors as in a blob.
-    first = -start % ALIGNMENT
+    start = safetensors_header.data_start(_length(file), size, name)
+    first = -start % ALIGNMENT  # see `SafetensorsHeader.content`
     with _lent(buffers, first + size) as buffer:
         checksum = xxhash.xxh3_128()
         for at in range(0, size, CHUNK):
@@ -232,8 +234,11 @@ def _read_safetensors(file: int, weights: Weights, buffers: MemoryLender[M]) -> 
                     checksum.update(piece)
         if checksum.hexdigest() != weights.digest:
             raise StoreError(f"{name} is damaged (its checksum differs from the manifest); {_IMPORT}")
-        with buffer.part(first + safetensors_header.LENGTH_BYTES, first + start) as head:
-            text = b"".join(head)
-        header = safetensors_header.decode(text, size - start, name)
+        with buffer.part(first + LENGTH_BYTES, first + start) as head:
+            header = weights.headers.of_trained(b"".join(head), size - start, name)
         weights.manifest.prove(header.identity, name)
-    return buffer, Content(header.entries, start=first + start)
+    return buffer, header.content
+
+
+def _length(file: int) -> bytes:
+    return regular.read_at(file, LENGTH_BYTES, 0)

@@ -16,6 +16,8 @@ from __future__ import annotations
 import json
 import math
 import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
@@ -104,6 +106,35 @@ class Quantised(_HeaderPart):
     blocks: Bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What lies in a buffer: the data of `entries`, beginning at byte `start`."""
+
+    entries: tuple[TensorEntry, ...]
+    variant: Variant = "fp32"
+    folded: tuple[tuple[str, str], ...] = ()
+    quantised: Quantised | None = None
+    start: int = 0
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """The number of elements of each entry."""
+        return tuple(entry.elements for entry in self.entries)
+
+    @property
+    def data_bytes(self) -> int:
+        """Where the data end, in bytes from their start."""
+        ends = [entry.offset + entry.bytes for entry in self.entries]
+        if self.quantised is not None:
+            ends.append(self.quantised.scales + 2 * self.quantised.blocks)
+        return max(ends, default=0)
+
+    @property
+    def optional(self) -> frozenset[str]:
+        """What it holds of that which its network may lack."""
+        return optional_of(entry.name for entry in self.entries)
+
+
 class Header(_HeaderPart):
     """What a blob holds. `folded` names (conv, norm) pairs: the batch norm was folded into the convolution before it.
 
@@ -124,6 +155,21 @@ class Header(_HeaderPart):
     identity: Identity | None = None
     body: str = ""
     differences: tuple[()] = ()
+
+    @property
+    def content(self) -> Content:
+        """What lies behind the header."""
+        return Content(self.tensors, self.variant, self.folded, self.quantised)
+
+
+def optional_of(names: Iterable[str]) -> frozenset[str]:
+    """Return from the names of weights what they hold of that which a network may lack.
+
+    A kind that learns to keep more puts it into a submodule `optional`: weights of before lack it, and their network
+    has None instead. So it is with tensors of the network itself that its `may_lack` names.
+    """
+    held = ("optional" if ".optional." in f".{name}" else name for name in names)
+    return frozenset(name for name in held if "." not in name)
 
 
 def padded(size: int, to: int) -> int:

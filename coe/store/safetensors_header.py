@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from coe.errors import StoreError, first_line
 from coe.helpers import regular
 from coe.helpers.strict_model import parsed_json
-from coe.store.blob_format import ITEM_BYTES, Identity, TensorEntry
+from coe.store.blob_format import ALIGNMENT, ITEM_BYTES, Content, Identity, TensorEntry, padded
 
 LENGTH_BYTES = 8
 _IDENTITY = "coe"
@@ -26,10 +26,19 @@ _AGAIN = "import the expert again"
 
 @dataclass(frozen=True, slots=True)
 class SafetensorsHeader:
-    """The tensors of a file, in the order of the header, and its identity; None if the file does not state it."""
+    """The tensors of a file, in the order of the header, and its identity; None if the file does not state it.
+
+    The data begin `start` bytes from the start of the file.
+    """
 
     entries: tuple[TensorEntry, ...]
     identity: Identity | None
+    start: int
+
+    @property
+    def content(self) -> Content:
+        """What lies in a buffer into which the whole file is read, from the offset that aligns its tensors."""
+        return Content(self.entries, start=padded(self.start, ALIGNMENT))
 
 
 def metadata(identity: Identity) -> dict[str, str]:
@@ -63,7 +72,7 @@ def decode(text: bytes, data_bytes: int, name: str) -> SafetensorsHeader:
         reason = _reason(error)
         raise StoreError(f"{name} has a header that makes no sense ({reason}); {_AGAIN}") from None
     _check_places(entries, data_bytes, name)
-    return SafetensorsHeader(entries, identity)
+    return SafetensorsHeader(entries, identity, LENGTH_BYTES + len(text))
 
 
 def identity_of(metadata: object) -> Identity | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,16 +20,6 @@ _DRAWS = frozenset(
 """What draws the parameters of torch's layers, and of torchvision's and ultralytics' networks."""
 
 
-def optional_of(names: Iterable[str]) -> frozenset[str]:
-    """Return from the names of weights what they hold of that which a network may lack.
-
-    A kind that learns to keep more puts it into a submodule `optional`: weights of before lack it, and their network
-    has None instead. So it is with tensors of the network itself that its `may_lack` names.
-    """
-    held = ("optional" if ".optional." in f".{name}" else name for name in names)
-    return frozenset(name for name in held if "." not in name)
-
-
 def bare_skeleton(kind: NetworkKind, expert: Expert, *, optional: Collection[str] | None = None) -> torch.nn.Module:
     """Build a kind's network for weights that replace its own: parameters that are drawn hold what memory held.
 
@@ -43,7 +33,7 @@ def bare_skeleton(kind: NetworkKind, expert: Expert, *, optional: Collection[str
 def skeleton(kind: NetworkKind, expert: Expert, *, optional: Collection[str] | None = None) -> torch.nn.Module:
     """Build a kind's network, which remembers how its expert's input is normalised as `normalization`.
 
-    It is one for weights that hold this of what is `optional`, see `optional_of`; None: all of it.
+    It is one for weights that hold this of what is `optional`, see `blob_format.optional_of`; None: all of it.
     """
     module = kind.skeleton(expert)
     for name in () if optional is None else {"optional", *getattr(module, "may_lack", ())} - set(optional):

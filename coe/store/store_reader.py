@@ -22,6 +22,7 @@ from coe.store import weights_file
 from coe.store.blob_format import Variant
 from coe.store.expert_id import ExpertId
 from coe.store.manifest import Manifest
+from coe.store.weights_file import Headers
 
 MANIFEST = "manifest.json"
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*(/[A-Za-z0-9][A-Za-z0-9._+-]*)?")
@@ -45,6 +46,8 @@ class StoreReader:
     def __init__(self, root: Path | str | None = None) -> None:
         """Open the store at `root`; None means $COE_STORE, else `store` in the working directory."""
         self.root = Path(root or os.environ.get(config.STORE_VARIABLE) or config.STORE_FOLDER)
+        self.headers = Headers()
+        """The headers of weights that this reader has decoded."""
 
     def __repr__(self) -> str:
         try:

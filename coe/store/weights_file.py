@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import xxhash
@@ -10,7 +11,7 @@ import xxhash
 from coe.errors import StoreError, first_line
 from coe.helpers import regular
 from coe.store import safetensors_header
-from coe.store.blob_format import CHUNK, PAGE, Header, data_start, decode, digest
+from coe.store.blob_format import CHUNK, PAGE, Header, TensorEntry, data_start, decode, digest
 from coe.store.manifest import Manifest, StoredFile
 from coe.store.safetensors_header import SafetensorsHeader
 
@@ -18,6 +19,44 @@ SUFFIX = ".safetensors"
 BLOB_SUFFIX = ".blob.safetensors"
 VERSION_1_SUFFIX = ".blob"
 """The suffix of blobs in format 1, which is no longer read."""
+_MOST_HEADERS = 4096
+
+
+class Headers:
+    """Headers that were decoded and proved sound, by the digest of their bytes: a line decodes no header twice.
+
+    Experts of one kind and variant have equal tensors, which are kept once.
+    """
+
+    def __init__(self) -> None:
+        self._blobs: dict[str, Header] = {}
+        self._trained: dict[tuple[str, int], SafetensorsHeader] = {}
+        self._tensors: dict[tuple[TensorEntry, ...], tuple[TensorEntry, ...]] = {}
+
+    def of_blob(self, start: bytes, digest: str, name: str) -> Header:
+        """Return the header of a blob from the bytes before its data, and their xxh3-128; raises StoreError."""
+        if (header := self._blobs.get(digest)) is None:
+            header = decode(start, name)
+            self._make_room()
+            tensors = self._tensors.setdefault(header.tensors, header.tensors)
+            header = self._blobs[digest] = header.model_copy(update={"tensors": tensors})
+        return header
+
+    def of_trained(self, text: bytes, data_bytes: int, name: str) -> SafetensorsHeader:
+        """Return the header of weights as they were trained, see `safetensors_header.decode`; raises StoreError."""
+        key = xxhash.xxh3_128_hexdigest(text), data_bytes
+        if (header := self._trained.get(key)) is None:
+            header = safetensors_header.decode(text, data_bytes, name)
+            self._make_room()
+            entries = self._tensors.setdefault(header.entries, header.entries)
+            header = self._trained[key] = replace(header, entries=entries)
+        return header
+
+    def _make_room(self) -> None:
+        # A service that brings ever new experts must not grow for ever.
+        if len(self._blobs) + len(self._trained) >= _MOST_HEADERS:
+            for kept in (self._blobs, self._trained, self._tensors):
+                kept.clear()
 
 
 def checksum(path: Path) -> str:

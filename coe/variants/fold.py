@@ -20,9 +20,10 @@ from torch.nn.utils.parametrize import is_parametrized
 from coe.core import Expert
 from coe.errors import StoreError
 from coe.runtime.blob import folded_skeleton
+from coe.store.blob_format import optional_of
 from coe.store.kinds import ModuleKind
 from coe.store.outputs import leaves
-from coe.store.skeletons import bare_skeleton, optional_of
+from coe.store.skeletons import bare_skeleton
 
 Pairs = tuple[tuple[str, str], ...]
 TOLERANCE = 1e-4

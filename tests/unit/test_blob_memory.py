@@ -11,12 +11,12 @@ from fake_gpu import FakeDriver
 from waiting import Halt
 
 from coe.errors import DeviceFull, StoreError
-from coe.runtime.blob import Content, Structure
+from coe.runtime.blob import Structure
 from coe.runtime.cuda import blob_memory
 from coe.runtime.cuda.blob_memory import BlobMemory, slide
 from coe.runtime.cuda.pinned_memory import Copy, HostMemory
 from coe.runtime.cuda.unpacking import unpacking_like
-from coe.store.blob_format import PAGE, data_start, decode
+from coe.store.blob_format import PAGE, Content, data_start, decode
 from coe.store.blob_writing import encode
 from coe.variants.fold import Folded
 from coe.variants.layout import lay_out

@@ -5,10 +5,11 @@ import torch
 from stored import STATE, expert, stored
 
 from coe.errors import StoreError
-from coe.runtime.blob import Content, Structure
+from coe.runtime.blob import Structure
 from coe.runtime.buffers import Buffers
 from coe.runtime.cuda.unpacking import Unpacking, structure_on_gpu, unpacking_like
 from coe.runtime.reading import weights
+from coe.store.blob_format import Content
 from coe.variants.fold import Folded
 from coe.variants.layout import lay_out, tensors
 

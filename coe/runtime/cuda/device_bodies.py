@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from coe.core import Expert
 from coe.errors import StoreError
-from coe.runtime.blob import Content, Structure
+from coe.runtime.blob import Structure
 from coe.runtime.cuda.blob_memory import BlobMemory, Resident
 from coe.runtime.cuda.pinned_memory import Copy, HostMemory
 from coe.runtime.cuda.unpacking import Unpacking
 from coe.runtime.reading import Weights, weights
-from coe.store.blob_format import PAGE, padded
+from coe.store.blob_format import PAGE, Content, padded
 from coe.store.store_reader import StoreReader
 
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 from coe.core import Expert
 from coe.errors import DeviceFull
-from coe.runtime.blob import Content
 from coe.runtime.cuda.blob_memory import BlobMemory, Resident
 from coe.runtime.cuda.device_bodies import DeviceBodies, DeviceBody
 from coe.runtime.cuda.networks import Networks, Template
 from coe.runtime.cuda.pinned_memory import Copy, HostMemory
 from coe.runtime.cuda.sizing import Sizing
 from coe.runtime.reading import weights
+from coe.store.blob_format import Content
 from coe.store.store_reader import StoreReader
 
 

@@ -11,10 +11,11 @@ import torch
 from coe.core import Expert
 from coe.errors import ConfigError, StoreError
 from coe.helpers.preprocessing import Colour
-from coe.runtime.blob import PLAIN, Content, Spec, Structure, expect, folded_skeleton
+from coe.runtime.blob import PLAIN, Spec, Structure, expect, folded_skeleton
 from coe.runtime.cuda.unpacking import Unpacking, structure_on_gpu, unpacking_like
 from coe.runtime.processor import on_fresh_thread
 from coe.runtime.reading import Weights, weights
+from coe.store.blob_format import Content
 from coe.store.runnable_kinds import NetworkKind, RunnableKind
 from coe.store.skeletons import bare_skeleton
 from coe.store.store_reader import StoreReader

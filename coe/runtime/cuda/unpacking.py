@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 
 from coe.errors import StoreError
-from coe.runtime.blob import DTYPES, NAMES, Content, Spec, Structure, converts, joined, shaped
-from coe.store.blob_format import ALIGNMENT, BLOCK, TensorEntry, Variant, lies_channels_last, padded
+from coe.runtime.blob import DTYPES, NAMES, Spec, Structure, converts, joined, shaped
+from coe.store.blob_format import ALIGNMENT, BLOCK, Content, TensorEntry, Variant, lies_channels_last, padded
 
 _APART = 256
 """Steps write at multiples of this number of bytes, which suits the device's kernels best."""
