@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 
 import numpy as np
+from rich.table import Table
 
+from coe.board import rules
+from coe.board.rules import Rules
+from coe.board.union import Member, union
 from coe.cluster.decisions.expert_placement import BoxBudget, ExpertNeeds, ExpertPlacement, Traffic
 from coe.cluster.decisions.head import ClusterHead
 from coe.cluster.decisions.place_experts import budget_of, needs_of, place_experts
 from coe.cluster.decisions.routing import BoxView, Prices, ReplicaRouting, stage_prices
 from coe.cluster.decisions.stage_rules import StageRules, stage_rules
-from coe.core import Result, Verdict
-from coe.lab.bounds.bound import Bound, bound
+from coe.core import Result, Verdict, rule_of
+from coe.errors import ConfigError
+from coe.lab.bound import Bound, bound
 from coe.lab.cluster_simulator import BoxWatcher, ClusterSimulator, MakeBox, SimulatedNetwork
-from coe.lab.fleet import Fleet
 from coe.lab.machine import SimulatedMachine
+from coe.lab.rows import figures_table
 from coe.lab.simulated import Contender
 from coe.lab.workloads.workload import Workload
 from coe.results.metrics import Metrics, Recorder, Watcher
@@ -30,6 +35,34 @@ from coe.scheduler.plan import Plan
 from coe.sim.agenda import Agenda
 from coe.sim.oracle import Oracle, SampledOracle
 from coe.sim.simulator import Simulator, Speeds
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """Boards that pass equally often, joined; `boards` holds the rules (`Request.rule`) of each."""
+
+    rules: Rules
+    boards: Mapping[str, tuple[str, ...]]
+
+
+def fleet(names: Sequence[str]) -> Fleet:
+    """Join boards, by name or path; no two of them share an expert. Raises ConfigError for a board named twice."""
+    members = [Member(f"board{number}", loaded, {}) for number, loaded in enumerate(rules.load(name) for name in names)]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"--boards names a board twice: {', '.join(names)}; name each once")
+    if len(members) == 1:
+        return Fleet(members[0].rules, {members[0].rules.board: tuple(members[0].rules.components)})
+    members = [
+        replace(
+            member,
+            experts={name: replace(expert, id=f"{member.key}/{name}") for name, expert in member.rules.experts.items()},
+        )
+        for member in members
+    ]
+    return Fleet(
+        union(members),
+        {member.key: tuple(rule_of(member.key, name) for name in member.rules.components) for member in members},
+    )
 
 
 class Mishap(StrEnum):
@@ -245,3 +278,116 @@ class _Running:
             return Simulator(controller, oracle, speeds=speeds, watchers=watchers, preloaded=not cold, agenda=agenda)
 
         return make
+
+
+RECOVERY_S = 10.0
+"""From so long after a mishap on, a cluster is compared with one that always had the boxes that are left."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterRow:
+    """One run. `of_bound` is its throughput as a share of that which no order on all boxes as one could beat.
+
+    `images_moved` is how often an image went to a box, `experts_moved` how many experts got another home after the
+    mishap. `recovered` is the throughput from `RECOVERY_S` after the mishap on, as a share of that of a cluster which
+    had so many boxes from the beginning, for the same number of last images; None if no image was left by then.
+    `head_us` is the time in which the head decides, for an image.
+    """
+
+    task: str
+    device: str
+    strategy: str
+    boxes: int
+    mishap: str
+    images: int
+    errors: int
+    images_per_s: float
+    of_bound: float
+    switches: int
+    lower_bound_switches: int
+    images_moved: float
+    p50_s: float
+    p99_s: float
+    makespan_s: float
+    lower_bound_makespan_s: float
+    head_us: float
+    experts_moved: int | None = None
+    recovered: float | None = None
+
+
+class Rows:
+    """Runs the clusters of a scene; a run that several rows compare with is made once."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+        self._runs: dict[int, ClusterRun] = {}
+        self._bounds: dict[int, Bound] = {}
+
+    def row(self, boxes: int, mishap: Mishap) -> ClusterRow:
+        """Return the row of a run."""
+        run = self._undisturbed(boxes)
+        if mishap is Mishap.NONE:
+            return self._row(boxes, mishap, run)
+        other = self._undisturbed(boxes + (1 if mishap is Mishap.JOINS else -1))
+        run = cluster_run(self._scene, boxes, mishap, run.makespan_s / 2)
+        answered = run.answered_by(run.mishap_s + RECOVERY_S)
+        rate = other.rate_after(answered)
+        return self._row(boxes, mishap, run, run.rate_after(answered) / rate if rate else None)
+
+    def _undisturbed(self, boxes: int) -> ClusterRun:
+        if boxes not in self._runs:
+            self._runs[boxes] = cluster_run(self._scene, boxes)
+        return self._runs[boxes]
+
+    def _row(self, boxes: int, mishap: Mishap, run: ClusterRun, recovered: float | None = None) -> ClusterRow:
+        scene = self._scene
+        if boxes not in self._bounds:
+            self._bounds[boxes] = scene.least(boxes)
+        least, images = self._bounds[boxes], len(run.verdicts)
+        return ClusterRow(
+            task=scene.workload.task,
+            device=scene.machine.name,
+            strategy=scene.contender.name,
+            boxes=boxes,
+            mishap=mishap.value,
+            images=images,
+            errors=run.failed,
+            images_per_s=run.images_per_s,
+            of_bound=least.makespan_s / run.makespan_s,
+            switches=run.switches,
+            lower_bound_switches=least.switches,
+            images_moved=run.images_moved / images,
+            p50_s=run.quantile_s(0.5),
+            p99_s=run.quantile_s(0.99),
+            makespan_s=run.makespan_s,
+            lower_bound_makespan_s=least.makespan_s,
+            head_us=1e6 * run.head_s / images,
+            experts_moved=None if mishap is Mishap.NONE else run.experts_moved,
+            recovered=recovered,
+        )
+
+
+def to_table(rows: Sequence[ClusterRow]) -> Table:
+    """Return rows for people. A column that says nothing is left out."""
+    return figures_table(_COLUMNS, rows, words=("task", "device", "strategy", "mishap"))
+
+
+_COLUMNS: dict[str, Callable[[ClusterRow], str]] = {
+    "task": lambda row: row.task,
+    "device": lambda row: row.device,
+    "strategy": lambda row: row.strategy,
+    "boxes": lambda row: f"{row.boxes}",
+    "mishap": lambda row: "" if row.mishap == Mishap.NONE else row.mishap,
+    "images/s": lambda row: f"{row.images_per_s:.2f}",
+    "of bound": lambda row: f"{row.of_bound:.2f}",
+    "not inspected": lambda row: f"{row.errors}" if row.errors else "",
+    "switches": lambda row: f"{row.switches:,}",
+    "at least": lambda row: f"{row.lower_bound_switches:,}",
+    "moves an image": lambda row: f"{row.images_moved:.2f}",
+    "p50": lambda row: f"{row.p50_s:.1f} s",
+    "p99": lambda row: f"{row.p99_s:.1f} s",
+    "makespan": lambda row: f"{row.makespan_s:.1f} s",
+    "head": lambda row: f"{row.head_us:.0f} µs",
+    "experts moved": lambda row: "" if row.experts_moved is None else f"{row.experts_moved:,}",
+    "recovered": lambda row: "" if row.recovered is None else f"{row.recovered:.2f}",
+}

@@ -19,7 +19,7 @@ from coe.board import rules
 from coe.core import Expert
 from coe.inspector.experiment import Experiment
 from coe.inspector.inspector import Inspector, Picture
-from coe.lab.library_session import library_session, whole_model
+from coe.lab.switch import library_session, whole_model
 from coe.lab.workloads.synthetic import prepare, synthetic_board, synthetic_pictures
 from coe.runtime.reading import weights
 from coe.store.blob_format import Variant

@@ -48,9 +48,8 @@ class Row:
     `makespan_s` is the time from the first image submitted to the last reply. No order can beat the lower bounds (see
     `Bound`); they are None where they were not computed. `in_order_switches` are those of Belady's choice for
     images that do not overtake each other. `speculated` switches were for images that had not come; `speculated_wasted`
-    of these experts left before they ran. `errors` counts images that could not be inspected,
-    `late` images that took longer than allowed; it is None if they had no limit. `settling` is how many images, the
-    first, are left out of `p50_s`, `p99_s` and `late`; it is None if none is.
+    of these experts left before they ran. `errors` counts images that could not be inspected. `settling` is how many
+    images, the first, are left out of `p50_s` and `p99_s`; it is None if none is.
     """
 
     task: str
@@ -72,7 +71,6 @@ class Row:
     in_order_switches: int | None = None
     speculated: int = 0
     speculated_wasted: int = 0
-    late: int | None = None
     settling: int | None = None
     machine: MachineFigures | None = None
 
@@ -99,23 +97,13 @@ class Latencies:
             if isinstance(command, Reply) and command.result.request.id >= self.settling:
                 self._all_s.append(command.result.latency_s)
 
-    def longer_than(self, within_s: float) -> int:
-        """Return how many replies took longer."""
-        return sum(latency_s > within_s for latency_s in self._all_s)
-
     def quantile_s(self, share: float) -> float:
         """Return the latency that `share` of the replies do not exceed; 0 without replies."""
         return float(np.quantile(np.asarray(self._all_s), share)) if self._all_s else 0.0
 
 
 def row(
-    heading: Heading,
-    device: str,
-    metrics: Metrics,
-    latencies: Latencies,
-    *,
-    within_s: float | None = None,
-    machine: MachineFigures | None = None,
+    heading: Heading, device: str, metrics: Metrics, latencies: Latencies, *, machine: MachineFigures | None = None
 ) -> Row:
     """Make a row of the metrics and latencies of a run."""
     return Row(
@@ -135,7 +123,6 @@ def row(
         scheduling_us_per_request=1e6 * metrics.control_s / max(1, metrics.images),
         speculated=metrics.speculated,
         speculated_wasted=metrics.speculated_wasted,
-        late=None if within_s is None else latencies.longer_than(within_s),
         settling=latencies.settling or None,
         machine=machine,
     )
@@ -147,7 +134,7 @@ def to_json(rows: Sequence[Row]) -> str:
     for entry in rows:
         plain = asdict(entry)
         machine = plain.pop("machine") or {}
-        behind = {name: plain.pop(name) for name in ("images", "errors", "late", "settling")}
+        behind = {name: plain.pop(name) for name in ("images", "errors", "settling")}
         behind = {name: count for name, count in behind.items() if count is not None}
         flat.append({**plain, **behind, **machine})
     return json.dumps(flat, indent=2) + "\n"
@@ -200,7 +187,6 @@ _COLUMNS: dict[str, Callable[[Row], str]] = {
     "from disk": lambda row: f"{row.disk_loads:,}",
     "hit ratio": lambda row: f"{row.hit_ratio:.1%}",
     "settling": lambda row: "" if row.settling is None else f"{row.settling:,}",
-    "late": lambda row: "" if row.late is None else f"{row.late:,}",
     "p50": lambda row: f"{row.p50_s:.2f} s",
     "p99": lambda row: f"{row.p99_s:.2f} s",
     "makespan": lambda row: f"{row.makespan_s:.1f} s",
@@ -252,7 +238,6 @@ _SEEDED_COLUMNS: dict[str, Callable[[Sequence[Row]], str]] = {
     "at least": _cell(lambda run: run.lower_bound_switches, ",.0f"),
     "from disk": _cell(lambda run: run.disk_loads, ",.0f"),
     "hit ratio": _cell(lambda run: run.hit_ratio, ".1%"),
-    "late": _cell(lambda run: run.late, ",.0f"),
     "p50 (s)": _cell(lambda run: run.p50_s, ".2f"),
     "p99 (s)": _cell(lambda run: run.p99_s, ".2f"),
     "makespan (s)": _cell(lambda run: run.makespan_s, ".1f"),

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from functools import cache
 
-from coe.lab.bounds.bound import bound
-from coe.lab.chrome_trace import ChromeTrace
+from coe.lab.bound import bound
 from coe.lab.machine import Configuration, SimulatedMachine
 from coe.lab.rows import Heading, Latencies, Row, row
-from coe.lab.time_limits import ANY_TIME, Times
 from coe.lab.workloads.workload import Workload
 from coe.results.metrics import Recorder
 from coe.scheduler.controller import Controller
 from coe.scheduler.costs import CostTable
 from coe.scheduler.plan import Plan
-from coe.scheduler.strategies import Strategy, strategy
+from coe.scheduler.policies.coserve import COSERVE
+from coe.scheduler.strategies import Strategy, names, strategy
 from coe.sim.agenda import Agenda, Arrival
 from coe.sim.oracle import Oracle, RecordedOracle, SampledOracle
 from coe.sim.simulator import Simulator, Speeds
@@ -34,6 +32,10 @@ class Contender:
     configuration: str
 
 
+PAPER_DEFAULT = Contender("coserve-paper-default", COSERVE, "paper-default")
+"""`coserve` with the paper's default configuration (section 5.2)."""
+
+
 @dataclass(frozen=True, slots=True)
 class PlannedBox:
     """A box with a plan: the costs of experts, its pools and executors, and the executors' joint speed by device.
@@ -48,11 +50,20 @@ class PlannedBox:
     warm: bool = False
 
 
-def contender(name: str) -> Contender:
-    """Return the contender of a strategy's name; raises ConfigError.
+@cache
+def all_contenders() -> dict[str, Contender]:
+    """Return every installed strategy and the paper's default configuration, by name; raises ConfigError."""
+    return {name: contender(name) for name in sorted([*names(), PAPER_DEFAULT.name])}
 
-    A `cached` strategy runs with the paper's default split: the paper tunes memory for CoServe alone.
+
+def contender(name: str) -> Contender:
+    """Return a contender by name, or by the dotted path of its strategy; raises ConfigError.
+
+    A `cached` strategy runs with the paper's default split: the paper tunes memory for CoServe alone. No other strategy
+    is imported, so that a package that cannot be imported ends no run without its strategies.
     """
+    if name == PAPER_DEFAULT.name:
+        return PAPER_DEFAULT
     found = strategy(name)
     return Contender(found.name, found, "paper-default" if found.cached else "best")
 
@@ -65,20 +76,19 @@ def simulated_run(
     seed: int = 0,
     configuration: Configuration | None = None,
     bounded: bool = True,
-    trace: Path | None = None,
-    times: Times = ANY_TIME,
+    max_wait_s: float | None = None,
 ) -> Row:
-    """Run a workload on a box in virtual time, to the last reply; pools are full at first unless the workload is cold.
+    """Run a workload on a box in virtual time, to the last reply; pools are full at first.
 
     Labels are drawn with `seed` where the workload has no recorded findings. `configuration` overrides the contender's,
-    `bounded` computes the clairvoyant bound, `trace` is a file for the events in their order. Raises ConfigError if an
+    `bounded` computes the clairvoyant bound, `max_wait_s` is for strategies that look at ages. Raises ConfigError if an
     expert does not fit or has no cost.
     """
     configuration = configuration or machine.configuration(contender.configuration, workload.board.board)
     costs = machine.costs(workload.board)
     plan = machine.plan(workload.board, costs, contender.strategy, configuration)
     box = PlannedBox(machine.name, costs, plan, machine.scaling)
-    return run_plan(workload, contender, box, seed=seed, bounded=bounded, trace=trace, times=times)
+    return run_plan(workload, contender, box, seed=seed, bounded=bounded, max_wait_s=max_wait_s)
 
 
 def run_plan(
@@ -88,12 +98,14 @@ def run_plan(
     *,
     seed: int = 0,
     bounded: bool = True,
-    trace: Path | None = None,
-    times: Times = ANY_TIME,
+    max_wait_s: float | None = None,
+    settling: int = 0,
 ) -> Row:
-    """Run a workload on given pools and executors in virtual time, as `simulated_run` does."""
+    """Run a workload on given pools and executors in virtual time, as `simulated_run` does.
+
+    Latencies are those of all images but the first `settling`.
+    """
     board = workload.board
-    heeded = times.heeded_by(contender.strategy)
     oracle: Oracle = SampledOracle(board, seed, workload.doubtful)
     if workload.recorded:
         oracle = RecordedOracle(workload.recorded, oracle)
@@ -103,31 +115,27 @@ def run_plan(
         costs=box.costs,
         plan=box.plan,
         strategy=contender.strategy,
-        max_wait_s=heeded.max_wait_s,
+        max_wait_s=max_wait_s if contender.strategy.hurries else None,
         parts={"": workload.parts} if contender.strategy.foresees else {},
     )
     recorder = Recorder(controller.pools, board.router.second_looks)
-    latencies = Latencies(workload.settling)
-    drawing = ChromeTrace(controller.executors, controller.pools) if trace else None
+    latencies = Latencies(settling)
     simulator = Simulator(
         controller,
         oracle,
         speeds=Speeds(box.scaling),
-        watchers=[recorder, latencies, *([drawing] if drawing else [])],
-        span=drawing.span if drawing else None,
-        preloaded=not workload.cold,
+        watchers=[recorder, latencies],
+        preloaded=True,
         agenda=Agenda(time.perf_counter),
     )
     simulator.start(warm=box.warm)
     resident = [expert for expert in board.experts if any(expert in pool for pool in controller.pools.values())]
     cached = [expert for expert in board.experts if controller.cache is not None and expert in controller.cache]
-    simulator.run(_due(workload.arrivals, heeded.within_s))
+    simulator.run(workload.arrivals)
     controller.check(idle=True)
-    if drawing is not None and trace is not None:
-        drawing.write(trace)
     heading = Heading(workload.task, workload.order, contender.name)
-    made = row(heading, box.name, recorder.metrics(), latencies, within_s=times.within_s)
-    if workload.cold or not bounded:
+    made = row(heading, box.name, recorder.metrics(), latencies)
+    if not bounded:
         return made
     least = bound(_from_zero(workload), oracle, box.costs, controller.plan, box.scaling, resident, cached)
     return replace(
@@ -136,12 +144,6 @@ def run_plan(
         in_order_switches=least.in_order_switches,
         lower_bound_makespan_s=least.makespan_s,
     )
-
-
-def _due(arrivals: Sequence[Arrival], within_s: float | None) -> Iterable[Arrival]:
-    if within_s is None:
-        return arrivals
-    return (replace(a, request=replace(a.request, due_s=a.at_s + within_s)) for a in arrivals)
 
 
 def _from_zero(workload: Workload) -> Workload:

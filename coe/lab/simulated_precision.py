@@ -1,4 +1,4 @@
-"""A box and a workload of prepared experts: in fp32, or in variants chosen as a line chooses them.
+"""A box and a workload of prepared experts, in variants chosen as a line chooses them.
 
 All experts are blobs then, those in fp32 too. The share of the findings of lesser variants that are in doubt is stated.
 """
@@ -22,8 +22,7 @@ from coe.store.manifest import Agreement, PreparedVariant
 
 CONFIGURATION = "prepared"
 """The configuration of a preset that runs of prepared experts use."""
-BLOBS, MIXED = "blobs", "mixed"
-MODES = (BLOBS, MIXED)
+MODE = "mixed"
 _BELOW = 0.5
 """The margin under which a finding is in doubt; drawn findings have the margins 0 and 1."""
 _AGREES = Agreement(images=1, labels_equal=1.0, largest_score_difference=0.0)
@@ -31,13 +30,12 @@ _AGREES = Agreement(images=1, labels_equal=1.0, largest_score_difference=0.0)
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Which variants prepared experts have, by the mode, and the share that nobody can choose.
+    """What a run of prepared experts states.
 
     The share `doubtful` of all findings of lesser variants is in doubt; decisions expect `config.ESCALATED_SHARE`, as
     in a line. If `warm`, host memory is full at time 0.
     """
 
-    mode: str
     doubtful: float = config.ESCALATED_SHARE
     warm: bool = False
 
@@ -54,27 +52,19 @@ class PreparedRun:
 def prepared_run(machine: SimulatedMachine, workload: Workload, strategy: Strategy, prepared: Prepared) -> PreparedRun:
     """Give a workload's experts variants on a box, and divide the memory.
 
-    Raises ConfigError if the box has no costs of prepared variants, or if the workload has recorded findings, which are
-    those of one precision.
+    Raises ConfigError if the box has no costs of prepared variants.
     """
-    if workload.recorded:
-        raise ConfigError(
-            f"{workload.task} has the findings of one precision; --precision {prepared.mode} is for tasks, which draw "
-            "theirs"
-        )
     board = workload.board
     try:
         configuration = machine.configuration(CONFIGURATION, board.board)
     except ConfigError as error:
         raise ConfigError(
-            f"no figures of prepared variants: {error}; choose another --device, or leave --precision {prepared.mode} "
-            "out"
+            f"no figures of prepared variants: {error}; choose another --device, or leave --precision {MODE} out"
         ) from None
     costs, floor = machine.blob_costs(board, list(configuration.executors)), config.LABEL_FLOOR
-    mode = MIXED if prepared.mode == MIXED else FULL
     offers = _offers(costs)
-    variants = {id: precision.allowed(mode, offers[id], list(configuration.executors), floor) for id in board.experts}
-    choice = precision.choose(mode, offers, variants, costs, floor)
+    variants = {id: precision.allowed(MODE, offers[id], list(configuration.executors), floor) for id in board.experts}
+    choice = precision.choose(MODE, offers, variants, costs, floor)
     applied = precision.apply_choice(board, choice)
     table = LineCosts(costs, choice)
     plan = machine.plan(applied, table, strategy, configuration)

@@ -517,11 +517,11 @@ def test_an_interruption_anywhere_in_a_command_is_one_line_and_130(
     monkeypatch.setattr(start, "SAME_SIGNAL_S", 1e9)
     monkeypatch.setattr(Store, "__init__", interrupted)
     monkeypatch.setattr(rules, "load", interrupted)
-    monkeypatch.setattr("coe.lab.cli.bench_out.strategies", interrupted)
+    monkeypatch.setattr("coe.scheduler.strategies.strategy", interrupted)
     given = {
         "inspect": ["--board", "demo", "--images", "x"],
         "experts": ["list"],
-        "bench": ["run"],
+        "bench": ["scale"],
         "profile": ["--board", "demo"],
     }
     monkeypatch.setattr(sys, "argv", ["coe", *given[name]])

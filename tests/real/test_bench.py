@@ -9,9 +9,8 @@ from built_once import linked_copy
 
 from coe.inspector.line_options import LineOptions
 from coe.inspector.measuring import stored
-from coe.lab.measured_run import all_at_once, measured_run
+from coe.lab.measured_run import all_at_once, measured_run, recorded
 from coe.lab.rows import Heading, to_json, to_table
-from coe.lab.workloads.recorded import recorded
 from coe.lab.workloads.synthetic import quarter_budget, synthetic_board, synthetic_pictures
 from coe.profiler import line_run
 from coe.scheduler.events import Reply

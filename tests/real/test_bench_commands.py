@@ -37,7 +37,7 @@ def test_scale_prints_a_line_for_each_size_and_strategy(call) -> None:
         *(["coserve", "40", "50"], ["coserve", "80", "50"]),
         *(["samba-parallel", "40", "50"], ["samba-parallel", "80", "50"]),
     ]
-    points = rows_of(call("scale", *sizes, "--json"))
+    points = rows_of(call("scale", *sizes, "--json", "-"))
     assert [(point["strategy"], point["experts"], point["requests"]) for point in points] == [
         *(("coserve", 40, 50), ("coserve", 80, 50)),
         *(("samba-parallel", 40, 50), ("samba-parallel", 80, 50)),
@@ -49,7 +49,7 @@ def test_scale_prints_a_line_for_each_size_and_strategy(call) -> None:
 
 
 def test_images_that_come_one_by_one_hardly_wait(call) -> None:
-    sizes = ("--experts", "40", "--requests", "60", "--json")
+    sizes = ("--experts", "40", "--requests", "60", "--json", "-")
     at_once, apart = (rows_of(call("scale", *sizes, "--every", every))[0] for every in ("0", "1000"))
     assert apart["most_waiting"] < at_once["most_waiting"]
 
@@ -72,6 +72,6 @@ def test_there_is_a_row_for_each_number_of_boxes_and_mishap(call) -> None:
 
 
 def test_boards_come_in_equal_parts(call) -> None:
-    said = call(*SMALL_BOXES, "--boxes", "2", "--boards", "A,B", "--network", "1ms,100MB/s,1MB")
+    said = call(*SMALL_BOXES, "--boxes", "2", "--boards", "A,B")
     assert said.status == 0, said.err
     assert "2 boards" in said.out

@@ -6,7 +6,7 @@ import pytest
 from bench_rows import rows_of
 
 from coe.board import rules
-from coe.lab.cli.bench_source import variants
+from coe.lab.cli.bench_run import variants
 from coe.profiler.measure import MeasuredExpert, Target, measure
 from coe.runtime.cuda import torch_driver
 from coe.runtime.cuda.cuda_device import CudaDevice

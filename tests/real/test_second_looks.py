@@ -6,13 +6,11 @@ from functools import partial
 import pytest
 
 from coe import Inspector
-from coe.board import rules
 from coe.errors import ConfigError
 from coe.inspector import line_devices
 from coe.inspector.line_options import LineOptions
-from coe.lab.measured_run import all_at_once, measured_run, predict, workload_of
+from coe.lab.measured_run import all_at_once, measured_run, predict
 from coe.lab.rows import Heading
-from coe.lab.workloads import trace_file
 from coe.runtime.cpu import CpuDevice
 from coe.store.manifest import Agreement, PreparedVariant
 from coe.store.store import Store
@@ -87,7 +85,7 @@ def test_doubtful_findings_are_made_again(prepared, pictures):
     assert (seen.changed, seen.escalated_s > 0) == (0, True)
 
 
-def test_a_measured_run_is_foretold_with_its_second_looks_and_saved_without(prepared, pictures, tmp_path):
+def test_a_measured_run_is_foretold_with_its_second_looks(prepared, pictures):
     board, root = prepared
     line_options = LineOptions.of(
         board,
@@ -104,10 +102,6 @@ def test_a_measured_run_is_foretold_with_its_second_looks_and_saved_without(prep
     foretold = predict(done)
     assert (done.row.strategy, foretold.strategy) == ("coserve mixed", "coserve mixed (predicted)")
     assert (foretold.images, foretold.errors) == (len(pictures), 0)
-    trace_file.write(tmp_path / "task", workload_of(done))
-    saved = trace_file.read(tmp_path / "task", rules.load(board))
-    said = {expert for found in saved.recorded.values() for expert in found}
-    assert said == {"body-a", "body-b", "body-c", "joint"}
 
 
 def test_an_unknown_precision_is_refused_before_anything_is_read(tmp_path):

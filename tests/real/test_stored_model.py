@@ -13,7 +13,7 @@ from PIL import Image
 
 from coe.core import Expert
 from coe.errors import StoreError
-from coe.lab.library_session import whole_model
+from coe.lab.switch import whole_model
 from coe.runtime.buffers import Buffers
 from coe.runtime.cpu import CpuDevice
 from coe.runtime.onnx_network import ELSEWHERE, OnnxNetwork, flat, open_session

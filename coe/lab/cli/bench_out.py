@@ -1,4 +1,4 @@
-"""Shared by the commands of `coe-bench`: lists of strategies, and the output of rows."""
+"""Shared by the commands of `coe-bench`: lists of words, and the output of rows."""
 
 from __future__ import annotations
 
@@ -14,33 +14,11 @@ from coe.cli.common import err, out, wide
 from coe.cli.console import Console
 from coe.cli.tool_options import STANDARD_OUTPUT, words_of, write_json
 from coe.errors import ConfigError, did_you_mean
-from coe.lab.cli.bench_ways import EAGER, current
 from coe.lab.rows import Row, seeds_json, seeds_table, to_json, to_table
-from coe.lab.time_limits import Times
-from coe.scheduler.strategies import Strategy, check_hurry, names, present_name
-from coe.scheduler.strategies import strategy as named_strategy
+from coe.scheduler.strategies import Strategy, check_hurry
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
-
-
-def strategies(text: str, *, also: Sequence[str] = (), eager: bool = False) -> list[str]:
-    """Read a list such as "samba,coserve", or "all"; raises ConfigError for a name that does not exist.
-
-    The list may hold names of `also`, which "all" does not include; with `eager`, also strategies that end in EAGER.
-    """
-    if text.strip() == "all":
-        return names()
-    chosen = [current(name) if eager else present_name(name) for name in words_of(text)]
-    for name in chosen:
-        plain = name.removesuffix(EAGER) if eager else name
-        if plain in also and plain != name:
-            raise ConfigError(
-                f"there is no '{name}': '{plain}' is a configuration, not a strategy; name a strategy, as samba{EAGER}"
-            )
-        if plain not in also:
-            named_strategy(plain)
-    return chosen
 
 
 def choices(option: str, text: str, known: Iterable[str]) -> list[str]:
@@ -53,12 +31,12 @@ def choices(option: str, text: str, known: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(words))
 
 
-def heeded(allowed: Times, chosen: Sequence[Strategy]) -> Times:
-    """Return how long images may take; raises ConfigError if it is no time, or if no strategy heeds it."""
+def heeded(max_wait_s: float | None, chosen: Sequence[Strategy]) -> float | None:
+    """Return how long images may wait; raises ConfigError if it is no time, or if no strategy heeds it."""
     heeding = [strategy for strategy in chosen if strategy.hurries] or chosen
     for strategy in heeding[:1]:
-        check_hurry(strategy, max_wait_s=allowed.max_wait_s, within_s=allowed.within_s)
-    return allowed
+        check_hurry(strategy, max_wait_s=max_wait_s)
+    return max_wait_s
 
 
 def beside(json_to: str | None) -> Console:

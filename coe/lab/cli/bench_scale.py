@@ -2,26 +2,130 @@
 
 from __future__ import annotations
 
-import json
-import sys
+import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated
 
 import typer
 
 from coe import config
-from coe.cli.common import err, out, wide
+from coe.board import rules
+from coe.board.rules import Rules
+from coe.cli.common import err
 from coe.cli.console import Progress
 from coe.cli.options import finite
-from coe.cli.tool_options import words_of
+from coe.cli.tool_options import JsonOption, check_json, words_of
 from coe.errors import ConfigError
-from coe.lab.cli.bench_out import strategies
+from coe.helpers.system import peak_resident_bytes
+from coe.lab.cli.bench_out import show_figures
 from coe.lab.rows import figures_table
+from coe.lab.workloads.workload import synthetic
+from coe.results.metrics import Recorder
+from coe.scheduler import strategies
+from coe.scheduler.controller import Controller
+from coe.scheduler.costs import Cost, CostTable
+from coe.scheduler.events import Command, Event
+from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec
+from coe.sim.agenda import Agenda
+from coe.sim.oracle import SampledOracle
+from coe.sim.simulator import Simulator
 
-if TYPE_CHECKING:
-    from coe.lab.scale import Scale
+EXECUTORS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """One measurement: the numbers of experts and requests, and the mean time of a decision on this machine.
+
+    `most_waiting` is the most stages that waited at once, `wall_s` the time of the simulation, `peak_rss_bytes` the
+    peak memory of this process so far.
+    """
+
+    strategy: str
+    experts: int
+    requests: int
+    most_waiting: int
+    switches: int
+    events: int
+    us_per_event: float
+    us_per_request: float
+    us_per_stage: float
+    wall_s: float
+    peak_rss_bytes: int
+
+
+def synthetic_rules(experts: int) -> Rules:
+    """Make a board of classifiers, one for each component type; half of them lead to a shared detector.
+
+    One expert in twenty is a detector. Counts fall as 1 / rank, as they do on real boards.
+    """
+    detectors = max(1, experts // 20)
+    lines = ["board: scale", "experts:"]
+    names = [f"d{index}" for index in range(detectors)] + [f"c{index}" for index in range(experts - detectors)]
+    lines += [f"  {name}: {{kind: k, labels: [ok, bad], input: 8, then: {{ok: OK, bad: NG}}}}" for name in names]
+    lines.append("components:")
+    for index in range(experts - detectors):
+        then = f", then: {{ok: d{index % detectors}, bad: NG}}" if index % 2 or index < 2 * detectors else ""
+        lines.append(f"  C{index}: {{count: {experts / (1 + index):.3f}, inspect: c{index}{then}}}")
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "scale.yaml"
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return rules.load(path)
+
+
+def measure(experts: int, requests: int, *, every_s: float = 0.0, name: str = "coserve") -> Scale:
+    """Simulate requests to a board of which a tenth fits into memory: all at once, or one in each `every_s` seconds."""
+    board = synthetic_rules(experts)
+    cost = Cost(per_image_s=0.001, base_s=0.001, load_s=0.02, weights_bytes=100, activation_bytes=1, max_batch=16)
+    costs = CostTable({("cpu", expert): cost for expert in board.experts})
+    chosen = strategies.strategy(name)
+    executors = 1 if chosen.single else EXECUTORS
+    capacity = max(2, experts // 10 // executors) * 100 + 100
+    ids = [f"cpu{index}" for index in range(executors)]
+    plan = Plan(
+        tuple(PoolSpec(id, "cpu", capacity, 100) for id in ids), tuple(ExecutorSpec(id, "cpu", id) for id in ids)
+    )
+    controller = Controller(router=board.router, graph=board.graph, costs=costs, plan=plan, strategy=chosen)
+    counter, recorder = _EventCounter(controller), Recorder(controller.pools)
+    simulator = Simulator(
+        controller, SampledOracle(board), watchers=[counter, recorder], preloaded=True, agenda=Agenda(time.perf_counter)
+    )
+    workload = synthetic(board, task="scale", order="iid", requests=requests, every_s=every_s, seed=0)
+    began = time.perf_counter()
+    simulator.start()
+    simulator.run(workload.arrivals)
+    wall_s = time.perf_counter() - began
+    controller.check(idle=True)
+    metrics = recorder.metrics()
+    return Scale(
+        strategy=name,
+        experts=experts,
+        requests=requests,
+        most_waiting=counter.most,
+        switches=metrics.switches,
+        events=counter.events,
+        us_per_event=1e6 * metrics.control_s / counter.events,
+        us_per_request=1e6 * metrics.control_s / requests,
+        us_per_stage=1e6 * metrics.control_s / metrics.stages,
+        wall_s=wall_s,
+        peak_rss_bytes=peak_resident_bytes(),
+    )
+
+
+class _EventCounter:
+    """Counts events, and the most stages that waited at once."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._backlogs = controller.world.backlogs()
+        self.events = self.most = 0
+
+    def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
+        self.events += 1
+        self.most = max(self.most, sum(map(len, self._backlogs)))
 
 
 def scale(
@@ -45,7 +149,7 @@ def scale(
     strategy: Annotated[
         str, typer.Option(metavar="LIST|all", help="One or more, separated by commas.")
     ] = config.STRATEGY,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the table as JSON.")] = False,
+    json_to: JsonOption = None,
 ) -> None:
     """Measure how long this machine takes to decide; no model runs, and a tenth of the experts fits into memory.
 
@@ -54,11 +158,11 @@ def scale(
     Example: coe-bench scale --experts 10000 --requests 1000000 --every 4
     """
     sizes = [(e, r) for e in _numbers("--experts", experts) for r in _numbers("--requests", requests)]
-    from coe.lab.scale import measure
-
-    runs = [
-        partial(measure, e, r, every_s=every_ms / 1e3, name=name) for name in strategies(strategy) for e, r in sizes
-    ]
+    check_json(json_to)
+    chosen = strategies.names() if strategy.strip() == "all" else words_of(strategy)
+    for name in chosen:
+        strategies.strategy(name)
+    runs = [partial(measure, e, r, every_s=every_ms / 1e3, name=name) for name in chosen for e, r in sizes]
     columns: dict[str, Callable[[Scale], str]] = {
         "strategy": lambda point: point.strategy,
         "experts": lambda point: f"{point.experts:,}",
@@ -73,11 +177,7 @@ def scale(
     }
     with Progress(console=err, transient=True) as bar:
         points = [run() for run in bar.track(runs, description="deciding")]
-    if as_json:
-        sys.stdout.write(json.dumps([asdict(point) for point in points], indent=2) + "\n")
-        return
-    # Outside a terminal each point has one line, for grep and diff.
-    wide(out).print(figures_table(columns, points, words=("strategy",)))
+    show_figures(figures_table(columns, points, words=("strategy",)), points, json_to)
 
 
 def _numbers(option: str, text: str) -> list[int]:

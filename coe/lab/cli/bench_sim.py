@@ -1,46 +1,98 @@
-"""`coe-bench sim`: compares strategies in virtual time, on a simulated box."""
+"""`coe-bench sim`: compares strategies in virtual time, on a simulated box, or on several boxes and a network."""
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from coe import config
+from coe.board import rules
 from coe.cli.common import err
 from coe.cli.console import Progress
-from coe.cli.options import MaxWaitOption, WithinOption, refuse, seconds, takes
-from coe.cli.tool_options import JsonOption, check_json, why_not, words_of
+from coe.cli.options import MaxWaitOption, refuse, seconds, takes
+from coe.cli.tool_options import JsonOption, check_json, words_of
 from coe.core import FULL
 from coe.errors import ConfigError
 from coe.lab import preset
-from coe.lab.cli import bench_boxes, bench_out
-from coe.lab.cli.bench_boxes import ClusterOptions, boxes_of
-from coe.lab.cli.bench_circumstances import BOARD_IMAGES, Circumstances, circumstances_of
-from coe.lab.cli.bench_precisions import SimulatedRuns, precisions_of
+from coe.lab.cli import bench_out
+from coe.lab.cli.bench_out import choices, show_figures
 from coe.lab.rows import Row
-from coe.lab.time_limits import Times
-from coe.lab.workloads.workload import TAILS, TASKS, Workload
+from coe.lab.workloads.workload import BOARD, EVERY_S, ORDERS, TAILS, TASKS, Workload, placement, synthetic
 
 if TYPE_CHECKING:
+    from coe.lab.cluster_bench import ClusterRow, Fleet, Scene
     from coe.lab.machine import SimulatedMachine
     from coe.lab.simulated import Contender
     from coe.lab.simulated_precision import Prepared
 
+MIXED = "mixed"
+FORESIGHT = ("learned", "parts", "none")
+BOARD_IMAGES = 1000
+"""How many images a board has that is no task of the paper."""
+MISHAPS = ("none", "lost", "joins")
+MOST_BOXES = 1024
 
-@takes("circumstances", circumstances_of)
-@takes("several", boxes_of)
-def sim(  # noqa: PLR0913
-    context: typer.Context,
-    task: Annotated[
-        str, typer.Option(metavar="LIST|all|TRACE", help=f"{', '.join(TASKS)} (paper section 5.1), or a trace file.")
-    ] = "A1",
+
+# One box: which images come, how fast, and what the line knows of them beforehand
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """The options of this name, checked: the images of a run but for their seed."""
+
+    tasks: Sequence[str]
+    board: str | None
+    orders: Sequence[str]
+    tails: Sequence[str]
+    images: int | None
+    every_s: float
+    foresight: Sequence[str]
+
+    def workloads(self, seed: int) -> list[Workload]:
+        """Return the workloads, each once for each word of --foresight, which stands behind its order.
+
+        Raises ConfigError.
+        """
+        if self.board is not None:
+            loaded = rules.load(self.board)
+            drawn = self._drawn(loaded.board, loaded.path, BOARD_IMAGES, seed)
+        else:
+            drawn = [
+                workload
+                for name in self.tasks
+                for workload in self._drawn(name, TASKS[name].board, TASKS[name].requests, seed)
+            ]
+        return [self._foreseen(workload, word, seed) for workload in drawn for word in self.foresight]
+
+    def _drawn(self, name: str, board: object, requests: int, seed: int) -> list[Workload]:
+        loaded, images = rules.load(str(board)), self.images or requests
+        return [
+            synthetic(loaded, task=name, order=order, tail=tail, requests=images, every_s=self.every_s, seed=seed)
+            for order in self.orders
+            for tail in self.tails
+        ]
+
+    def _foreseen(self, workload: Workload, word: str, seed: int) -> Workload:
+        if word == FORESIGHT[0]:
+            return workload
+        if word == "none":
+            workload = workload.unforeseen()
+        elif workload.order != "boards":
+            raise ConfigError(
+                f"--foresight parts needs a parts list, and {workload.task} {workload.order} has none; add --order "
+                "boards, or leave it out"
+            )
+        else:
+            workload = replace(workload, parts=placement(workload.board, seed))
+        return replace(workload, order=f"{workload.order} {word}")
+
+
+def drawing_of(
+    task: Annotated[str, typer.Option(metavar="LIST|all", help=f"{', '.join(TASKS)} (paper section 5.1).")] = "A1",
     board: Annotated[
         str | None,
         typer.Option(
@@ -50,21 +102,138 @@ def sim(  # noqa: PLR0913
         ),
     ] = None,
     order: Annotated[
-        str | None,
+        str,
         typer.Option(
             metavar="LIST|all",
-            help="iid (the default): components at random by count. boards: board after board, as a camera sees them.",
-            show_default=False,
+            help="iid: components at random by count. boards: board after board, as a camera sees them.",
         ),
-    ] = None,
+    ] = ORDERS[0],
     tail: Annotated[
-        str | None,
+        str,
+        typer.Option(
+            metavar="LIST|all", help=f"How counts fall: {', '.join(TAILS)}; board: as the board's file has them."
+        ),
+    ] = BOARD,
+    images: Annotated[
+        int | None,
+        typer.Option(min=1, max=config.MAX_COUNT, help="How many images a task has.", show_default="the paper's"),
+    ] = None,
+    every: Annotated[
+        float,
+        typer.Option(
+            metavar="MS", min=0, max=config.MAX_COUNT, help="Let an image of a task arrive every so many milliseconds."
+        ),
+    ] = EVERY_S * 1e3,
+    foresight: Annotated[
+        str,
         typer.Option(
             metavar="LIST|all",
-            help=f"How counts fall: {', '.join(TAILS)}; board (the default): as the board's file has them.",
-            show_default=False,
+            help="learned: from the boards that came before. parts: the parts list is known. none: images have no "
+            "reference designators.",
+        ),
+    ] = FORESIGHT[0],
+) -> Drawing:
+    """Read the options of what comes, and how; raises ConfigError for an unknown word."""
+    return Drawing(
+        choices("--task", task, TASKS),
+        board,
+        choices("--order", order, ORDERS),
+        choices("--tail", tail, TAILS),
+        images,
+        every / 1e3,
+        choices("--foresight", foresight, FORESIGHT),
+    )
+
+
+# Several boxes
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterOptions:
+    """The options of several boxes, checked."""
+
+    numbers: Sequence[int]
+    boards: Sequence[str]
+    mishaps: Sequence[str]
+
+
+def boxes_of(
+    boxes: Annotated[
+        str | None,
+        typer.Option(metavar="LIST", help="Several equal boxes with a network, as 1,2,4,8.", show_default="one box"),
+    ] = None,
+    boards: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LIST",
+            help="With --boxes: images of all these boards in equal parts, instead of --task; names or files.",
         ),
     ] = None,
+    mishap: Annotated[
+        str,
+        typer.Option(
+            metavar="LIST|all", help="With --boxes: none; lost: a box dies at half time; joins: one more comes then."
+        ),
+    ] = MISHAPS[0],
+) -> ClusterOptions | None:
+    """Read the options of several boxes; None without --boxes. Raises ConfigError."""
+    if boxes is None:
+        return None
+    numbers = [_number(word) for word in words_of(boxes)]
+    mishaps = choices("--mishap", mishap, MISHAPS)
+    if "lost" in mishaps and 1 in numbers:
+        raise ConfigError("--mishap lost takes a box away, and --boxes 1 has no other; give at least 2 boxes")
+    names = [] if boards is None else words_of(boards)
+    return ClusterOptions(numbers, names, mishaps)
+
+
+def _number(text: str) -> int:
+    if not (text.isdecimal() and len(text) <= 4) or not 1 <= int(text) <= MOST_BOXES:
+        raise ConfigError(f"--boxes: '{text}' is not a number of boxes from 1 to {MOST_BOXES:,}; write it like 1,2,4")
+    return int(text)
+
+
+def _run_boxes(several: ClusterOptions, scenes: Sequence[Scene], json_to: str | None) -> None:
+    """Run each scene on all numbers of boxes, and show a row for each run."""
+    from coe.lab.cluster_bench import Mishap, Rows, to_table
+
+    kinds = [(number, Mishap(mishap)) for number in several.numbers for mishap in several.mishaps]
+    rows: list[ClusterRow] = []
+    with Progress(console=err, transient=True) as bar:
+        progress = bar.add_task("simulating", total=len(scenes) * len(kinds))
+        for scene in scenes:
+            made = Rows(scene)
+            for number, mishap in kinds:
+                rows.append(made.row(number, mishap))
+                bar.advance(progress)
+    show_figures(to_table(rows), rows, json_to)
+
+
+def _fleets(several: ClusterOptions, drawing: Drawing, seed: int) -> list[tuple[Workload, Fleet]]:
+    """Return workloads with their boards; of several boards 1,000 images each unless a number is given."""
+    from coe.lab.cluster_bench import Fleet, fleet
+
+    names = several.boards
+    if not names:
+        return [
+            (workload, Fleet(workload.board, {workload.board.board: tuple(workload.board.components)}))
+            for workload in drawing.workloads(seed)
+        ]
+    joined = fleet(names)
+    task = f"{len(names)} boards" if len(names) > 1 else joined.rules.board
+    images = drawing.images or BOARD_IMAGES * len(names)
+    return [(synthetic(joined.rules, task=task, requests=images, every_s=drawing.every_s, seed=seed), joined)]
+
+
+# The command
+
+
+@takes("drawing", drawing_of)
+@takes("several", boxes_of)
+def sim(  # noqa: PLR0913
+    context: typer.Context,
+    *,
+    drawing: Drawing,
     device: Annotated[
         str,
         typer.Option(
@@ -77,8 +246,8 @@ def sim(  # noqa: PLR0913
         str,
         typer.Option(
             metavar="LIST",
-            help="fp32: experts as trained, with the box's figures for these. Prepared experts: blobs, all in fp32; "
-            "mixed, in the variants that a line would choose.",
+            help="fp32: experts as trained, with the box's figures for these. mixed: prepared experts, in the variants "
+            "that a line would choose.",
         ),
     ] = FULL,
     doubtful: Annotated[
@@ -89,13 +258,8 @@ def sim(  # noqa: PLR0913
     ] = config.ESCALATED_SHARE,
     warm: Annotated[
         bool,
-        typer.Option(
-            "--warm", help="Prepared experts: host memory is full at first, as in a line that has run for a while."
-        ),
+        typer.Option("--warm", help="With mixed: host memory is full at first, as in a line that has run for a while."),
     ] = False,
-    *,
-    circumstances: Circumstances,
-    within: WithinOption = None,
     max_wait: MaxWaitOption = None,
     several: ClusterOptions | None,
     seed: Annotated[
@@ -110,24 +274,14 @@ def sim(  # noqa: PLR0913
         ),
     ] = 1,
     json_to: JsonOption = None,
-    trace: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Write a timeline of all loads and batches, for ui.perfetto.dev or chrome://tracing."
-        ),
-    ] = None,
-    save_task: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write the task as a trace file for --task; only for a single task."),
-    ] = None,
 ) -> None:
     """Run tasks in virtual time with the controller that real lines use, and show a row for each run.
 
     "at least" is the lower bound of the column before it: no order of the images could do better. "Belady" is the
     fewest switches if images do not overtake each other: compare with it at a trickle. Labels are drawn by
-    the shares that the rules state, unless a trace has recorded findings.
+    the shares that the rules state.
 
-    With prepared experts, host memory is empty at the beginning and filled while the disk is idle; --warm shows the
+    In mixed precision, host memory is empty at the beginning and filled while the disk is idle; --warm shows the
     time after that.
 
     With --boxes, a head sends each stage to the box that would be done with it first. "of bound" compares with one box
@@ -135,94 +289,100 @@ def sim(  # noqa: PLR0913
 
     Example: coe-bench sim --board line7.yaml --device profile.json --seeds 5
     """
-    from coe.lab.contenders import all_contenders, contender
-    from coe.lab.profiled_machine import machine_named
+    from coe.lab.cluster_bench import Scene
+    from coe.lab.machine import machine_named
+    from coe.lab.simulated import all_contenders, contender
 
     if several is None:
-        refuse(context, "boards mishap network", "is for several boxes, and there is no --boxes")
+        refuse(context, "boards mishap", "is for several boxes, and there is no --boxes")
     else:
-        of_one = "precision doubtful foresight settling within warm cold trace save_task seeds"
-        refuse(context, of_one, "is for one box, and --boxes names several")
-    if seeds > 1:
-        refuse(context, "trace save_task", "is of one seed")
-    if board is not None:
+        refuse(context, "precision doubtful foresight warm seeds", "is for one box, and --boxes names several")
+        if several.boards:
+            drawn_by = "is for tasks, and --boards draws the images of all boards by their counts"
+            refuse(context, "task order tail", drawn_by, by_default=False)
+    if drawing.board is not None:
         refuse(context, "task boards", "is not for --board, whose images are drawn by its counts", by_default=False)
-    if traces := [name for name in words_of(task) if name not in (*TASKS, "all") and os.path.exists(name)]:
-        refuse(context, "images every disturbed order tail", f"is for tasks, and the trace {traces[0]} has its images")
-    world = SimulatedRuns(precisions_of(precision, doubtful, warm), seed)
-    if warm and circumstances.cold:
-        raise ConfigError("--warm fills memory before the first image, and --cold nothing; leave one of them out")
+    precisions = _precisions(precision, doubtful, warm)
     contenders = [contender(name) for name in (all_contenders() if strategy.strip() == "all" else words_of(strategy))]
-    presets = preset.names() if device.strip() == "all" else words_of(device)
-    if several is not None and several.boards:
-        drawn_by = "is for tasks, and --boards draws the images of all boards by their counts"
-        refuse(context, "task order tail disturbed", drawn_by, by_default=False)
-        workloads = [bench_boxes.workload_of(several.boards, circumstances.images, circumstances.every_s, seed)]
-    else:
-        workloads = circumstances.of_task(task, board, order, tail, seed)
-    drawn_of = [workload.board for workload in workloads]
-    machines = [machine_named(name, drawn_of) for name in presets]
-    allowed = bench_out.heeded(Times(seconds(max_wait), seconds(within)), [each.strategy for each in contenders])
+    max_wait_s = bench_out.heeded(seconds(max_wait), [each.strategy for each in contenders])
+    fleets = [] if several is None else _fleets(several, drawing, seed)
+    workloads = [workload for workload, _ in fleets] or drawing.workloads(seed)
+    named = preset.names() if device.strip() == "all" else words_of(device)
+    machines = [machine_named(name, [workload.board for workload in workloads]) for name in named]
     check_json(json_to)
-    _check(trace, save_task, workloads)
-    _check_boxes(machines, workloads, contenders, world)
+    _check_boxes(machines, workloads, contenders, precisions)
     if several is not None:
-        bench_boxes.run(several, workloads, machines, contenders, seed=seed, times=allowed, json_to=json_to)
+        scenes = [
+            Scene(machine, workload, fleet, each, seed=seed, max_wait_s=max_wait_s)
+            for machine in machines
+            for workload, fleet in fleets
+            for each in contenders
+        ]
+        _run_boxes(several, scenes, json_to)
         return
-    number = len(machines) * len(workloads) * len(contenders) * len(world.precisions)
+    sentences: dict[str, None] = {}
+    number = len(machines) * len(workloads) * len(contenders) * len(precisions)
     rows_of_seeds: list[list[Row]] = []
     with Progress(console=err, transient=True) as bar:
         progress = bar.add_task("simulating", total=number * seeds)
         for one in range(seed, seed + seeds):
             rows: list[Row] = []
-            drawn = workloads if one == seed else circumstances.of_task(task, board, order, tail, one)
-            for machine, workload, each, mode in product(machines, drawn, contenders, world.precisions):
-                place = _trace_of(trace, machine, workload, each, mode) if trace and number > 1 else trace
-                rows.append(replace(world, seed=one).run(machine, workload, each, mode, trace=place, times=allowed))
+            drawn = workloads if one == seed else drawing.workloads(one)
+            for machine, workload, each, prepared in product(machines, drawn, contenders, precisions):
+                rows.append(_run(machine, workload, each, prepared, one, max_wait_s, sentences))
                 bar.advance(progress)
             rows_of_seeds.append(rows)
     bench_out.show_seeds(rows_of_seeds, seed, json_to)
-    for sentence in dict.fromkeys(world.sentences):
+    for sentence in sentences:
         err.print(sentence)
 
 
-def _check(trace: Path | None, save_task: Path | None, workloads: Sequence[Workload]) -> None:
-    """Check before a long run that its files can be written after it; raises ConfigError."""
-    from coe.lab.workloads import trace_file
+def _precisions(text: str, doubtful: float, warm: bool) -> list[Prepared | None]:
+    """Read the precisions of runs, None for experts as trained; raises ConfigError."""
+    from coe.lab.simulated_precision import Prepared
 
-    if trace is not None and (reason := why_not(trace)):
-        raise ConfigError(f"--trace: {trace} {reason}; name a file")
-    if save_task is not None:
-        if len(workloads) > 1:
-            raise ConfigError(f"--save-task writes one task, and {len(workloads)} are asked for; name one with --task")
-        trace_file.write(save_task, workloads[0])
+    names = choices("--precision", text, (FULL, MIXED))
+    if warm and FULL in names:
+        raise ConfigError(
+            "--warm fills host memory of prepared experts alone; add --precision mixed, or leave --warm out"
+        )
+    return [None if name == FULL else Prepared(doubtful, warm) for name in names]
+
+
+def _run(
+    machine: SimulatedMachine,
+    workload: Workload,
+    contender: Contender,
+    prepared: Prepared | None,
+    seed: int,
+    max_wait_s: float | None,
+    sentences: dict[str, None],
+) -> Row:
+    """Run a workload on a box, and add what is said about its variants to the sentences."""
+    from coe.lab.simulated import run_plan, simulated_run
+    from coe.lab.simulated_precision import prepared_run
+
+    if prepared is None:
+        return simulated_run(machine, workload, contender, seed=seed, max_wait_s=max_wait_s)
+    run = prepared_run(machine, workload, contender.strategy, prepared)
+    sentences.update(dict.fromkeys(run.sentences))
+    named = replace(contender, name=f"{contender.name} {MIXED}")
+    return run_plan(run.workload, named, run.box, seed=seed, max_wait_s=max_wait_s)
 
 
 def _check_boxes(
     machines: Sequence[SimulatedMachine],
     workloads: Sequence[Workload],
     contenders: Sequence[Contender],
-    world: SimulatedRuns,
+    precisions: Sequence[Prepared | None],
 ) -> None:
     """Check before a long run that all runs are possible; raises ConfigError for unknown costs or too little memory."""
     from coe.lab.simulated_precision import prepared_run
 
     by_board = {workload.board.board: workload for workload in workloads}
-    for machine in machines:
-        for name, workload in by_board.items():
-            for each in contenders:
-                if None in world.precisions:
-                    costs = machine.costs(workload.board)
-                    machine.plan(workload.board, costs, each.strategy, machine.configuration(each.configuration, name))
-                for prepared in world.precisions:
-                    if prepared is not None:
-                        prepared_run(machine, workload, each.strategy, prepared)
-
-
-def _trace_of(
-    path: Path, machine: SimulatedMachine, workload: Workload, contender: Contender, prepared: Prepared | None
-) -> Path:
-    """Return the path of a run's trace where several runs write traces."""
-    parts = (workload.task, workload.order, machine.name, contender.name, *([prepared.mode] if prepared else []))
-    run = re.sub(r"[^\w.-]+", "-", "-".join(parts))
-    return path.with_name(f"{path.stem}-{run}{path.suffix}")
+    for machine, (name, workload), each, prepared in product(machines, by_board.items(), contenders, precisions):
+        if prepared is not None:
+            prepared_run(machine, workload, each.strategy, prepared)
+        else:
+            costs = machine.costs(workload.board)
+            machine.plan(workload.board, costs, each.strategy, machine.configuration(each.configuration, name))

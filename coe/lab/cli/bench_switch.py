@@ -23,9 +23,7 @@ from coe.store.blob_format import Variant
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-    from coe.lab.cycles import Cycles
-    from coe.lab.switch import Switch
-    from coe.lab.switch_gpu import GpuSwitch
+    from coe.lab.switch import Cycles, GpuSwitch, Switch
 
 
 REPEATS, EXPERTS = 7, 40
@@ -77,8 +75,7 @@ def switch(  # noqa: PLR0913
 
     Example: coe-bench switch --kind resnet101,yolov5m --variant fp32
     """
-    from coe.lab import switch, switch_gpu
-    from coe.lab.cycles import turn_over
+    from coe.lab.switch import on_cpu, on_gpu, turn_over
     from coe.runtime.cuda import torch_driver
 
     names = words_of(kind)
@@ -98,12 +95,12 @@ def switch(  # noqa: PLR0913
         turns = [turn_over(work, name, input_size, v, cycles, count, cores, driver) for name in names for v in wanted]
         _show(_cycles_table(turns), turns, json_to)
     elif driver is not None:
-        on_gpu = [switch_gpu.on_gpu(work, name, input_size, wanted, times, driver, err.print) for name in names]
-        switches = list(chain.from_iterable(on_gpu))
+        measured = [on_gpu(work, name, input_size, wanted, times, driver, err.print) for name in names]
+        switches = list(chain.from_iterable(measured))
         _show(_gpu_table(switches), switches, json_to)
     else:
-        on_cpu = [switch.on_cpu(work, name, input_size, wanted, times, cores, err.print) for name in names]
-        results = list(chain.from_iterable(on_cpu))
+        here = [on_cpu(work, name, input_size, wanted, times, cores, err.print) for name in names]
+        results = list(chain.from_iterable(here))
         _show(_table(results), results, json_to)
 
 

@@ -6,7 +6,6 @@ another as a camera passes over them. Tails change the counts of a board, from a
 
 from __future__ import annotations
 
-import itertools
 import math
 import random
 import re
@@ -77,8 +76,7 @@ class Workload:
 
     `recorded` holds the findings of a real run by request id, then expert; it may be empty. `doubtful` is the share of
     a lesser variant's findings that are in doubt. `parts` is the parts list that the line is given; without it the line
-    learns. With `cold` nothing is loaded when the first request comes. The latencies of the first `settling` requests
-    are left out.
+    learns.
     """
 
     task: str
@@ -88,29 +86,11 @@ class Workload:
     recorded: Mapping[int, Mapping[str, Finding]] = field(default_factory=dict, repr=False)
     doubtful: float = 0.0
     parts: Sequence[PlacedPart] = field(default=(), repr=False)
-    cold: bool = field(default=False, repr=False)
-    settling: int = field(default=0, repr=False)
 
     def unforeseen(self) -> Workload:
         """Return the same requests without reference designators, so that nothing can be foreseen."""
         arrivals = [replace(a, request=replace(a.request, refdes="")) for a in self.arrivals]
         return replace(self, arrivals=arrivals, parts=())
-
-
-@dataclass(frozen=True, slots=True)
-class Disturbance:
-    """How boards differ from their parts list.
-
-    The share `left_out` of the parts has no image, images come up to `places` earlier or later, and the share
-    `exchanged` has another component, drawn by count.
-    """
-
-    left_out: float = 0.0
-    places: int = 0
-    exchanged: float = 0.0
-
-
-UNDISTURBED, DISTURBED = Disturbance(), Disturbance(left_out=0.02, places=20, exchanged=0.05)
 
 
 def task(
@@ -121,7 +101,6 @@ def task(
     seed: int = 0,
     requests: int | None = None,
     every_s: float = EVERY_S,
-    disturbance: Disturbance = UNDISTURBED,
 ) -> Workload:
     """Return a task of TASKS, as `synthetic` draws it; raises ConfigError for an unknown name, too."""
     chosen = TASKS.get(name)
@@ -135,7 +114,6 @@ def task(
         requests=chosen.requests if requests is None else requests,
         every_s=every_s,
         seed=seed,
-        disturbance=disturbance,
     )
 
 
@@ -148,12 +126,10 @@ def synthetic(
     requests: int,
     every_s: float = EVERY_S,
     seed: int = 0,
-    disturbance: Disturbance = UNDISTURBED,
 ) -> Workload:
     """Return `requests` requests of a board, one every `every_s` seconds (0: all at once). Raises ConfigError.
 
-    A tail of TAILS other than the board's is stated in the workload's name ("A1 steep"). The disturbance is for the
-    order `boards` alone.
+    A tail of TAILS other than the board's is stated in the workload's name ("A1 steep").
     """
     board, task = with_tail(board, tail), task if tail == BOARD else f"{task} {tail}"
     if order not in ORDERS:
@@ -162,7 +138,7 @@ def synthetic(
         raise ConfigError(f"a workload of {requests} requests has nothing to run; give at least 1")
     if not (math.isfinite(every_s) and every_s >= 0):
         raise ConfigError(f"a request every {every_s} s is no pace; give seconds of 0 or more")
-    drawn = _drawn(board, requests, seed) if order == "iid" else _boards(board, requests, seed, disturbance)
+    drawn = _drawn(board, requests, seed) if order == "iid" else _boards(board, requests, seed)
     arrivals = tuple(Arrival(request.id * every_s, request) for request in drawn)
     return Workload(task, order, board, arrivals)
 
@@ -245,29 +221,8 @@ def _drawn(board: Rules, requests: int, seed: int) -> Iterator[Request]:
     return (Request(number, name) for number, name in enumerate(names))
 
 
-def _boards(board: Rules, requests: int, seed: int, disturbance: Disturbance) -> Iterator[Request]:
-    parts, chance = placement(board, seed), random.Random(f"disturbed/{board.board}/{seed}")
-    passed: Sequence[PlacedPart] = parts
-    number, boards = 0, itertools.count(1)
-    while number < requests:
-        serial = f"S{next(boards):04d}"
-        if disturbance != UNDISTURBED:
-            passed = _disturbed(parts, board, disturbance, chance)
-        for part in passed[: requests - number]:
-            yield Request(number, part.component, "", serial, part.refdes)
-            number += 1
-
-
-def _disturbed(
-    parts: Sequence[PlacedPart], board: Rules, disturbance: Disturbance, chance: random.Random
-) -> list[PlacedPart]:
-    """Return the parts of one board as they come."""
-    here = [part for part in parts if chance.random() >= disturbance.left_out]
-    turns = [index + chance.uniform(-disturbance.places, disturbance.places) for index in range(len(here))]
-    names, counts = list(board.components), [component.count for component in board.components.values()]
-    return [
-        replace(here[index], component=chance.choices(names, counts)[0])
-        if chance.random() < disturbance.exchanged
-        else here[index]
-        for index in sorted(range(len(here)), key=turns.__getitem__)
-    ]
+def _boards(board: Rules, requests: int, seed: int) -> Iterator[Request]:
+    parts = placement(board, seed)
+    for number in range(requests):
+        boards, place = divmod(number, len(parts))
+        yield Request(number, parts[place].component, "", f"S{boards + 1:04d}", parts[place].refdes)
