@@ -119,7 +119,7 @@ def inspect_all(tiny: tuple[Path, Path]) -> Callable[..., dict[str, Result]]:
         board, store = tiny
         results: dict[str, Result] = {}
         with Inspector(board, store=store, **options) as line:
-            for result in line.stream(pictures):
+            for result in line.stream(iter(pictures)):
                 assert result.request.image not in results
                 results[result.request.image] = result
         assert set(results) == {picture.name for picture in pictures}

@@ -6,7 +6,7 @@ import queue
 import signal
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -107,8 +107,8 @@ Variants = Callable[[Collection[str]], Collection[str]]
 """Returns the variants in which experts may run on devices of these names."""
 
 
-Feed = Callable[[Sequence[FoundImage]], Iterator["Picture | Result"]]
-"""Yields for each item its picture, or its result if no expert can inspect it."""
+Feed = Callable[[Sequence[FoundImage]], Iterable["Picture | Result"]]
+"""Returns for each item its picture, or its result if no expert can inspect it; a sequence if all are known at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,8 +199,10 @@ class InspectionRun:
                 point_out(about, sentence)
 
     def _stream(self, line: Line, todo: Sequence[FoundImage]) -> Iterator[Result]:
+        found = self._feed(todo)
+
         def pictures() -> Iterator[Picture]:
-            for fed in self._feed(todo):
+            for fed in found:
                 if self.stopped:
                     return
                 if isinstance(fed, Result):
@@ -209,7 +211,8 @@ class InspectionRun:
                     yield fed
 
         try:
-            yield from line.stream(pictures())
+            # Only a sequence is known as a whole.
+            yield from line.stream(list(pictures()) if isinstance(found, Sequence) else pictures())
         except LineClosed:
             # The line stopped between two pictures; --resume inspects the images that have no result.
             return

@@ -48,8 +48,8 @@ class Source(Protocol):
     def skipped(self) -> Sequence[Skipped]:
         """The files that were left alone."""
 
-    def feed(self, todo: Sequence[FoundImage], within_s: float | None) -> Iterator[Picture | Result]:
-        """Yield for each item its picture, or its result if no expert can inspect it."""
+    def feed(self, todo: Sequence[FoundImage], within_s: float | None) -> Iterable[Picture | Result]:
+        """Return for each item its picture, or its result if no expert can inspect it."""
 
     def pixels(self, name: str) -> NDArray[np.uint8]:
         """Return the pixels of an image by its name, (H, W, 3) uint8 RGB."""
@@ -65,13 +65,23 @@ class EachFile:
         self.items, self.skipped, self._bits = items, skipped, bits
         self._items = {item.name: item for item in items}
 
-    def feed(self, todo: Sequence[FoundImage], within_s: float | None) -> Iterator[Picture | Result]:
-        """Yield the picture of each item."""
+    def feed(self, todo: Sequence[FoundImage], within_s: float | None) -> Sequence[Picture]:
+        """Return the picture of each item: all are known, so the line may take them in any order."""
         from coe.inspector.inspector import Picture
 
-        for item in todo:
-            place = (item.component, item.serial, item.refdes, item.name)
-            yield Picture(item.file, *place, within_s=within_s, reference=item.reference, bits=self._bits)
+        return [
+            Picture(
+                item.file,
+                item.component,
+                item.serial,
+                item.refdes,
+                item.name,
+                within_s=within_s,
+                reference=item.reference,
+                bits=self._bits,
+            )
+            for item in todo
+        ]
 
     def pixels(self, name: str) -> NDArray[np.uint8]:
         """Return the pixels of a file."""
@@ -295,8 +305,8 @@ class ArrivingSource:
         elif name in self._sources:
             self._sources[name] = WholeBoards(self._layout_(), self.watched.place(name), self._bits, name)
 
-    def feed(self, todo: Sequence[FoundImage], within_s: float | None) -> Iterator[Picture | Result]:
-        """Yield for each item, all of one file, its picture, or its result if no expert can inspect it."""
+    def feed(self, todo: Sequence[FoundImage], within_s: float | None) -> Iterable[Picture | Result]:
+        """Return for each item, all of one file, its picture, or its result if no expert can inspect it."""
         return self._sources[self._of_image[todo[0].name]].feed(todo, within_s)
 
     def pixels(self, name: str) -> NDArray[np.uint8]:

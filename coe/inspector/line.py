@@ -11,18 +11,18 @@ import queue
 import threading
 import time
 import weakref
-from collections.abc import Collection, Coroutine, Iterable, Iterator
+from collections.abc import Collection, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from coe.board.rules import Rules
-from coe.core import Failure, FailureKind, Request, Result
-from coe.errors import BoardsClash, LineClosed, LineFull
+from coe.core import Failure, FailureKind, Request, Result, rule_of
+from coe.errors import BoardsClash, CoeError, LineClosed, LineFull
 from coe.helpers import values
 from coe.inspector import line_references
 from coe.inspector.asked_boards import Boards, Parts, asked_boards
@@ -252,13 +252,14 @@ class Line:
     def stream(self, pictures: Iterable[Picture]) -> Iterator[Result]:
         """Inspect pictures as they come and yield results as they are ready, in no particular order.
 
-        Pictures are taken from the iterable only as fast as there is room, whatever `on_full` says; a slow consumer
-        slows the line. If a picture cannot be taken in, or the iterable raises, the results under way are yielded
-        before the error is raised.
+        Pictures are taken from an iterator only as fast as there is room, whatever `on_full` says; a slow consumer
+        slows the line. A sequence, such as a list, is known as a whole: unless a picture in it is due, its pictures are
+        taken expert by expert, so that each expert is loaded about once however little of them fits. If a picture
+        cannot be taken in, or the iterator raises, the results under way are yielded before the error is raised.
         """
         done: queue.SimpleQueue[Future[Result]] = queue.SimpleQueue()
         under_way = 0
-        source = iter(pictures)
+        source = iter(self._by_expert(pictures) if isinstance(pictures, Sequence) else pictures)
 
         def finished() -> Result:
             self._engine.line_threads.expect_waitable("stream()")
@@ -282,6 +283,25 @@ class Line:
                 under_way -= 1
         for _ in range(under_way):
             yield finished()
+
+    def _by_expert(self, pictures: Sequence[Picture]) -> Sequence[Picture]:
+        """Return pictures by the experts of their components, those first that the line has first; as they are if a
+        picture is due.
+        """
+        if any(not isinstance(picture, Picture) or picture.within_s is not None for picture in pictures):
+            return pictures
+        rules = self.rules
+        # So the pools are filled when the line begins.
+        place = {expert: number for number, expert in enumerate(rules.graph.by_probability)}
+
+        @cache
+        def places(board: str, component: str) -> tuple[int, ...]:
+            with suppress(CoeError):  # whoever takes the picture in says what is wrong
+                rule = rule_of(self._boards.named(board).key, component)
+                return tuple(place[step.expert] for step in rules.router.first(rule).walk())
+            return (len(place),)
+
+        return sorted(pictures, key=lambda picture: places(str(picture.board), str(picture.component)))
 
     def _taken(self, picture: object) -> TakenPicture:
         """Take over a picture's pixels, and record the time; raises the errors of `submit`."""

@@ -10,6 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import cv2
+import numpy as np
 import pytest
 from thread_boxes import ThreadBoxes, ThreadLink, same
 from tiny_line import fill
@@ -24,6 +26,7 @@ from coe.runtime.cpu import CpuDevice
 from coe.scheduler.events import Command, Event, Lost, Reply
 from coe.store.store import Store
 from coe.testing import Experiment
+from coe.variants.prepare import Preparer
 
 Run = Callable[..., dict[str, Result]]
 MakeBoxes = Callable[[int], ThreadBoxes]
@@ -247,15 +250,21 @@ def test_counts_are_those_of_all_boxes(
 
 @pytest.mark.slow
 def test_all_boxes_run_the_precision_that_one_box_runs(
-    prepared_tiny: tuple[rules.Rules, Store], thread_boxes: MakeBoxes, pictures: list[Picture]
+    own_tiny: tuple[Path, Path], thread_boxes: MakeBoxes, pictures: list[Picture], tmp_path: Path
 ) -> None:
-    board, store = prepared_tiny
-    options: dict[str, Any] = {"store": store, "precision": "half", "experiment": Experiment(label_floor=0.0)}
-    with Inspector(board.path, **options) as line:
+    board, store = own_tiny
+    seen = [tmp_path / f"{picture.name}.png" for picture in pictures[:8]]
+    for path, picture in zip(seen, pictures, strict=False):
+        cv2.imwrite(str(path), np.asarray(picture.image))
+    weights = rules.load(board).experts["body-a"].weights
+    assert Preparer(Store(store), ["fp32", "int8"]).prepare(weights, seen, "noise").failed == {}
+    options: dict[str, Any] = {"store": store, "precision": "mixed"}
+    with Inspector(board, **options, experiment=Experiment(label_floor=0.0)) as line:
         one = _looks(line, pictures[:8])
-    with Inspector(board.path, **options, cluster="auto", experiment=Experiment(make_boxes=thread_boxes(2))) as line:
+    two = Experiment(label_floor=0.0, make_boxes=thread_boxes(2))
+    with Inspector(board, **options, cluster="auto", experiment=two) as line:
         assert _looks(line, pictures[:8]) == one
-    assert "bf16" in {variant for looks in one.values() for _, variant, _ in looks}
+    assert "int8" in {variant for looks in one.values() for _, variant, _ in looks}
 
 
 def _looks(line: Inspector, pictures: list[Picture]) -> dict[str, list[tuple[str, str, str]]]:
