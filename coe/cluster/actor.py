@@ -12,7 +12,7 @@ from coe.cluster.links import OpenBox
 from coe.cluster.messages import BoxFacts, BoxReport, CarriedImage, Parcel
 from coe.errors import CoeError, sentence_of
 from coe.helpers.versions import own
-from coe.scheduler.costs import CostTable
+from coe.inspector.precision import LineCosts
 
 _FETCH_S = 60.0
 """An image may take at most this long to arrive, in seconds."""
@@ -37,7 +37,7 @@ class BoxActor:
         """Return the versions of all that must be the same everywhere."""
         return versions()
 
-    def open(self, id: str, open_box: OpenBox, costs: CostTable | None) -> BoxFacts | BoxRefusal:
+    def open(self, id: str, open_box: OpenBox, costs: LineCosts | None) -> BoxFacts | BoxRefusal:
         """Make the box; measures costs if `costs` is None.
 
         Returns a BoxRefusal where the box would raise a CoeError, so that the line sees our sentence, and not Ray's.

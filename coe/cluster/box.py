@@ -42,7 +42,7 @@ class BoxWorker:
         self._references = {
             rule_of(board.key, component): reference
             for board in assembly.boards
-            for component, reference in board.read.references.items()
+            for component, reference in board.references.items()
         }
         self._images: dict[int, CarriedImage] = {}
         self._engine: Engine | None = None
@@ -56,9 +56,8 @@ class BoxWorker:
     @cached_property
     def facts(self) -> BoxFacts:
         """What the box has."""
-        made, choice = self._assembly, self._assembly.lineup.choice
-        memory_bytes, budget_bytes = made.settings.memory_bytes, made.budget_bytes
-        return BoxFacts(made.costs, made.plan, choice.variants, choice.escalate_below, memory_bytes, budget_bytes)
+        made = self._assembly
+        return BoxFacts(made.costs, made.plan, made.settings.memory_bytes, made.budget_bytes)
 
     def take(self, parcel: Parcel) -> None:
         """Take messages in. Raises nothing: a box that cannot go on says so in its next report."""
@@ -109,7 +108,7 @@ class BoxWorker:
         self._engine.tell(RulesChanged(rules.router, rules.graph, facts.costs, facts.plan, {}, followers))
 
     def _opened(self, rules: StageRules) -> Engine:
-        made, options = self._assembly, self._assembly.options
+        options = self._assembly.options
         controller = Controller(
             router=rules.router,
             graph=rules.graph,
@@ -118,15 +117,7 @@ class BoxWorker:
             strategy=options.strategy,
             max_wait_s=options.max_wait_s,
         )
-        return Engine(
-            controller,
-            made.devices,
-            made.rules.experts,
-            made.kinds,
-            disk=made.disk(),
-            decoding=made.decoding(),
-            watchers=[_BoxWatcher(controller, self._out)],
-        )
+        return self._assembly.engine(controller, [_BoxWatcher(controller, self._out)])
 
     def _fetch_images(self, messages: Sequence[RunStage]) -> str:
         """Fetch the images that stages bring, together because that is quicker; return why some are lacking, or ""."""

@@ -6,7 +6,7 @@ The boards of a box come from the line, its weights and references from its own 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from coe.board.union import union
 from coe.cluster.box import BoxWorker, Fetch
@@ -14,19 +14,17 @@ from coe.cluster.cluster_engine import ClusterEngine
 from coe.cluster.decisions.expert_placement import Traffic
 from coe.cluster.decisions.place_experts import needs_of
 from coe.cluster.head_thread import ExpertPlacer
-from coe.cluster.links import Link, check_same
+from coe.cluster.links import Boxes, Link, check_same
 from coe.cluster.over_ray import ray_boxes
 from coe.core import rule_of
 from coe.errors import StoreError, list_few
 from coe.inspector import line_references, precision, weights_used
-from coe.inspector.line_boards import LineBoard, ReadBoard, Register
+from coe.inspector.line_boards import LineBoard, Register
 from coe.inspector.line_options import LineOptions, say_nothing
-from coe.inspector.opening import Assembly, Lineup, assemble_read, kinds_of, read_boards
-from coe.inspector.precision import LineCosts, VariantChoice
+from coe.inspector.opening import Assembly, assemble_read, kinds_of, read_boards
+from coe.inspector.precision import LineCosts
 from coe.inspector.settings import Settings
-from coe.inspector.starting import Started
 from coe.inspector.weights_used import expert_digests, reference_digests
-from coe.scheduler.costs import CostTable
 from coe.store.snapshot import Snapshot
 from coe.store.store import Store
 
@@ -34,8 +32,35 @@ _MOVE_S = 0.001
 """The time that an image is expected to take to another box; it only breaks near ties."""
 
 
-def start(config: LineOptions) -> Started:
-    """Open a box on each machine of a cluster, and start the head of them all.
+@dataclass(frozen=True, slots=True)
+class ClusterAssembly(Assembly):
+    """A line whose devices are elsewhere, on open boxes: its costs and pools are those of the first box."""
+
+    boxes: Boxes = field(kw_only=True)
+    links: Sequence[Link] = field(kw_only=True)
+
+    @property
+    def budget_bytes(self) -> int:
+        """The bytes that all devices of all boxes may take."""
+        return sum(link.facts.budget_bytes for link in self.links)
+
+    def start(self) -> ClusterEngine:
+        """Start the head of all boxes."""
+        try:
+            of_boards = {
+                board.key: [rule_of(board.key, name) for name in board.rules.components] for board in self.boards
+            }
+            needs = needs_of(self.rules, of_boards, self.costs, self.options.strategy.pooled(self.plan))
+            placer = ExpertPlacer(needs, Traffic(_MOVE_S, self.options.inbox), self.options.strategy)
+            watchers, say = self.options.watchers, self.options.say
+            return ClusterEngine(self.rules, self.boxes, self.links, placer, watchers=watchers, say=say)
+        except BaseException:
+            self.boxes.close()
+            raise
+
+
+def assemble(config: LineOptions) -> ClusterAssembly:
+    """Open a box on each machine of a cluster.
 
     Raises ConfigError, RulesError or StoreError; a sentence about a box names it.
     """
@@ -54,42 +79,34 @@ def start(config: LineOptions) -> Started:
             check_same(links[0], link)
         register = Register(config.precision)
         boards = tuple(register.enrol(board, alone=len(read) == 1) for board in read)
-        assembly = _assembly(config, boards, register, links)
-        pooled = config.strategy.pooled(assembly.plan)
-        of_boards = {one.key: [rule_of(one.key, name) for name in one.member.rules.components] for one in boards}
-        needs = needs_of(assembly.rules, of_boards, assembly.costs, pooled)
-        placer = ExpertPlacer(needs, Traffic(_MOVE_S, config.inbox), config.strategy)
-        engine = ClusterEngine(assembly.rules, boxes, links, placer, watchers=config.watchers, say=config.say)
+        return _assembly(config, boards, register, boxes, links)
     except BaseException:
         boxes.close()
         raise
-    return Started(assembly, engine, sum(link.facts.budget_bytes for link in links))
 
 
 def _assembly(
-    config: LineOptions, boards: tuple[LineBoard, ...], register: Register, links: Sequence[Link]
-) -> Assembly:
-    """Return a line whose devices are elsewhere: its costs and pools are those of the first box."""
-    facts = links[0].facts
-    assert isinstance(facts.costs, LineCosts)
+    config: LineOptions, boards: tuple[LineBoard, ...], register: Register, boxes: Boxes, links: Sequence[Link]
+) -> ClusterAssembly:
+    costs, plan = links[0].facts.costs, links[0].facts.plan
     joined = union([board.member for board in boards])
-    choice = VariantChoice(facts.variants, facts.escalate_below)
-    rules = precision.apply_choice(joined, choice)
     store = Snapshot(config.store, {})
     store.take(register.manifests, register.places)
-    return Assembly(
+    return ClusterAssembly(
         config,
         boards,
         register,
-        rules,
+        precision.apply_choice(joined, costs.choice),
         kinds_of(config, joined),
         Settings(min(link.facts.memory_bytes for link in links), {}),
         store,
         {},
-        Lineup(rules, facts.costs, choice),
-        facts.plan,
+        costs,
+        plan,
         {},
         {},
+        boxes=boxes,
+        links=links,
     )
 
 
@@ -98,15 +115,14 @@ class BoxOrder:
     """The config of a line, and its boards as they lie on the disk of the line."""
 
     config: LineOptions
-    boards: tuple[ReadBoard, ...]
+    boards: tuple[LineBoard, ...]
 
-    def open(self, id: str, costs: CostTable | None, fetch: Fetch) -> BoxWorker:
+    def open(self, id: str, costs: LineCosts | None, fetch: Fetch) -> BoxWorker:
         """Make a box on this machine; with the `costs` of another box, or those of the config, nothing is measured.
 
         The store lies where the line's store lies; if nothing is there, where `Store()` finds it. Raises ConfigError,
         RulesError or StoreError, too if weights or references are not those of the line.
         """
-        assert costs is None or isinstance(costs, LineCosts)
         store = self.config.store if self.config.store.root.is_dir() else Store()
         experiment = self.config.experiment
         config = self.config.but(store=store, experiment=replace(experiment, costs=costs or experiment.costs))
@@ -114,7 +130,7 @@ class BoxOrder:
         return BoxWorker(id, assemble_read(config, boards), fetch)
 
 
-def _with_own_weights(config: LineOptions, board: ReadBoard) -> ReadBoard:
+def _with_own_weights(config: LineOptions, board: LineBoard) -> LineBoard:
     """Return a board with the manifests and references of this machine; raises StoreError if they are others."""
     rules, store = board.rules, config.store
     manifests = weights_used.read_manifests(rules, store)

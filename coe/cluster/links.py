@@ -8,7 +8,7 @@ from typing import Protocol
 from coe.cluster.box import BoxWorker, Fetch
 from coe.cluster.messages import BoxFacts, BoxReport, CarriedImage, Parcel
 from coe.errors import CoeError, ConfigError
-from coe.scheduler.costs import CostTable
+from coe.inspector.precision import LineCosts
 
 
 class BoxGone(CoeError):
@@ -25,7 +25,7 @@ class NotCarried(CoeError):
 
 def check_same(first: Link, other: Link) -> None:
     """Raise ConfigError if boxes would run an expert in different variants: findings would depend on the box."""
-    ours, theirs = first.facts, other.facts
+    ours, theirs = first.facts.costs.choice, other.facts.costs.choice
     if (ours.variants, ours.escalate_below) != (theirs.variants, theirs.escalate_below):
         raise ConfigError(
             f"{first.id} and {other.id} would run experts in different precisions, because their memories differ; "
@@ -80,7 +80,7 @@ class Boxes(Protocol):
         """Let go of the cluster, and end all boxes that are left."""
 
 
-OpenBox = Callable[[str, CostTable | None, Fetch], BoxWorker]
+OpenBox = Callable[[str, LineCosts | None, Fetch], BoxWorker]
 """Makes a box on this machine, by its id; with the costs of another box nothing is measured. It can be pickled.
 
 Raises ConfigError, RulesError or StoreError.

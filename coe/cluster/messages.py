@@ -5,15 +5,14 @@ From a box come events of `coe.cluster.decisions.head_events`, so that nothing i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from coe.cluster.decisions.expert_placement import ExpertPlacement
 from coe.cluster.decisions.head_events import ExpertsReported, Release, StageDone
 from coe.cluster.decisions.stage_rules import StageRequest
+from coe.inspector.precision import LineCosts
 from coe.pictures.image_source import ImageSource
 from coe.results.metrics import Metrics
-from coe.scheduler.costs import CostTable
 from coe.scheduler.events import Late, PaceChanged, Stopped
 from coe.scheduler.plan import Plan
 
@@ -79,15 +78,9 @@ class BoxReport:
 
 @dataclass(frozen=True, slots=True)
 class BoxFacts:
-    """What a box has: the costs of its experts, its pools, and what its devices may take in all.
+    """What a box has: the costs of its experts in their variants, its pools, and what its devices may take in all."""
 
-    `variants` of experts, and the margins under which these look again (`escalate_below`), must be the same on all
-    boxes, because findings depend on them.
-    """
-
-    costs: CostTable
+    costs: LineCosts
     plan: Plan
-    variants: Mapping[str, str]
-    escalate_below: Mapping[str, float]
     memory_bytes: int
     budget_bytes: int

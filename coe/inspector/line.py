@@ -26,17 +26,17 @@ from coe.errors import BoardsClash, CoeError, LineClosed, LineFull
 from coe.helpers import values
 from coe.inspector import line_references
 from coe.inspector.asked_boards import Boards, Parts, asked_boards
-from coe.inspector.changeover import enrol_boards, prepare_change
 from coe.inspector.line_boards import LineBoard, LineBoards
 from coe.inspector.line_options import LineOptions
-from coe.inspector.memory_split import images_budget
+from coe.inspector.memory_split import waiting_bytes
+from coe.inspector.opening import assemble, enrol_boards, prepare_change
 from coe.inspector.precision import LineCosts
-from coe.inspector.starting import start
 from coe.pictures.array_images import Order
 from coe.pictures.image_source import ImageLike as Image
 from coe.pictures.image_source import ImageSource, Picture, ReferenceSource
 from coe.results.metrics import Metrics
 from coe.runtime.admission import CLOSED, Admission, Ticket
+from coe.runtime.engine import Engine
 from coe.runtime.line_engine import LONGEST_END_S
 from coe.scheduler.demand import Drift
 from coe.scheduler.events import Trace
@@ -71,15 +71,13 @@ class Line:
     """
 
     def __init__(self, options: LineOptions) -> None:
-        started = start(options)
-        assembly = started.assembly
+        assembly = assemble(options)
         self._assembly, self._changing = assembly, threading.Lock()
         self.store, self.kinds = options.store, assembly.kinds
-        self.memory_bytes, self.budget_bytes = assembly.settings.memory_bytes, started.budget_bytes
-        self._engine, self._changer, self._demand = started.engine, started.changer, started.demand
-        self._trace = started.trace
-        images = images_budget(self.memory_bytes, options.inbox_bytes)
-        self._admission = Admission(options.inbox, images.waiting_bytes)
+        self.memory_bytes, self.budget_bytes = assembly.settings.memory_bytes, assembly.budget_bytes
+        self._engine = engine = assembly.start()
+        self._changer = engine if isinstance(engine, Engine) else None
+        self._admission = Admission(options.inbox, waiting_bytes(self.memory_bytes, options.inbox_bytes))
         self._blocking = options.on_full == "block"
         self._boards = LineBoards(assembly.boards, None if self._changer is None else self._changer.tell)
         # A line that is dropped ends its threads: they refer to the engine, and never to the line.
@@ -315,7 +313,7 @@ class Line:
             check_hurry(self._assembly.options.strategy, within_s=picture.within_s)
         board = self._boards.named(picture.board)
         if (picture.component in board.given) != (picture.reference is not None):
-            line_references.check_picture(board.member.rules, picture)
+            line_references.check_picture(board.rules, picture)
         return _taken_over(picture, now, board)
 
     def _expect_open(self) -> None:
@@ -342,12 +340,12 @@ class Line:
         leave = partial(_leave, ticket, self._boards)
         try:
             board = self._boards.accept(taken.request.board, ticket)
-            request = replace(taken.request, id=id, board_key=board.member.key if board is not None else "")
+            request = replace(taken.request, id=id, board_key=board.key if board is not None else "")
             if board is None:
                 reason = f"board '{request.board}' left the line while the image waited for room"
                 refused = Failure(FailureKind.RULES, reason)
                 return self._engine.submit(request, taken.source, refused=refused, first=leave)
-            reference = board.read.references.get(request.component)
+            reference = board.references.get(request.component)
             source = taken.source if reference is None else taken.source.beside(reference)
             return self._engine.submit(request, source, first=leave)
         except BaseException:
@@ -390,12 +388,13 @@ class Line:
         The estimate is from the images so far; newer images weigh more. `late-binding` decides by it. Several
         boxes estimate each for itself, and the line returns nothing.
         """
-        return self._demand.drift() if self._demand is not None else []
+        return self._changer.controller.demand.drift() if self._changer is not None else []
 
     @property
     def trace(self) -> Trace:
         """Every event with its time and the commands that answered it; empty without `Experiment.keep_trace`."""
-        return self._trace
+        trace = self._changer.trace if self._changer is not None else None
+        return [] if trace is None else trace
 
     def ready(self, timeout_s: float | None = None) -> bool:
         """Wait until the pools hold their initial experts; images may be submitted before.
@@ -461,7 +460,7 @@ class Line:
 
 def _taken_over(picture: Picture, now: float, board: LineBoard) -> TakenPicture:
     """Take over the pixels of a picture of a board, at the time `now` of the line; raises TypeError."""
-    bits = board.member.rules.bits if picture.bits is None else picture.bits
+    bits = board.rules.bits if picture.bits is None else picture.bits
     source = ImageSource.of(picture.image, picture.order, bits)
     size = source.held_bytes + board.first_bytes.get(picture.component, 0)
     if picture.reference is not None:
@@ -470,7 +469,7 @@ def _taken_over(picture: Picture, now: float, board: LineBoard) -> TakenPicture:
     name = picture.name or (str(picture.image) if isinstance(picture.image, str | Path) else "")
     due_s = math.inf if picture.within_s is None else now + picture.within_s
     place = (picture.component, name, picture.serial, picture.refdes)
-    return TakenPicture(Request(0, *place, due_s, now, board.member.rules.board), source, size)
+    return TakenPicture(Request(0, *place, due_s, now, board.name), source, size)
 
 
 def _leave(ticket: Ticket, boards: LineBoards, _: object) -> None:

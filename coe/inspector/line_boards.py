@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, count
 
-from coe.board.parts_list import PlacedPart
 from coe.board.rules import Rules
 from coe.board.union import Member
 from coe.core import Expert
 from coe.errors import ConfigError, did_you_mean
+from coe.inspector.asked_boards import AskedBoard
 from coe.inspector.weights_used import findings_facts
 from coe.pictures.image_source import ReferenceSource
 from coe.runtime.admission import give_back
@@ -40,47 +40,34 @@ class Names:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadBoard:
+class LineBoard:
     """A board as it lies on the disk: its rules, its experts' manifests by weights, and its references by component.
 
-    `asked_as` is the word that asked for it; `mix` and `parts` are those that were asked for.
+    On a line it is a version of a board, with a `key` and with `experts` under the line's names for them, by the names
+    that its rules have. `first_bytes` is, by component, the size of the input of its first expert; pictures of
+    components that are `given` come with a reference. `mix` is 0 when no more images of it come.
     """
 
-    asked_as: str
+    asked: AskedBoard
     rules: Rules
     manifests: Mapping[str, Manifest]
     references: Mapping[str, ReferenceSource]
     reference_digests: Mapping[str, str]
-    mix: float
-    parts: tuple[PlacedPart, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class LineBoard:
-    """A version of a board on a line, as a member of the union of all boards.
-
-    `first_bytes` is, by component, the size of the input of its first expert; pictures of components that are `given`
-    come with a reference.
-    """
-
-    read: ReadBoard
-    member: Member
     first_bytes: Mapping[str, int]
     given: frozenset[str]
+    mix: float
+    key: str = ""
+    experts: Mapping[str, Expert] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
         """The name of the board, as results have it."""
-        return self.member.rules.board
+        return self.rules.board
 
     @property
-    def key(self) -> str:
-        """The line's name for this version of the board."""
-        return self.member.key
-
-    def ending(self) -> LineBoard:
-        """Return the board when no more images of it come."""
-        return replace(self, member=replace(self.member, mix=0.0))
+    def member(self) -> Member:
+        """The board as a part of the union of all boards."""
+        return Member(self.key, self.rules, self.experts, self.mix)
 
 
 class Register:
@@ -93,8 +80,10 @@ class Register:
         """By the name of weights on the line: their place in the store."""
         self.manifests: dict[str, Manifest] = {}
         """By the name of weights on the line."""
+        self.experts: dict[str, Expert] = {}
+        """All that were enrolled, by their id on the line."""
 
-    def enrol(self, board: ReadBoard, *, alone: bool) -> LineBoard:
+    def enrol(self, board: LineBoard, *, alone: bool) -> LineBoard:
         """Return a board under the names of the line; `alone` says that it is the only board that the line opens with.
 
         Experts of one name that say the same of every picture are one expert, whatever boards they are of.
@@ -106,14 +95,9 @@ class Register:
             tuple((expert.id, expert.weights) for expert in experts.values()),
             tuple(sorted(board.reference_digests.items())),
         )
-        name = board.rules.board
-        key = self._boards.of(version, *([""] if alone else []), name)
-        components = board.rules.components
-        first = {name: 3 * experts[one.root.expert].input_size ** 2 for name, one in components.items()}
-        given = frozenset(name for name, one in components.items() if one.is_given)
-        return LineBoard(board, Member(key, board.rules, experts, board.mix), first, given)
+        return replace(board, key=self._boards.of(version, *([""] if alone else []), board.name), experts=experts)
 
-    def _enrolled(self, board: ReadBoard, name: str, expert: Expert) -> Expert:
+    def _enrolled(self, board: LineBoard, name: str, expert: Expert) -> Expert:
         manifest = board.manifests[expert.weights]
         expert = manifest.fit(expert)
         facts = findings_facts(manifest, self._precision)
@@ -121,7 +105,9 @@ class Register:
         self.places[weights], self.manifests[weights] = expert.weights, manifest
         # Whatever else the board file says of it: its weights may lie elsewhere, and still be the same.
         says = replace(expert, weights="", ignore_under={}), tuple(sorted(expert.ignore_under.items()))
-        return replace(expert, id=self._experts.of((says, facts), name, f"{board.rules.board}/{name}"), weights=weights)
+        id = self._experts.of((says, facts), name, f"{board.name}/{name}")
+        self.experts[id] = replace(expert, id=id, weights=weights)
+        return self.experts[id]
 
 
 class LineBoards:
@@ -150,7 +136,7 @@ class LineBoards:
         if not name and len(boards) == 1:
             return boards[0]
         for board in boards:
-            if name in (board.name, board.read.asked_as):
+            if name in (board.name, str(board.asked.source)):
                 return board
         names = [board.name for board in boards]
         if not name:
@@ -181,7 +167,7 @@ class LineBoards:
         keys = {board.key for board in boards}
         with self._lock:
             known = {board.key: board for board in self._boards} | self._ending
-            return [board.ending() for key, board in known.items() if key not in keys]
+            return [replace(board, mix=0.0) for key, board in known.items() if key not in keys]
 
     def switch(self, boards: Sequence[LineBoard], now: RulesChanged, then: RulesChanged) -> None:
         """Let these boards take all further images; `then` holds once no image of another is under way, `now` until it.

@@ -18,11 +18,13 @@ from coe.config import format_bytes
 from coe.errors import ConfigError
 from coe.helpers import system
 from coe.helpers.system import usable_cores
+from coe.inspector.memory_split import inbox_bytes
 from coe.runtime.cpu import CpuDevice
 from coe.runtime.cuda import torch_driver
 from coe.runtime.cuda.collector import give_back
 from coe.runtime.cuda.cuda_device import CudaDevice
 from coe.runtime.device import Device
+from coe.runtime.inputs import Decoding
 from coe.store.runnable_kinds import RunnableKind
 from coe.store.store_reader import StoreReader
 
@@ -109,12 +111,14 @@ class GpuSettings:
     search_kernels: bool = True
 
 
-def decode_workers() -> int:
-    """Return how many threads decode pictures: two cores are left to decisions and to an executor, if there are four.
+def decoding(memory_bytes: int, given_bytes: int | None = None) -> Decoding:
+    """Return how many pictures are decoded at a time, and in how much memory; see `memory_split.waiting_bytes`.
 
-    On two cores, one thread makes fewer inputs than decisions and a quick device take (docs/results.md).
+    Two cores are left to decisions and to an executor, if there are four. On two cores, one thread makes fewer inputs
+    than decisions and a quick device take (docs/results.md).
     """
-    return max(2, usable_cores() - 2)
+    part = inbox_bytes(memory_bytes) // 4 if given_bytes is None else given_bytes
+    return Decoding(max(2, usable_cores() - 2), part, part)
 
 
 def make(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from coe import config
 from coe.config import format_bytes
@@ -96,27 +96,14 @@ def inbox_bytes(memory_bytes: int) -> int:
     return min(config.INBOX_BYTES, int(memory_bytes * config.INBOX_SHARE))
 
 
-@dataclass(frozen=True, slots=True)
-class ImagesBudget:
-    """The bytes that images under way may take: those that wait, with their first inputs; those being decoded; and
-    inputs that are made ahead for later experts.
+def waiting_bytes(memory_bytes: int, given_bytes: int | None = None) -> int:
+    """Return the bytes that images may take that wait, with their first inputs: half of the images' part of a budget.
+
+    A quarter each is for those being decoded and for inputs made ahead for later experts (`line_devices.decoding`).
+    `given_bytes` is the size of each of the three instead. Decoding frees its memory before the image waits, so no part
+    needs another part's bytes.
     """
-
-    waiting_bytes: int
-    decoding_bytes: int
-    ahead_bytes: int
-
-
-def images_budget(memory_bytes: int, waiting_bytes: int | None = None) -> ImagesBudget:
-    """Divide the images' part of a memory budget: half of it for those that wait, a quarter each for the others.
-
-    `waiting_bytes`, if given, is the size of each part instead. Decoding frees its memory before the image waits, so no
-    part needs another part's bytes.
-    """
-    if waiting_bytes is not None:
-        return ImagesBudget(waiting_bytes, waiting_bytes, waiting_bytes)
-    quarter = inbox_bytes(memory_bytes) // 4
-    return ImagesBudget(2 * quarter, quarter, quarter)
+    return 2 * (inbox_bytes(memory_bytes) // 4) if given_bytes is None else given_bytes
 
 
 class TooSmall(ConfigError):

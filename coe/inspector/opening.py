@@ -1,43 +1,46 @@
-"""Opening a line, before any of its threads: its parts are read, measured, and checked to fit."""
+"""A line before any of its threads: its parts are read, measured, and checked to fit; and what other boards change.
+
+Law: whatever is wrong with new boards raises, and the line goes on with the boards that it has.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib import import_module
+from typing import Any, cast
 
 from coe.board import parts_list, rules
+from coe.board.expected_use import follows
 from coe.board.rules import Rules
 from coe.board.union import union
-from coe.core import FULL
+from coe.core import FULL, Expert
 from coe.errors import ConfigError
 from coe.inspector import line_devices, line_references, precision, weights_used
 from coe.inspector.asked_boards import AskedBoard
-from coe.inspector.line_boards import LineBoard, ReadBoard, Register
-from coe.inspector.line_devices import choose_threads
+from coe.inspector.line_boards import LineBoard, Register
+from coe.inspector.line_devices import choose_threads, decoding
 from coe.inspector.line_options import LineOptions
 from coe.inspector.measuring import file_bytes, measure
-from coe.inspector.memory_split import images_budget
-from coe.inspector.precision import Costs, LineCosts, VariantChoice
-from coe.inspector.settings import Settings, fixed_bytes, plan_pools, settle
+from coe.inspector.memory_split import with_workspaces
+from coe.inspector.precision import Costs, LineCosts
+from coe.inspector.profile import Profile
+from coe.inspector.settings import Settings, memories, plan_pools, settle
 from coe.inspector.weights_used import reference_digests
+from coe.results.metrics import Watcher
 from coe.runtime.copy_lane import Disk, Throttle
 from coe.runtime.device import Device
-from coe.runtime.inputs import Decoding
+from coe.runtime.engine import Engine
+from coe.runtime.line_engine import LineEngine
+from coe.runtime.reading import weights
+from coe.runtime.trial import identity
+from coe.scheduler.controller import Controller
 from coe.scheduler.costs import Cost
+from coe.scheduler.events import RulesChanged
 from coe.scheduler.plan import Plan
 from coe.store import runnable_kinds
-from coe.store.manifest import Manifest
 from coe.store.runnable_kinds import RunnableKind, SessionKind
 from coe.store.snapshot import Snapshot
-
-
-@dataclass(frozen=True, slots=True)
-class Lineup:
-    """A board with its experts in their chosen variants, the cost of each, and the choice with its reason."""
-
-    board: Rules
-    costs: LineCosts
-    choice: VariantChoice
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +61,11 @@ class Assembly:
     settings: Settings
     store: Snapshot
     devices: Mapping[str, Device]
-    lineup: Lineup
+    costs: LineCosts
     plan: Plan
     file_bytes: dict[str, int]
     fixed_bytes: Mapping[str, int]
     proved: set[Hashable] = field(default_factory=set)
-
-    @property
-    def costs(self) -> LineCosts:
-        """The cost of each expert."""
-        return self.lineup.costs
 
     @property
     def budget_bytes(self) -> int:
@@ -75,19 +73,35 @@ class Assembly:
         sizes = [device.memory_bytes for device in self.devices.values()]
         return sum(self.settings.memory_bytes if size is None else size for size in sizes)
 
-    def disk(self) -> Disk:
-        """Return the disk that the line reads from, no faster than its options say."""
+    def start(self) -> LineEngine[Any, Any]:
+        """Start what the line runs on: the engine of this machine."""
+        decider = (self.options.experiment.make_decider or Controller)(
+            router=self.rules.router,
+            graph=self.rules.graph,
+            costs=self.costs.following(),
+            plan=self.options.strategy.pooled(self.plan),
+            strategy=self.options.strategy,
+            max_wait_s=self.options.max_wait_s,
+            parts={board.key: board.asked.parts for board in self.boards},
+        )
+        return self.engine(decider, self.options.watchers)
+
+    def engine(self, decider: Controller, watchers: Sequence[Watcher]) -> Engine:
+        """Start the engine of this machine with a controller."""
         bandwidth = self.options.disk_bandwidth
-        throttle = None if bandwidth is None else Throttle(bandwidth)
-        return Disk(self.file_bytes, throttle)
+        return Engine(
+            decider,
+            self.devices,
+            self.rules.experts,
+            self.kinds,
+            disk=Disk(self.file_bytes, None if bandwidth is None else Throttle(bandwidth)),
+            decoding=decoding(self.settings.memory_bytes, self.options.inbox_bytes),
+            watchers=watchers,
+            keep_trace=self.options.experiment.keep_trace,
+        )
 
-    def decoding(self) -> Decoding:
-        """Return how many pictures the line decodes at a time, and in how much memory."""
-        images = images_budget(self.settings.memory_bytes, self.options.inbox_bytes)
-        return Decoding(line_devices.decode_workers(), images.decoding_bytes, images.ahead_bytes)
 
-
-def read_board(options: LineOptions, asked: AskedBoard) -> ReadBoard:
+def _read_board(options: LineOptions, asked: AskedBoard) -> LineBoard:
     """Read a board, the manifests of its experts and its references; prove that they fit each other.
 
     Raises ConfigError, RulesError or StoreError.
@@ -105,12 +119,15 @@ def read_board(options: LineOptions, asked: AskedBoard) -> ReadBoard:
         options.say(f"warning: {warning}")
     good_parts, digests = line_references.load(named, options.store), reference_digests(named, options.store)
     line_references.check_learned(named, known, manifests, digests)
-    return ReadBoard(str(asked.source), named, manifests, good_parts, digests, asked.mix, asked.parts)
+    components = named.components
+    first_bytes = {name: 3 * named.experts[each.root.expert].input_size ** 2 for name, each in components.items()}
+    given = frozenset(name for name, component in components.items() if component.is_given)
+    return LineBoard(asked, named, manifests, good_parts, digests, first_bytes, given, asked.mix)
 
 
-def read_boards(options: LineOptions, asked: Sequence[AskedBoard]) -> list[ReadBoard]:
+def read_boards(options: LineOptions, asked: Sequence[AskedBoard]) -> list[LineBoard]:
     """Read boards; raises ConfigError, RulesError or StoreError, and ConfigError if two have one name."""
-    read = [read_board(options, board) for board in asked]
+    read = [_read_board(options, board) for board in asked]
     for number, board in enumerate(read):
         if any(other.rules.board == board.rules.board for other in read[:number]):
             raise ConfigError(
@@ -131,10 +148,13 @@ def assemble(options: LineOptions) -> Assembly:
 
     Raises ConfigError, RulesError or StoreError for options that cannot work.
     """
-    return assemble_read(options, read_boards(options, options.boards))
+    if options.cluster is None:
+        return assemble_read(options, read_boards(options, options.boards))
+    # By name: several boxes are an annex, which a line on one machine never imports.
+    return cast(Assembly, import_module("coe.cluster.cluster_line").assemble(options))
 
 
-def assemble_read(options: LineOptions, read: Sequence[ReadBoard]) -> Assembly:
+def assemble_read(options: LineOptions, read: Sequence[LineBoard]) -> Assembly:
     """Do as `assemble` does with boards that are read already; raises ConfigError or StoreError."""
     register = Register(options.precision)
     boards = tuple(register.enrol(board, alone=len(read) == 1) for board in read)
@@ -151,14 +171,17 @@ def assemble_read(options: LineOptions, read: Sequence[ReadBoard]) -> Assembly:
         gpu=line_devices.GpuSettings(settings.device_bytes, settings.host_bytes, options.search_kernels),
         say=options.say,
     )
-    lineup = line_up(options, joined, register.manifests, devices, known, settings)
+    costs = line_up(options, joined, register, devices, known, settings.profile)
+    rules = precision.apply_choice(joined, costs.choice)
+    experts = list(rules.experts.values())
     for id, device in devices.items():
-        device.prepare(lineup.board.experts.values(), settings.executors[id])
+        device.prepare(experts, settings.executors[id])
+    memory = memories(devices, experts, settings.executors)
     plan = plan_pools(
         settings,
-        devices,
-        lineup.board.experts,
-        lineup.costs,
+        memory,
+        rules.experts,
+        costs,
         with_images=options.inbox_bytes is None,
         demotes=not options.strategy.cached,
     )
@@ -169,32 +192,32 @@ def assemble_read(options: LineOptions, read: Sequence[ReadBoard]) -> Assembly:
         options,
         boards,
         register,
-        lineup.board,
+        rules,
         known,
         settings,
         store,
         devices,
-        lineup,
+        costs,
         plan,
-        file_bytes(lineup.board, register.manifests, whole=not all(one.holds_bodies for one in devices.values())),
-        fixed_bytes(devices, list(lineup.board.experts.values()), settings.executors),
+        file_bytes(rules, register.manifests, whole=not all(device.holds_bodies for device in devices.values())),
+        {id: each.fixed_bytes for id, each in memory.items()},
     )
 
 
 def line_up(
     options: LineOptions,
     board: Rules,
-    manifests: Mapping[str, Manifest],
+    register: Register,
     devices: Mapping[str, Device],
     known: Mapping[str, RunnableKind],
-    settings: Settings,
-    before: Lineup | None = None,
-) -> Lineup:
+    profile: Profile | None,
+    before: LineCosts | None = None,
+) -> LineCosts:
     """Choose the variants that a board's experts run in; measure their costs unless the experiment's costs hold them.
 
-    `manifests` are by weights. Experts that the line-up `before` knows keep their variants and costs.
+    Experts that the costs `before` know keep their variants and costs.
     """
-    mode, floor = options.precision, options.experiment.label_floor
+    mode, floor, manifests = options.precision, options.experiment.label_floor, register.manifests
     # A file has no variants but `int8`; other experts that are not prepared are told in any case.
     files_too = mode == "mixed" and set(devices) == {"cpu"}
     offers = {
@@ -212,12 +235,10 @@ def line_up(
     if options.experiment.costs is not None and before is None:
         costs = options.experiment.costs.by_variant
     else:
-        earlier, present = (before.costs.by_variant, before.board.experts) if before else ({}, {})
-        known_ones = [replace(present[id], variant=variant) for _, id, variant in earlier if id in present]
-        samples = list(dict.fromkeys([*candidates.values(), *known_ones]))
-        costs = measure(
-            samples, devices, manifests, known, options.say, options.disk_bandwidth, settings.profile, earlier
-        )
+        earlier = before.by_variant if before else {}
+        present = [replace(register.experts[id], variant=variant) for _, id, variant in earlier]
+        samples = list(dict.fromkeys([*candidates.values(), *present]))
+        costs = measure(samples, devices, manifests, known, options.say, options.disk_bandwidth, profile, earlier)
     closed = {key for key in candidates if key[1] == "int8" and any((name, *key) not in costs for name in devices)}
     variants = {id: FULL if (id, variant) in closed else variant for id, variant in variants.items()}
     costs = {(device, *key): _known(costs, device, *key) for device in devices for key in candidates.keys() - closed}
@@ -225,8 +246,107 @@ def line_up(
     if mode != FULL:
         options.say(choice.reason)
     if before is not None:
-        choice, costs = choice.after(before.choice), {**before.costs.by_variant, **costs}
-    return Lineup(precision.apply_choice(board, choice), LineCosts(costs, choice), choice)
+        choice, costs = choice.after(before.choice), {**before.by_variant, **costs}
+    return LineCosts(costs, choice)
+
+
+# Other boards
+
+
+@dataclass(frozen=True, slots=True)
+class LineChange:
+    """What a line goes on with: the `assembly` of its new boards, and its rules.
+
+    `now` holds while images of boards that leave are under way, `then` after it. `experts` are all that `now` needs.
+    """
+
+    assembly: Assembly
+    now: RulesChanged
+    then: RulesChanged
+    experts: dict[str, Expert]
+
+
+def enrol_boards(assembly: Assembly, asked: Sequence[AskedBoard], kept: Sequence[LineBoard]) -> list[LineBoard]:
+    """Read boards for a line that runs, and return them after the boards that are `kept` as they are.
+
+    Raises ConfigError, RulesError or StoreError.
+    """
+    boards = [*kept, *(assembly.register.enrol(board, alone=False) for board in read_boards(assembly.options, asked))]
+    if len({board.name for board in boards}) < len(boards):
+        raise ConfigError(f"keep={[board.name for board in kept]}: a board that is kept is not read again")
+    return boards
+
+
+def prepare_change(assembly: Assembly, boards: Sequence[LineBoard], ending: Sequence[LineBoard]) -> LineChange:
+    """Prepare a line for other boards while boards that leave are `ending`; the devices take their experts.
+
+    An architecture of which the line knows no cost is measured, beside what runs. Raises ConfigError, RulesError or
+    StoreError: for weights that are damaged, and for experts for which the line has no memory.
+    """
+    current = union([board.member for board in boards])
+    joined = union([board.member for board in (*boards, *ending)])
+    options, register, settings = assembly.options, assembly.register, assembly.settings
+    assembly.store.take(register.manifests, register.places)
+    assembly.kinds.update(kinds_of(options, joined))
+    costs = line_up(options, joined, register, assembly.devices, assembly.kinds, settings.profile, assembly.costs)
+    both, rules = precision.apply_choice(joined, costs.choice), precision.apply_choice(current, costs.choice)
+    newcomers = [expert for id, expert in both.experts.items() if id not in assembly.rules.experts]
+    _prove(assembly, newcomers)
+    assembly = replace(_with_fixed(assembly, list(both.experts.values())), costs=costs)
+    for id, device in assembly.devices.items():
+        device.admit(newcomers, settings.executors[id])
+    assembly.file_bytes.update(file_bytes(both, register.manifests))
+    after = replace(assembly, boards=tuple(boards), rules=rules, plan=_plan(assembly, rules))
+    now, then = _event(assembly, both, [*boards, *ending]), _event(assembly, rules, boards)
+    return LineChange(after, now, then, dict(both.experts))
+
+
+def _with_fixed(assembly: Assembly, experts: Sequence[Expert]) -> Assembly:
+    """Return the assembly with pools that leave what the experts of other boards hold for good, such as their bodies.
+
+    What was held before stays held.
+    """
+    executors, before = assembly.settings.executors, assembly.fixed_bytes
+    memory = memories(assembly.devices, experts, executors)
+    fixed = {id: max(each.fixed_bytes, before[id]) for id, each in memory.items()}
+    pools = tuple(
+        replace(pool, capacity_bytes=pool.capacity_bytes - -(-(fixed[id] - before[id]) // executors[id]))
+        for pool in assembly.plan.pools
+        for id in [pool.device]
+    )
+    return replace(assembly, fixed_bytes=fixed, plan=replace(assembly.plan, pools=pools))
+
+
+def _prove(assembly: Assembly, experts: Sequence[Expert]) -> None:
+    """Read the weights of experts from end to end; raises StoreError for weights that are damaged."""
+    # A file that was read before, and was not changed since, is not read again.
+    files = {(file := weights(assembly.store, expert)).path: file for expert in experts}
+    unread = {path: file for path, file in files.items() if identity(path) not in assembly.proved}
+    if unread:
+        assembly.options.say(f"reading the weights of {len(unread)} experts, to prove them")
+    for path, file in unread.items():
+        seen = identity(path)
+        variant = next((variant for variant in file.manifest.variants if variant == file.expert.variant), None)
+        if variant is None:
+            assembly.store.check_weights(file.expert.weights)
+        else:
+            assembly.store.check_variant(file.manifest, variant)
+        if seen is not None:
+            assembly.proved.add(seen)
+
+
+def _plan(assembly: Assembly, rules: Rules) -> Plan:
+    settings, plan = assembly.settings, assembly.plan
+    wanted = settings.workspace_bytes
+    if settings.loaded is not None:  # the user has said what experts may take
+        wanted = {pool.device: pool.workspace_bytes for pool in plan.pools}
+    return with_workspaces(plan, rules.experts, assembly.costs, wanted)
+
+
+def _event(assembly: Assembly, rules: Rules, boards: Sequence[LineBoard]) -> RulesChanged:
+    parts = {board.key: board.asked.parts for board in boards}
+    followers = follows(rules.components.values(), rules.router.escalations)
+    return RulesChanged(rules.router, rules.graph, assembly.costs, _plan(assembly, rules), parts, followers)
 
 
 def _known(costs: Costs, device: str, expert: str, variant: str) -> Cost:

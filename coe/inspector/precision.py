@@ -74,7 +74,7 @@ class LineCosts(CostTable):
             if variant == FULL and expert in choice.escalate_below
         }
         super().__init__(table)
-        self.by_variant = dict(by_variant)
+        self.by_variant, self.choice = dict(by_variant), choice
 
 
 def check_precision(mode: str, floor: float) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from coe import config
 from coe.board.rules import Rules
@@ -20,6 +20,9 @@ from coe.inspector.memory_split import plan
 from coe.inspector.profile import Fingerprint, Profile
 from coe.scheduler.costs import CostTable
 from coe.scheduler.plan import CacheSpec, Plan
+
+if TYPE_CHECKING:  # the device needs torch
+    from coe.runtime.device import Device
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,27 +129,32 @@ def _find(source: Profile | Path | str | None, say: Callable[[str], None]) -> Pr
     return machine
 
 
-class DeviceBudget(Protocol):
-    """The fields of a device that the division needs; see `coe.runtime.device.Device`."""
+@dataclass(frozen=True, slots=True)
+class DeviceMemory:
+    """The memory of a device, in bytes: its own (None: it uses the host's), and the host's for copies of experts.
 
-    @property
-    def memory_bytes(self) -> int | None: ...  # noqa: D102
-    @property
-    def host_bytes(self) -> int: ...  # noqa: D102
-    def fixed_bytes(self, experts: Iterable[Expert], executors: int) -> int: ...  # noqa: D102
+    `fixed_bytes` are held for good beside the experts and their activations.
+    """
+
+    memory_bytes: int | None
+    host_bytes: int
+    fixed_bytes: int
 
 
-def fixed_bytes(
-    devices: Mapping[str, DeviceBudget], experts: Collection[Expert], executors: Mapping[str, int]
-) -> dict[str, int]:
-    """Return, by device, the bytes that are held for good beside the experts and their activations."""
-    return {id: device.fixed_bytes(experts, executors[id]) for id, device in devices.items()}
+def memories(
+    devices: Mapping[str, Device], experts: Collection[Expert], executors: Mapping[str, int]
+) -> dict[str, DeviceMemory]:
+    """Return the memory of each device, with so many executors that run these experts."""
+    return {
+        id: DeviceMemory(device.memory_bytes, device.host_bytes, device.fixed_bytes(experts, executors[id]))
+        for id, device in devices.items()
+    }
 
 
 def plan_pools(
     settings: Settings,
-    devices: Mapping[str, DeviceBudget],
-    experts: Mapping[str, Expert],
+    devices: Mapping[str, DeviceMemory],
+    experts: Collection[str],
     costs: CostTable,
     *,
     with_images: bool,
@@ -169,7 +177,7 @@ def plan_pools(
             costs,
             settings.workspace_bytes,
             with_images=images,
-            fixed_bytes=sum(fixed_bytes({id: devices[id] for id in executors}, experts.values(), executors).values()),
+            fixed_bytes=sum(devices[id].fixed_bytes for id in executors),
             loaded=settings.loaded,
         )
         for executors, memory, images in groups

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from random import Random
@@ -21,24 +21,12 @@ from coe.inspector.inspector import Picture
 from coe.inspector.line_options import LineOptions
 from coe.inspector.measuring import stored
 from coe.inspector.profile import BoardProfile, Chosen, Profile
+from coe.inspector.settings import DeviceMemory, memories
 from coe.profiler.configurations import board_profile, paper_default, pinned
 from coe.profiler.line_run import LineRun, run_line
 from coe.store import kinds
 from coe.store.kinds import Kind
 from coe.store.store_reader import MANIFEST, StoreReader
-
-
-@dataclass(frozen=True, slots=True)
-class KnownMemory:
-    """The memory of a device with its executors, looked at once; a `coe.inspector.settings.DeviceBudget`."""
-
-    memory_bytes: int | None
-    host_bytes: int
-    held_bytes: int
-
-    def fixed_bytes(self, experts: Iterable[Expert], executors: int) -> int:
-        """Return the bytes found; they were looked at with these experts and executors."""
-        return self.held_bytes
 
 
 @dataclass(frozen=True)
@@ -56,8 +44,8 @@ class ProfiledSite:
     device_bytes: int | None = None
     host_bytes: int | None = None
     allow_kinds: tuple[str, ...] = ()
-    gpu: KnownMemory | None = None
-    looked_at: dict[tuple[str, int], KnownMemory] = field(default_factory=dict, repr=False)
+    gpu: DeviceMemory | None = None
+    looked_at: dict[tuple[str, int], DeviceMemory] = field(default_factory=dict, repr=False)
     """By device and number of executors; shared by all copies of this site."""
 
     @cached_property
@@ -92,11 +80,11 @@ class ProfiledSite:
                 sizes[expert.id] = next(kind.weights_bytes for kind in profile.kinds if kind.kind == expert.kind)
         return sizes
 
-    def memories(self, executors: Mapping[str, int]) -> dict[str, KnownMemory]:
+    def memories(self, executors: Mapping[str, int]) -> dict[str, DeviceMemory]:
         """Return the memory of devices with so many executors; raises ConfigError where these do not fit."""
         return {device: self.look(device, number) for device, number in executors.items()}
 
-    def look(self, device: str, executors: int) -> KnownMemory:
+    def look(self, device: str, executors: int) -> DeviceMemory:
         """Make a device as a line would, and look at its memory. Nothing else may use a GPU meanwhile."""
         if (device, executors) not in self.looked_at:
             line_device = line_devices.make(
@@ -106,10 +94,8 @@ class ProfiledSite:
                 {},
                 gpu=line_devices.GpuSettings(self.device_bytes, self.host_bytes),
             )[device]
-            held_bytes = line_device.fixed_bytes(self.board.experts.values(), executors)
-            self.looked_at[device, executors] = KnownMemory(
-                line_device.memory_bytes, line_device.host_bytes, held_bytes
-            )
+            known = memories({device: line_device}, list(self.board.experts.values()), {device: executors})
+            self.looked_at[device, executors] = known[device]
             # This device must have given its GPU memory back before the next device looks.
             del line_device
             gc.collect()

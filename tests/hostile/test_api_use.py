@@ -23,7 +23,7 @@ from coe import Inspector, Picture, config
 from coe.core import Batch, FailureKind, Result, Verdict
 from coe.errors import CoeError, ConfigError, DeviceLost, LineClosed, LineFull, WouldWaitForItself
 from coe.inspector import line as line_module
-from coe.inspector.line_devices import decode_workers
+from coe.inspector.line_devices import decoding
 from coe.pictures.image_source import ImageSource
 from coe.scheduler.controller import Controller
 from coe.scheduler.events import Arrived, Command, Event, Reply, Run, Stopped
@@ -477,7 +477,7 @@ def test_a_line_that_is_stopped_decodes_no_more_pictures(
         results = [future.result(60) for future in futures]
     assert {result.failure.kind for result in results if result.failure} == {FailureKind.STOPPED}
     assert None not in {result.failure for result in results}
-    assert decoded[0] <= decode_workers()
+    assert decoded[0] <= decoding(1 << 30).threads
 
 
 ASKED: dict[str, Callable[[Inspector], object]] = {

@@ -12,7 +12,7 @@ import pytest
 from quick_line import LIGHT, QuickDevice, quick
 
 from coe import config
-from coe.inspector.memory_split import images_budget
+from coe.inspector.line_devices import decoding
 from coe.lab.rows import Latencies
 from coe.pictures.image_source import ImageSource
 
@@ -78,7 +78,7 @@ def pictures(folder: Path, sides: list[int]) -> list[Path]:
 
 def test_what_is_decoded_at_once_stays_within_its_budget_later_stages_too(tiny, monkeypatch, tmp_path):
     # Of 200 MB images have 25, a quarter of it for decoding: two of 600 pixels a side fit, of 900 or 2000 one alone.
-    limit = images_budget(200_000_000).decoding_bytes
+    limit = decoding(200_000_000).limit_bytes
     assert limit == 6_250_000
     lock, now, seen = threading.Lock(), [], []
     decode = ImageSource.decode

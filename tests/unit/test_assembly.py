@@ -8,10 +8,11 @@ import pytest
 from coe.board.rules import Rules
 from coe.core import Expert
 from coe.errors import ConfigError, StoreError
+from coe.inspector import precision
+from coe.inspector.line_boards import Register
 from coe.inspector.line_options import LineOptions
 from coe.inspector.measuring import measure, stored
 from coe.inspector.opening import line_up
-from coe.inspector.settings import Settings
 from coe.scheduler.costs import Cost
 from coe.store.kinds import Comparing, FileKind, ModuleKind
 from coe.store.manifest import Agreement, Manifest, PreparedVariant
@@ -98,6 +99,15 @@ def manifests(board: Rules) -> dict[str, Manifest]:
     return {expert.weights: manifest(expert, **sizes[id]) for id, expert in board.experts.items()}
 
 
+def known(*boards_and_manifests: Any) -> Register:
+    """The register of a line that knows these experts, under their own names."""
+    register = Register("fp32")
+    for board, manifests in zip(boards_and_manifests[::2], boards_and_manifests[1::2], strict=True):
+        register.manifests |= manifests
+        register.experts |= board.experts
+    return register
+
+
 KINDS: Any = {"net": Net(), "file": File()}
 
 
@@ -129,53 +139,52 @@ def test_one_expert_of_each_kind_and_variant_is_measured_the_others_are_worked_o
 def test_in_fp32_nothing_else_is_measured_and_the_board_stays_as_it_is(board, manifests):
     bench, said = Bench(manifests), []
     line_options = LineOptions.of("b", say=said.append)
-    lineup = line_up(line_options, board, manifests, {"cpu": bench}, KINDS, Settings(1000, {"cpu": 1}))
+    costs = line_up(line_options, board, known(board, manifests), {"cpu": bench}, KINDS, None)
     assert {variant for _, _, variant in bench.measured} == {"fp32"}
-    assert set(lineup.board.experts) == {"a", "b", "f"}
+    assert set(precision.apply_choice(board, costs.choice).experts) == {"a", "b", "f"}
     assert not any("precision" in sentence for sentence in said)
 
 
 def test_mixed_puts_second_looks_beside_the_experts_and_prices_them(board, manifests):
     bench, said = Bench(manifests), []
-    settings = Settings(1000, {"cpu": 1})
     line_options = LineOptions.of("b", precision="mixed", say=said.append)
-    lineup = line_up(line_options, board, manifests, {"cpu": bench}, KINDS, settings)
-    assert {id: expert.variant for id, expert in lineup.board.experts.items()} == {
+    costs = line_up(line_options, board, known(board, manifests), {"cpu": bench}, KINDS, None)
+    experts = precision.apply_choice(board, costs.choice).experts
+    assert {id: expert.variant for id, expert in experts.items()} == {
         "a": "int8",
         "b": "int8",
         "f": "fp32",
         "a@fp32": "fp32",
         "b@fp32": "fp32",
     }
-    weights = {id: lineup.costs("cpu", id).weights_bytes for id in lineup.board.experts}
+    weights = {id: costs("cpu", id).weights_bytes for id in experts}
     assert weights == {"a": 22, "b": 20, "f": 80, "a@fp32": 88, "b@fp32": 80}
     assert said[-1].startswith("precision mixed: 1 in fp32, 2 in int8; experts take 122 B (248 B in fp32)")
 
 
 @pytest.mark.parametrize("mode", ["fp32", "mixed"])
 def test_the_costs_of_an_earlier_line_give_the_same_line_unmeasured(board, manifests, mode):
-    settings, bench = Settings(300, {"cpu": 2}, workspace_bytes={"cpu": 50}), Bench(manifests)
+    bench = Bench(manifests)
     line_options = LineOptions.of("b", precision=mode)
-    first = line_up(line_options, board, manifests, {"cpu": bench}, KINDS, settings)
+    first = line_up(line_options, board, known(board, manifests), {"cpu": bench}, KINDS, None)
     bench.measured.clear()
-    again = line_up(
-        line_options.but(experiment=Experiment(costs=first.costs)), board, manifests, {"cpu": bench}, KINDS, settings
-    )
+    line_options = line_options.but(experiment=Experiment(costs=first))
+    again = line_up(line_options, board, known(board, manifests), {"cpu": bench}, KINDS, None)
     assert again.choice == first.choice
     assert not bench.measured
-    for id in again.board.experts:
-        assert again.costs("cpu", id) == first.costs("cpu", id)
+    for id in precision.apply_choice(board, again.choice).experts:
+        assert again("cpu", id) == first("cpu", id)
 
 
 def test_nothing_prepared_is_no_error_but_a_sentence(board, manifests):
     bare = {weights: one.model_copy(update={"variants": {}}) for weights, one in manifests.items()}
     said: list[str] = []
     line_options = LineOptions.of("b", precision="mixed", say=said.append)
-    lineup = line_up(line_options, board, bare, {"cpu": Bench(bare)}, KINDS, Settings(1000, {"cpu": 1}))
-    assert {expert.variant for expert in lineup.board.experts.values()} == {"fp32"}
+    costs = line_up(line_options, board, known(board, bare), {"cpu": Bench(bare)}, KINDS, None)
+    assert {*costs.choice.variants.values()} == {"fp32"}
     assert said[-1].endswith("; 2 run in fp32 alone (coe-experts prepare makes more, or says why not)")
     with pytest.raises(ConfigError):
-        lineup.costs("cpu", "a@fp32")
+        costs("cpu", "a@fp32")
 
 
 @pytest.mark.parametrize(
@@ -184,10 +193,8 @@ def test_nothing_prepared_is_no_error_but_a_sentence(board, manifests):
 def test_a_file_that_might_run_in_int8_is_told_of_where_int8_runs(board, manifests, file, device, unprepared):
     bare = {weights: one.model_copy(update={"variants": {}}) for weights, one in manifests.items()}
     said: list[str] = []
-    kinds, settings = KINDS | {"file": file}, Settings(1000, {device: 1})
-    line_up(
-        LineOptions.of("b", precision="mixed", say=said.append), board, bare, {device: Bench(bare)}, kinds, settings
-    )
+    line_options, kinds = LineOptions.of("b", precision="mixed", say=said.append), KINDS | {"file": file}
+    line_up(line_options, board, known(board, bare), {device: Bench(bare)}, kinds, None)
     assert sum("precision" in sentence for sentence in said) == 1
     assert f"; {unprepared} run in fp32 alone" in said[-1]
 
@@ -195,21 +202,20 @@ def test_a_file_that_might_run_in_int8_is_told_of_where_int8_runs(board, manifes
 def test_further_experts_of_a_known_architecture_are_worked_out_and_the_others_keep_what_they_have(board, manifests):
     bench = Bench(manifests)
     line_options = LineOptions.of("b", precision="mixed")
-    first = line_up(line_options, board, manifests, {"cpu": bench}, KINDS, Settings(200, {"cpu": 1}))
+    first = line_up(line_options, board, known(board, manifests), {"cpu": bench}, KINDS, None)
     bench.measured.clear()
     larger = rules_from(
         BOARD.replace("  b: {kind: net, input: 32", "  c: {kind: net, input: 128").replace("inspect: b", "inspect: c")
     )
     expert = larger.experts["c"]
-    known = manifests | {expert.weights: manifest(expert, fp32=352, int8=88)}
-    later = line_up(line_options, larger, known, {"cpu": bench}, KINDS, Settings(200, {"cpu": 1}), first)
+    register = known(board, manifests, larger, {expert.weights: manifest(expert, fp32=352, int8=88)})
+    later = line_up(line_options, larger, register, {"cpu": bench}, KINDS, None, first)
     assert bench.measured == []
-    costs = later.costs.by_variant
+    costs = later.by_variant
     assert (costs["cpu", "c", "fp32"].per_image_s, costs["cpu", "c", "fp32"].load_s) == (64.0, 352.0)
-    assert {key: costs[key] for key in first.costs.by_variant} == first.costs.by_variant
+    assert {key: costs[key] for key in first.by_variant} == first.by_variant
     assert later.choice.variants["a"] == first.choice.variants["a"]
-    assert set(later.board.experts) >= {"a", "c", "f"} > {"a"}
-    assert "b" not in later.board.experts
+    assert set(precision.apply_choice(larger, later.choice).experts) >= {"a", "c", "f"}
 
 
 @pytest.mark.parametrize(
@@ -222,9 +228,9 @@ def test_an_int8_that_cannot_be_opened_is_measured_with_another_or_told(board, d
     manifests = {expert.weights: manifest(expert, **sizes[id]) for id, expert in board.experts.items()}
     said: list[str] = []
     line_options, bench = LineOptions.of("b", precision="mixed", say=said.append), Bench(manifests, damaged)
-    lineup = line_up(line_options, board, manifests, {"cpu": bench}, KINDS, Settings(1000, {"cpu": 1}))
-    assert [lineup.board.experts[id].variant for id in "ab"] == variants
+    costs = line_up(line_options, board, known(board, manifests), {"cpu": bench}, KINDS, None)
+    assert [costs.choice.variants[id] for id in "ab"] == variants
     if variants[1] == "int8":
-        assert lineup.costs("cpu", "b").per_image_s == 1.0
+        assert costs("cpu", "b").per_image_s == 1.0
     notes = [sentence for sentence in said if "int8" in sentence and sentence.startswith("note: ")]
     assert [(told in note, "a is damaged" in note) for note in notes] == [(True, True)] * bool(told)

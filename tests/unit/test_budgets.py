@@ -6,7 +6,7 @@ import pytest
 
 from coe.core import Expert
 from coe.errors import ConfigError
-from coe.inspector.settings import Settings, fixed_bytes, plan_pools
+from coe.inspector.settings import Settings, memories, plan_pools
 from coe.scheduler.costs import Cost, CostTable
 from coe.scheduler.plan import CacheSpec
 
@@ -36,7 +36,8 @@ GPU, CPU = Box(100 * MIB, 40 * MIB, each=5 * MIB), Box(None, each=MIB)
 
 
 def plan_of(numbers, devices, memory=64 * MIB, demotes=True):
-    return plan_pools(Settings(memory, numbers), devices, EXPERTS, COSTS, with_images=True, demotes=demotes)
+    known = memories(devices, list(EXPERTS.values()), numbers)
+    return plan_pools(Settings(memory, numbers), known, EXPERTS, COSTS, with_images=True, demotes=demotes)
 
 
 def test_each_memory_is_divided_among_its_own_executors():
@@ -64,7 +65,8 @@ def test_a_gpu_alone_needs_nothing_of_the_hosts_memory():
 
 def test_what_is_held_for_good_is_counted_by_device():
     devices = {"cuda": GPU, "cpu": CPU}
-    assert fixed_bytes(devices, list(EXPERTS.values()), {"cuda": 2, "cpu": 1}) == {"cuda": 10 * MIB, "cpu": MIB}
+    known = memories(devices, list(EXPERTS.values()), {"cuda": 2, "cpu": 1})
+    assert {id: memory.fixed_bytes for id, memory in known.items()} == {"cuda": 10 * MIB, "cpu": MIB}
 
 
 def test_a_gpu_that_is_too_small_is_said():

@@ -8,7 +8,7 @@ from coe.board.parts_list import PlacedPart
 from coe.core import Expert
 from coe.errors import ConfigError
 from coe.inspector.asked_boards import AskedBoard, asked_boards
-from coe.inspector.line_boards import LineBoard, LineBoards, Names, ReadBoard, Register
+from coe.inspector.line_boards import LineBoard, LineBoards, Names, Register
 from coe.scheduler.costs import CostTable
 from coe.scheduler.events import RulesChanged
 from coe.scheduler.plan import Plan
@@ -24,17 +24,17 @@ components:
 """
 
 
-def read(name: str, checksum: str = "1", *, reject: str = "bad", more: str = "", then: str = "") -> ReadBoard:
+def read(name: str, checksum: str = "1", *, reject: str = "bad", more: str = "", then: str = "") -> LineBoard:
     """A board with one expert, `joint`, whose weights have a checksum."""
     rules = rules_from(BOARD.format(name=name, reject=reject, more=more, then=then))
     weights = rules.experts["joint"].weights
     manifest = Manifest(
         id=weights, kind="k", labels=("ok", "bad"), input_size=8, file="w.safetensors", bytes=1, checksum=checksum
     )
-    return ReadBoard(name.upper(), rules, {weights: manifest}, {}, {}, 1.0, ())
+    return LineBoard(AskedBoard(name.upper()), rules, {weights: manifest}, {}, {}, {"R": 192}, frozenset(), 1.0)
 
 
-def joint(register: Register, board: ReadBoard) -> Expert:
+def joint(register: Register, board: LineBoard) -> Expert:
     """The board's expert, as the line knows it."""
     return register.enrol(board, alone=False).member.experts["joint"]
 
@@ -75,14 +75,14 @@ def test_versions_of_a_board_have_keys_of_their_own() -> None:
 class Line:
     """A line's boards, and the rules that were told."""
 
-    def __init__(self, *boards: ReadBoard) -> None:
+    def __init__(self, *boards: LineBoard) -> None:
         self.register, self.told = Register("fp32"), []
         self.boards = LineBoards([self._enrol(board) for board in boards], self.told.append)
 
-    def _enrol(self, board: ReadBoard) -> LineBoard:
+    def _enrol(self, board: LineBoard) -> LineBoard:
         return self.register.enrol(board, alone=False)
 
-    def switch(self, *boards: ReadBoard) -> tuple[RulesChanged, RulesChanged]:
+    def switch(self, *boards: LineBoard) -> tuple[RulesChanged, RulesChanged]:
         """Switch to boards; return the rules for now, and those for then."""
         now, then = (
             RulesChanged(board.rules.router, board.rules.graph, CostTable({}), Plan((), ()), {}, {})

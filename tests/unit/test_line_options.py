@@ -118,7 +118,7 @@ def test_pictures_are_decoded_by_all_threads_but_two(
     monkeypatch: pytest.MonkeyPatch, usable: int, workers: int
 ) -> None:
     monkeypatch.setattr(line_devices, "usable_cores", lambda: usable)
-    assert line_devices.decode_workers() == workers
+    assert line_devices.decoding(1 << 30).threads == workers
 
 
 def test_a_line_opens_with_the_cores_that_other_programs_leave_free(

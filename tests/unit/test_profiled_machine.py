@@ -10,13 +10,14 @@ from coe.board import rules
 from coe.board.rules import Rules
 from coe.errors import ConfigError
 from coe.inspector.profile import Fingerprint, KindProfile, Profile
+from coe.inspector.settings import DeviceMemory
 from coe.lab import rows as table_rows
 from coe.lab.machine import ProfiledMachine, machine_named
 from coe.lab.rows import Heading, Latencies, Row, row
 from coe.lab.simulated import contender, simulated_run
 from coe.lab.workloads.workload import synthetic
 from coe.profiler import profile_file
-from coe.profiler.site import KnownMemory, ProfiledSite
+from coe.profiler.site import ProfiledSite
 from coe.profiler.tune import Search, Setup
 from coe.results.metrics import Recorder
 from coe.runtime.cost_fit import LatencyLine
@@ -59,7 +60,7 @@ def searched(board: Rules, store: Path) -> Search:
     """A search on two cores, for one executor of both or two of one each."""
     here = Fingerprint(cpu="c", cores=2, memory_bytes=1 << 30, gpu=None, driver=None, libraries={})
     scaling = {"cpu": {1: (1.0, 1.8), 2: (1.0,)}}
-    known = {("cpu", number): KnownMemory(None, 0, 0) for number in (1, 2)}
+    known = {("cpu", number): DeviceMemory(None, 0, 0) for number in (1, 2)}
     site = ProfiledSite(board, Store(store), (), 150 * MB, looked_at=known)
     return Search(site, Profile(made="now", machine=here, kinds=(kind(1), kind(2)), scaling=scaling), 2, [2, 1], 300)
 

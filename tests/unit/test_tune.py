@@ -9,8 +9,9 @@ from common_trunk import BOARD
 from coe.board.rules import Rules
 from coe.errors import ConfigError
 from coe.inspector.profile import BoardProfile, Fingerprint, KindProfile, Profile
+from coe.inspector.settings import DeviceMemory
 from coe.profiler.configurations import paper_default
-from coe.profiler.site import KnownMemory, ProfiledSite
+from coe.profiler.site import ProfiledSite
 from coe.profiler.tune import Search, Setup
 from coe.runtime.cost_fit import LatencyLine
 from coe.runtime.trial import whole_pages
@@ -49,10 +50,10 @@ def kind_of(device: str, threads: int, *, activation: int = MB, max_batch: int =
     )
 
 
-def looked_at(gpu_bytes: int = 100 * MB, host_bytes: int = 150 * MB) -> dict[tuple[str, int], KnownMemory]:
+def looked_at(gpu_bytes: int = 100 * MB, host_bytes: int = 150 * MB) -> dict[tuple[str, int], DeviceMemory]:
     """A GPU whose executors hold 20 MB each."""
-    known = {("cpu", number): KnownMemory(None, 0, 0) for number in range(1, 9)}
-    return known | {("cuda", number): KnownMemory(gpu_bytes, host_bytes, 20 * MB * number) for number in range(1, 9)}
+    known = {("cpu", number): DeviceMemory(None, 0, 0) for number in range(1, 9)}
+    return known | {("cuda", number): DeviceMemory(gpu_bytes, host_bytes, 20 * MB * number) for number in range(1, 9)}
 
 
 def search(
@@ -62,7 +63,7 @@ def search(
     scaling: tuple[float, ...] = (1.0,),
     gpu: tuple[float, ...] = (),
     cores: int = 2,
-    memories: dict[tuple[str, int], KnownMemory] | None = None,
+    memories: dict[tuple[str, int], DeviceMemory] | None = None,
     **kind: Any,
 ) -> Search:
     """`gpu` is how fast executors of a GPU are together; there is none if it is empty. Nothing is in the store."""
