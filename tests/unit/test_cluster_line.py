@@ -6,6 +6,7 @@ import re
 import threading
 import weakref
 from collections.abc import Callable
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from coe.board import rules
 from coe.cluster.cluster_engine import ClusterEngine
 from coe.core import Failure, FailureKind, Result
 from coe.errors import ConfigError
+from coe.inspector.precision import VariantChoice
 from coe.runtime import line_engine
 from coe.runtime.cpu import CpuDevice
 from coe.scheduler.events import Command, Event, Lost, Reply
@@ -151,7 +153,9 @@ def test_a_box_that_comes_and_would_run_other_precisions_is_refused(
 
     def other(link: ThreadLink) -> None:
         if link.id == "box2":
-            link.box.facts = replace(link.box.facts, variants={"joint": "q8"})
+            costs = copy(link.box.facts.costs)
+            costs.choice = VariantChoice({"joint": "q8"}, {})
+            link.box.facts = replace(link.box.facts, costs=costs)
 
     boxes.after_open = other
     with Inspector(
