@@ -1,7 +1,9 @@
 # Two commands on a fresh machine: `make inspect` and `make test`. Each sets up all it needs.
 PYTHON ?= python3
 BIN := .venv/bin
-bounds: BIN := build/bounds/bin
+bounds newest: BIN = build/$@/bin
+bounds: RESOLUTION := lowest-direct
+newest: RESOLUTION := highest
 # The first look takes a minute and a half of CPU time; FULL=1 trains the experts in full, in minutes.
 FULL ?=
 BOARD := $(if $(FULL),demo,first_look)
@@ -14,7 +16,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # The files of serial tests: the second pass imports no others.
 SERIAL := $(shell grep -rlF mark.serial tests --include='test_*.py')
 
-.PHONY: inspect serve test test-all stress coverage check first-look demo setup lock bounds clean help
+.PHONY: inspect serve test test-all stress coverage check first-look demo setup lock bounds newest clean help
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -88,8 +90,8 @@ demo: setup ## render and train the demo board (cached)
 setup: .venv/.ready
 
 .venv/.ready: requirements.lock pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || \
-	    { echo "CoE needs Python 3.11 to 3.13; name one with: make PYTHON=python3.12"; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' || \
+	    { echo "CoE needs Python 3.11 to 3.14; name one with: make PYTHON=python3.12"; exit 2; }
 	@$(PYTHON) -m venv .venv || { echo "on Debian: apt-get install python3-venv, then try again"; exit 2; }
 	@echo "installing the pinned packages (about 6 GB, a few minutes)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement requirements.lock
@@ -105,9 +107,11 @@ lock: ## write the versions that are installed into requirements.lock; those in 
 	@mv requirements.lock.new requirements.lock
 
 bounds: ## the tests of `make test` with the lowest versions that pyproject.toml allows (PYTHON=python3.11)
-	@$(PYTHON) -m venv build/bounds
+newest: ## the tests of `make test` with the newest versions that there are (PYTHON=python3.14)
+bounds newest:
+	@$(PYTHON) -m venv build/$@
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	@$(BIN)/uv pip install --quiet --python $(BIN)/python --resolution lowest-direct --requirements pyproject.toml --extra dev \
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --resolution $(RESOLUTION) --requirements pyproject.toml --extra dev \
 	    "$$(sed -n 's/^requires = \["\(.*\)"\]/\1/p' pyproject.toml)"
 	@$(BIN)/python -m pip install --quiet --no-deps "$$(grep ^rapidocr= requirements.lock)"
 	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
