@@ -7,17 +7,17 @@ from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from coe import config
 from coe.board.rules import load
-from coe.cli import board_placed, experts_exam, first_board
+from coe.cli import first_board
+from coe.cli.board_placed import Placed
 from coe.cli.common import Exit, application, out, run
-from coe.cli.first_board import FirstBoard, MakeBoard
-from coe.cli.options import takes
-from coe.cli.tool_options import PolarityOption
+from coe.cli.experts_verified import tell_gaps
+from coe.cli.first_board import FirstBoard
+from coe.cli.options import PolarityOption, add
 from coe.errors import ConfigError, list_few
 from coe.helpers.strict_model import name_fault
 from coe.pictures import photographs
@@ -26,36 +26,6 @@ from coe.store.store_reader import StoreReader
 
 _LEAST = 6
 """With fewer pictures of a label there is hardly one each to learn from, to verify with and to test on."""
-
-
-def photographed(
-    photos: Annotated[
-        Path | None,
-        typer.Option("--photos", metavar="FOLDER", help="Photographs of components: <component>/<label>/<image>."),
-    ] = None,
-    polarity: PolarityOption = None,
-) -> MakeBoard | None:
-    """Return what makes a board from photographs; None without any."""
-    if photos is None:
-        return None
-
-    def make(name: str, to: Path) -> FirstBoard:
-        shown = look(photos)
-        rules = to / config.RULES_FOLDER / f"{name}.yaml"
-        for folder in (rules.parent, to / name):
-            folder.mkdir(parents=True, exist_ok=True)
-        board, images = str(rules), str(photos)
-        said = () if polarity is None else ("--polarity", polarity)
-        choose = ("coe-experts", "choose", board, "--images", images, "--no-prepare", *said)
-        commands = (
-            ("coe-experts", "split", images),
-            choose,
-            ("coe-experts", "evaluate", board, "--images", images, "--report", str(to / name / "evaluation.html")),
-            ("coe-inspect", "--board", board, "--images", images, "--out", str(to / name / "run")),
-        )
-        return FirstBoard({}, tuple(notes(shown)), commands, images, choose)
-
-    return make
 
 
 def look(photos: Path) -> dict[str, Counter[str]]:
@@ -92,27 +62,7 @@ def notes(shown: Mapping[str, Mapping[str, int]]) -> list[str]:
     return said
 
 
-app = application(
-    "Make a first board from what is there: photographs, or a placement file and pictures of whole boards.",
-    is_group=True,
-)
-
-
-@app.command()
-@takes("photographed", photographed)
-@takes("placed", board_placed.placed)
-def new(
-    name: Annotated[str, typer.Argument(help="Name of the board: letters, digits and ._+-, as line7.")],
-    *,
-    photographed: MakeBoard | None,
-    placed: MakeBoard | None,
-    to: Annotated[
-        Path, typer.Option("--to", metavar="FOLDER", help="Folder for what is written. Files there are never replaced.")
-    ] = Path("."),
-    run_next: Annotated[
-        bool, typer.Option("--run", help="Run the next commands, too, if nothing is left to decide.")
-    ] = False,
-) -> None:
+class New(Placed):
     """Make a first board, in commented files that a person edits; files that are there are never replaced.
 
     It ends with what a person must decide (TODO in the files), and with the next commands. With --run it ends with
@@ -121,26 +71,60 @@ def new(
 
     Example: coe-board new line7 --photos photos --run
     """
-    first_board.check_name(name)
-    rules = to / config.RULES_FOLDER / f"{name}.yaml"
-    first_board.refuse_present({rules: None})
-    ways = [make for make in (photographed, placed) if make is not None]
-    if len(ways) != 1:
-        raise ConfigError(
-            "give what the board is made from: --photos, a folder of photographs, or --placements, a placement file"
+
+    name: str = typer.Argument(help="Name of the board: letters, digits and ._+-, as line7.")
+    photos: Path | None = typer.Option(
+        None, metavar="FOLDER", help="Photographs of components: <component>/<label>/<image>."
+    )
+    polarity: PolarityOption = None
+    to: Path = typer.Option(
+        Path("."), metavar="FOLDER", help="Folder for what is written. Files there are never replaced."
+    )
+    run_next: bool = typer.Option(False, "--run", help="Run the next commands, too, if nothing is left to decide.")
+
+    def run(self) -> Exit:
+        first_board.check_name(self.name)
+        rules = self.to / config.RULES_FOLDER / f"{self.name}.yaml"
+        first_board.refuse_present({rules: None})
+        if (self.photos is None) == (self.placements is None):
+            raise ConfigError(
+                "give what the board is made from: --photos, a folder of photographs, or --placements, a placement file"
+            )
+        if self.placements is not None:
+            made = self.placed(self.placements, self.name, self.to)
+        elif self.photos is not None:
+            made = self._photographed(self.photos, rules)
+        first_board.write(made)
+        if not self.run_next:
+            return Exit.OK
+        if made.open_lines:
+            out.print(f"not run: {len(made.open_lines)} lines still need a decision")
+            return Exit.NOT_GOOD
+        status = first_board.run_commands(made)
+        if rules.is_file() and tell_gaps(load(rules), StoreReader(None)) and made.learn:
+            out.print(f"mended by pictures of such parts in {made.photographs}/<component>/<label>, and then:")
+            out.print(f"  {shlex.join(made.learn)}")
+        raise typer.Exit(status)
+
+    def _photographed(self, photos: Path, rules: Path) -> FirstBoard:
+        shown = look(photos)
+        for folder in (rules.parent, self.to / self.name):
+            folder.mkdir(parents=True, exist_ok=True)
+        board, images, folder = str(rules), str(photos), self.to / self.name
+        said = () if self.polarity is None else ("--polarity", self.polarity)
+        choose = ("coe-experts", "choose", board, "--images", images, "--no-prepare", *said)
+        commands = (
+            ("coe-experts", "split", images),
+            choose,
+            ("coe-experts", "evaluate", board, "--images", images, "--report", str(folder / "evaluation.html")),
+            ("coe-inspect", "--board", board, "--images", images, "--out", str(folder / "run")),
         )
-    made = ways[0](name, to)
-    first_board.write(made)
-    if not run_next:
-        raise typer.Exit(Exit.OK)
-    if made.open_lines:
-        out.print(f"nothing is run before what is left to decide is decided: {len(made.open_lines)} lines")
-        raise typer.Exit(Exit.NOT_GOOD)
-    status = first_board.run_commands(made)
-    if rules.is_file() and experts_exam.tell_gaps(load(rules), StoreReader(None)) and made.learn:
-        out.print(f"mended by pictures of such parts in {made.photographs}/<component>/<label>, and then:")
-        out.print(f"  {shlex.join(made.learn)}")
-    raise typer.Exit(status)
+        return FirstBoard({}, tuple(notes(shown)), commands, images, choose)
 
 
+app = application(
+    "Make a first board from what is there: photographs, or a placement file and pictures of whole boards.",
+    is_group=True,
+)
+add(app, New)
 main = partial(run, app)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from math import dist
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import typer
@@ -17,19 +17,8 @@ from coe import config
 from coe.board.drafting import TODO
 from coe.cli.common import err
 from coe.cli.console import Progress
-from coe.cli.first_board import EXPERT, FirstBoard, MakeBoard, rules_text
-from coe.cli.placing import (
-    BomOption,
-    BottomAngleOption,
-    BottomXOption,
-    DialectOption,
-    UnitsOption,
-    YesOption,
-    bom_of,
-    bottom_of,
-    fitted,
-    read_confirmed,
-)
+from coe.cli.first_board import EXPERT, FirstBoard, rules_text
+from coe.cli.placing import ReadAs, bom_of, fitted, read_confirmed
 from coe.errors import ConfigError, ImageError, did_you_mean
 
 if TYPE_CHECKING:
@@ -184,117 +173,89 @@ _STILL_MM = 0.3
 """Boards that a fixture holds lie no farther from where they lie on average."""
 
 
-def placed(  # noqa: PLR0913
-    placements: Annotated[
-        Path | None,
-        typer.Option(
-            "--placements", metavar="FILE", help="A placement (pick-and-place) file: a board of whole pictures."
-        ),
-    ] = None,
-    images: Annotated[
-        Path | None,
-        typer.Option(
-            "--images",
-            metavar="FOLDER",
-            help="Pictures of whole boards, a folder or one: the board is found in them, at any scale and turn.",
-        ),
-    ] = None,
-    dialect: DialectOption = None,
-    units: UnitsOption = None,
-    yes: YesOption = False,
-    bom: BomOption = None,
-    outline: Annotated[
-        Path | None,
-        typer.Option(
-            "--outline",
-            metavar="FILE",
-            help="The edge: a Gerber file (Edge.Cuts, profile) or .kicad_pcb. Default: as --placements tells it.",
-        ),
-    ] = None,
-    side: Annotated[str, typer.Option(help="The side that the camera sees: top or bottom.")] = "top",
-    bottom_x: BottomXOption = None,
-    bottom_angle: BottomAngleOption = None,
-    form: Annotated[
-        Path | None,
-        typer.Option(
-            "--form",
-            metavar="FILE",
-            help="How the placement file is read where it is read wrong: a YAML file with columns, sides, not_fitted, "
-            "fitted, decimal, angles, clockwise, y, offset, side, rotation, as placement_file of a recipe has them.",
-        ),
-    ] = None,
-    held: Annotated[
-        bool,
-        typer.Option(
-            "--held",
-            help="A fixture holds each board in one place: no mark is searched. The edges of the parts tell the place.",
-        ),
-    ] = False,
-    in_pixels: Annotated[
-        bool,
-        typer.Option(
-            "--in-pixels",
-            help="x and y are pixels of the pictures, from the top left corner, y downwards. It means --held, too.",
-        ),
-    ] = False,
-    marks: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--mark",
-            metavar="NAME=X,Y",
-            help="Where a mark or a part lies in the first picture, in pixels, as FID1=812,340: two of them, or four "
-            "where the camera looks aslant. For a board that is not found, or found wrong.",
-        ),
-    ] = None,
-    leave_out: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--leave-out",
-            metavar="NAME",
-            help="A part that is not inspected, as J4 or TP*, such as one that no picture shows. May be repeated.",
-        ),
-    ] = None,
-    good: Annotated[
-        bool, typer.Option("--good", help="The boards in the pictures are good: parts are learned from them.")
-    ] = False,
-) -> MakeBoard | None:
-    """Return what makes a board from the options; None without a placement file."""
-    if placements is None:
-        return None
+class Placed(ReadAs):
+    """The options of a board that is made from a placement file."""
 
-    def make(name: str, to: Path) -> FirstBoard:
+    placements: Path | None = typer.Option(
+        None, metavar="FILE", help="A placement (pick-and-place) file: a board of whole pictures."
+    )
+    images: Path | None = typer.Option(
+        None,
+        metavar="FOLDER",
+        help="Pictures of whole boards, a folder or one: the board is found in them, at any scale and turn.",
+    )
+    outline: Path | None = typer.Option(
+        None,
+        metavar="FILE",
+        help="The edge: a Gerber file (Edge.Cuts, profile) or .kicad_pcb. Default: as --placements tells it.",
+    )
+    side: str = typer.Option("top", help="The side that the camera sees: top or bottom.")
+    form: Path | None = typer.Option(
+        None,
+        metavar="FILE",
+        help="How the placement file is read where it is read wrong: a YAML file with columns, sides, not_fitted, "
+        "fitted, decimal, angles, clockwise, y, offset, side, rotation, as placement_file of a recipe has them.",
+    )
+    held: bool = typer.Option(
+        False,
+        "--held",
+        help="A fixture holds each board in one place: no mark is searched. The edges of the parts tell the place.",
+    )
+    in_pixels: bool = typer.Option(
+        False,
+        "--in-pixels",
+        help="x and y are pixels of the pictures, from the top left corner, y downwards. It means --held, too.",
+    )
+    marks: list[str] | None = typer.Option(
+        None,
+        "--mark",
+        metavar="NAME=X,Y",
+        help="Where a mark or a part lies in the first picture, in pixels, as FID1=812,340: two of them, or four where "
+        "the camera looks aslant. For a board that is not found, or found wrong.",
+    )
+    leave_out: list[str] | None = typer.Option(
+        None,
+        metavar="NAME",
+        help="A part that is not inspected, as J4 or TP*, such as one that no picture shows. May be repeated.",
+    )
+    good: bool = typer.Option(False, "--good", help="The boards in the pictures are good: parts are learned from them.")
+
+    def placed(self, placements: Path, name: str, to: Path) -> FirstBoard:
+        """Make a board from a placement file; raises ConfigError."""
         from coe.placement.board_outline import edge_in, read_outline
         from coe.placement.draft_recipe import plan, read_form
         from coe.placement.drawn_sizes import drawn_sizes
         from coe.placement.package_sizes import LIBRARY, read_library
         from coe.placement.placement_file import FileForm, Side
 
+        dialect, units, images, side = self.dialect, self.units, self.images, self.side
         if side not in set(Side):
             raise ConfigError(f"--side '{side}' is not known; give top or bottom")
-        bottom = bottom_of(bottom_x, bottom_angle)
+        bottom = self.bottom()
         if (bottom is not None) != (side == Side.BOTTOM):
             raise ConfigError(
                 "--side bottom, --bottom-x and --bottom-angle belong together: give all or none (docs/placements.md)"
             )
-        how = FileForm() if form is None else read_form(form)
-        if in_pixels:
-            refuse_beside_pixels(units, outline, side, images)
+        how = FileForm() if self.form is None else read_form(self.form)
+        if self.in_pixels:
+            refuse_beside_pixels(units, self.outline, side, images)
             how = how.model_copy(update={"y": "down", "side": how.side or Side.TOP, "rotation": how.rotation or 0.0})
-        said = bom_of(bom, dialect, how)
-        file = read_confirmed(placements, dialect, units, how, said, yes=yes, in_pixels=in_pixels)
+        said = bom_of(self.bom, dialect, how)
+        file = read_confirmed(placements, dialect, units, how, said, yes=self.yes, in_pixels=self.in_pixels)
         library = read_library(Path(LIBRARY)) if Path(LIBRARY).is_file() else ()
-        edge = None if outline is None else read_outline(outline)
-        there, not_fitted = fitted(file, placements, said, bom)
+        edge = None if self.outline is None else read_outline(self.outline)
+        there, not_fitted = fitted(file, placements, said, self.bom)
         words = ["--placements", str(placements), "--dialect", dialect or "generic", "--units", str(file.units)]
-        words += [] if bom is None else ["--bom", str(bom)]
-        words += [] if bottom_x is None else ["--bottom-x", bottom_x, "--bottom-angle", str(bottom_angle)]
+        words += [] if self.bom is None else ["--bom", str(self.bom)]
+        turned = ["--bottom-x", str(self.bottom_x), "--bottom-angle", str(self.bottom_angle)]
+        words += [] if bottom is None else turned
         drawn = edge_in(placements, file, how), drawn_sizes(placements, file.drawn)
-        planned = replace(plan(there, Side(side), library, edge, *drawn, leave_out or ()), not_fitted=tuple(not_fitted))
-        seen = marks_of(marks or (), planned, bottom)
-        making = _Making(name, to, there, planned, bottom, tuple(words), good, how, held or in_pixels, seen)
-        return making.board(images) if not in_pixels or images is None else making.in_pixels(images)
-
-    return make
+        planned = plan(there, Side(side), library, edge, *drawn, self.leave_out or ())
+        planned = replace(planned, not_fitted=tuple(not_fitted))
+        seen = marks_of(self.marks or (), planned, bottom)
+        held = self.held or self.in_pixels
+        making = _Making(name, to, there, planned, bottom, tuple(words), self.good, how, held, seen)
+        return making.board(images) if not self.in_pixels or images is None else making.in_pixels(images)
 
 
 @dataclass(frozen=True, slots=True)

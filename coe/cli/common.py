@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, TimeRem
 from rich.table import Column
 
 from coe import config
-from coe.cli.console import Console, Progress, styled, words
+from coe.cli.console import Console, Progress, styled, table_of_rows, words
 from coe.cli.start import Exit, steady, way_out
 from coe.errors import CoeError, ConfigError, StoreError, place_of, shortened
 from coe.helpers import versions
@@ -24,7 +24,7 @@ from coe.helpers.files import NotWritten
 from coe.helpers.strict_model import value_fault
 from coe.helpers.visible import visible
 
-__all__ = ["Exit", "application", "complain", "err", "guarded", "out", "run", "wide"]
+__all__ = ["Exit", "application", "complain", "err", "guarded", "out", "run", "show", "wide"]
 
 out = Console()
 """Standard output: the results of a command."""
@@ -38,6 +38,12 @@ _WRONG_USAGE: Any = next(parent for parent in typer.BadParameter.__mro__ if pare
 def wide(console: Console) -> Console:
     """Return a console for tables: on a terminal the console itself, elsewhere one as wide as its table."""
     return console if console.is_terminal else Console(stderr=console.stderr)
+
+
+def show(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print rows as a table; nothing without rows."""
+    if rows:
+        wide(out).print(table_of_rows(rows))
 
 
 def counting(doing: str, *after: ProgressColumn, transient: bool = False) -> Progress:

@@ -6,7 +6,7 @@ keeps the law. `styled` gives styles; markup within a text never does.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from rich import console, progress
@@ -98,4 +98,15 @@ def table_of(*headings: str, left: Collection[str]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in headings:
         table.add_column(heading, justify="left" if heading in left else "right", overflow="fold")
+    return table
+
+
+def table_of_rows(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Return rows as a table, with the keys as headings; columns of texts stand at the left, and None is no text."""
+    headings = list(rows[0])
+    left = {name for name in headings if all(isinstance(row[name], str | Text | None) for row in rows)}
+    table = table_of(*headings, left=left)
+    for row in rows:
+        cells = (row[name] for name in headings)
+        table.add_row(*(cell if isinstance(cell, Text) else "" if cell is None else str(cell) for cell in cells))
     return table

@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
@@ -16,8 +15,7 @@ from coe import config
 from coe.board import calibration_file, rules
 from coe.bring import verification
 from coe.cli.common import counting, err, out, point_out
-from coe.cli.options import AllowKindOption, StoreOption
-from coe.cli.tool_options import why_not
+from coe.cli.options import InStore, OfBoard, WithKinds, why_not
 from coe.errors import ConfigError, StoreError, list_few, sentence_of
 from coe.helpers import system
 from coe.helpers.files import TEMPORARY, DiskFull, alone, is_full, is_other
@@ -35,73 +33,61 @@ BEFORE = ".before"
 """Behind the name of a board file that an install replaced."""
 
 
-def bundle(
-    board: Annotated[str, typer.Argument(help="Board: a name or a YAML file of routing rules.")],
-    to: Annotated[Path | None, typer.Option("--to", metavar="FILE", help="Default: <board>.coe.")] = None,
-    files: Annotated[
-        list[Path] | None,
-        typer.Option("--file", metavar="FILE", help="A recipe, a placement file or a BOM to take along; repeat it."),
-    ] = None,
-    store: StoreOption = None,
-) -> None:
+class Bundle(OfBoard, InStore):
     """Pack a board for another box: its file, calibration, experts with bodies and variants, and references.
 
     Everything is proved before it is packed. Earlier versions of experts stay here.
 
     Example: coe-experts bundle line7.yaml --file recipe.yaml
     """
-    loaded, shelf = rules.load(board), Store(store)
-    target = to or Path(f"{loaded.board}.coe")
-    if reason := why_not(target):
-        raise ConfigError(f"--to: {target} {reason}; name a file")
-    if is_other(target, b"PK"):
-        raise ConfigError(f"--to: {target} is no bundle, and would be lost; name another file")
-    weights_used.read_manifests(loaded, shelf)
-    experts = tuple(sorted({expert.weights for expert in loaded.experts.values()}))
-    references = loaded.references
-    names: dict[str, Path] = {f"{RULES}/{loaded.path.name}": loaded.path}
-    if calibration_file.content(loaded.path) is not None:
-        path = calibration_file.path_for(loaded.path)
-        names[f"{RULES}/{path.name}"] = path
-    for id in experts:
-        manifest = shelf.check(id)
-        folder = shelf.folder(id)
-        names |= {f"{STORE}/{id}/{name}": folder / name for name in (MANIFEST, *manifest.files)}
-        names |= {f"{STORE}/{shelf.bodies.name}/{body.file}": shelf.bodies / body.file for body in manifest.bodies}
-    kept = References(shelf)
-    for id in references:
-        kept.load(id)
-        names |= {f"{STORE}/{REFERENCES}/{id}/{path.name}": path for path in kept.files(id)}
-    for extra in files or ():
-        if f"{FILES}/{extra.name}" in names or not extra.is_file():
-            raise ConfigError(f"--file: {extra} is no file, or is named twice")
-        names[f"{FILES}/{extra.name}"] = extra
-    contents = BundleContents(
-        board=loaded.board,
-        board_file=f"{RULES}/{loaded.path.name}",
-        experts=experts,
-        references=references,
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        made_by=f"coe {coe.__version__}",
+
+    to: Path | None = typer.Option(None, metavar="FILE", help="Default: <board>.coe.")
+    files: list[Path] | None = typer.Option(
+        None, "--file", metavar="FILE", help="A recipe, a placement file or a BOM to take along; repeat it."
     )
-    with counting("packing") as bar:
-        task = bar.add_task("", total=len(names))
-        packed = bundle_file.pack(target, contents, names, lambda name: bar.advance(task))
-    size = config.format_bytes(packed.total_bytes)
-    out.print(f"{target}: board {loaded.board}, {len(experts)} experts, {len(references)} references, {size}")
+
+    def run(self) -> None:
+        board, shelf = self.rules, self.shelf
+        target = self.to or Path(f"{board.board}.coe")
+        if reason := why_not(target):
+            raise ConfigError(f"--to: {target} {reason}; name a file")
+        if is_other(target, b"PK"):
+            raise ConfigError(f"--to: {target} is no bundle, and would be lost; name another file")
+        weights_used.read_manifests(board, shelf)
+        experts = tuple(sorted({expert.weights for expert in board.experts.values()}))
+        names: dict[str, Path] = {f"{RULES}/{board.path.name}": board.path}
+        if calibration_file.content(board.path) is not None:
+            path = calibration_file.path_for(board.path)
+            names[f"{RULES}/{path.name}"] = path
+        for id in experts:
+            manifest = shelf.check(id)
+            folder = shelf.folder(id)
+            names |= {f"{STORE}/{id}/{name}": folder / name for name in (MANIFEST, *manifest.files)}
+            names |= {f"{STORE}/{shelf.bodies.name}/{body.file}": shelf.bodies / body.file for body in manifest.bodies}
+        kept = References(shelf)
+        for id in board.references:
+            kept.load(id)
+            names |= {f"{STORE}/{REFERENCES}/{id}/{path.name}": path for path in kept.files(id)}
+        for extra in self.files or ():
+            if f"{FILES}/{extra.name}" in names or not extra.is_file():
+                raise ConfigError(f"--file: {extra} is no file, or is named twice")
+            names[f"{FILES}/{extra.name}"] = extra
+        contents = BundleContents(
+            board=board.board,
+            board_file=f"{RULES}/{board.path.name}",
+            experts=experts,
+            references=board.references,
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            made_by=f"coe {coe.__version__}",
+        )
+        with counting("packing") as bar:
+            task = bar.add_task("", total=len(names))
+            packed = bundle_file.pack(target, contents, names, lambda name: bar.advance(task))
+        size = config.format_bytes(packed.total_bytes)
+        out.print(f"{target}: board {board.board}, {len(experts)} experts, {len(board.references)} references, {size}")
 
 
-def install(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file that coe-experts bundle made.")],
-    rules_at: Annotated[
-        Path | None, typer.Option("--rules", metavar="FOLDER", help=f"Default: {config.RULES_FOLDER}.")
-    ] = None,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Replace what has the same names; the former is kept.")
-    ] = False,
-    store: StoreOption = None,
-    allow_kind: AllowKindOption = None,
-) -> None:
+class Install(WithKinds):
     """Install a board from a bundle: prove it wholly, run each expert once, and put it in place.
 
     Nothing is replaced before everything is proved, and nothing without --replace. If the process is killed while it
@@ -109,64 +95,68 @@ def install(
 
     Example: coe-experts install line7.coe
     """
-    shelf, folder = Store(store), rules_at or Path(config.RULES_FOLDER)
-    contents = bundle_file.read(file)
-    try:
-        shelf.root.mkdir(parents=True, exist_ok=True)
-        folder.mkdir(parents=True, exist_ok=True)
-        with alone(shelf.root):
-            _install(file, contents, shelf, folder, replace=replace, allowed=allow_kind or ())
-    except OSError as error:
-        half = f"board {contents.board} is half installed, and no line opens it until the same command has ended"
-        state = half if shelf.install_mark(contents.board).exists() else "nothing was replaced"
-        if is_full(error):
-            raise DiskFull(f"there is no room for {file} ({error.strerror}); make room; {state}") from error
-        why = error.strerror or error
-        raise StoreError(f"{error.filename or shelf.root} cannot be written: {why}; {state}") from error
-    out.print(
-        f"{contents.board}: {len(contents.experts)} experts and {len(contents.references)} references, each proved and "
-        f"run once; the board file is {folder / Path(contents.board_file).name}"
-    )
 
+    file: Path = typer.Argument(metavar="FILE", help="A file that coe-experts bundle made.")
+    rules_at: Path | None = typer.Option(None, "--rules", metavar="FOLDER", help=f"Default: {config.RULES_FOLDER}.")
+    replace: bool = typer.Option(False, "--replace", help="Replace what has the same names; the former is kept.")
 
-def _install(
-    file: Path, contents: BundleContents, shelf: Store, folder: Path, *, replace: bool, allowed: Sequence[str]
-) -> None:
-    place = installing.folder_of(shelf)
-    shutil.rmtree(place, ignore_errors=True)  # a kill may have left it
-    if (free := bundle_file.free_bytes(shelf.root)) < contents.total_bytes:
-        need = config.format_bytes(contents.total_bytes)
-        raise DiskFull(f"{file} needs {need}, and {shelf.root} has {config.format_bytes(free)}; make room")
-    try:
-        place.mkdir()
-        with counting("proving") as bar:
-            task = bar.add_task("", total=len(contents.files) + len(contents.experts))
-            bundle_file.unpack(file, contents, place, lambda name: bar.advance(task))
-            staged = Store(place / STORE)
-            _prove(file, contents, staged, place, allowed, lambda: bar.advance(task))
-        others = installing.differing(shelf, staged, contents.experts, contents.references)
-        targets = _targets(contents, place, folder)
-        others += [str(path) for path, source in targets.items() if path.exists() and not _same(path, source)]
-        goes_on = installing.half_installed(shelf, contents.board) == str(file.resolve())
-        if others and not replace and not goes_on:
-            raise ConfigError(
-                f"{list_few(others, _SHOWN)}: there already, with other content; nothing was changed. --replace puts "
-                "those of the bundle in their places, and keeps the former"
-            )
-        # The files beside their places first: without room for them, or the right to, no expert is replaced.
-        new = [path for path, source in targets.items() if not _same(path, source)]
+    def run(self) -> None:
+        shelf, folder, file = self.shelf, self.rules_at or Path(config.RULES_FOLDER), self.file
+        contents = bundle_file.read(file)
         try:
-            for path in new:
-                _stage(path, targets[path])
-            with installing.marked(shelf, contents.board, str(file.resolve())):
-                installing.put_all(shelf, staged, contents.experts, contents.references)
+            shelf.root.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
+            with alone(shelf.root):
+                self._install(contents, folder)
+        except OSError as error:
+            half = f"board {contents.board} is half installed, and no line opens it until the same command has ended"
+            state = half if shelf.install_mark(contents.board).exists() else "nothing was replaced"
+            if is_full(error):
+                raise DiskFull(f"there is no room for {file} ({error.strerror}); make room; {state}") from error
+            why = error.strerror or error
+            raise StoreError(f"{error.filename or shelf.root} cannot be written: {why}; {state}") from error
+        out.print(
+            f"{contents.board}: {len(contents.experts)} experts and {len(contents.references)} references, each proved "
+            f"and run once; the board file is {folder / Path(contents.board_file).name}"
+        )
+
+    def _install(self, contents: BundleContents, folder: Path) -> None:
+        shelf, file = self.shelf, self.file
+        place = installing.folder_of(shelf)
+        shutil.rmtree(place, ignore_errors=True)  # a kill may have left it
+        if (free := bundle_file.free_bytes(shelf.root)) < contents.total_bytes:
+            need = config.format_bytes(contents.total_bytes)
+            raise DiskFull(f"{file} needs {need}, and {shelf.root} has {config.format_bytes(free)}; make room")
+        try:
+            place.mkdir()
+            with counting("proving") as bar:
+                task = bar.add_task("", total=len(contents.files) + len(contents.experts))
+                bundle_file.unpack(file, contents, place, lambda name: bar.advance(task))
+                staged = Store(place / STORE)
+                _prove(file, contents, staged, place, self.allowed, lambda: bar.advance(task))
+            others = installing.differing(shelf, staged, contents.experts, contents.references)
+            targets = _targets(contents, place, folder)
+            others += [str(path) for path, source in targets.items() if path.exists() and not _same(path, source)]
+            goes_on = installing.half_installed(shelf, contents.board) == str(file.resolve())
+            if others and not self.replace and not goes_on:
+                raise ConfigError(
+                    f"{list_few(others, _SHOWN)}: there already, with other content; nothing was changed. --replace puts "
+                    "those of the bundle in their places, and keeps the former"
+                )
+            # The files beside their places first: without room for them, or the right to, no expert is replaced.
+            new = [path for path, source in targets.items() if not _same(path, source)]
+            try:
                 for path in new:
-                    _put(path)
+                    _stage(path, targets[path])
+                with installing.marked(shelf, contents.board, str(file.resolve())):
+                    installing.put_all(shelf, staged, contents.experts, contents.references)
+                    for path in new:
+                        _put(path)
+            finally:
+                for path in new:
+                    _beside(path).unlink(missing_ok=True)
         finally:
-            for path in new:
-                _beside(path).unlink(missing_ok=True)
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(place, ignore_errors=True)
 
 
 def _prove(

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -16,16 +16,23 @@ from coe import config
 from coe.board import drafting, rules
 from coe.board.board_spec import label_fault
 from coe.board.polarity import is_known
-from coe.cli import experts_exam, experts_prepare
-from coe.cli.common import Exit, Steps, complain, err, out, point_out, wide
-from coe.cli.console import table_of
-from coe.cli.experts_new import BitsOption, NoPrepareOption
-from coe.cli.options import StoreOption
-from coe.cli.tool_options import InputOption, PolarityOption, SeedOption, words_of
+from coe.cli import experts_prepare
+from coe.cli.common import Exit, Steps, complain, err, out, point_out, show
+from coe.cli.experts_verified import show_exam, tell_gaps
+from coe.cli.options import (
+    BitsOption,
+    InputOption,
+    InStore,
+    NoPrepareOption,
+    PolarityOption,
+    SeedOption,
+    ThreadsOption,
+    TurnedOption,
+    words_of,
+)
 from coe.core import Expert
 from coe.errors import CoeError, ConfigError, did_you_mean, list_few
-from coe.helpers.files import replacing, writing
-from coe.helpers.rates import Rate
+from coe.helpers.files import write_atomically
 from coe.helpers.strict_model import name_fault
 from coe.pictures import photographs, split_making
 from coe.pictures.label_folders import BAD, GOOD, letters, says_label
@@ -43,27 +50,7 @@ if TYPE_CHECKING:
 _SHOWN = 5
 
 
-def choose(  # noqa: PLR0913
-    board: Annotated[str, typer.Argument(help="Board: a name, a YAML file of rules, or one that shall be written.")],
-    images_at: Annotated[
-        Path, typer.Option("--images", help=f"Photographs: {LAYOUT}; labels of your own may stand beside good.")
-    ],
-    kinds_of: Annotated[
-        str, typer.Option("--kinds", help="Among which kinds; among equals the first is taken.")
-    ] = ",".join(config.CHOSEN_KINDS),
-    input_size: InputOption = None,
-    turned: Annotated[
-        bool, typer.Option("--turned", help="Parts lie turned by any angle in their pictures, and that is no defect.")
-    ] = False,
-    polarity: PolarityOption = None,
-    seed: SeedOption = 0,
-    threads: Annotated[
-        int, typer.Option(min=0, max=config.MAX_THREADS, help="Threads of the CPU; 0 uses all cores.")
-    ] = 0,
-    bits: BitsOption = None,
-    no_prepare: NoPrepareOption = False,
-    store: StoreOption = None,
-) -> None:
+class Choose(InStore):
     """Choose a kind of expert for each component by its photographs: compare, train, and write the board's lines.
 
     Of good parts alone, a kind learns that knows good parts; with some bad ones of each label also kinds that tell them
@@ -76,55 +63,71 @@ def choose(  # noqa: PLR0913
 
     Example: coe-experts choose line7.yaml --images photos/
     """
-    shelf, path = Store(store), Path(board)
-    there, name, bits = _board_of(path, board, bits)
-    known = [kinds.resolve(word) for word in words_of(kinds_of)]
-    if turned:
-        known = [kind for kind in known if kind.learns_turned or kind.good_only]
-    parts = _parts_of(images_at)
-    _check_names(name, parts)
-    polarities = _polarities(parts, polarity)
-    plan = TrainingPlan(
-        data=images_at,
-        work=Path(),
-        epochs=config.CHOSEN_EPOCHS,
-        batch=16,
-        learning_rate=1e-3,
-        seed=seed,
-        threads=threads,
-        held_out=0.0,
-        bits=bits,
-        turned=turned,
+
+    board: str = typer.Argument(help="Board: a name, a YAML file of rules, or one that shall be written.")
+    images_at: Path = typer.Option(
+        ..., "--images", help=f"Photographs: {LAYOUT}; labels of your own may stand beside good."
     )
-    chosen: list[tuple[Expert, Kind]] = []
-    for component, found in parts.items():
-        try:
-            with_polarity = polarities[component] or (polarities[component] is None and is_known(component))
-            of_component = replace(plan, photographs=_checked(found), polarity=with_polarity)
-            others = [one.path for other, those in parts.items() if other != component for one in those if one.good]
-            chosen.append(_chosen(shelf, f"{name}/{component}", of_component, known, input_size, others))
-        except CoeError as error:
-            complain(f"{component}: {error}")
-    if not chosen:
-        raise ConfigError(f"{images_at}: no component has an expert now")
-    for expert, _ in () if no_prepare else chosen:
-        pictures = [one.path for one in parts[expert.id]]
-        experts_prepare.prepare_new(store, expert.weights, pictures, "the labelled pictures of its training", bits=bits)
-    lines = drafting.lines_of(
-        (expert for expert, _ in chosen),
-        detectors=[expert.id for expert, kind in chosen if kind.task == "detect"],
-        polarity=polarities,
+    kinds_of: str = typer.Option(
+        ",".join(config.CHOSEN_KINDS), "--kinds", help="Kinds to compare; on a tie, the first listed wins."
     )
-    made = rules.of_bytes(Path(f"{name}.yaml"), drafting.board_text(name, lines, bits).encode())
-    experts_exam.tell_gaps(made, shelf)
-    if there is None:
-        with writing(path), replacing(path) as file:
-            file.write(drafting.board_text(name, lines, bits).encode())
-        out.print(f"written: {path}")
-    else:
-        out.print(f"{there} is there already; put these lines in:")
-        out.print(lines, markup=False, highlight=False)
-    raise typer.Exit(Exit.OK if len(chosen) == len(parts) else Exit.NOT_GOOD)
+    input_size: InputOption = None
+    turned: TurnedOption = False
+    polarity: PolarityOption = None
+    seed: SeedOption = 0
+    threads: ThreadsOption = 0
+    bits: BitsOption = None
+    no_prepare: NoPrepareOption = False
+
+    def run(self) -> Exit:
+        shelf, path, images_at = self.shelf, Path(self.board), self.images_at
+        there, name, bits = _board_of(path, self.board, self.bits)
+        known = [kinds.resolve(word) for word in words_of(self.kinds_of)]
+        if self.turned:
+            known = [kind for kind in known if kind.learns_turned or kind.good_only]
+        parts = _parts_of(images_at)
+        _check_names(name, parts)
+        polarities = _polarities(parts, self.polarity)
+        plan = TrainingPlan(
+            data=images_at,
+            work=Path(),
+            epochs=config.CHOSEN_EPOCHS,
+            batch=16,
+            learning_rate=1e-3,
+            seed=self.seed,
+            threads=self.threads,
+            held_out=0.0,
+            bits=bits,
+            turned=self.turned,
+        )
+        chosen: list[tuple[Expert, Kind]] = []
+        for component, found in parts.items():
+            try:
+                with_polarity = polarities[component] or (polarities[component] is None and is_known(component))
+                of_component = replace(plan, photographs=_checked(found), polarity=with_polarity)
+                others = [one.path for other, those in parts.items() if other != component for one in those if one.good]
+                chosen.append(_chosen(shelf, f"{name}/{component}", of_component, known, self.input_size, others))
+            except CoeError as error:
+                complain(f"{component}: {error}")
+        if not chosen:
+            raise ConfigError(f"{images_at}: no component has an expert now")
+        for expert, _ in () if self.no_prepare else chosen:
+            pictures = [one.path for one in parts[expert.id]]
+            experts_prepare.prepare_new(self.store, expert.weights, pictures, experts_prepare.LABELLED, bits=bits)
+        lines = drafting.lines_of(
+            (expert for expert, _ in chosen),
+            detectors=[expert.id for expert, kind in chosen if kind.task == "detect"],
+            polarity=polarities,
+        )
+        text = drafting.board_text(name, lines, bits)
+        tell_gaps(rules.of_bytes(Path(f"{name}.yaml"), text.encode()), shelf)
+        if there is None:
+            write_atomically(path, [text])
+            out.print(f"written: {path}")
+        else:
+            out.print(f"{there} is there already; put these lines in:")
+            out.print(lines, markup=False, highlight=False)
+        return Exit.OK if len(chosen) == len(parts) else Exit.NOT_GOOD
 
 
 def _polarities(components: Iterable[str], given: str | None) -> dict[str, bool | None]:
@@ -286,7 +289,7 @@ def _chosen(
     if trained.unproven:
         point_out("unproven", f"{component}: {trained.unproven}")
     learning.put(shelf, taken.expert, trained, taken.start, f"chosen by {len(found)} photographs, seed {plan.seed}")
-    experts_exam.show(component, trained.exam)
+    show_exam(component, trained.exam)
     return taken.expert, taken.kind
 
 
@@ -301,16 +304,21 @@ def _tell(
     """Print how the kinds judged what they had not learned, which was taken, and how sure that is."""
     from coe.learn import choosing
 
-    table = table_of("kind", "escapes", "false calls", "s to learn", "", left=("kind", ""))
-    for result in results:
-        if result.failure:
-            continue
-        escapes, false_calls = map(_rate, result.rates(found))
-        table.add_row(
-            result.candidate.name, escapes, false_calls, f"{result.seconds:.1f}", "taken" if result is best else ""
-        )
     out.print(f"{component}: {_counts(found)}; each picture judged by experts that learned without it")
-    wide(out).print(table)
+    rows = []
+    for result in results:
+        if not result.failure:
+            escapes, false_calls = ("·" if rate is None else str(rate) for rate in result.rates(found))
+            rows.append(
+                {
+                    "kind": result.candidate.name,
+                    "escapes": escapes,
+                    "false calls": false_calls,
+                    "s to learn": round(result.seconds, 1),
+                    "": "taken" if result is best else None,
+                }
+            )
+    show(rows)
     out.print(f"{component}: {best.candidate.name} is taken: {choosing.why(best, results, found)}")
     if all(one.good for one in found):
         out.print(f"{component}: how many bad parts escape, nobody knows: there is no picture of one")
@@ -334,7 +342,3 @@ def _tell_untried(component: str, found: Sequence[LabelledPhotograph], known: Se
             untried.setdefault(why, []).append(kind.name)
     for why, names in untried.items():
         out.print(f"{component}: not tried: {', '.join(names)}; {why}")
-
-
-def _rate(rate: Rate | None) -> str:
-    return "·" if rate is None else str(rate)

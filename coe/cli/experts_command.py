@@ -1,12 +1,14 @@
-"""`coe-experts`: the experts of a store; this file lists, shows and verifies them, and makes random ones."""
+"""`coe-experts`: the experts of a store; this file lists, shows, verifies and restores them, and makes random ones."""
 
 from __future__ import annotations
 
+import os
+import re
 import zlib
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
 import cv2
 import numpy as np
@@ -15,37 +17,32 @@ import typer
 from coe import config
 from coe.board import rules
 from coe.bring import verification
-from coe.cli import (
-    experts_bundle,
-    experts_calibrate,
-    experts_choose,
-    experts_evaluate,
-    experts_exam,
-    experts_export,
-    experts_import,
-    experts_learn,
-    experts_new,
-    experts_pictures,
-    experts_prepare,
-    experts_reference,
-    experts_versions,
-)
-from coe.cli.common import Exit, application, complain, counting, out, point_out, run, wide
-from coe.cli.console import styled, table_of
-from coe.cli.experts_new import measures_text
-from coe.cli.options import AllowKindOption, StoreOption
-from coe.cli.tool_options import SeedOption
+from coe.cli import experts_reference
+from coe.cli.common import Exit, application, complain, counting, err, out, point_out, run, show
+from coe.cli.console import styled
+from coe.cli.experts_bundle import Bundle, Install
+from coe.cli.experts_choose import Choose
+from coe.cli.experts_import import Import
+from coe.cli.experts_learn import Learn
+from coe.cli.experts_new import Train, measures_text
+from coe.cli.experts_pictures import Boxes, Crop, Overlay, Split
+from coe.cli.experts_prepare import Prepare
+from coe.cli.experts_reference import Reference
+from coe.cli.experts_verified import Calibrate, Evaluate
+from coe.cli.options import InputOption, InStore, Record, SeedOption, Size, WithKinds, add
 from coe.core import Expert
 from coe.errors import ConfigError, StoreError, sentence_of
 from coe.helpers.allowed_text import pattern_fault
-from coe.helpers.files import replacing, writing
+from coe.helpers.files import alone, replacing, writing
+from coe.learn import backbones
 from coe.learn.window_search import FoundWindow, WindowSearch
 from coe.pictures import finding
 from coe.pictures.image_source import ImageSource
-from coe.store import kinds, random_weights
+from coe.store import bodies, kinds, random_weights
 from coe.store.expert_id import ExpertId
 from coe.store.kinds import Image, ModuleKind
 from coe.store.manifest import Manifest
+from coe.store.reference_reader import FOLDER, ReferenceManifest
 from coe.store.references import References, reference_named
 from coe.store.store import Store
 
@@ -56,134 +53,135 @@ _MOST_PICTURES, _SIDE = 12, 240
 _SHOWN = ("accuracy", "accuracy_at_least", "map50", "recall_at_least", "held_out")
 """The measures that the list shows."""
 
-app = application(
-    "Train, import, list, show and verify experts.\n\n"
-    "The store keeps an expert under BOARD/NAME, as demo/chip-resistor; "
-    "the expert NAME in the board's file then finds its weights there."
-)
 
-app.command()(experts_new.train)
-app.command()(experts_choose.choose)
-app.command("import")(experts_import.import_)
-app.command()(experts_prepare.prepare)
-app.command()(experts_export.export)
-app.command()(experts_pictures.split)
-app.command()(experts_pictures.boxes)
-app.command()(experts_reference.reference)
-app.command()(experts_calibrate.calibrate)
-app.command()(experts_evaluate.evaluate)
-app.command()(experts_pictures.overlay)
-app.command()(experts_pictures.crop)
-app.command()(experts_learn.learn)
-app.command()(experts_bundle.bundle)
-app.command()(experts_bundle.install)
-app.command()(experts_versions.history)
-app.command()(experts_versions.restore)
-app.add_typer(experts_versions.app, name="backbone")
-
-
-@app.command("list")
-def list_(
-    board: Annotated[str, typer.Option(help="Only the experts of this board.")] = "", store: StoreOption = None
-) -> None:
+class List(InStore):
     """List the experts of the store. Exit status 1 if a manifest cannot be read; the other experts are shown.
 
     "Lets pass" is what an expert is blind to, by its exam. The size of an expert is that of its whole weights. What
-    experts have in common counts once in the sum below.
+    experts have in common counts once in the sum.
 
     Example: coe-experts list --board demo
     """
-    shelf = Store(store)
-    if not shelf.ids():
-        point_out("note", f"the store {shelf.root} holds no experts; see coe-experts train, import and synth")
-    columns = ("expert", "kind", "input", "labels", "size", "held out", "lets pass", "prepared")
-    table = table_of(*columns, left=set(columns) - {"input", "size"})
-    damaged = False
-    shown: list[Manifest] = []
-    for id in shelf.ids():
-        if not board or ExpertId.of(id).board == board:
+
+    board: str = typer.Option("", help="Only the experts of this board.")
+
+    def run(self) -> Record:
+        shelf, rows, of_references, shown, damaged = self.shelf, [], [], list[Manifest](), False
+        references = References(shelf)
+        if not shelf.ids():
+            point_out("note", f"the store {shelf.root} holds no experts; see coe-experts train, import and synth")
+        for id in (*shelf.ids(), *(f"{FOLDER}/{id}" for id in references.ids())):
+            named = reference_named(id)
+            if self.board and ExpertId.of(named or id).board != self.board:
+                continue
             try:
-                m = shelf.manifest(id)
+                if named is None:
+                    shown.append(shelf.manifest(id))
+                    rows.append(_expert_row(shown[-1]))
+                else:
+                    of_references.append(_reference_row(references.manifest(named)))
             except StoreError as error:
                 damaged = True
                 complain(error)
-                continue
-            shown.append(m)
-            size = config.format_bytes(m.whole_bytes)
-            metrics = {name: value for name, value in m.metrics.items() if name in _SHOWN}
-            held_out = measures_text(metrics) + (", unproven" if m.unproven else "")
-            labels = "(a backbone)" if m.is_backbone else ", ".join(m.labels)
-            passes = "" if m.is_backbone else experts_exam.lets_pass(m.exam)
-            table.add_row(id, m.kind, str(m.input_size), labels, size, held_out, passes, ", ".join(m.variants))
-    wide(out).print(table)
-    if shared := {body.digest: body.bytes for m in shown if (body := m.body) is not None}:
-        now = config.format_bytes(sum(m.bytes for m in shown) + sum(shared.values()))
-        out.print(f"together {now}, of {config.format_bytes(sum(m.whole_bytes for m in shown))} as whole experts")
-    damaged = experts_reference.list_references(shelf, board) or damaged
-    raise typer.Exit(Exit.NOT_GOOD if damaged else Exit.OK)
+        show(of_references)
+        if shared := {body.digest: body.bytes for m in shown if (body := m.body) is not None}:
+            now = config.format_bytes(sum(m.bytes for m in shown) + sum(shared.values()))
+            out.print(f"together {now}, of {config.format_bytes(sum(m.whole_bytes for m in shown))} as whole experts")
+        return Record(rows, Exit.NOT_GOOD if damaged else Exit.OK)
 
 
-@app.command()
-def show(
-    id: Annotated[str, typer.Argument(help="An expert of the store, BOARD/NAME, or references/BOARD/NAME.")],
-    images_at: Annotated[
-        Path | None,
-        typer.Option("--images", help="Pictures of good parts, in which a reader finds the window of --text."),
-    ] = None,
-    text: Annotated[str | None, typer.Option(help="What stands on the parts of --images.")] = None,
-    to: Annotated[
-        Path | None, typer.Option("--out", help="Where the picture goes that shows the window on each part.")
-    ] = None,
-    store: StoreOption = None,
-    allow_kind: AllowKindOption = None,
-) -> None:
+def _expert_row(m: Manifest) -> dict[str, Any]:
+    measures = measures_text({name: value for name, value in m.metrics.items() if name in _SHOWN})
+    passes = "no exam" if m.exam is None else ", ".join(item.name for item in m.exam.blind) or "·"
+    return {
+        "expert": m.id,
+        "kind": m.kind,
+        "input": m.input_size,
+        "labels": "(a backbone)" if m.is_backbone else ", ".join(m.labels),
+        "size": Size(m.whole_bytes),
+        "held out": measures + (", unproven" if m.unproven else ""),
+        "lets pass": None if m.is_backbone else passes,
+        "prepared": ", ".join(m.variants),
+    }
+
+
+def _reference_row(m: ReferenceManifest) -> dict[str, Any]:
+    return {
+        "reference": f"{FOLDER}/{m.id}",
+        "version": m.version,
+        "size": f"{m.width} x {m.height}",
+        "pictures": m.images,
+        "left out": len(m.left_out),
+    }
+
+
+class Show(WithKinds):
     """Show the manifest of an expert: labels, checksums, measures of its training, and its prepared precisions.
 
-    For a reference it shows version, size, checksum, and which pictures it was made from. With --images, --text and
-    --out it shows in which window of the pictures an expert reads the text, as the board file has it: look at the
-    picture before you use it. Exit status 1 if no window shows the text in all pictures.
+    For a reference it shows version, size, checksum, and which pictures it was made from. With --weights it writes the
+    weights of an expert as one plain file, with the layers that it shares with others. With --images, --text and --out
+    it shows in which window of the pictures an expert reads the text, as the board file has it: look at the picture
+    before you use it. Exit status 1 if no window shows the text in all pictures.
 
     Example: coe-experts show demo/chip-resistor
     """
-    shelf = Store(store)
-    if images_at is not None or text is not None or to is not None:
-        if images_at is None or text is None or to is None:
-            raise ConfigError("--images, --text and --out belong together: what a reader reads in which pictures")
-        raise typer.Exit(_show_window(shelf, id, images_at, text, to, allow_kind or ()))
-    reference = reference_named(id)
-    manifest = shelf.manifest(id) if reference is None else References(shelf).manifest(reference)
-    out.print_json(manifest.model_dump_json())
 
+    id: str = typer.Argument(help="An expert of the store, BOARD/NAME, or references/BOARD/NAME.")
+    weights: Path | None = typer.Option(
+        None, metavar="FILE", help="Where to write the whole weights; a file that is there is replaced."
+    )
+    images_at: Path | None = typer.Option(
+        None, "--images", help="Pictures of good parts, in which a reader finds the window of --text."
+    )
+    text: str | None = typer.Option(None, help="What stands on the parts of --images.")
+    to: Path | None = typer.Option(None, "--out", help="Where the picture goes that shows the window on each part.")
 
-def _show_window(shelf: Store, id: str, images_at: Path, text: str, to: Path, allowed: Sequence[str]) -> Exit:
-    """Find the window in which a marking stands, draw it, and print it for the board file."""
-    from PIL import Image as pillow
+    def run(self) -> Exit:
+        if self.images_at is not None or self.text is not None or self.to is not None:
+            if self.images_at is None or self.text is None or self.to is None:
+                raise ConfigError("--images, --text and --out belong together: what a reader reads in which pictures")
+            return self._show_window(self.images_at, self.text, self.to)
+        reference = reference_named(self.id)
+        manifest = self.shelf.manifest(self.id) if reference is None else References(self.shelf).manifest(reference)
+        if self.weights is None:
+            out.print_json(manifest.model_dump_json())
+            return Exit.OK
+        try:
+            bodies.export(self.shelf, self.id, self.weights)
+        except OSError as error:
+            reason = error.strerror or error
+            raise ConfigError(f"{self.weights} cannot be written: {reason}; give another place") from error
+        out.print(f"{self.id}: {config.format_bytes(self.weights.stat().st_size)} in {self.weights}")
+        return Exit.OK
 
-    if fault := pattern_fault(text):
-        raise ConfigError(f"--text: {fault}")
-    kind = kinds.resolve(shelf.manifest(id).kind, allowed)
-    if not images_at.is_dir():
-        raise ConfigError(f"{images_at}: there is no such folder; give --images a folder of pictures of good parts")
-    paths = sorted(path for path in images_at.rglob("*") if path.suffix.lower() in finding.EXTENSIONS)
-    if not paths:
-        raise ConfigError(f"{images_at} holds no pictures")
-    images = [np.asarray(ImageSource.of(path).decode(), np.uint8) for path in paths[:_MOST_PICTURES]]
-    search = WindowSearch(shelf, id, kind, text)
-    with counting("reading") as bar:
-        found = search.find(images, bar.track)
-    if found is None:
-        point_out(
-            "not found",
-            f"no window shows '{text}' in all of {len(images)} pictures; are they all of this part, the same way up, "
-            "and is the text at least 8 pixels high?",
-        )
-        return Exit.NOT_GOOD
-    with writing(to), replacing(to) as file:
-        pillow.fromarray(_sheet(images, found)).save(file, "PNG")
-    shares = ", ".join(f"{share:g}" for share in found.window)
-    out.print(f"reads: {{window: [{shares}], allowed: [{text!r}]}}")
-    out.print(f"read in all of {len(images)} pictures with a score of {found.least:.2f} at least; look at {to}")
-    return Exit.OK
+    def _show_window(self, images_at: Path, text: str, to: Path) -> Exit:
+        """Find the window in which a marking stands, draw it, and print it for the board file."""
+        from PIL import Image as pillow
+
+        if fault := pattern_fault(text):
+            raise ConfigError(f"--text: {fault}")
+        kind = kinds.resolve(self.shelf.manifest(self.id).kind, self.allowed)
+        if not images_at.is_dir():
+            raise ConfigError(f"{images_at}: there is no such folder; give --images a folder of pictures of good parts")
+        paths = sorted(path for path in images_at.rglob("*") if path.suffix.lower() in finding.EXTENSIONS)
+        if not paths:
+            raise ConfigError(f"{images_at} holds no pictures")
+        images = [np.asarray(ImageSource.of(path).decode(), np.uint8) for path in paths[:_MOST_PICTURES]]
+        with counting("reading") as bar:
+            found = WindowSearch(self.shelf, self.id, kind, text).find(images, bar.track)
+        if found is None:
+            point_out(
+                "not found",
+                f"no window shows '{text}' in all of {len(images)} pictures; are they all of this part, the same way "
+                "up, and is the text at least 8 pixels high?",
+            )
+            return Exit.NOT_GOOD
+        with writing(to), replacing(to) as file:
+            pillow.fromarray(_sheet(images, found)).save(file, "PNG")
+        shares = ", ".join(f"{share:g}" for share in found.window)
+        out.print(f"reads: {{window: [{shares}], allowed: [{text!r}]}}")
+        out.print(f"read in all of {len(images)} pictures with a score of {found.least:.2f} at least; look at {to}")
+        return Exit.OK
 
 
 def _sheet(images: list[Image], found: FoundWindow) -> Image:
@@ -204,12 +202,7 @@ def _sheet(images: list[Image], found: FoundWindow) -> Image:
     return np.hstack(tiles)
 
 
-@app.command()
-def verify(
-    ids: Annotated[list[str] | None, typer.Argument(help="Experts, as BOARD/NAME. Default: all of the store.")] = None,
-    store: StoreOption = None,
-    allow_kind: AllowKindOption = None,
-) -> None:
+class Verify(WithKinds):
     """Check experts: manifest, checksums, that weights fit their kind, and a forward pass in each precision.
 
     Without names, the checksums of the golden references are checked, too. An expert that learned in the frame of a
@@ -221,46 +214,43 @@ def verify(
 
     Example: coe-experts verify demo/chip-resistor
     """
-    shelf = Store(store)
-    chosen = ids or shelf.ids()
-    if not chosen and not References(shelf).ids():
-        raise StoreError(f"the store {shelf.root} holds no experts")
-    damaged, unknown, checksums = 0, 0, experts_reference.checksums(shelf)
-    for id in chosen:
-        try:
-            shelf.check(id)
-            experts_reference.check_frame(shelf.manifest(id), checksums)
+
+    ids: list[str] | None = typer.Argument(None, help="Experts, as BOARD/NAME. Default: all of the store.")
+
+    def run(self) -> Exit:
+        shelf, references = self.shelf, References(self.shelf)
+        chosen = [*(self.ids or shelf.ids()), *(() if self.ids else (f"{FOLDER}/{id}" for id in references.ids()))]
+        if not chosen:
+            raise StoreError(f"the store {shelf.root} holds no experts")
+        damaged, unknown, checksums = 0, 0, experts_reference.checksums(shelf)
+        for id in chosen:
             try:
-                kinds.resolve(shelf.manifest(id).kind, allow_kind or ())
-            except ConfigError as error:
-                unknown += 1
-                point_out("unknown", f"{id}: its files are whole; {error}")
-                continue
-            checked = shelf.steady(id, lambda manifest: verification.verify(shelf, manifest, allow_kind or ()))
-            out.print(styled(("sound", "green"), f"    {id}{checked}"))
-            if why := shelf.manifest(id).unproven:
-                point_out("unproven", f"{id}: {why}")
-        except (Exception, SystemExit) as error:  # a kind is foreign code, and the other experts must be checked
-            damaged += 1
-            complain(f"{id}: {sentence_of(error).removeprefix(f'{id}: ')}")
-    sound = len(chosen) - damaged - unknown
-    if not ids:
-        references = experts_reference.verify_references(shelf)
-        sound, damaged = sound + references.sound, damaged + references.damaged
-    out.print(f"{sound} sound, {damaged} damaged" + (f", {unknown} of kinds that are not here" if unknown else ""))
-    raise typer.Exit(Exit.NOT_GOOD if damaged or unknown else Exit.OK)
+                named = reference_named(id)
+                if named is not None:
+                    references.load(named)
+                    checked = ""
+                else:
+                    shelf.check(id)
+                    experts_reference.check_frame(shelf.manifest(id), checksums)
+                    try:
+                        kinds.resolve(shelf.manifest(id).kind, self.allowed)
+                    except ConfigError as error:
+                        unknown += 1
+                        point_out("unknown", f"{id}: its files are whole; {error}")
+                        continue
+                    checked = shelf.steady(id, lambda manifest: verification.verify(shelf, manifest, self.allowed))
+                out.print(styled(("sound", "green"), f"    {id}{checked}"))
+                if named is None and (why := shelf.manifest(id).unproven):
+                    point_out("unproven", f"{id}: {why}")
+            except (Exception, SystemExit) as error:  # a kind is foreign code, and the other experts must be checked
+                damaged += 1
+                complain(f"{id}: {sentence_of(error).removeprefix(f'{id}: ')}")
+        sound = len(chosen) - damaged - unknown
+        out.print(f"{sound} sound, {damaged} damaged" + (f", {unknown} of kinds that are not here" if unknown else ""))
+        return Exit.NOT_GOOD if damaged or unknown else Exit.OK
 
 
-@app.command()
-def synth(
-    board: Annotated[str, typer.Option(help="Board: a name or a YAML file.")],
-    files: Annotated[
-        int, typer.Option(min=1, max=config.MAX_COUNT, help="Weights files for each kind; many experts share a file.")
-    ] = 2,
-    seed: SeedOption = 0,
-    store: StoreOption = None,
-    allow_kind: AllowKindOption = None,
-) -> None:
+class Synth(WithKinds):
     """Make random weights for every expert of a board, to try a box before there are trained experts.
 
     Verdicts mean nothing. Many experts share a file (hard links) to save disk space, but each expert is loaded and
@@ -268,28 +258,35 @@ def synth(
 
     Example: coe-experts synth --board A
     """
-    shelf = Store(store)
-    stored = set(shelf.ids())
-    originals_of: dict[tuple[str, int, int], list[str]] = {}
-    wanted = [expert for expert in rules.load(board).experts.values() if expert.weights not in stored]
-    with counting("making") as bar:
-        for expert in bar.track(wanted):
-            originals = originals_of.setdefault((expert.kind, len(expert.labels), expert.input_size), [])
-            if len(originals) < files:
-                shelf.put(
-                    expert.weights,
-                    kind=expert.kind,
-                    labels=expert.labels,
-                    input_size=expert.input_size,
-                    state=_random_state(expert, seed + len(originals), allow_kind or ()),
-                    source=f"synthetic, seed {seed}",
-                )
-                originals.append(expert.weights)
-            else:
-                # A stable choice that does not depend on the order of the rules.
-                original = originals[zlib.crc32(expert.id.encode()) % len(originals)]
-                shelf.link(expert.weights, original, labels=expert.labels)
-    out.print(f"{len(wanted)} experts made, {sum(map(len, originals_of.values()))} files")
+
+    board: str = typer.Option(help="Board: a name or a YAML file.")
+    files: int = typer.Option(
+        2, min=1, max=config.MAX_COUNT, help="Weights files for each kind; many experts share a file."
+    )
+    seed: SeedOption = 0
+
+    def run(self) -> None:
+        shelf, stored = self.shelf, set(self.shelf.ids())
+        originals_of: dict[tuple[str, int, int], list[str]] = {}
+        wanted = [expert for expert in rules.load(self.board).experts.values() if expert.weights not in stored]
+        with counting("making") as bar:
+            for expert in bar.track(wanted):
+                originals = originals_of.setdefault((expert.kind, len(expert.labels), expert.input_size), [])
+                if len(originals) < self.files:
+                    shelf.put(
+                        expert.weights,
+                        kind=expert.kind,
+                        labels=expert.labels,
+                        input_size=expert.input_size,
+                        state=_random_state(expert, self.seed + len(originals), self.allowed),
+                        source=f"synthetic, seed {self.seed}",
+                    )
+                    originals.append(expert.weights)
+                else:
+                    # A stable choice that does not depend on the order of the rules.
+                    original = originals[zlib.crc32(expert.id.encode()) % len(originals)]
+                    shelf.link(expert.weights, original, labels=expert.labels)
+        out.print(f"{len(wanted)} experts made, {sum(map(len, originals_of.values()))} files")
 
 
 def _random_state(expert: Expert, seed: int, allowed: Sequence[str]) -> dict[str, torch.Tensor]:
@@ -298,5 +295,153 @@ def _random_state(expert: Expert, seed: int, allowed: Sequence[str]) -> dict[str
         raise ConfigError(f"expert '{expert.id}' is of kind '{kind.name}', for which random weights cannot be made")
     return random_weights.random_weights(kind, expert, seed)
 
+
+class Add(WithKinds):
+    """Bring the layers of a pretrained network into the store, as backbones/NAME. Nothing is downloaded.
+
+    The head, which depends on the labels, is left out. Training of kinds like patch takes the backbone of their network
+    by itself, and adds that which a package holds if it is not there.
+
+    Example: coe-experts backbone add resnet18.pth --kind resnet18 --licence BSD-3-Clause
+    """
+
+    what: str | None = typer.Argument(
+        None,
+        metavar="[NAME|FILE]",
+        help="A kind whose weights come in an installed package, or a file of weights. Default: all in packages.",
+    )
+    kind: str | None = typer.Option(None, help="The network of a FILE: resnet18, efficientnet-lite0, ...")
+    name: str | None = typer.Option(None, help="Its name under backbones/. Default: its kind.")
+    licence: str = typer.Option("", help="The licence of a FILE's weights, which the store keeps.")
+    input_size: InputOption = None
+
+    def run(self) -> None:
+        what, kind, shelf, allowed = self.what, self.kind, self.shelf, self.allowed
+        if what is not None and (kind is not None or os.path.sep in what or os.path.isfile(what)):
+            if not os.path.isfile(what):
+                raise ConfigError(f"{what}: no such file")
+            if kind is None:
+                raise ConfigError(f"{what}: say of which network it is, as --kind resnet18")
+            id = f"{backbones.BOARD}/{self.name or kind}"
+            shelf.folder(id)
+            expert = Expert(self.name or kind, kind, (), self.input_size or 0, id)
+            added = [backbones.add_file(shelf, Path(what), expert, self.licence, allowed)]
+        elif kind or self.name or self.licence or self.input_size:
+            raise ConfigError("--kind, --name, --licence and --input describe a file; give the file, or leave them out")
+        else:
+            kinds = backbones.packaged(allowed) if what is None else [what]
+            added = [backbones.add_packaged(shelf, one, allowed) for one in kinds]
+        for one in added:
+            manifest = one.manifest
+            for remark in one.remarks:
+                point_out("note", f"{manifest.id}: {remark}")
+            there = "is there already: " if one.was_there else ""
+            licence = manifest.licence or "licence not said"
+            size = config.format_bytes(manifest.bytes)
+            out.print(f"{manifest.id}: {there}{manifest.kind}, {size}, digest {manifest.checksum}, {licence}")
+
+
+class History(InStore):
+    """Show the versions of an expert or a reference: the present one, and earlier ones that the store keeps.
+
+    Training, importing and restoring keep what they replace. Bytes that versions share lie on the disk once; `alone`
+    is what only this version takes.
+
+    Example: coe-experts history demo/chip-resistor
+    """
+
+    id: str = typer.Argument(help="An expert of the store, BOARD/NAME, or references/BOARD/NAME.")
+    keep: int | None = typer.Option(
+        None,
+        min=0,
+        max=config.MAX_COUNT,
+        help="Keep this many of the newest earlier versions, and remove the others. Default: none is removed; what "
+        f"replaces an expert keeps {config.KEPT_VERSIONS} (${config.KEPT_VERSIONS_VARIABLE}), one if the disk is "
+        "almost full.",
+    )
+
+    def run(self) -> Record:
+        among, name = _kept(self.shelf, self.id)
+        kept = among.history(name)
+        if not kept.versions():
+            among.manifest(name)  # names what is not there
+        if self.keep is not None:
+            try:
+                with alone(kept.folder):
+                    kept.thin(self.keep)
+            except OSError as error:
+                raise StoreError(f"{self.id}: cannot be written: {error.strerror or error}") from error
+            bodies.sweep(self.shelf)
+        rows = []
+        for version in (*kept.versions(), None):
+            try:
+                manifest = among.manifest(name) if version is None else among.earlier(name, version)
+                rows.append(_row(manifest, None if version is None else kept.place(version)))
+            except StoreError as error:
+                complain(error)
+        return Record(rows)
+
+
+class Restore(InStore):
+    """Put an earlier version of an expert or a reference into its place again, in one step.
+
+    Its files are proved first. What it replaces is kept, so that this can be undone in the same way. Lines that are
+    open keep to what they were opened with, and name the expert as changed; open them again.
+
+    Example: coe-experts restore demo/chip-resistor@3
+    """
+
+    id: str = typer.Argument(help="A version, as BOARD/NAME@3 or references/BOARD/NAME@3.")
+
+    def run(self) -> None:
+        id, shelf = self.id, self.shelf
+        match = re.fullmatch(r"(.+)@([0-9]{1,9})", id)
+        if match is None:
+            raise ConfigError(f"'{id}' names no version; write it like BOARD/NAME@3 (`coe-experts history` shows them)")
+        among, name = _kept(shelf, match[1])
+        restored = among.restore(name, version := int(match[2]))
+        if isinstance(restored, Manifest):
+            try:
+                experts_reference.check_frame(restored, experts_reference.checksums(shelf))
+            except StoreError as error:
+                way_out = "`coe-experts history references/BOARD/NAME` shows versions"
+                point_out("note", f"{restored.id}: {error} ({way_out})", err)
+        out.print(f"{match[1]}: version {version} is in use again, as version {restored.version}")
+
+
+def _kept(shelf: Store, id: str) -> tuple[Store | References, str]:
+    """Return what keeps the versions of an expert or a reference, and its id there."""
+    reference = reference_named(id)
+    return (shelf, id) if reference is None else (References(shelf), reference)
+
+
+def _row(manifest: Manifest | ReferenceManifest, place: Path | None) -> dict[str, Any]:
+    """Return the row of a version; its files lie at `place`, or in use."""
+    measures = measures_text(manifest.metrics) if isinstance(manifest, Manifest) else f"{manifest.images} pictures"
+    restored = manifest.restored if isinstance(manifest, Manifest) else 0
+    was = f"version {restored} again" if restored else manifest.source
+    own = [file.stat() for file in place.iterdir() if file.is_file()] if place is not None else []
+    return {
+        "version": f"{manifest.version}{'' if place else ' (in use)'}",
+        "made": manifest.created,
+        "checksum": manifest.checksum[:12],
+        # Of files that lie nowhere else.
+        "alone": Size(sum(file.st_size for file in own if file.st_nlink == 1)) if place is not None else None,
+        "from": ", ".join(filter(None, (was, measures))),
+    }
+
+
+backbone_app = application(
+    "Pretrained networks, through whose frozen layers experts look that learn from a few pictures.", is_group=True
+)
+add(backbone_app, Add)
+app = application(
+    "Train, import, list, show and verify experts.\n\n"
+    "The store keeps an expert under BOARD/NAME, as demo/chip-resistor; "
+    "the expert NAME in the board's file then finds its weights there."
+)
+add(app, Train, Choose, Import, Prepare, Split, Boxes, Reference, Calibrate, Evaluate, Overlay, Crop, Learn, Bundle)
+add(app, Install, History, Restore, List, Show, Verify, Synth)
+app.add_typer(backbone_app, name="backbone")
 
 main = partial(run, app)

@@ -1,91 +1,49 @@
-"""`coe-experts import`: experts from the weights of other programs."""
+"""`coe-experts import`: experts from the weights of other programs, a file or a folder of them."""
 
 from __future__ import annotations
 
 import os
+import re
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from coe.bring import facts
-from coe.cli.experts_new import BoardOption, KindOption, LabelsOption, NoPrepareOption
-from coe.cli.import_answers import Asked, import_file, import_folder, import_packaged
-from coe.cli.options import AllowKindOption, StoreOption
-from coe.cli.tool_options import InputOption
-from coe.errors import ConfigError
-from coe.store.store import Store
+from coe import config
+from coe.board import drafting as drafts
+from coe.board import rules
+from coe.bring import facts, importing
+from coe.bring.facts import Wishes
+from coe.bring.other_files import other_folder
+from coe.cli import experts_prepare
+from coe.cli.common import Exit, complain, out, point_out
+from coe.cli.experts_new import described
+from coe.cli.experts_verified import tell
+from coe.cli.options import Described
+from coe.core import Expert
+from coe.errors import ConfigError, StoreError, list_few, readable, sentence_of
+from coe.helpers import regular
+from coe.helpers.files import DiskFull, write_atomically
+from coe.learn import backbones
+from coe.pictures.finding import natural
+from coe.store import bodies, kinds
+from coe.store.expert_id import ExpertId
+from coe.store.kinds import Comparing, ExpertInput, FileKind, Kind, ModuleKind
+
+if TYPE_CHECKING:
+    from coe.learn.verified import VerifiedPicture
+
+_ENDINGS = (".safetensors", ".pth.tar", ".pth", ".pt", ".ckpt", ".onnx", ".bin", ".pkl")
+_ONNX = ".onnx"
+_UNCHECKED = "nothing was checked: no picture was judged (--images takes a few labelled ones)"
 
 
-def import_(  # noqa: PLR0913
-    id: Annotated[
-        str, typer.Argument(help="Name of the expert in the store, BOARD/NAME; for a folder the name of the board.")
-    ],
-    file: Annotated[
-        Path | None,
-        typer.Argument(
-            help="A file of weights: .safetensors, .pt, .pth or .ckpt, or .onnx; or a folder of such files, each an "
-            "expert. Default, for a kind like marking: the weights in an installed package."
-        ),
-    ] = None,
-    board: BoardOption = None,
-    kind: KindOption = None,
-    labels: LabelsOption = None,
-    input_size: InputOption = None,
-    normalize: Annotated[
-        str | None,
-        typer.Option(metavar="HOW", help="imagenet, 0..1, -1..1, 0..255, or MEAN,STD of values from 0 to 1."),
-    ] = None,
-    resize: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOW", help="letterbox, stretch, center-crop; with :SIDE, as center-crop:256, before the crop."
-        ),
-    ] = None,
-    interpolation: Annotated[
-        str | None,
-        typer.Option(metavar="HOW", help="area, bilinear or bicubic as OpenCV; bilinear-antialias as torchvision."),
-    ] = None,
-    channels: Annotated[str | None, typer.Option(metavar="rgb|bgr", help="The order that the network takes.")] = None,
-    pad: Annotated[str | None, typer.Option(metavar="GREY", help="The colour around a letterbox, as 114.")] = None,
-    output: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The output of an ONNX model that counts, if several could.")
-    ] = None,
-    layout: Annotated[
-        str | None, typer.Option(metavar="NAME", help="scores, yolov8, yolov5 or end2end, if several could be.")
-    ] = None,
-    activation: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="What the scores need: softmax, sigmoid, or none for probabilities."),
-    ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Import although the file itself says other labels, sizes or preprocessing.")
-    ] = False,
-    as_backbone: Annotated[
-        bool,
-        typer.Option(
-            "--as-backbone",
-            help="Leave out the head, which depends on the labels: weights from which `train --init` starts.",
-        ),
-    ] = False,
-    images_at: Annotated[
-        Path | None,
-        typer.Option(
-            "--images",
-            help="A few labelled pictures that are judged at once: a folder <label>/<picture>; with several "
-            "experts <expert>/<label>/<picture>.",
-        ),
-    ] = None,
-    draft: Annotated[
-        Path | None,
-        typer.Option(
-            help="For a folder: where to write a draft of the board file. Default: BOARD.yaml, unless it is there."
-        ),
-    ] = None,
-    no_prepare: NoPrepareOption = False,
-    store: StoreOption = None,
-    allow_kind: AllowKindOption = None,
-) -> None:
+class Import(Described):
     """Bring weights from another program into the store. Code in a .pt or .pth file never runs.
 
     Only this command opens such pickled files; lines read the store's own safe format. What a network sees of a picture
@@ -96,28 +54,256 @@ def import_(  # noqa: PLR0913
 
     Example: coe-experts import line7/joints best.pt --kind yolov5m --input 640 --images labelled/
     """
-    said = {"normalize": normalize, "resize": resize, "interpolation": interpolation, "channels": channels, "pad": pad}
-    said |= {"output": output, "layout": layout, "activation": activation}
-    asked = Asked(
-        board,
-        kind,
-        labels,
-        input_size,
-        facts.wishes(said, force=force),
-        as_backbone=as_backbone,
-        images_at=images_at,
-        prepares=not (no_prepare or as_backbone),
-        allowed=tuple(allow_kind or ()),
+
+    id: str = typer.Argument(help="Name of the expert in the store, BOARD/NAME; for a folder the name of the board.")
+    file: Path | None = typer.Argument(
+        None,
+        help="A file of weights: .safetensors, .pt, .pth or .ckpt, or .onnx; or a folder of such files, each an expert. "
+        "Default, for a kind like marking: the weights in an installed package.",
     )
-    if as_backbone and (labels or images_at or board):
-        raise ConfigError("a backbone has no labels yet, and judges nothing; leave --labels, --board and --images out")
-    shelf = Store(store)
-    if file is None:
-        raise typer.Exit(import_packaged(shelf, id, asked))
-    if os.path.isdir(file):  # unlike `Path.is_dir`, it does not raise for a name that is too long
-        raise typer.Exit(import_folder(shelf, id, file, asked, draft))
-    if draft is not None:
-        raise ConfigError("--draft belongs to a folder of weights; leave it out")
-    if not os.path.isfile(file):
-        raise ConfigError(f"{file}: no such file")
-    raise typer.Exit(import_file(shelf, id, file, asked))
+    normalize: str | None = typer.Option(
+        None, metavar="HOW", help="imagenet, 0..1, -1..1, 0..255, or MEAN,STD of values from 0 to 1."
+    )
+    resize: str | None = typer.Option(
+        None, metavar="HOW", help="letterbox, stretch, center-crop; with :SIDE, as center-crop:256, before the crop."
+    )
+    interpolation: str | None = typer.Option(
+        None, metavar="HOW", help="area, bilinear or bicubic as OpenCV; bilinear-antialias as torchvision."
+    )
+    channels: str | None = typer.Option(None, metavar="rgb|bgr", help="The order that the network takes.")
+    pad: str | None = typer.Option(None, metavar="GREY", help="The colour around a letterbox, as 114.")
+    output: str | None = typer.Option(
+        None, metavar="NAME", help="The output of an ONNX model that counts, if several could."
+    )
+    layout: str | None = typer.Option(
+        None, metavar="NAME", help="scores, yolov8, yolov5 or end2end, if several could be."
+    )
+    activation: str | None = typer.Option(
+        None, metavar="NAME", help="What the scores need: softmax, sigmoid, or none for probabilities."
+    )
+    force: bool = typer.Option(
+        False, "--force", help="Import although the file itself says other labels, sizes or preprocessing."
+    )
+    as_backbone: bool = typer.Option(
+        False,
+        "--as-backbone",
+        help="Leave out the head, which depends on the labels: weights from which `train --init` starts.",
+    )
+    images_at: Path | None = typer.Option(
+        None,
+        "--images",
+        help="A few labelled pictures that are judged at once: a folder <label>/<picture>; with several experts "
+        "<expert>/<label>/<picture>.",
+    )
+    draft: Path | None = typer.Option(
+        None, help="For a folder: where to write a draft of the board file. Default: BOARD.yaml, unless it is there."
+    )
+
+    def run(self) -> Exit:
+        if self.as_backbone and (self.labels or self.images_at or self.board):
+            raise ConfigError(
+                "a backbone has no labels yet, and judges nothing; leave --labels, --board and --images out"
+            )
+        if self.file is None:
+            return self._packaged()
+        if os.path.isdir(self.file):  # unlike `Path.is_dir`, it does not raise for a name that is too long
+            return self._folder(self.file)
+        if self.draft is not None:
+            raise ConfigError("--draft belongs to a folder of weights; leave it out")
+        if not os.path.isfile(self.file):
+            raise ConfigError(f"{self.file}: no such file")
+        return self._one(self.file)
+
+    @cached_property
+    def _wishes(self) -> Wishes:
+        names = ("normalize", "resize", "interpolation", "channels", "pad", "output", "layout", "activation")
+        return facts.wishes({name: getattr(self, name) for name in names}, force=self.force)
+
+    @cached_property
+    def _bits(self) -> int | None:
+        """How many low bits of 16-bit samples count, as the board says."""
+        return rules.load(self.board).bits if self.board else None
+
+    def _one(self, file: Path, licence: str = "") -> Exit:
+        """Import one file as an expert, prepare it, and judge the user's pictures."""
+        self._import(self.id, file, self.kind, self.images_at, licence)
+        if self.as_backbone:
+            out.print(f"a backbone judges nothing: `coe-experts train ... --init {self.id}` starts from it")
+        elif self.images_at is None:
+            out.print(_UNCHECKED)
+        else:
+            expert = replace(self.shelf.manifest(self.id).expert(), id=ExpertId.of(self.id).name)
+            return self._judge(expert, _pictures(expert, self.images_at))
+        return Exit.OK
+
+    def _packaged(self) -> Exit:
+        """Import the weights of a kind that come in an installed package."""
+        kind = kinds.resolve(self.kind, self.allowed) if self.kind else None
+        source = kind.packaged if isinstance(kind, ModuleKind) else None
+        if source is None:
+            raise ConfigError(
+                "name the file of weights; it may be left out for a --kind whose weights come in a package"
+            )
+        return self._one(backbones.packaged_file(source), source.licence)
+
+    def _import(self, id: str, file: Path, kind_name: str | None, images_at: Path | None, licence: str = "") -> None:
+        shelf = self.shelf
+        shelf.folder(id)
+        if kind_name is None and not self.board:
+            kind_name = _of_ending(file)
+        size = self.input_size if self.board or self.input_size else 0
+        expert = described(id, self.board, kind_name, self.labels, size)
+        kind = kinds.resolve(expert.kind, self.allowed)
+        with tempfile.TemporaryDirectory(prefix="coe-import-") as work:
+            if self.as_backbone:
+                brought = importing.bring_backbone(file, expert, kind, self._wishes)
+            else:
+                brought = importing.bring(file, expert, kind, self._wishes, Path(work))
+            # A folder that is unclear keeps the expert out of the store.
+            labelled = [] if images_at is None else _pictures(brought.expert, images_at)
+            seen = [picture.path for picture in labelled]
+            manifest = brought.put(shelf, file.name, licence)
+            if isinstance(kind, ModuleKind) and kind.common and not self.as_backbone:
+                manifest = bodies.divide_frozen(shelf, manifest, kind.common)
+        for remark in brought.remarks:
+            point_out("note", f"{id}: {remark}")
+        out.print(f"{manifest.id}: {manifest.kind}, {config.format_bytes(manifest.bytes)}")
+        if (before := manifest.version - 1) in shelf.history(id).versions():
+            out.print(f"it takes the place of version {before}; `coe-experts restore {id}@{before}` takes it back")
+        for sentence in facts.described(brought.expert):
+            out.print(sentence)
+        if not (self.no_prepare or self.as_backbone):
+            labelled_by = "its labelled pictures"
+            experts_prepare.prepare_new(shelf.root, id, seen, labelled_by, self.allowed, bits=self._bits)
+
+    def _judge(self, expert: Expert, pictures: Sequence[VerifiedPicture]) -> Exit:
+        """Judge an expert's pictures, and say which it judges otherwise than they are labelled."""
+        from coe.learn import answers, evaluation
+
+        if not pictures:
+            out.print(f"{expert.id}: {_UNCHECKED}")
+            return Exit.OK
+        kind = kinds.resolve(expert.kind, self.allowed)
+        said = answers.ask(self.shelf, expert, kind, pictures, partial(_prepared, kind, expert, self._bits))
+        judged = evaluation.by_labels(expert, said)
+        tell(judged, complain, out.print)
+        return Exit.NOT_GOOD if judged.failed else Exit.OK
+
+    def _folder(self, folder: Path) -> Exit:
+        """Import each file of weights in a folder as an expert of a board, and draft the board's file.
+
+        A file that cannot be imported is named, and the others go on. Raises ConfigError for a folder without weights.
+        """
+        files, others = _files(folder)
+        board, draft = self.id, self.draft
+        if ExpertId.of(board).board:
+            raise ConfigError(
+                f"'{board}': for a folder, give the name of the board alone; each file becomes an expert of it"
+            )
+        self.shelf.folder(board)
+        if draft is not None and draft.exists():
+            raise ConfigError(f"{draft} is there already; give --draft another place")
+        if not files:
+            raise ConfigError(f"{folder}: holds no file of weights ({', '.join(_ENDINGS)})")
+        if others:
+            point_out("note", f"left out: {list_few(others)}")
+        imported: list[str] = []
+        names = [_name(file) for file in files]
+        for file, name in zip(files, names, strict=True):
+            try:
+                if names.count(name) > 1:
+                    raise ConfigError(f"{names.count(name)} files would be the expert '{name}'; rename them")
+                kind = None if self.board else _of_ending(file) or self.kind
+                self._import(f"{board}/{name}", file, kind, None)
+            except DiskFull:
+                raise
+            except typer.Exit:  # prepared in part, which was told
+                imported.append(name)
+            except (Exception, SystemExit) as error:  # a kind is foreign code, and the other files must be imported
+                complain(f"{file.name}: {sentence_of(error)}")
+                continue
+            else:
+                imported.append(name)
+        out.print(f"{len(imported)} of {len(files)} files imported")
+        is_judged = not imported or self._judge_all(board, imported)
+        is_drafted = self.as_backbone or not imported or self.board or self._write_draft(board, imported)
+        return Exit.OK if len(imported) == len(files) and is_judged and is_drafted else Exit.NOT_GOOD
+
+    def _judge_all(self, board: str, names: list[str]) -> bool:
+        """Judge the pictures of several experts; return whether each picture could be judged."""
+        if self.as_backbone:
+            return True
+        if self.images_at is None:
+            out.print(_UNCHECKED)
+            return True
+        from coe.learn import verified
+
+        try:
+            experts = {name: replace(self.shelf.manifest(f"{board}/{name}").expert(), id=name) for name in names}
+            pictures = verified.find(self.images_at, experts)
+        except (ConfigError, StoreError) as error:
+            complain(error)
+            return False
+        judged = [self._judge(experts[name], [one for one in pictures if one.expert == name]) for name in experts]
+        return all(one is Exit.OK for one in judged)
+
+    def _write_draft(self, board: str, names: list[str]) -> bool:
+        """Write a draft of the board file; return whether that went well. A file that is there stays as it is."""
+        target = self.draft or Path(f"{board}.yaml")
+        if self.draft is None and target.exists():
+            point_out("note", f"{target} is there already, and stays as it is")
+            return True
+        try:
+            experts = [replace(self.shelf.manifest(f"{board}/{name}").expert(), id=name) for name in names]
+            write_atomically(target, [drafts.draft_of(board, experts)])
+        except (ConfigError, StoreError) as error:
+            complain(f"no draft of the board file: {error}")
+            return False
+        out.print(f"{target}: a draft of the board file; every picture goes to REVIEW until each TODO is done")
+        return True
+
+
+def _pictures(expert: Expert, images_at: Path) -> list[VerifiedPicture]:
+    from coe.learn import verified
+
+    return verified.find(images_at, {expert.id: expert}, alone=expert.id)
+
+
+def _prepared(kind: Kind, expert: Expert, bits: int | None, picture: VerifiedPicture) -> ExpertInput:
+    from coe.learn.answers import decoded, given_reference
+
+    if not isinstance(kind, Comparing) or (picture.reference is None and not kind.needs_reference):
+        return kind.preprocess(decoded(picture, bits), expert)
+    if picture.reference is None:
+        raise ConfigError(
+            f"kind '{expert.kind}' compares with a reference; list the pictures in images.csv with the column reference"
+        )
+    return kind.compare(decoded(picture, bits), given_reference(picture.reference, bits), expert)
+
+
+def _files(folder: Path) -> tuple[list[Path], list[str]]:
+    """Return the files of weights in a folder, and the names of what else lies there and belongs to none of them."""
+    with readable(folder):
+        names = sorted(regular.names(folder), key=natural)
+    if said := other_folder(names):
+        raise ConfigError(f"{folder}: {said}")
+    taken = [name for name in names if name.lower().endswith(_ENDINGS) and not name.startswith(".")]
+    models = tuple(name for name in taken if name.lower().endswith(_ONNX))
+    others = [name for name in names if name not in taken and not (models and name.startswith(models))]
+    return [folder / name for name in taken], others
+
+
+def _of_ending(file: Path) -> str | None:
+    """Return the kind that opens files of this ending itself, as `onnx`; None if there is none."""
+    for name in kinds.names():
+        with suppress(ConfigError):  # another kind that cannot be imported is none of this file
+            kind = kinds.resolve(name)
+            if isinstance(kind, FileKind) and kind.suffix == file.suffix.lower():
+                return name
+    return None
+
+
+def _name(file: Path) -> str:
+    """Return the name of the expert of a file: its name without the ending, of the characters that a name may have."""
+    ending = next(ending for ending in _ENDINGS if file.name.lower().endswith(ending))
+    return re.sub(r"[^A-Za-z0-9._+-]+", "-", file.name[: -len(ending)]).strip("-._+")

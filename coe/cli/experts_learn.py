@@ -10,19 +10,16 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from coe import config
-from coe.board import rules
 from coe.board.rules import Rules
-from coe.cli import experts_exam, experts_prepare, experts_reference
-from coe.cli.common import Exit, Steps, err, out, point_out
-from coe.cli.experts_evaluate import tell
-from coe.cli.experts_new import measures_text
-from coe.cli.options import AllowKindOption, StoreOption
-from coe.cli.tool_options import SeedOption
+from coe.cli import experts_prepare, experts_reference
+from coe.cli.common import Exit, err, out, point_out
+from coe.cli.experts_new import learned, measures_text
+from coe.cli.experts_verified import show_exam, tell
+from coe.cli.options import BatchOption, EpochsOption, OfBoard, SeedOption, WithKinds
 from coe.core import Expert
 from coe.errors import ConfigError, ImageError
 from coe.learn import backbones, learning
@@ -43,35 +40,7 @@ if TYPE_CHECKING:
     from coe.learn.verified import VerifiedPicture
 
 
-def learn(  # noqa: PLR0913
-    board: Annotated[str, typer.Argument(help="Board: a name or a YAML file of routing rules.")],
-    of: Annotated[
-        list[Path], typer.Option("--from", metavar="FOLDER", help="A run, or an export of the station; repeat it.")
-    ],
-    photos: Annotated[
-        Path, typer.Option(help="The photographs that the experts learn from besides: <component>/<label>/<picture>.")
-    ],
-    images_at: Annotated[
-        Path | None, typer.Option("--images", help="Where the pictures of a run lie now. Default: as the run says.")
-    ] = None,
-    mark: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="IMAGE=LABEL",
-            help="What a picture of the first run shows: good, bad or a label, as SN1/R7__R0402.png=good; with nothing "
-            "behind = it is undone. The run's folder keeps it, as it does from the report. May be repeated.",
-        ),
-    ] = None,
-    take: Annotated[
-        bool, typer.Option("--take", help="Replace experts also by new ones that are not proven better.")
-    ] = False,
-    epochs: Annotated[int, typer.Option(min=1, max=config.MAX_COUNT, help="Passes over the training images.")] = 30,
-    batch: Annotated[int, typer.Option(min=1, max=config.MAX_COUNT, help="Images in a training step.")] = 32,
-    seed: SeedOption = 0,
-    no_prepare: Annotated[bool, typer.Option("--no-prepare", help="Do not prepare experts that are replaced.")] = False,
-    store: StoreOption = None,
-    allow_kind: AllowKindOption = None,
-) -> None:
+class Learn(OfBoard, WithKinds):
     """Train the experts anew of which a person said that they were wrong, and replace those that get better.
 
     Of the marked pictures half is learned from, with the photographs. The others, and photographs that the expert in
@@ -82,34 +51,57 @@ def learn(  # noqa: PLR0913
 
     Example: coe-experts learn line7.yaml --from runs/line7/monday --photos photos/ --mark SN1/R7__R0402.png=good
     """
-    from coe.learn import lessons
 
-    if mark:
-        _mark(of[0], mark)
-    loaded, shelf, allowed = rules.load(board), Store(store), tuple(allow_kind or ())
-    marked = [one for folder in of for one in lessons.renamed(_marked(loaded, folder, images_at), folder.as_posix())]
-    if not marked:
-        raise ConfigError(
-            f"{', '.join(map(str, of))}: no picture is marked; say what pictures show with --mark, or in the report, "
-            f"and put its {marks.MARKS} there"
-        )
-    status = Exit.OK
-    for id in sorted({one.expert for one in marked}):
-        of_expert = [one for one in marked if one.expert == id]
-        plan = TrainingPlan(photos, Path(), epochs, batch, 1e-3, seed=seed, bits=loaded.bits)
-        lesson = _Lesson(loaded, shelf, loaded.experts[id], allowed, plan)
-        comparison, manifest = lesson.learn(of_expert, take=take)
-        out.print(f"{id}: {comparison}")
-        if manifest is None:
-            out.print(f"{id}: the expert in use stays (--take replaces it all the same)")
-            status = Exit.NOT_GOOD
-            continue
-        out.print(f"{id}: replaced, version {manifest.version}: {measures_text(manifest.metrics)}")
-        experts_exam.show(id, manifest.exam)
-        if not no_prepare:
-            samples = [one.path for one in of_expert]
-            experts_prepare.prepare_new(store, manifest.id, samples, allow_kinds=allowed, bits=loaded.bits)
-    raise typer.Exit(status)
+    of: list[Path] = typer.Option(
+        ..., "--from", metavar="FOLDER", help="A run, or an export of the station; repeat it."
+    )
+    photos: Path = typer.Option(
+        help="The photographs that the experts learn from besides: <component>/<label>/<picture>."
+    )
+    images_at: Path | None = typer.Option(
+        None, "--images", help="Where the pictures of a run lie now. Default: as the run says."
+    )
+    mark: list[str] | None = typer.Option(
+        None,
+        metavar="IMAGE=LABEL",
+        help="What a picture of the first run shows: good, bad or a label, as SN1/R7__R0402.png=good; with nothing "
+        "behind = it is undone. The run's folder keeps it, as it does from the report. May be repeated.",
+    )
+    take: bool = typer.Option(False, "--take", help="Replace experts also by new ones that are not proven better.")
+    epochs: EpochsOption = 30
+    batch: BatchOption = 32
+    seed: SeedOption = 0
+    no_prepare: bool = typer.Option(False, "--no-prepare", help="Do not prepare experts that are replaced.")
+
+    def run(self) -> Exit:
+        from coe.learn import lessons
+
+        if self.mark:
+            _mark(self.of[0], self.mark)
+        board, status = self.rules, Exit.OK
+        found = {folder: _marked(board, folder, self.images_at) for folder in self.of}
+        marked = [one for folder, some in found.items() for one in lessons.renamed(some, folder.as_posix())]
+        if not marked:
+            raise ConfigError(
+                f"{', '.join(map(str, self.of))}: no picture is marked; say what pictures show with --mark, or in the "
+                f"report, and put its {marks.MARKS} there"
+            )
+        for id in sorted({one.expert for one in marked}):
+            of_expert = [one for one in marked if one.expert == id]
+            plan = TrainingPlan(self.photos, Path(), self.epochs, self.batch, 1e-3, seed=self.seed, bits=board.bits)
+            lesson = _Lesson(board, self.shelf, board.experts[id], self.allowed, plan)
+            comparison, manifest = lesson.learn(of_expert, take=self.take)
+            out.print(f"{id}: {comparison}")
+            if manifest is None:
+                out.print(f"{id}: the expert in use stays (--take replaces it all the same)")
+                status = Exit.NOT_GOOD
+                continue
+            out.print(f"{id}: replaced, version {manifest.version}: {measures_text(manifest.metrics)}")
+            show_exam(id, manifest.exam)
+            if not self.no_prepare:
+                samples = [one.path for one in of_expert]
+                experts_prepare.prepare_new(self.store, manifest.id, samples, allow_kinds=self.allowed, bits=board.bits)
+        return status
 
 
 def _marked(board: Rules, folder: Path, images_at: Path | None) -> list[VerifiedPicture]:
@@ -262,12 +254,7 @@ class _Lesson:
             ),
             freeze=freeze,
         )
-        with Steps("learning", plan.epochs) as steps:
-
-            def progress(done: int, total: int, measures: dict[str, float]) -> None:
-                steps.at(done, total, measures_text(measures))
-
-            trained = learning.learn(self._shelf, expert, kind, plan, start, progress)
+        trained = learned("learning", self._shelf, expert, kind, plan, start)
         for remark in trained.remarks:
             point_out("note", f"{self._expert.id}: {remark}")
         source = f"learned from {len(pictures)} pictures, marked ones among them, seed {plan.seed}"

@@ -6,17 +6,27 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from coe import config
 from coe.board import labelled_photographs, rules
 from coe.board.polarity import is_known
-from coe.cli import experts_exam, experts_prepare, experts_reference
+from coe.cli import experts_prepare, experts_reference
 from coe.cli.common import Steps, err, out, point_out
-from coe.cli.options import AllowKindOption, StoreOption, finite
-from coe.cli.tool_options import InputOption, SeedOption, words_of
+from coe.cli.experts_prepare import LABELLED
+from coe.cli.experts_verified import show_exam
+from coe.cli.options import (
+    BatchOption,
+    BitsOption,
+    Described,
+    EpochsOption,
+    SeedOption,
+    ThreadsOption,
+    TurnedOption,
+    finite,
+    words_of,
+)
 from coe.core import Expert
 from coe.errors import ConfigError, readable
 from coe.learn import backbones, data_set, learning
@@ -30,79 +40,8 @@ from coe.store.manifest import Manifest
 from coe.store.store import Store
 from coe.variants import accept
 
-BoardOption = Annotated[str | None, typer.Option(help="Take kind, labels and input size from the rules of this board.")]
-KindOption = Annotated[
-    str | None, typer.Option(help="Architecture: resnet18, yolov5n, onnx, ... or package.module:Class.")
-]
-LabelsOption = Annotated[
-    str | None, typer.Option(help="Labels in the order of the network's outputs, as ok,missing,cracked.")
-]
-BitsOption = Annotated[
-    int | None,
-    typer.Option(
-        min=config.MIN_SAMPLE_BITS,
-        max=config.MAX_SAMPLE_BITS,
-        help="How many low bits count of 16-bit samples. Default: `bits` of the board, else what an image says.",
-    ),
-]
-NoPrepareOption = Annotated[
-    bool, typer.Option("--no-prepare", help="Do not prepare the expert; see coe-experts prepare.")
-]
 
-
-def train(  # noqa: PLR0913
-    id: Annotated[str, typer.Argument(help="Name of the expert in the store: BOARD/NAME.")],
-    data: Annotated[
-        Path,
-        typer.Option(
-            help="Photographs <component>/<label>/<image>, where a label may be good or bad (with --board), or "
-            "<label>/<image>; for the kinds patch and difference also <component>/<image>; or the YAML file of a "
-            "YOLO data set."
-        ),
-    ],
-    board: BoardOption = None,
-    kind: KindOption = None,
-    labels: LabelsOption = None,
-    input_size: InputOption = None,
-    epochs: Annotated[int, typer.Option(min=1, max=config.MAX_COUNT, help="Passes over the training images.")] = 30,
-    batch: Annotated[int, typer.Option(min=1, max=config.MAX_COUNT, help="Images in a training step.")] = 32,
-    learning_rate: Annotated[
-        float, typer.Option("--lr", min=1e-7, max=1e3, callback=finite, help="Learning rate.")
-    ] = 1e-3,
-    init: Annotated[str | None, typer.Option(help="Start from the weights of this expert of the store.")] = None,
-    body: Annotated[
-        str | None,
-        typer.Option(help="Start from this expert of the store, and keep the layers of it that --freeze names."),
-    ] = None,
-    freeze: Annotated[
-        str | None,
-        typer.Option(help="Layers that keep the weights of --body: beginnings of tensor names, as conv1,bn1,layer1."),
-    ] = None,
-    false_calls: Annotated[
-        float | None,
-        typer.Option(
-            "--false-calls",
-            min=1e-6,
-            max=0.5,
-            help="The share of good parts that may be called, for kind patch. Default: 0.05.",
-        ),
-    ] = None,
-    turned: Annotated[
-        bool, typer.Option("--turned", help="Parts lie turned by any angle in their pictures, and that is no defect.")
-    ] = False,
-    seed: SeedOption = 0,
-    threads: Annotated[
-        int, typer.Option(min=0, max=config.MAX_THREADS, help="Threads of the CPU; 0 uses all cores.")
-    ] = 0,
-    bf16: Annotated[
-        bool | None,
-        typer.Option(help="Compute products in bf16, weights stay fp32. Default: where the processor has bf16."),
-    ] = None,
-    bits: BitsOption = None,
-    no_prepare: NoPrepareOption = False,
-    store: StoreOption = None,
-    allow_kind: AllowKindOption = None,
-) -> None:
+class Train(Described):
     """Train an expert on labelled images; the epoch that is best on held-out images goes into the store.
 
     With --body and --freeze, the first layers stay those of another expert. All experts that were trained so have them
@@ -110,63 +49,110 @@ def train(  # noqa: PLR0913
 
     Example: coe-experts train line7/R0402 --board line7.yaml --data photos/
     """
-    shelf = Store(store)
-    if not os.path.exists(data):
-        raise ConfigError(f"{data}: no such folder or file; give --data a labelled folder or a YOLO data set's YAML")
-    shelf.folder(id)
-    expert = described(id, board, kind, labels, input_size)
-    resolved = kinds.resolve(expert.kind, allow_kind or ())
-    if not expert.labels:
-        expert = replace(expert, labels=data_set.labels(data, good_only=resolved.good_only))
-    accept.check_labels(expert)
-    _check_heeded(resolved, false_calls, turned=turned)
-    if (body is None) != (freeze is None):
-        raise ConfigError("--body and --freeze belong together: which expert to start from, and which layers to keep")
-    if body is not None and init is not None:
-        raise ConfigError("--body says which expert to start from; leave --init out")
-    start = body or init or _usual_start(shelf, resolved, tuple(allow_kind or ()))
-    if start and resolved.preprocessing is not None:
-        expert = replace(expert, preprocessing=shelf.manifest(start).preprocessing)
-    learned_from = experts_reference.LearnedFrom()
-    if board and resolved.good_only and data.is_dir():
-        learned_from = experts_reference.of_expert(shelf, board, expert.id, resolved)
-    labelled = _labelled(expert, board, resolved, data)
-    plan = TrainingPlan(
-        data=data,
-        photographs=labelled,
-        work=Path(),
-        epochs=epochs,
-        batch=batch,
-        learning_rate=learning_rate,
-        seed=seed,
-        threads=threads,
-        freeze=_frozen(freeze),
-        references=learned_from.references,
-        false_calls=false_calls,
-        bf16=bf16,
-        bits=rules.load(board).bits if bits is None and board is not None else bits,
-        turned=turned,
-        polarity=_has_polarity(expert, id, board),
+
+    id: str = typer.Argument(help="Name of the expert in the store: BOARD/NAME.")
+    data: Path = typer.Option(
+        help="Photographs <component>/<label>/<image>, where a label may be good or bad (with --board), or "
+        "<label>/<image>; for the kinds patch and difference also <component>/<image>; or the YAML file of a YOLO data "
+        "set."
     )
-    with Steps("training", epochs) as steps:
+    epochs: EpochsOption = 30
+    batch: BatchOption = 32
+    learning_rate: float = typer.Option(1e-3, "--lr", min=1e-7, max=1e3, callback=finite, help="Learning rate.")
+    init: str | None = typer.Option(None, help="Start from the weights of this expert of the store.")
+    body: str | None = typer.Option(
+        None, help="Start from this expert of the store, and keep the layers of it that --freeze names."
+    )
+    freeze: str | None = typer.Option(
+        None, help="Layers that keep the weights of --body: beginnings of tensor names, as conv1,bn1,layer1."
+    )
+    false_calls: float | None = typer.Option(
+        None, min=1e-6, max=0.5, help="The share of good parts that may be called, for kind patch. Default: 0.05."
+    )
+    turned: TurnedOption = False
+    seed: SeedOption = 0
+    threads: ThreadsOption = 0
+    bf16: bool | None = typer.Option(
+        None, help="Compute products in bf16, weights stay fp32. Default: where the processor has bf16."
+    )
+    bits: BitsOption = None
+
+    def run(self) -> None:
+        shelf, id, data, board, body = self.shelf, self.id, self.data, self.board, self.body
+        if not os.path.exists(data):
+            raise ConfigError(
+                f"{data}: no such folder or file; give --data a labelled folder or a YOLO data set's YAML"
+            )
+        shelf.folder(id)
+        expert = described(id, board, self.kind, self.labels, self.input_size)
+        kind = kinds.resolve(expert.kind, self.allowed)
+        if not expert.labels:
+            expert = replace(expert, labels=data_set.labels(data, good_only=kind.good_only))
+        accept.check_labels(expert)
+        if self.false_calls is not None and not kind.good_only:
+            raise ConfigError(f"kind '{kind.name}' does not learn from good parts alone; leave --false-calls out")
+        if self.turned and not kind.learns_turned:
+            raise ConfigError(f"kind '{kind.name}' does not learn parts that lie turned; leave --turned out")
+        if (body is None) != (self.freeze is None):
+            raise ConfigError(
+                "--body and --freeze belong together: which expert to start from, and which layers to keep"
+            )
+        if body is not None and self.init is not None:
+            raise ConfigError("--body says which expert to start from; leave --init out")
+        start = body or self.init or self._usual_start(kind)
+        if start and kind.preprocessing is not None:
+            expert = replace(expert, preprocessing=shelf.manifest(start).preprocessing)
+        learned_from = experts_reference.LearnedFrom()
+        if board and kind.good_only and data.is_dir():
+            learned_from = experts_reference.of_expert(shelf, board, expert.id, kind)
+        labelled = _labelled(expert, board, kind, data)
+        plan = TrainingPlan(
+            data=data,
+            photographs=labelled,
+            work=Path(),
+            epochs=self.epochs,
+            batch=self.batch,
+            learning_rate=self.learning_rate,
+            seed=self.seed,
+            threads=self.threads,
+            freeze=_frozen(self.freeze),
+            references=learned_from.references,
+            false_calls=self.false_calls,
+            bf16=self.bf16,
+            bits=rules.load(board).bits if self.bits is None and board is not None else self.bits,
+            turned=self.turned,
+            polarity=_has_polarity(expert, id, board),
+        )
+        trained = learned("training", shelf, expert, kind, plan, start)
+        frame = learned_from.frame(kind, trained)
+        source = f"trained on {data.name}, {self.epochs} epochs, seed {self.seed}"
+        manifest = learning.put(shelf, replace(expert, weights=id), trained, start, source, reference=frame)
+        _tell(trained, manifest)
+        if body is not None and manifest.body is not None:
+            common, whole = config.format_bytes(manifest.body.bytes), config.format_bytes(manifest.whole_bytes)
+            out.print(f"{id}: {common} of its {whole} are a body, which experts with these layers have in common")
+        if not self.no_prepare:
+            samples = _samples_of(data) if labelled is None else ([one.path for one in labelled], LABELLED)
+            experts_prepare.prepare_new(self.store, id, *samples, self.allowed, bits=plan.bits)
+
+    def _usual_start(self, kind: Kind) -> str | None:
+        """Return the backbone from which a kind starts, None for random weights, and say which it is."""
+        start = backbones.start_of(self.shelf, kind, self.allowed)
+        if start is not None:
+            point_out("note", f"starts from {start}")
+        elif kind.task == "classify":
+            point_out("note", f"from scratch: {kind.name} starts from random weights and needs many pictures")
+        return start
+
+
+def learned(doing: str, shelf: Store, expert: Expert, kind: Kind, plan: TrainingPlan, start: str | None) -> Trained:
+    """Train an expert, and show how far it is; raises CoeError."""
+    with Steps(doing, plan.epochs) as steps:
 
         def progress(done: int, total: int, measures: dict[str, float]) -> None:
             steps.at(done, total, measures_text(measures))
 
-        trained = learning.learn(shelf, expert, resolved, plan, start, progress)
-    frame = learned_from.frame(resolved, trained)
-    source = f"trained on {data.name}, {epochs} epochs, seed {seed}"
-    manifest = learning.put(shelf, replace(expert, weights=id), trained, start, source, reference=frame)
-    _tell(trained, manifest)
-    if body is not None and manifest.body is not None:
-        common, whole = config.format_bytes(manifest.body.bytes), config.format_bytes(manifest.whole_bytes)
-        out.print(f"{id}: {common} of its {whole} are a body, which experts with these layers have in common")
-    if not no_prepare:
-        if labelled is None:
-            samples, origin = _samples_of(data)
-        else:
-            samples, origin = [one.path for one in labelled], "the labelled pictures of its training"
-        experts_prepare.prepare_new(store, id, samples, origin, allow_kind or (), bits=plan.bits)
+        return learning.learn(shelf, expert, kind, plan, start, progress)
 
 
 def _labelled(expert: Expert, board: str | None, kind: Kind, data: Path) -> tuple[LabelledPhotograph, ...] | None:
@@ -184,24 +170,6 @@ def _has_polarity(expert: Expert, id: str, board: str | None) -> bool:
     return any(one.has_polarity() for one in rules.load(board).components.values() if one.steps_of(expert.id))
 
 
-def _check_heeded(kind: Kind, false_calls: float | None, *, turned: bool) -> None:
-    """Raise ConfigError for an option that this kind does not heed."""
-    if false_calls is not None and not kind.good_only:
-        raise ConfigError(f"kind '{kind.name}' does not learn from good parts alone; leave --false-calls out")
-    if turned and not kind.learns_turned:
-        raise ConfigError(f"kind '{kind.name}' does not learn parts that lie turned; leave --turned out")
-
-
-def _usual_start(shelf: Store, kind: Kind, allowed: tuple[str, ...]) -> str | None:
-    """Return the backbone from which a kind starts, None for random weights, and say which it is."""
-    start = backbones.start_of(shelf, kind, allowed)
-    if start is not None:
-        point_out("note", f"starts from {start}")
-    elif kind.task == "classify":
-        point_out("note", f"from scratch: {kind.name} begins with random weights, which take many pictures")
-    return start
-
-
 def _tell(trained: Trained, manifest: Manifest) -> None:
     """Print what a training took, what it has to say, and its measures."""
     if trained.took:
@@ -213,7 +181,7 @@ def _tell(trained: Trained, manifest: Manifest) -> None:
         point_out("unproven", manifest.unproven)
     if manifest.few_pixels:
         point_out("warning", manifest.few_pixels)
-    experts_exam.show(manifest.id, manifest.exam)
+    show_exam(manifest.id, manifest.exam)
 
 
 def measures_text(measures: Mapping[str, float]) -> str:

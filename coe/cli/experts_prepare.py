@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Any, get_args
 
 import typer
-from rich.table import Table
 
 from coe.board import photo_labels, rules
 from coe.board.rules import Rules
-from coe.cli.common import Exit, Steps, complain, err, out, point_out, wide
-from coe.cli.console import table_of
-from coe.cli.options import AllowKindOption, StoreOption
-from coe.cli.tool_options import words_of
+from coe.cli.common import Exit, Steps, complain, err, out, point_out, show
+from coe.cli.options import Record, Share, WithKinds, words_of
 from coe.errors import ConfigError, StoreError, did_you_mean, list_few, sentence_of
 from coe.helpers.files import DiskFull
 from coe.inspector.precision import is_sound
@@ -33,25 +30,10 @@ WITH_PICTURES = f"{USUAL},int8"
 """int8 takes the ranges of its numbers from pictures, so it is usual where there are some."""
 
 
-def prepare(
-    ids: Annotated[
-        list[str] | None, typer.Argument(help="Experts, as BOARD/NAME. Default: all that lack a variant.")
-    ] = None,
-    board: Annotated[
-        str | None, typer.Option(help="Only the experts of this board; its rules tell which images each expert sees.")
-    ] = None,
-    variants: Annotated[
-        str | None,
-        typer.Option(help=f"Precisions to prepare, of {', '.join(KNOWN)}. Default: {USUAL}; with --images int8 too."),
-    ] = None,
-    images_at: Annotated[
-        Path | None,
-        typer.Option("--images", help="Sample images to measure the agreement on. Default: generated images."),
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Prepare again what is prepared already.")] = False,
-    store: StoreOption = None,
-    allow_kind: AllowKindOption = None,
-) -> None:
+LABELLED = "the labelled pictures of its training"
+
+
+class Prepare(WithKinds):
     """Prepare experts for fast loading in each precision (variant), and compare its verdicts with those of fp32.
 
     The weights file stays as it is; the prepared files (blobs) lie in the same folder. Exit status 1 if an expert could
@@ -59,29 +41,44 @@ def prepare(
 
     Example: coe-experts prepare --board demo --images build/demo/images
     """
-    shelf = Store(store)
-    wanted = parse((WITH_PICTURES if images_at else USUAL) if variants is None else variants)
-    loaded = rules.load(board) if board else None
-    preparer = Preparer(shelf, wanted, force=force, allow_kinds=allow_kind or (), bits=loaded.bits if loaded else None)
-    stored = shelf.ids()
-    wanted_ids = {expert.weights for expert in loaded.experts.values()} if loaded else set(stored)
-    lacking = {id: _lacks(preparer, id) for id in stored}
-    chosen = ids or [id for id in stored if id in wanted_ids and lacking[id]]
-    if not stored or (loaded and not ids and not wanted_ids & set(stored)):
-        raise StoreError(f"the store {shelf.root} holds no experts{' of this board' if loaded else ''}")
-    if not chosen:
-        out.print("every expert is prepared already; --force prepares them again")
-        return
-    pictures = _SampleImages(images_at, loaded, [*stored, *chosen])
-    if pictures.are_mixed and len(chosen) > 1:
-        point_out(
-            "note",
-            f"nothing says which pictures in {images_at} are of which expert, so all of them stand for each; give "
-            "--board, or lay them in folders named after the experts",
-        )
-    if images_at is None and variants is None:
-        point_out("note", "no int8 is made without pictures of what the experts inspect; --images makes it as well")
-    raise typer.Exit(work(preparer, chosen, pictures.of, asked=variants is not None))
+
+    ids: list[str] | None = typer.Argument(None, help="Experts, as BOARD/NAME. Default: all that lack a variant.")
+    board: str | None = typer.Option(
+        None, help="Only the experts of this board; its rules tell which images each expert sees."
+    )
+    variants: str | None = typer.Option(
+        None, help=f"Precisions to prepare, of {', '.join(KNOWN)}. Default: {USUAL}; with --images int8 too."
+    )
+    images_at: Path | None = typer.Option(
+        None, "--images", help="Sample images to measure the agreement on. Default: generated images."
+    )
+    force: bool = typer.Option(False, "--force", help="Prepare again what is prepared already.")
+
+    def run(self) -> Record:
+        shelf, ids, images_at = self.shelf, self.ids, self.images_at
+        wanted = parse((WITH_PICTURES if images_at else USUAL) if self.variants is None else self.variants)
+        board = rules.load(self.board) if self.board else None
+        bits = board.bits if board else None
+        preparer = Preparer(shelf, wanted, force=self.force, allow_kinds=self.allowed, bits=bits)
+        stored = shelf.ids()
+        of_board = {expert.weights for expert in board.experts.values()} if board else set(stored)
+        lacking = {id: _lacks(preparer, id) for id in stored}
+        chosen = ids or [id for id in stored if id in of_board and lacking[id]]
+        if not stored or (board and not ids and not of_board & set(stored)):
+            raise StoreError(f"the store {shelf.root} holds no experts{' of this board' if board else ''}")
+        if not chosen:
+            out.print("every expert is prepared already; --force prepares them again")
+            return Record([])
+        pictures = _SampleImages(images_at, board, [*stored, *chosen])
+        if pictures.are_mixed and len(chosen) > 1:
+            point_out(
+                "note",
+                f"nothing says which pictures in {images_at} are of which expert, so all of them stand for each; give "
+                "--board, or lay them in folders named after the experts",
+            )
+        if images_at is None and self.variants is None:
+            point_out("note", "no int8 is made without pictures of what the experts inspect; --images makes it as well")
+        return work(preparer, chosen, pictures.of, asked=self.variants is not None)
 
 
 def _lacks(preparer: Preparer, id: str) -> bool:
@@ -105,13 +102,11 @@ def prepare_new(
 
     `source` says in words where the samples are from, and `bits` how many low bits count of those of 16 bits.
     """
-    status = work(
-        Preparer(Store(store), parse(WITH_PICTURES), allow_kinds=allow_kinds, bits=bits),
-        [id],
-        lambda _: (list(samples), source),
-    )
-    if status is not Exit.OK:
-        raise typer.Exit(status)
+    preparer = Preparer(Store(store), parse(WITH_PICTURES), allow_kinds=allow_kinds, bits=bits)
+    record = work(preparer, [id], lambda _: (list(samples), source))
+    show(record.rows)
+    if record.status is not Exit.OK:
+        raise typer.Exit(record.status)
 
 
 def parse(text: str) -> tuple[Variant, ...]:
@@ -166,39 +161,36 @@ class _SampleImages:
 
 def work(
     preparer: Preparer, ids: Sequence[str], pictures: Callable[[str], tuple[list[Path], str]], *, asked: bool = False
-) -> Exit:
-    """Prepare experts one after another, and show the results; an error of one expert does not stop the others.
+) -> Record:
+    """Prepare experts one after another; an error of one expert does not stop the others.
 
     `pictures` returns the sample images of an expert, and in words where they are from. Unless the variants were
     `asked` for by name, `int8` is a bonus: an expert that cannot have it has not failed.
     """
-    headings = ("expert", "variant", "MB", "labels equal", "score off by", "boxes", "images", "escalate below")
-    table = table_of(*headings, left=headings[:2])
+    rows: list[dict[str, Any]] = []
     failed = 0
     quantised: dict[tuple[str, int], Manifest] = {}
-    try:
-        with Steps("preparing", len(ids)) as steps:
-            for number, id in enumerate(ids):
-                steps.at(number, len(ids), id)
-                try:
-                    outcome = preparer.prepare(id, *pictures(id))
-                    failed += _tell(table, id, outcome, asked=asked)
-                    if "int8" in outcome.made:
-                        quantised.setdefault((outcome.manifest.kind, outcome.manifest.input_size), outcome.manifest)
-                except DiskFull:
-                    raise
-                except (Exception, SystemExit) as error:  # a kind is foreign code, and the others must be prepared
-                    failed += 1
-                    complain(f"{id}: {sentence_of(error)}")
-        bodies.sweep(preparer.store)
-    finally:
-        if table.row_count:
-            wide(out).print(table)
+    with Steps("preparing", len(ids)) as steps:
+        for number, id in enumerate(ids):
+            steps.at(number, len(ids), id)
+            try:
+                outcome = preparer.prepare(id, *pictures(id))
+                failed += _tell(id, outcome, asked=asked)
+                rows += _rows(outcome)
+                if "int8" in outcome.made:
+                    quantised.setdefault((outcome.manifest.kind, outcome.manifest.input_size), outcome.manifest)
+            except DiskFull:
+                show(rows)
+                raise
+            except (Exception, SystemExit) as error:  # a kind is foreign code, and the others must be prepared
+                failed += 1
+                complain(f"{id}: {sentence_of(error)}")
+    bodies.sweep(preparer.store)
     for manifest in quantised.values():
         _say_gain(preparer.store, manifest, preparer.allowed)
     if failed:
         err.print(f"{failed} of {len(ids)} experts could not be prepared in every variant")
-    return Exit.NOT_GOOD if failed else Exit.OK
+    return Record(rows, Exit.NOT_GOOD if failed else Exit.OK)
 
 
 def _say_gain(store: Store, manifest: Manifest, allowed: Sequence[str]) -> None:
@@ -223,8 +215,8 @@ def _say_gain(store: Store, manifest: Manifest, allowed: Sequence[str]) -> None:
     out.print(f"{what}: an image takes {small} in int8 on one core here, and {full} in fp32; {pays}")
 
 
-def _tell(table: Table, id: str, outcome: Preparation, *, asked: bool) -> bool:
-    """Add an expert's rows; return whether a variant failed that is no bonus."""
+def _tell(id: str, outcome: Preparation, *, asked: bool) -> bool:
+    """Say what there is to say of an expert; return whether a variant failed that is no bonus."""
     bonus: Sequence[Variant] = () if asked else ("int8",)
     has_int8 = "int8" in outcome.manifest.variants or "int8" in outcome.failed
     if outcome.skipped and (asked or not has_int8):
@@ -236,18 +228,24 @@ def _tell(table: Table, id: str, outcome: Preparation, *, asked: bool) -> bool:
             point_out("note", f"{id} has no {variant}: {reason}")
         else:
             complain(f"{id} in {variant}: {reason}")
-    for variant, prepared in outcome.manifest.variants.items():
-        agreement, made_of = prepared.agreement, prepared.calibration
-        if variant in outcome.made and made_of is not None and made_of.float_layers:
+    for variant in outcome.made:
+        made_of = outcome.manifest.variants[variant].calibration
+        if made_of is not None and made_of.float_layers:
             err.print(f"{id} in {variant}: {made_of.float_layers} of {made_of.layers} layers stay float")
-        table.add_row(
-            id,
-            variant,
-            f"{prepared.bytes / 1e6:.1f}",
-            f"{agreement.labels_equal:.1%}" if agreement else "",
-            f"{agreement.largest_score_difference:.1g}" if agreement else "",
-            f"{agreement.boxes_matched:.1%}" if agreement and agreement.boxes_matched is not None else "",
-            f"{agreement.images}{' generated' if agreement.generated else ''}" if agreement else "",
-            f"{prepared.escalate_below:.4f}" if prepared.escalate_below else "never",
-        )
     return bool(outcome.failed.keys() - set(bonus))
+
+
+def _rows(outcome: Preparation) -> Iterator[dict[str, Any]]:
+    for variant, prepared in outcome.manifest.variants.items():
+        agreed = prepared.agreement
+        boxes = agreed.boxes_matched if agreed else None
+        yield {
+            "expert": outcome.manifest.id,
+            "variant": variant,
+            "MB": round(prepared.bytes / 1e6, 1),
+            "labels equal": Share(agreed.labels_equal) if agreed else None,
+            "score off by": float(f"{agreed.largest_score_difference:.1g}") if agreed else None,
+            "boxes": None if boxes is None else Share(boxes),
+            "images": f"{agreed.images}{' generated' if agreed.generated else ''}" if agreed else None,
+            "escalate below": round(prepared.escalate_below, 4) or None,
+        }

@@ -2,60 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from coe.board import photo_labels, rules
 from coe.board.rules import Rules
-from coe.cli.common import Exit, complain, err, out, wide
-from coe.cli.console import styled, table_of
-from coe.cli.options import StoreOption
+from coe.cli.common import Exit, complain, err, out
+from coe.cli.options import InStore, OfBoard
+from coe.config import counted
 from coe.errors import CoeError, ConfigError, ImageError, StoreError, did_you_mean
 from coe.pictures import finding, split_making
 from coe.pictures.finding import FoundImage
 from coe.pictures.image_source import ImageSource
 from coe.pictures.photo_split import Purpose
 from coe.store.expert_id import ExpertId
-from coe.store.kinds import Comparing, Kind, Reference, Trained
+from coe.store.kinds import Comparing, Kind, Trained
+from coe.store.kinds import Reference as GoldenReference
 from coe.store.learned import digest_of
 from coe.store.manifest import Manifest, frames_of
-from coe.store.reference_reader import FOLDER, ReferenceManifest
+from coe.store.reference_reader import ReferenceManifest
 from coe.store.references import References
 from coe.store.store import Store
 
 
-def reference(
-    board: Annotated[str, typer.Argument(help="Board: a name or a YAML file of routing rules.")],
-    images_at: Annotated[
-        Path,
-        typer.Option(
-            "--images",
-            help="Pictures of good parts: photographs <component>/good/<image> or <component>/<image>, a single image, "
-            "or images.csv. Folders of bad parts beside them are left out.",
-        ),
-    ],
-    first_of_two: Annotated[
-        bool,
-        typer.Option(
-            "--first-of-two",
-            help="Of two pictures of a component take the first alone: two that differ make no reference otherwise.",
-        ),
-    ] = False,
-    alternate: Annotated[
-        str,
-        typer.Option(
-            "--as",
-            help="Of components that name several references make this one, of which the pictures show the look.",
-            show_default=False,
-        ),
-    ] = "",
-    store: StoreOption = None,
-) -> None:
+class Reference(OfBoard, InStore):
     """Make the references of a board's components from pictures of good parts.
 
     Several pictures of a component become one reference: their median, and by how much good parts differ. A picture
@@ -65,44 +39,64 @@ def reference(
 
     Example: coe-experts reference demo --images good/
     """
-    loaded = rules.load(board)
-    wanted = _wanted(loaded, alternate)
-    items, _ = finding.find(images_at, photo_labels.known_to(loaded))
-    by_id: dict[str, list[FoundImage]] = {}
-    good: list[FoundImage] = []
-    trouble = False
-    for item in items:
-        if item.failure is not None:
-            complain(f"{item.name}: {item.failure.reason}")
-            trouble = True
-        elif item.component in wanted and photo_labels.is_good(loaded, item.component, item.label):
-            good.append(item)
-    for item in split_making.of_purpose(images_at, good, Purpose.LEARN) if images_at.is_dir() else good:
-        by_id.setdefault(wanted[item.component], []).append(item)
-    references = References(Store(store))
-    for id, given in by_id.items():
-        chosen = given[:1] if first_of_two and len(given) == 2 else given
-        try:
-            manifest, reasons = _made(references, id, chosen, str(images_at.name), loaded.bits)
-        except CoeError as error:
-            complain(f"{id}: {error}")
-            trouble = True
-            continue
-        for name, reason in reasons.items():
-            complain(f"left out: {name} {reason}")
-        trouble = trouble or bool(reasons)
-        out.print(
-            f"{manifest.id}: version {manifest.version}, {manifest.width} x {manifest.height}, from {manifest.images} "
-            f"{'picture' if manifest.images == 1 else 'pictures'} in {_folders(chosen)}"
-        )
-    if missing := sorted(set(wanted.values()) - set(by_id) - set(references.ids())):
-        err.print(
-            f"still without a reference: {', '.join(missing)}; {images_at} has no picture of their components. Give "
-            f"pictures, or take the components out of the board file"
-        )
-    if not by_id:
-        raise ConfigError(f"{images_at} holds no picture of a component with a reference: {', '.join(sorted(wanted))}")
-    raise typer.Exit(Exit.NOT_GOOD if trouble else Exit.OK)
+
+    images_at: Path = typer.Option(
+        ...,
+        "--images",
+        help="Pictures of good parts: photographs <component>/good/<image> or <component>/<image>, a single image, or "
+        "images.csv. Folders of bad parts beside them are left out.",
+    )
+    first_of_two: bool = typer.Option(
+        False,
+        "--first-of-two",
+        help="Of two pictures of a component take the first alone: two that differ make no reference otherwise.",
+    )
+    alternate: str = typer.Option(
+        "",
+        "--as",
+        help="Of components that name several references make this one, of which the pictures show the look.",
+        show_default=False,
+    )
+
+    def run(self) -> Exit:
+        loaded, images_at, references, trouble = self.rules, self.images_at, References(self.shelf), False
+        wanted = _wanted(loaded, self.alternate)
+        items, _ = finding.find(images_at, photo_labels.known_to(loaded))
+        by_id: dict[str, list[FoundImage]] = {}
+        good: list[FoundImage] = []
+        for item in items:
+            if item.failure is not None:
+                complain(f"{item.name}: {item.failure.reason}")
+                trouble = True
+            elif item.component in wanted and photo_labels.is_good(loaded, item.component, item.label):
+                good.append(item)
+        for item in split_making.of_purpose(images_at, good, Purpose.LEARN) if images_at.is_dir() else good:
+            by_id.setdefault(wanted[item.component], []).append(item)
+        for id, given in by_id.items():
+            chosen = given[:1] if self.first_of_two and len(given) == 2 else given
+            try:
+                manifest, reasons = _made(references, id, chosen, str(images_at.name), loaded.bits)
+            except CoeError as error:
+                complain(f"{id}: {error}")
+                trouble = True
+                continue
+            for name, reason in reasons.items():
+                complain(f"left out: {name} {reason}")
+            trouble = trouble or bool(reasons)
+            folders = ", ".join(sorted({item.path.parent.name for item in chosen}))
+            out.print(
+                f"{manifest.id}: version {manifest.version}, {manifest.width} x {manifest.height}, from "
+                f"{counted(manifest.images, 'picture')} in {folders}"
+            )
+        if missing := sorted(set(wanted.values()) - set(by_id) - set(references.ids())):
+            err.print(
+                f"still without a reference: {', '.join(missing)}; {images_at} has no picture of their components. Give "
+                f"pictures, or take the components out of the board file"
+            )
+        if not by_id:
+            names = ", ".join(sorted(wanted))
+            raise ConfigError(f"{images_at} holds no picture of a component with a reference: {names}")
+        return Exit.NOT_GOOD if trouble else Exit.OK
 
 
 def _wanted(board: Rules, alternate: str) -> dict[str, str]:
@@ -125,38 +119,11 @@ def _wanted(board: Rules, alternate: str) -> dict[str, str]:
     return {name: ids[0] for name, ids in named.items()}
 
 
-def _folders(items: Sequence[FoundImage]) -> str:
-    """Name the folders of pictures."""
-    return ", ".join(sorted({item.path.parent.name for item in items}))
-
-
-def list_references(shelf: Store, board: str) -> bool:
-    """Print the references of the store, or those of one board; return whether one of them is damaged."""
-    references, damaged = References(shelf), False
-    table = table_of("reference", "version", "size", "pictures", "left out", left=["reference"])
-    for id in references.ids():
-        if board and ExpertId.of(id).board != board:
-            continue
-        try:
-            manifest = references.manifest(id)
-        except StoreError as error:
-            damaged = True
-            complain(error)
-            continue
-        size = f"{manifest.width} x {manifest.height}"
-        counts = (str(manifest.images), str(len(manifest.left_out)))
-        table.add_row(f"{FOLDER}/{id}", str(manifest.version), size, *counts)
-    if table.row_count:
-        out.print()
-        wide(out).print(table)
-    return damaged
-
-
 @dataclass(frozen=True, slots=True)
 class LearnedFrom:
     """The references in whose frames an expert learns, by component, and the checksums of these frames."""
 
-    references: Mapping[str, Reference] = field(default_factory=dict)
+    references: Mapping[str, GoldenReference] = field(default_factory=dict)
     checksums: frozenset[str] = frozenset()
 
     def frame(self, kind: Kind, trained: Trained) -> str:
@@ -198,14 +165,6 @@ def of_expert(shelf: Store, board: str, expert: str, kind: Kind) -> LearnedFrom:
     return LearnedFrom({one.name: by_ids[one.references] for one in served}, frozenset(checksums))
 
 
-@dataclass(frozen=True, slots=True)
-class ReferenceCounts:
-    """How many references are sound, and how many are damaged."""
-
-    sound: int
-    damaged: int
-
-
 def checksums(shelf: Store) -> frozenset[str]:
     """Return the checksums of the store's references whose manifests can be read."""
     references, known = References(shelf), set()
@@ -222,20 +181,6 @@ def check_frame(manifest: Manifest, known: Collection[str]) -> None:
             "the reference in whose frame it learned is damaged, or not in the store any more; make it again from the "
             "same pictures, or train the expert again with the reference that there is"
         )
-
-
-def verify_references(shelf: Store) -> ReferenceCounts:
-    """Read each reference of the store, and print whether it is sound; a damaged reference does not stop the others."""
-    references = References(shelf)
-    ids, damaged = references.ids(), 0
-    for id in ids:
-        try:
-            references.load(id)
-            out.print(styled(("sound", "green"), f"    {FOLDER}/{id}"))
-        except StoreError as error:
-            damaged += 1
-            complain(f"{FOLDER}/{id}: {error}")
-    return ReferenceCounts(len(ids) - damaged, damaged)
 
 
 def _made(

@@ -9,7 +9,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -71,10 +71,6 @@ class FirstBoard:
             for number, line in enumerate(raw.decode("utf-8").splitlines(), 1)
             if TODO in line.partition("#")[2]
         )
-
-
-MakeBoard = Callable[[str, Path], FirstBoard]
-"""What each way to begin returns: it makes the board of a name, in a folder, and writes nothing."""
 
 
 def check_name(name: str) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 from rich.table import Table
@@ -20,22 +20,11 @@ from coe.board import rules
 from coe.board.rules import Rules
 from coe.cli.common import Exit, application, err, out, point_out, run
 from coe.cli.console import styled, table_of
-from coe.cli.options import WithinOption, seconds, takes, takes_line_options
-from coe.cli.placing import (
-    ExpectOption,
-    PartsOption,
-    expected_of,
-    foreseen,
-    layout_of,
-    notes,
-    refuse_unanswerable,
-    warnings_of,
-)
-from coe.cli.watching import Watching, watching_of
+from coe.cli.options import OnLine, Options, WithinOption, add, seconds
+from coe.cli.placing import Placing, expected_of, foreseen, notes, refuse_unanswerable, warnings_of
 from coe.config import counted
 from coe.core import FULL, Result, Verdict
 from coe.errors import ConfigError, StoreError, list_few
-from coe.inspector.line_arguments import LineArguments
 from coe.inspector.line_options import LineOptions
 from coe.inspector.option import Door
 from coe.results.summary import OutcomeCounts, Summary
@@ -45,58 +34,59 @@ from coe.store.store_reader import StoreReader
 if TYPE_CHECKING:
     from coe.cli.inspect_run import InspectionRun
     from coe.cli.inspect_source import Source
+    from coe.cli.inspect_watch import Watching
     from coe.pictures.finding import FoundImage, Skipped
     from coe.placement.board_layout import Layout
     from coe.results.report_cards import ReferencePicture
     from coe.results.summary import Summary
 
-app = application("")
 REPORT = "report.html"
 
 
-@app.command()
-@takes("layout", layout_of)
-@takes("watching", watching_of)
-@takes_line_options(Door.INSPECT)
-def inspect(  # noqa: PLR0913, PLR0915
-    board: Annotated[str, typer.Option(help="Board: a name (A, demo, ...) or a YAML file of routing rules.")],
-    images_at: Annotated[
-        Path | None,
-        typer.Option(
-            "--images",
-            help="A folder, a single image or images.csv. Layouts of a folder: <component>/<image>, "
-            "<serial>/<refdes>__<component>.<ext>. Columns of images.csv: path, component, serial, refdes, reference, "
-            "sha256. With --placements each picture is a whole board, and its name is the serial.",
-        ),
-    ] = None,
-    *,
-    layout: Layout | None,
-    watching: Watching | None,
-    bits: Annotated[
-        int | None,
-        typer.Option(
-            min=config.MIN_SAMPLE_BITS,
-            max=config.MAX_SAMPLE_BITS,
-            help="How many low bits count of 16-bit samples: 12 for a camera of 12 bits. Default: `bits` of the board "
-            "file, else what a picture says.",
-        ),
-    ] = None,
-    out_dir: Annotated[
-        Path | None, typer.Option("--out", help="Folder for the results. Default: runs/<board>/<date-time>.")
-    ] = None,
-    line: LineArguments,
-    within: WithinOption = None,
-    parts: PartsOption = None,
-    expect: ExpectOption = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the run in --out: inspect only images that have no result yet.")
-    ] = False,
-    max_errors: Annotated[
-        int | None, typer.Option(min=0, help="Stop when more than so many images could not be inspected.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON on standard output.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no tables.")] = False,
-) -> None:
+class WatchOptions(Options):
+    """The options of `--watch`."""
+
+    watch: Path | None = typer.Option(
+        None,
+        metavar="FOLDER",
+        help="Instead of --images: inspect what comes into this folder, until Ctrl-C. Layouts as for --images, without "
+        "a table. The same command goes on where it was.",
+    )
+    settle: str = typer.Option(
+        "2s",
+        help="With --watch: how long size and time of a file must stand still before it is judged. One that is renamed "
+        "from an upload's name (R1.png.part, .R1.png.x7) to its own is judged at once.",
+    )
+    quiet_time: str = typer.Option(
+        "30s",
+        help="With --watch: a board that is not known to be complete (--parts, --expect) is closed once no picture of "
+        "it came for so long.",
+    )
+    done: Path | None = typer.Option(
+        None, metavar="FOLDER", help="With --watch: move each picture that has its verdict into this folder."
+    )
+    until_idle: str | None = typer.Option(
+        None, help="With --watch: stop after this long without a new picture, e.g. 10min. Default: never."
+    )
+
+    def watching(self) -> Watching | None:
+        """Return what to watch; None without `--watch`. Raises ConfigError."""
+        from coe.cli.inspect_watch import Watching
+
+        watch, done = self.watch, self.done
+        if watch is None:
+            if done is not None or self.until_idle is not None:
+                raise ConfigError("--done and --until-idle belong to --watch FOLDER")
+            return None
+        if done is not None and done.resolve().is_relative_to(watch.resolve()):
+            raise ConfigError(
+                f"--done {done} lies in the watched folder, so it would be inspected again; choose another"
+            )
+        times = seconds(self.settle) or 0.0, seconds(self.quiet_time) or 0.0
+        return Watching(watch, *times, done, seconds(self.until_idle))
+
+
+class Inspect(Placing, WatchOptions, OnLine):
     """Inspect the images of a board; write verdicts, findings and a report with pictures.
 
     Writes results.jsonl as results come, and results.csv, summary.json and report.html at the end.
@@ -106,71 +96,117 @@ def inspect(  # noqa: PLR0913, PLR0915
 
     Example: coe-inspect --board demo --images build/demo/images --memory 150MB
     """
-    at, resume = _place(images_at, watching), resume or watching is not None
-    if resume and out_dir is None and watching is None:
-        raise ConfigError("--resume needs the folder of the run: give it with --out")
-    # Here, so that the help comes at once.
-    from coe.cli import inspect_run
-    from coe.cli.inspect_run import InspectionRun, RunManner
-    from coe.cli.inspect_source import ArrivingSource
-    from coe.cli.inspect_watch import WatchRun
-    from coe.inspector import weights_used
-    from coe.pictures import finding, photo_split
-    from coe.results.records import ResultsFile
-    from coe.results.report import write_report
-    from coe.results.report_cards import PixelSource
-    from coe.results.summary import RunFigures
 
-    within_s = seconds(within)
-    quiet = quiet or as_json
-    loaded_board = rules.load(board)
-    bits = loaded_board.bits if bits is None else bits
-    expected = expected_of(loaded_board, layout, parts, expect)
-    options = LineOptions.of(loaded_board.path, **line)
-    options = options.but(parts=foreseen(expected, options))
-    check_hurry(options.strategy, within_s=within_s)
-    named, out_dir = _out(at, watching, loaded_board, out_dir)
-    source = _source(at, watching, loaded_board, layout, bits)
-    if watching is None:
-        refuse_unanswerable(expected, source.items)
-    if not quiet:
-        _tell(layout, source.skipped)
-    manifests = weights_used.manifests_of(loaded_board, options.store)
-    identity = inspect_run.identity_of(loaded_board, options, manifests, named, layout, expected, bits)
-    variants = inspect_run.variants_of(loaded_board, options, manifests, identity)
-    placed = () if expected is None else expected.parts
-    used = inspect_run.used_of(loaded_board, manifests, options.store, placed)
-    with ResultsFile(out_dir, identity, resume=resume, used=used) as results:
-        learned = () if layout or watching else photo_split.learned_among(at, source.items)
-        warnings = (*weights_used.warnings(loaded_board, manifests, placed), *warnings_of(layout), *learned)
-        figures = RunFigures(loaded_board.board, options.strategy.name, precision=options.precision, warnings=warnings)
-        shown = RunManner(max_errors=max_errors, quiet=quiet)
-        if watching is not None and isinstance(source, ArrivingSource):
-            run_: InspectionRun = WatchRun(figures, results, source, watching, shown, expected, within_s)
-        else:
-            run_ = InspectionRun(figures, results, source.items, partial(source.feed, within_s=within_s), shown)
-        results.writes.attempt(results.path, lambda: run_.go(options, variants))
-        items, skipped = source.items, source.skipped
-        left_alone = [finding.printable(entry.path.relative_to(at).as_posix()) for entry in skipped]
-        summary = results.finish(
-            items,
-            run_.figures,
-            expected=expected,
-            empty=[entry.serial for entry in skipped if entry.serial],
-            left_alone=left_alone,
-        )
-        report = out_dir / REPORT
-        pictures = PixelSource(
-            source.pixels, _references(items, loaded_board, options.store, identity.references, bits), source.view
-        )
-        try:
-            rendered = partial(write_report, report, loaded_board.board, results.results, summary, pictures, used=used)
-            results.writes.attempt(report, rendered)
-        finally:  # the verdicts are there, with or without files
-            written = report if report in results.writes.written else None
-            status = _ended(run_, summary, out_dir, written, as_json=as_json, quiet=quiet)
-        results.writes.check()
-    raise typer.Exit(status)
+    door = Door.INSPECT
+
+    board: str = typer.Option(help="Board: a name (A, demo, ...) or a YAML file of routing rules.")
+    images_at: Path | None = typer.Option(
+        None,
+        "--images",
+        help="A folder, a single image or images.csv. Layouts of a folder: <component>/<image>, "
+        "<serial>/<refdes>__<component>.<ext>. Columns of images.csv: path, component, serial, refdes, reference, "
+        "sha256. With --placements each picture is a whole board, and its name is the serial.",
+    )
+    bits: int | None = typer.Option(
+        None,
+        min=config.MIN_SAMPLE_BITS,
+        max=config.MAX_SAMPLE_BITS,
+        help="How many low bits count of 16-bit samples: 12 for a camera of 12 bits. Default: `bits` of the board "
+        "file, else what a picture says.",
+    )
+    out_dir: Path | None = typer.Option(
+        None, "--out", help="Folder for the results. Default: runs/<board>/<date-time>."
+    )
+    within: WithinOption = None
+    parts: Path | None = typer.Option(
+        None,
+        metavar="FILE",
+        help="The board's parts list in the order of the camera, with columns such as refdes and component; a "
+        "pick-and-place file will do. A board without a picture of each part is REVIEW, and experts are loaded before "
+        "their images come.",
+    )
+    expect: str | None = typer.Option(
+        None,
+        metavar="counts",
+        help="counts: a board without a picture of as many places of each component as its rules count is REVIEW.",
+    )
+    resume: bool = typer.Option(
+        False, "--resume", help="Go on with the run in --out: inspect only images that have no result yet."
+    )
+    max_errors: int | None = typer.Option(
+        None, min=0, help="Stop when more than this many images could not be inspected."
+    )
+    as_json: bool = typer.Option(False, "--json", help="Print the summary as JSON on standard output.")
+    quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress and no tables.")
+
+    def run(self) -> Exit:  # noqa: PLR0915
+        layout, watching = self.layout(), self.watching()
+        at, resume = _place(self.images_at, watching), self.resume or watching is not None
+        if resume and self.out_dir is None and watching is None:
+            raise ConfigError("--resume needs the folder of the run: give it with --out")
+        # Here, so that the help comes at once.
+        from coe.cli import inspect_run
+        from coe.cli.inspect_run import InspectionRun, RunManner
+        from coe.cli.inspect_source import ArrivingSource
+        from coe.cli.inspect_watch import WatchRun
+        from coe.inspector import weights_used
+        from coe.pictures import finding, photo_split
+        from coe.results.records import ResultsFile
+        from coe.results.report import write_report
+        from coe.results.report_cards import PixelSource
+        from coe.results.summary import RunFigures
+
+        within_s, quiet = seconds(self.within), self.quiet or self.as_json
+        board = rules.load(self.board)
+        bits = board.bits if self.bits is None else self.bits
+        expected = expected_of(board, layout, self.parts, self.expect)
+        options = LineOptions.of(board.path, **self.line)
+        options = options.but(parts=foreseen(expected, options))
+        check_hurry(options.strategy, within_s=within_s)
+        named, out_dir = _out(at, watching, board, self.out_dir)
+        source = _source(at, watching, board, layout, bits)
+        if watching is None:
+            refuse_unanswerable(expected, source.items)
+        if not quiet:
+            _tell(layout, source.skipped)
+        manifests = weights_used.manifests_of(board, options.store)
+        identity = inspect_run.identity_of(board, options, manifests, named, layout, expected, bits)
+        variants = inspect_run.variants_of(board, options, manifests, identity)
+        placed = () if expected is None else expected.parts
+        used = inspect_run.used_of(board, manifests, options.store, placed)
+        with ResultsFile(out_dir, identity, resume=resume, used=used) as results:
+            learned = () if layout or watching else photo_split.learned_among(at, source.items)
+            warnings = (*weights_used.warnings(board, manifests, placed), *warnings_of(layout), *learned)
+            figures = RunFigures(board.board, options.strategy.name, precision=options.precision, warnings=warnings)
+            shown = RunManner(max_errors=self.max_errors, quiet=quiet)
+            if watching is not None and isinstance(source, ArrivingSource):
+                run_: InspectionRun = WatchRun(figures, results, source, watching, shown, expected, within_s)
+            else:
+                run_ = InspectionRun(figures, results, source.items, partial(source.feed, within_s=within_s), shown)
+            results.writes.attempt(results.path, lambda: run_.go(options, variants))
+            items, skipped = source.items, source.skipped
+            summary = results.finish(
+                items,
+                run_.figures,
+                expected=expected,
+                empty=[entry.serial for entry in skipped if entry.serial],
+                left_alone=[finding.printable(entry.path.relative_to(at).as_posix()) for entry in skipped],
+            )
+            report = out_dir / REPORT
+            references = _references(items, board, options.store, identity.references, bits)
+            pictures = PixelSource(source.pixels, references, source.view)
+            try:
+                rendered = partial(write_report, report, board.board, results.results, summary, pictures, used=used)
+                results.writes.attempt(report, rendered)
+            finally:  # the verdicts are there, with or without files
+                written = report if report in results.writes.written else None
+                status = _ended(run_, summary, out_dir, written, as_json=self.as_json, quiet=quiet)
+            results.writes.check()
+        return status
+
+
+app = application("")
+add(app, Inspect)
 
 
 def _place(images_at: Path | None, watching: Watching | None) -> Path:

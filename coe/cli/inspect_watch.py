@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from coe.board.completeness import Expected
 from coe.cli.common import err, point_out
 from coe.cli.console import styled
 from coe.cli.inspect_run import InspectionRun, RunManner, Variants, request_of
-from coe.cli.watching import Watching
 from coe.core import Failure, FailureKind, Result, Verdict
 from coe.errors import ImageError, LineClosed, list_few
 from coe.inspector.line_options import LineOptions
@@ -40,6 +40,17 @@ _SHARE = 0.2
 MOVE_AGAIN_S = 5.0
 """After this time what could not be moved is tried again."""
 _COLOURS = {Verdict.OK: "green", Verdict.NG: "bold red", Verdict.REVIEW: "yellow"}
+
+
+@dataclass(frozen=True, slots=True)
+class Watching:
+    """What `--watch` and its options say; times in seconds."""
+
+    folder: Path
+    settle_s: float
+    quiet_s: float
+    done: Path | None
+    idle_s: float | None
 
 
 @dataclass(slots=True)

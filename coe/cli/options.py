@@ -1,49 +1,128 @@
-"""Options that several commands share, with the same help texts; each command names its default."""
+"""A command is a class of options whose `run` returns a record; signature, help, table and `--json` are made from it.
+
+Typer reads the fields of the class, which are its own options and arguments. Groups are options that commands share.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_type_hints
 
 import typer
 
 from coe import config
+from coe.cli.common import out, show
+from coe.cli.start import Exit
 from coe.errors import ConfigError
 from coe.inspector.line_arguments import LineArguments
 from coe.inspector.line_options import OPTIONS, LineOptions, options_of, taken
 from coe.inspector.option import Door
 
-
-def found_here(packages: list[str] | None) -> list[str] | None:
-    """Let Python find the packages that are allowed in the working folder, too, after all other places."""
-    if packages and os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
-    return packages
+if TYPE_CHECKING:
+    from coe.board.rules import Rules
+    from coe.inspector.inspector import Picture
+    from coe.store.store import Store
 
 
-_HELP_ALL = "Show all options, also those that are rarely used, and exit."
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What a command found: its rows, by the headings of their table, and its exit status.
+
+    A value is written as `str` writes it, and stays what it is in JSON: see `Share` and `Size`.
+    """
+
+    rows: Sequence[Mapping[str, Any]]
+    status: Exit = Exit.OK
 
 
-def line_option(name: str, door: Door | None = None) -> Any:
-    """Return an option of a line as commands show it."""
-    option = OPTIONS[name]
-    words = option.defaults[door][1] if door is not None and door in option.defaults else option.default
-    flag = option.flag or f"--{name.replace('_', '-')}"
-    return typer.Option(
-        f"{flag}/--no-{flag[2:]}" if option.typed is bool else flag,
-        help=f"{option.help} Default: {words}." if words else option.help,
-        hidden=option.rare and door is not Door.RUN,
-        metavar=option.metavar,
-        callback=found_here if name == "allow_kinds" else None,
-        min=option.least if option.most else None,
-        max=option.most or None,
-    )
+class Share(float):
+    """A share, shown in per cent."""
+
+    def __str__(self) -> str:
+        return f"{float(self):.2%}"
+
+
+class Size(int):
+    """A number of bytes, shown as people write it."""
+
+    def __str__(self) -> str:
+        return config.format_bytes(int(self))
+
+
+class Options:
+    """A command, or a group of options that commands share: the base class of all.
+
+    The annotations of a class are its options, and their values those of typer (`typer.Option`, `typer.Argument`). The
+    docstring of a command is its help, and its name in small letters that of the command. In the help its own options
+    come first, then those of the groups it inherits from.
+    """
+
+    door: ClassVar[Door]
+    """Where a command that opens a line (`OnLine`) stands."""
+
+    def __init__(self, **given: Any) -> None:
+        vars(self).update(given)
+
+    def run(self) -> Record | Exit | None:
+        """Do what the command is for; returns its record or its exit status. Raises CoeError."""
+        raise NotImplementedError
+
+
+def add(app: typer.Typer, *commands: type[Options]) -> None:
+    """Add commands to an application; one that returns a record has `--json`."""
+    for command in commands:
+        app.command(command.__name__.lower())(_function(command))
+
+
+def _function(command: type[Options]) -> Callable[..., None]:
+    """Return the function of a command, as typer wants one."""
+    parameters = list(_fields(command))
+    if get_type_hints(command.run).get("return") is Record:
+        help = "Print the table as JSON on standard output, and all else on standard error."
+        parameters.append(_field("as_json", False, Annotated[bool, typer.Option("--json", help=help)]))
+
+    def run(**given: Any) -> None:
+        before, out.stderr = out.stderr, given.pop("as_json", False)
+        try:
+            record = command(**given).run()
+            if isinstance(record, Record):
+                show(record.rows)
+        finally:
+            as_json, out.stderr = out.stderr, before
+        if isinstance(record, Record):
+            if as_json:  # directly to the stream: a console would wrap text that a program reads
+                sys.stdout.write(json.dumps(record.rows, default=str) + "\n")
+            record = record.status
+        raise typer.Exit(record or Exit.OK)
+
+    run.__doc__ = command.__doc__
+    run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
+
+
+def _fields(command: type[Options]) -> Iterator[Parameter]:
+    """Yield the options of a command, its own first, then those of its groups."""
+    hints = get_type_hints(command, include_extras=True)
+    for group in command.__mro__[:-2]:
+        for name in group.__annotations__ if issubclass(group, Options) else ():
+            if name == "line":
+                yield from line_parameters(command.door)
+            else:
+                yield _field(name, getattr(command, name, Parameter.empty), hints[name])
+
+
+def _field(name: str, default: Any, annotation: Any) -> Parameter:
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def takes(name: str, maker: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -84,11 +163,166 @@ def takes_line_options(door: Door) -> Callable[[Callable[..., None]], Callable[.
     def read(help_all: bool, **given: Any) -> LineArguments:
         return taken(given)
 
-    help_all = Annotated[bool, typer.Option("--help-all", is_eager=True, callback=_show_all, help=_HELP_ALL)]
-    shown = [_parameter(name, door) for name in options_of(door)]
-    last = Parameter("help_all", Parameter.KEYWORD_ONLY, default=False, annotation=help_all)
-    read.__signature__ = Signature([*shown, last])  # type: ignore[attr-defined]
+    read.__signature__ = Signature(list(line_parameters(door)))  # type: ignore[attr-defined]
     return takes("line", read)
+
+
+def line_parameters(door: Door) -> Iterator[Parameter]:
+    """Yield the options of a line that a door shows, and the one that shows those that are rare."""
+    for name in options_of(door):
+        option, field = OPTIONS[name], LineOptions.model_fields[name]
+        value = None if option.default or option.typed == list[str] else field.default
+        if door in option.defaults:
+            value = option.defaults[door][0]
+        kind = option.typed if value is not None else option.typed | None
+        yield _field(name, value, Annotated[kind, line_option(name, door)])
+    help = "Show all options, also those that are rarely used, and exit."
+    yield _field(
+        "help_all", False, Annotated[bool, typer.Option("--help-all", is_eager=True, callback=_show_all, help=help)]
+    )
+
+
+def line_option(name: str, door: Door | None = None) -> Any:
+    """Return an option of a line as commands show it."""
+    option = OPTIONS[name]
+    words = option.defaults[door][1] if door is not None and door in option.defaults else option.default
+    flag = option.flag or f"--{name.replace('_', '-')}"
+    return typer.Option(
+        f"{flag}/--no-{flag[2:]}" if option.typed is bool else flag,
+        help=f"{option.help} Default: {words}." if words else option.help,
+        hidden=option.rare and door is not Door.RUN,
+        metavar=option.metavar,
+        callback=found_here if name == "allow_kinds" else None,
+        min=option.least if option.most else None,
+        max=option.most or None,
+    )
+
+
+def found_here(packages: list[str] | None) -> list[str] | None:
+    """Let Python find the packages that are allowed in the working folder, too, after all other places."""
+    if packages and os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    return packages
+
+
+def _show_all(context: typer.Context, wanted: bool) -> None:
+    """Show the help of a command with the options that it leaves out otherwise."""
+    if not wanted:
+        return
+    hidden = [parameter for parameter in context.command.params if getattr(parameter, "hidden", False)]
+    for parameter in hidden:
+        parameter.hidden = False  # type: ignore[attr-defined]
+    typer.echo(context.get_help())
+    for parameter in hidden:
+        parameter.hidden = True  # type: ignore[attr-defined]
+    raise typer.Exit
+
+
+class OnLine(Options):
+    """The options of a line that the door of a command shows."""
+
+    line: LineArguments
+
+    def __init__(self, **given: Any) -> None:
+        shown = [name for name in options_of(self.door) if name in given]
+        super().__init__(line=taken({name: given.pop(name) for name in shown}), **given)
+
+
+StoreOption = Annotated[Path | None, line_option("store")]
+AllowKindOption = Annotated[list[str] | None, line_option("allow_kinds")]
+MaxWaitOption = Annotated[str | None, line_option("max_wait_s", Door.RUN)]
+WithinOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Time from an image's arrival until its board's result is due, as 5s. With late-binding, what is due runs "
+        "first; late results are reported."
+    ),
+]
+InputOption = Annotated[
+    int | None,
+    typer.Option("--input", min=config.MIN_INPUT, max=config.MAX_INPUT, help="Longer side of the input in pixels."),
+]
+SeedOption = Annotated[int, typer.Option(min=0, max=config.MAX_SEED, help="Seed of all random choices.")]
+WorkOption = Annotated[Path, typer.Option("--work", help="Folder for synthetic weights; kept for the next time.")]
+WORK = Path("build/bench")
+JsonOption = Annotated[
+    str | None, typer.Option("--json", metavar="FILE|-", help="Write the figures as JSON; - is standard output.")
+]
+EpochsOption = Annotated[int, typer.Option(min=1, max=config.MAX_COUNT, help="Passes over the training images.")]
+BatchOption = Annotated[int, typer.Option(min=1, max=config.MAX_COUNT, help="Images in a training step.")]
+ThreadsOption = Annotated[
+    int, typer.Option(min=0, max=config.MAX_THREADS, help="Threads of the CPU; 0 uses all cores.")
+]
+NoPrepareOption = Annotated[
+    bool, typer.Option("--no-prepare", help="Do not prepare the expert; see coe-experts prepare.")
+]
+TurnedOption = Annotated[
+    bool, typer.Option("--turned", help="Parts lie turned by any angle in their pictures, and that is no defect.")
+]
+A_BOARD = "Board: a name or a YAML file of routing rules."
+PolarityOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAMES",
+        help="Components with a polarity, whose turned parts are defects, beside those known by name; - for none. "
+        "Default: asked on a terminal.",
+    ),
+]
+BitsOption = Annotated[
+    int | None,
+    typer.Option(
+        min=config.MIN_SAMPLE_BITS,
+        max=config.MAX_SAMPLE_BITS,
+        help="How many low bits count of 16-bit samples. Default: `bits` of the board, else what an image says.",
+    ),
+]
+
+
+class InStore(Options):
+    """A command about what a store holds."""
+
+    store: StoreOption = None
+
+    @cached_property
+    def shelf(self) -> Store:
+        """The store."""
+        from coe.store.store import Store
+
+        return Store(self.store)
+
+
+class WithKinds(InStore):
+    """A command that runs experts of a store."""
+
+    allow_kind: AllowKindOption = None
+
+    @property
+    def allowed(self) -> tuple[str, ...]:
+        """The packages whose kinds may run."""
+        return tuple(self.allow_kind or ())
+
+
+class OfBoard(Options):
+    """A command about a board."""
+
+    board: str = typer.Argument(help=A_BOARD)
+
+    @cached_property
+    def rules(self) -> Rules:
+        """The board; raises ConfigError, RulesError."""
+        from coe.board import rules
+
+        return rules.load(self.board)
+
+
+class Described(WithKinds):
+    """How an expert that comes into the store is described, and what is done with it there."""
+
+    board: str | None = typer.Option(None, help="Take kind, labels and input size from the rules of this board.")
+    kind: str | None = typer.Option(None, help="Architecture: resnet18, yolov5n, onnx, ... or package.module:Class.")
+    labels: str | None = typer.Option(None, help="Labels in the order of the network's outputs, as ok,missing,cracked.")
+    input_size: InputOption = None
+    no_prepare: NoPrepareOption = False
 
 
 def refuse(context: typer.Context, names: str, why: str, *, by_default: bool = True) -> None:
@@ -105,42 +339,6 @@ def refuse(context: typer.Context, names: str, why: str, *, by_default: bool = T
             raise ConfigError(f"{known[name].opts[0]} {why}; leave it out")
 
 
-def _show_all(context: typer.Context, wanted: bool) -> None:
-    """Show the help of a command with the options that it leaves out otherwise."""
-    if not wanted:
-        return
-    hidden = [parameter for parameter in context.command.params if getattr(parameter, "hidden", False)]
-    for parameter in hidden:
-        parameter.hidden = False  # type: ignore[attr-defined]
-    typer.echo(context.get_help())
-    for parameter in hidden:
-        parameter.hidden = True  # type: ignore[attr-defined]
-    raise typer.Exit
-
-
-def _parameter(name: str, door: Door) -> Parameter:
-    option, field = OPTIONS[name], LineOptions.model_fields[name]
-    value = None if option.default or option.typed == list[str] else field.default
-    if door in option.defaults:
-        value = option.defaults[door][0]
-    kind = option.typed if value is not None else option.typed | None
-    annotation = Annotated[kind, line_option(name, door)]  # type: ignore[valid-type]
-    return Parameter(name, Parameter.KEYWORD_ONLY, default=value, annotation=annotation)
-
-
-StoreOption = Annotated[Path | None, line_option("store")]
-AllowKindOption = Annotated[list[str] | None, line_option("allow_kinds")]
-MaxWaitOption = Annotated[str | None, line_option("max_wait_s", Door.RUN)]
-WithinOption = Annotated[
-    str | None,
-    typer.Option(
-        "--within",
-        help="Time from an image's arrival until its board's result is due, as 5s. With late-binding, what is due runs "
-        "first; late results are reported.",
-    ),
-]
-
-
 def finite(value: float | None) -> float | None:
     """Check an option: refuse infinity and not-a-number, which pass every range. Raises typer.BadParameter."""
     if value is not None and not math.isfinite(value):
@@ -151,3 +349,60 @@ def finite(value: float | None) -> float | None:
 def seconds(text: str | None) -> float | None:
     """Read a time, as 5s; None stays None. Raises ConfigError if the text is no time."""
     return None if text is None else config.parse_seconds(text)
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words of a list with commas, without spaces around them.
+
+    An empty word stays: the command, which knows the words that there are, refuses it. A comma too many is no choice.
+    """
+    return [word.strip() for word in text.split(",")]
+
+
+STANDARD_OUTPUT = "-"
+
+
+def check_json(where: str | None) -> None:
+    """Check before a long run that its rows can be written; raises ConfigError."""
+    if where is None or where == STANDARD_OUTPUT:
+        return
+    if reason := why_not(Path(where)):
+        raise ConfigError(f"--json: {where} {reason}; name a file, or - for standard output")
+
+
+def write_json(text: str, where: str | None) -> None:
+    """Write JSON to a file, to standard output with "-", or nowhere; raises ConfigError."""
+    if where == STANDARD_OUTPUT:
+        sys.stdout.write(text)
+    elif where is not None:
+        try:
+            Path(where).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"--json: {where} cannot be written: {error.strerror or error}") from error
+
+
+def pictures_of(board: Rules, images_at: Path) -> list[Picture]:
+    """Return all pictures that can be inspected; raises ConfigError if there are none."""
+    from coe.cli.inspect_source import source_of
+    from coe.inspector.inspector import Picture
+
+    source = source_of(images_at, board, None, None)
+    items = [item for item in source.items if item.failure is None]
+    if not items:
+        raise ConfigError(f"{images_at} holds no image of a component of board '{board.board}'")
+    return [picture for picture in source.feed(items, None) if isinstance(picture, Picture)]
+
+
+def why_not(path: Path) -> str | None:
+    """Return why no file can be written at a path, as the words after its name in a sentence; None if none is known."""
+    if os.path.isdir(path):
+        return "is a folder"
+    if not os.path.isdir(path.parent):
+        return f"cannot be written: there is no folder {path.parent}"
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:  # too long a name, or a NUL in it
+        return f"cannot be written: {getattr(error, 'strerror', None) or error}"
+    return None

@@ -6,7 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -14,6 +14,7 @@ from coe.board import parts_list as parts_lists
 from coe.board.completeness import Expected
 from coe.board.parts_list import PlacedPart
 from coe.cli.common import err
+from coe.cli.options import Options
 from coe.errors import ConfigError, list_few
 from coe.pictures.found_image import FoundImage
 
@@ -24,114 +25,87 @@ if TYPE_CHECKING:
     from coe.placement.bom_join import BomPart
     from coe.placement.placement_file import FileForm, Placement, PlacementFile
 
-_NAMES = "kicad, altium, easyeda, eagle, ... or package.module:NAME"
 
+class ReadAs(Options):
+    """How a placement file is read."""
 
-DialectOption = Annotated[
-    str | None,
-    typer.Option("--dialect", help=f"What wrote the placement file: {_NAMES}. Default: any table with a header."),
-]
-UnitsOption = Annotated[
-    str | None,
-    typer.Option("--units", help="Unit of the placement file: mm, um, mil or inch. Default: what the file states."),
-]
-YesOption = Annotated[
-    bool, typer.Option("--yes", help="Take the placement file as it reads, without a question. See --dialect.")
-]
-BomOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--bom",
+    dialect: str | None = typer.Option(
+        None,
+        help="What wrote the placement file: kicad, altium, easyeda, eagle, ... or package.module:NAME. Default: any "
+        "table with a header.",
+    )
+    units: str | None = typer.Option(
+        None, help="Unit of the placement file: mm, um, mil or inch. Default: what the file states."
+    )
+    yes: bool = typer.Option(
+        False, "--yes", help="Take the placement file as it reads, without a question. See --dialect."
+    )
+    bom: Path | None = typer.Option(
+        None,
         metavar="FILE",
         help="A bill of materials, with lists of designators: values and packages that the placement file lacks, and "
         "the parts that are not fitted.",
-    ),
-]
-
-
-BottomXOption = Annotated[
-    str | None,
-    typer.Option(
-        "--bottom-x",
+    )
+    bottom_x: str | None = typer.Option(
+        None,
         help="top or bottom, for a recipe of the bottom side: the file gives x as seen from the top, through the "
         "board, or as seen from the bottom.",
-    ),
-]
-BottomAngleOption = Annotated[
-    str | None,
-    typer.Option(
-        "--bottom-angle",
-        help="top, top-180 or bottom, for a recipe of the bottom side: angles count counterclockwise as seen from "
-        "the top, with parts at 0 mirrored left to right (top) or top to bottom (top-180, as KiCad), or as seen "
-        "from the bottom.",
-    ),
-]
+    )
+    bottom_angle: str | None = typer.Option(
+        None,
+        help="top, top-180 or bottom, for a recipe of the bottom side: angles count counterclockwise as seen from the "
+        "top, with parts at 0 mirrored left to right (top) or top to bottom (top-180, as KiCad), or as seen from the "
+        "bottom.",
+    )
+
+    def bottom(self) -> Bottom | None:
+        """Return how a file describes the bottom side; None if the options do not say; raises ConfigError."""
+        if (self.bottom_x is None) != (self.bottom_angle is None):
+            raise ConfigError("give --bottom-x and --bottom-angle together, or neither")
+        if self.bottom_x is None or self.bottom_angle is None:
+            return None
+        from coe.placement.board_layout import Bottom
+
+        return Bottom.of(self.bottom_x, self.bottom_angle)
 
 
-def bottom_of(x: str | None, angle: str | None) -> Bottom | None:
-    """Return how a file describes the bottom side; None if the options do not say; raises ConfigError."""
-    if (x is None) != (angle is None):
-        raise ConfigError("give --bottom-x and --bottom-angle together, or neither")
-    if x is None or angle is None:
-        return None
-    from coe.placement.board_layout import Bottom
+class Placing(ReadAs):
+    """Where parts lie in pictures of whole boards."""
 
-    return Bottom.of(x, angle)
+    placements: Path | None = typer.Option(
+        None,
+        metavar="FILE",
+        help="A placement (pick-and-place) file: the pictures show whole boards, and each part is cut out of them. "
+        "Needs --recipe. See docs/placements.md.",
+    )
+    recipe: Path | None = typer.Option(
+        None,
+        metavar="FILE",
+        help="The board recipe: side, scale, outline, fiducials, and the crop of each component. Look at the picture "
+        "that coe-experts overlay makes before you use it.",
+    )
 
+    def layout(self) -> Layout | None:
+        """Return the layout that the options describe; None without any of them.
 
-def layout_of(
-    placements: Annotated[
-        Path | None,
-        typer.Option(
-            "--placements",
-            metavar="FILE",
-            help="A placement (pick-and-place) file: the pictures show whole boards, and each part is cut out of them. "
-            "Needs --recipe. See docs/placements.md.",
-        ),
-    ] = None,
-    dialect: DialectOption = None,
-    units: UnitsOption = None,
-    yes: YesOption = False,
-    bom: BomOption = None,
-    recipe: Annotated[
-        Path | None,
-        typer.Option(
-            "--recipe",
-            metavar="FILE",
-            help="The board recipe: side, scale, outline, fiducials, and the crop of each component. Look at the "
-            "picture that coe-experts overlay makes before you use it.",
-        ),
-    ] = None,
-    bottom_x: BottomXOption = None,
-    bottom_angle: BottomAngleOption = None,
-) -> Layout | None:
-    """Return the layout that the options describe; None without any of them.
+        Raises ConfigError if some are missing, or if a file cannot be used.
+        """
+        names = ("placements", "recipe", "bom", "dialect", "units", "bottom_x", "bottom_angle")
+        given = [f"--{name.replace('_', '-')}" for name in names if getattr(self, name) is not None]
+        if not given:
+            return None
+        if self.placements is None or self.recipe is None:
+            missing = [name for name in ("--placements", "--recipe") if name not in given]
+            raise ConfigError(f"{given[0]} needs {', '.join(missing)} too")
+        described = self.bottom()
+        from coe.placement.board_layout import lay_out
+        from coe.placement.board_recipe import read_recipe
 
-    Raises ConfigError if some are missing, or if a file cannot be used.
-    """
-    needed = {"--placements": placements, "--recipe": recipe}
-    others = {
-        "--bom": bom,
-        "--dialect": dialect,
-        "--units": units,
-        "--bottom-x": bottom_x,
-        "--bottom-angle": bottom_angle,
-    }
-    given = [name for name, value in {**needed, **others}.items() if value is not None]
-    if not given:
-        return None
-    if missing := [name for name, value in needed.items() if value is None]:
-        raise ConfigError(f"{given[0]} needs {', '.join(missing)} too")
-    described = bottom_of(bottom_x, bottom_angle)
-    from coe.placement.board_layout import lay_out
-    from coe.placement.board_recipe import read_recipe
-
-    assert placements is not None
-    assert recipe is not None
-    checked = read_recipe(recipe)
-    said = bom_of(bom, dialect, checked.placement_file)
-    file = read_confirmed(placements, dialect, units, checked.placement_file, said, yes=yes)
-    return lay_out(checked, fitted(file, placements, said, bom)[0], described)
+        checked = read_recipe(self.recipe)
+        form = checked.placement_file
+        said = bom_of(self.bom, self.dialect, form)
+        file = read_confirmed(self.placements, self.dialect, self.units, form, said, yes=self.yes)
+        return lay_out(checked, fitted(file, self.placements, said, self.bom)[0], described)
 
 
 def bom_of(path: Path | None, dialect: str | None, form: FileForm) -> Mapping[str, BomPart] | None:
@@ -249,24 +223,6 @@ def warnings_of(layout: Layout | None) -> tuple[str, ...]:
     from coe.placement.wrong_ways import warnings_of as of_layout
 
     return of_layout(layout)
-
-
-PartsOption = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="The board's parts list in the order of the camera, with columns such as refdes and component; a "
-        "pick-and-place file will do. A board without a picture of each part is REVIEW, and experts are loaded before "
-        "their images come.",
-    ),
-]
-ExpectOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="counts",
-        help="counts: a board without a picture of as many places of each component as its rules count is REVIEW.",
-    ),
-]
 
 
 def expected_of(board: Rules, layout: Layout | None, parts: Path | None, expect: str | None) -> Expected | None:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.progress import BarColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
 
 from coe import config
 from coe.board import rules
-from coe.cli.common import application, err, out, point_out, run, wide
-from coe.cli.console import Progress, styled, table_of, words
-from coe.cli.options import takes_line_options
+from coe.cli.common import application, err, out, point_out, run, show
+from coe.cli.console import Progress, styled, words
+from coe.cli.options import OnLine, Share, Size, add, pictures_of
 from coe.config import format_bytes
 from coe.errors import ConfigError, did_you_mean
 from coe.inspector import profile
-from coe.inspector.line_arguments import LineArguments
 from coe.inspector.line_options import LineOptions
 from coe.inspector.option import Door
 from coe.inspector.profile import BoardProfile, Fingerprint, KindProfile, Profile
@@ -30,58 +28,8 @@ if TYPE_CHECKING:
 _SHOWN = 10
 """How many experts the tables of usage show."""
 
-app = application("Measure this machine for a board; once is enough.")
 
-
-@app.command()
-@takes_line_options(Door.PROFILE)
-def profile_machine(  # noqa: PLR0913
-    board: Annotated[
-        str | None, typer.Option(help="Board: a name (A, demo, ...) or a YAML file of routing rules.")
-    ] = None,
-    images_at: Annotated[
-        Path | None, typer.Option("--images", help="Sample images of the board. Default: generated images.")
-    ] = None,
-    *,
-    line: LineArguments,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Take about a minute instead of up to ten; the figures are coarser.")
-    ] = False,
-    faithful: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            max=config.MAX_SEED,
-            metavar="SEED",
-            help="Search the split of memory as the paper does, with this seed for its random choice.",
-        ),
-    ] = None,
-    on_machine: Annotated[
-        bool,
-        typer.Option(
-            "--on-machine/--simulate",
-            help="Run the samples of the search on the machine, which takes long, or simulate them with the measured "
-            "costs. The winner is confirmed on the machine in both cases.",
-        ),
-    ] = False,
-    to: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            metavar="FILE",
-            help="Where to write the profile. Default: the file where coe-inspect looks for it.",
-        ),
-    ] = None,
-    show: Annotated[
-        bool, typer.Option("--show", help="Measure nothing; print the profile and draw its curves.")
-    ] = False,
-    plot: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Where to write the drawing of the curves. Default: a .png in the profile's folder."
-        ),
-    ] = None,
-) -> None:
+class Measure(OnLine):
     """Measure what experts cost on this machine, choose executors and the split of memory, and confirm the choice.
 
     coe-inspect finds the profile by itself. An interrupted run goes on where it stopped; a second board is
@@ -89,32 +37,65 @@ def profile_machine(  # noqa: PLR0913
 
     Example: coe-profile --board demo --images build/demo/images --memory 150MB --quick
     """
-    place = to or profile.place()
-    if show:
-        stored = profile.load(place)
-        if changed := stored.machine.changes(Fingerprint.here()):
-            other = f"this profile is of another machine: {'; '.join(changed)}"
-            point_out("warning", other)
-        _show(stored, _chosen_board(stored, board), place, plot)
-        return
-    if board is None:
-        raise ConfigError("which board? give one with --board, or look at the existing profile with --show")
-    loaded = rules.load(board)
-    from coe.cli.tool_options import pictures_of
-    from coe.profiler.site import ProfiledSite
 
-    options = LineOptions.of(loaded.path, **line)
-    site = ProfiledSite(
-        loaded,
-        options.store,
-        pictures_of(loaded, images_at) if images_at else [],
-        options.memory or config.parse_bytes(config.MEMORY),
-        options.device_memory,
-        options.host_memory,
-        options.allow_kinds,
+    door = Door.PROFILE
+
+    board: str | None = typer.Option(None, help="Board: a name (A, demo, ...) or a YAML file of routing rules.")
+    images_at: Path | None = typer.Option(
+        None, "--images", help="Sample images of the board. Default: generated images."
     )
-    done = _profiled(site, place, quick=quick, faithful=faithful, on_machine=on_machine)
-    _show(done, done.boards[loaded.board], place, plot)
+    quick: bool = typer.Option(
+        False, "--quick", help="Take about a minute instead of up to ten; the figures are coarser."
+    )
+    faithful: int | None = typer.Option(
+        None,
+        min=0,
+        max=config.MAX_SEED,
+        metavar="SEED",
+        help="Search the split of memory as the paper does, with this seed for its random choice.",
+    )
+    on_machine: bool = typer.Option(
+        False,
+        "--on-machine/--simulate",
+        help="Run the samples of the search on the machine, which takes long, or simulate them with the measured costs. "
+        "The winner is confirmed on the machine in both cases.",
+    )
+    to: Path | None = typer.Option(
+        None,
+        "--out",
+        metavar="FILE",
+        help="Where to write the profile. Default: the file where coe-inspect looks for it.",
+    )
+    show: bool = typer.Option(False, "--show", help="Measure nothing; print the profile and draw its curves.")
+    plot: Path | None = typer.Option(
+        None, metavar="FILE", help="Where to write the drawing of the curves. Default: a .png in the profile's folder."
+    )
+
+    def run(self) -> None:
+        place = self.to or profile.place()
+        if self.show:
+            stored = profile.load(place)
+            if changed := stored.machine.changes(Fingerprint.here()):
+                point_out("warning", f"this profile is of another machine: {'; '.join(changed)}")
+            _show(stored, _chosen_board(stored, self.board), place, self.plot)
+            return
+        if self.board is None:
+            raise ConfigError("which board? give one with --board, or look at the existing profile with --show")
+        board = rules.load(self.board)
+        from coe.profiler.site import ProfiledSite
+
+        options = LineOptions.of(board.path, **self.line)
+        site = ProfiledSite(
+            board,
+            options.store,
+            pictures_of(board, self.images_at) if self.images_at else [],
+            options.memory or config.parse_bytes(config.MEMORY),
+            options.device_memory,
+            options.host_memory,
+            options.allow_kinds,
+        )
+        done = _profiled(site, place, quick=self.quick, faithful=self.faithful, on_machine=self.on_machine)
+        _show(done, done.boards[board.board], place, self.plot)
 
 
 def _profiled(site: ProfiledSite, place: Path, *, quick: bool, faithful: int | None, on_machine: bool) -> Profile:
@@ -197,7 +178,7 @@ def _show(stored: Profile, board: BoardProfile, place: Path, plot: Path | None) 
 
     origin = f", made {stored.made} on {stored.machine.cores} x {stored.machine.cpu}"
     out.print(styled((str(place), "bold"), origin))
-    wide(out).print(_kinds(stored.kinds))
+    show(list(map(_kind, stored.kinds)))
     chosen = board.chosen
     executors = ", ".join(
         f"{device}={number}" + (f" of {chosen.threads[device]} thread(s)" if device in chosen.threads else "")
@@ -212,7 +193,17 @@ def _show(stored: Profile, board: BoardProfile, place: Path, plot: Path | None) 
     out.print(f"{left}the rest has room for about {chosen.loaded_experts} experts of mean size")
     for reason in chosen.reasons:
         out.print(f"- {reason}")
-    out.print(_usage(board))
+    show(
+        [
+            {
+                "most used": row.expert,
+                "by rules": Share(row.by_rules),
+                "by images": None if row.by_images is None else Share(row.by_images),
+                "memory score": round(row.memory_score, 2),
+            }
+            for row in board.usage[:_SHOWN]
+        ]
+    )
     for usage in differences(board.usage, chosen.sample_images)[:_SHOWN]:
         shares = f"{usage.by_rules:.1%} by the rules, {usage.by_images:.1%} of the images"
         out.print(f"{usage.expert}: {shares}")
@@ -220,32 +211,21 @@ def _show(stored: Profile, board: BoardProfile, place: Path, plot: Path | None) 
     err.print(f"drew {path}")
 
 
-def _usage(board: BoardProfile) -> Table:
-    """Return a table of the most used experts with their memory scores."""
-    table = table_of("most used", "by rules", "by images", "memory score", left=["most used"])
-    for row in board.usage[:_SHOWN]:
-        by_images = "" if row.by_images is None else f"{row.by_images:.1%}"
-        table.add_row(row.expert, f"{row.by_rules:.1%}", by_images, f"{row.memory_score:.2f}")
-    return table
+def _kind(kind: KindProfile) -> dict[str, Any]:
+    return {
+        "kind": f"{kind.kind} {kind.input_size} px",
+        "threads": kind.threads,
+        "way": f"{kind.device} {kind.backend} {kind.precision}",
+        "K": f"{1e3 * kind.line.per_image_s:.1f} ms",
+        "B": f"{1e3 * kind.line.base_s:.1f} ms",
+        "off": Share(kind.line.error),
+        "max batch": kind.max_batch,
+        "weights": Size(kind.weights_bytes),
+        "an image": Size(kind.activation_bytes),
+        "load": f"{1e3 * kind.load_s:.0f} ms" + ("" if kind.load_cold else " cached"),
+    }
 
 
-def _kinds(kinds: tuple[KindProfile, ...]) -> Table:
-    columns = ("kind", "threads", "way", "K", "B", "off", "max batch", "weights", "an image", "load")
-    table = table_of(*columns, left=["kind", "way"])
-    for kind in kinds:
-        table.add_row(
-            f"{kind.kind} {kind.input_size} px",
-            str(kind.threads),
-            f"{kind.device} {kind.backend} {kind.precision}",
-            f"{1e3 * kind.line.per_image_s:.1f} ms",
-            f"{1e3 * kind.line.base_s:.1f} ms",
-            f"{kind.line.error:.1%}",
-            str(kind.max_batch),
-            format_bytes(kind.weights_bytes),
-            format_bytes(kind.activation_bytes),
-            f"{1e3 * kind.load_s:.0f} ms" + ("" if kind.load_cold else " cached"),
-        )
-    return table
-
-
+app = application("Measure this machine for a board; once is enough.")
+add(app, Measure)
 main = partial(run, app)

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from coe.cli.common import err, out, wide
 from coe.cli.console import Console
-from coe.cli.tool_options import STANDARD_OUTPUT, words_of, write_json
+from coe.cli.options import STANDARD_OUTPUT, words_of, write_json
 from coe.errors import ConfigError, did_you_mean
 from coe.lab.rows import Row, seeds_json, seeds_table, to_json, to_table
 from coe.scheduler.strategies import Strategy, check_hurry

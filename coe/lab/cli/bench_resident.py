@@ -11,7 +11,7 @@ from rich.table import Table
 from coe import config
 from coe.cli.common import err
 from coe.cli.console import table_of
-from coe.cli.tool_options import WORK, JsonOption, WorkOption, check_json, words_of
+from coe.cli.options import WORK, JsonOption, WorkOption, check_json, words_of
 from coe.errors import ConfigError
 from coe.inspector.precision import MODES
 from coe.lab.cli.bench_out import choices, show_figures

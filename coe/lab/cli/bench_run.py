@@ -15,8 +15,7 @@ from coe.board import rules
 from coe.board.rules import Rules
 from coe.cli.common import err
 from coe.cli.console import Progress
-from coe.cli.options import refuse, takes_line_options
-from coe.cli.tool_options import WORK, JsonOption, SeedOption, WorkOption, check_json, words_of
+from coe.cli.options import WORK, JsonOption, SeedOption, WorkOption, check_json, refuse, takes_line_options, words_of
 from coe.core import FULL
 from coe.errors import ConfigError
 from coe.inspector import profile
@@ -164,7 +163,7 @@ def _given(
     board: str, images_at: Path | None, store: StoreReader, requests: int, seed: int, form: PictureForm | None
 ) -> tuple[Path, StoreReader, list[Picture]]:
     """Return a board's file and store, and `requests` pictures: those given, repeated as needed, or noise."""
-    from coe.cli.tool_options import pictures_of
+    from coe.cli.options import pictures_of
     from coe.lab.workloads.picture_forms import handed_in
     from coe.lab.workloads.synthetic import synthetic_pictures
 

@@ -17,8 +17,7 @@ from coe.board import rules
 from coe.board.rules import Rules
 from coe.cli.common import err
 from coe.cli.console import Progress
-from coe.cli.options import finite
-from coe.cli.tool_options import JsonOption, check_json, words_of
+from coe.cli.options import JsonOption, check_json, finite, words_of
 from coe.errors import ConfigError
 from coe.helpers.system import peak_resident_bytes
 from coe.lab.cli.bench_out import show_figures

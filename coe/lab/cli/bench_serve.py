@@ -14,8 +14,7 @@ import typer
 from coe import config
 from coe.cli.common import err
 from coe.cli.console import table_of
-from coe.cli.options import AllowKindOption, StoreOption, found_here
-from coe.cli.tool_options import JsonOption, check_json, words_of
+from coe.cli.options import AllowKindOption, JsonOption, StoreOption, check_json, found_here, words_of
 from coe.errors import ConfigError, did_you_mean
 from coe.helpers.system import usable_cores
 from coe.lab.cli.bench_out import beside, show_figures

@@ -13,8 +13,7 @@ from coe import config
 from coe.board import rules
 from coe.cli.common import err
 from coe.cli.console import Progress
-from coe.cli.options import MaxWaitOption, refuse, seconds, takes
-from coe.cli.tool_options import JsonOption, check_json, words_of
+from coe.cli.options import JsonOption, MaxWaitOption, check_json, refuse, seconds, takes, words_of
 from coe.core import FULL
 from coe.errors import ConfigError
 from coe.lab import preset

@@ -14,7 +14,7 @@ from rich.table import Table
 from coe import config
 from coe.cli.common import err, wide
 from coe.cli.console import table_of
-from coe.cli.tool_options import WORK, JsonOption, WorkOption, check_json, words_of, write_json
+from coe.cli.options import WORK, JsonOption, WorkOption, check_json, words_of, write_json
 from coe.errors import ConfigError, did_you_mean
 from coe.helpers.system import usable_cores
 from coe.lab.cli.bench_out import beside, choices

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from coe.board import rules
-from coe.cli import experts_calibrate
+from coe.cli import experts_verified
 from coe.errors import CoeError, ConfigError
 from coe.helpers.files import write_atomically
 from coe.helpers.rates import CONFIDENCE, Rate
@@ -113,7 +113,7 @@ def main() -> None:
         if len(sys.argv) > 4:
             id, threshold = sys.argv[4], float(sys.argv[5])
             chosen = ExpertScores(board, store, id, of_expert[id]).at(threshold)
-            experts_calibrate.put(board, [chosen], write=True)
+            experts_verified.put(board, [chosen], write=True)
             board = rules.load(str(draft.rules))
         found = [ExpertScores(board, store, id, pictures).shown() for id, pictures in of_expert.items()]
     except CoeError as error:

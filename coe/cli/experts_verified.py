@@ -1,0 +1,421 @@
+"""`coe-experts calibrate` and `evaluate`: what pictures whose truth is known say of a board's experts; and their exams.
+
+Exams are shown here for all commands that say what an expert's word is worth.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from coe.board import calibration_file, rules
+from coe.board.board_spec import BoardSpec, StatedScores
+from coe.board.calibration_file import BoardCalibration, CalibratedExpert
+from coe.board.rules import Rules
+from coe.cli.common import Exit, complain, err, out, point_out, show
+from coe.cli.options import OfBoard, Record, Share, WithKinds
+from coe.config import counted
+from coe.core import NOTHING, Expert, Failure, FailureKind, Request, Result
+from coe.errors import CoeError, ConfigError, list_few
+from coe.helpers import strict_yaml
+from coe.helpers.files import FolderLock, NoLocks, NotWritten, write_atomically
+from coe.helpers.rates import CONFIDENCE, Rate
+from coe.helpers.strict_model import of_yaml
+from coe.helpers.visible import visible
+from coe.inspector import weights_used
+from coe.learn import calibration_text
+from coe.pictures.photo_split import Purpose
+from coe.results.evaluation_report import EvaluationRow, write_evaluation
+from coe.results.report_cards import PixelSource
+from coe.store.exam import Exam, ExamItem, warnings_of
+from coe.store.store import Store
+from coe.store.store_reader import StoreReader
+
+if TYPE_CHECKING:
+    from coe.learn.answers import BoardExperts
+    from coe.learn.calibration import ExpertCalibration
+    from coe.learn.evaluation import Evaluation
+    from coe.learn.verified import VerifiedPicture
+
+_AROUND = 20
+_SHOWN = 5
+"""So many thresholds on each side of the chosen one are shown."""
+_NAMED = 20
+"""So many wrong pictures of an expert are named; the report shows more."""
+
+
+class _Verified(OfBoard, WithKinds):
+    images_at: Path = typer.Option(
+        ...,
+        "--images",
+        help="Verified pictures: photographs <component>/<label>/<picture>, where a label may be good or bad, or a "
+        "folder <expert>/<label>/<picture>, or a table with the columns path, expert and label (and reference).",
+    )
+    confidence: float = typer.Option(
+        CONFIDENCE, min=0.5, max=0.9999, help="Confidence that a rate is not above its bound."
+    )
+
+
+class Calibrate(_Verified):
+    """Set thresholds for a wanted rate, and make scores honest, from pictures whose truth is known.
+
+    Give --escapes or --false-calls. With --write the result goes into BOARD.calibration.yaml beside the board file, and
+    counts from then on; delete that file to go back. Without --write the changes are shown, and nothing is written.
+    The rate is that of each expert as a whole. Pictures that an expert learned from are refused. Exit status 1 if a
+    picture could not be judged, or if no threshold of an expert is proven to hold the wanted rate.
+
+    Example: coe-experts calibrate line7.yaml --images verified/ --escapes 0.01 --plots build/calibration
+    """
+
+    escapes: float | None = typer.Option(None, min=0, max=1, help="The share of bad parts that may pass, as 0.01.")
+    false_calls: float | None = typer.Option(
+        None, min=0, max=1, help="The share of good parts that may be called, as 0.02."
+    )
+    write: bool = typer.Option(False, "--write", help="Write the calibration file beside the board file.")
+    unproven: bool = typer.Option(
+        False, "--unproven", help="Take thresholds that are not proven to hold the rate, too."
+    )
+    plots: Path | None = typer.Option(None, help="Folder for a picture (PNG) of each expert.")
+
+    def run(self) -> Record:
+        from coe.learn import calibration, draw_thresholds, verified
+        from coe.learn.answers import BoardExperts
+        from coe.learn.thresholds import Goal, WantedRate
+
+        escapes, false_calls = self.escapes, self.false_calls
+        if (escapes is None) == (false_calls is None):
+            raise ConfigError("give the rate that is wanted: --escapes, or --false-calls, and not both")
+        goal, rate = (Goal.ESCAPES, escapes) if escapes is not None else (Goal.FALSE_CALLS, false_calls)
+        assert rate is not None
+        wanted, loaded = WantedRate(goal, rate, self.confidence), self.rules
+        if self.write:  # before the pictures are judged, which takes long
+            with _alone(loaded.path):
+                pass
+        found = verified.by_expert(
+            verified.find(self.images_at, loaded.experts, loaded.components, purpose=Purpose.VERIFY)
+        )
+        asked = BoardExperts(loaded, self.shelf, self.allowed)
+        outcomes: list[ExpertCalibration] = []
+        trouble = False
+        for id, of_expert in found.items():
+            try:
+                check_pictures(asked, loaded.experts[id], of_expert)
+                answers = asked.answers(id, of_expert)
+            except CoeError as error:
+                complain(f"{id}: {error}")
+                trouble = True
+                continue
+            for name, reason in answers.failed.items():
+                complain(f"not judged: {name}: {reason}")
+            if in_doubt := list_few(map(visible, answers.doubtful), _SHOWN):
+                point_out("note", f"{id}: in doubt, so REVIEW whatever the threshold: {in_doubt}")
+            outcome = calibration.calibrate(answers, wanted, unproven=self.unproven)
+            outcomes.append(outcome)
+            if missing := calibration.unreached(outcome):
+                complain(f"{id}: {missing}")
+            for warning in calibration.warnings(outcome):
+                point_out("note", f"{id}: {warning}")
+            trouble = trouble or bool(missing or answers.failed)
+            if self.plots is not None:
+                out.print(str(draw_thresholds.draw(outcome, self.plots / f"{id}.png")))
+        for outcome in outcomes:
+            _show_curve(outcome)
+        with _alone(loaded.path) if self.write else nullcontext():  # another calibration may end at the same time
+            put(loaded, outcomes, write=self.write)
+        if self.write:
+            now, ids = rules.load(self.board), [outcome.answers.expert.id for outcome in outcomes]
+            _examine(now, self.shelf, {id: found[id] for id in ids}, self.allowed)
+        return Record(list(map(_calibrated, outcomes)), Exit.NOT_GOOD if trouble else Exit.OK)
+
+
+def _examine(
+    board: Rules, store: Store, pictures: Mapping[str, Sequence[VerifiedPicture]], allowed: Sequence[str]
+) -> None:
+    """Show experts again what must not pass, by the thresholds that hold now; the rows go into their exams."""
+    from coe.learn import evaluation
+    from coe.learn.answers import BoardExperts
+
+    asked = BoardExperts(board, store, allowed)
+    for id, of_expert in pictures.items():
+        weights = board.experts[id].weights
+        if store.manifest(weights).metrics.get("turned"):  # at which angle its parts lie is no defect
+            continue
+        items = evaluation.examined(board, asked, id, of_expert)
+        with store.changing(weights) as manifest:
+            exam = (manifest.exam or Exam()).again(items)
+            if items and exam != manifest.exam:
+                store.rewrite(manifest.model_copy(update={"exam": exam}))
+        show_exam(id, exam)
+    tell_gaps(board, store)
+
+
+@contextmanager
+def _alone(board: Path) -> Iterator[None]:
+    """Hold the lock of a board file's folder, in which its calibration is written; raises NotWritten."""
+    path, lock = calibration_file.path_for(board), None
+    try:
+        with suppress(NoLocks):
+            lock = FolderLock.take(path.parent, wait=True)
+    except OSError as error:
+        way = (
+            f"copy {board.name}, with its calibration if it has one, into a folder of your own, and calibrate it there"
+        )
+        raise NotWritten(f"{path} cannot be written: {error.strerror}; {way}") from error
+    try:
+        yield
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+def check_pictures(asked: BoardExperts, expert: Expert, pictures: Sequence[VerifiedPicture]) -> None:
+    """Raise ConfigError for pictures of labels that an expert cannot give, and for such as it learned from.
+
+    Say if nobody knows what it learned from, and which pictures contradict each other.
+    """
+    for remark in asked.under_two_labels(pictures):
+        point_out("note", f"{expert.id}: {remark}")
+    if not asked.detects(expert) and (nothing := [one.name for one in pictures if one.label == NOTHING]):
+        raise ConfigError(f"it is no detector, and {nothing[0]} is labelled '{NOTHING}'")
+    if made := asked.in_references(expert, pictures):
+        told = (
+            f"{expert.id}: its reference is made from {len(made)} of its {len(pictures)} pictures, such as "
+            f"{list_few(made)}: these fit it better than others will; take them out"
+        )
+        point_out("note", told)
+    known = asked.learned_from(expert, pictures)
+    if known is None:
+        told = f"nobody knows which pictures '{expert.weights}' learned from; give it none of these"
+        point_out("note", told)
+    elif known:
+        raise ConfigError(
+            f"it learned from {len(known)} of its {len(pictures)} pictures, such as {list_few(known)}: their scores "
+            "are better than those of others; take them out, or give other pictures"
+        )
+
+
+def _bounded(confidence: float, **rates: Rate | None) -> dict[str, Any]:
+    """Return rates with their bounds, two cells each, for a table."""
+    cells: dict[str, Any] = {}
+    for name, rate in rates.items():
+        heading = name.replace("_", " ")
+        cells[heading] = f"{rate.events} of {rate.trials}" if rate else None
+        cells[f"{heading} at most"] = Share(rate.upper(confidence)) if rate else None
+    return cells
+
+
+def _calibrated(outcome: ExpertCalibration) -> dict[str, Any]:
+    """Return the row of an expert."""
+    honesty, choice, curve = outcome.honesty, outcome.choice, outcome.curve
+    chosen = choice.point if choice is not None and curve is not None else None
+    proven = "" if choice is None or choice.proven else " (not proven)"
+    rates = (chosen.escapes, chosen.false_calls) if chosen else (None, None)
+    return {
+        "expert": outcome.answers.expert.id,
+        "labels": ", ".join(curve.labels) if chosen and curve else None,
+        "threshold": f"{chosen.threshold:.4g}{proven}" if chosen else None,
+        **_bounded(outcome.wanted.confidence, escapes=rates[0], false_calls=rates[1]),
+        "ECE": f"{honesty.before:.3f} to {honesty.after:.3f}" if honesty else None,
+        "temperature": honesty.temperature if honesty else None,
+    }
+
+
+def _show_curve(outcome: ExpertCalibration) -> None:
+    """Print the thresholds of an expert, the safest first: for each number of errors the best, the chosen marked."""
+    from coe.learn.thresholds import frontier
+
+    if outcome.curve is None or outcome.choice is None:
+        return
+    points = frontier(outcome.curve, outcome.wanted.goal)
+    place = points.index(outcome.choice.point)
+    shown = points[max(0, place - _AROUND) : place + _AROUND + 1]
+    left = len(points) - len(shown)
+    out.print()
+    out.print(f"{outcome.answers.expert.id}{f', without {left} further thresholds' if left else ''}:")
+    rows = []
+    for point in shown:
+        rates = _bounded(outcome.wanted.confidence, escapes=point.escapes, false_calls=point.false_calls)
+        chosen = "chosen" if point is outcome.choice.point else None
+        rows.append({"threshold": f"{point.threshold:.4g}", **rates, "": chosen})
+    show(rows)
+
+
+def _tell_scores_of_steps(before: Rules, after: Rules, entries: Mapping[str, StatedScores]) -> None:
+    """Say which components state scores of their own: a finding must reach `min_score`, and `min_scores` go first."""
+    for id, entry in entries.items():
+        rescaled = before.experts[id].temperature != after.experts[id].temperature
+        defaults = entry.min_scores
+        least, first = [], []
+        for name, component in after.components.items():
+            steps = component.steps_of(id)
+            if (defaults or rescaled) and any(step.min_score > 0 for step in steps):
+                least.append(name)
+            if any(step.min_scores != defaults for step in steps):
+                first.append(name)
+        scale = "; its scores have another scale now, so check it" if rescaled else ""
+        if least:
+            err.print(f"{id}: `min_score` of {list_few(least)} still counts, too{scale}")
+        if first:
+            told = f"{id}: `min_scores` of {list_few(first)} count in the place of those written here{scale}"
+            err.print(told)
+
+
+def put(board: Rules, outcomes: Sequence[ExpertCalibration], *, write: bool) -> None:
+    """Show the changes of the calibration file, or write it; what would not load afterwards is not written."""
+    raw, old = strict_yaml.content(board.path), calibration_file.content(board.path)
+    before = rules.of_bytes(board.path, raw, old)
+    spec = of_yaml(strict_yaml.parse(board.path, raw), BoardSpec)
+    entries = calibration_text.entries(board.path, old) if old is not None else {}
+    changed: dict[str, CalibratedExpert] = {}
+    for outcome in outcomes:
+        id = outcome.answers.expert.id
+        if id not in spec.experts:
+            raise ConfigError(f"{board.path.name}: expert '{id}' was taken out meanwhile; calibrate again")
+        if outcome.answers.answers:  # else the expert stays as it is
+            stated = spec.experts[id].stated_scores()
+            changed[id] = outcome.entry(entries.get(id, stated), stated, date.today().isoformat())
+    if not changed:
+        err.print("no expert was calibrated")
+        return
+    new = calibration_text.text(board.path, BoardCalibration(board=spec.board, experts={**entries, **changed}))
+    _tell_scores_of_steps(before, rules.of_bytes(board.path, raw, new.encode()), changed)
+    path = calibration_file.path_for(board.path)
+    if write:
+        write_atomically(path.resolve(), [new])  # a link stays a link
+        found = [outcome for outcome in outcomes if outcome.written is not None]
+        out.print(f"{path}: {counted(len(changed), 'expert')} calibrated, {counted(len(found), 'threshold')} written")
+        return
+    lines = (old or b"").decode().splitlines(), new.splitlines()
+    for line in difflib.unified_diff(*lines, path.name, path.name, lineterm="", n=1):
+        # A line feed within a text would be shown as what it is.
+        out.print(line)
+    err.print("nothing was written; --write does")
+
+
+class Evaluate(_Verified):
+    """Count escapes and false calls of a board's experts on pictures whose truth is known, by expert and component.
+
+    Each expert runs by itself, in full precision, and the rules of each component judge its findings. Pictures that an
+    expert learned from are refused.
+
+    Exit status 0 if every picture is judged as it is labelled, 1 if there are escapes, false calls or other labels, 2
+    if the pictures cannot be used, 3 if a picture or an expert could not be judged, 4 if the report cannot be written.
+
+    Example: coe-experts evaluate line7.yaml --images verified/ --report build/evaluation.html
+    """
+
+    report: Path | None = typer.Option(None, help="Write a page (HTML) with the rates and the wrong pictures.")
+
+    def run(self) -> Record:
+        from coe.learn import evaluation, verified
+        from coe.learn.answers import BoardExperts
+
+        board, shelf = self.rules, self.shelf
+        pictures = verified.by_expert(
+            verified.find(self.images_at, board.experts, board.components, purpose=Purpose.TEST)
+        )
+        asked = BoardExperts(board, shelf, self.allowed)
+        self._check(asked, pictures)
+        evaluations: list[Evaluation] = []
+        unjudged: list[Result] = []
+        for id, of_expert in pictures.items():
+            try:
+                one = evaluation.by_rules(board, board.experts[id], asked.ask(board.experts[id], of_expert))
+            except CoeError as error:
+                complain(f"{id}: {error}")
+                unjudged += [_failed(id, picture.name, str(error)) for picture in of_expert]
+                continue
+            evaluations.append(one)
+            unjudged += [_failed(id, failed.picture.name, failed.failure) for failed in one.failed]
+            tell(one, complain, out.print)
+        rows = [row for one in evaluations for row in one.rows]
+        exams = weights_used.exam_rows(board, weights_used.manifests_of(board, shelf))
+        show([{"expert": row.expert, **_cells(row.item), "": row.note or row.follows} for row in exams])
+        for warning in warnings_of(exams):
+            point_out("warning", warning, out)
+        wrong = evaluation.wrong_of(evaluations)
+        if self.report is not None:
+            from coe.learn.answers import decoded
+
+            paths = {picture.name: picture for of_expert in pictures.values() for picture in of_expert}
+            source = PixelSource(lambda name: decoded(paths[name], board.bits))
+            write_evaluation(self.report, board.board, rows, wrong, unjudged, source, exams, confidence=self.confidence)
+            out.print(str(self.report))
+        status = Exit.NOT_INSPECTED if unjudged else Exit.NOT_GOOD if wrong else Exit.OK
+        return Record(list(map(self._row, rows)), status)
+
+    def _row(self, row: EvaluationRow) -> dict[str, Any]:
+        return {
+            "expert": row.expert,
+            "components": list_few(row.components, 4),
+            "as labelled": f"{row.as_labelled} of {row.pictures}",
+            **_bounded(self.confidence, escapes=row.escapes, false_calls=row.false_calls),
+        }
+
+    def _check(self, asked: BoardExperts, pictures: dict[str, list[VerifiedPicture]]) -> None:
+        """Raise CoeError for experts whose weights do not fit the rules, and for pictures that they learned from."""
+        chosen = {id: self.rules.experts[id] for id in pictures}
+        weights_used.read_manifests(replace(self.rules, experts=chosen), self.shelf)
+        self.rules.check_detectors(id for id, expert in chosen.items() if asked.detects(expert))
+        faults = []
+        for id, of_expert in pictures.items():
+            try:
+                check_pictures(asked, chosen[id], of_expert)
+            except ConfigError as error:
+                faults.append(f"{id}: {error}")
+        if faults:
+            raise ConfigError("; ".join(faults))
+
+
+def tell(one: Evaluation, fault: Callable[[str], None], say: Callable[..., None]) -> None:
+    """Say how many pictures of an expert are judged as labelled, which are not, and which could not be judged."""
+    for failed in one.failed:
+        fault(f"not judged: {failed.picture.name}: {failed.failure}")
+    right = sum(picture.is_as_labelled for picture in one.judged)
+    say(f"{one.expert.id}: {right} of {len(one.judged)} as labelled")
+    wrong = one.wrong
+    for picture in wrong[:_NAMED]:
+        say(f"  {picture.result.request.image}: {picture.said}")
+    if len(wrong) > _NAMED:
+        say(f"  and {len(wrong) - _NAMED} more")
+
+
+def _failed(expert: str, name: str, reason: str) -> Result:
+    return Result(Request(0, expert, name), None, (), 0.0, Failure(FailureKind.IMAGE, reason))
+
+
+def show_exam(name: str, exam: Exam | None) -> None:
+    """Print what an expert was shown that must not pass, and what of it passed; nothing without an exam."""
+    if exam is None:
+        return
+    show([{name: "", **_cells(item), "": "still passes" if item.is_blind else ""} for item in exam.items])
+    for note in exam.notes:
+        point_out("note", f"{name}: {note}", out)
+
+
+def tell_gaps(board: Rules, store: StoreReader) -> bool:
+    """Print what passes the experts of a board by their exams, and tell whether anything does."""
+    warnings = warnings_of(weights_used.exam_rows(board, weights_used.manifests_of(board, store)))
+    for warning in warnings:
+        point_out("still passes", warning, out)
+    return bool(warnings)
+
+
+def lets_pass(exam: Exam | None) -> str:
+    """Return in a few words what an expert lets pass; "no exam" if it took none."""
+    if exam is None:
+        return "no exam"
+    return ", ".join(item.name for item in exam.blind) or "·"
+
+
+def _cells(item: ExamItem | None) -> dict[str, Any]:
+    if item is None:
+        return {"exam": None, "passed": None, "at most": None}
+    return {"exam": item.name, "passed": f"{item.passed} of {item.shown}", "at most": Share(item.rate.upper())}
