@@ -15,9 +15,10 @@ from coe.board.rules import load
 from coe.cli import first_board
 from coe.cli.board_placed import Placed
 from coe.cli.common import Exit, application, out, run
+from coe.cli.experts_options import PolarityOption
 from coe.cli.experts_verified import tell_gaps
 from coe.cli.first_board import FirstBoard
-from coe.cli.options import PolarityOption, add
+from coe.cli.options import add
 from coe.errors import ConfigError, list_few
 from coe.helpers.strict_model import name_fault
 from coe.pictures import photographs

@@ -15,7 +15,8 @@ from coe import config
 from coe.board import calibration_file, rules
 from coe.bring import verification
 from coe.cli.common import counting, err, out, point_out
-from coe.cli.options import InStore, OfBoard, WithKinds, why_not
+from coe.cli.experts_options import InStore, WithKinds
+from coe.cli.options import OfBoard, why_not
 from coe.errors import ConfigError, StoreError, list_few, sentence_of
 from coe.helpers import system
 from coe.helpers.files import TEMPORARY, DiskFull, alone, is_full, is_other
@@ -140,8 +141,8 @@ class Install(WithKinds):
             goes_on = installing.half_installed(shelf, contents.board) == str(file.resolve())
             if others and not self.replace and not goes_on:
                 raise ConfigError(
-                    f"{list_few(others, _SHOWN)}: there already, with other content; nothing was changed. --replace puts "
-                    "those of the bundle in their places, and keeps the former"
+                    f"{list_few(others, _SHOWN)}: there already, with other content; nothing was changed. --replace "
+                    "puts those of the bundle in their places, and keeps the former"
                 )
             # The files beside their places first: without room for them, or the right to, no expert is replaced.
             new = [path for path, source in targets.items() if not _same(path, source)]

@@ -18,18 +18,17 @@ from coe.board.board_spec import label_fault
 from coe.board.polarity import is_known
 from coe.cli import experts_prepare
 from coe.cli.common import Exit, Steps, complain, err, out, point_out, show
-from coe.cli.experts_verified import show_exam, tell_gaps
-from coe.cli.options import (
+from coe.cli.experts_options import (
     BitsOption,
     InputOption,
     InStore,
     NoPrepareOption,
     PolarityOption,
-    SeedOption,
     ThreadsOption,
     TurnedOption,
-    words_of,
 )
+from coe.cli.experts_verified import show_exam, tell_gaps
+from coe.cli.options import SeedOption, words_of
 from coe.core import Expert
 from coe.errors import CoeError, ConfigError, did_you_mean, list_few
 from coe.helpers.files import write_atomically

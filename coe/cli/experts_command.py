@@ -25,11 +25,12 @@ from coe.cli.experts_choose import Choose
 from coe.cli.experts_import import Import
 from coe.cli.experts_learn import Learn
 from coe.cli.experts_new import Train, measures_text
+from coe.cli.experts_options import InputOption, InStore, WithKinds
 from coe.cli.experts_pictures import Boxes, Crop, Overlay, Split
 from coe.cli.experts_prepare import Prepare
 from coe.cli.experts_reference import Reference
 from coe.cli.experts_verified import Calibrate, Evaluate
-from coe.cli.options import InputOption, InStore, Record, SeedOption, Size, WithKinds, add
+from coe.cli.options import Record, SeedOption, Size, add
 from coe.core import Expert
 from coe.errors import ConfigError, StoreError, sentence_of
 from coe.helpers.allowed_text import pattern_fault

@@ -23,8 +23,8 @@ from coe.bring.other_files import other_folder
 from coe.cli import experts_prepare
 from coe.cli.common import Exit, complain, out, point_out
 from coe.cli.experts_new import described
+from coe.cli.experts_options import Described
 from coe.cli.experts_verified import tell
-from coe.cli.options import Described
 from coe.core import Expert
 from coe.errors import ConfigError, StoreError, list_few, readable, sentence_of
 from coe.helpers import regular
@@ -58,8 +58,8 @@ class Import(Described):
     id: str = typer.Argument(help="Name of the expert in the store, BOARD/NAME; for a folder the name of the board.")
     file: Path | None = typer.Argument(
         None,
-        help="A file of weights: .safetensors, .pt, .pth or .ckpt, or .onnx; or a folder of such files, each an expert. "
-        "Default, for a kind like marking: the weights in an installed package.",
+        help="A file of weights: .safetensors, .pt, .pth or .ckpt, or .onnx; or a folder of such files, each an "
+        "expert. Default, for a kind like marking: the weights in an installed package.",
     )
     normalize: str | None = typer.Option(
         None, metavar="HOW", help="imagenet, 0..1, -1..1, 0..255, or MEAN,STD of values from 0 to 1."

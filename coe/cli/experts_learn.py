@@ -18,8 +18,9 @@ from coe.board.rules import Rules
 from coe.cli import experts_prepare, experts_reference
 from coe.cli.common import Exit, err, out, point_out
 from coe.cli.experts_new import learned, measures_text
+from coe.cli.experts_options import BatchOption, EpochsOption, WithKinds
 from coe.cli.experts_verified import show_exam, tell
-from coe.cli.options import BatchOption, EpochsOption, OfBoard, SeedOption, WithKinds
+from coe.cli.options import OfBoard, SeedOption
 from coe.core import Expert
 from coe.errors import ConfigError, ImageError
 from coe.learn import backbones, learning

@@ -14,19 +14,10 @@ from coe.board import labelled_photographs, rules
 from coe.board.polarity import is_known
 from coe.cli import experts_prepare, experts_reference
 from coe.cli.common import Steps, err, out, point_out
+from coe.cli.experts_options import BatchOption, BitsOption, Described, EpochsOption, ThreadsOption, TurnedOption
 from coe.cli.experts_prepare import LABELLED
 from coe.cli.experts_verified import show_exam
-from coe.cli.options import (
-    BatchOption,
-    BitsOption,
-    Described,
-    EpochsOption,
-    SeedOption,
-    ThreadsOption,
-    TurnedOption,
-    finite,
-    words_of,
-)
+from coe.cli.options import SeedOption, finite, words_of
 from coe.core import Expert
 from coe.errors import ConfigError, readable
 from coe.learn import backbones, data_set, learning

@@ -12,7 +12,8 @@ import typer
 from coe.board import photo_labels, rules
 from coe.board.rules import Rules
 from coe.cli.common import Exit, Steps, complain, err, out, point_out, show
-from coe.cli.options import Record, Share, WithKinds, words_of
+from coe.cli.experts_options import WithKinds
+from coe.cli.options import Record, Share, words_of
 from coe.errors import ConfigError, StoreError, did_you_mean, list_few, sentence_of
 from coe.helpers.files import DiskFull
 from coe.inspector.precision import is_sound
@@ -247,5 +248,5 @@ def _rows(outcome: Preparation) -> Iterator[dict[str, Any]]:
             "score off by": float(f"{agreed.largest_score_difference:.1g}") if agreed else None,
             "boxes": None if boxes is None else Share(boxes),
             "images": f"{agreed.images}{' generated' if agreed.generated else ''}" if agreed else None,
-            "escalate below": round(prepared.escalate_below, 4) or None,
+            "escalate below": round(prepared.escalate_below, 4) or "never",
         }

@@ -12,7 +12,8 @@ import typer
 from coe.board import photo_labels, rules
 from coe.board.rules import Rules
 from coe.cli.common import Exit, complain, err, out
-from coe.cli.options import InStore, OfBoard
+from coe.cli.experts_options import InStore
+from coe.cli.options import OfBoard
 from coe.config import counted
 from coe.errors import CoeError, ConfigError, ImageError, StoreError, did_you_mean
 from coe.pictures import finding, split_making
@@ -90,8 +91,8 @@ class Reference(OfBoard, InStore):
             )
         if missing := sorted(set(wanted.values()) - set(by_id) - set(references.ids())):
             err.print(
-                f"still without a reference: {', '.join(missing)}; {images_at} has no picture of their components. Give "
-                f"pictures, or take the components out of the board file"
+                f"still without a reference: {', '.join(missing)}; {images_at} has no picture of their components. "
+                "Give pictures, or take the components out of the board file"
             )
         if not by_id:
             names = ", ".join(sorted(wanted))

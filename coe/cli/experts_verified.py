@@ -20,7 +20,8 @@ from coe.board.board_spec import BoardSpec, StatedScores
 from coe.board.calibration_file import BoardCalibration, CalibratedExpert
 from coe.board.rules import Rules
 from coe.cli.common import Exit, complain, err, out, point_out, show
-from coe.cli.options import OfBoard, Record, Share, WithKinds
+from coe.cli.experts_options import WithKinds
+from coe.cli.options import OfBoard, Record, Share
 from coe.config import counted
 from coe.core import NOTHING, Expert, Failure, FailureKind, Request, Result
 from coe.errors import CoeError, ConfigError, list_few

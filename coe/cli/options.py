@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from inspect import Parameter, Signature, signature
+from inspect import Parameter, Signature, get_annotations, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_type_hints
 
@@ -30,7 +30,6 @@ from coe.inspector.option import Door
 if TYPE_CHECKING:
     from coe.board.rules import Rules
     from coe.inspector.inspector import Picture
-    from coe.store.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +69,10 @@ class Options:
     """Where a command that opens a line (`OnLine`) stands."""
 
     def __init__(self, **given: Any) -> None:
-        vars(self).update(given)
+        """Options that are not given have the defaults of the command line."""
+        groups = reversed(type(self).__mro__[: type(self).__mro__.index(Options)])
+        fields = ((name, vars(group).get(name)) for group in groups for name in get_annotations(group))
+        vars(self).update({name: getattr(value, "default", value) for name, value in fields} | given)
 
     def run(self) -> Record | Exit | None:
         """Do what the command is for; returns its record or its exit status. Raises CoeError."""
@@ -88,10 +90,10 @@ def _function(command: type[Options]) -> Callable[..., None]:
     parameters = list(_fields(command))
     if get_type_hints(command.run).get("return") is Record:
         help = "Print the table as JSON on standard output, and all else on standard error."
-        parameters.append(_field("as_json", False, Annotated[bool, typer.Option("--json", help=help)]))
+        parameters.append(_field("rows_as_json", False, Annotated[bool, typer.Option("--json", help=help)]))
 
     def run(**given: Any) -> None:
-        before, out.stderr = out.stderr, given.pop("as_json", False)
+        before, out.stderr = out.stderr, given.pop("rows_as_json", False)
         try:
             record = command(**given).run()
             if isinstance(record, Record):
@@ -114,7 +116,7 @@ def _fields(command: type[Options]) -> Iterator[Parameter]:
     """Yield the options of a command, its own first, then those of its groups."""
     hints = get_type_hints(command, include_extras=True)
     for group in command.__mro__[:-2]:
-        for name in group.__annotations__ if issubclass(group, Options) else ():
+        for name in get_annotations(group) if issubclass(group, Options) else ():
             if name == "line":
                 yield from line_parameters(command.door)
             else:
@@ -238,68 +240,13 @@ WithinOption = Annotated[
         "first; late results are reported."
     ),
 ]
-InputOption = Annotated[
-    int | None,
-    typer.Option("--input", min=config.MIN_INPUT, max=config.MAX_INPUT, help="Longer side of the input in pixels."),
-]
 SeedOption = Annotated[int, typer.Option(min=0, max=config.MAX_SEED, help="Seed of all random choices.")]
 WorkOption = Annotated[Path, typer.Option("--work", help="Folder for synthetic weights; kept for the next time.")]
 WORK = Path("build/bench")
 JsonOption = Annotated[
     str | None, typer.Option("--json", metavar="FILE|-", help="Write the figures as JSON; - is standard output.")
 ]
-EpochsOption = Annotated[int, typer.Option(min=1, max=config.MAX_COUNT, help="Passes over the training images.")]
-BatchOption = Annotated[int, typer.Option(min=1, max=config.MAX_COUNT, help="Images in a training step.")]
-ThreadsOption = Annotated[
-    int, typer.Option(min=0, max=config.MAX_THREADS, help="Threads of the CPU; 0 uses all cores.")
-]
-NoPrepareOption = Annotated[
-    bool, typer.Option("--no-prepare", help="Do not prepare the expert; see coe-experts prepare.")
-]
-TurnedOption = Annotated[
-    bool, typer.Option("--turned", help="Parts lie turned by any angle in their pictures, and that is no defect.")
-]
 A_BOARD = "Board: a name or a YAML file of routing rules."
-PolarityOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAMES",
-        help="Components with a polarity, whose turned parts are defects, beside those known by name; - for none. "
-        "Default: asked on a terminal.",
-    ),
-]
-BitsOption = Annotated[
-    int | None,
-    typer.Option(
-        min=config.MIN_SAMPLE_BITS,
-        max=config.MAX_SAMPLE_BITS,
-        help="How many low bits count of 16-bit samples. Default: `bits` of the board, else what an image says.",
-    ),
-]
-
-
-class InStore(Options):
-    """A command about what a store holds."""
-
-    store: StoreOption = None
-
-    @cached_property
-    def shelf(self) -> Store:
-        """The store."""
-        from coe.store.store import Store
-
-        return Store(self.store)
-
-
-class WithKinds(InStore):
-    """A command that runs experts of a store."""
-
-    allow_kind: AllowKindOption = None
-
-    @property
-    def allowed(self) -> tuple[str, ...]:
-        """The packages whose kinds may run."""
-        return tuple(self.allow_kind or ())
 
 
 class OfBoard(Options):
@@ -313,16 +260,6 @@ class OfBoard(Options):
         from coe.board import rules
 
         return rules.load(self.board)
-
-
-class Described(WithKinds):
-    """How an expert that comes into the store is described, and what is done with it there."""
-
-    board: str | None = typer.Option(None, help="Take kind, labels and input size from the rules of this board.")
-    kind: str | None = typer.Option(None, help="Architecture: resnet18, yolov5n, onnx, ... or package.module:Class.")
-    labels: str | None = typer.Option(None, help="Labels in the order of the network's outputs, as ok,missing,cracked.")
-    input_size: InputOption = None
-    no_prepare: NoPrepareOption = False
 
 
 def refuse(context: typer.Context, names: str, why: str, *, by_default: bool = True) -> None:

@@ -57,8 +57,8 @@ class Measure(OnLine):
     on_machine: bool = typer.Option(
         False,
         "--on-machine/--simulate",
-        help="Run the samples of the search on the machine, which takes long, or simulate them with the measured costs. "
-        "The winner is confirmed on the machine in both cases.",
+        help="Run the samples of the search on the machine, which takes long, or simulate them with the measured "
+        "costs. The winner is confirmed on the machine in both cases.",
     )
     to: Path | None = typer.Option(
         None,

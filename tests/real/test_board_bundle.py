@@ -20,7 +20,8 @@ from tiny_line import Call
 
 from coe import Inspector
 from coe.board import rules
-from coe.cli import experts_bundle, experts_command
+from coe.cli import experts_command
+from coe.cli.experts_bundle import BEFORE, Bundle, Install
 from coe.core import Expert
 from coe.errors import StoreError
 from coe.inspector import weights_used
@@ -53,7 +54,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "lamps.yaml").write_text(BOARD, encoding="utf-8")
     lamp(folder / "lamp.onnx")
     put(Store(folder / "store"), folder / "lamp.onnx", "theirs")
-    experts_bundle.bundle(str(folder / "lamps.yaml"), to=folder / "lamps.coe", files=None, store=folder / "store")
+    Bundle(board=folder / "lamps.yaml", to=folder / "lamps.coe", files=None, store=folder / "store").run()
     return folder / "lamps.coe"
 
 
@@ -88,7 +89,7 @@ def test_a_second_box_inspects_as_the_first(packed: Path, install, tmp_path: Pat
 def test_variants_and_bodies_go_along(shared_trunk: Path, install, tmp_path: Path) -> None:
     store = Store(shared_trunk)
     (tmp_path / "trunk.yaml").write_text(common_trunk.BOARD, encoding="utf-8")
-    experts_bundle.bundle(str(tmp_path / "trunk.yaml"), to=tmp_path / "trunk.coe", files=None, store=store.root)
+    Bundle(board=tmp_path / "trunk.yaml", to=tmp_path / "trunk.coe", files=None, store=store.root).run()
     assert install(tmp_path / "trunk.coe") == 0
     box = Store(tmp_path / "box")
     for id in store.ids():
@@ -107,7 +108,7 @@ def test_what_is_there_is_replaced_only_if_that_is_said_and_kept(packed: Path, i
     assert install(packed, "--replace") == 0
     assert [(box.manifest(id).source, box.manifest(id).version) for id in IDS] == [("theirs", 3)] * 2
     assert box.earlier(IDS[0], 2).source == "mine"
-    assert (tmp_path / "rules" / f"lamps.yaml{experts_bundle.BEFORE}").read_text() == "# mine\n"
+    assert (tmp_path / "rules" / f"lamps.yaml{BEFORE}").read_text() == "# mine\n"
 
 
 def damaged(packed: Path, to: Path, change: Callable[[dict[str, bytes]], None]) -> Path:
@@ -174,7 +175,10 @@ def test_a_bundle_of_a_later_version_is_not_called_damaged(packed: Path, tmp_pat
 def test_an_install_that_is_killed_anywhere_opens_no_line_or_the_whole_board(packed: Path, tmp_path: Path) -> None:
     """Each expert of the bundle differs from that of the store: a board of both would be half installed."""
     first = tmp_path / "first"
-    run = partial(experts_bundle.install, packed, replace=True, allow_kind=None)
+
+    def run(**places: Path) -> None:
+        Install(file=packed, replace=True, **places).run()
+
     run(rules_at=first / "rules", store=first / "box")
     put(Store(first / "box"), packed.with_name("lamp.onnx"), "mine")
     step, was_killed, refused = 1, True, 0

@@ -241,7 +241,9 @@ def test_a_disk_that_is_full_for_the_body_or_for_the_rest_leaves_the_expert_whol
 
 def test_an_export_onto_a_full_disk_says_so_and_leaves_nothing(shared: Store, call: Call, tmp_path: Path) -> None:
     with disk_of(1 << 20):
-        said = call("export", "trunk/a", tmp_path / "a.safetensors", "--store", shared.root, command=experts_command)
+        said = call(
+            "show", "trunk/a", "--weights", tmp_path / "a.safetensors", "--store", shared.root, command=experts_command
+        )
     assert said.status == 2
     assert "a.safetensors cannot be written: File too large" in said.words
     assert sorted(path.name for path in tmp_path.iterdir() if "safetensors" in path.name) == []

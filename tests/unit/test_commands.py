@@ -1,6 +1,7 @@
 """What all commands share: progress in a bar and in a pipe, tables in any window, versions, and ways out."""
 
 import io
+import json
 import sys
 from pathlib import Path
 
@@ -16,11 +17,14 @@ from coe.board import rules
 from coe.cli import board_command, common, experts_command, inspect, profile_command
 from coe.cli.common import Steps, wide
 from coe.cli.console import Console, table_of
+from coe.cli.experts_pictures import Split
+from coe.cli.options import Share, Size
 from coe.errors import StoreError
 from coe.inspector import weights_used
 from coe.lab.cli import bench
 from coe.pictures.finding import find
 from coe.pictures.found_image import Components
+from coe.pictures.photo_split import Purpose
 from coe.runtime.cuda import torch_driver
 from coe.serve import command as serve
 from coe.store.store import Store
@@ -131,3 +135,23 @@ def test_a_board_without_weights_names_the_command_that_makes_random_ones(board:
 def test_an_empty_store_says_so(call: Call, tmp_path: Path) -> None:
     said = call("list", "--store", tmp_path, command=experts_command)
     assert (said.status, "no experts" in said.err) == (0, True)
+
+
+def test_rows_are_a_table_for_people_and_json_for_programs(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "R0402" / "good").mkdir(parents=True)
+    for number in range(5):
+        Image.new("RGB", (8, 8), (number, 0, 0)).save(tmp_path / "R0402" / "good" / f"{number}.png")
+    shown = call("split", tmp_path, command=experts_command)
+    said = call("split", tmp_path, "--json", command=experts_command)
+    (row,) = json.loads(said.out)
+    assert (row["component"], row["label"], sum(row[f"to {purpose}"] for purpose in Purpose)) == ("R0402", "good", 5)
+    assert shown.out == said.err
+
+
+def test_figures_of_a_record_are_words_for_people_and_numbers_for_programs() -> None:
+    assert (f"{Share(0.25)!s} {Size(1_536)!s}", json.dumps([Share(0.25), Size(3)])) == ("25.00% 1.5 KiB", "[0.25, 3]")
+
+
+def test_a_command_that_is_called_in_python_has_the_defaults_of_the_command_line() -> None:
+    made = Split(photos=Path("photos"))
+    assert (made.photos, made.verify, made.group, made.seed) == (Path("photos"), 0.2, "", 0)

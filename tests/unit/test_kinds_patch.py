@@ -529,13 +529,13 @@ def test_what_was_exported_comes_back_with_its_looks_unless_it_needs_its_referen
     state = {name: one for name, one in whole.items() if not name.startswith("optional.")}
     learning.put(store, EXPERT, Trained(state, EXPERT.labels, {}, looks=2), None, "made up")
     file = tmp_path / "eye.safetensors"
-    assert call("export", EXPERT.weights, file, "--store", store.root, command=experts_command).status == 0
+    assert call("show", EXPERT.weights, "--weights", file, "--store", store.root, command=experts_command).status == 0
     back = ("import", "line7/back", file, "--kind", "patch", "--no-prepare", "--store", store.root)
     assert call(*back, command=experts_command).status == 0
     assert store.manifest("line7/back").looks == 2
     aligned = Trained(whole | {"centre": torch.zeros(6)}, EXPERT.labels, {})
     learning.put(store, EXPERT, aligned, None, "made up", reference="one+two")
-    assert call("export", EXPERT.weights, file, "--store", store.root, command=experts_command).status == 0
+    assert call("show", EXPERT.weights, "--weights", file, "--store", store.root, command=experts_command).status == 0
     refused = call(*back, command=experts_command)
     assert (refused.status, "reference" in refused.err) == (2, True)
 

@@ -357,7 +357,7 @@ def test_a_file_that_was_exported_here_says_what_it_sees(tmp_path: Path, call: C
     store = Store(tmp_path / "s")
     put(store, "x", seen)
     file = tmp_path / "x.safetensors"
-    assert call("export", "t/x", file, "--store", store.root, command=experts_command).status == 0
+    assert call("show", "t/x", "--weights", file, "--store", store.root, command=experts_command).status == 0
     given = ("import", "t/y", file, "--kind", "narrow", "--no-prepare", "--store", store.root)
     assert call(*given, command=experts_command).status == 0
     stored = store.manifest("t/y")

@@ -1,0 +1,76 @@
+"""Options that commands about the experts of a store share."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Annotated
+
+import typer
+
+from coe import config
+from coe.cli.options import AllowKindOption, Options, StoreOption
+from coe.store.store import Store
+
+InputOption = Annotated[
+    int | None,
+    typer.Option("--input", min=config.MIN_INPUT, max=config.MAX_INPUT, help="Longer side of the input in pixels."),
+]
+EpochsOption = Annotated[int, typer.Option(min=1, max=config.MAX_COUNT, help="Passes over the training images.")]
+BatchOption = Annotated[int, typer.Option(min=1, max=config.MAX_COUNT, help="Images in a training step.")]
+ThreadsOption = Annotated[
+    int, typer.Option(min=0, max=config.MAX_THREADS, help="Threads of the CPU; 0 uses all cores.")
+]
+NoPrepareOption = Annotated[
+    bool, typer.Option("--no-prepare", help="Do not prepare the expert; see coe-experts prepare.")
+]
+TurnedOption = Annotated[
+    bool, typer.Option("--turned", help="Parts lie turned by any angle in their pictures, and that is no defect.")
+]
+PolarityOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAMES",
+        help="Components with a polarity, whose turned parts are defects, beside those known by name; - for none. "
+        "Default: asked on a terminal.",
+    ),
+]
+BitsOption = Annotated[
+    int | None,
+    typer.Option(
+        min=config.MIN_SAMPLE_BITS,
+        max=config.MAX_SAMPLE_BITS,
+        help="How many low bits count of 16-bit samples. Default: `bits` of the board, else what an image says.",
+    ),
+]
+
+
+class InStore(Options):
+    """A command about what a store holds."""
+
+    store: StoreOption = None
+
+    @cached_property
+    def shelf(self) -> Store:
+        """The store."""
+        return Store(self.store)
+
+
+class WithKinds(InStore):
+    """A command that runs experts of a store."""
+
+    allow_kind: AllowKindOption = None
+
+    @property
+    def allowed(self) -> tuple[str, ...]:
+        """The packages whose kinds may run."""
+        return tuple(self.allow_kind or ())
+
+
+class Described(WithKinds):
+    """How an expert that comes into the store is described, and what is done with it there."""
+
+    board: str | None = typer.Option(None, help="Take kind, labels and input size from the rules of this board.")
+    kind: str | None = typer.Option(None, help="Architecture: resnet18, yolov5n, onnx, ... or package.module:Class.")
+    labels: str | None = typer.Option(None, help="Labels in the order of the network's outputs, as ok,missing,cracked.")
+    input_size: InputOption = None
+    no_prepare: NoPrepareOption = False
