@@ -5,23 +5,34 @@ Each figure is saved as soon as it is measured, so an interrupted run goes on wh
 
 from __future__ import annotations
 
+import statistics
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
+
+import numpy as np
 
 from coe.config import format_bytes
+from coe.core import Expert
 from coe.errors import ConfigError, DeviceFull, DeviceLost
 from coe.helpers.system import usable_cores
-from coe.inspector.profile import Chosen, Profile
+from coe.inspector import line_devices, profile
+from coe.inspector.profile import BoardProfile, Chosen, Fingerprint, KindProfile, Profile
+from coe.profiler import profile_file
 from coe.profiler.confirm import confirm
-from coe.profiler.measure import MeasuredExpert, Target, measure
-from coe.profiler.profile_draft import Draft
-from coe.profiler.several_executors import joint_speeds
+from coe.profiler.measure import MeasuredExpert, Target, measure, with_weights
 from coe.profiler.site import ProfiledSite
 from coe.profiler.tune import Search
 from coe.runtime.cuda import torch_driver
-from coe.store.kinds import FileKind
+from coe.runtime.device import Device
+from coe.runtime.processor import on_fresh_thread
+from coe.store.kinds import ExpertInput, FileKind
 from coe.store.store import Store
 
 MOST_ON_GPU = 4
@@ -244,3 +255,167 @@ def _on_machine(site: ProfiledSite, profile: Profile, images: int) -> Callable[[
             "train or import them, or leave --on-machine out"
         )
     return lambda chosen: site.run(profile, chosen, images).metrics.images_per_s
+
+
+# A profile under way: each figure is saved as soon as it is measured, so an interrupted run can go on
+
+
+class Draft:
+    """The profile of this machine so far: from an interrupted run, from an earlier profile, or empty.
+
+    The profile's own file is written only at the end; until then a partial file lies in the same folder.
+    """
+
+    def __init__(self, place: Path, say: Callable[[str], None]) -> None:
+        self._place = place
+        self._partial = place.with_name(f".{place.stem}.partial.json")
+        self.profile = self._start(say)
+
+    def __repr__(self) -> str:
+        return f"<Draft of {self._place}, {len(self.profile.kinds)} kinds>"
+
+    def knows(self, kind: str, target: Target) -> bool:
+        """Tell whether a kind was measured on a target."""
+        return self.profile.kind(kind, target.device, target.threads, target.precision) is not None
+
+    def add_kind(self, measured: KindProfile) -> None:
+        """Add a measured kind; it replaces an earlier measurement on the same target."""
+        others = tuple(kind for kind in self.profile.kinds if _key(kind) != _key(measured))
+        self._keep(self.profile.model_copy(update={"kinds": (*others, measured)}))
+
+    def scaling(self, device: str, threads: int) -> tuple[float, ...]:
+        """Return the joint speed of 1, 2, ... executors, in units of one executor; empty if it was not measured."""
+        return self.profile.scaling.get(device, {}).get(threads, ())
+
+    def add_scaling(self, device: str, threads: int, speeds: tuple[float, ...]) -> None:
+        """Add the joint speed of 1, 2, ... executors of `threads` threads, in units of one executor."""
+        measured = {**self.profile.scaling.get(device, {}), threads: speeds}
+        self._keep(self.profile.model_copy(update={"scaling": {**self.profile.scaling, device: measured}}))
+
+    def finish(self, board: BoardProfile) -> Profile:
+        """Add a board's part and write the profile, whole or not at all; raises NotWritten."""
+        done = self.profile.model_copy(update={"made": _now(), "boards": {**self.profile.boards, board.board: board}})
+        profile_file.save(done, self._place)
+        self._partial.unlink(missing_ok=True)
+        return done
+
+    def _keep(self, changed: Profile) -> None:
+        self.profile = changed
+        profile_file.save(changed, self._partial)
+
+    def _start(self, say: Callable[[str], None]) -> Profile:
+        now = Fingerprint.here()
+        for path in (self._partial, self._place):
+            if not path.exists():
+                continue
+            try:
+                stored = profile.load(path)
+            except ConfigError as error:
+                say(f"{error}; a new profile will replace it")
+                continue
+            if changed := stored.machine.changes(now):
+                say(
+                    f"the profile at {path} is of another machine ({'; '.join(changed)}); a new profile will replace it"
+                )
+                continue
+            if path == self._partial:
+                say("going on with a run that was interrupted")
+            return stored
+        return Profile(made=_now(), machine=now)
+
+
+def _now() -> str:
+    return datetime.now().astimezone().isoformat(timespec="seconds")
+
+
+def _key(kind: KindProfile) -> tuple[str | int, ...]:
+    return kind.kind, kind.device, kind.threads, kind.backend, kind.precision
+
+
+# Measures how much faster several executors are than one: they share caches, memory, and perhaps cores
+
+
+_ROUNDS = 5
+
+
+def joint_speeds(subject: MeasuredExpert, known: Sequence[float], most: int, *, images: int = 2) -> tuple[float, ...]:
+    """Return the joint speed of 1, 2, ... executors, up to `most` or until they do not fit; one executor has speed 1.
+
+    `known` speeds are not measured again. More executors than fitted before are tried: there may be more memory now.
+    """
+    speeds = [*(known or [1.0])]
+    with TemporaryDirectory(prefix="coe-profile-") as folder:
+        if len(speeds) < most:
+            store = on_fresh_thread(
+                lambda: with_weights(subject.expert, subject.kind, subject.store, Path(folder), lambda sentence: None)
+            )
+            speeds += _until_full(replace(subject, store=store), range(len(speeds) + 1, most + 1), images)
+    return tuple(speeds)
+
+
+def _until_full(subject: MeasuredExpert, numbers: Sequence[int], images: int) -> Iterator[float]:
+    for number in numbers:
+        try:
+            yield joint_speed(subject, number, images=images)
+        except (ConfigError, DeviceFull):
+            return
+
+
+def joint_speed(subject: MeasuredExpert, executors: int, *, images: int = 2) -> float:
+    """Return the joint speed of executors; all run at once, each batches of `images` images on its copy of the expert.
+
+    Raises StoreError, ConfigError or DeviceFull if they do not fit into the memory of a GPU.
+    """
+    expert, kind, target = subject.expert, subject.kind, subject.target
+    size = expert.input_size
+    batch = [ExpertInput(np.zeros((3, size, size), np.uint8), size, size)] * images
+
+    def batch_s(number: int) -> float:
+        device = line_devices.make(
+            {target.device: number},
+            subject.store,
+            {expert.kind: kind},
+            {target.device: target.threads},
+            gpu=line_devices.GpuSettings(subject.device_bytes, 0),
+        )[target.device]
+        return joint_batch_s(device, expert, batch, number)
+
+    return min(float(executors), executors * batch_s(1) / batch_s(executors))
+
+
+def joint_batch_s(device: Device, expert: Expert, batch: Sequence[ExpertInput], executors: int) -> float:
+    """Return the seconds of a batch while so many executors run, on threads that end."""
+    device.prepare([expert], executors)
+    names = [f"executor {number}" for number in range(executors)]
+    ready = threading.Barrier(executors)
+
+    def run_s(name: str) -> float:
+        began = time.perf_counter()
+        device.run(name, name, expert, batch)
+        return time.perf_counter() - began
+
+    def work(name: str) -> float:
+        device.enter(name)
+        try:
+            run_s(name)
+            ready.wait()
+            return statistics.median(run_s(name) for _ in range(_ROUNDS))
+        except BaseException:
+            # The other executors would wait at the barrier for ever.
+            ready.abort()
+            raise
+
+    for name in names:
+        device.load(name, expert)
+    try:
+        with ThreadPoolExecutor(executors, thread_name_prefix="coe-together") as pool:
+            futures = [pool.submit(work, name) for name in names]
+        for error in filter(None, (future.exception() for future in futures)):
+            # A broken barrier only tells that another executor failed.
+            if not isinstance(error, threading.BrokenBarrierError):
+                raise error
+        return statistics.mean(future.result() for future in futures)
+    finally:
+        for name in names:
+            device.evict(name, expert)
+        device.trim()

@@ -35,10 +35,10 @@ from coe.testing import Experiment
 from coe.variants import int8, int8_trial
 from coe.variants.calibration_images import MOST, sample_images
 from coe.variants.fold import network
+from coe.variants.int8_trial import divided, fused
 from coe.variants.layer_search import Layers
 from coe.variants.layout import lay_out_model
 from coe.variants.prepare import Preparer
-from coe.variants.stored_model import divided, fused
 
 CLASSIFIER = Expert("joint", "narrow", ("ok", "bad", "gone"), 64, "line/joint", variant="int8")
 DETECTOR = Expert("bridge", "narrow_boxes", ("bridge", "gap"), 96, "line/bridge", variant="int8")

@@ -25,9 +25,9 @@ from coe.store.manifest import Agreement
 from coe.store.store import Store
 from coe.variants import int8
 from coe.variants.fold import network
+from coe.variants.int8_trial import divided, fused
 from coe.variants.layout import lay_out_model
 from coe.variants.prepare import Preparer
-from coe.variants.stored_model import divided, fused
 
 JOINT = Expert("joint", "narrow", ("ok", "bad", "gone"), 64, "line/joint", variant="int8")
 BRIDGE = Expert("bridge", "narrow_boxes", ("bridge", "gap"), 96, "line/bridge", variant="int8")

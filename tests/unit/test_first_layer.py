@@ -10,8 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from coe.helpers.preprocessing import NORMALIZATIONS, Colour
 from coe.runtime.onnx_network import open_session
-from coe.variants.box_sides import beside_each_other
-from coe.variants.first_layer import PIXELS, OnPixels, on_pixels
+from coe.variants.int8 import PIXELS, OnPixels, beside_each_other, on_pixels
 from coe.variants.layer_search import MOST_FLOAT, Harm, Layers, search
 
 SIZE = 32

@@ -18,8 +18,7 @@ from coe.inspector.profile import (
     Profile,
     UsageRow,
 )
-from coe.profiler.draw_kinds import labels
-from coe.profiler.draw_profile import draw, loaded
+from coe.profiler.draw_profile import draw, labels, loaded
 from coe.profiler.search import search_memory
 
 MIB = 1 << 20

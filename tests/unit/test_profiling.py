@@ -12,12 +12,11 @@ import pytest
 from coe.core import Expert, Failure, FailureKind, Finding, Request, Result, Verdict
 from coe.errors import ConfigError, DeviceFull
 from coe.inspector.profile import Chosen
-from coe.profiler import confirm, other_load, several_executors
+from coe.profiler import confirm, other_load, profiling
 from coe.profiler.configurations import board_profile
 from coe.profiler.measure import MeasuredExpert, Target, TimeLimit, climb, rounds
 from coe.profiler.other_load import LoadWatch, OtherLoad, ProcessorTimes, between, disturbs
-from coe.profiler.profiling import ProgressSteps
-from coe.profiler.several_executors import joint_batch_s, joint_speeds
+from coe.profiler.profiling import ProgressSteps, joint_batch_s, joint_speeds
 from coe.runtime.cost_fit import fit, typical
 from coe.store import kinds
 from coe.store.store import Store
@@ -97,7 +96,7 @@ def test_executors_are_measured_together_as_long_as_they_fit(tmp_path, monkeypat
             raise error
         return 1.5
 
-    monkeypatch.setattr(several_executors, "joint_speed", speed)
+    monkeypatch.setattr(profiling, "joint_speed", speed)
     subject = MeasuredExpert(EXPERT, kinds.resolve("narrow"), Store(tmp_path / "store"), Target("cuda", 1))
     assert joint_speeds(subject, (), 4) == (1.0, 1.5)
     # Those are known now; under another budget more may fit.
