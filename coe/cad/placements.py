@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from coe.cad.board_files import read_board_file
 from coe.cad.openpnp_board import places_of
 from coe.cad.other_cad_files import expect_list
-from coe.cad.placement_angles import PlacementAngles, Turn
 from coe.cad.placement_header import PlacementHeader, find_header
 from coe.cad.placement_notes import NotedRows, divided
 from coe.cad.placement_numbers import CellNumber, has_decimal_commas, may_be_thousands, may_be_two, number_of
 from coe.cad.placement_rows import WITHOUT_HEADER, PlacementRow, read_without_header, rows, without_header
-from coe.cad.placement_sides import PlacementSides
 from coe.cad.placement_units import PlacementUnits, unit_in_name, unit_remarks
 from coe.cad.program_forms import as_table
 from coe.cad.refdes import expect_designators
 from coe.cad.spaced_row import MIRRORED_TURN
-from coe.cad.vocabulary import COLUMNS, MIRRORS, UNIT_WORDS, Vocabulary, one_word
+from coe.cad.vocabulary import COLUMNS, MIRRORED, MIRRORS, UNIT_WORDS, Vocabulary, one_word, plain
 from coe.errors import ConfigError
 from coe.placement.cad_files import DIALECTS
-from coe.placement.placement_file import FARTHEST_MM, FileForm, FittedQuestion, Placement, PlacementFile, Units
+from coe.placement.placement_file import FARTHEST_MM, FileForm, FittedQuestion, Placement, PlacementFile, Side, Units
 from coe.tables.not_fitted import FittedRow, fitting_of
 from coe.tables.spreadsheet import Table
 from coe.tables.table_file import expect_unstruck, lines_of
@@ -282,3 +282,189 @@ class _PlacementReader:
 
     def _error(self, number: int, message: str) -> ConfigError:
         return ConfigError(f"{self._path}:{number}: {message}")
+
+
+# The side of each part of a placement file: by a column, by the name of the file, or as a person says
+
+
+_LIKE_A_SIDE = re.compile(
+    "side|layer|mirror|face|bottom|flip|seite|spiegel|miroir|espej|specch|зеркал|镜", re.IGNORECASE
+)
+_OTHER_WORDS = ("comp", "solder", "alt")
+"""Words for sides that names of files, as solder-station.csv, and columns may have for another reason."""
+_OF_FEEDERS = ("front", "back")
+"""Words for sides that columns may have of the feeders of a machine."""
+_MOST_TOLD = 5
+
+
+class PlacementSides:
+    """What tells the sides in one file."""
+
+    def __init__(self, path: Path, dialect: Vocabulary, form: FileForm) -> None:
+        self._path, self._dialect, self._form = path, dialect, form
+        self._found: int | None = None
+        self.has_mirrored = False
+        """Whether the rotations say which parts are mirrored, and so lie on the bottom side, as Eagle writes them."""
+
+    def words(self, header: PlacementHeader) -> Mapping[str, Side]:
+        """Return the words for the sides in the column of a header: those of a mirror, if it says that alone."""
+        index = header.columns.get("side")
+        is_mirror = index is not None and one_word(header.names[index]) in MIRRORED
+        return MIRRORS if is_mirror and self._dialect.columns is COLUMNS else self._dialect.sides
+
+    def columns(self, header: PlacementHeader, rows: Sequence[PlacementRow]) -> Mapping[str, int]:
+        """Return the columns of fields; one without a known name is that of sides if it alone has words for them only.
+
+        Example: `Bestückseite` with `oben` and `unten`. The name of the file must not say otherwise.
+        """
+        if "side" in header.columns or self.has_mirrored or self._form.side is not None:
+            return header.columns
+        others = (*_OTHER_WORDS, *_OF_FEEDERS)
+        known = {word: side for word, side in self._dialect.sides.items() if len(word) > 2 and word not in others}
+        found: list[int] = []
+        for index in {*range(len(header.names))} - {*header.columns.values()}:
+            words = {row.all_cells[index].casefold() if index < len(row.all_cells) else "" for row in rows}
+            if words and words <= known.keys() and self._told() <= {known[word] for word in words}:
+                found.append(index)
+        if len(found) != 1:
+            return header.columns
+        self._found = found[0]
+        return {**header.columns, "side": found[0]}
+
+    def of(self, row: PlacementRow, header: PlacementHeader) -> Side:
+        """Return the side of a part; raises ConfigError if neither the file nor its name tells it."""
+        sides, cells = self.words(header), row.cells or {}
+        if self._found is not None:
+            return self._dialect.sides[row.all_cells[self._found].casefold()]
+        if "side" not in header.columns:
+            if self.has_mirrored:
+                return Side.BOTTOM if cells["rotation"].startswith("M") else Side.TOP
+            return self._by_name(header)
+        word = cells.get("side", "")
+        bare = plain(word) if re.search(r"[^\W\d_]", word) else word  # -1 is not 1
+        side = sides.get(word.casefold(), sides.get(bare))
+        if side is None and len(told := self._sides_in(word)) == 1:
+            return told.pop()
+        if side is None:
+            known = ", ".join([*filter(None, sides)][:_MOST_TOLD])
+            own = f'; say which side it is, `sides: {{"{word}": top}}`, under placement_file of the recipe (--form)'
+            raise ConfigError(
+                f"{self._path}:{row.number}: {cells['refdes']}: '{word}' is not a side; known: {known} ..."
+                f"{own if sides is not MIRRORS else ''}"
+            )
+        return side
+
+    def _sides_in(self, text: str) -> set[Side]:
+        """Return the sides that words of a text name, as that of Top Overlay, and of SMT top."""
+        words = {word for word in re.split(r"[^a-z]+", text.casefold()) if word in ("top", "bottom", "bot")}
+        return {self._dialect.sides[word] for word in words & self._dialect.sides.keys()}
+
+    def _by_name(self, header: PlacementHeader) -> Side:
+        """Return the side that the name of the file tells, as board.mnt or board-bottom.csv; raises ConfigError."""
+        if other := next((name for name in header.unused if _LIKE_A_SIDE.search(name)), None):
+            raise ConfigError(
+                f"{self._path}:{header.number}: the column '{other}' may tell the sides; call it Side, or take it out"
+            )
+        told = self._told()
+        if len(told) == 1:
+            return told.pop()
+        known = ", ".join(f"{ending} ({side})" for ending, side in self._dialect.endings.items()) or "-top or -bottom"
+        raise ConfigError(
+            f"{self._path}: no column tells the side of a part, and so the name of the file must: let it end with "
+            f"{known}, or have -top or -bottom in it; or say `side: top` under placement_file of the recipe (--form, "
+            "before there is one)"
+        )
+
+    def other_words(self) -> set[str]:
+        """Return the words for sides that neither a person nor the name of the file has told."""
+        told = self._told()
+        return {word for word, side in self._dialect.sides.items() if told != {side}}
+
+    def _told(self) -> set[Side]:
+        """Return the side that a person said, or those that the ending or words in the name of the file are."""
+        if self._form.side is not None:
+            return {self._form.side}
+        if (ending := self._path.suffix.lower()) in self._dialect.endings:
+            return {self._dialect.endings[ending]}
+        words = re.split(r"[^a-z]+", self._path.name.casefold())
+        sides = self._dialect.sides
+        return {sides[word] for word in words if len(word) > 1 and word in sides and word not in _OTHER_WORDS}
+
+
+# The angles of a placement file: degrees, counterclockwise, unless words or numbers of the file speak against it
+
+
+_WIDEST = 720.0
+"""Most angles are no wider, unless machines count hundredths of a degree (Fuji, Panasonic), tenths or thousandths."""
+_NEARLY = 0.007
+"""By so much of an eighth turn angles in radians may be rounded, as 1.57."""
+_QUARTERS = {*range(-3, 4)}
+_CLOCKWISE = re.compile(r"(counter\W+|anti\W+)?\bclockwise|\bim uhrzeigersinn", re.IGNORECASE)
+
+
+class Turn(NamedTuple):
+    """An angle: as it is written, its number, and the word for its unit, which may be empty."""
+
+    text: str
+    value: float
+    unit: str
+
+
+class PlacementAngles:
+    """What the angles of one file count."""
+
+    def __init__(self, path: Path, form: FileForm) -> None:
+        self._path, self._form = path, form
+
+    def expect_counterclockwise(self, header: PlacementHeader, above: Sequence[TextLine]) -> None:
+        """Raise ConfigError for a column of other units, or of angles that grow clockwise where nobody has said so."""
+        name = header.names[header.columns["rotation"]]
+        if re.search(r"[(\[]\s*(rad|0?[.,]0*1|1/10+)", name, re.IGNORECASE):
+            raise self._error([header.number], f"the column '{name}' is not in degrees; export it in degrees")
+        is_clockwise = re.search(r"[(\[]\s*(cw|clockwise)\b", name, re.IGNORECASE)
+        said = (
+            [header.number]
+            if is_clockwise
+            else [line.number for line in above if any(not found[1] for found in _CLOCKWISE.finditer(line.text))]
+        )
+        if said and not self._form.clockwise:
+            raise self._error(
+                said[:1],
+                f"the angles of the column '{name}' grow clockwise; say `clockwise: true` under placement_file of the "
+                "recipe (--form, before there is one), or take that word out",
+            )
+
+    def expect_degrees(self, column: str, turns: Mapping[int, Turn]) -> None:
+        """Raise ConfigError for angles, by line, that are parts of a degree, radians or quarter turns, unless said."""
+        values = {number: turn.value for number, turn in turns.items()}
+        turned = [number for number, value in values.items() if value]
+        over = [number for number in turned if abs(values[number]) > 360]
+        is_said = self._form.angles is not None
+        says_so = "say `angles: degrees` under placement_file of the recipe (--form, before there is one)"
+        # Some few parts may be turned several times.
+        are_wide = 2 * sum(abs(value) > _WIDEST for value in values.values()) > len(turned)
+        if are_wide or (not is_said and turned and turned == over):
+            what = f"the rotation is {values[over[0]]:g}, as in parts of a degree; export it in degrees"
+            raise self._error(over, f"{what}{'' if are_wide else f', or {says_so}'}")
+        eighths = [values[number] / math.radians(45) for number in turned]
+        like = [round(one) for one in eighths if round(one) and abs(one - round(one)) < _NEARLY]
+        within = max(map(abs, eighths), default=9) < 8 + _NEARLY  # some may be odd, as 30 degrees
+        if not is_said and within and 2 * len(like) > len(eighths) and any(one % 2 == 0 for one in like):
+            what = f"the rotation is {values[turned[0]]:g}, as in radians; export it in degrees"
+            raise self._error(turned, f"{what}, or {says_so}")
+        far = [number for number in turned if abs(values[number]) > max(_QUARTERS)]
+        if self._form.angles == "quarters" and far:
+            what = f"the rotation is {values[far[0]]:g}: no quarter turn"
+            raise self._error(far, f"{what}; take `angles: quarters` out")
+        # KiCad writes 1.00; one part alone may be turned by so few degrees.
+        finely = len(turned) == 1 and any(re.search(r"[.,]\d\d", turn.text) for turn in turns.values())
+        has_unit = re.search(r"deg|[\u00b0\u00ba]", column, re.IGNORECASE) or any(turn.unit for turn in turns.values())
+        if not (is_said or finely or has_unit) and turned and {*values.values()} <= _QUARTERS:
+            raise self._error(
+                turned[:1],
+                "no rotation is more than 3, as in quarter turns; export them in degrees, or say `angles: quarters` "
+                "(or `angles: degrees`, if they are) under placement_file of the recipe (--form, before there is one)",
+            )
+
+    def _error(self, lines: Sequence[int], message: str) -> ConfigError:
+        return ConfigError(f"{self._path}:{lines[0]}: {message}{further_lines(lines)}")

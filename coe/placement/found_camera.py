@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, product
 from math import atan2, degrees, dist
 
 import cv2
@@ -13,13 +13,211 @@ import numpy as np
 from coe.errors import ConfigError
 from coe.pictures.array_images import DecodedImage
 from coe.placement.board_layout import Layout
-from coe.placement.constellation import constellations
 from coe.placement.draft_recipe import Mark
-from coe.placement.fiducials import Grey
-from coe.placement.fit import Fit, Numbers, fitted, projective, through, view_of
-from coe.placement.mark_match import MarkMatch, matched
+from coe.placement.fiducials import LEAST_CONTRAST, Disc, Grey, discs
+from coe.placement.fit import Fit, Numbers, affine, fitted, projective, similarity, through, view_of
 from coe.placement.pose_search import FINE_PX, BoardDrawing, PictureEdges, Pose, agreement, edges_of, poses
-from coe.placement.recipe_spec import CameraSpec
+from coe.placement.recipe_spec import CameraSpec, Look
+
+# Poses of a board by its marks alone: discs in the whole picture that lie to each other as the marks do
+
+
+_SIDE_PX = 1000
+"""The longer side of the picture in which discs are searched."""
+_SCALE_STEP = 1.18
+_MOST_SHARE, _LEAST_SHARE = 1.1, 0.35
+_OFF = 0.03
+"""How far a mark may lie from its place, as a share of the board's longer side: a camera looks a little aslant."""
+_KEPT = 6
+
+
+def constellations(grey: Grey, drawing: BoardDrawing, marks: Sequence[Mark]) -> list[Pose]:
+    """Return the poses at which most marks are seen in a picture (H, W) uint8, the best first."""
+    shrink = min(1.0, _SIDE_PX / max(grey.shape))
+    small = np.asarray(cv2.resize(grey, None, fx=shrink, fy=shrink, interpolation=cv2.INTER_AREA), np.uint8)
+    most = _MOST_SHARE * max(small.shape) / max(drawing.size)
+    found: list[Pose] = []
+    for alike in {(mark.look, mark.diameter_mm) for mark in marks}:
+        group = [mark for mark in marks if (mark.look, mark.diameter_mm) == alike]
+        scale = most
+        while len(group) > 2 and scale > _LEAST_SHARE * most:
+            found += _poses(small, drawing, group, scale)
+            scale /= _SCALE_STEP
+    best = sorted(found, key=lambda pose: -pose.score)[:_KEPT]
+    return [
+        Pose(p.scale / shrink, p.turn_deg, (p.x_px + 0.5) / shrink - 0.5, (p.y_px + 0.5) / shrink - 0.5, p.score)
+        for p in best
+    ]
+
+
+def _poses(grey: Grey, drawing: BoardDrawing, marks: Sequence[Mark], scale: float) -> Iterator[Pose]:
+    """Yield the best pose of each turn at about a scale."""
+    diameter = marks[0].diameter_mm * scale
+    if diameter < 6:
+        return
+    height, width = grey.shape
+    near = discs(grey, width / 2, height / 2, max(width, height) / 2, diameter, marks[0].look)
+    near = [disc for disc in near if disc.contrast >= LEAST_CONTRAST]
+    points = np.array([(mark.x_mm, mark.y_mm) for mark in marks])
+    apart = sorted(combinations(range(len(marks)), 2), key=lambda pair: -dist(points[pair[0]], points[pair[1]]))[:3]
+    best: dict[int, Pose] = {}
+    for (one, other), (disc, second) in product(apart, product(near, near)):
+        stretch = dist((disc.x_px, disc.y_px), (second.x_px, second.y_px)) / dist(points[one], points[other]) / scale
+        if not 1 / _SCALE_STEP < stretch < _SCALE_STEP:
+            continue
+        fit = similarity(points[[one, other]], np.array([(disc.x_px, disc.y_px), (second.x_px, second.y_px)]))
+        score = _seen(near, fit.pixels(points), _OFF * max(drawing.size) * scale)
+        if score < 3:
+            continue
+        ((x, y),) = fit.pixels(drawing.middle[None])
+        pose = Pose(1000 / fit.um_per_pixel, fit.turn_deg, float(x), float(y), score)
+        turn = round(fit.turn_deg / 45)
+        if turn not in best or score > best[turn].score:
+            best[turn] = pose
+    yield from best.values()
+
+
+def _seen(near: Sequence[Disc], places: Numbers, reach_px: float) -> float:
+    """Return how many marks have a disc at their place; a near and clear one counts a little more."""
+    score = 0.0
+    for at in places:
+        nearest = min(near, key=lambda disc: dist((disc.x_px, disc.y_px), at))
+        away = dist((nearest.x_px, nearest.y_px), at) / reach_px
+        score += 1 + 0.3 * (nearest.score - away) if away <= 1 else 0.0
+    return score
+
+
+# The marks of a board in a picture, from a rough pose: which discs they are, and the map that goes through them
+
+
+_REACH_MM = 2.5
+"""How far from where a pose has it a mark is searched."""
+_MOST_EACH = 8
+_ROUGH_MM, _CLOSE_MM = 1.2, 0.3
+_DIAMETERS = (1.0, 0.8, 1.5, 2.0, 0.6, 1.25)
+"""By how much a mark may be larger or smaller than its package says."""
+_MOST_STRETCH, _MOST_TURN = 0.05, 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class MarkMatch:
+    """Marks that were found in a picture, as they look there, with their discs, and the map from mm to pixels."""
+
+    marks: tuple[Mark, ...]
+    discs: tuple[Disc, ...]
+    fit: Fit
+
+
+def matched(grey: Grey, marks: Sequence[Mark], pose: Pose, rough: Fit) -> MarkMatch | None:
+    """Return the marks that are found near a pose of a board in a picture (H, W) uint8; None if fewer than two are.
+
+    How large marks are and whether they are bright is measured: packages tell it roughly. `rough` is the map of the
+    pose.
+    """
+    listed: dict[int, tuple[Mark, list[Disc]]] = {}
+    for looks_alike in _groups(marks):
+        at = rough.pixels(np.array([(marks[index].x_mm, marks[index].y_mm) for index in looks_alike]))
+        best: tuple[float, list[tuple[Mark, list[Disc]]]] = (0.0, [])
+        for share, look in product(_DIAMETERS, _looks(marks[looks_alike[0]])):
+            diameter = marks[looks_alike[0]].diameter_mm * share
+            near = [_near(grey, float(x), float(y), diameter, look, pose.scale) for x, y in at]
+            worth = sum(found[0].score * min(1.0, found[0].contrast / 40) for found in near if found) - 0.1 * abs(
+                share - 1
+            )
+            if worth > best[0]:
+                seen = [
+                    (Mark(mark.name, mark.x_mm, mark.y_mm, round(diameter, 2), look), found)
+                    for mark, found in zip((marks[index] for index in looks_alike), near, strict=True)
+                ]
+                best = (worth, seen)
+        listed.update({index: one for index, one in zip(looks_alike, best[1], strict=False) if one[1]})
+    return _consistent(list(listed.values()), pose)
+
+
+def _groups(marks: Sequence[Mark]) -> list[list[int]]:
+    groups: dict[tuple[Look, float], list[int]] = {}
+    for index, mark in enumerate(marks):
+        groups.setdefault((mark.look, mark.diameter_mm), []).append(index)
+    return list(groups.values())
+
+
+def _looks(mark: Mark) -> tuple[Look, ...]:
+    return ("bright", "dark") if mark.look == "bright" else ("dark", "bright")
+
+
+def _near(grey: Grey, x: float, y: float, diameter_mm: float, look: Look, scale: float) -> list[Disc]:
+    if diameter_mm * scale < 6:
+        return []
+    found = discs(grey, x, y, _REACH_MM * scale, diameter_mm * scale, look)
+    return [disc for disc in found if disc.contrast >= LEAST_CONTRAST][:_MOST_EACH]
+
+
+def _consistent(listed: Sequence[tuple[Mark, list[Disc]]], pose: Pose) -> MarkMatch | None:
+    """Return the discs of most marks that lie to each other as the marks do."""
+    best: tuple[float, MarkMatch] | None = None
+    points = np.array([(mark.x_mm, mark.y_mm) for mark, _ in listed])
+    for one, other in combinations(range(len(listed)), 2):
+        for pair in product(listed[one][1], listed[other][1]):
+            pixels = np.array([(disc.x_px, disc.y_px) for disc in pair])
+            if dist(*pixels) < 1:
+                continue
+            start = similarity(points[[one, other]], pixels)
+            turned = (start.turn_deg - pose.turn_deg + 180) % 360 - 180
+            if abs(1000 / start.um_per_pixel / pose.scale - 1) > _MOST_STRETCH or abs(turned) > _MOST_TURN:
+                continue
+            match = _grown(listed, points, start, pose)
+            if match is None:
+                continue
+            residual = _residual_mm(match, pose)
+            score = len(match.marks) + sum(disc.score for disc in match.discs) / 100 - residual
+            if best is None or score > best[0]:
+                best = (score, match)
+    return None if best is None else best[1]
+
+
+def _grown(listed: Sequence[tuple[Mark, list[Disc]]], points: Numbers, fit: Fit, pose: Pose) -> MarkMatch | None:
+    """Take the nearest disc of each mark, as far as a first map is right, then of the map through these."""
+    for reach in (_ROUGH_MM, _CLOSE_MM):
+        chosen = []
+        for index, ((_, found), at) in enumerate(zip(listed, fit.pixels(points), strict=True)):
+            nearest = min(found, key=lambda disc: dist((disc.x_px, disc.y_px), at))
+            if dist((nearest.x_px, nearest.y_px), at) <= reach * pose.scale:
+                chosen.append((index, nearest))
+        if len(chosen) < 2:
+            return None
+        indices = [index for index, _ in chosen]
+        pixels = np.array([(disc.x_px, disc.y_px) for _, disc in chosen])
+        fit = _through(points[indices], pixels)
+    return MarkMatch(tuple(listed[index][0] for index in indices), tuple(disc for _, disc in chosen), fit)
+
+
+def _through(points: Numbers, pixels: Numbers) -> Fit:
+    """Return the richest map that the points tell: of marks nearly in a line no more than a similarity."""
+    about = (float(points[:, 0].mean()), float(points[:, 1].mean()))
+    spread = np.linalg.svd(points - points.mean(axis=0), compute_uv=False)
+    if len(points) == 2 or spread[-1] < 0.1 * spread[0]:
+        return similarity(points, pixels)
+    if len(points) > 3 and not _has_three_in_line(points):
+        return projective(points, pixels, about)
+    return affine(points, pixels)
+
+
+def _has_three_in_line(points: Numbers) -> bool:
+    """Tell whether four points are too near a line to tell a projective map: of each three, two sides are long."""
+    if len(points) > 4:
+        return False
+    for a, b, c in combinations(points, 3):
+        double = abs((b[0] - a[0]) * (c[1] - a[1]) - (c[0] - a[0]) * (b[1] - a[1]))
+        if double < 0.1 * max(dist(a, b), dist(b, c), dist(a, c)) ** 2:
+            return True
+    return False
+
+
+def _residual_mm(match: MarkMatch, pose: Pose) -> float:
+    points = np.array([(mark.x_mm, mark.y_mm) for mark in match.marks])
+    pixels = np.array([(disc.x_px, disc.y_px) for disc in match.discs])
+    return float(np.hypot(*(match.fit.pixels(points) - pixels).T).max() / pose.scale)
+
 
 _TRIED = 4
 """So many poses of a picture are looked through for marks."""
@@ -246,7 +444,7 @@ def lie_alike(boards: Sequence[FoundBoard]) -> bool:
 
 def camera_of(boards: Sequence[FoundBoard], middle: tuple[float, float]) -> FoundCamera:
     """Return the camera that sees boards as they were found; `middle` is that of the outline, in mm."""
-    seen = [_seen(board, middle) for board in boards]
+    seen = [_seen_board(board, middle) for board in boards]
     first = seen[0]
     turn = first.turn_deg + float(np.mean([(one.turn_deg - first.turn_deg + 180) % 360 - 180 for one in seen]))
     keystone = np.mean([one.keystone for one in seen], axis=0)
@@ -273,7 +471,7 @@ class _Seen:
     keystone: Numbers
 
 
-def _seen(board: FoundBoard, middle: tuple[float, float]) -> _Seen:
+def _seen_board(board: FoundBoard, middle: tuple[float, float]) -> _Seen:
     """Divide a map into scale, turn, place and keystone at the middle of the outline."""
     fit, (width, height) = board.match.fit, board.size_px
     about = Fit(fit.matrix, middle)

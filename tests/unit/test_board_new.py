@@ -27,12 +27,18 @@ from coe.placement import (
     read_recipe,
 )
 from coe.placement.board_outline import read_outline
-from coe.placement.constellation import constellations
 from coe.placement.draft_recipe import plan
 from coe.placement.drawn_sizes import drawn_sizes
 from coe.placement.fit import Fit
-from coe.placement.found_camera import FoundBoard, board_at, drawing_of, find_board, map_through
-from coe.placement.mark_match import MarkMatch
+from coe.placement.found_camera import (
+    FoundBoard,
+    MarkMatch,
+    board_at,
+    constellations,
+    drawing_of,
+    find_board,
+    map_through,
+)
 from coe.placement.pose_search import BoardDrawing, Pose
 from coe.placement.recipe_text import first_draft
 
