@@ -13,7 +13,7 @@ from pathlib import Path
 from textwrap import shorten, wrap
 from typing import Any
 
-from coe.scheduler import expert_state
+from coe.scheduler import pool
 from coe.serve import enums
 
 DOCS = Path(__file__).parent
@@ -32,7 +32,7 @@ WAY = (
     ),
     ("coe-control", "scheduler/residency.py", "Residency.make_room", "no room: the cheapest expert to give up leaves"),
     ("coe-disk", "runtime/cpu.py", "CpuDevice.load", "reads the expert's blob into the memory that was left"),
-    ("coe-control", "scheduler/transfers.py", "Transfers.begin", "Loaded: its group runs, the expert is pinned"),
+    ("coe-control", "scheduler/residency.py", "Residency.begin", "Loaded: its group runs, the expert is pinned"),
     ("coe-executor", "runtime/cpu.py", "CpuDevice.run", "one forward pass for the whole group"),
     ("coe-control", "board/router.py", "Router.next", "Finished: a verdict, or the next expert's stage"),
     ("coe-reply", "runtime/line_engine.py", "Pending.answer", "sets the result of the caller's future"),
@@ -157,10 +157,10 @@ def machine(table: Table, places: Mapping[Any, Point], names: Mapping[Any, str],
 
 def states() -> str:
     """Draw the states of an expert in a pool, and of a board of the station."""
-    expert, board = expert_state.State, enums.BoardState
+    expert, board = pool.State, enums.BoardState
     parts = [text(24, 30, "An expert in a pool", size=16, bold=True)]
     parts += machine(
-        expert_state.NEXT,
+        pool.NEXT,
         {
             None: (90, 230),
             expert.PLANNED: (300, 40),

@@ -3,9 +3,7 @@
 import re
 from pathlib import Path
 
-from coe.inspector.line_arguments import LineArguments
-from coe.inspector.line_options import OPTIONS, LineOptions
-from coe.inspector.option import Door
+from coe.inspector.line_options import OPTIONS, Door, LineArguments, LineOptions
 
 PAGE = Path(__file__).parents[1] / "docs" / "api.md"
 _COMMANDS = {Door.INSPECT: "inspect", Door.RUN: "bench run", Door.PROFILE: "profile"}

@@ -1,15 +1,22 @@
-"""routing_rules/*.yaml -> experts, components, graph and router. Words, not code: nothing in a file is evaluated."""
+"""routing_rules/*.yaml -> experts, components, graph and router. Words, not code: nothing in a file is evaluated.
+
+Board files lie beside the work, in a folder that a variable names, or in the installed package (`find`).
+"""
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar
 
-from coe.board import calibration_file, rules_path
+from coe import config
+from coe.board import calibration_file
 from coe.board.board_spec import BoardSpec, ComponentSpec, ExpertSpec, StepSpec, label_fault, references_fault
 from coe.board.graph import ExpertCircle, ExpertGraph, circle_through
 from coe.board.router import Router
@@ -17,6 +24,7 @@ from coe.board.steps import DECIDING, GIVEN, Component, Outcome, Step
 from coe.core import NOTHING, Expert, Shown, Verdict, added
 from coe.errors import RulesError, did_you_mean, join_errors, list_few
 from coe.helpers import strict_yaml
+from coe.helpers.spelling import composed
 from coe.helpers.strict_model import no_value, of_yaml
 from coe.helpers.strict_yaml import KeyPath, YamlDocument
 
@@ -70,7 +78,7 @@ class Rules:
 
 def load(board: str | Path) -> Rules:
     """Find and read a board file, by name ("A", "demo") or path; raises RulesError with file, line and suggestion."""
-    path = rules_path.find(board)
+    path = find(board)
     raw = strict_yaml.content(path)
     return of_bytes(path, raw, calibration_file.content(path))
 
@@ -295,3 +303,42 @@ def _each(specs: Mapping[str, S], resolve: Callable[[str, S], T]) -> dict[str, T
     if faults:
         raise join_errors(faults)
     return resolved
+
+
+def find(board: str | Path) -> Path:
+    """Return the path of a board file.
+
+    A name is looked for as `<name>.yaml` and `board_<name>.yaml` in `routing_rules` of the working directory, in the
+    folder that $COE_RULES names, and in the installed package, in this order. Raises RulesError.
+    """
+    path = Path(board)
+    if path.suffix in (".yaml", ".yml"):
+        if not os.path.isfile(path):  # unlike `stat`, it does not raise for a name that is too long
+            there = [folder / path.name for folder in _folders() if os.path.isfile(folder / path.name)]
+            raise RulesError(f"{path}: no such board file{f'; did you mean {there[0]}?' if there else ''}")
+        return path
+    known: list[str] = []
+    for folder in _folders():
+        there = sorted(folder.glob("*.yaml"))
+        wanted = [composed(name).lower() for name in (f"{board}.yaml", f"board_{board}.yaml")]
+        if found := [path for name in wanted for path in there if composed(path.name).lower() == name]:
+            return found[0]
+        known += [path.stem.removeprefix("board_") for path in there if not calibration_file.is_calibration(path)]
+    where = ", ".join(str(folder) for folder in _folders())
+    raise RulesError(f"no board file for '{board}' in {where}{did_you_mean(str(board), known)}")
+
+
+def word_for(path: Path) -> str:
+    """Return the word by which a command finds a board file: its name, if that leads there, else its path."""
+    name = path.stem.removeprefix("board_")
+    with suppress(RulesError, OSError):
+        if os.path.samefile(find(name), path):
+            return name
+    return str(path)
+
+
+def _folders() -> list[Path]:
+    folders = [Path(config.RULES_FOLDER)]
+    if variable := os.environ.get(config.RULES_VARIABLE):
+        folders.append(Path(variable))
+    return [*folders, Path(str(resources.files("routing_rules")))]

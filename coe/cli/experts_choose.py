@@ -15,7 +15,7 @@ import typer
 from coe import config
 from coe.board import drafting, rules
 from coe.board.board_spec import label_fault
-from coe.board.polarity import is_known
+from coe.board.steps import polarity_is_known
 from coe.cli import experts_prepare
 from coe.cli.common import Exit, Steps, complain, err, out, point_out, show
 from coe.cli.experts_options import (
@@ -102,7 +102,9 @@ class Choose(InStore):
         chosen: list[tuple[Expert, Kind]] = []
         for component, found in parts.items():
             try:
-                with_polarity = polarities[component] or (polarities[component] is None and is_known(component))
+                with_polarity = polarities[component] or (
+                    polarities[component] is None and polarity_is_known(component)
+                )
                 of_component = replace(plan, photographs=_checked(found), polarity=with_polarity)
                 others = [one.path for other, those in parts.items() if other != component for one in those if one.good]
                 chosen.append(_chosen(shelf, f"{name}/{component}", of_component, known, self.input_size, others))
@@ -132,7 +134,7 @@ class Choose(InStore):
 def _polarities(components: Iterable[str], given: str | None) -> dict[str, bool | None]:
     """Return whether the parts of each component have a polarity: as known, as given, as asked; None if nobody says."""
     components = list(components)
-    unknown = [name for name in components if not is_known(name)]
+    unknown = [name for name in components if not polarity_is_known(name)]
     if given is None and unknown and sys.stdin.isatty():
         err.print("A part that has a polarity is a defect when it is turned by 180 degrees. Which of these have one?")
         err.print(f"  {', '.join(unknown)}")

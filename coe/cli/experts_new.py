@@ -11,7 +11,7 @@ import typer
 
 from coe import config
 from coe.board import labelled_photographs, rules
-from coe.board.polarity import is_known
+from coe.board.steps import polarity_is_known
 from coe.cli import experts_prepare, experts_reference
 from coe.cli.common import Steps, err, out, point_out
 from coe.cli.experts_options import BatchOption, BitsOption, Described, EpochsOption, ThreadsOption, TurnedOption
@@ -157,7 +157,7 @@ def _labelled(expert: Expert, board: str | None, kind: Kind, data: Path) -> tupl
 def _has_polarity(expert: Expert, id: str, board: str | None) -> bool:
     """Tell whether a part that an expert inspects has a polarity: by the rules of its board, else by its name."""
     if board is None:
-        return is_known(ExpertId.of(id).name)
+        return polarity_is_known(ExpertId.of(id).name)
     return any(one.has_polarity() for one in rules.load(board).components.values() if one.steps_of(expert.id))
 
 

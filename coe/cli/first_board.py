@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from coe.board.drafting import TODO
-from coe.board.polarity import is_known
+from coe.board.steps import polarity_is_known
 from coe.cli.common import Exit, err, out, point_out
 from coe.errors import ConfigError, list_few
 from coe.helpers.files import replacing, writing
@@ -38,7 +38,7 @@ def rules_text(name: str, drawn: BoardPlan) -> str:
     """Return the board file: each component is compared with its reference; `polarity` is known by its names."""
     lines = []
     for part in drawn.parts:
-        polarity = ", polarity: yes" if any(is_known(part.name, refdes) for refdes in part.refdes) else ""
+        polarity = ", polarity: yes" if any(polarity_is_known(part.name, refdes) for refdes in part.refdes) else ""
         seen = [refdes for refdes in part.refdes if refdes not in drawn.unseen]
         out = "" if seen else "# no picture shows all of it, see not_inspected of the recipe: "
         count = len(seen or part.refdes)

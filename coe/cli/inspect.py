@@ -25,8 +25,7 @@ from coe.cli.placing import Placing, expected_of, foreseen, notes, refuse_unansw
 from coe.config import counted
 from coe.core import FULL, Result, Verdict
 from coe.errors import ConfigError, StoreError, list_few
-from coe.inspector.line_options import LineOptions
-from coe.inspector.option import Door
+from coe.inspector.line_options import Door, LineOptions
 from coe.results.summary import OutcomeCounts, Summary
 from coe.scheduler.strategies import check_hurry
 from coe.store.store_reader import StoreReader

@@ -23,9 +23,7 @@ from coe import config
 from coe.cli.common import out, show
 from coe.cli.start import Exit
 from coe.errors import ConfigError
-from coe.inspector.line_arguments import LineArguments
-from coe.inspector.line_options import OPTIONS, LineOptions, options_of, taken
-from coe.inspector.option import Door
+from coe.inspector.line_options import OPTIONS, Door, LineArguments, LineOptions, options_of, taken
 
 if TYPE_CHECKING:
     from coe.board.rules import Rules

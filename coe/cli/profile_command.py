@@ -17,8 +17,7 @@ from coe.cli.options import OnLine, Share, Size, add, pictures_of
 from coe.config import format_bytes
 from coe.errors import ConfigError, did_you_mean
 from coe.inspector import profile
-from coe.inspector.line_options import LineOptions
-from coe.inspector.option import Door
+from coe.inspector.line_options import Door, LineOptions
 from coe.inspector.profile import BoardProfile, Fingerprint, KindProfile, Profile
 from coe.profiler import profile_file
 

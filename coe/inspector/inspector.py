@@ -18,8 +18,7 @@ from coe import config
 from coe.errors import did_you_mean
 from coe.inspector.asked_boards import Boards
 from coe.inspector.line import Line
-from coe.inspector.line_arguments import LineArguments
-from coe.inspector.line_options import OPTIONS, LineOptions
+from coe.inspector.line_options import OPTIONS, LineArguments, LineOptions
 from coe.pictures.image_source import Picture
 
 __all__ = ["Inspector", "Picture"]

@@ -1,15 +1,17 @@
 """All options of a line, each once: they are read and checked here, and all other code gets the whole object.
 
 The arguments of `Inspector`, the options of the commands, the section `line` of `serve.yaml` and the table in
-docs/api.md are made from these fields, or checked against them.
+docs/api.md are made from these fields, or checked against them. `LineArguments` tells them to type checkers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Self, Unpack, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypedDict, Unpack, cast
 
 from pydantic import BaseModel, ConfigDict, Field, InstanceOf, ValidationInfo, field_validator, model_validator
 
@@ -18,22 +20,162 @@ from coe.errors import ConfigError
 from coe.helpers import plugins, values
 from coe.inspector.asked_boards import AskedBoard, Boards, Parts, asked_boards
 from coe.inspector.experiment import NONE, Experiment
-from coe.inspector.line_arguments import LineArguments, OnFull
-from coe.inspector.option import (
-    Door,
-    Option,
-    check_cluster,
-    check_executors,
-    check_function,
-    check_watchers,
-    instance_of,
-    one_of,
-)
 from coe.inspector.precision import check_precision
 from coe.inspector.profile import Profile
 from coe.scheduler.strategies import Strategy, check_hurry, check_parts
 from coe.scheduler.strategies import strategy as named_strategy
 from coe.store.store_reader import StoreReader
+
+if TYPE_CHECKING:
+    from coe.inspector.asked_boards import Parts
+    from coe.inspector.experiment import Experiment
+    from coe.inspector.profile import Profile
+    from coe.results.metrics import Watcher
+    from coe.scheduler.strategies import Strategy
+    from coe.store.store_reader import StoreReader
+
+
+OnFull = Literal["block", "raise"]
+
+
+class LineArguments(TypedDict, total=False):
+    """The options of a line as a user gives them, all but the board."""
+
+    store: StoreReader | Path | str | None
+    memory: int | str | None
+    executors: str | None
+    threads: int | None
+    device_memory: int | str | None
+    host_memory: int | str | None
+    search_kernels: bool
+    profile: Profile | Path | str | None
+    strategy: str | Strategy
+    precision: str
+    max_wait_s: float | None
+    parts: Parts | None
+    inbox: int
+    inbox_bytes: int | None
+    on_full: OnFull
+    allow_kinds: Sequence[str]
+    cluster: str | None
+    disk_bandwidth: int | str | None
+    watchers: Sequence[Watcher]
+    say: Callable[[str], None]
+    experiment: Experiment
+
+
+Check = Callable[[str, Any], Any]
+"""Takes the name of an option and a user's value, and returns the value that a line works with; raises ConfigError."""
+
+
+class Door(StrEnum):
+    """Where users set options, beside `Inspector`, which takes all of them."""
+
+    INSPECT = "coe-inspect"
+    RUN = "coe-bench run"
+    PROFILE = "coe-profile"
+    SERVE = "serve.yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option of a line: the sentence that explains it, and the doors that show it.
+
+    The help of a command leaves it out if it is `rare`, as nobody types it at a line. `default` says in words what the
+    value of the default does not say; `defaults` are those of doors that have their own, each with such words.
+
+    In a file it is called `key`, and on a command line `flag`, if not by its name. There it has a type (`typed`), a
+    number from `least` to `most`, and `metavar` as its form. `read` turns a text from there, or from a file, into what
+    `check` takes. Without `check`, type and bounds are checked.
+    """
+
+    help: str
+    doors: frozenset[Door] = frozenset()
+    default: str = ""
+    rare: bool = False
+    defaults: Mapping[Door, tuple[Any, str]] = field(default_factory=dict)
+    flag: str = ""
+    key: str = ""
+    typed: Any = str
+    least: float = 0
+    most: float = 0
+    metavar: str | None = None
+    read: Callable[[str], Any] = str
+    check: Check | None = None
+
+    def taken(self, name: str, value: Any) -> Any:
+        """Return what a command line or a file says, for `checked`; raises ConfigError whose `option` is the name."""
+        try:
+            return self.read(value) if isinstance(value, str) else value
+        except ConfigError as error:
+            error.option = name
+            raise
+
+    def checked(self, name: str, value: Any) -> Any:
+        """Return a user's value as a line works with it; raises ConfigError whose `option` is the name."""
+        try:
+            if self.check is not None:
+                return self.check(name, value)
+            if self.typed is bool:
+                return values.flag(name, value)
+            if self.typed is int:
+                return values.whole(name, value, least=int(self.least), most=int(self.most))
+            if self.typed is float:
+                return values.real(name, value, least=self.least, most=self.most)
+            return values.text(name, value)
+        except ConfigError as error:
+            error.option = name
+            raise
+
+
+def one_of(*words: str) -> Check:
+    """Return a check of words."""
+
+    def check(name: str, value: Any) -> Any:
+        if value not in words or isinstance(value, bool):
+            raise ConfigError(f"{name}={values.shown(value)} is neither {' nor '.join(map(repr, words))}")
+        return value
+
+    return check
+
+
+def check_function(name: str, value: Any) -> Any:
+    """Check a function."""
+    if not callable(value):
+        raise ConfigError(f"{name}={values.shown(value)}: give a function")
+    return value
+
+
+def instance_of(*types: type, wanted: str) -> Check:
+    """Return a check of objects of these types, which the sentence calls `wanted`."""
+
+    def check(name: str, value: Any) -> Any:
+        if not isinstance(value, types) or str(value) == "":
+            raise ConfigError(f"{name}={values.shown(value)}: give {wanted}")
+        return value
+
+    return check
+
+
+def check_watchers(name: str, value: Any) -> Any:
+    """Check a list of objects that watch a line (`coe.results.metrics.Watcher`)."""
+    if not isinstance(value, Sequence) or not all(hasattr(watcher, "observe") for watcher in value):
+        raise ConfigError(f"{name}={values.shown(value)}: give a list of objects that `observe`")
+    return value
+
+
+def check_executors(name: str, value: Any) -> str:
+    """Check executors by device, as in "cuda=2,cpu=1"; they stay a text."""
+    config.parse_executors(values.text(name, value))
+    return str(value)
+
+
+def check_cluster(name: str, value: Any) -> str:
+    """Check the name of a cluster."""
+    if not values.text(name, value):
+        raise ConfigError(f"{name}='' names no cluster; give 'auto', or the address of the head node as host:port")
+    return str(value)
+
 
 AUTO = "auto"
 """Use the profile at the place where `coe-profile` puts it, if there is one that fits."""

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from coe import config
-from coe.board import rules_path
+from coe.board import rules
 from coe.board.parts_list import PlacedPart
 from coe.board.rules import Rules
 from coe.board.steps import DECIDING, Component
@@ -129,7 +129,7 @@ def _random(board: Rules, missing: Collection[str]) -> str:
     """Return the command that makes random weights for a board that has none at all, behind a sentence."""
     if len(missing) < len(board.experts):
         return ""
-    named = shlex.quote(rules_path.word_for(board.path))
+    named = shlex.quote(rules.word_for(board.path))
     return f"; to try a box without trained experts, make random ones: coe-experts synth --board {named}"
 
 

@@ -13,8 +13,7 @@ from statistics import median
 from coe.board import rules
 from coe.core import FULL, Batch, Finding, decided
 from coe.inspector.inspector import Picture
-from coe.inspector.line_arguments import LineArguments
-from coe.inspector.line_options import LineOptions
+from coe.inspector.line_options import LineArguments, LineOptions
 from coe.lab.rows import Heading, Latencies, MachineFigures, Row, row
 from coe.lab.simulated import PlannedBox, contender, run_plan
 from coe.lab.workloads.workload import Workload

@@ -93,7 +93,7 @@ class Blob:
         """Make views of the content of a buffer that `buffers` lent."""
         self.body = body
         self.session: Session | None = None
-        """What computes the layers of a body in place of torch, see `coe.runtime.sessions.open_body`."""
+        """What computes the layers of a body in place of torch, see `coe.runtime.cpu.open_body`."""
         self._buffer: Buffer | None = buffer
         self._buffers = buffers
         self.bytes = len(buffer)

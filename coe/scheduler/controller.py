@@ -45,12 +45,12 @@ from coe.scheduler.events import (
     Stopped,
 )
 from coe.scheduler.executor import Executor
-from coe.scheduler.expert_state import State
 from coe.scheduler.failures import STOPPED, BrokenExperts, not_run
 from coe.scheduler.foresight import LineForesight
 from coe.scheduler.history import History
 from coe.scheduler.plan import Plan
 from coe.scheduler.policies.base import Arrange, Assign, World
+from coe.scheduler.pool import State
 from coe.scheduler.residency import Residency
 from coe.scheduler.strategies import Strategy, check_hurry, check_parts
 

@@ -21,8 +21,8 @@ from coe.core import Request, Stage
 from coe.scheduler.cases import Cases
 from coe.scheduler.costs import Cost, Tier
 from coe.scheduler.events import Late
-from coe.scheduler.expert_state import State
 from coe.scheduler.policies.base import World
+from coe.scheduler.pool import State
 
 _SPARE = 8
 """So many entries are kept beside twice as many as there are things: to sort a few again and again would cost more."""

@@ -11,9 +11,9 @@ from coe.scheduler.backlog import Group
 from coe.scheduler.costs import Tier
 from coe.scheduler.events import Command, Run, Why
 from coe.scheduler.executor import Executor
-from coe.scheduler.expert_state import State
 from coe.scheduler.failures import BrokenExperts
 from coe.scheduler.policies.base import Prefetch, Select, World
+from coe.scheduler.pool import State
 from coe.scheduler.residency import Residency
 from coe.scheduler.strategies import Strategy
 

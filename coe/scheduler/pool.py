@@ -10,15 +10,42 @@ Bodies that experts share are no part of a pool: a device keeps them for good, a
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Container, Iterable, Iterator
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
 from typing import Protocol
 
 from coe.config import format_bytes
 from coe.scheduler.costs import Cost, Tier
 from coe.scheduler.events import Why
-from coe.scheduler.expert_state import State
 from coe.scheduler.plan import PoolSpec
+
+
+class State(StrEnum):
+    """The state of an expert in a pool. An expert that is not in the pool has none."""
+
+    PLANNED = "planned"
+    """It waits for its bytes, which leaving experts still hold."""
+    LOADING = "loading"
+    """Its bytes are reserved, and the device fills them."""
+    READY = "ready"
+    """It is resident: batches may pin it, an eviction may choose it."""
+    LEAVING = "leaving"
+    """The device gives its bytes back."""
+
+
+NEXT: Mapping[State | None, Mapping[State | None, str]] = MappingProxyType(
+    {
+        None: {State.PLANNED: "a load is decided"},
+        State.PLANNED: {State.LOADING: "its bytes are free", None: "given up"},
+        State.LOADING: {State.READY: "loaded", None: "the load failed"},
+        State.READY: {State.LEAVING: "evicted"},
+        State.LEAVING: {None: "its bytes are free"},
+    }
+)
+"""What may follow each state, and when; None is an expert that is not in the pool."""
+
 
 _ON_THEIR_WAY = (State.PLANNED, State.LOADING)
 

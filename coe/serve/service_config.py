@@ -18,9 +18,7 @@ from coe.errors import ConfigError
 from coe.helpers import strict_yaml, values
 from coe.helpers.strict_model import Name, StrictModel, of_yaml, paths_from
 from coe.inspector.asked_boards import Boards
-from coe.inspector.line_arguments import LineArguments
-from coe.inspector.line_options import OPTIONS, LineOptions, options_of, taken
-from coe.inspector.option import Door
+from coe.inspector.line_options import OPTIONS, Door, LineArguments, LineOptions, options_of, taken
 from coe.serve.bridge import sink_settings
 from coe.serve.bridge.sink_settings import Address, MakeError, Sinks
 from coe.serve.folder_section import Folders

@@ -15,10 +15,9 @@ from coe.core import Expert
 from coe.errors import StoreError
 from coe.lab.switch import whole_model
 from coe.runtime.buffers import Buffers
-from coe.runtime.cpu import CpuDevice
+from coe.runtime.cpu import CpuDevice, opening_bytes
 from coe.runtime.onnx_network import ELSEWHERE, OnnxNetwork, flat, open_session
 from coe.runtime.reading import weights
-from coe.runtime.sessions import opening_bytes
 from coe.store import blob_format, blob_writing, kinds, random_weights, variants
 from coe.store.kinds import ExpertInput
 from coe.store.manifest import Agreement

@@ -11,8 +11,8 @@ from lines import ENGINE
 from coe.board.rules import Rules
 from coe.core import Finding
 from coe.scheduler.costs import Cost
-from coe.scheduler.expert_state import State
 from coe.scheduler.plan import Plan
+from coe.scheduler.pool import State
 from coe.testing import Troubles, VirtualLine, pools_of, rules_from
 
 LABELS = ("ok", "bad", "odd")

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from lines import ENGINE, arrive, board, cost, inspect, log_of
 
-from coe.scheduler.expert_state import State
+from coe.scheduler.pool import State
 from coe.testing import Troubles, VirtualLine, pools_of
 
 BOARD = board({"A": 3, "B": 2, "C": 1})

@@ -21,8 +21,8 @@ from PIL import Image
 from coe import Inspector
 from coe.core import Expert
 from coe.helpers.system import give_memory_back
+from coe.runtime.cpu import opening_bytes
 from coe.runtime.reading import weights
-from coe.runtime.sessions import opening_bytes
 from coe.store import kinds, random_weights
 from coe.store.store import Store
 from coe.testing import Experiment

@@ -5,7 +5,7 @@ import sys
 import pytest
 import torch
 
-from coe.runtime.activations import peak_bytes, peak_growth_bytes, plausible_bytes
+from coe.runtime.trial import peak_bytes, peak_growth_bytes, plausible_bytes
 
 MIB = 1 << 20
 

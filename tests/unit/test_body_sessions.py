@@ -14,9 +14,9 @@ from safetensors.torch import load_file
 
 from coe.core import Expert
 from coe.helpers.system import give_memory_back
-from coe.runtime import cpu, sessions
-from coe.runtime.activations import peak_growth_bytes
+from coe.runtime import cpu
 from coe.runtime.cpu import CpuDevice
+from coe.runtime.trial import peak_growth_bytes
 from coe.store import bodies, kinds
 from coe.store.random_weights import random_weights
 from coe.store.store import Store
@@ -63,14 +63,14 @@ def store(backbone: Path, built_once: Build) -> Store:
 def opened(monkeypatch: pytest.MonkeyPatch) -> weakref.WeakSet[object]:
     """The sessions of bodies that are open."""
     kept: weakref.WeakSet[object] = weakref.WeakSet()
-    network = sessions.OnnxNetwork
+    network = cpu.OnnxNetwork
 
     def opening(*words: object, **options: object) -> object:
         session = network(*words, **options)
         kept.add(session)
         return session
 
-    monkeypatch.setattr(sessions, "OnnxNetwork", opening)
+    monkeypatch.setattr(cpu, "OnnxNetwork", opening)
     return kept
 
 
@@ -90,7 +90,7 @@ def test_a_session_gives_the_maps_that_torch_gives(kind: str, size: int, backbon
     model, weights = one.body_model(module), dict(module.backbone.named_parameters(prefix="backbone"))
     with torch.inference_mode():
         expected = one.maps(module, images)
-        module.body_session = sessions.OnnxNetwork(model, 1, kind, weights, one_at_a_time=True)
+        module.body_session = cpu.OnnxNetwork(model, 1, kind, weights, one_at_a_time=True)
         found = one.maps(module, images)
     for map_, other in zip(expected, found, strict=True):
         assert torch.allclose(map_, other, rtol=0, atol=1e-5 * float(map_.abs().max()))

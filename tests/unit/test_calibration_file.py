@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coe.board import calibration_file, rules, rules_path
+from coe.board import calibration_file, rules
 from coe.board.board_spec import StatedScores
 from coe.board.calibration_file import BoardCalibration, CalibratedExpert
 from coe.errors import RulesError
@@ -176,7 +176,7 @@ def test_a_link_to_a_board_file_has_the_calibration_of_the_file(board: Path, tmp
 def test_a_calibration_is_no_board(board: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COE_RULES", str(tmp_path))
     with pytest.raises(RulesError, match="did you mean 'hall7'") as refused:
-        rules_path.find("hall7x")
+        rules.find("hall7x")
     assert "hall7.calibration" not in str(refused.value)
     with pytest.raises(RulesError):
         rules.load(calibration_file.path_for(board))

@@ -11,8 +11,8 @@ from contextlib import suppress
 import pytest
 import torch
 
-from coe.runtime.cuda import capturing
-from coe.runtime.cuda.capturing import on_capture_thread
+from coe.runtime.cuda import torch_driver
+from coe.runtime.cuda.torch_driver import on_capture_thread
 from coe.runtime.inputs import Workers
 
 
@@ -23,7 +23,7 @@ def here() -> tuple[str, int]:
 
 def test_captures_with_a_search_and_without_have_a_thread_each_which_lives_on(monkeypatch: pytest.MonkeyPatch) -> None:
     threads: dict[bool, Workers] = {}
-    monkeypatch.setattr(capturing, "_threads", threads)
+    monkeypatch.setattr(torch_driver, "_threads", threads)
     before = torch.get_num_threads()
     torch.set_num_threads(2)  # what new threads inherit, on one core, too
     try:

@@ -12,8 +12,7 @@ from PIL import Image
 from coe.cluster import cluster_engine
 from coe.cluster.messages import CarriedImage
 from coe.comparing.alternates import alike_in_size, best_of
-from coe.comparing.comparison import compare
-from coe.comparing.local_shifts import MOST, settle
+from coe.comparing.comparison import MOST, compare, settle
 from coe.comparing.motion import lasting_differences
 from coe.pictures.image_source import ImageSource, ReferenceSource
 from coe.store.kinds import Reference

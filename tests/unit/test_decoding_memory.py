@@ -8,7 +8,7 @@ import tifffile
 from PIL import Image
 
 from coe.pictures.image_source import ImageSource
-from coe.runtime.activations import peak_growth_bytes
+from coe.runtime.trial import peak_growth_bytes
 
 WIDTH, HEIGHT = 2600, 2400
 

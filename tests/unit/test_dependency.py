@@ -11,11 +11,10 @@ from coe.lab.bound import belady_switches
 from coe.scheduler.costs import Cost, CostTable
 from coe.scheduler.demand import Demand
 from coe.scheduler.events import Why
-from coe.scheduler.expert_state import State
 from coe.scheduler.plan import PoolSpec
 from coe.scheduler.policies.base import World
 from coe.scheduler.policies.coserve import Dependency
-from coe.scheduler.pool import ModelPool
+from coe.scheduler.pool import ModelPool, State
 
 NAMES = [f"e{index}" for index in range(8)]
 

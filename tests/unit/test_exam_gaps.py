@@ -15,9 +15,8 @@ from thread_boxes import ThreadBoxes
 from tiny_line import TINY, Call
 
 from coe import Inspector, Picture
-from coe.board import polarity
 from coe.board.parts_list import PlacedPart
-from coe.board.steps import DECIDING
+from coe.board.steps import DECIDING, polarity_is_known
 from coe.cli import experts_command, inspect
 from coe.core import Shown, Verdict
 from coe.errors import RulesError
@@ -146,8 +145,8 @@ def test_words_that_are_not_known_are_refused_with_those_that_are(keys, words):
     ],
 )
 def test_polarity_is_known_by_package_and_refdes(known, names):
-    assert {name: polarity.is_known(name) for name in names.split()} == dict.fromkeys(names.split(), known)
-    assert [polarity.is_known("part", refdes) for refdes in ("D5", "panel2/U7", "Q1", "C5", "R5", "")] == [
+    assert {name: polarity_is_known(name) for name in names.split()} == dict.fromkeys(names.split(), known)
+    assert [polarity_is_known("part", refdes) for refdes in ("D5", "panel2/U7", "Q1", "C5", "R5", "")] == [
         *[True] * 3,
         *[False] * 3,
     ]

@@ -26,7 +26,6 @@ TORCH = {
     "learn.backbones",
     "learn.choosing",
     "learn.learning",
-    "store.kind_data",
     "store.kinds",
     "store.outputs",
     "store.random_weights",

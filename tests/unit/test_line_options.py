@@ -17,9 +17,7 @@ from coe.errors import ConfigError
 from coe.helpers import system
 from coe.inspector import line_devices
 from coe.inspector.line import Line
-from coe.inspector.line_arguments import LineArguments
-from coe.inspector.line_options import AUTO, OPTIONS, LineOptions, taken
-from coe.inspector.option import Door
+from coe.inspector.line_options import AUTO, OPTIONS, Door, LineArguments, LineOptions, taken
 from coe.lab.cli import bench
 from coe.serve.service_config import LineSettings
 from coe.testing import Experiment

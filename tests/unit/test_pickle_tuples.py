@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from texts import texts
 
-from coe.store.pickle_tuples import TupleSizes
+from coe.store.torch_file import TupleSizes
 
 
 def largest(pickled: bytes) -> int:

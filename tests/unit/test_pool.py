@@ -6,9 +6,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from coe.scheduler.costs import Cost, Tier
 from coe.scheduler.events import Why
-from coe.scheduler.expert_state import NEXT, State
 from coe.scheduler.plan import PoolSpec
-from coe.scheduler.pool import ModelPool
+from coe.scheduler.pool import NEXT, ModelPool, State
 
 CAPACITY, WORKSPACE = 100, 15
 

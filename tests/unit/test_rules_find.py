@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from coe.board import rules, rules_path
+from coe.board import rules
 from coe.errors import RulesError
 
 BOARD = "{board: %s, experts: {e: {kind: k, labels: [ok], input: 8, then: {ok: OK}}}, components: {R1: {inspect: e}}}"
@@ -40,7 +40,7 @@ def test_the_plain_name_comes_before_the_prefixed_one_in_one_folder(places: Path
 
 @pytest.mark.parametrize("name", ["a", "A", "board_a", "BOARD_A"])
 def test_case_does_not_matter(name: str) -> None:
-    assert rules_path.find(name).name == "board_a.yaml"
+    assert rules.find(name).name == "board_a.yaml"
 
 
 def test_a_path_is_taken_as_it_is(places: Path) -> None:

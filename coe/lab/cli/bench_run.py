@@ -19,9 +19,7 @@ from coe.cli.options import WORK, JsonOption, SeedOption, WorkOption, check_json
 from coe.core import FULL
 from coe.errors import ConfigError
 from coe.inspector import profile
-from coe.inspector.line_arguments import LineArguments
-from coe.inspector.line_options import LineOptions
-from coe.inspector.option import Door
+from coe.inspector.line_options import Door, LineArguments, LineOptions
 from coe.inspector.precision import check_precision
 from coe.inspector.profile import BoardProfile, Fingerprint, Profile
 from coe.lab.cli import bench_out

@@ -2,17 +2,23 @@
 
 Memory is freed when its tensor dies. A driver is called from several threads, but only one thread at a time takes
 memory or captures graphs. No other module that a line runs calls `torch.cuda`; benchmarks read peaks there.
+
+A process captures graphs on two threads, one for captures with a search for kernels, one for those without: cuDNN keeps
+what it chose for each thread. On a second thread it would search again, and on a common thread a capture with a search
+would find the choice of a capture without. The threads live on, so they keep no team of OpenMP.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
+import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterator
+from concurrent.futures import wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import psutil
@@ -21,9 +27,51 @@ import torch
 from coe.config import format_bytes
 from coe.errors import ConfigError, DeviceFull, first_line
 from coe.helpers.system import private_memory
-from coe.runtime.cuda.capturing import on_capture_thread
 from coe.runtime.cuda.torch_errors import NO_MEMORY, errors
 from coe.runtime.cuda.torch_streams import LAUNCHING, TorchGraph, TorchStream
+from coe.runtime.inputs import Workers
+from coe.runtime.processor import bound_threads
+
+T = TypeVar("T")
+
+_starting = threading.Lock()
+_threads: dict[bool, Workers] = {}
+
+
+def on_capture_thread(work: Callable[[], T], *, searches: bool) -> T:
+    """Do `work` on one of the threads, and return what it returns, or raise what it raises.
+
+    An interrupt is raised after the work has ended: until then the caller's locks are needed.
+    """
+    results: list[T] = []
+    raised: list[BaseException] = []
+
+    def noted() -> None:
+        try:
+            results.append(work())
+        except BaseException as error:
+            raised.append(error)
+
+    future = _thread(searches).submit(noted)
+    try:
+        future.result()
+    finally:
+        wait([future])
+    if raised:
+        # Not by the future: a frame of the traceback would hold it, a cycle that keeps the failed work's tensors.
+        raise raised.pop()
+    return results.pop()
+
+
+def _thread(searches: bool) -> Workers:
+    with _starting:
+        if searches not in _threads:
+            workers = _threads[searches] = Workers(1, f"coe-capture{'-search' if searches else ''}")
+            for thread in workers.threads:
+                thread.start()
+            workers.submit(lambda: bound_threads(1))
+        return _threads[searches]
+
 
 _WARM_UPS = 2
 """How often work runs before it is captured: libraries then choose their kernels and take their workspaces."""

@@ -16,9 +16,8 @@ from coe.scheduler import policies
 from coe.scheduler.backlog import Backlog, Group
 from coe.scheduler.costs import Cost
 from coe.scheduler.executor import Executor
-from coe.scheduler.expert_state import State
 from coe.scheduler.policies.base import Arrange, Assign, Need, Prefetch, Select, World
-from coe.scheduler.pool import ModelPool
+from coe.scheduler.pool import ModelPool, State
 
 _expert = itemgetter(2)
 _CLEARLY = 1 - 1e-9
