@@ -14,7 +14,7 @@ from serving import Served, config_of, hand_in, png, serving
 from stations import deciding, quick_opener
 from waiting import eventually
 
-from coe.serve import children, supervisor
+from coe.serve import supervisor
 from coe.serve.backup import back_up
 from coe.serve.clock import now_us
 from coe.serve.database import audit, board_rows, decisions, event_log, keys, states, views
@@ -86,7 +86,7 @@ def test_systemd_waits_as_long_as_the_service_needs(unit: ConfigParser) -> None:
     assert service["Type"] == "notify"
     assert re.fullmatch(r"/opt/coe/current/bin/coe-serve run /etc/coe/serve\.yaml", service["ExecStart"])
     # A line that dies again and again, and a database that is locked for a minute, are no reason to start all again.
-    silent_s = children.MOST_PAUSE_S + 60.0 + states.SILENT_S + supervisor.NOTIFY_S
+    silent_s = supervisor.MOST_PAUSE_S + 60.0 + states.SILENT_S + supervisor.NOTIFY_S
     assert float(service["WatchdogSec"]) > silent_s
     drain_s = ServeConfig(station="a").drain_s
     assert float(service["TimeoutStopSec"]) > drain_s + 2 * supervisor.GRACE_S

@@ -25,7 +25,7 @@ from coe.serve.database.connecting import Database
 from coe.serve.database.tables import Activation, Board, NewFault, Recipe
 from coe.serve.enums import ActivationState, CallReason, EventKind, FaultKind, Process
 from coe.serve.service_config import LineSettings, ServeConfig
-from coe.serve.worker import recipe_change
+from coe.serve.worker import station as worker_station
 from coe.serve.worker.product import RECIPES
 from coe.store.store import Store
 
@@ -177,7 +177,7 @@ def test_a_version_is_activated_in_mid_stream_and_begun_boards_keep_theirs(
 def test_a_version_without_boards_leaves_the_line(
     config: ServeConfig, database: Database, opener: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recipe_change, "STAYS_S", 0.0)
+    monkeypatch.setattr(worker_station, "STAYS_S", 0.0)
     activated(database, TINY)
     with deciding(config, database, opener):
         eventually(lambda: bool(opener.lines))
@@ -260,7 +260,7 @@ def test_a_recipe_that_was_mended_is_opened_for_its_next_board_and_its_fault_is_
     with deciding(config, database, Opener(own_tiny)):
         eventually(lambda: open_faults(database) == [(FaultKind.INSPECTOR_FAILED, "tiny 1")])
         moved.rename(own_tiny[1] / "tiny" / "body-a")
-        monkeypatch.setattr(recipe_change, "REFUSED_S", 0.0)
+        monkeypatch.setattr(worker_station, "REFUSED_S", 0.0)
         refused = accept(config, database, recipe.id, {"R1": LIGHT})
         eventually(lambda: verdict_of(database, refused) is not None)
         for about in ("tiny 9", "other tiny 9"):

@@ -30,7 +30,6 @@ from coe.helpers.files import NotWritten, alone
 from coe.serve import backup, service_config, silent_worker, supervisor
 from coe.serve import command as serve
 from coe.serve.bridge import sink_settings
-from coe.serve.children import Child
 from coe.serve.clock import DAY_US, HOUR_US, now_us
 from coe.serve.creation import Wanted, create
 from coe.serve.database import (
@@ -52,7 +51,7 @@ from coe.serve.enums import FaultKind, Intake, Outcome, Process, Role, Subject
 from coe.serve.picture_folder import PARTS, Pictures
 from coe.serve.retention import remove_strays, sweep
 from coe.serve.service_config import Retention, ServeConfig
-from coe.serve.supervisor import SYSTEMD_SOCKET, Supervisor, SystemdNotice, notify
+from coe.serve.supervisor import SYSTEMD_SOCKET, Child, Supervisor, SystemdNotice, notify
 
 SLEEPS = [sys.executable, "-S", "-c", "import sys; sys.stdin.read()"]
 STAYS = [
