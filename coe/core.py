@@ -117,7 +117,8 @@ class Expert:
     `preprocessing` and `outputs` come from its manifest; None: the manifest does not say, and the kind's own count.
     `reads` is there for experts that read a text or a code. `alternates` is the number of references in whose frames it
     learned, or of looks of good parts that it learned without one. `stops` says of items of its exam whether it lets
-    none pass (True) or is blind to them (False); an item that the exam does not tell is left out. `limits` are those of
+    none pass (True) or is blind to them (False), by component, "" for those without an own entry; an item that the exam
+    does not tell is left out. `limits` are those of
     an expert that compares, by the id of the reference, "" for references that come with pictures; without any, nobody
     has measured good parts.
     """
@@ -135,7 +136,7 @@ class Expert:
     outputs: Outputs | None = None
     reads: Reading | None = None
     alternates: int = 1
-    stops: Mapping[Shown, bool] = field(default_factory=dict, hash=False)
+    stops: Mapping[str, Mapping[Shown, bool]] = field(default_factory=dict, hash=False)
     limits: Mapping[str, GoodLimits] = field(default_factory=dict, hash=False)
 
 

@@ -8,9 +8,10 @@ does not: what an expert says of such pictures says nothing of real ones.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from functools import cache
+from typing import Any, TypeVar
 
 import cv2
 import numpy as np
@@ -18,11 +19,17 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 
+from coe.comparing.motion import grey_of
 from coe.core import Shown
+from coe.errors import ConfigError
+from coe.helpers.preprocessing import NORMALIZATIONS
+from coe.learn.backbones import packaged_file
 from coe.store.exam import MOST, ExamItem
 from coe.store.kinds import Image
+from experts.backbone import ARCHITECTURES, create, patches
 from experts.core_set import core_set
 from experts.nearness import LEAST_DEVIATIONS
+from experts.resnet import normalise
 
 T = TypeVar("T")
 MOST_SHOWN = 32
@@ -37,6 +44,11 @@ _OTHER, _OTHER_OF_MOST = 0.5, 0.55
 """Edges lie so far from each other, as does what is no part; or so much of how far the farthest place lies."""
 _SEES = 24
 """In a grid of so many places, of an input of 192 pixels, each sees one place farther than it is."""
+_BODY = 0.5
+"""The share of a part's sides that is its body, between its pads."""
+_FITTING = cv2.TM_CCOEFF_NORMED
+_EYE, _CELL = 192, 8
+"""The sides in pixels of the input in which a part is found for a kind without a backbone, and of a place in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +70,14 @@ class Sheet:
     made_of: NDArray[np.intp]
 
 
+@dataclass(frozen=True, slots=True)
+class FoundPart:
+    """Where a picture shows its part, and where it shows anything."""
+
+    part: Rectangle
+    shown: Rectangle
+
+
 def evenly(things: Sequence[T], most: int) -> list[T]:
     """Return at most so many of the things, taken evenly."""
     if len(things) <= most:
@@ -66,15 +86,15 @@ def evenly(things: Sequence[T], most: int) -> list[T]:
 
 
 def unlike_edges(seen: torch.Tensor) -> torch.Tensor:
-    """Return which places (n, G, G) of pictures with patches (n, G, G, channels) are unlike all that their edges show.
+    """Return which places (n, G, H) of pictures with patches (n, G, H, channels) are unlike all that their edges show.
 
     `seen` are patches of an early stage: deeper ones see a part from afar.
     """
-    grid = seen.shape[1]
+    grid = min(seen.shape[1:3])
     seen = functional.normalize(seen, dim=3)
     edge = torch.cat([seen[:, 0], seen[:, -1], seen[:, :, 0], seen[:, :, -1]], dim=1).flatten(0, 1)
     usual = edge[core_set(edge, 256)]
-    far = torch.cdist(seen.flatten(0, 2), usual).amin(dim=1).view(-1, grid, grid)
+    far = torch.cdist(seen.flatten(0, 2), usual).amin(dim=1).view(seen.shape[:3])
     # No place differs much if the part fills its pictures.
     unlike = far > min(_OTHER, _OTHER_OF_MOST * float(far.amax(dim=(1, 2)).median()))
     # A place sees what lies around it, so a part seems larger than it is by so many places on each side.
@@ -94,6 +114,56 @@ def sheets(images: torch.Tensor, unlike: torch.Tensor) -> list[Sheet]:
     return result
 
 
+def made_of(image: Image, found: FoundPart | None) -> Iterator[tuple[Shown, Image]]:
+    """Yield what must not pass, made of a picture of a good part, (H, W, 3) uint8 RGB, for a kind that compares places.
+
+    The part is turned in its place, and its body is missing: where it stood, its pads stay. Else the surroundings would
+    give it away. If no part was found, the picture is turned.
+    """
+    channels = np.ascontiguousarray(image.transpose(2, 0, 1))
+    made = [(Shown.TURNED, channels[:, ::-1, ::-1] if found is None else _turned_in_place(channels, found.part))]
+    if found is not None and (bare := _without_body(channels, found)) is not None:
+        made.append((Shown.MISSING, bare))
+    for item, pixels in made:
+        yield item, np.ascontiguousarray(pixels.transpose(1, 2, 0))
+
+
+def part_of(image: Image) -> FoundPart | None:
+    """Return where a picture (H, W, 3) uint8 RGB shows its part, as the pretrained network tells that is installed.
+
+    None without that network, and if the picture shows no part before its surroundings.
+    """
+    return _found(np.ascontiguousarray(image.transpose(2, 0, 1)), _unlike(image))
+
+
+def _unlike(image: Image) -> NDArray[np.bool_]:
+    """Return which places of a picture (H, W, 3) are unlike its edges; none without the pretrained network."""
+    if (eye := _eye()) is None:
+        return np.zeros((1, 1), np.bool_)
+    with torch.inference_mode():
+        square = cv2.resize(image, (_EYE, _EYE), interpolation=cv2.INTER_AREA)
+        pixels = torch.from_numpy(square.transpose(2, 0, 1).copy())[None]
+        seen = patches([eye(normalise(pixels, torch.float32, *NORMALIZATIONS["-1..1"]))], _EYE // _CELL)
+        return np.asarray(unlike_edges(seen)[0].numpy())
+
+
+@cache
+def _eye() -> torch.nn.Module | None:
+    """Return the first layers of the network that comes in a package; None if that is not installed."""
+    from experts.efficientnet import efficientnet_lite0  # it imports the trainers
+
+    try:
+        file = packaged_file(efficientnet_lite0.packaged)
+    except ConfigError:
+        return None
+    network: Any = create(ARCHITECTURES[efficientnet_lite0.name].timm_name, labels=0)
+    network.prune_intermediate_layers([1], prune_norm=True, prune_head=True)
+    weights = efficientnet_lite0.read(file).state
+    network.load_state_dict({name: weights[name] for name in network.state_dict()})
+    first = torch.nn.Sequential(network.conv_stem, network.bn1, network.blocks)
+    return first.eval().requires_grad_(False)
+
+
 def graded(item: Shown, passed: NDArray[np.bool_], label: str = "") -> ExamItem:
     """Return the row of an exam of which these pictures (n,) passed."""
     return ExamItem(item=item, shown=len(passed), passed=int(passed.sum()), label=label)
@@ -111,9 +181,9 @@ def tightened(limit: float, deviations: Sequence[float]) -> float:
     return min(limit, max(LEAST_DEVIATIONS, float(np.nextafter(beyond[most], -np.inf))))
 
 
-def _bare(image: Image, unlike: NDArray[np.bool_]) -> Image | None:
-    """Return an image (3, S, S) with its surroundings over the part; None if it shows no part, or nothing around it."""
-    part, shown = _part(unlike, image.shape[1]), _shown(image)
+def _found(image: Image, unlike: NDArray[np.bool_]) -> FoundPart | None:
+    """Return where an image (3, H, W) shows its part; None if it shows none, or nothing around it."""
+    part, shown = _part(unlike, *image.shape[1:]), _shown(image)
     if part is None or shown is None:
         return None
     part = Rectangle(
@@ -127,39 +197,74 @@ def _bare(image: Image, unlike: NDArray[np.bool_]) -> Image | None:
         return None
     if width > _FILLS * (shown.right - shown.left) and height > _FILLS * (shown.bottom - shown.top):
         return None
-    margins = {
-        "top": part.top - shown.top,
-        "bottom": shown.bottom - part.bottom,
-        "left": part.left - shown.left,
-        "right": shown.right - part.right,
-    }
-    side = max(margins, key=margins.__getitem__)
-    if margins[side] < _LEAST_STRIP:
+    return FoundPart(part, shown)
+
+
+def _bare(image: Image, unlike: NDArray[np.bool_]) -> Image | None:
+    """Return an image (3, S, S) with its surroundings over the part; None if it shows no part, or nothing around it."""
+    if (found := _found(image, unlike)) is None or not (pieces := _pieces(image, found, found.part)):
         return None
-    rows, columns = slice(part.top, part.bottom), slice(part.left, part.right)
-    strip = {
-        "top": image[:, shown.top : part.top, columns],
-        "bottom": image[:, part.bottom : shown.bottom, columns],
-        "left": image[:, rows, shown.left : part.left],
-        "right": image[:, rows, part.right : shown.right],
-    }[side]
-    # Mirrored away from the strip's inner edge until it fills the part's rectangle.
-    short = ((0, 0), (0, max(0, height - strip.shape[1])), (0, max(0, width - strip.shape[2])))
-    if side in ("top", "left"):
-        piece = np.pad(strip[:, ::-1, ::-1], short, mode="symmetric")
-    else:
-        piece = np.pad(strip, short, mode="symmetric")
-    over = image.astype(np.float32)
-    over[:, rows, columns] = piece[:, :height, :width]
-    opaque = np.zeros(image.shape[1:], np.float32)
-    opaque[rows, columns] = 1
+    _, widest = max(pieces, key=lambda one: one[0])
+    return _laid(image, widest, found.part.left, found.part.top)
+
+
+def _without_body(image: Image, found: FoundPart) -> Image | None:
+    """Return an image (3, H, W) with its plainest surroundings over the body of its part; None if nothing is around it.
+
+    Print on the board, or a neighbour's pads, would differ more than the bare board that is seen there.
+    """
+    part = found.part
+    across, down = (round((1 - _BODY) / 2 * length) for length in (part.right - part.left, part.bottom - part.top))
+    body = Rectangle(part.left + across, part.top + down, part.right - across, part.bottom - down)
+    if not (pieces := _pieces(image, found, body)):
+        return None
+    return _laid(image, min((piece for _, piece in pieces), key=np.std), body.left, body.top)
+
+
+def _pieces(image: Image, found: FoundPart, inner: Rectangle) -> list[tuple[int, Image]]:
+    """Return pieces of the surroundings of a part, each as large as `inner`, and from how many pixels each is made."""
+    part, shown = found.part, found.shown
+    rows, columns = slice(inner.top, inner.bottom), slice(inner.left, inner.right)
+    strips = [
+        (part.top - shown.top, image[:, shown.top : part.top, columns][:, ::-1, ::-1]),
+        (shown.bottom - part.bottom, image[:, part.bottom : shown.bottom, columns]),
+        (part.left - shown.left, image[:, rows, shown.left : part.left][:, ::-1, ::-1]),
+        (shown.right - part.right, image[:, rows, part.right : shown.right]),
+    ]
+    width, height = inner.right - inner.left, inner.bottom - inner.top
+    pieces = []
+    for margin, strip in strips:
+        if margin >= _LEAST_STRIP:
+            # Mirrored away from the strip's inner edge until it fills the rectangle.
+            short = ((0, 0), (0, max(0, height - strip.shape[1])), (0, max(0, width - strip.shape[2])))
+            pieces.append((margin, np.pad(strip, short, mode="symmetric")[:, :height, :width]))
+    return pieces
+
+
+def _turned_in_place(image: Image, part: Rectangle) -> Image:
+    """Return an image (3, H, W) whose part is turned by 180 degrees, to where it then fits best."""
+    piece = image[:, part.top : part.bottom, part.left : part.right][:, ::-1, ::-1]
+    reach = max(1, min(piece.shape[1:]) // 8)
+    left, top = max(0, part.left - reach), max(0, part.top - reach)
+    around = image[:, top : part.bottom + reach, left : part.right + reach]
+    fits = cv2.matchTemplate(
+        *(grey_of(np.ascontiguousarray(one.transpose(1, 2, 0))) for one in (around, piece)), _FITTING
+    )
+    row, column = np.unravel_index(int(np.nan_to_num(fits).argmax()), fits.shape)
+    return _laid(image, piece, left + int(column), top + int(row))
+
+
+def _laid(image: Image, piece: Image, left: int, top: int) -> Image:
+    """Return an image (3, H, W) with a piece (3, h, w) over it, its edge feathered."""
+    rows, columns = slice(top, top + piece.shape[1]), slice(left, left + piece.shape[2])
+    over, opaque = image.astype(np.float32), np.zeros(image.shape[1:], np.float32)
+    over[:, rows, columns], opaque[rows, columns] = piece, 1
     opaque = cv2.GaussianBlur(opaque, (0, 0), _FEATHER)
-    mixed = opaque * over + (1 - opaque) * image
-    return np.asarray(mixed.round().clip(0, 255), np.uint8)
+    return np.asarray((opaque * over + (1 - opaque) * image).round().clip(0, 255), np.uint8)
 
 
-def _part(unlike: NDArray[np.bool_], side: int) -> Rectangle | None:
-    """Return where the part is in an input of so many pixels: its largest piece, and others nearly as large."""
+def _part(unlike: NDArray[np.bool_], height: int, width: int) -> Rectangle | None:
+    """Return where the part is in a picture of this size: its largest piece, and others nearly as large."""
     count, numbers, stats, _ = cv2.connectedComponentsWithStats(unlike.astype(np.uint8))
     if count < 2:
         return None
@@ -168,9 +273,12 @@ def _part(unlike: NDArray[np.bool_], side: int) -> Rectangle | None:
     part = np.isin(numbers, kept)
     # Spurs of single places are noise, or a trace that leads to the part.
     columns, rows = (np.flatnonzero(count > _SPUR * count.max()) for count in (part.sum(axis=0), part.sum(axis=1)))
-    cell = side // len(unlike)
+    across, down = width / unlike.shape[1], height / unlike.shape[0]
     return Rectangle(
-        int(columns[0]) * cell, int(rows[0]) * cell, (int(columns[-1]) + 1) * cell, (int(rows[-1]) + 1) * cell
+        round(int(columns[0]) * across),
+        round(int(rows[0]) * down),
+        round((int(columns[-1]) + 1) * across),
+        round((int(rows[-1]) + 1) * down),
     )
 
 

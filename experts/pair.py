@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import cv2
@@ -13,7 +13,7 @@ import torch
 from coe.comparing.alignment import Alignment
 from coe.comparing.comparison import Comparison, compare
 from coe.comparing.motion import Numbers
-from coe.core import Expert, Finding, GoodLimits, Heat
+from coe.core import Expert, Finding, GoodLimits, Heat, Shown
 from coe.store import outputs as network_outputs
 from coe.store.kinds import Comparing, ExpertInput, Image, ModuleKind, Reference
 from experts.findings import Cut, Floats, detected, of_corners
@@ -74,6 +74,11 @@ class PairKind(ModuleKind, Comparing):
 
         `output` is that of one picture. All whose score counts are kept, however much they overlap.
         """
+
+    def must_not_pass(self, image: Image) -> Iterable[tuple[Shown, Image]]:
+        from experts import exam  # it imports the trainers
+
+        return exam.made_of(image, exam.part_of(image))
 
     def largest(self, stack: Image, expert: Expert) -> float:
         """Return the largest difference of a stack (H, W, 3), in grey levels, that lasts as the expert would see it."""

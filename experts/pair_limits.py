@@ -17,15 +17,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from coe.board.polarity import is_known
 from coe.comparing.alternates import best_of
 from coe.comparing.comparison import Comparison, compare, compare_aligned
-from coe.comparing.motion import fit_of, grey_of
-from coe.core import Expert, GoodLimits
+from coe.comparing.motion import LEAST_FIT, fit_of, grey_of
+from coe.core import Expert, GoodLimits, Shown
 from coe.errors import ConfigError, list_few
 from coe.helpers.rates import prediction_factor, tolerance_factor
 from coe.learn import golden_reference
+from coe.store.exam import MOST, Exam, ExamItem, added, apart
 from coe.store.kinds import Progress, Reference, Trained, TrainingPlan
-from experts import good_parts, pair_data
+from experts import exam, good_parts, pair_data
 from experts.difference_network import LIMIT, UNIT
 from experts.pair import PairKind, stacked_of
 from experts.pair_data import LabelledPair
@@ -52,6 +54,8 @@ _FAR, _MOST_STRANGE = 3.5, 1 / 3
 largest share of the parts of a component that may be left out."""
 _TO_DEVIATION = 1.4826
 """The standard deviation of normal values, in median absolute deviations."""
+_MOST_SHOWN, _LEAST_SHOWN = 12, 4
+"""Of so many good parts an exam is made, but of no fewer of each component: if three of four pass, it is blind."""
 _ALIKE_PX = 2
 """Pictures of one package differ by no more than this in width and height."""
 
@@ -71,10 +75,29 @@ class GoodPart:
 
 
 @dataclass(frozen=True, slots=True)
+class ExamPicture:
+    """A picture that must not pass, made of a good part, and how far it lies from the reference; see `GoodPart`.
+
+    Both distances are infinite if it cannot be compared. With `matters` it tightens the limit of the misfit.
+    """
+
+    component: str
+    reference: str
+    item: Shown
+    largest: float
+    misfit: float
+    matters: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class _Parts:
-    """Good parts to set limits by; the sizes (width, height) of all references by id; why others are left out."""
+    """Good parts to set limits by, and what is made of them; the sizes (width, height) of all references by id.
+
+    `remarks` say why other pictures are left out.
+    """
 
     parts: list[GoodPart]
+    shown: list[ExamPicture]
     sizes: Mapping[str, tuple[int, int]]
     remarks: list[str]
     taken: TakenPictures
@@ -101,7 +124,7 @@ def calibrate(kind: PairKind, expert: Expert, plan: TrainingPlan, progress: Prog
         for part in found.parts
         if part not in parts
     ]
-    limits = limits_of(parts, found.sizes)
+    limits = limits_of(parts, found.sizes, found.shown)
     called = [part for part in parts if _is_over(part, limits[part.reference])]
     remarks += [
         f"{part.name} would be called: it differs by {part.largest:.0f} of 255 grey levels, and fits by "
@@ -124,15 +147,25 @@ def calibrate(kind: PairKind, expert: Expert, plan: TrainingPlan, progress: Prog
     taken = found.taken
     remarks += taken.identical()
     return Trained(
-        dict(state), expert.labels, metrics, tuple(remarks), taken.sentence(), learned=taken.learned, limits=limits
+        dict(state),
+        expert.labels,
+        metrics,
+        tuple(remarks),
+        taken.sentence(),
+        learned=taken.learned,
+        exam=_graded(found.shown, limits) if found.shown else None,
+        limits=limits,
     )
 
 
-def limits_of(parts: Sequence[GoodPart], sizes: Mapping[str, tuple[int, int]]) -> dict[str, GoodLimits]:
+def limits_of(
+    parts: Sequence[GoodPart], sizes: Mapping[str, tuple[int, int]], shown: Sequence[ExamPicture] = ()
+) -> dict[str, GoodLimits]:
     """Return the limits of each reference; `sizes` holds the width and height of each, by id.
 
     A reference without a good part has those of its package, if a reference of its size has good parts. Else nobody
-    knows how its good parts differ: its limits are of 0 pictures.
+    knows how its good parts differ: its limits are of 0 pictures. What is `shown` and must not pass tightens the limit
+    of the misfit; see `experts.exam.tightened`.
     """
     distances = {
         id: np.log(np.maximum([(part.largest, part.misfit) for part in parts if part.reference == id], _LEAST))
@@ -154,23 +187,43 @@ def limits_of(parts: Sequence[GoodPart], sizes: Mapping[str, tuple[int, int]]) -
                 limits[id] = untaught
                 continue
             rows = np.concatenate(package)
-        largest, misfit = np.exp(_predicted(rows, usual, min(known, _LEANS))).tolist()
-        limits[id] = GoodLimits(min(largest, cap), misfit, len(rows))
+        leans = min(known, _LEANS)
+        # Logarithms of both distances. The `usual` variances are as if so many further parts had told them.
+        variance = (((rows - rows.mean(axis=0)) ** 2).sum(axis=0) + leans * usual) / (len(rows) - 1 + leans)
+        centre, deviation = rows.mean(axis=0), np.sqrt(variance * (1 + 1 / len(rows)))  # of the next part
+        factor = prediction_factor(len(rows), SHARE, leans) / math.sqrt(1 + 1 / len(rows))
+        largest = min(cap, math.exp(centre[0] + factor * deviation[0]))
+        for item in (Shown.MISSING, Shown.TURNED):
+            own = [one for one in shown if (one.reference, one.item) == (id, item) and one.matters]
+            far = [math.inf if one.largest > largest else math.log(max(one.misfit, _LEAST[1])) for one in own]
+            factor = _tightened(factor, [(one - centre[1]) / deviation[1] for one in far])
+        limits[id] = GoodLimits(largest, math.exp(centre[1] + factor * deviation[1]), len(rows))
     return limits
 
 
-def _predicted(rows: NDArray[np.float64], usual: NDArray[np.float64], known: int) -> NDArray[np.float64]:
-    """Return the prediction limits (2,) of rows (n, 2); `usual` variances (2,) are as if `known` by so many parts."""
-    mean, count = rows.mean(axis=0), len(rows)
-    variance = (((rows - mean) ** 2).sum(axis=0) + known * usual) / (count - 1 + known)
-    return np.asarray(mean + prediction_factor(count, SHARE, known) * np.sqrt(variance))
+def _tightened(limit: float, deviations: Sequence[float]) -> float:
+    """Return the limit at which nearly none of what must not pass does; the same limit if there is none.
+
+    A limit that lets it pass all the same would call good parts for nothing: the exam says so, and a person looks.
+    """
+    tighter = exam.tightened(limit, deviations)
+    return tighter if sum(one <= tighter for one in deviations) <= MOST * len(deviations) else limit
+
+
+def _graded(shown: Sequence[ExamPicture], limits: Mapping[str, GoodLimits]) -> Exam:
+    """Return the exam of pictures: a row for each item, and one for each component that is blind to it by itself."""
+    rows = added(
+        ExamItem(item=one.item, shown=1, passed=int(not _is_over(one, limits[one.reference])), component=one.component)
+        for one in shown
+    )
+    return Exam(items=apart(rows), is_surface=not any(one.item is Shown.MISSING for one in shown))
 
 
 def _are_alike(size: tuple[int, int], other: tuple[int, int]) -> bool:
     return all(abs(one - two) <= _ALIKE_PX for one, two in zip(size, other, strict=True))
 
 
-def _is_over(part: GoodPart, limits: GoodLimits) -> bool:
+def _is_over(part: GoodPart | ExamPicture, limits: GoodLimits) -> bool:
     return part.largest > limits.largest or part.misfit > limits.misfit
 
 
@@ -254,7 +307,7 @@ def _in_data_set(kind: PairKind, expert: Expert, plan: TrainingPlan) -> _Parts:
             good.append(of_pair(kind, expert, pair))
     if not good:
         raise ConfigError(f"data set '{plan.data}' has no image without a box; calibrate on good parts")
-    return _Parts(good, {"": (0, 0)}, remarks, taken)
+    return _Parts(good, [], {"": (0, 0)}, remarks, taken)
 
 
 def _in_folder(kind: PairKind, expert: Expert, plan: TrainingPlan) -> _Parts:
@@ -273,8 +326,10 @@ def _in_folder(kind: PairKind, expert: Expert, plan: TrainingPlan) -> _Parts:
     remarks: list[str] = []
     taken = TakenPictures(plan.data)
     parts: list[GoodPart] = []
-    fitting = 0
+    shown: list[ExamPicture] = []
+    fitting, examined = 0, max(_LEAST_SHOWN, _MOST_SHOWN // len(plan.references))
     for component, reference in plan.references.items():
+        is_polar = plan.polarity and (len(plan.references) == 1 or is_known(component))
         alike: dict[str, dict[str, Comparison]] = {}
         looks = {look.id: look for look in reference.alternates}
         paths = [path for other, path in pictures if other == component]
@@ -286,16 +341,18 @@ def _in_folder(kind: PairKind, expert: Expert, plan: TrainingPlan) -> _Parts:
             comparison = compare(image, look.image, look.spread)
             if comparison.difference is None:
                 remarks.append(f"left out: {name}: {comparison.doubt}")
-            else:
-                alike.setdefault(look.id, {})[name] = comparison
+                continue
+            alike.setdefault(look.id, {})[name] = comparison
         for id, compared in alike.items():
             fitting += len(compared)
             parts += _measured(kind, expert, component, looks[id], compared)
+            few = exam.evenly(list(compared.values()), examined)
+            shown += _must_not_pass(kind, expert, component, looks[id], few, is_polar)
     if not fitting or fitting < len(pictures) / 2:
         why = f", such as {remarks[0].removeprefix('left out: ')}" if remarks else ""
         raise ConfigError(f"{plan.data}: {fitting} of {len(pictures)} images fit their references{why}")
     sizes = {look.id: look.image.shape[1::-1] for one in plan.references.values() for look in one.alternates}
-    return _Parts(parts, {id: (width, height) for id, (width, height) in sizes.items()}, remarks, taken)
+    return _Parts(parts, shown, {id: (width, height) for id, (width, height) in sizes.items()}, remarks, taken)
 
 
 def _measured(
@@ -323,6 +380,25 @@ def _measured(
     for name, (largest, misfit) in zip(names, measured, strict=True):
         if largest or misfit > 0 or len(names) > 1:
             yield GoodPart(component, name, reference.id, float(largest), float(misfit))
+
+
+def _must_not_pass(
+    kind: PairKind, expert: Expert, component: str, reference: Reference, good: Sequence[Comparison], is_polar: bool
+) -> Iterator[ExamPicture]:
+    """Yield what is made of good parts of a reference, where they lie in its frame: so they are aligned once."""
+    found = exam.part_of(reference.image)
+    for alignment in [one.alignment for one in good if one.alignment is not None]:
+        for item, image in exam.made_of(alignment.image, found):
+            if found is None:  # turned as a whole, it may fit after another motion
+                again = compare(image, reference.image, reference.spread)
+            else:
+                fit = fit_of(grey_of(image), grey_of(reference.image))
+                again = compare_aligned(replace(alignment, image=image, fit=fit), reference.image, reference.spread)
+            largest, misfit = math.inf, math.inf
+            if again.difference is not None and again.alignment is not None and again.alignment.fit >= LEAST_FIT:
+                largest, misfit = _distances(kind, expert, again)
+            matters = is_polar or item is not Shown.TURNED
+            yield ExamPicture(component, reference.id, item, float(largest), float(misfit), matters)
 
 
 def _distances(kind: PairKind, expert: Expert, comparison: Comparison) -> NDArray[np.float64]:

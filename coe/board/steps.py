@@ -45,7 +45,7 @@ class Step:
     """A place in the rules: an expert, the least score that counts, and the outcome of each label.
 
     A label scored under `min_score`, or under its own score in `min_scores`, goes to REVIEW. `shares` is the expected
-    share of each label. `stops` is that of the expert, once its weights are known.
+    share of each label. `stops` is that of the expert for the component, once its weights are known.
     """
 
     expert: str

@@ -63,16 +63,19 @@ def union(members: Sequence[Member]) -> Rules:
 
 def _components(member: Member) -> dict[str, Component]:
     """Return a board's components by their rule, with the union's ids, counted for the whole line."""
+    own = {name for expert in member.experts.values() for name in expert.stops if name}
     done: dict[Step, Step] = {}
     return {
         rule_of(member.key, name): replace(
-            component, count=component.count * member.mix, root=_with_ids(component.root, member.experts, done)
+            component,
+            count=component.count * member.mix,
+            root=_with_ids(component.root, member.experts, name, {} if name in own else done),
         )
         for name, component in member.rules.components.items()
     }
 
 
-def _with_ids(root: Step, experts: Mapping[str, Expert], done: dict[Step, Step]) -> Step:
+def _with_ids(root: Step, experts: Mapping[str, Expert], component: str, done: dict[Step, Step]) -> Step:
     """Return a step with the union's ids, and all that may follow it; steps that paths share stay shared."""
     for step in reversed(list(root.walk())):
         if step not in done:
@@ -81,5 +84,6 @@ def _with_ids(root: Step, experts: Mapping[str, Expert], done: dict[Step, Step])
                 for label, outcome in step.outcomes.items()
             }
             expert = experts[step.expert]
-            done[step] = replace(step, expert=expert.id, outcomes=outcomes, stops=expert.stops)
+            stops = expert.stops.get(component, expert.stops.get("", {}))
+            done[step] = replace(step, expert=expert.id, outcomes=outcomes, stops=stops)
     return done[root]

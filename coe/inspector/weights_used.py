@@ -43,7 +43,7 @@ def findings_facts(manifest: Manifest, precision: str) -> tuple[Hashable, ...]:
     )
     body = (manifest.body.digest,) if manifest.body is not None else ()
     seen = tuple(part.model_dump_json() for part in (manifest.preprocessing, manifest.outputs) if part is not None)
-    exam = tuple(f"{item} {stops}" for item, stops in stops_of(manifest.exam).items())
+    exam = tuple(f"{at} {item} {stops}" for at, own in stops_of(manifest.exam).items() for item, stops in own.items())
     limits = tuple(f"{id} {own}" for id, own in manifest.limits.items())
     facts = (manifest.kind, manifest.labels, manifest.input_size, manifest.checksum, prepared, *body, *seen)
     return (*facts, *exam, *limits)
@@ -181,7 +181,7 @@ def _rows_of(
     served = [component for component in components if component.steps_of(id)]
     for item in exam.items:
         where: dict[str, list[str]] = {}
-        for component in served if item.is_blind else ():
+        for component in [one for one in served if item.is_of(one.name, exam.items)] if item.is_blind else ():
             part = refdes[component.name]
             gaps = {gap.item for gap in component.gaps([step.expert for step in component.root.walk()], part)}
             forbids = item.item in DECIDING and (item.item is not Shown.TURNED or component.has_polarity(part))

@@ -161,6 +161,10 @@ class BoardExperts:
                     (finding,) = run([self._input(kind, expert, picture, pixels)])
                     yield picture, item, finding
 
+    def has_limits(self, expert: Expert) -> bool:
+        """Tell whether an expert of the board judges each component by limits of its own good parts."""
+        return bool(self._store.manifest(expert.weights).limits)
+
     def detects(self, expert: Expert) -> bool:
         """Tell whether an expert of the board is a detector."""
         return self._kinds[expert.kind].task == "detect"

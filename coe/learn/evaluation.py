@@ -17,7 +17,7 @@ from coe.helpers.rates import Rate
 from coe.learn.answers import BoardExperts, PictureAnswer
 from coe.learn.verified import VerifiedPicture
 from coe.results.evaluation_report import EvaluationRow, WrongPicture
-from coe.store.exam import ExamItem, added
+from coe.store.exam import ExamItem, added, apart
 
 _CALLS = (Verdict.NG, Verdict.REVIEW)
 _MOST_SHOWN = 32
@@ -135,9 +135,11 @@ def _judged(asked: PictureAnswer, finding: Finding, outcomes: Sequence[_Outcome]
 def examined(board: Rules, asked: BoardExperts, id: str, pictures: Sequence[VerifiedPicture]) -> tuple[ExamItem, ...]:
     """Return the exam of an expert by the rules of a board, made from those of its verified pictures that are good.
 
-    A picture passes if it is OK at any of the components that it may show. Raises CoeError if the expert cannot run.
+    A picture passes if it is OK at any of the components that it may show. An expert that judges each component by its
+    own good parts has rows of components. Raises CoeError if the expert cannot run.
     """
     expert = board.experts[id]
+    by_component = asked.has_limits(expert)
     served = {name: component.steps_of(id) for name, component in photo_labels.served(board.components, id).items()}
     good = [
         one
@@ -152,8 +154,9 @@ def examined(board: Rules, asked: BoardExperts, id: str, pictures: Sequence[Veri
             for name, steps in served.items()
             if picture.component in ("", name)
         )
-        items.append(ExamItem(item=item, shown=1, passed=int(any(verdict is Verdict.OK for verdict in verdicts))))
-    return added(items)
+        passed = int(any(verdict is Verdict.OK for verdict in verdicts))
+        items.append(ExamItem(item=item, shown=1, passed=passed, component=picture.component if by_component else ""))
+    return apart(added(items))
 
 
 def by_labels(expert: Expert, asked: Iterable[PictureAnswer]) -> Evaluation:

@@ -26,12 +26,17 @@ _NAMED = 5
 
 
 class ExamItem(StrictModel):
-    """One row of an exam: of `shown` pictures `passed` were OK; `label` is that of `untaught`, "" of other items."""
+    """One row of an exam: of `shown` pictures `passed` were OK; `label` is that of `untaught`, "" of other items.
+
+    Of an expert that judges each component by its own good parts, a row may be of one `component`, to which the rows of
+    all do not apply then.
+    """
 
     item: Shown
     shown: Count
     passed: Bytes
     label: str = ""
+    component: str = ""
 
     @property
     def rate(self) -> Rate:
@@ -51,7 +56,13 @@ class ExamItem(StrictModel):
     @property
     def name(self) -> str:
         """The item as people and `accepts:` in a board file name it, such as `turned` or `untaught scratch`."""
-        return f"{self.item} {self.label}" if self.label else str(self.item)
+        of_label = f"{self.item} {self.label}" if self.label else str(self.item)
+        return f"{of_label} at {self.component}" if self.component else of_label
+
+    def is_of(self, component: str, rows: Iterable[ExamItem]) -> bool:
+        """Tell whether the row applies to a component, of these rows of its exam."""
+        own = any(row.component == component for row in rows if (row.item, row.label) == (self.item, self.label))
+        return self.component == component if own else not self.component
 
     @property
     def words(self) -> str:
@@ -72,9 +83,12 @@ class Exam(StrictModel):
     left_out: tuple[str, ...] = ()
 
     def again(self, items: Iterable[ExamItem]) -> Exam:
-        """Return the exam with rows that were taken again in the place of those of their names."""
-        rows = {item.name: item for item in self.items} | {item.name: item for item in items}
-        return self.model_copy(update={"items": tuple(rows.values())})
+        """Return the exam with rows that were taken again in the place of those of the same items."""
+        again = tuple(items)
+        taken = {(item.item, item.label) for item in again}
+        return self.model_copy(
+            update={"items": (*(one for one in self.items if (one.item, one.label) not in taken), *again)}
+        )
 
     @property
     def blind(self) -> tuple[ExamItem, ...]:
@@ -139,6 +153,18 @@ def added(items: Iterable[ExamItem]) -> tuple[ExamItem, ...]:
     return tuple(rows.values())
 
 
+def apart(items: Iterable[ExamItem]) -> tuple[ExamItem, ...]:
+    """Return rows of single components as one row of each item, beside those of components that are blind to it alone.
+
+    So a component that is blind does not hide among others, nor are others thought blind because it is.
+    """
+    rows = tuple(items)
+    several = len({row.component for row in rows}) > 1
+    own = [row for row in rows if row.is_blind and several]
+    others = [row.model_copy(update={"component": ""}) for row in rows if row not in own]
+    return (*added(others), *own)
+
+
 def warnings_of(rows: Iterable[ExamRow]) -> tuple[str, ...]:
     """Return the sentences that go with verdicts: what would pass, by the rows of a board, each thing once."""
     by_words: dict[str, list[ExamRow]] = {}
@@ -167,13 +193,22 @@ def _where(rows: Sequence[ExamRow], of: str) -> str:
     return list_few(components, _NAMED) + (f" (by {list_few(experts, _NAMED)})" if experts else "")
 
 
-def stops_of(exam: Exam | None) -> dict[Shown, bool]:
-    """Return whether an expert stops an item (True) or is blind to it (False); neither, if too few were shown to tell.
+def stops_of(exam: Exam | None) -> dict[str, dict[Shown, bool]]:
+    """Return by component, "" for all others, whether an expert stops an item (True) or is blind to it (False).
 
-    Items of one kind are taken together: it is blind if it is blind to one of them.
+    Neither, if too few were shown to tell. Rows of one item are taken together: it is blind if it is blind to one.
     """
+    rows = () if exam is None else exam.items
+    return {
+        component: stops
+        for component in dict.fromkeys(["", *(row.component for row in rows)])
+        if (stops := _stops([row for row in rows if row.is_of(component, rows)]))
+    }
+
+
+def _stops(rows: Iterable[ExamItem]) -> dict[Shown, bool]:
     stops: dict[Shown, bool] = {}
-    for item in () if exam is None else exam.items:
-        if item.is_blind or item.is_passed:
-            stops[item.item] = stops.get(item.item, True) and not item.is_blind
+    for row in rows:
+        if row.is_blind or row.is_passed:
+            stops[row.item] = stops.get(row.item, True) and not row.is_blind
     return stops

@@ -103,3 +103,22 @@ def test_rows_of_looks_add_up() -> None:
     some = [exam.graded(Shown.MISSING, np.array([True, False])), exam.graded(Shown.MISSING, np.array([False]))]
     (item,) = added(some)
     assert (item.shown, item.passed) == (3, 1)
+
+
+def test_a_part_is_turned_where_it_lies_and_its_pads_stay_where_its_body_is_missing() -> None:
+    picture = np.full((80, 120, 3), 60, np.uint8)
+    picture[:, :, 2] = np.random.default_rng(0).integers(110, 130, (80, 120))
+    picture[28:52, 24:36] = picture[28:52, 84:96] = 220  # pads
+    picture[30:50, 34:86] = 30
+    picture[33:39, 40:50] = 160  # a mark at one end
+    made = dict(exam.made_of(picture, exam.part_of(picture)))
+    outside = np.ones(picture.shape[:2], bool)
+    outside[15:65, 10:110] = False
+    for pixels in made.values():
+        assert pixels.shape == picture.shape
+        assert (pixels[outside] == picture[outside]).all()
+    turned, bare = made[Shown.TURNED], made[Shown.MISSING]
+    assert turned[41:47, 70:80, 0].mean() > 120
+    assert turned[33:39, 40:50, 0].mean() < 60
+    assert bare[38:42, 56:64, 2].mean() > 100, "the surroundings lie over the body"
+    assert (bare[32:48, 26:30, 0] > 200).all(), "and the pads are seen"

@@ -23,7 +23,7 @@ from coe.errors import RulesError
 from coe.inspector import weights_used
 from coe.results import result_lines
 from coe.scheduler.costs import Cost
-from coe.store.exam import Exam, ExamItem
+from coe.store.exam import Exam, ExamItem, apart, stops_of
 from coe.store.store import Store
 from coe.testing import Experiment, VirtualLine, pools_of, rules_from
 
@@ -261,3 +261,17 @@ def test_the_rows_of_a_board_tell_what_follows_at_each_component() -> None:
     assert weights_used.exam_rows(board, {}) == ()
     named, _ = weights_used.exam_rows(board, manifests, [PlacedPart("R3", "R3"), PlacedPart("R3", "D4")])
     assert named.review == ("U1", "R3"), "a diode stands at a place of the component"
+
+
+def test_a_component_that_is_blind_by_itself_does_not_hide_among_others() -> None:
+    def row(component: str, passed: int, shown: int = 4) -> ExamItem:
+        return ExamItem(item=Shown.TURNED, shown=shown, passed=passed, component=component)
+
+    rows = apart([row("U1", 0), row("U2", 4), row("U3", 1), row("C1", 0, shown=40)])
+    assert [(one.component, one.passed, one.shown) for one in rows] == [("", 1, 48), ("U2", 4, 4)]
+    stops = stops_of(Exam(items=rows))
+    assert (stops["U2"], stops[""]) == ({Shown.TURNED: False}, {Shown.TURNED: True})
+    assert apart([row("U2", 4)]) == (row("", 4),), "an expert of one component"
+    missing = ExamItem(item=Shown.MISSING, shown=4, passed=0)
+    again = Exam(items=(missing, *rows)).again([row("", 0)])
+    assert again.items == (missing, row("", 0)), "a row of all that is taken again stands for all"

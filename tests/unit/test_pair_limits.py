@@ -8,23 +8,34 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from exams import examined
 from golden_parts import bad, moved, noisy, part
 from PIL import Image
 
 from coe.board import scores
-from coe.core import NOTHING, Expert, Finding, GoodLimits
+from coe.core import NOTHING, Expert, Finding, GoodLimits, Shown
 from coe.errors import StoreError
 from coe.learn import golden_reference
+from coe.store.exam import stops_of
 from coe.store.kinds import Reference, TrainingPlan
 from coe.store.snapshot import Snapshot
 from coe.store.store import Store
+from coe.testing import rules_from
 from experts.difference import difference
 from experts.difference_network import LIMIT
 from experts.golden import golden
 from experts.golden_network import PEAKS
-from experts.pair_limits import GoodPart, limits_of
+from experts.pair_limits import ExamPicture, GoodPart, limits_of
 from experts.proposals import CELL
 
+BOARD = """
+board: b
+experts:
+  d: {kind: difference, labels: [different], input: 160, reject: [different], then: {none: OK}}
+components:
+  C1: {inspect: d, reference: C1, polarity: yes}
+  U1: {inspect: d, reference: U1, polarity: yes}
+"""
 EXPERT = Expert("d", "difference", ("different",), 160, "b/d", frozenset({"different"}))
 GOLDEN = Expert("g", "golden", ("hole",), 2 * CELL, "b/g", frozenset({"hole"}))
 SIZE = (90, 60)
@@ -73,6 +84,53 @@ def taught(tmp_path: Path) -> tuple[Expert, dict[str, Reference]]:
     plan = TrainingPlan(tmp_path, tmp_path, 1, 8, 1e-3, threads=1, references=references)
     trained = difference.train(EXPERT, plan, lambda *_: None)
     return replace(EXPERT, limits=trained.limits), references
+
+
+def test_what_must_not_pass_tightens_the_misfit_where_that_keeps_it_out() -> None:
+    good = parts("u", [30, 24, 36, 28, 40], misfit=0.02)
+
+    def limits(item: Shown, misfit: float, largest: float = 30.0, matters: bool = True) -> GoodLimits:
+        shown = [ExamPicture("U1", "u", item, largest, misfit, matters)] * 4
+        return limits_of(good, {"u": SIZE}, shown)["u"]
+
+    usual = limits_of(good, {"u": SIZE})["u"]
+    near = usual.misfit * 0.95
+    for item in (Shown.MISSING, Shown.TURNED):
+        assert 0.02 < limits(item, near).misfit < near
+        assert limits(item, near, largest=250) == usual, "the largest difference shows it"
+        assert limits(item, 0.5) == usual, "it is not OK"
+        assert limits(item, 0.02) == usual, "good parts would be called, and it would pass all the same"
+        assert limits(item, near, matters=False) == usual
+
+
+def test_the_exam_has_a_row_for_each_component_that_is_blind_by_itself(tmp_path: Path) -> None:
+    """The chip looks the same turned round, the circuit does not: of the circuit nothing is said by the chip's row."""
+    references = {}
+    for name, draw in (("C1", plain_chip), ("U1", circuit)):
+        (tmp_path / name / "good").mkdir(parents=True)
+        pictures = {f"{seed}.png": draw(seed) for seed in range(4)}
+        for file, pixels in pictures.items():
+            Image.fromarray(pixels).save(tmp_path / name / "good" / file)
+        learned = golden_reference.learn(pictures)
+        references[name] = Reference(learned.image, learned.spread, f"b/{name}")
+    plan = TrainingPlan(tmp_path, tmp_path, 1, 8, 1e-3, threads=1, references=references, polarity=True)
+    exam = difference.train(EXPERT, plan, lambda *_: None).exam
+    assert exam is not None
+    turned = {item.component: (item.passed, item.shown) for item in exam.items if item.item is Shown.TURNED}
+    assert turned == {"C1": (4, 4), "": (0, 4)}
+    stops = stops_of(exam)
+    assert (stops["C1"][Shown.TURNED], stops[""][Shown.TURNED]) == (False, True)
+    board = examined(rules_from(BOARD), {"d": exam})
+    gaps = {name: [gap.item for gap in one.gaps(["d"])] for name, one in board.components.items()}
+    assert gaps == {"C1": [Shown.TURNED], "U1": []}, "as the board says, both have a polarity"
+
+
+def plain_chip(seed: int) -> np.ndarray:
+    """Return a part that looks the same turned by 180 degrees, in a window that is as symmetrical, (60, 90, 3)."""
+    picture = np.full((60, 90, 3), 50, np.uint8)
+    picture[20:40, 25:65] = (120, 90, 60)
+    picture[20:40, 20:30] = picture[20:40, 60:70] = 200
+    return noisy(picture, seed)
 
 
 def judged(expert: Expert, pixels: np.ndarray, reference: Reference) -> Finding:
