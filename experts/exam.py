@@ -44,8 +44,8 @@ _OTHER, _OTHER_OF_MOST = 0.5, 0.55
 """Edges lie so far from each other, as does what is no part; or so much of how far the farthest place lies."""
 _SEES = 24
 """In a grid of so many places, of an input of 192 pixels, each sees one place farther than it is."""
-_BODY = 0.5
-"""The share of a part's sides that is its body, between its pads."""
+_BODY, _ACROSS = 0.4, 0.8
+"""The shares of a part's longer and shorter side that are its body, between its pads."""
 _FITTING = cv2.TM_CCOEFF_NORMED
 _EYE, _CELL = 192, 8
 """The sides in pixels of the input in which a part is found for a kind without a backbone, and of a place in it."""
@@ -214,7 +214,9 @@ def _without_body(image: Image, found: FoundPart) -> Image | None:
     Print on the board, or a neighbour's pads, would differ more than the bare board that is seen there.
     """
     part = found.part
-    across, down = (round((1 - _BODY) / 2 * length) for length in (part.right - part.left, part.bottom - part.top))
+    width, height = part.right - part.left, part.bottom - part.top
+    shares = (_BODY, _ACROSS) if width >= height else (_ACROSS, _BODY)
+    across, down = (round((1 - share) / 2 * side) for share, side in zip(shares, (width, height), strict=True))
     body = Rectangle(part.left + across, part.top + down, part.right - across, part.bottom - down)
     if not (pieces := _pieces(image, found, body)):
         return None

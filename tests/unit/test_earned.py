@@ -111,6 +111,7 @@ def test_a_part_is_turned_where_it_lies_and_its_pads_stay_where_its_body_is_miss
     picture[28:52, 24:36] = picture[28:52, 84:96] = 220  # pads
     picture[30:50, 34:86] = 30
     picture[33:39, 40:50] = 160  # a mark at one end
+    picture[16:21, 50:70] = 230  # print beside it
     made = dict(exam.made_of(picture, exam.part_of(picture)))
     outside = np.ones(picture.shape[:2], bool)
     outside[15:65, 10:110] = False
@@ -120,5 +121,6 @@ def test_a_part_is_turned_where_it_lies_and_its_pads_stay_where_its_body_is_miss
     turned, bare = made[Shown.TURNED], made[Shown.MISSING]
     assert turned[41:47, 70:80, 0].mean() > 120
     assert turned[33:39, 40:50, 0].mean() < 60
-    assert bare[38:42, 56:64, 2].mean() > 100, "the surroundings lie over the body"
+    assert bare[34:46, 50:70, 2].mean() > 100, "the surroundings lie over the body"
+    assert bare[34:46, 50:70, 0].max() < 100, "and none of the print"
     assert (bare[32:48, 26:30, 0] > 200).all(), "and the pads are seen"
