@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from coe.board.polarity import is_known
+from coe.board.steps import polarity_is_known
 from coe.comparing.alternates import best_of
 from coe.comparing.comparison import Comparison, compare, compare_aligned
 from coe.comparing.motion import LEAST_FIT, fit_of, grey_of
@@ -329,7 +329,7 @@ def _in_folder(kind: PairKind, expert: Expert, plan: TrainingPlan) -> _Parts:
     shown: list[ExamPicture] = []
     fitting, examined = 0, max(_LEAST_SHOWN, _MOST_SHOWN // len(plan.references))
     for component, reference in plan.references.items():
-        is_polar = plan.polarity and (len(plan.references) == 1 or is_known(component))
+        is_polar = plan.polarity and (len(plan.references) == 1 or polarity_is_known(component))
         alike: dict[str, dict[str, Comparison]] = {}
         looks = {look.id: look for look in reference.alternates}
         paths = [path for other, path in pictures if other == component]
