@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -58,6 +58,22 @@ ARCHITECTURES = {
     "resnet101": Architecture("resnet101", "imagenet", (64, 256, 512, 1024, 2048)),
 }
 """Networks by the names of their kinds."""
+
+
+class Seeing(Protocol):
+    """What shows the maps of several stages of its network: a kind with a backbone, or a network that was tuned."""
+
+    stages: tuple[int, ...]
+
+    @property
+    def architecture(self) -> Architecture:
+        """The network."""
+
+    def maps(self, module: torch.nn.Module, images: torch.Tensor) -> list[torch.Tensor]:
+        """Return each stage's features (n, channels, h, w) of images (n, 3, S, S) uint8."""
+
+    def forward(self, module: torch.nn.Module, images: torch.Tensor) -> Any:
+        """Run a batch, as every kind of network does."""
 
 
 class BackboneKind(ModuleKind):
@@ -116,7 +132,7 @@ class BackboneKind(ModuleKind):
         self, expert: Expert, plan: TrainingPlan, images: Iterable[Image], labels: Sequence[str]
     ) -> Sequence[int]:
         """Return the number of its part for each input (3, S, S) uint8; see `experts.series`."""
-        from experts.classifier_train import computing
+        from experts.trainers import computing
 
         with computing(plan.threads), torch.inference_mode():
             module = bare_skeleton(self, expert)

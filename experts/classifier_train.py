@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
@@ -16,14 +15,16 @@ from torch.nn import functional
 from coe.core import Expert
 from coe.errors import ConfigError
 from coe.helpers.rates import Rate
-from coe.runtime.processor import trainer_threads
+from coe.store.exam import ExamItem
 from coe.store.kinds import ModuleKind, Progress, Trained, TrainingPlan
 from coe.store.skeletons import skeleton
+from experts import beside_good
 from experts.augment import Augment
+from experts.beside_good import Pictures
 from experts.labelled_folder import LabelledImages, read
 from experts.proof import unproven_answers
-from experts.taken import TakenPictures
-from experts.trainers import forward_precision, load_matching
+from experts.taken import DataPart, TakenPictures
+from experts.trainers import computing, forward_precision, load_matching
 
 WEIGHT_DECAY = 0.02
 WARM_UP = 0.1
@@ -46,24 +47,22 @@ def train(kind: ModuleKind, expert: Expert, plan: TrainingPlan, progress: Progre
 def _train(kind: ModuleKind, expert: Expert, plan: TrainingPlan, progress: Progress, augment: Augment) -> Trained:
     taken = TakenPictures(plan.data, plan.bits)
     parts = read(kind, expert, plan, taken)
-    training, chooses = parts.training, len(parts.choosing.labels) > 0
+    training, chooses = Pictures.of_data(parts.training, taken, DataPart.TRAINING), len(parts.choosing.labels) > 0
     watched = parts.choosing if chooses else parts.held_out
     generator = torch.Generator().manual_seed(plan.seed)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     module = skeleton(kind, expert)
+    good_parts, module.optional = getattr(module, "optional", None), None  # learned in the end
+    left_out: tuple[str, ...] = ()
+    remarks: list[str] = []
     if plan.init is not None:
         load_matching(module, plan.init)
+        if good_parts is not None:
+            training, left_out, remarks = beside_good.unsuspected(kind, module, expert, training)
     frozen = freeze(module, plan)
     module = module.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     weights = _label_weights(training.labels, len(expert.labels)).to(device)
-    optimizer = torch.optim.AdamW(
-        [parameter for parameter in module.parameters() if parameter.requires_grad],
-        lr=plan.learning_rate,
-        weight_decay=WEIGHT_DECAY,
-        fused=True,  # the default implementation takes a third of the time of a small batch
-    )
-    steps = plan.epochs * max(1, math.ceil(len(training.labels) / plan.batch))
-    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: pace(step, steps))
+    optimizer, scheduler = _optimizer(module, plan, len(training.labels))
     best: tuple[float, float] | None = None
     state: dict[str, torch.Tensor] = {}
     chosen: dict[str, float] = {}
@@ -92,19 +91,38 @@ def _train(kind: ModuleKind, expert: Expert, plan: TrainingPlan, progress: Progr
     if chooses:
         module.load_state_dict(state)
         seen = answers(kind, module, parts.held_out, plan.batch)
+    items: list[ExamItem] = []
+    if good_parts is not None:
+        measures, items, told = beside_good.add_parts(kind, module.cpu(), good_parts, expert, plan, training)
+        state = {name: value.contiguous().clone() for name, value in module.state_dict().items()}
+        chosen, remarks = {**chosen, **measures}, [*remarks, *told]
     metrics = {**seen.measures(), **chosen, "held_out": float(len(seen.truth))}
-    remarks = (*taken.identical(), *seen.unseen_labels(expert.labels))
     unproven = unproven_answers(seen.truth, seen.said)
     return Trained(
         state,
         expert.labels,
         metrics,
-        remarks,
+        (*taken.identical(), *remarks, *seen.unseen_labels(expert.labels)),
         taken.sentence(),
         learned=taken.learned,
         preprocessing=expert.preprocessing or kind.preprocessing,
         unproven=unproven,
+        exam=beside_good.exam_of(items, left_out),
     )
+
+
+def _optimizer(
+    module: torch.nn.Module, plan: TrainingPlan, count: int
+) -> tuple[torch.optim.AdamW, torch.optim.lr_scheduler.LambdaLR]:
+    """Return what changes the weights that are not frozen, and its pace over the epochs of so many pictures."""
+    optimizer = torch.optim.AdamW(
+        [parameter for parameter in module.parameters() if parameter.requires_grad],
+        lr=plan.learning_rate,
+        weight_decay=WEIGHT_DECAY,
+        fused=True,  # the default implementation takes a third of the time of a small batch
+    )
+    steps = plan.epochs * max(1, math.ceil(count / plan.batch))
+    return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: pace(step, steps))
 
 
 def freeze(module: torch.nn.Module, plan: TrainingPlan) -> list[torch.nn.Module]:
@@ -193,14 +211,3 @@ def _label_weights(labels: torch.Tensor, count: int) -> torch.Tensor:
     frequency = torch.bincount(labels, minlength=count).clamp(min=1).float()
     weights = 1 / frequency
     return weights / (weights * frequency).sum() * frequency.sum()
-
-
-@contextmanager
-def computing(threads: int) -> Iterator[None]:
-    """Compute with `threads` threads inside the block (0: all cores), and restore the number after it."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(trainer_threads(threads))
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

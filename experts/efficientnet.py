@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -38,7 +39,11 @@ class EfficientNet(ResNet):
         self.name = "efficientnet-lite0"
 
     def skeleton(self, expert: Expert) -> torch.nn.Module:
-        return create(ARCHITECTURES[self.name].timm_name, labels=len(expert.labels))
+        return self.with_parts(create(self.architecture.timm_name, labels=len(expert.labels)))
+
+    def passed(self, module: Any, images: torch.Tensor) -> tuple[list[torch.Tensor], torch.Tensor]:
+        last, maps = module.forward_intermediates(images, indices=list(self.stages))
+        return maps, module.forward_head(last)
 
     def read(self, path: Path) -> Foreign:
         """Open a file for import: safetensors, or a state dict in timm's names or in the wheel's; raises StoreError."""

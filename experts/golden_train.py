@@ -19,14 +19,14 @@ from coe.helpers.rates import Rate
 from coe.store.kinds import Progress, Trained, TrainingPlan
 from coe.store.skeletons import bare_skeleton
 from experts import pair_data, pair_limits
-from experts.classifier_train import computing, pace
+from experts.classifier_train import pace
 from experts.golden_crops import MARGIN, NONE, Crops, cut, shows_defect, varied
 from experts.golden_network import PEAKS, SIDE, GoldenNetwork, peaks
 from experts.pair import PairKind
 from experts.proof import unproven_answers, unproven_objects
 from experts.proposals import REACH
 from experts.taken import DataPart, TakenPictures
-from experts.trainers import forward_precision, load_matching
+from experts.trainers import computing, forward_precision, load_matching
 
 _BOX_WEIGHT, _BOX_BETA = 2.0, 0.03
 _WEIGHT_DECAY = 0.02

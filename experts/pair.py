@@ -176,7 +176,7 @@ def in_picture(corners: Numbers, to_picture: Numbers) -> Numbers:
     return np.concatenate((low, high)).T
 
 
-def heat_of(scores: Floats, pair: PairInput, to_picture: Numbers, size: int) -> Heat:
+def heat_of(scores: Floats, pair: ExpertInput, to_picture: Numbers, size: int) -> Heat:
     """Return scores (G, G) of an input of `size` pixels as a map of the whole picture."""
     grid = len(scores)
     cell, to_cells = size / grid, np.diag([grid / pair.width, grid / pair.height, 1.0])

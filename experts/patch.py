@@ -14,6 +14,7 @@ import cv2
 import numpy as np
 import torch
 
+from coe.comparing.motion import Numbers
 from coe.core import Expert, Finding, Likeness
 from coe.errors import ConfigError, StoreError
 from coe.store import outputs as network_outputs
@@ -109,7 +110,7 @@ class Patch(BackboneKind, Comparing):
                 finding = replace(
                     finding,
                     heat=heat_of(scores, pair, pair.to_picture, expert.input_size),
-                    likeness=likeness_of(scores, outputs["shown"][own], pair, expert.input_size),
+                    likeness=likeness_of(scores, outputs["shown"][own], pair.to_picture, expert.input_size),
                 )
             findings.append(finding)
         return findings
@@ -150,13 +151,12 @@ def _regions(scores: Floats, score: float, threshold: float, cell: float) -> np.
     return np.array(rows, np.float64)
 
 
-def likeness_of(scores: Floats, shown: torch.Tensor, pair: PairInput, size: int) -> Likeness:
+def likeness_of(scores: Floats, shown: torch.Tensor, to_picture: Numbers, size: int) -> Likeness:
     """Return what good parts show that is nearest to the place of the highest score, and that place in the picture."""
-    assert pair.to_picture is not None
     row, column = np.unravel_index(int(scores.argmax()), scores.shape)
     left, top = window(int(column), int(row), len(scores), size)
     width = size * SHOWN / SIDE
-    (corners,) = in_picture(np.array([[left, top, left + width, top + width]]), pair.to_picture)
+    (corners,) = in_picture(np.array([[left, top, left + width, top + width]]), to_picture)
     x1, y1, x2, y2 = (float(value) for value in corners)
     return Likeness(SHOWN, shown.cpu().numpy().tobytes(), (x1, y1, x2, y2))
 

@@ -7,8 +7,9 @@ The scale is that of kind `good`; see `experts.good_train`. The next good part e
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import cv2
 import numpy as np
@@ -25,14 +26,14 @@ from coe.store.kinds import Comparing, ExpertInput, Image, Progress, Reference, 
 from coe.store.runnable_kinds import BACKBONE
 from coe.store.skeletons import bare_skeleton
 from experts import exam, good_parts, series, suspects, two_groups
-from experts.backbone import BackboneKind, load_backbone
-from experts.classifier_train import computing
+from experts.backbone import BackboneKind, Seeing, load_backbone
 from experts.nearness import AXES, Nearness
 from experts.patch_colours import colours, leeway_of
 from experts.patch_deviations import Bank, LeftOut, Parts, apart, largest_of, usual_at
 from experts.patch_network import EXAMPLES, SIDE, USUAL, PatchNetwork, picture_logarithm, seen_and_whole, window
 from experts.scale import Numbers, Scale
 from experts.taken import DataPart, TakenPictures
+from experts.trainers import computing
 
 WANTED = 0.05
 """The false-call rate that is wanted if the plan does not say it."""
@@ -309,7 +310,7 @@ def _looks(kind: BackboneKind, network: PatchNetwork, plan: TrainingPlan, refere
             remarks.append(
                 f"the part fills about {share:.0%} of its pictures, so that a defect is a few pixels; crop closer"
             )
-        look, items = _examined(kind, network, look, exam.sheets(own.images, shown))
+        look, items = examined(kind, network, look, exam.sheets(own.images, shown), partial(_called, network, look))
         network.near.fill(look.nearness)
         state = network.state_dict()
         tensors = {name: one.contiguous().clone() for name, one in state.items() if not name.startswith(BACKBONE)}
@@ -325,7 +326,7 @@ def _mean_patches(kind: BackboneKind, seen: torch.Tensor) -> Numbers:
     return seen[..., -deepest:].mean(dim=(1, 2)).double().numpy()
 
 
-def see(kind: BackboneKind, network: torch.nn.Module, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def see(kind: Seeing, network: torch.nn.Module, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return patches (n, G, G, channels) and pooled features (n, d) of images (n, 3, S, S) uint8."""
     found = [seen_and_whole(kind.maps(network, group)) for group in images.split(_BATCH)]
     return torch.cat([seen for seen, _ in found]), torch.cat([whole for _, whole in found])
@@ -347,7 +348,7 @@ def suspect(names: Sequence[str], good: Numbers, bad: Numbers | None) -> tuple[l
     ]
 
 
-def unlike_edges(kind: BackboneKind, network: torch.nn.Module, parts: Parts) -> torch.Tensor:
+def unlike_edges(kind: Seeing, network: torch.nn.Module, parts: Parts) -> torch.Tensor:
     """Return which places (n, G, G) of their pictures parts fill: those unlike all that the pictures' edges show."""
     seen = parts.seen
     # In little light hardly any place differs much.
@@ -356,26 +357,38 @@ def unlike_edges(kind: BackboneKind, network: torch.nn.Module, parts: Parts) -> 
     return exam.unlike_edges(seen[..., : kind.architecture.channels[kind.stages[0]]])
 
 
-def _examined(
-    kind: BackboneKind, network: PatchNetwork, look: LearnedLook, sheets: Sequence[exam.Sheet]
+def examined(
+    kind: Seeing,
+    network: torch.nn.Module,
+    look: LearnedLook,
+    sheets: Sequence[exam.Sheet],
+    called: Callable[[exam.Sheet, torch.Tensor, torch.Tensor], NDArray[np.bool_]],
 ) -> tuple[LearnedLook, list[ExamItem]]:
-    """Return a look, its nearness tightened if too many missing parts pass, and the rows of its exam."""
+    """Return a look, its nearness tightened if too many missing parts pass, and the rows of its exam.
+
+    `called` tells which pictures (m,) of a sheet, given with their patches and pooled features, do not pass whatever
+    the nearness is.
+    """
     found = []
     for sheet in sheets:
         seen, whole = see(kind, network, sheet.images)
-        if look.parts.colours is None:
-            called = look.deviations_of(seen, look.parts.numbers.numpy()[sheet.made_of]) > look.limit
-        else:
-            # Own rows are in this bank. They lie at other places, of which aligned parts hardly see anything.
-            called = (network(seen, whole, sheet.images)["score"] > 0.5).numpy()
         far = look.nearness.of_changed(whole.double().numpy(), look.parts.numbers.numpy()[sheet.made_of])
-        found.append((sheet.item, np.where(called, np.inf, far)))
+        found.append((sheet.item, np.where(called(sheet, seen, whole), np.inf, far)))
     limit = look.nearness.limit
     for item, far in found:
         if item is Shown.MISSING:
             limit = exam.tightened(limit, list(far))
     look = replace(look, nearness=replace(look.nearness, limit=limit))
     return look, [exam.graded(item, far <= limit) for item, far in found]
+
+
+def _called(
+    network: PatchNetwork, look: LearnedLook, sheet: exam.Sheet, seen: torch.Tensor, whole: torch.Tensor
+) -> NDArray[np.bool_]:
+    if look.parts.colours is None:
+        return np.asarray(look.deviations_of(seen, look.parts.numbers.numpy()[sheet.made_of]) > look.limit)
+    # Own rows are in this bank. They lie at other places, of which aligned parts hardly see anything.
+    return np.asarray((network(seen, whole, sheet.images)["score"] > 0.5).numpy())
 
 
 def _fill(network: PatchNetwork, parts: Parts, bank: Bank) -> None:

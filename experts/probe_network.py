@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch.nn import functional
 
@@ -9,9 +11,16 @@ from coe.store.outputs import unhidden
 from experts.patch_network import PatchNetwork, seen_and_whole
 
 ROWS = 512
-"""The rows of a probe's bank of patches: its head sees small defects as well, so that fewer do than of kind `patch`."""
+"""The rows of a bank of patches beside a head, which sees small defects as well, so that fewer do than of `patch`."""
 LEAST, MOST = -3.0, 5.0
 """Beyond these, in usual deviations, patches are as good or as strange as any."""
+
+
+def beside_head(channels: Sequence[int]) -> PatchNetwork:
+    """Return what says how good parts look beside a head, of stages of so many channels: see `seen_and_whole`."""
+    parts = PatchNetwork(None, sum(channels[:-1]), 2 * sum(channels[1:]), rows=ROWS)
+    parts.optional = parts.leeway = None
+    return parts
 
 
 class ProbeNetwork(torch.nn.Module):
@@ -28,15 +37,15 @@ class ProbeNetwork(torch.nn.Module):
     bias: torch.Tensor
     is_good: torch.Tensor
 
-    def __init__(self, backbone: torch.nn.Module, channels: int, features: int, labels: int) -> None:
-        """`channels` are those of a patch, `features` those of a whole picture."""
+    def __init__(self, backbone: torch.nn.Module, channels: Sequence[int], labels: int) -> None:
+        """`channels` are those of the stages."""
         super().__init__()
         self.backbone = backbone
+        self.parts = beside_head(channels)
+        features = len(self.parts.near.centre)
         shapes = {"centre": (features + 1,), "scale": (features + 1,), "weights": (labels, features + 1)}
         for name, shape in {**shapes, "bias": (labels,), "is_good": (labels,)}.items():
             self.register_buffer(name, torch.ones(shape, dtype=torch.float16))
-        self.parts = PatchNetwork(None, channels, features, rows=ROWS)
-        self.parts.optional = self.parts.leeway = None
 
     def forward(self, maps: list[torch.Tensor]) -> dict[str, torch.Tensor]:
         """Return what a backbone's maps (n, channels, h, w) of images say.

@@ -6,68 +6,31 @@ each is judged by a head that learned without it. Cross-validation chooses nothi
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from torch.nn import functional
 
 from coe.board.photo_labels import Answers
 from coe.core import Expert, Shown
-from coe.errors import ConfigError, TooFewPictures
-from coe.store.exam import Exam, ExamItem
+from coe.errors import ConfigError
+from coe.store.exam import ExamItem
 from coe.store.kinds import Progress, Trained, TrainingPlan
 from coe.store.skeletons import bare_skeleton
-from experts import exam, patch_train, series, two_groups
+from experts import beside_good, exam, series, two_groups
 from experts.backbone import BackboneKind, load_backbone
-from experts.classifier_train import HeldAnswers, computing
+from experts.beside_good import BATCH, TURNS, Pictures, Rows
+from experts.classifier_train import HeldAnswers
 from experts.labelled_folder import LabelledImages, read
 from experts.logistic import Chosen, LinearHead, Numbers, Places, calibrated, judged_by_others, mean_loss
-from experts.patch_deviations import LeftOut, Parts
-from experts.patch_train import LearnedLook, see
-from experts.probe_network import LEAST, MOST, ROWS, ProbeNetwork
+from experts.patch_train import LearnedLook
+from experts.probe_network import LEAST, MOST, ProbeNetwork
 from experts.proof import unproven_answers
 from experts.taken import DataPart, TakenPictures
+from experts.trainers import computing
 
-TURNS = 8
-"""In how many turns, 45 degrees apart, each picture is learned if parts lie turned."""
-_UNLIKE, _UNLIKE_POLAR = 0.01, 0.025
-"""The share of good parts that may be in doubt because they look unlike all others; of parts that have a polarity."""
-BATCH = 16
 _FEW = 10
 _OF_FEW = "none is judged by its like, so the figures are of so few parts"
-
-
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """What is learned from: images (n, 3, S, S) uint8, and what the backbone sees of them.
-
-    `seen` are patches (n, G, G, channels) in halves of floats, `whole` (n, d) are pooled features. Names and label
-    numbers are (n,).
-
-    Pictures of one number in `groups` (n,) are one: copies, turns, or a series of one part. `good` tells which show
-    good parts, `bad` which speak against one.
-    """
-
-    images: torch.Tensor
-    names: list[str]
-    labels: Places
-    groups: Places
-    good: Chosen
-    seen: torch.Tensor
-    whole: Numbers
-
-    @property
-    def bad(self) -> Chosen:
-        return ~self.good
-
-    def of(self, kept: Chosen) -> _Rows:
-        """Return some of the rows."""
-        names = [name for name, is_kept in zip(self.names, kept, strict=True) if is_kept]
-        rows = torch.from_numpy(kept)
-        labels, groups, good = (one[kept] for one in (self.labels, self.groups, self.good))
-        return _Rows(self.images[rows], names, labels, groups, good, self.seen[rows], self.whole[kept])
 
 
 def train(kind: BackboneKind, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
@@ -87,25 +50,26 @@ def train(kind: BackboneKind, expert: Expert, plan: TrainingPlan, progress: Prog
         parts = read(kind, expert, replace(plan, held_out=0.0), taken)
         _refuse_same(taken, expert)
         _refuse_alike(taken, expert)
-        rows = _rows(kind, module, expert, plan, _joined(parts.training, parts.choosing), taken)
+        learning, turns = _joined(parts.training, parts.choosing), TURNS if plan.turned else 1
+        pictures = Pictures.of_data(learning, taken, DataPart.TRAINING, DataPart.CHOOSING)
+        rows = beside_good.rows_of(kind, module, expert, pictures, turns)
         remarks = _remarks(rows, expert, kind.architecture.channels[kind.stages[-1]])
-        rows, left_out, named = _without_suspects(rows)
-        look = _learned_parts(kind, module, plan, rows)
+        left_out, named = beside_good.suspects(rows)
+        rows = rows.of(~(np.isin(rows.names, left_out) & rows.good))
+        look = beside_good.learned_parts(module.parts, rows, kind.least_of_label, polarity=plan.polarity)
         head = _Head.learned(look, rows, expert, plan.seed)
-        examined, items = _examined(kind, module, look, rows, head)
-        module.parts.near.fill(examined.nearness)
+        look, items = _examined(kind, module, look, rows, head, turns)
+        module.parts.near.fill(look.nearness)
         head.fill(module, [label in Answers.of_labels(expert).good for label in expert.labels])
         if len(parts.held_out.labels):
             measured = [kind.forward(module, batch) for batch in parts.held_out.images.split(BATCH)]
             logits, truth = torch.cat([one["logits"] for one in measured]).numpy(), parts.held_out.labels.numpy()
         else:
-            first = np.arange(len(rows.labels)) < len(rows.labels) // (TURNS if plan.turned else 1)
+            first = np.arange(len(rows.labels)) < len(rows.labels) // turns
             logits, truth = head.logits[first], rows.labels[first]
     answers = HeldAnswers(torch.from_numpy(truth), torch.from_numpy(logits.argmax(axis=1)), mean_loss(logits, truth))
-    in_doubt = float((examined.called | examined.in_doubt).mean())
-    metrics = {**answers.measures(), "held_out": float(len(truth)), "in_doubt": in_doubt}
+    metrics = {**answers.measures(), "held_out": float(len(truth)), "in_doubt": beside_good.in_doubt(look)}
     progress(plan.epochs, plan.epochs, metrics)
-    is_surface = bool(items) and not any(item.item is Shown.MISSING for item in items)
     return Trained(
         {name: value.contiguous().clone() for name, value in module.state_dict().items()},
         expert.labels,
@@ -115,57 +79,8 @@ def train(kind: BackboneKind, expert: Expert, plan: TrainingPlan, progress: Prog
         learned=taken.learned,
         preprocessing=expert.preprocessing or kind.preprocessing,
         unproven=unproven_answers(truth, logits.argmax(axis=1)),
-        exam=Exam(items=items, is_surface=is_surface, left_out=left_out) if items or left_out else None,
+        exam=beside_good.exam_of(items, left_out),
     )
-
-
-def _rows(
-    kind: BackboneKind,
-    module: ProbeNetwork,
-    expert: Expert,
-    plan: TrainingPlan,
-    learning: LabelledImages,
-    taken: TakenPictures,
-) -> _Rows:
-    turns = TURNS if plan.turned else 1
-    images = turned(learning.images, turns)
-    found = [see(kind, module, batch) for batch in images.split(BATCH)]
-    seen = torch.cat([patches.half() for patches, _ in found])
-    whole = torch.cat([pooled for _, pooled in found]).double().numpy()
-    labels, groups = (np.tile(one, turns) for one in (learning.labels.numpy(), _numbers(taken)))
-    groups = _of_parts(whole, learning.labels.numpy(), groups)
-    order = (DataPart.TRAINING, DataPart.CHOOSING)
-    names = [taken.name(picture.path) for part in order for picture in taken.pictures if picture.part is part]
-    good = np.isin(labels, [expert.labels.index(one) for one in Answers.of_labels(expert).good])
-    if not good.any():
-        good = np.ones(len(labels), np.bool_)  # none speaks for a part: what is unlike all of them is in doubt
-    return _Rows(images, names * turns, labels, groups, good, seen, whole)
-
-
-def _without_suspects(rows: _Rows) -> tuple[_Rows, tuple[str, ...], list[str]]:
-    """Return the rows without good pictures that look bad, the names of these, and remarks."""
-    if not rows.bad.any():
-        return rows, (), []
-    names = list(dict.fromkeys(rows.names))  # the first turn of each picture
-    first, good = rows.whole[: len(names)], rows.good[: len(names)]
-    of_good = [names[place] for place in np.flatnonzero(good)]
-    odd, remarks = patch_train.suspect(of_good, first[good], first[~good])
-    left_out = tuple(of_good[place] for place in odd)
-    kept = ~(np.isin(rows.names, left_out) & rows.good)
-    return rows.of(kept), left_out, remarks
-
-
-def _learned_parts(kind: BackboneKind, module: ProbeNetwork, plan: TrainingPlan, rows: _Rows) -> LearnedLook:
-    """Learn what good parts look like, and write it into the network; raises TooFewPictures."""
-    places = exam.evenly(list(np.flatnonzero(rows.good)), patch_train.MOST)
-    numbers = rows.groups[places]
-    if (different := len(np.unique(numbers))) < kind.least_of_label:
-        raise TooFewPictures(f"{different} good parts are too few to compare with; give {kind.least_of_label}")
-    names, whole = [rows.names[place] for place in places], torch.from_numpy(rows.whole[places])
-    parts = Parts(names, rows.images[places], rows.seen[places].float(), whole, torch.from_numpy(numbers), None)
-    unlike = _UNLIKE_POLAR if plan.polarity else _UNLIKE
-    judge = LeftOut(parts, ROWS)
-    return patch_train.learned_look(module.parts, parts, judge, patch_train.WANTED, unlike)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +99,7 @@ class _Head:
     labels: tuple[str, ...]
 
     @classmethod
-    def learned(cls, look: LearnedLook, rows: _Rows, expert: Expert, seed: int) -> _Head:
+    def learned(cls, look: LearnedLook, rows: Rows, expert: Expert, seed: int) -> _Head:
         """Learn from the rows."""
         batches = (slice(first, first + BATCH) for first in range(0, len(rows.groups), BATCH))
         beyond = [look.deviations_of(rows.seen[batch].float(), rows.groups[batch]) for batch in batches]
@@ -195,7 +110,7 @@ class _Head:
         head = LinearHead.learned(features, rows.labels, count, given=1)
         return cls(head, temperature, bias, logits / temperature + bias, features, folds, expert.labels)
 
-    def of(self, features: Numbers, groups: Places, rows: _Rows) -> Numbers:
+    def of(self, features: Numbers, groups: Places, rows: Rows) -> Numbers:
         """Return the logits (m, labels) of pictures made of rows of groups (m,), by heads that know none of them."""
         logits = np.empty((len(features), len(self.bias)))
         for out, head in self.folds:
@@ -203,7 +118,7 @@ class _Head:
             logits[own] = head.logits(features[own])
         return logits / self.temperature + self.bias
 
-    def without(self, label: int, rows: _Rows) -> Numbers:
+    def without(self, label: int, rows: Rows) -> Numbers:
         """Return the logits (m, labels) of the rows of a label, by a head that learned without this label."""
         kept, count = rows.labels != label, len(self.bias)
         logits = LinearHead.learned(self.features[kept], rows.labels[kept], count, given=1).logits(self.features[~kept])
@@ -220,73 +135,28 @@ class _Head:
 
 
 def _examined(
-    kind: BackboneKind, module: ProbeNetwork, look: LearnedLook, rows: _Rows, head: _Head
-) -> tuple[LearnedLook, tuple[ExamItem, ...]]:
+    kind: BackboneKind, module: ProbeNetwork, look: LearnedLook, rows: Rows, head: _Head, turns: int
+) -> tuple[LearnedLook, list[ExamItem]]:
     """Return how good parts look, the nearness tightened if too many missing parts pass, and the rows of the exam."""
     if not rows.bad.any():
-        return look, ()
+        return look, []
     good_labels = np.unique(rows.labels[rows.good])
-    groups = look.parts.numbers.numpy()
-    is_turned = len(np.unique(rows.names)) < len(rows.names)
-    found = []
-    for sheet in exam.sheets(look.parts.images, patch_train.unlike_edges(kind, module, look.parts)):
-        if sheet.item is Shown.TURNED and is_turned:
-            continue  # it learned that parts may lie so
-        seen, whole = see(kind, module, sheet.images)
-        own = groups[sheet.made_of]
-        beyond = look.deviations_of(seen, own)
-        features = np.column_stack((whole.double().numpy(), beyond.clip(LEAST, MOST)))
-        passes = np.isin(head.of(features, own, rows).argmax(axis=1), good_labels) & (beyond <= look.limit)
-        far = look.nearness.of_changed(features[:, :-1], own)
-        found.append((sheet.item, np.where(passes, far, np.inf)))
-    limit = look.nearness.limit
-    for item, far in found:
-        if item is Shown.MISSING:
-            limit = exam.tightened(limit, list(far))
-    items = [exam.graded(item, far <= limit) for item, far in found]
-    bad = [label for label in np.unique(rows.labels) if label not in good_labels]
+
+    def says_good(_: torch.Tensor, features: Numbers, own: Places) -> Chosen:
+        return np.isin(head.of(features, own, rows).argmax(axis=1), good_labels)
+
+    look, items = beside_good.examined(kind, module, look, says_good, shows_turned=turns == 1)
+    bad, limit = [label for label in np.unique(rows.labels) if label not in good_labels], look.nearness.limit
     for label in bad if len(bad) > 1 else ():
         own = rows.labels == label
         passes = np.isin(head.without(label, rows).argmax(axis=1), good_labels)
         passes &= (head.features[own, -1] <= look.limit) & (look.nearness.of_others(rows.whole[own]) <= limit)
         items.append(exam.graded(Shown.UNTAUGHT, passes, head.labels[label]))
-    return replace(look, nearness=replace(look.nearness, limit=limit)), tuple(items)
-
-
-def turned(images: torch.Tensor, turns: int) -> torch.Tensor:
-    """Return images (n, 3, S, S) uint8 in so many turns, (turns * n, 3, S, S): first as they are."""
-    result = [images]
-    for turn in range(1, turns):
-        angle = 2 * math.pi * turn / turns
-        rotation = torch.tensor([[math.cos(angle), -math.sin(angle), 0.0], [math.sin(angle), math.cos(angle), 0.0]])
-        grid = functional.affine_grid(rotation.expand(len(images), 2, 3), list(images.shape), align_corners=False)
-        moved = functional.grid_sample(images.float(), grid, padding_mode="border", align_corners=False)
-        result.append(moved.round().clamp(0, 255).to(torch.uint8))
-    return torch.cat(result)
+    return look, items
 
 
 def _joined(one: LabelledImages, other: LabelledImages) -> LabelledImages:
     return LabelledImages(torch.cat((one.images, other.images)), torch.cat((one.labels, other.labels)))
-
-
-def _numbers(taken: TakenPictures) -> Places:
-    """Return a number for each picture that is learned from, the same for identical ones."""
-    order = (DataPart.TRAINING, DataPart.CHOOSING)
-    digests = [picture.digests.pixels for part in order for picture in taken.pictures if picture.part is part]
-    known = {digest: number for number, digest in enumerate(dict.fromkeys(digests))}
-    return np.array([known[digest] for digest in digests], np.intp)
-
-
-def _of_parts(features: Numbers, labels: Places, groups: Places) -> Places:
-    """Return the numbers of pictures and their turns (m,), the same for a series of a label; `labels` are (n,)."""
-    joined = groups.copy()
-    for label in np.unique(labels):
-        places = np.flatnonzero(labels == label)
-        if (parts := series.parts_of(series.looks_of(features[places]))) is not None:
-            for part in np.unique(parts):
-                own = joined[places[parts == part]]
-                joined[np.isin(joined, own)] = own.min()
-    return joined
 
 
 def _refuse_same(taken: TakenPictures, expert: Expert) -> None:
@@ -312,7 +182,7 @@ def _refuse_alike(taken: TakenPictures, expert: Expert) -> None:
         )
 
 
-def _remarks(rows: _Rows, expert: Expert, deepest: int) -> list[str]:
+def _remarks(rows: Rows, expert: Expert, deepest: int) -> list[str]:
     """Return what to say of the pictures that are learned from; the deepest stage has so many channels."""
     remarks, few, middle = [], [], rows.whole.shape[1] // 2  # means of channels, and then their largest values
     count = len(dict.fromkeys(rows.names))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -11,10 +12,13 @@ from coe.core import Expert, Finding
 from coe.errors import StoreError, list_few
 from coe.helpers.preprocessing import NORMALIZATIONS, Colour, Preprocessing
 from coe.store.kinds import ExpertInput, Foreign, Image, ModuleKind, Progress, Trained, TrainingPlan
-from coe.store.skeletons import bare_skeleton
+from coe.store.skeletons import bare_skeleton, optional_of
 from experts.augment import Augment
 from experts.findings import classified
 from experts.geometry import fitted_image
+
+if TYPE_CHECKING:
+    from experts.backbone import Architecture
 
 MEAN, DEVIATION = NORMALIZATIONS["imagenet"]
 _ANOTHER_WAY = "is it of another kind? Any network can be exported as ONNX and imported with --kind onnx"
@@ -31,6 +35,8 @@ class ResNet(ModuleKind):
 
     task = "classify"
     learns_turned = True
+    stages: tuple[int, ...] = (1, 2, 3)
+    """Those by which pictures are compared with good parts: what the last one sees of learned pictures is biased."""
     activation = "relu"
     preprocessing = Preprocessing(pad=PADDING, mean=MEAN, std=DEVIATION)
 
@@ -45,15 +51,53 @@ class ResNet(ModuleKind):
     def skeleton(self, expert: Expert) -> torch.nn.Module:
         from torchvision import models
 
-        module: torch.nn.Module = getattr(models, self.name)(weights=None, num_classes=len(expert.labels))
+        return self.with_parts(getattr(models, self.name)(weights=None, num_classes=len(expert.labels)))
+
+    @property
+    def architecture(self) -> Architecture:
+        """The network."""
+        from experts.backbone import ARCHITECTURES
+
+        return ARCHITECTURES[self.name]
+
+    def with_parts(self, module: torch.nn.Module) -> torch.nn.Module:
+        """Return a network, ready to infer, with an `optional` part that says how good parts look."""
+        from experts.probe_network import beside_head
+
+        module.optional = beside_head([self.architecture.channels[stage] for stage in self.stages])
         return module.eval()
 
-    def forward(self, module: torch.nn.Module, images: torch.Tensor) -> torch.Tensor:
-        logits: torch.Tensor = module(normalised(images, module, (MEAN, DEVIATION)))
-        return logits
+    def maps(self, module: torch.nn.Module, images: torch.Tensor) -> list[torch.Tensor]:
+        """Return the features (n, channels, h, w) of each of `stages` of images (n, 3, S, S) uint8."""
+        return self.passed(module, normalised(images, module, (MEAN, DEVIATION)))[0]
 
-    def postprocess(self, outputs: torch.Tensor, prepared: Sequence[ExpertInput], expert: Expert) -> list[Finding]:
-        return classified(outputs.float().softmax(dim=1), expert)
+    def passed(self, module: Any, images: torch.Tensor) -> tuple[list[torch.Tensor], torch.Tensor]:
+        """Return the maps of `stages` and the logits of normalised images (n, 3, S, S)."""
+        maps = [module.maxpool(module.relu(module.bn1(module.conv1(images))))]
+        for layer in (module.layer1, module.layer2, module.layer3, module.layer4):
+            maps.append(layer(maps[-1]))
+        return [maps[stage] for stage in self.stages], module.fc(module.avgpool(maps[-1]).flatten(1))
+
+    def forward(self, module: torch.nn.Module, images: torch.Tensor) -> torch.Tensor | dict[str, torch.Tensor]:
+        """Return logits; beside them what a `PatchNetwork` says, if the expert knows how good parts look."""
+        shown = normalised(images, module, (MEAN, DEVIATION))
+        if (parts := getattr(module, "optional", None)) is None:
+            logits: torch.Tensor = module(shown)
+            return logits
+        from experts.patch_network import seen_and_whole
+
+        maps, logits = self.passed(module, shown)
+        return {"logits": logits, **parts(*seen_and_whole(maps), images)}
+
+    def postprocess(
+        self, outputs: torch.Tensor | dict[str, torch.Tensor], prepared: Sequence[ExpertInput], expert: Expert
+    ) -> list[Finding]:
+        """Return the likeliest label and its probability; see `near_good` if the expert knows how good parts look."""
+        if isinstance(outputs, torch.Tensor):
+            return classified(outputs.float().softmax(dim=1), expert)
+        from experts.near_good import near_good
+
+        return near_good(outputs, prepared, expert)
 
     def read(self, path: Path) -> Foreign:
         """Open a file for import: safetensors, or a state dict, bare or under a usual key; raises StoreError."""
@@ -121,7 +165,7 @@ def fitted(state: dict[str, torch.Tensor], kind: ModuleKind, expert: Expert) -> 
     Raises StoreError that names the first tensor that is missing, surplus, or of another shape or type, and how many
     are missing or surplus.
     """
-    wanted = bare_skeleton(kind, expert).state_dict()
+    wanted = bare_skeleton(kind, expert, optional=optional_of(state)).state_dict()
     wrong = [f"has no tensor '{name}'" for name in state if name not in wanted]
     wrong += [
         f"needs a tensor '{name}', which the file lacks" for name in wanted if name not in state and not _counts(name)

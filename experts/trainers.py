@@ -1,7 +1,9 @@
-"""What the trainers of several kinds have in common: weights to start from, and products in bf16."""
+"""What the trainers of several kinds have in common: weights to start from, products in bf16, and threads."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -9,7 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from coe.errors import ConfigError
-from coe.runtime.processor import has_bf16
+from coe.runtime.processor import has_bf16, trainer_threads
 from coe.store.kinds import TrainingPlan
 
 
@@ -42,3 +44,14 @@ def uses_bf16(plan: TrainingPlan, device: torch.device) -> bool:
 def forward_precision(plan: TrainingPlan, device: torch.device) -> torch.autocast:
     """Return the context in which the forward passes of a training run."""
     return torch.autocast(device.type, torch.bfloat16, enabled=uses_bf16(plan, device))
+
+
+@contextmanager
+def computing(threads: int) -> Iterator[None]:
+    """Compute with `threads` threads inside the block (0: all cores), and restore the number after it."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(trainer_threads(threads))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -125,7 +125,8 @@ def backbone(foreign: Foreign, kind: ModuleKind, expert: Expert, where: str) -> 
 
     Raises StoreError if one is not there, or has another shape.
     """
-    one, many = (bare_skeleton(kind, replace(expert, labels=tuple(map(str, range(count))))) for count in (1, 1000))
+    labels = [tuple(map(str, range(count))) for count in (1, 1000)]
+    one, many = (bare_skeleton(kind, replace(expert, labels=own), optional=()) for own in labels)
     shapes = {name: tensor.shape for name, tensor in many.state_dict().items()}
     wanted = {name: tensor for name, tensor in one.state_dict().items() if tensor.shape == shapes.get(name)}
     taken = unwrapped(foreign, wanted, where, drop_rest=True)

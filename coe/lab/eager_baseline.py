@@ -157,7 +157,7 @@ class EagerDevice(Device):
         """Give a trial of an expert, on the calling thread; raises StoreError if its manifest cannot be read."""
         self.enter("trial")
         size, path = self.store.manifest(expert.weights).whole_bytes, self.store.path(expert.weights)
-        state = self._kinds[expert.kind].skeleton(expert).state_dict()
+        state = skeleton(self._kinds[expert.kind], expert, optional=()).state_dict()
 
         def load() -> None:
             # One thread, as on the lane. A damaged file is reported when the line loads it.

@@ -18,7 +18,7 @@ from coe.store import bodies
 from coe.store.kinds import BACKBONE, Image, Kind, ModuleKind, Progress, Trained, TrainingPlan
 from coe.store.learned import LearnedPictures
 from coe.store.manifest import Manifest
-from coe.store.skeletons import bare_skeleton
+from coe.store.skeletons import bare_skeleton, optional_of
 from coe.store.store import Store
 from coe.variants import accept
 
@@ -78,8 +78,8 @@ def frozen_of(store: Store, weights: str, kind: ModuleKind, start: str) -> tuple
     manifest = store.manifest(weights)
     body = frozenset(bodies.names(store, manifest))
     tensors, first = store.load(weights), store.load(start)
-    skeleton = bare_skeleton(kind, Expert("any", manifest.kind, manifest.labels, manifest.input_size, weights))
-    names = [name for name, _ in skeleton.named_parameters()]
+    expert = Expert("any", manifest.kind, manifest.labels, manifest.input_size, weights)
+    names = [name for name, _ in bare_skeleton(kind, expert, optional=optional_of(tensors)).named_parameters()]
     if start == weights:
         return tuple(name for name in names if name in body)
     return tuple(name for name in names if name in first and torch.equal(tensors[name], first[name]))

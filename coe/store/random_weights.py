@@ -6,6 +6,7 @@ import torch
 
 from coe.core import Expert
 from coe.store.runnable_kinds import NetworkKind
+from coe.store.skeletons import skeleton
 
 _WILD = 1e3
 """Numbers beyond this may soon exceed the range of fp16, which ends at 65,504."""
@@ -19,7 +20,7 @@ def random_weights(kind: NetworkKind, expert: Expert, seed: int) -> dict[str, to
     """
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
-        module = kind.skeleton(expert)
+        module = skeleton(kind, expert, optional=())
         # More images if they are small, because little is left of each at the end of the network.
         size = expert.input_size
         noise = torch.randint(0, 256, (max(2, 512 // size), 3, size, size), dtype=torch.uint8)

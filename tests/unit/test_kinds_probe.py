@@ -23,9 +23,9 @@ from coe.store.kinds import Trained, TrainingPlan
 from coe.store.store import Store
 from coe.variants import int8
 from coe.variants.fold import fold, network
+from experts.beside_good import turned
 from experts.logistic import LinearHead, calibrated, judged_by_others
 from experts.probe import probe
-from experts.probe_train import turned
 
 EXPERT = Expert("u1", "probe", ("bad", "ok"), 64, "b/u1", frozenset({"bad"}))
 

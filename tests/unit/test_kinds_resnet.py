@@ -9,11 +9,12 @@ from coe.core import Expert
 from coe.errors import ConfigError, StoreError
 from coe.store.kinds import TrainingPlan, resolve
 from coe.store.random_weights import random_weights
+from coe.store.skeletons import skeleton
 from experts import trainers
 from experts.augment import Augment
-from experts.classifier_train import computing, pace
+from experts.classifier_train import pace
 from experts.resnet import ResNet, normalise
-from experts.trainers import uses_bf16
+from experts.trainers import computing, uses_bf16
 
 CHIP = Expert("chip", "resnet18", ("bright", "dark"), 32, "b/chip")
 KIND, SMALL = ResNet(18), Narrow()
@@ -240,7 +241,7 @@ def test_random_weights_stay_in_the_range_of_fp16_and_come_from_their_seed():
     kind, expert = resolve("resnet101"), Expert("e", "resnet101", ("ok", "bad"), 64, "t/e")
 
     def largest(state):
-        module, seen = kind.skeleton(expert), []
+        module, seen = skeleton(kind, expert, optional=()), []
         module.load_state_dict(state)
         for one in module.modules():
             if isinstance(one, torch.nn.Conv2d):
@@ -250,9 +251,9 @@ def test_random_weights_stay_in_the_range_of_fp16_and_come_from_their_seed():
         return max(seen)
 
     torch.manual_seed(0)
-    assert largest(kind.skeleton(expert).state_dict()) > 1e4
+    assert largest(skeleton(kind, expert, optional=()).state_dict()) > 1e4
     first, same, other = (random_weights(kind, expert, seed) for seed in (1, 1, 2))
     assert largest(first) < 1e3
     assert all(torch.equal(tensor, same[name]) for name, tensor in first.items())
     assert not torch.equal(first["conv1.weight"], other["conv1.weight"])
-    assert not kind.skeleton(expert).training
+    assert not skeleton(kind, expert, optional=()).training

@@ -39,6 +39,7 @@ from coe.errors import CoeError, ConfigError, StoreError
 from coe.helpers.preprocessing import NORMALIZATIONS
 from coe.store import kinds
 from coe.store.kinds import Foreign
+from coe.store.skeletons import skeleton
 from coe.store.store import Store
 from experts.checkpoint import read_checkpoint
 from experts.efficientnet import efficientnet_lite0
@@ -626,7 +627,7 @@ def test_what_the_metadata_of_safetensors_say_counts(tmp_path: Path, state: Stat
 
 def test_hugging_faces_names_of_a_resnet_are_known(tmp_path: Path) -> None:
     expert = Expert("x", "resnet18", ("ok", "bad"), 32, "t/x")
-    wanted = resnet18.skeleton(expert).state_dict()
+    wanted = skeleton(resnet18, expert, optional=()).state_dict()
     theirs = {}
     for name, value in wanted.items():
         layer, leaf = name.rsplit(".", 1)
