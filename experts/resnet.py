@@ -11,8 +11,9 @@ import torch
 from coe.core import Expert, Finding
 from coe.errors import StoreError, list_few
 from coe.helpers.preprocessing import NORMALIZATIONS, Colour, Preprocessing
+from coe.store.blob_format import optional_of
 from coe.store.kinds import ExpertInput, Foreign, Image, ModuleKind, Progress, Trained, TrainingPlan
-from coe.store.skeletons import bare_skeleton, optional_of
+from coe.store.skeletons import bare_skeleton
 from experts.augment import Augment
 from experts.findings import classified
 from experts.geometry import fitted_image

@@ -15,10 +15,11 @@ from coe.errors import TooFewPictures
 from coe.helpers.plugins import running
 from coe.pictures.photographs import passed_over
 from coe.store import bodies
+from coe.store.blob_format import optional_of
 from coe.store.kinds import BACKBONE, Image, Kind, ModuleKind, Progress, Trained, TrainingPlan
 from coe.store.learned import LearnedPictures
 from coe.store.manifest import Manifest
-from coe.store.skeletons import bare_skeleton, optional_of
+from coe.store.skeletons import bare_skeleton
 from coe.store.store import Store
 from coe.variants import accept
 
