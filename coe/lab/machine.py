@@ -108,10 +108,6 @@ class SimulatedMachine:
         cost = self._of_figures(figures, expert, kind.blobs[variant].value, spec.blob_lane)
         return replace(cost, workspace_bytes=figures.active.value)
 
-    def usable_bytes(self, configuration: Configuration) -> int:
-        """Return the memory of a configuration's devices without what is reserved; shared memory counts once."""
-        return sum(self.memories[id] for id in {self.memory_of[device] for device in configuration.executors})
-
     def configuration(self, name: str, board: str) -> Configuration:
         """Return a configuration by name, the variant for this board if the preset has it; raises ConfigError."""
         known = self.preset.configurations

@@ -6,7 +6,6 @@ import json
 from array import array
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from statistics import fmean
 from typing import TypeVar
 
 import numpy as np
@@ -72,6 +71,7 @@ class Row:
     speculated: int = 0
     speculated_wasted: int = 0
     settling: int | None = None
+    seed: int | None = None
     machine: MachineFigures | None = None
 
 
@@ -134,7 +134,7 @@ def to_json(rows: Sequence[Row]) -> str:
     for entry in rows:
         plain = asdict(entry)
         machine = plain.pop("machine") or {}
-        behind = {name: plain.pop(name) for name in ("images", "errors", "settling")}
+        behind = {name: plain.pop(name) for name in ("images", "errors", "settling", "seed")}
         behind = {name: count for name, count in behind.items() if count is not None}
         flat.append({**plain, **behind, **machine})
     return json.dumps(flat, indent=2) + "\n"
@@ -186,6 +186,7 @@ _COLUMNS: dict[str, Callable[[Row], str]] = {
     "in vain": lambda row: f"{row.speculated_wasted:,}" if row.speculated else "",
     "from disk": lambda row: f"{row.disk_loads:,}",
     "hit ratio": lambda row: f"{row.hit_ratio:.1%}",
+    "seed": lambda row: "" if row.seed is None else f"{row.seed}",
     "settling": lambda row: "" if row.settling is None else f"{row.settling:,}",
     "p50": lambda row: f"{row.p50_s:.2f} s",
     "p99": lambda row: f"{row.p99_s:.2f} s",
@@ -200,46 +201,4 @@ _COLUMNS: dict[str, Callable[[Row], str]] = {
     "reserved": _measured(lambda m: f"{format_bytes(m.peak_reserved_bytes)} of {format_bytes(m.budget_bytes)}"),
     "peak RSS": _measured(lambda m: f"{format_bytes(m.peak_rss_bytes)} (+{format_bytes(m.rss_growth_bytes)})"),
     "device memory": _measured(lambda m: "" if m.peak_device_bytes is None else format_bytes(m.peak_device_bytes)),
-}
-
-
-def seeds_table(rows_of_seeds: Sequence[Sequence[Row]]) -> Table:
-    """Return the rows of several seeds, each list in the same order, for people: a figure is "mean (least to most)"."""
-    return figures_table(_SEEDED_COLUMNS, list(zip(*rows_of_seeds, strict=True)), words=_WORDS)
-
-
-def seeds_json(rows_of_seeds: Sequence[Sequence[Row]], first: int) -> str:
-    """Return all runs as a JSON list of rows, each with its `seed`."""
-    flat = [
-        {**row, "seed": seed} for seed, rows in enumerate(rows_of_seeds, first) for row in json.loads(to_json(rows))
-    ]
-    return json.dumps(flat, indent=2) + "\n"
-
-
-def _cell(figure: Callable[[Row], float | None], shape: str) -> Callable[[Sequence[Row]], str]:
-    def cell(runs: Sequence[Row]) -> str:
-        values = [value for run in runs if (value := figure(run)) is not None]
-        if len(values) < len(runs):
-            return ""
-        mean, least, most = (format(value, shape) for value in (fmean(values), min(values), max(values)))
-        return mean if least == most else f"{mean} ({least} to {most})"
-
-    return cell
-
-
-_SEEDED_COLUMNS: dict[str, Callable[[Sequence[Row]], str]] = {
-    "task": lambda runs: runs[0].task,
-    "order": lambda runs: runs[0].order,
-    "device": lambda runs: runs[0].device,
-    "strategy": lambda runs: runs[0].strategy,
-    "seeds": lambda runs: str(len(runs)),
-    "images/s": _cell(lambda run: run.images_per_s, ".2f"),
-    "switches": _cell(lambda run: run.switches, ",.0f"),
-    "at least": _cell(lambda run: run.lower_bound_switches, ",.0f"),
-    "from disk": _cell(lambda run: run.disk_loads, ",.0f"),
-    "hit ratio": _cell(lambda run: run.hit_ratio, ".1%"),
-    "p50 (s)": _cell(lambda run: run.p50_s, ".2f"),
-    "p99 (s)": _cell(lambda run: run.p99_s, ".2f"),
-    "makespan (s)": _cell(lambda run: run.makespan_s, ".1f"),
-    "at least (s)": _cell(lambda run: run.lower_bound_makespan_s, ".1f"),
 }

@@ -53,7 +53,7 @@ WRONG = {
     "sim --task C1": "'C1'",
     "sim --order random": "'random'; known: boards, iid",
     "sim --tail fat": "'fat'; did you mean 'flat'?",
-    "sim --device uma-m9": "'uma-m9'; known: cpu-2core, h200, numa-rtx3080ti, uma-m2",
+    "sim --device uma-m9": "'uma-m9'; known: numa-rtx3080ti, uma-m2",
     "sim --device uma-m2,box.yaml": "'box.yaml'",
     "sim --seed x": "--seed",
     "sim --foresight oracle": "'oracle'; known: learned, none, parts",

@@ -174,5 +174,5 @@ def test_what_is_wrong_is_said_with_file_and_place(box: Write, old: str, new: st
 
 @pytest.mark.parametrize("name", ["uma-m3", "", "box.yaml", "a" * 300, "a\0b", "../presets"])
 def test_a_box_that_is_not_there_lists_those_that_are(name: str) -> None:
-    with pytest.raises(ConfigError, match="cpu-2core, h200, numa-rtx3080ti, uma-m2"):
+    with pytest.raises(ConfigError, match="numa-rtx3080ti, uma-m2"):
         preset.load(name)

@@ -1,7 +1,5 @@
-"""A box made of a profile simulates what the profile's own search simulated; runs of several seeds share a row."""
+"""A box made of a profile simulates what the profile's own search simulated."""
 
-import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,15 +9,12 @@ from coe.board.rules import Rules
 from coe.errors import ConfigError
 from coe.inspector.profile import Fingerprint, KindProfile, Profile
 from coe.inspector.settings import DeviceMemory
-from coe.lab import rows as table_rows
 from coe.lab.machine import ProfiledMachine, machine_named
-from coe.lab.rows import Heading, Latencies, Row, row
 from coe.lab.simulated import contender, simulated_run
 from coe.lab.workloads.workload import synthetic
 from coe.profiler import profile_file
 from coe.profiler.site import ProfiledSite
 from coe.profiler.tune import Search, Setup
-from coe.results.metrics import Recorder
 from coe.runtime.cost_fit import LatencyLine
 from coe.store.store import Store
 
@@ -105,19 +100,3 @@ def test_a_profile_of_another_board_or_version_of_it_is_refused(board: Rules, tm
         machine_named(str(place), [board, rules.load(other)])
     with pytest.raises(ConfigError):
         ProfiledMachine(place, board).configuration("prepared", "b")
-
-
-def row_of(images_per_s: float, switches: int, bound: int | None) -> Row:
-    made = row(Heading("b", "iid", "coserve"), "box", Recorder({}).metrics(), Latencies())
-    return replace(made, images_per_s=images_per_s, switches=switches, lower_bound_switches=bound)
-
-
-def test_seeds_have_mean_least_and_most_and_json_has_each_run() -> None:
-    seeds = [[row_of(10.0, 5, 3)], [row_of(14.0, 5, None)], [row_of(12.0, 5, 3)]]
-    cells = {str(column.header): list(column.cells) for column in table_rows.seeds_table(seeds).columns}
-    assert cells["images/s"] == ["12.00 (10.00 to 14.00)"]
-    assert cells["switches"] == ["5"]
-    assert cells["seeds"] == ["3"]
-    assert "at least" not in cells  # a run lacks it
-    read = json.loads(table_rows.seeds_json(seeds, 7))
-    assert [(each["seed"], each["images_per_s"]) for each in read] == [(7, 10.0), (8, 14.0), (9, 12.0)]

@@ -12,8 +12,7 @@ from coe.errors import ConfigError
 from coe.inspector import precision
 from coe.inspector.precision import VariantChoice
 from coe.lab.machine import SimulatedMachine
-from coe.lab.simulated import Row, contender, run_plan
-from coe.lab.simulated_precision import Prepared, PreparedRun, prepared_run
+from coe.lab.simulated import Prepared, PreparedRun, Row, contender, prepared_run, run_plan
 from coe.lab.workloads.workload import Workload, task
 from coe.scheduler.plan import CacheSpec
 from coe.sim.oracle import SampledOracle

@@ -14,7 +14,7 @@ from coe.cli.common import err, out, wide
 from coe.cli.console import Console
 from coe.cli.options import STANDARD_OUTPUT, words_of, write_json
 from coe.errors import ConfigError, did_you_mean
-from coe.lab.rows import Row, seeds_json, seeds_table, to_json, to_table
+from coe.lab.rows import Row, to_json, to_table
 from coe.scheduler.strategies import Strategy, check_hurry
 
 if TYPE_CHECKING:
@@ -58,12 +58,3 @@ def show(rows: Sequence[Row], json_to: str | None) -> None:
         table = to_table(rows, upright=True)
     console.print(table)
     write_json(to_json(rows), json_to)
-
-
-def show_seeds(rows_of_seeds: Sequence[Sequence[Row]], first: int, json_to: str | None) -> None:
-    """Show rows, of several seeds with their spread; `first` is the first seed. JSON has each run."""
-    if len(rows_of_seeds) == 1:
-        show(rows_of_seeds[0], json_to)
-        return
-    wide(beside(json_to)).print(seeds_table(rows_of_seeds))
-    write_json(seeds_json(rows_of_seeds, first), json_to)

@@ -25,8 +25,7 @@ from coe.lab.workloads.workload import BOARD, EVERY_S, ORDERS, TAILS, TASKS, Wor
 if TYPE_CHECKING:
     from coe.lab.cluster_bench import ClusterRow, Fleet, Scene
     from coe.lab.machine import SimulatedMachine
-    from coe.lab.simulated import Contender
-    from coe.lab.simulated_precision import Prepared
+    from coe.lab.simulated import Contender, Prepared
 
 MIXED = "mixed"
 FORESIGHT = ("learned", "parts", "none")
@@ -264,14 +263,7 @@ def sim(  # noqa: PLR0913
     seed: Annotated[
         int, typer.Option(min=0, max=config.MAX_SEED, help="Seed of the random components and labels.")
     ] = 0,
-    seeds: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            max=1000,
-            help="Run with so many seeds, from --seed on, and show of each figure the mean, the least and the most.",
-        ),
-    ] = 1,
+    seeds: Annotated[int, typer.Option(min=1, max=1000, help="Run with so many seeds, from --seed on.")] = 1,
     json_to: JsonOption = None,
 ) -> None:
     """Run tasks in virtual time with the controller that real lines use, and show a row for each run.
@@ -321,24 +313,23 @@ def sim(  # noqa: PLR0913
         return
     sentences: dict[str, None] = {}
     number = len(machines) * len(workloads) * len(contenders) * len(precisions)
-    rows_of_seeds: list[list[Row]] = []
+    rows: list[Row] = []
     with Progress(console=err, transient=True) as bar:
         progress = bar.add_task("simulating", total=number * seeds)
         for one in range(seed, seed + seeds):
-            rows: list[Row] = []
             drawn = workloads if one == seed else drawing.workloads(one)
             for machine, workload, each, prepared in product(machines, drawn, contenders, precisions):
-                rows.append(_run(machine, workload, each, prepared, one, max_wait_s, sentences))
+                row = _run(machine, workload, each, prepared, one, max_wait_s, sentences)
+                rows.append(replace(row, seed=one if seeds > 1 else None))
                 bar.advance(progress)
-            rows_of_seeds.append(rows)
-    bench_out.show_seeds(rows_of_seeds, seed, json_to)
+    bench_out.show(rows, json_to)
     for sentence in sentences:
         err.print(sentence)
 
 
 def _precisions(text: str, doubtful: float, warm: bool) -> list[Prepared | None]:
     """Read the precisions of runs, None for experts as trained; raises ConfigError."""
-    from coe.lab.simulated_precision import Prepared
+    from coe.lab.simulated import Prepared
 
     names = choices("--precision", text, (FULL, MIXED))
     if warm and FULL in names:
@@ -358,8 +349,7 @@ def _run(
     sentences: dict[str, None],
 ) -> Row:
     """Run a workload on a box, and add what is said about its variants to the sentences."""
-    from coe.lab.simulated import run_plan, simulated_run
-    from coe.lab.simulated_precision import prepared_run
+    from coe.lab.simulated import prepared_run, run_plan, simulated_run
 
     if prepared is None:
         return simulated_run(machine, workload, contender, seed=seed, max_wait_s=max_wait_s)
@@ -376,7 +366,7 @@ def _check_boxes(
     precisions: Sequence[Prepared | None],
 ) -> None:
     """Check before a long run that all runs are possible; raises ConfigError for unknown costs or too little memory."""
-    from coe.lab.simulated_precision import prepared_run
+    from coe.lab.simulated import prepared_run
 
     by_board = {workload.board.board: workload for workload in workloads}
     for machine, (name, workload), each, prepared in product(machines, by_board.items(), contenders, precisions):
