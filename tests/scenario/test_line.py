@@ -1,9 +1,10 @@
 """Late binding: what runs, loads and leaves is decided when an executor or a lane is free, from all that waits."""
 
+import random
 from dataclasses import replace
 
 import pytest
-from lines import board, cost, inspect, line_of, log_of
+from lines import ENGINE, board, cost, inspect, line_of, log_of
 
 from coe.errors import ConfigError
 from coe.scheduler.controller import Controller
@@ -31,6 +32,39 @@ def test_what_is_needed_once_is_loaded_before_what_may_come_again() -> None:
         "cpu load b",
     ]
     assert [what for _, what in log_of(line, after=10.0) if "run b" in what] == ["cpu0 run b x2"]
+
+
+def test_one_image_that_has_waited_for_long_goes_before_two_that_have_just_come() -> None:
+    """One waits for d while c is loaded; two come for b, which is as likely, when the disk is nearly free."""
+    line = line_of(board({"A": 9, "B": 1, "C": 1, "D": 1}), 14, strategy="late-binding", costs={"c": cost(load_s=5.0)})
+    inspect(line, (10.0, "CD"), (14.8, "BB"))
+    assert [what for _, what in log_of(line, after=10.0) if "load" in what] == [
+        "cpu load c",
+        "cpu load d",
+        "cpu load b",
+    ]
+
+
+@pytest.mark.parametrize(("every_s", "seed"), [(0.25, 5), (0.5, 6)])
+def test_with_room_for_few_experts_the_longest_waits_are_no_longer_than_those_of_coserve(
+    every_s: float, seed: int
+) -> None:
+    """Twelve experts, room for three, a load takes as long as a second of images: by gain alone rare ones wait."""
+    counts = {chr(ord("A") + number): 1 + number % 5 for number in range(12)}
+    waits: dict[str, list[float]] = {}
+    for strategy in ENGINE:
+        chance, now = random.Random(seed), 0.0
+        costs = dict.fromkeys(map(str.lower, counts), cost(per_image_s=0.02, base_s=0.05, max_batch=8))
+        line = line_of(board(counts), 38, strategy=strategy, costs=costs)
+        while now < 120:
+            now += chance.expovariate(1 / every_s)
+            line.arrive(now, chance.choices([*counts], [*counts.values()])[0])
+        line.run()
+        waits[strategy] = sorted(result.latency_s for result in line.results.values())
+    p99 = {name: each[int(0.99 * len(each))] for name, each in waits.items()}
+    p50 = {name: each[len(each) // 2] for name, each in waits.items()}
+    assert p99["late-binding"] <= 1.15 * p99["coserve"]
+    assert p50["late-binding"] < p50["coserve"]
 
 
 def test_a_detector_stays_while_its_predecessors_have_stages_waiting() -> None:

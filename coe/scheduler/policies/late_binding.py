@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator
 from functools import partial
+from heapq import heappop, heappush
 from itertools import islice
 from operator import itemgetter
 
@@ -20,6 +21,8 @@ from coe.scheduler.policies.base import Arrange, Assign, Need, Prefetch, Select,
 from coe.scheduler.pool import ModelPool, State
 
 _expert = itemgetter(2)
+_YOUNGEST_S = 0.1
+"""This is added to ages: among images that have just come the gain alone decides."""
 _CLEARLY = 1 - 1e-9
 """So far apart are two times that are not equal but for rounding."""
 
@@ -39,6 +42,10 @@ class Ranking:
 
     def __iter__(self) -> Iterator[str]:
         return map(_expert, self._order)
+
+    def entries(self) -> Iterator[tuple[float, float, str]]:
+        """Yield key, what decides between equal keys, and expert, in order."""
+        return iter(self._order)
 
     def key(self, expert: str) -> float | None:
         """Return the key of an expert; None if it is not known."""
@@ -332,6 +339,8 @@ def _group(executor: Executor, expert: str) -> Group:
 class Gain(Prefetch):
     """The gain of an expert is the number of its waiting stages; stages that are expected later reduce it.
 
+    Gain times age ranks the experts, as R x W ranks what is broadcast (D. Aksoy and M. Franklin, 1999).
+
     An expert that more images are likely to need should wait for them, and then run them all in one stay. But while
     there is room, no expert leaves, and the expert whose stages have waited longest comes first.
     Stages in a hurry go first, by due time. A device leaves an expert to another device that would be done with it
@@ -371,7 +380,7 @@ class Gain(Prefetch):
         if not self._devices.loads_s:
             return
         for order in self._order[executor.pool.id].values():
-            for expert in islice(order, config.LOAD_CANDIDATES):
+            for expert in islice(self._by_gain_and_age(order, now), config.LOAD_CANDIDATES):
                 if not self._is_left_to_another(executor, expert, now):
                     yield expert
 
@@ -442,6 +451,25 @@ class Gain(Prefetch):
             else:
                 another_s = min(another_s, self._devices.ready_s(id, now) + switch_s + switch_s + run_s)
         return another_s < here_s
+
+    def _by_gain_and_age(self, order: Ranking, now: float) -> Iterator[str]:
+        """Yield the experts of a ranking by gain x age of the oldest stage, the largest product first.
+
+        Ages grow while nothing is told of them, so no ranking holds these products. Both rankings are gone through side
+        by side: an expert that neither has shown yet has at most the product of where they are (R. Fagin's threshold).
+        """
+        shown: list[tuple[float, float, str]] = []
+        seen = set[str]()
+        for (least_key, _, best), (since_s, _, oldest) in zip(order.entries(), self._oldest.entries(), strict=False):
+            for expert in (best, oldest):
+                if expert not in seen and (key := order.key(expert)) is not None:
+                    seen.add(expert)
+                    of_expert_s = self._oldest.key(expert) or 0.0
+                    heappush(shown, (key * (now - of_expert_s + _YOUNGEST_S), of_expert_s, expert))
+            while shown and shown[0][0] <= least_key * (now - since_s + _YOUNGEST_S):
+                yield heappop(shown)[2]
+        while shown:
+            yield heappop(shown)[2]
 
     def _later(self, expert: str) -> float:
         demand = self._world.demand
