@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from coe.board import rules
-from coe.board.expected_use import follows
+from coe.board.graph import follows
 from coe.board.parts_list import PlacedPart
 from coe.core import FULL, Failure, FailureKind, Finding, Request, Result
 from coe.inspector.experiment import Experiment

@@ -27,8 +27,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from coe.errors import DeviceLost
-from coe.runtime.cuda.torch_driver import Usage
-from coe.runtime.cuda.torch_errors import errors
+from coe.runtime.cuda.torch_driver import Usage, errors
 
 FEW = (1, 4)
 """Few sizes of graphs, enough for tests with real networks."""

@@ -15,8 +15,7 @@ from coe.board.steps import Component, Step, labels_of
 from coe.core import NOTHING, Expert, Verdict
 from coe.errors import ConfigError, did_you_mean
 from coe.helpers.spelling import composed
-from coe.pictures.found_image import Components
-from coe.pictures.label_folders import BAD, GOOD, is_undecided, letters
+from coe.pictures.label_folders import BAD, GOOD, Components, is_undecided, letters
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from coe.board.expected_use import follows, likely_experts
+from coe.board.graph import follows, likely_experts
 from coe.board.scores import margin_between
 from coe.board.steps import Component, Consequence, Escalation, Outcome, Step
 from coe.core import FULL, NOTHING, Finding, Request, Shown, Verdict, again_id, worst

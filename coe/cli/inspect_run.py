@@ -29,8 +29,8 @@ from coe.errors import LineClosed, shortened
 from coe.helpers.system import peak_resident_bytes
 from coe.inspector.line_options import LineOptions
 from coe.inspector.weights_used import exam_rows, expert_digests, manifests_of, reference_digests, usable_variants
-from coe.pictures.arriving import FileStamp
 from coe.pictures.finding import FoundImage
+from coe.pictures.picture_file import FileStamp
 from coe.placement.board_layout import Layout
 from coe.results.metrics import Metrics
 from coe.results.records import ResultsFile

@@ -18,9 +18,10 @@ from coe.cli.inspect_run import InspectionRun, RunManner, Variants, request_of
 from coe.core import Failure, FailureKind, Result, Verdict
 from coe.errors import ImageError, LineClosed, list_few
 from coe.inspector.line_options import LineOptions
-from coe.pictures.arriving import Arrivals, FileStamp
+from coe.pictures.arriving import Arrivals
 from coe.pictures.finding import FoundImage
 from coe.pictures.folder import EntryKind, FolderEntry
+from coe.pictures.picture_file import FileStamp
 from coe.pictures.watched_folder import Listing
 from coe.results.closing_boards import BoardsFile, ClosedBoard, ClosingBoards
 from coe.results.records import ResultsFile

@@ -25,8 +25,8 @@ from coe.inspector.opening import Assembly, assemble_read, kinds_of, read_boards
 from coe.inspector.precision import LineCosts
 from coe.inspector.settings import Settings
 from coe.inspector.weights_used import expert_digests, reference_digests
-from coe.store.snapshot import Snapshot
 from coe.store.store import Store
+from coe.store.store_reader import Snapshot
 
 _MOVE_S = 0.001
 """The time that an image is expected to take to another box; it only breaks near ties."""

@@ -28,9 +28,9 @@ from coe.inspector import line_references
 from coe.inspector.asked_boards import Boards, Parts, asked_boards
 from coe.inspector.line_boards import LineBoard, LineBoards
 from coe.inspector.line_options import LineOptions
-from coe.inspector.memory_split import waiting_bytes
 from coe.inspector.opening import assemble, enrol_boards, prepare_change
 from coe.inspector.precision import LineCosts
+from coe.inspector.settings import waiting_bytes
 from coe.pictures.array_images import Order
 from coe.pictures.image_source import ImageLike as Image
 from coe.pictures.image_source import ImageSource, Picture, ReferenceSource

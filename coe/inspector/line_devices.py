@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import psutil
 
@@ -18,7 +19,7 @@ from coe.config import format_bytes
 from coe.errors import ConfigError
 from coe.helpers import system
 from coe.helpers.system import usable_cores
-from coe.inspector.memory_split import inbox_bytes
+from coe.inspector.settings import inbox_bytes
 from coe.runtime.cpu import CpuDevice
 from coe.runtime.cuda import torch_driver
 from coe.runtime.cuda.collector import give_back
@@ -112,7 +113,7 @@ class GpuSettings:
 
 
 def decoding(memory_bytes: int, given_bytes: int | None = None) -> Decoding:
-    """Return how many pictures are decoded at a time, and in how much memory; see `memory_split.waiting_bytes`.
+    """Return how many pictures are decoded at a time, and in how much memory; see `settings.waiting_bytes`.
 
     Two cores are left to decisions and to an executor, if there are four. On two cores, one thread makes fewer inputs
     than decisions and a quick device take (docs/results.md).
@@ -143,7 +144,7 @@ def make(
     made: dict[str, Device] = {}
     for device in numbers:
         if device in gpus:
-            made[device] = _Gpu(device, gpus, gpu, say).made(makers["cuda"], store, known)
+            made[device] = makers["cuda"](store, known, **_gpu_options(device, gpus, gpu, say))
         else:
             number = threads.get(device) or threads_each(numbers, usable_cores())[device]
             made[device] = makers[device](store, known, number)
@@ -155,47 +156,32 @@ def _number(device: str) -> str:
     return device.partition(":")[2] if config.is_gpu(device) else ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Gpu:
-    """A GPU that is to be made, beside all of `gpus` (executors by name)."""
+def _gpu_options(
+    name: str, gpus: Mapping[str, int], settings: GpuSettings, say: Callable[[str], None]
+) -> dict[str, Any]:
+    """Return the arguments of a GPU's device beside all of `gpus` (executors by name), with its driver.
 
-    name: str
-    gpus: Mapping[str, int]
-    settings: GpuSettings
-    say: Callable[[str], None]
-
-    def made(self, make: Callable[..., Device], store: StoreReader, known: Mapping[str, RunnableKind]) -> Device:
-        """Make the device; raises ConfigError if it is not there, or has too little memory."""
-        settings, number = self.settings, _number(self.name)
-        numbered = {"index": int(number)} if number else {}
-        driver = torch_driver.driver(search_kernels=settings.search_kernels, **numbered)
-        # The memory of an earlier line is free only after torch gives it back.
-        give_back(driver)
-        usage = driver.usage()
-        memory_bytes = int(config.DEVICE_SHARE * usage.free) if settings.memory_bytes is None else settings.memory_bytes
-        if memory_bytes > usage.free:
-            raise ConfigError(
-                f"a device memory of {format_bytes(memory_bytes)} is more than is free on {self.name} "
-                f"({format_bytes(usage.free)} of {format_bytes(usage.total)}); give less --device-memory"
-            )
-        host_bytes = self._host_bytes()
-        self.say(
-            f"{self.name}: {format_bytes(memory_bytes)} of {format_bytes(usage.total)} of device memory (its driver "
-            f"and other processes hold another {format_bytes(usage.elsewhere)}), {format_bytes(host_bytes)} of host "
-            "memory for copies"
+    Raises ConfigError if the GPU is not there, or has too little memory.
+    """
+    number = _number(name)
+    numbered = {"index": int(number)} if number else {}
+    driver = torch_driver.driver(search_kernels=settings.search_kernels, **numbered)
+    # The memory of an earlier line is free only after torch gives it back.
+    give_back(driver)
+    usage = driver.usage()
+    memory_bytes = int(config.DEVICE_SHARE * usage.free) if settings.memory_bytes is None else settings.memory_bytes
+    if memory_bytes > usage.free:
+        raise ConfigError(
+            f"a device memory of {format_bytes(memory_bytes)} is more than is free on {name} "
+            f"({format_bytes(usage.free)} of {format_bytes(usage.total)}); give less --device-memory"
         )
-        return make(
-            store,
-            known,
-            driver,
-            executors=self.gpus[self.name],
-            memory_bytes=memory_bytes,
-            host_bytes=host_bytes,
-            say=self.say,
-        )
-
-    def _host_bytes(self) -> int:
-        """Return this GPU's part of the host memory for copies: each copy is of use to the GPU that read it alone."""
-        if self.settings.host_bytes is not None:
-            return self.settings.host_bytes // len(self.gpus)
-        return min(config.parse_bytes(config.HOST_MEMORY), psutil.virtual_memory().available // 2) // len(self.gpus)
+    host_bytes = settings.host_bytes
+    if host_bytes is None:
+        host_bytes = min(config.parse_bytes(config.HOST_MEMORY), psutil.virtual_memory().available // 2)
+    host_bytes //= len(gpus)  # each copy is of use to the GPU that read it alone
+    say(
+        f"{name}: {format_bytes(memory_bytes)} of {format_bytes(usage.total)} of device memory (its driver and other "
+        f"processes hold another {format_bytes(usage.elsewhere)}), {format_bytes(host_bytes)} of host memory for copies"
+    )
+    own = {"executors": gpus[name], "memory_bytes": memory_bytes, "host_bytes": host_bytes}
+    return {"driver": driver, **own, "say": say}

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any, cast
 
 from coe.board import parts_list, rules
-from coe.board.expected_use import follows
+from coe.board.graph import follows
 from coe.board.rules import Rules
 from coe.board.union import union
 from coe.core import FULL, Expert
@@ -22,10 +22,9 @@ from coe.inspector.line_boards import LineBoard, Register
 from coe.inspector.line_devices import choose_threads, decoding
 from coe.inspector.line_options import LineOptions
 from coe.inspector.measuring import file_bytes, measure
-from coe.inspector.memory_split import with_workspaces
 from coe.inspector.precision import Costs, LineCosts
 from coe.inspector.profile import Profile
-from coe.inspector.settings import Settings, memories, plan_pools, settle
+from coe.inspector.settings import Settings, memories, plan_pools, settle, with_workspaces
 from coe.inspector.weights_used import reference_digests
 from coe.results.metrics import Watcher
 from coe.runtime.copy_lane import Disk, Throttle
@@ -40,7 +39,7 @@ from coe.scheduler.events import RulesChanged
 from coe.scheduler.plan import Plan
 from coe.store import runnable_kinds
 from coe.store.runnable_kinds import RunnableKind, SessionKind
-from coe.store.snapshot import Snapshot
+from coe.store.store_reader import Snapshot
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from coe import config
-from coe.board.expected_use import first_experts, usage
-from coe.board.graph import ExpertGraph
+from coe.board.graph import ExpertGraph, first_experts, usage
 from coe.board.router import Router
 from coe.board.rules import Rules
 from coe.board.steps import Escalation

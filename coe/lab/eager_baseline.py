@@ -20,7 +20,7 @@ from coe.core import Expert, Finding
 from coe.errors import CoeError, ConfigError, DeviceFull, StoreError
 from coe.helpers.system import give_memory_back
 from coe.inspector import line_devices
-from coe.runtime.cuda import torch_errors
+from coe.runtime.cuda import torch_driver
 from coe.runtime.cuda.collector import give_back
 from coe.runtime.cuda.torch_driver import TorchDriver
 from coe.runtime.device import Device
@@ -125,7 +125,7 @@ class EagerDevice(Device):
         module = self._resident.pop((pool, expert.id))
         if keep_copy and self._driver and expert.id not in self._copies:
             # A copy may fail: the next load then reads the disk, or reports that the device is lost.
-            with contextlib.suppress(CoeError), torch_errors.errors():
+            with contextlib.suppress(CoeError), torch_driver.errors():
                 self._copies[expert.id] = {name: tensor.cpu() for name, tensor in module.state_dict().items()}
 
     def fill(self, expert: Expert) -> None:
@@ -181,7 +181,7 @@ class EagerDevice(Device):
 
     def _placed(self, expert: Expert, state: State) -> torch.nn.Module:
         module = constructed(self._kinds[expert.kind], expert, state)
-        with torch_errors.errors():
+        with torch_driver.errors():
             # Returns when the module is on the device: copies from memory that is not pinned block the thread.
             return module.to(self._device)
 
@@ -190,7 +190,7 @@ class EagerDevice(Device):
         import torch
         from torch.utils._pytree import tree_map
 
-        with torch_errors.errors(), torch.inference_mode():
+        with torch_driver.errors(), torch.inference_mode():
             outputs = self._kinds[expert.kind].forward(module, torch.from_numpy(pixels).to(self._device))
             return tree_map(torch.Tensor.cpu, outputs)
 

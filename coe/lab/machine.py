@@ -15,8 +15,8 @@ from coe.config import format_bytes
 from coe.core import FULL, Expert
 from coe.errors import ConfigError, did_you_mean
 from coe.inspector import profile
-from coe.inspector.memory_split import TooSmall, inbox_bytes, workspace_bytes
 from coe.inspector.profile import BoardProfile
+from coe.inspector.settings import TooSmall, inbox_bytes, workspace_bytes
 from coe.lab import preset
 from coe.lab.preset import BlobCostPreset, CostPreset, Preset, SourcedFigure
 from coe.profiler.configurations import PAPER_SHARE

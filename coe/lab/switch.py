@@ -24,8 +24,7 @@ from coe.helpers import surroundings
 from coe.helpers.system import forget_file, open_descriptors
 from coe.lab.eager_baseline import constructed
 from coe.lab.workloads.synthetic import black, in_variant, prepare, synthetic_board
-from coe.runtime.blob import Blob
-from coe.runtime.buffers import Buffers
+from coe.runtime.blob import Blob, Buffers
 from coe.runtime.cpu import CpuDevice
 from coe.runtime.cuda.collector import give_back
 from coe.runtime.cuda.cuda_device import CudaDevice

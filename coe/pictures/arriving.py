@@ -7,29 +7,16 @@ out torn is tried again until it is whole; what is overwritten after its verdict
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import PurePosixPath
 
+from coe.pictures.picture_file import FileStamp
 from coe.pictures.picture_names import stem
 
 LONGEST_PAUSE_S = 30.0
 """The longest pause between two trials of a torn picture."""
-
-
-@dataclass(frozen=True, slots=True)
-class FileStamp:
-    """By what a file is known to be unchanged: its size in bytes, and when it was last written, in ns."""
-
-    bytes: int
-    modified_ns: int
-
-    @classmethod
-    def of(cls, status: os.stat_result) -> FileStamp:
-        """Return the stamp of a file by what the system says of it."""
-        return cls(status.st_size, status.st_mtime_ns)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,9 +21,9 @@ from coe.helpers.spelling import composed
 from coe.pictures.decoding import decode
 from coe.pictures.folder import EntryKind, FolderEntry, walk, why_no_file
 from coe.pictures.formats import EXTENSIONS
-from coe.pictures.found_image import Components, FoundImage, Skipped, natural, printable
+from coe.pictures.found_image import FoundImage, Skipped, natural, printable
 from coe.pictures.image_table import read_table
-from coe.pictures.label_folders import words
+from coe.pictures.label_folders import Components, words
 from coe.pictures.picture_names import (
     RAW_BESIDE,
     bare,

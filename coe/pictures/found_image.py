@@ -1,19 +1,15 @@
-"""An image that was found, and the components that names are compared with."""
+"""An image that was found."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from coe.core import Failure
-from coe.errors import did_you_mean, list_few
-from coe.pictures.arriving import FileStamp
-from coe.pictures.label_folders import is_undecided, says_label, words
-from coe.pictures.picture_file import PictureFile
+from coe.pictures.picture_file import FileStamp, PictureFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,49 +61,6 @@ class Skipped:
     path: Path
     reason: str
     serial: str = ""
-
-
-_MOST_NAMED = 6
-
-
-class Components:
-    """The board's components, and the labels of its experts, which name folders in those of components.
-
-    In the folders of components of `faults`, whatever is not undecided names what is wrong with a part. Each unknown
-    word is compared with them once, not once for each image.
-    """
-
-    def __init__(self, components: Collection[str], labels: Collection[str] = (), faults: Collection[str] = ()) -> None:
-        self._components, self.labels, self._faults = frozenset(components), frozenset(labels), frozenset(faults)
-        self._hints: dict[str, str] = {}
-        self._folded = {component.casefold(): component for component in sorted(components, reverse=True)}
-
-    def __contains__(self, word: str) -> bool:
-        return word in self._components
-
-    def say_label(self, component: str, folders: Sequence[str]) -> bool:
-        """Tell whether folders, one in the other in that of a component, have names of labels, and none its own."""
-        if not folders or any(name in self for name in folders):
-            return False
-        if all(says_label(name, self.labels) for name in folders):
-            return True
-        own = words(folders, self.labels)  # without dates
-        return component in self._faults and len(own) == 1 and not is_undecided(own[0])
-
-    def spelt(self, text: str) -> str | None:
-        """Return the component that a part of a file name names, ignoring upper and lower case; None if none."""
-        return text if text in self._components else self._folded.get(text.strip().casefold())
-
-    def unknown(self, word: str) -> str:
-        """Return the sentence about a word that is not a component."""
-        known = f", which has {list_few(sorted(self._components), _MOST_NAMED)}"
-        return f"'{word}' is not a component of the board{self.hint(word) or known}"
-
-    def hint(self, word: str) -> str:
-        """Return a question that names a component much like a word; "" if there is none."""
-        if word not in self._hints:
-            self._hints[word] = did_you_mean(word, self._components)
-        return self._hints[word]
 
 
 def natural(name: str) -> list[tuple[int, int, str]]:

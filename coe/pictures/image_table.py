@@ -15,7 +15,8 @@ from coe.core import Failure, FailureKind
 from coe.errors import ConfigError
 from coe.helpers.spelling import composed
 from coe.pictures.folder import why_no_file
-from coe.pictures.found_image import Components, FoundImage
+from coe.pictures.found_image import FoundImage
+from coe.pictures.label_folders import Components
 from coe.pictures.picture_names import other_format
 
 

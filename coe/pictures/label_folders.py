@@ -1,11 +1,12 @@
-"""What the names of folders say of the parts in their pictures: labels, and usual words for good and bad."""
+"""What names of folders say of the parts in their pictures: components, labels, and usual words for good and bad."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from coe.core import NOTHING
+from coe.errors import did_you_mean, list_few
 from coe.helpers.strict_yaml import word_lists
 
 _WORDS = {name: frozenset(words) for name, words in word_lists(__file__).items()}
@@ -54,3 +55,46 @@ def is_undecided(name: str) -> bool:
         return True
     said = [word for word in re.findall(r"[^\W\d_]+", name.casefold()) if word not in _FILLERS]
     return letters(name) in _UNDECIDED or not said or "".join(said) in GOOD | _UNDECIDED
+
+
+_MOST_NAMED = 6
+
+
+class Components:
+    """The board's components, and the labels of its experts, which name folders in those of components.
+
+    In the folders of components of `faults`, whatever is not undecided names what is wrong with a part. Each unknown
+    word is compared with them once, not once for each image.
+    """
+
+    def __init__(self, components: Collection[str], labels: Collection[str] = (), faults: Collection[str] = ()) -> None:
+        self._components, self.labels, self._faults = frozenset(components), frozenset(labels), frozenset(faults)
+        self._hints: dict[str, str] = {}
+        self._folded = {component.casefold(): component for component in sorted(components, reverse=True)}
+
+    def __contains__(self, word: str) -> bool:
+        return word in self._components
+
+    def say_label(self, component: str, folders: Sequence[str]) -> bool:
+        """Tell whether folders, one in the other in that of a component, have names of labels, and none its own."""
+        if not folders or any(name in self for name in folders):
+            return False
+        if all(says_label(name, self.labels) for name in folders):
+            return True
+        own = words(folders, self.labels)  # without dates
+        return component in self._faults and len(own) == 1 and not is_undecided(own[0])
+
+    def spelt(self, text: str) -> str | None:
+        """Return the component that a part of a file name names, ignoring upper and lower case; None if none."""
+        return text if text in self._components else self._folded.get(text.strip().casefold())
+
+    def unknown(self, word: str) -> str:
+        """Return the sentence about a word that is not a component."""
+        known = f", which has {list_few(sorted(self._components), _MOST_NAMED)}"
+        return f"'{word}' is not a component of the board{self.hint(word) or known}"
+
+    def hint(self, word: str) -> str:
+        """Return a question that names a component much like a word; "" if there is none."""
+        if word not in self._hints:
+            self._hints[word] = did_you_mean(word, self._components)
+        return self._hints[word]

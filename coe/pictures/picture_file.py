@@ -11,6 +11,7 @@ import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -23,6 +24,19 @@ from coe.pictures.formats import pixels_in
 
 PIECE_BYTES = 1 << 20
 """A disk or share that does not give so much within `config.read_timeout_s()` does not answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileStamp:
+    """By what a file is known to be unchanged: its size in bytes, and when it was last written, in ns."""
+
+    bytes: int
+    modified_ns: int
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> FileStamp:
+        """Return the stamp of a file by what the system says of it."""
+        return cls(status.st_size, status.st_mtime_ns)
 
 
 class PictureFile:

@@ -15,11 +15,12 @@ from coe.errors import DamagedImage, ImageError, LateImage
 from coe.helpers import regular, system
 from coe.helpers.files import TEMPORARY
 from coe.helpers.timely import answered, in_time
-from coe.pictures.arriving import FileStamp, Sighting
+from coe.pictures.arriving import Sighting
 from coe.pictures.folder import EntryKind, FolderEntry, walk
 from coe.pictures.formats import Bmp, format_of
 from coe.pictures.found_image import printable
 from coe.pictures.picture_faults import unwritten
+from coe.pictures.picture_file import FileStamp
 from coe.pictures.picture_names import unfinished
 from coe.pictures.tiff import Tiff
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from coe import config
 from coe.board.rules import Rules
 from coe.helpers.system import usable_cores
-from coe.inspector.memory_split import inbox_bytes
 from coe.inspector.profile import BoardProfile, Chosen, Profile
+from coe.inspector.settings import inbox_bytes
 
 if TYPE_CHECKING:
     from coe.store.store_reader import StoreReader

@@ -9,8 +9,8 @@ from typing import TypeVar
 
 from coe.config import format_bytes
 from coe.core import Finding
-from coe.inspector.memory_split import memory_scores
 from coe.inspector.profile import BoardProfile, Chosen, Profile
+from coe.inspector.settings import memory_scores
 from coe.profiler.site import ProfiledSite
 from coe.profiler.usage import usage
 

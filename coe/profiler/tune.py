@@ -11,9 +11,8 @@ from coe.config import format_bytes
 from coe.core import Request
 from coe.errors import ConfigError
 from coe.inspector.measuring import profiled_cost
-from coe.inspector.memory_split import workspace_bytes
 from coe.inspector.profile import BoardProfile, Chosen, ExecutorsPoint, KindProfile, Profile
-from coe.inspector.settings import Settings, plan_pools
+from coe.inspector.settings import Settings, plan_pools, workspace_bytes
 from coe.profiler.configurations import PAPER_SHARE
 from coe.profiler.search import search_executors, search_memory
 from coe.profiler.site import ProfiledSite

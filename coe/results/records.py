@@ -29,8 +29,8 @@ from coe.helpers.files import (
     write_atomically,
     writing,
 )
-from coe.pictures.arriving import FileStamp
 from coe.pictures.finding import FoundImage
+from coe.pictures.picture_file import FileStamp
 from coe.results import csv_table, run_file
 from coe.results.result_lines import from_line, taken_of, to_line
 from coe.results.run_file import RunFile, RunIdentity, RunUsed

@@ -8,7 +8,7 @@ import math
 from typing import Any
 
 from coe.core import Box, Failure, FailureKind, Finding, Heat, Likeness, Request, Result, Shown, Verdict
-from coe.pictures.arriving import FileStamp
+from coe.pictures.picture_file import FileStamp
 
 
 def to_line(result: Result, taken: FileStamp | None = None) -> str:

@@ -15,8 +15,7 @@ import torch
 from coe.core import FULL, Expert, Finding
 from coe.errors import CoeError, KindFailed, StoreError
 from coe.helpers.system import give_memory_back
-from coe.runtime.blob import PLAIN, Blob, Structure
-from coe.runtime.buffers import Buffers
+from coe.runtime.blob import PLAIN, Blob, Buffers, Structure
 from coe.runtime.device import Device
 from coe.runtime.onnx_network import OnnxNetwork
 from coe.runtime.processor import bound_threads, on_fresh_thread
@@ -28,8 +27,7 @@ from coe.scheduler.costs import Cost
 from coe.store.blob_format import MODEL
 from coe.store.manifest import Manifest
 from coe.store.runnable_kinds import BACKBONE, ExpertInput, Image, NetworkKind, RunnableKind, Session, SessionKind
-from coe.store.snapshot import Snapshot
-from coe.store.store_reader import StoreReader
+from coe.store.store_reader import Snapshot, StoreReader
 
 _MOST_BESIDE = 8 << 20
 _SESSION_BESIDE = 2 << 20

@@ -1,9 +1,29 @@
 """Carries out a controller's commands with threads: the control thread decides, lanes load, executors run.
 
 All events come through one queue to the control thread, which alone changes the controller. It runs no model and reads
-no disk. The user's code that it calls is watchers and policies: they must be quick, and what they raise ends the
-line. Whatever a user's code raises, SystemExit included, every image gets its reply. How the threads begin, work and
-end is one subject, whatever its length.
+no disk. The user's code that it calls is watchers and policies: they must be quick, and what they raise ends the line.
+
+Law: every image that is taken in gets exactly one reply, whatever a user's code raises (SystemExit, too), whatever
+fails, and however the line ends. It is a job from `submit` until `_reply`.
+
+(1) A decode thread reads the picture, proves it, and makes the input of its first expert; then it tells `Arrived`, or
+    `Rejected` with the reason. Decisions never wait for pixels.
+(2) Of what a job is told, the first event counts, and marks it (`has_come`). An interrupt in `submit`, a stop and the
+    decode thread may all speak of one job; what comes later is dropped (`_new`).
+(3) The control thread takes what has come meanwhile, at most `_MOST_TOGETHER` events, hands it to the controller as
+    one, and carries out the commands in order. Watchers see a step before its replies go out: who has a result finds
+    it counted.
+(4) The end:
+    (4a) `close` puts None into the queue. The control thread goes on until no job is left, then lets the others end:
+         decode threads, lanes, executors, and last the reply thread.
+    (4b) `stop` answers pictures that are still being read at once, because a read may never come back. What runs ends,
+         all else gets the failure STOPPED.
+    (4c) An error on the control thread, a `GiveUp` or a `Crash` ends the line: each job gets the reason (`_give_up`).
+         A step that was decided is not lost: its replies go out before the error is raised.
+    (4d) Threads that do not end in time are left behind, and the devices are let go by the control thread.
+
+Threads refer to the queue and not to the engine where they can: a cycle would keep weights in memory until garbage
+collection.
 """
 
 from __future__ import annotations
@@ -58,7 +78,7 @@ class ImageJob(Job):
 
     image: ImageInputs
     has_come: bool = False
-    """Whether the controller knows it, or it was stopped before."""
+    """Whether an event of it counts (2)."""
 
 
 def _threads(functions: Mapping[str, Callable[[], None]]) -> list[threading.Thread]:
@@ -91,7 +111,6 @@ class Engine(LineEngine[Event, ImageJob]):
         self.trace: Trace | None = [] if keep_trace else None
         self._recorder = Recorder(controller.pools, controller.router.second_looks)
         self._watchers = (self._recorder, *watchers)
-        # These refer to the queue, not to this engine: a cycle would keep weights in memory until garbage collection.
         tell = self._queue.put
         pools = {id: pool.device for id, pool in controller.pools.items()}
         self._copy_lanes = CopyLanes(
@@ -129,7 +148,6 @@ class Engine(LineEngine[Event, ImageJob]):
         self._inputs.workers.put(lambda: self._receive(job, refused))
 
     def _interrupted(self, job: ImageJob) -> None:
-        # Whichever is heard first counts: this, or what a decode thread says of the image.
         self._queue.put(Rejected(job.request, Failure(FailureKind.STOPPED, "its submission was interrupted")))
 
     @property
@@ -164,7 +182,7 @@ class Engine(LineEngine[Event, ImageJob]):
     # Workers
 
     def _receive(self, job: ImageJob, refused: Failure | None) -> None:
-        """Decode and prepare for the first expert before the request arrives: decisions never wait for pixels."""
+        """Decode a picture and prepare it for its first expert (1)."""
         event: Event
         if job.has_come:  # answered already: the line was stopped, or `submit` interrupted
             return
@@ -186,7 +204,7 @@ class Engine(LineEngine[Event, ImageJob]):
         try:
             self._decide()
         except BaseException as error:
-            # A bug of ours, of a watcher or of a policy. Every image gets its reply, which says why the line stopped.
+            # A bug of ours, of a watcher or of a policy (4c).
             where = "" if isinstance(error, CoeError) else place_of(error)
             self._give_up(Failure(FailureKind.LINE, f"the engine failed: {sentence_of(error)}{where}"))
         finally:
@@ -206,8 +224,7 @@ class Engine(LineEngine[Event, ImageJob]):
                 raise last.error
 
     def _came(self) -> tuple[list[Event], Event | Crash | None]:
-        """Wait for what comes next, and take what came with it; return the events, and what was taken last."""
-        # Events that came while the last were answered are decided on once: in a flood, decisions cost less an image.
+        """Wait for what comes next, and take what came with it (3); return the events, and what was taken last."""
         events: list[Event] = []
         while True:
             last = self._queue.get()
@@ -220,14 +237,12 @@ class Engine(LineEngine[Event, ImageJob]):
 
     def _new(self, event: Event) -> list[Event]:
         """Return what the controller has to hear of an event."""
-        # Pictures that are still being read when the line is stopped are answered at once: a read may never come back.
-        # So what is heard of such a picture later is dropped.
-        if isinstance(event, Stopped):
+        if isinstance(event, Stopped):  # (4b)
             unread = [job for job in list(self._jobs.values()) if not job.has_come]
             for each in unread:
                 each.has_come = True
             return [event, *(Rejected(job.request, STOPPED) for job in unread)]
-        if isinstance(event, Arrived | Rejected):
+        if isinstance(event, Arrived | Rejected):  # (2)
             job = self._jobs.get(event.request.id)
             if job is None or job.has_come:
                 return []
@@ -242,7 +257,6 @@ class Engine(LineEngine[Event, ImageJob]):
         if self.trace is not None:
             self.trace.append((now, event, commands))
         try:
-            # Watchers count before replies go out, so that a caller who has a result finds it counted.
             steps = single_steps(event, commands) if isinstance(event, EventBatch) else ((event, commands),)
             for part, answer in steps:
                 for watcher in self._watchers:
@@ -251,7 +265,6 @@ class Engine(LineEngine[Event, ImageJob]):
             for command in commands:
                 self._carry_out(command)
         except BaseException:
-            # A watcher that fails, or a command that cannot be carried out, costs no reply.
             for command in commands:
                 if isinstance(command, Reply):
                     self._carry_out(command)

@@ -17,8 +17,7 @@ import xxhash
 from coe.core import Expert
 from coe.errors import StoreError, readable
 from coe.helpers import regular
-from coe.runtime.blob import Blob, Structure
-from coe.runtime.buffers import Buffers, M, MemoryLender
+from coe.runtime.blob import Blob, Buffers, M, MemoryLender, Structure
 from coe.store import blob_format, safetensors_header, weights_file
 from coe.store.blob_format import ALIGNMENT, CHUNK, PAGE, Content, Header
 from coe.store.manifest import Manifest, PreparedVariant, StoredFile

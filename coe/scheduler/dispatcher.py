@@ -1,4 +1,26 @@
-"""Which groups run and which experts are loaded next: asked of the policies after each event."""
+"""Which groups run and which experts are loaded next: asked of the policies after each event.
+
+Policies rank, the dispatcher tries in their order, and the residency counts. A step that cannot begin now is no error:
+the next event asks again. After each event, in this order:
+
+(1) Each free executor takes a group. The policy `select` ranks the groups that wait; for each of them
+    (1a) the expert is ready, and a batch fits into free memory: the group runs;
+    (1b) the expert is absent, and experts that may leave make room: its load is planned, and the executor waits for it,
+         because no later group is worth as much;
+    (1c) the expert is on its way, or there is no room: the next group is tried.
+    (1d) If no group began and one lacked room, a group runs whose expert came on demand and has not run yet. Such an
+         expert stays until then, and may hold up all others.
+(2) While executors are busy, the policy `prefetch` ranks experts to load. Each tier is read by a lane of its own, so
+    one load begins for each tier from which nothing comes. Experts that are here and rank higher do not leave for it.
+(3) If all executors that share a backlog are idle, and nothing is on its way to them, policies have left stages waiting
+    that could run. Policies that know each other's needs never come here. By due times, the first group runs whose
+    expert is ready, else the first expert is loaded for which there is room at all, whoever leaves for it.
+(4) While nothing is read from the disk, the disk serves images that have not come: what is foreseen, if nothing else
+    moves (4a); the experts that pools begin with (4b); copies in host memory (4c).
+
+So no stage waits for ever while an executor could run it: either a batch or a load is under way, whose end is an event,
+or (3) begins one.
+"""
 
 from __future__ import annotations
 
@@ -43,30 +65,30 @@ class Dispatcher:
         self._teams = [[e for e in executors if e.backlog is backlog] for backlog in world.backlogs()]
 
     def dispatch(self, now: float) -> None:
-        """Begin all batches and loads that can begin."""
+        """Begin all batches and loads that can begin, as this module's head says."""
         if self._residency.is_overfull:
             self._residency.shrink(now)
         self._is_idle = False
         if self._looks_ahead:
             self._residency.withdraw()
-        for executor in self._world.executors.values():
+        for executor in self._world.executors.values():  # (1)
             while executor.is_free and self._feed(executor, now):
                 pass
-        self._load_ahead(now)
+        self._load_ahead(now)  # (2)
         for team in self._teams if self._is_idle else ():
             if team[0].batch is None and team[0].backlog.size and not team[0].pool.is_moving():
-                self._go_on_anyhow(team, now)
+                self._go_on_anyhow(team, now)  # (3)
         if self._residency.is_reading():
             return
         # Before the first image there is no pace: what is foreseen comes with the initial experts, in the same order.
         if self._looks_ahead and self._world.history.images:
-            self._look_ahead(now)
-        self._residency.load_initial(now)
+            self._look_ahead(now)  # (4a)
+        self._residency.load_initial(now)  # (4b)
         if self._uses_idle_disk:
-            self._residency.use_idle_disk(now)
+            self._residency.use_idle_disk(now)  # (4c)
 
     def _look_ahead(self, now: float) -> None:
-        """Begin a load for images that have not come, while nothing else is loaded; called while nothing is read."""
+        """Begin a load for images that have not come (4a)."""
         if any(pool.is_moving() for pool in self._residency.pools.values()):
             return
         for executor in self._world.executors.values():
@@ -78,8 +100,7 @@ class Dispatcher:
                     break
 
     def _feed(self, executor: Executor, now: float) -> bool:
-        """Give an executor the first group that can run, or make room for the first expert that can be loaded."""
-        # Return whether a batch began.
+        """Give an executor its next group (1); return whether a batch began."""
         if not self._is_shared and not executor.backlog.size:
             return False
         is_held_up = is_awaited = False
@@ -88,29 +109,25 @@ class Dispatcher:
                 raise policies.no_such("select", self._select, "group that waits here", group)
             state = executor.pool.state(group.expert)
             if state is State.READY and self._run(executor, group, now):
-                return True
+                return True  # (1a)
             if state is None:
                 if self._residency.make_room(executor.pool, group.expert, _why(executor), (), now):
-                    return False
+                    return False  # (1b)
                 is_held_up = executor.batch is None
             elif state is not State.READY:
-                is_awaited = True
+                is_awaited = True  # (1c)
         if is_held_up and self._run_who_came(executor, now):
-            return True
+            return True  # (1d)
         self._is_idle = self._is_idle or (executor.batch is None and not is_awaited)
         return False
 
     def _run_who_came(self, executor: Executor, now: float) -> bool:
-        """Run a group whose expert came on demand and has not run: until then it stays, and may hold up all others."""
-        # Return whether a batch began.
+        """Run a group whose expert came on demand and has not run yet (1d); return whether a batch began."""
         groups = map(executor.backlog.first, executor.pool.untried())
         return any(group is not None and self._run(executor, group, now) for group in groups)
 
     def _go_on_anyhow(self, team: Sequence[Executor], now: float) -> None:
-        """Let executors that share a backlog go on if policies leave them idle and nothing is on its way to them."""
-        # The last resort: policies that know each other's needs never come here. The first group whose expert is there
-        # runs, what is due first before others; else the first expert that can come is loaded, whoever must leave for
-        # it.
+        """Let executors that share a backlog go on, whatever their policies say (3)."""
         if not all(executor.batch is None and executor.pool.is_still() for executor in team):
             return
         groups = sorted(team[0].backlog.groups(), key=lambda group: group.due_s)
@@ -149,7 +166,7 @@ class Dispatcher:
         return executor.pool.room_beside(group.expert, costs)
 
     def _load_ahead(self, now: float) -> None:
-        """Begin the next loads for executors that are busy, or share a backlog."""
+        """Begin the next loads for executors that are busy, or share a backlog (2)."""
         # A lane that is busy now stays busy: only an event frees it.
         busy: set[str] = set()
         for executor in self._world.executors.values():

@@ -243,7 +243,7 @@ class RulesChanged:
     gone leave at once. An id of an expert means the same weights and the same steps in all rules of a line. `costs` are
     those of all experts as stated; `plan` has the pools and executors of the line, with other workspaces perhaps;
     `parts` names each board by its key, and holds its parts list, empty if its order is to be learned. `followers` are
-    those of the rules (`coe.board.expected_use.follows`): they take as long as all that the controller does with the
+    those of the rules (`coe.board.graph.follows`): they take as long as all that the controller does with the
     event.
     """
 

@@ -1,10 +1,24 @@
 """The experts resident in one tier of one device, as a book of bytes. Only the residency writes in it.
 
-An expert is planned (it waits for room), then loading, ready, and leaving. Its bytes count from the beginning of its
-load until it is gone, so a slow copy cannot overcommit. The pool never chooses: it counts, refuses, and keeps the facts
-(recency, arrival, use) by which eviction policies rank. They stand in one file: each move changes several counts.
+The pool never chooses: it counts, refuses, and keeps the facts (recency, arrival, use) by which eviction policies rank.
+`NEXT` has the states of an expert. The bytes of all experts in one state are P (planned), L (loading), R (ready) and V
+(leaving); A are the activations of the batches that run, W the workspace that is set aside for them, C the capacity.
 
-Bodies that experts share are no part of a pool: a device keeps them for good, and the pools have the rest.
+(1) Taken now is L + R + V + A, at most C. Bytes count from the beginning of a load (`reserve`) until the expert is gone
+    (`release`), so a slow copy cannot overcommit.
+(2) To come is P + L + R + max(W, A), at most C. A load is planned (`plan`) only if this holds with it: V is on its way
+    out, so its bytes are promised already. What lacks for a further load is `missing_bytes`.
+(3) A planned load begins once L + R + V + max(W, A) leaves its bytes free. Loads begin in the order of their plans: one
+    that waits holds up those behind it, or large experts would never come.
+(4) A batch takes at most C - (L + R + V) - max(0, P - V) - A (`batch_room_bytes`): it may have more than W, but no
+    bytes that a planned load waits for.
+(5) An expert that a batch runs on is pinned and cannot leave. One that came on demand is untried until it has run: the
+    residency lets it run first, or two experts would replace each other for ever.
+(6) With other rules C or W may change (`resize`), and an expert may be named by no rule. Then (1) holds for the largest
+    capacity so far until the surplus has left; watchers do not know experts without a name.
+
+Bodies that experts share are no part of a pool: a device keeps them for good, and the pools have the rest. `check`
+proves all counts from the entries.
 """
 
 from __future__ import annotations
@@ -88,7 +102,6 @@ class ModelPool:
         self._may_reserve = False
         """Whether a planned expert has come, or bytes have become free, since `to_reserve` was called."""
         self._untried: dict[str, None] = {}
-        # Experts that no rule names any more are only counted: watchers do not know them.
         self._unnamed: dict[str, None] = {}
         self._watchers: tuple[PoolWatcher, ...] = ()
         self._bytes = dict.fromkeys(State, 0)
@@ -98,7 +111,7 @@ class ModelPool:
         self._activation_bytes = 0
         self.peak_bytes = 0
         self._most_bytes = spec.capacity_bytes
-        """The largest capacity so far: experts that came within it may still be here."""
+        """The largest capacity so far (6)."""
 
     def __repr__(self) -> str:
         used, capacity = format_bytes(self.reserved_bytes), format_bytes(self.spec.capacity_bytes)
@@ -202,7 +215,7 @@ class ModelPool:
         return self._bytes[State.PLANNED] + self._bytes[State.LOADING] + self._bytes[State.READY]
 
     def missing_bytes(self, more: int) -> int:
-        """Return how many bytes must still leave before `more` can be planned; 0 if there is room."""
+        """Return how many bytes must still leave before `more` can be planned (2); 0 if there is room."""
         set_aside = max(self.spec.workspace_bytes, self._activation_bytes)
         return max(0, self._kept_bytes + more + set_aside - self.spec.capacity_bytes)
 
@@ -216,7 +229,7 @@ class ModelPool:
         return self._bytes[State.READY] - self._pinned_bytes
 
     def batch_room_bytes(self) -> int:
-        """Return the bytes that a batch may take now, next to all resident and planned experts and running batches."""
+        """Return the bytes that a batch may take now (4)."""
         planned = max(0, self._bytes[State.PLANNED] - self._bytes[State.LEAVING])
         return self.spec.capacity_bytes - self.weights_bytes - planned - self._activation_bytes
 
@@ -242,7 +255,7 @@ class ModelPool:
     # Only the residency calls these
 
     def plan(self, expert: str, size: int, why: Why, source: Tier = Tier.DISK) -> None:
-        """Note that an expert is to be loaded as soon as its bytes are free. Raises ValueError if they will not be."""
+        """Note that an expert is to be loaded; raises ValueError if its bytes will not be free (2)."""
         if expert in self._entries:
             raise ValueError(f"{self.id}: '{expert}' is here already ({self._entries[expert].state})")
         if self.missing_bytes(size):
@@ -258,11 +271,11 @@ class ModelPool:
             watcher.entered(expert)
 
     def name(self, experts: Container[str]) -> None:
-        """Note which experts the rules name from now on. The watchers are not told: others are to come."""
+        """Note which experts the rules name from now on (6). The watchers are not told: others are to come."""
         self._unnamed = {expert: None for expert in self._entries if expert not in experts}
 
     def resize(self, spec: PoolSpec) -> None:
-        """Take another capacity and workspace; experts that take more already leave one by one."""
+        """Take another capacity and workspace (6)."""
         self._most_bytes = max(self._most_bytes, spec.capacity_bytes)
         self.spec = spec
         self._may_reserve = True
@@ -283,7 +296,7 @@ class ModelPool:
         return list(self._planned)
 
     def reserve(self, expert: str) -> bool:
-        """Begin the load of a planned expert if its bytes are free now; return whether they are."""
+        """Begin the load of a planned expert if its bytes are free now (3); return whether they are."""
         entry = self._expect(expert, State.PLANNED)
         taken = self.weights_bytes + max(self.spec.workspace_bytes, self._activation_bytes)
         if taken + entry.bytes > self.spec.capacity_bytes:

@@ -19,8 +19,7 @@ from coe.errors import StoreError
 from coe.runtime.cpu import CpuDevice
 from coe.store import blob_format, blob_writing, kinds, runnable_kinds, safetensors_header
 from coe.store.blob_format import Identity
-from coe.store.snapshot import Snapshot
-from coe.store.store_reader import MANIFEST
+from coe.store.store_reader import MANIFEST, Snapshot
 
 
 @pytest.fixture(autouse=True)

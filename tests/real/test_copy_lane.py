@@ -15,7 +15,7 @@ from fake_gpu import FakeDriver
 from tables import with_slow_rows
 
 from coe.core import Request
-from coe.inspector.memory_split import plan
+from coe.inspector.settings import plan
 from coe.pictures.image_source import ImageSource
 from coe.runtime.cuda.cuda_device import CudaDevice
 from coe.runtime.engine import Engine

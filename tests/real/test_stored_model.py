@@ -14,7 +14,7 @@ from PIL import Image
 from coe.core import Expert
 from coe.errors import StoreError
 from coe.lab.switch import whole_model
-from coe.runtime.buffers import Buffers
+from coe.runtime.blob import Buffers
 from coe.runtime.cpu import CpuDevice, opening_bytes
 from coe.runtime.onnx_network import ELSEWHERE, OnnxNetwork, flat, open_session
 from coe.runtime.reading import weights

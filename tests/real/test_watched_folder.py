@@ -14,7 +14,7 @@ from lamp import BOARD, lamp_board
 from tiny_line import Call
 
 from coe.cli import inspect as inspect_cli
-from coe.pictures.arriving import FileStamp
+from coe.pictures.picture_file import FileStamp
 from coe.pictures.watched_folder import WatchedFolder
 
 BRIGHT, DARK = 230, 20

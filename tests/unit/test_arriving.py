@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from coe.core import Request, Result, Verdict
-from coe.pictures.arriving import LONGEST_PAUSE_S, Arrivals, FileStamp, Sighting
+from coe.pictures.arriving import LONGEST_PAUSE_S, Arrivals, Sighting
+from coe.pictures.picture_file import FileStamp
 from coe.pictures.watched_folder import WatchedFolder
 from coe.results.closing_boards import ClosingBoards
 

@@ -27,9 +27,8 @@ from coe.store import bodies, kinds, variants, weights_file
 from coe.store.blob_format import Identity, Variant
 from coe.store.kinds import ExpertInput
 from coe.store.manifest import Manifest
-from coe.store.snapshot import Snapshot
 from coe.store.store import Store
-from coe.store.store_reader import reading
+from coe.store.store_reader import Snapshot, reading
 from coe.variants.fold import fold
 from coe.variants.layout import lay_out
 from coe.variants.prepare import Preparer

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coe.helpers.system import memory_resizes
-from coe.runtime import buffers as buffers_module
-from coe.runtime.buffers import Buffers
+from coe.runtime import blob as buffers_module
+from coe.runtime.blob import Buffers
 from coe.runtime.cuda.blob_memory import slide
 from coe.runtime.cuda.extents import Extents
 from coe.store.blob_format import PAGE

@@ -14,7 +14,7 @@ from coe.board import rules
 from coe.board.rules import Rules
 from coe.config import parse_bytes
 from coe.errors import ConfigError
-from coe.inspector.memory_split import TooSmall
+from coe.inspector.settings import TooSmall
 from coe.lab import preset
 from coe.lab.machine import Configuration, SimulatedMachine
 from coe.scheduler.costs import Cost

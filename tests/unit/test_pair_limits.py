@@ -18,8 +18,8 @@ from coe.errors import StoreError
 from coe.learn import golden_reference
 from coe.store.exam import stops_of
 from coe.store.kinds import Reference, TrainingPlan
-from coe.store.snapshot import Snapshot
 from coe.store.store import Store
+from coe.store.store_reader import Snapshot
 from coe.testing import rules_from
 from experts.difference import difference
 from experts.difference_network import LIMIT

@@ -16,7 +16,7 @@ from coe.cli import experts_command
 from coe.errors import ConfigError
 from coe.learn import verified
 from coe.pictures import finding, photo_split
-from coe.pictures.found_image import Components
+from coe.pictures.label_folders import Components
 from coe.pictures.photo_split import SPLIT, Purpose, Split
 
 

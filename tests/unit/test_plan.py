@@ -10,7 +10,7 @@ from texts import texts
 
 from coe.config import parse_bytes
 from coe.errors import ConfigError
-from coe.inspector.memory_split import inbox_bytes, memory_scores, plan, score_bytes, with_workspaces
+from coe.inspector.settings import inbox_bytes, memory_scores, plan, score_bytes, with_workspaces
 from coe.scheduler.costs import Cost, CostTable
 from coe.scheduler.plan import ExecutorSpec, PoolSpec
 

@@ -23,8 +23,8 @@ from coe.runtime.cpu import CpuDevice
 from coe.runtime.slot import Slot
 from coe.store import kinds
 from coe.store.kinds import ExpertInput
-from coe.store.snapshot import Snapshot
 from coe.store.store import Store
+from coe.store.store_reader import Snapshot
 from experts.geometry import fitted_image, letterbox, to_image
 
 SHAPES = [(60, 60), (61, 97), (200, 33), (31, 50), (480, 640), (7, 9)]

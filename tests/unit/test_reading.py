@@ -13,7 +13,7 @@ from stored import STATE, expert, file_of, stored
 
 from coe.errors import StoreError
 from coe.helpers import regular
-from coe.runtime.buffers import Buffers
+from coe.runtime.blob import Buffers
 from coe.runtime.reading import weights
 from coe.store import blob_format
 from coe.store.store import Store

@@ -24,8 +24,8 @@ from coe.core import Box, Failure, FailureKind, Finding, Request, Result, Verdic
 from coe.errors import ConfigError
 from coe.helpers import files
 from coe.helpers.files import LOCK, DiskFull, NotWritten, write_atomically
-from coe.pictures.arriving import FileStamp
 from coe.pictures.finding import FoundImage
+from coe.pictures.picture_file import FileStamp
 from coe.results.records import ResultsFile, read
 from coe.results.result_lines import from_line, to_line
 from coe.results.run_file import RunIdentity

@@ -5,8 +5,7 @@ import pickle
 
 import pytest
 
-from coe.board.expected_use import follows
-from coe.board.graph import ExpertGraph
+from coe.board.graph import ExpertGraph, follows
 from coe.board.router import Router
 from coe.board.rules import Rules
 from coe.board.steps import Escalation

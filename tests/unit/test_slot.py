@@ -9,8 +9,7 @@ from bare_kind import BareKind
 from stored import KIND, STATE, expert, stored
 
 from coe.core import Expert
-from coe.runtime.blob import Blob
-from coe.runtime.buffers import Buffers
+from coe.runtime.blob import Blob, Buffers
 from coe.runtime.reading import weights
 from coe.runtime.slot import Slot, SlotShelf
 from coe.store.kinds import ModuleKind, resolve

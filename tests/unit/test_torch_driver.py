@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from coe.errors import CoeError, ConfigError, DeviceFull, DeviceLost
-from coe.runtime.cuda import torch_driver, torch_errors
-from coe.runtime.cuda.torch_streams import LAUNCHING, TorchGraph, TorchStream
+from coe.runtime.cuda import torch_driver
+from coe.runtime.cuda.torch_driver import LAUNCHING, TorchGraph, TorchStream
 
 
 def cuda(code, text):
@@ -60,7 +60,7 @@ def test_an_error_of_torch_is_one_of_ours(errors, kind, said):
             if rest[1:]:
                 fail(rest[1:])
 
-    with pytest.raises(kind, match=said), torch_errors.errors():
+    with pytest.raises(kind, match=said), torch_driver.errors():
         fail(errors)
 
 
@@ -76,7 +76,7 @@ def test_an_error_that_was_dealt_with_keeps_nothing_of_what_failed(error):
 
     gc.disable()
     try:
-        with contextlib.suppress(CoeError), torch_errors.errors():
+        with contextlib.suppress(CoeError), torch_driver.errors():
             forward()
         assert kept[0]() is None
     finally:

@@ -5,8 +5,7 @@ import torch
 from stored import STATE, expert, stored
 
 from coe.errors import StoreError
-from coe.runtime.blob import Structure
-from coe.runtime.buffers import Buffers
+from coe.runtime.blob import Buffers, Structure
 from coe.runtime.cuda.unpacking import Unpacking, structure_on_gpu, unpacking_like
 from coe.runtime.reading import weights
 from coe.store.blob_format import Content

@@ -16,7 +16,7 @@ class ExpertNeeds:
 
     `usage` is the number of its stages for an image of the cluster, by board: experts of one board occur together. A
     stage takes `stage_s` seconds of the processor, a load `load_s` of the disk, its weights `bytes` of memory. `leads`
-    is the mean number of stages of each successor that one of its stages leads to (`coe.board.expected_use.follows`).
+    is the mean number of stages of each successor that one of its stages leads to (`coe.board.graph.follows`).
     """
 
     expert: str

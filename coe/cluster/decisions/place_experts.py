@@ -41,7 +41,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from coe.board.expected_use import usage
+from coe.board.graph import usage
 from coe.board.rules import Rules
 from coe.board.steps import Component
 from coe.cluster.decisions.expert_placement import DEFAULT_TRAFFIC, BoxBudget, ExpertNeeds, ExpertPlacement, Traffic

@@ -14,8 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from coe.board import rules
-from coe.board.expected_use import first_experts, usage
-from coe.board.graph import ExpertGraph
+from coe.board.graph import ExpertGraph, first_experts, usage
 from coe.board.parts_list import PlacedPart
 from coe.board.router import Router
 from coe.board.rules import Rules

@@ -16,8 +16,7 @@ import torch
 from coe.config import format_bytes
 from coe.errors import DeviceFull
 from coe.runtime.cuda.extents import Extent, Extents
-from coe.runtime.cuda.torch_driver import TorchDriver
-from coe.runtime.cuda.torch_streams import TorchMark, TorchStream
+from coe.runtime.cuda.torch_driver import TorchDriver, TorchMark, TorchStream
 from coe.runtime.cuda.unpacking import Unpacking
 
 SCRATCH_BYTES = 8 << 20

@@ -19,8 +19,7 @@ import torch
 from coe.config import format_bytes
 from coe.errors import DeviceFull
 from coe.runtime.cuda.extents import Extent, Extents
-from coe.runtime.cuda.torch_driver import TorchDriver
-from coe.runtime.cuda.torch_streams import TorchMark
+from coe.runtime.cuda.torch_driver import TorchDriver, TorchMark
 from coe.runtime.cuda.unpacking import Unpacking
 from coe.runtime.reading import Weights
 from coe.store.blob_format import PAGE, Content, padded

@@ -12,25 +12,187 @@ from __future__ import annotations
 
 import mmap
 import os
+import re
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import psutil
 import torch
 
 from coe.config import format_bytes
-from coe.errors import ConfigError, DeviceFull, first_line
+from coe.errors import CoeError, ConfigError, DeviceFull, DeviceLost, first_line
 from coe.helpers.system import private_memory
-from coe.runtime.cuda.torch_errors import NO_MEMORY, errors
-from coe.runtime.cuda.torch_streams import LAUNCHING, TorchGraph, TorchStream
 from coe.runtime.inputs import Workers
 from coe.runtime.processor import bound_threads
+
+NO_MEMORY = 2
+"""The error code of CUDA for too little memory, outside the allocator of torch, too."""
+_CAPTURE_ERRORS = range(900, 909)
+"""All of CUDA's error codes for a capture."""
+_LIBRARIES_FULL = (
+    "ALLOC(ATION)?_FAILED|STATUS_(NOT_INITIALIZED|INTERNAL_ERROR)|driver error: out of memory|unable to find an engine"
+)
+_OF_CUDA = "CUDA (driver )?error|STATUS_EXECUTION_FAILED"
+"""Words of errors that have neither a class nor a code; see `_has_words`.
+
+Libraries also say that they are not initialized, or speak of an internal error, where they got no memory."""
+
+
+@contextmanager
+def errors() -> Iterator[None]:
+    """Turn torch's errors into ours."""
+    try:
+        yield
+    except RuntimeError as error:
+        if (meant := _meant(error)) is None:
+            raise
+        # Python 3.12 and later: this frame leads to that of contextlib, which holds the error: a cycle, as below.
+        error = error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)
+        try:
+            raise meant from error
+        finally:
+            # Else the error lies in a frame that its own traceback holds: a cycle that keeps the failed call's tensors.
+            del meant
+
+
+def _meant(error: RuntimeError) -> CoeError | None:
+    # A capture that ends early raises an error about that, too; the cause is further up the chain.
+    chain: list[BaseException] = [error]
+    while (before := chain[-1].__context__) is not None:
+        chain.append(before)
+    for link in chain:
+        if _is_full(link):
+            return DeviceFull(first_line(link))
+    if any(_code(link) in _CAPTURE_ERRORS for link in chain):
+        # The device is lost all the same: torch's allocator believes that the capture still goes on.
+        return DeviceLost(
+            f"a batch cannot be captured as a graph; its kind's `forward` must not make the host wait "
+            f"({first_line(chain[-1])})"
+        )
+    # After an error of the device every further call fails: nothing on it can be used again.
+    if any(_is_device_error(link) for link in chain):
+        return DeviceLost(first_line(error))
+    return None
+
+
+def _is_full(error: BaseException) -> bool:
+    """Tell whether an error says that the device has no memory left."""
+    return isinstance(error, torch.OutOfMemoryError) or _code(error) == NO_MEMORY or _has_words(error, _LIBRARIES_FULL)
+
+
+def _is_device_error(error: BaseException) -> bool:
+    """Tell whether an error is one of the device."""
+    return isinstance(error, torch.AcceleratorError) or _has_words(error, _OF_CUDA)
+
+
+def _has_words(error: BaseException, words: str) -> bool:
+    """Tell whether the message of an error has words that match a pattern."""
+    # Torch reports an error of cuBLAS or cuDNN as a `RuntimeError` without a code: only its message says what it is.
+    return re.search(words, str(error)) is not None
+
+
+def _code(error: BaseException) -> int | None:
+    return getattr(error, "error_code", None) if isinstance(error, torch.AcceleratorError) else None
+
+
+_STREAMS = 32
+"""How many streams torch has; it hands them out in turn, again and again."""
+
+LAUNCHING = threading.RLock()
+"""Held while a graph is captured, for all lines: meanwhile no other graph is captured and no memory is given back."""
+
+
+class TorchMark:
+    """A position in a stream: an event behind the work that was put there."""
+
+    def __init__(self, stream: torch.cuda.Stream) -> None:
+        with errors():
+            # Blocking: a thread that waits must not take a core from those that decode.
+            self.event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+            self.event.record(stream)
+
+    def wait(self) -> None:
+        """Block the calling thread until all work before the mark is done; raises DeviceLost."""
+        with errors():
+            self.event.synchronize()
+
+    def is_past(self) -> bool:
+        """Tell whether all work before the mark is done; raises DeviceLost."""
+        with errors():
+            return bool(self.event.query())  # type: ignore[no-untyped-call]
+
+
+class TorchStream:
+    """Work in order, on a CUDA stream that no other `TorchStream` uses. Raises DeviceFull if none is left.
+
+    Streams run concurrently; each is used by one thread at a time.
+    """
+
+    _live: ClassVar[weakref.WeakValueDictionary[int, TorchStream]] = weakref.WeakValueDictionary()
+
+    def __init__(self, name: str, device: torch.device) -> None:
+        self.name = name
+        self._graphs: weakref.WeakSet[TorchGraph] = weakref.WeakSet()
+        self._pool = torch.cuda.graph_pool_handle()
+        with LAUNCHING:
+            for _ in range(_STREAMS):
+                self.raw = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+                if self.raw.cuda_stream not in self._live:
+                    break
+            else:
+                # On a shared stream, one thread's copy could end up in the graph that another thread captures.
+                raise DeviceFull(f"all of torch's {_STREAMS} streams are in use")
+            self._live[self.raw.cuda_stream] = self
+
+    def pool(self) -> torch.cuda._POOL_HANDLE:
+        """Return the memory pool of the stream's graphs; torch wants a new pool once all its graphs are gone."""
+        if not self._graphs:
+            self._pool = torch.cuda.graph_pool_handle()
+        return self._pool
+
+    def captured(self, graph: TorchGraph) -> None:
+        """Remember a graph for as long as it lives."""
+        self._graphs.add(graph)
+
+    def do(self, what: str, work: Callable[[], object]) -> None:
+        """Put work on the stream; `what` is for logs. Raises DeviceFull, DeviceLost.
+
+        It multiplies no matrices: captures and trims free the workspaces that cuBLAS would work in.
+        """
+        with errors(), torch.cuda.stream(self.raw), torch.inference_mode():
+            work()
+
+    def wait(self, mark: TorchMark) -> None:
+        """Let all later work of this stream wait for a mark of another stream."""
+        with errors():
+            self.raw.wait_event(mark.event)
+
+    def mark(self) -> TorchMark:
+        """Set a mark behind all work that was put on the stream so far."""
+        return TorchMark(self.raw)
+
+    def finish(self) -> None:
+        """Block the calling thread until all work is done, which takes no memory, as a mark does; raises DeviceLost."""
+        with errors():
+            self.raw.synchronize()
+
+
+class TorchGraph:
+    """Work that was captured once and is repeated by one launch; every replay overwrites its `outputs`."""
+
+    def __init__(self, graph: torch.cuda.CUDAGraph, outputs: Any) -> None:
+        self._graph, self.outputs = graph, outputs
+
+    def replay(self) -> None:
+        """Repeat the work, on the stream that it was captured on, from within `TorchStream.do`."""
+        self._graph.replay()
+
 
 T = TypeVar("T")
 

@@ -21,8 +21,7 @@ from coe.errors import DeviceFull, DeviceLost
 from coe.runtime.cuda.blob_memory import BlobMemory, Resident
 from coe.runtime.cuda.collector import give_back, uncollected
 from coe.runtime.cuda.networks import Template
-from coe.runtime.cuda.torch_driver import TorchDriver
-from coe.runtime.cuda.torch_streams import TorchGraph, TorchMark
+from coe.runtime.cuda.torch_driver import TorchDriver, TorchGraph, TorchMark
 from coe.runtime.cuda.unpacking import Unpacking
 from coe.store.runnable_kinds import Image
 

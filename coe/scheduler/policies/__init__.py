@@ -23,8 +23,6 @@ FAMILIES: dict[str, type[Policy]] = {
     "prefetch": Prefetch,
 }
 _FORMER = {"together": "group-by-expert"}
-_COMPLETE: set[type[Policy]] = set()
-"""Classes that were looked at: it takes milliseconds, and a strategy asks for its policies again and again."""
 
 
 def names(family: str) -> list[str]:
@@ -87,17 +85,8 @@ def _checked(family: str, policy: object) -> type[Policy]:
             f"{family}={values.shown(policy)}: give the name of a policy ({', '.join(names(family))}), "
             f"or a subclass of {parent.__module__}.{parent.__name__}"
         )
-    if policy in _COMPLETE:
-        return policy
-    members = inspect.getmembers(policy, lambda member: getattr(member, "__isabstractmethod__", False))
-    if missing := ", ".join(name for name, _ in members):
-        raise ConfigError(f"{family} policy '{policy.__name__}' lacks methods that the line calls: {missing}")
     try:
-        inspect.signature(policy).bind()
-    except TypeError:
-        raise ConfigError(
-            f"{family} policy '{policy.__name__}' needs arguments to be made, and the line gives none; "
-            "give each of them a default value"
-        ) from None
-    _COMPLETE.add(policy)
+        policy()
+    except TypeError as error:  # a method that the line calls is missing, or a value of an argument
+        raise ConfigError(f"{family} policy '{policy.__name__}' cannot be made: {error}") from None
     return policy

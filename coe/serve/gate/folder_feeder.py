@@ -21,12 +21,13 @@ from coe.errors import CoeError, ConfigError, ImageError, LateImage, Unsupported
 from coe.helpers.files import FolderLock, write_atomically
 from coe.helpers.strict_model import of_json
 from coe.helpers.timely import in_time
-from coe.pictures.arriving import Arrivals, FileStamp
+from coe.pictures.arriving import Arrivals
 from coe.pictures.decoding import decode
 from coe.pictures.finding import image_at, serial_in
 from coe.pictures.folder import EntryKind, FolderEntry
-from coe.pictures.found_image import Components, FoundImage
-from coe.pictures.picture_file import PictureFile
+from coe.pictures.found_image import FoundImage
+from coe.pictures.label_folders import Components
+from coe.pictures.picture_file import FileStamp, PictureFile
 from coe.pictures.picture_names import goes_with_pictures
 from coe.pictures.watched_folder import Listing, WatchedFolder
 from coe.serve.database import recipe_versions
