@@ -26,8 +26,8 @@ from coe.helpers.surroundings import quiet_timm
 from coe.store.kinds import BACKBONE, Image, ModuleKind, TrainingPlan
 from coe.store.skeletons import bare_skeleton
 from experts import series
+from experts.normalising import PADDING, normalised
 from experts.one_thread import hasten
-from experts.resnet import PADDING, normalised
 
 _BATCH = 8
 

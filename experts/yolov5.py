@@ -15,8 +15,9 @@ from coe.store.kinds import ExpertInput, Foreign, Image, ModuleKind, Progress, T
 from coe.store.outputs import unhidden
 from experts import quiet_ultralytics
 from experts.findings import Cut, detected
+from experts.fitting_state import fitted
 from experts.geometry import fitted_image
-from experts.resnet import fitted, normalised
+from experts.normalising import normalised
 from experts.ultralytics_facts import LETTERBOX, side_of
 
 PADDING = (114, 114, 114)

@@ -14,8 +14,9 @@ from coe.core import Expert, Finding
 from coe.store.kinds import ExpertInput, Image, ModuleKind, Progress, Trained, TrainingPlan
 from experts.augment import Augment
 from experts.findings import classified
+from experts.fitting_state import fitted
 from experts.geometry import letterbox
-from experts.resnet import PADDING, fitted, normalise
+from experts.normalising import PADDING, normalise
 
 WIDTHS = (24, 48, 96, 128)
 GRID, HIDDEN = 4, 256

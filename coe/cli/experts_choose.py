@@ -127,7 +127,8 @@ class Choose(InStore):
             out.print(f"written: {path}")
         else:
             out.print(f"{there} is there already; put these lines in:")
-            out.print(lines, markup=False, highlight=False)
+            for line in lines.splitlines():
+                out.print(line)
         return Exit.OK if len(chosen) == len(parts) else Exit.NOT_GOOD
 
 

@@ -84,9 +84,15 @@ class Calibrate(_Verified):
         False, "--unproven", help="Take thresholds that are not proven to hold the rate, too."
     )
     plots: Path | None = typer.Option(None, help="Folder for a picture (PNG) of each expert.")
+    near: bool = typer.Option(
+        False,
+        "--near",
+        help="For classifiers that do not know how good parts look, as imported ones: let experts of kind patch learn "
+        "it from the good pictures, and print the lines of the board file that let them stand behind.",
+    )
 
     def run(self) -> Record:
-        from coe.learn import calibration, draw_thresholds, verified
+        from coe.learn import behind, calibration, draw_thresholds, verified
         from coe.learn.answers import BoardExperts
         from coe.learn.thresholds import Goal, WantedRate
 
@@ -106,6 +112,10 @@ class Calibrate(_Verified):
         outcomes: list[ExpertCalibration] = []
         trouble = False
         for id, of_expert in found.items():
+            if id.removesuffix(behind.SUFFIX) in found.keys() - {id} and asked.learned_from(
+                loaded.experts[id], of_expert
+            ):
+                continue  # it learned from them, to stand behind the other
             try:
                 check_pictures(asked, loaded.experts[id], of_expert)
                 answers = asked.answers(id, of_expert)
@@ -130,10 +140,38 @@ class Calibrate(_Verified):
             _show_curve(outcome)
         with _alone(loaded.path) if self.write else nullcontext():  # another calibration may end at the same time
             put(loaded, outcomes, write=self.write)
+        judged = [outcome.answers.expert.id for outcome in outcomes]
         if self.write:
-            now, ids = rules.load(self.board), [outcome.answers.expert.id for outcome in outcomes]
-            _examine(now, self.shelf, {id: found[id] for id in ids}, self.allowed)
+            _examine(rules.load(self.board), self.shelf, {id: found[id] for id in judged}, self.allowed)
+        none = [id for id in judged if behind.knows_no_good_part(loaded, self.shelf, asked, id)]
+        trouble |= not self._near(none, found)
         return Record(list(map(_calibrated, outcomes)), Exit.NOT_GOOD if trouble else Exit.OK)
+
+    def _near(self, none: Sequence[str], found: Mapping[str, Sequence[VerifiedPicture]]) -> bool:
+        """Let experts learn good parts, to stand behind those that know none, or say so; tell whether all could."""
+        from coe.learn import behind
+
+        if none and not self.near:
+            told = "how good parts look is not known there, so what nobody taught may be OK; --near learns it"
+            point_out("note", f"{list_few(none)}: {told}")
+        root = self.images_at if self.images_at.is_dir() else self.images_at.parent
+        done = True
+        for id in none if self.near else ():
+            try:
+                made = behind.learn(self.rules, self.shelf, id, found[id], root)
+            except CoeError as error:
+                complain(f"{id}: {error}")
+                done = False
+                continue
+            for remark in made.trained.remarks:
+                point_out("note", f"{made.id}: {remark}")
+            show_exam(made.id, made.trained.exam)
+            out.print(
+                f"{made.id} learned; put these lines into {self.rules.path.name}, the second wherever {id} inspects:"
+            )
+            out.print(f"  {made.entry}")
+            out.print(f"  {made.then}")
+        return done
 
 
 def _examine(

@@ -132,6 +132,12 @@ def _judged(asked: PictureAnswer, finding: Finding, outcomes: Sequence[_Outcome]
     return JudgedPicture(asked, finding, verdict, escape, false_call)
 
 
+def good_of(board: Rules, id: str, pictures: Iterable[VerifiedPicture]) -> list[VerifiedPicture]:
+    """Return those of an expert's verified pictures that are good wherever it looks."""
+    steps = board.steps_of(id)
+    return [one for one in pictures if not any(step.outcomes.get(one.label) in _CALLS for step in steps)]
+
+
 def examined(board: Rules, asked: BoardExperts, id: str, pictures: Sequence[VerifiedPicture]) -> tuple[ExamItem, ...]:
     """Return the exam of an expert by the rules of a board, made from those of its verified pictures that are good.
 
@@ -141,11 +147,7 @@ def examined(board: Rules, asked: BoardExperts, id: str, pictures: Sequence[Veri
     expert = board.experts[id]
     by_component = asked.has_limits(expert)
     served = {name: component.steps_of(id) for name, component in photo_labels.served(board.components, id).items()}
-    good = [
-        one
-        for one in pictures
-        if not any(step.outcomes.get(one.label) in _CALLS for steps in served.values() for step in steps)
-    ]
+    good = good_of(board, id, pictures)
     evenly = good[:: -(-len(good) // _MOST_SHOWN)] if good else []
     items = []
     for picture, item, finding in asked.ask_what_must_not_pass(expert, evenly):

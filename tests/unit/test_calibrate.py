@@ -1,10 +1,13 @@
 """Calibration: verified pictures, honest scores, thresholds for a wanted rate, and their entries in a board file."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import picture_folders
 import pytest
+from golden_parts import good, part
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lamp import lamp, picture
@@ -16,7 +19,7 @@ from coe.board.board_spec import StatedScores
 from coe.board.calibration_file import BoardCalibration, CalibratedExpert
 from coe.board.scores import adjusted, honest
 from coe.cli import experts_command
-from coe.core import Box, Expert, Finding, Shown
+from coe.core import Box, Expert, Finding, Shown, Verdict
 from coe.errors import ConfigError
 from coe.helpers.files import FolderLock
 from coe.helpers.rates import Rate
@@ -26,6 +29,7 @@ from coe.learn.calibration import ExpertCalibration, calibrate, unreached, warni
 from coe.learn.draw_thresholds import draw
 from coe.learn.temperature import ScoredAnswers, fitted, temperature
 from coe.learn.thresholds import Goal, Use, WantedRate, choose, curve_of
+from coe.learn.verified import VerifiedPicture
 from coe.store.exam import Exam, ExamItem
 from coe.store.store import Store
 from coe.testing import rules_from
@@ -562,3 +566,35 @@ def test_what_follows_none_on_the_board_says_whether_it_speaks_against_a_part(
     asked = BoardExperts(rules.load(tmp_path / "tiny.yaml"), Store(store))
     answers = asked.answers("joint", [verified.VerifiedPicture(file, "a.png", "joint", "none")])
     assert ("none" in answers.expert.reject) is against
+
+
+def test_good_parts_are_learned_for_a_model_that_knows_none_and_stand_behind_its_ok(
+    lamp_board: Path, run: Call
+) -> None:
+    labelled, store = lamp_board.parent / "labelled/lamp", Store(lamp_board.parent / "store")
+    shutil.rmtree(labelled / "bright")
+    picture_folders.saved(labelled / "bright", *(good(seed) for seed in range(12)))
+    assert "--near" in run("--escapes", "0.1").err
+    said = run("--escapes", "0.1", "--near")
+    lines = [line.strip() for line in said.out.splitlines()]
+    entry, then = (line for line in lines if line.startswith(("lamp-near: {", "then: ")))
+    assert store.manifest("b/lamp-near").exam is not None
+    text = lamp_board.read_text().replace("components:", f"  {entry}\ncomponents:")
+    lamp_board.write_text(text.replace("min_scores: {bright: 0.6}", then).replace("min_score: 0.4", then))
+    board = rules.load(lamp_board)
+    answers = BoardExperts(board, store).answers("lamp-near", [])
+    assert answers.expert.reject == {"strange"}
+
+    def verdicts(*pictures: np.ndarray) -> list[Verdict | None]:
+        shown = picture_folders.saved(lamp_board.parent / "shown", *pictures)
+        asked = BoardExperts(board, store)
+        seen = [VerifiedPicture(path, path.name, "", "") for path in sorted(shown.iterdir())]
+        near = board.components["U1"].root.outcomes["bright"]
+        assert isinstance(near, tuple)
+        found = [one.finding for one in asked.ask(board.experts["lamp-near"], seen)]
+        return [board.router.next(near[0], one).verdict for one in found if one is not None]
+
+    assert verdicts(good(40), part(7), np.full((160, 160, 3), 220, np.uint8)) == [Verdict.OK, *[Verdict.REVIEW] * 2]
+    again = run("--escapes", "0.1")
+    assert "--near" not in again.err
+    assert "lamp-near" not in again.err, "it is not calibrated by what it learned from"

@@ -310,6 +310,8 @@ def test_polarity_is_known_given_or_asked_and_what_passes_is_shown(
     assert ("19 of 20" in said.out) is bool(passes)
     assert [line for line in said.out.splitlines() if "still passes:" in line and "R1" in line] != [] or not passes
     assert "odd.png" in said.out
+    again = run(board, "--images", tmp_path / "photos", *given)
+    assert again.out.endswith(board.read_text().partition("\n")[2]), "the lines to put into a board that is there"
 
 
 def test_a_component_that_is_not_there_has_no_polarity(run: Callable[..., Said], tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from coe.core import Expert
 from coe.errors import ConfigError, StoreError
 from coe.helpers.preprocessing import NORMALIZATIONS, Outputs, Preprocessing
 from coe.store.kinds import resolve
+from experts.normalising import DEVIATION, MEAN
 from experts.onnx import describe
 from experts.onnx import onnx as kind
-from experts.resnet import DEVIATION, MEAN
 
 COLOUR = Expert("colour", "onnx", ("red", "green", "blue"), 32, "b/colour")
 JOINT = Expert("joint", "onnx", ("joint", "bridge"), 32, "b/joint", frozenset({"bridge"}))

@@ -13,7 +13,8 @@ from coe.store.skeletons import skeleton
 from experts import trainers
 from experts.augment import Augment
 from experts.classifier_train import pace
-from experts.resnet import ResNet, normalise
+from experts.normalising import normalise
+from experts.resnet import ResNet
 from experts.trainers import computing, uses_bf16
 
 CHIP = Expert("chip", "resnet18", ("bright", "dark"), 32, "b/chip")
