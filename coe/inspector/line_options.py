@@ -196,11 +196,6 @@ def _store(name: str, value: Any) -> StoreReader:
     return value if isinstance(value, StoreReader) else StoreReader(None if value is None else _STORE(name, value))
 
 
-def _precision(name: str, value: Any) -> str:
-    check_precision(value, config.LABEL_FLOOR)
-    return str(value)
-
-
 class LineOptions(BaseModel):
     """The options that a line is opened with, as it works with them: amounts in bytes, times in seconds.
 
@@ -333,7 +328,7 @@ class LineOptions(BaseModel):
         Option(
             "fp32, or mixed (for each expert its smallest variant that agrees). See docs/precision.md.",
             INSPECTING,
-            check=_precision,
+            check=check_precision,
         ),
     ] = config.PRECISION
     max_wait_s: Annotated[

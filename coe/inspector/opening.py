@@ -22,19 +22,18 @@ from coe.inspector.line_boards import LineBoard, Register
 from coe.inspector.line_devices import choose_threads, decoding
 from coe.inspector.line_options import LineOptions
 from coe.inspector.measuring import file_bytes, measure
-from coe.inspector.precision import Costs, LineCosts
+from coe.inspector.precision import LineCosts
 from coe.inspector.profile import Profile
 from coe.inspector.settings import Settings, memories, plan_pools, settle, with_workspaces
 from coe.inspector.weights_used import reference_digests
 from coe.results.metrics import Watcher
-from coe.runtime.copy_lane import Disk, Throttle
+from coe.runtime.copy_lane import Disk
 from coe.runtime.device import Device
 from coe.runtime.engine import Engine
 from coe.runtime.line_engine import LineEngine
 from coe.runtime.reading import weights
 from coe.runtime.trial import identity
 from coe.scheduler.controller import Controller
-from coe.scheduler.costs import Cost
 from coe.scheduler.events import RulesChanged
 from coe.scheduler.plan import Plan
 from coe.store import runnable_kinds
@@ -87,13 +86,12 @@ class Assembly:
 
     def engine(self, decider: Controller, watchers: Sequence[Watcher]) -> Engine:
         """Start the engine of this machine with a controller."""
-        bandwidth = self.options.disk_bandwidth
         return Engine(
             decider,
             self.devices,
             self.rules.experts,
             self.kinds,
-            disk=Disk(self.file_bytes, None if bandwidth is None else Throttle(bandwidth)),
+            disk=Disk(self.file_bytes, self.options.disk_bandwidth),
             decoding=decoding(self.settings.memory_bytes, self.options.inbox_bytes),
             watchers=watchers,
             keep_trace=self.options.experiment.keep_trace,
@@ -240,7 +238,7 @@ def line_up(
         costs = measure(samples, devices, manifests, known, options.say, options.disk_bandwidth, profile, earlier)
     closed = {key for key in candidates if key[1] == "int8" and any((name, *key) not in costs for name in devices)}
     variants = {id: FULL if (id, variant) in closed else variant for id, variant in variants.items()}
-    costs = {(device, *key): _known(costs, device, *key) for device in devices for key in candidates.keys() - closed}
+    costs = {(device, *key): costs[device, *key] for device in devices for key in candidates.keys() - closed}
     choice = precision.choose(mode, offers, variants, costs, floor)
     if mode != FULL:
         options.say(choice.reason)
@@ -346,10 +344,3 @@ def _event(assembly: Assembly, rules: Rules, boards: Sequence[LineBoard]) -> Rul
     parts = {board.key: board.asked.parts for board in boards}
     followers = follows(rules.components.values(), rules.router.escalations)
     return RulesChanged(rules.router, rules.graph, assembly.costs, _plan(assembly, rules), parts, followers)
-
-
-def _known(costs: Costs, device: str, expert: str, variant: str) -> Cost:
-    try:
-        return costs[device, expert, variant]
-    except KeyError:
-        raise ConfigError(f"no cost is known for expert '{expert}' in {variant} on device '{device}'") from None

@@ -76,15 +76,11 @@ class LineCosts(CostTable):
         self.by_variant, self.choice = dict(by_variant), choice
 
 
-def check_precision(mode: str, floor: float) -> None:
-    """Raise ConfigError for an unknown mode, or for a floor outside 0 to 1."""
-    if values.text("precision", mode) not in MODES:
-        raise ConfigError(f"'{mode}' is not a precision{did_you_mean(mode, MODES)}")
-    try:
-        values.real("label_floor", floor, least=0, most=1)
-    except ConfigError:
-        shown = values.shown(floor)
-        raise ConfigError(f"a label floor of {shown} is no share; give a number from 0 to 1, such as 0.999") from None
+def check_precision(name: str, mode: object) -> str:
+    """Return a precision; raises ConfigError for a word that is none."""
+    if (word := values.text(name, mode)) not in MODES:
+        raise ConfigError(f"'{word}' is not a precision{did_you_mean(word, MODES)}")
+    return word
 
 
 def allowed(mode: str, offered: Mapping[str, PreparedVariant], devices: Collection[str], floor: float) -> str:

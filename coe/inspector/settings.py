@@ -326,14 +326,9 @@ def memory_scores(bytes_by_expert: Mapping[str, int]) -> dict[str, float]:
 
 
 def score_bytes(score: float, bytes_by_expert: Mapping[str, int]) -> int:
-    """Return the bytes that a memory score stands for, the inverse of `memory_scores`; raises ConfigError."""
-    if not (math.isfinite(score) and score > 0):
-        raise ConfigError(f"a memory score of {score:g} holds no expert; 1 is the size of the board's mean expert")
+    """Return the bytes that a memory score stands for, the inverse of `memory_scores`."""
     return round(score * _mean_bytes(bytes_by_expert))
 
 
 def _mean_bytes(bytes_by_expert: Mapping[str, int]) -> float:
-    total = sum(bytes_by_expert.values())
-    if total <= 0:
-        raise ValueError("experts without weights have no memory scores")
-    return total / len(bytes_by_expert)
+    return sum(bytes_by_expert.values()) / len(bytes_by_expert)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from coe.core import Expert
-from coe.errors import ConfigError, DeviceLost, sentence_of
+from coe.errors import DeviceLost, sentence_of
 from coe.runtime.device import Device
 from coe.scheduler.costs import Tier
 from coe.scheduler.events import (
@@ -32,40 +32,23 @@ from coe.scheduler.events import (
 from coe.scheduler.load_queue import READER, LoadQueue
 
 
-class Throttle:
-    """A disk of a given bandwidth, as arithmetic: a load takes at least its bytes divided by the bandwidth.
+class Disk:
+    """The disk: with `bytes_per_s`, a load takes at least its bytes divided by that, as arithmetic.
 
-    Loads are read one after another, and idle time earns no credit (a token bucket without depth). It does not sleep,
-    lock or read a clock: the loader waits for `delay_s` less the time that the load itself took.
+    `file_bytes` are, by expert, the sizes of what a load reads. Loads are read one after another, and idle time earns
+    no credit (a token bucket without depth). It does not sleep, lock or read a clock: the loader waits.
     """
 
-    def __init__(self, bytes_per_s: float) -> None:
-        if not bytes_per_s > 0:
-            raise ConfigError(f"a disk bandwidth of {bytes_per_s} bytes a second loads nothing; give more than 0")
-        self.bytes_per_s = bytes_per_s
+    def __init__(self, file_bytes: Mapping[str, int], bytes_per_s: float | None = None) -> None:
+        self._file_bytes, self._bytes_per_s = file_bytes, bytes_per_s
         self._free_s = float("-inf")
 
-    def __repr__(self) -> str:
-        return f"<Throttle {self.bytes_per_s / 1e6:g} MB/s>"
-
-    def delay_s(self, size: int, now: float) -> float:
-        """Begin a load of `size` bytes at `now` (seconds that never decrease); return the least time that it takes."""
-        self._free_s = max(self._free_s, now) + size / self.bytes_per_s
-        return self._free_s - now
-
-
-class Disk:
-    """The disk. With a throttle, reads from the page cache are no faster than that.
-
-    `file_bytes` are, by expert, the sizes of what a load reads.
-    """
-
-    def __init__(self, file_bytes: Mapping[str, int], throttle: Throttle | None) -> None:
-        self._file_bytes, self._throttle = file_bytes, throttle
-
     def least_s(self, expert: str, now: float) -> float:
-        """Begin to read an expert's file at `now`; return the least number of seconds that the read takes."""
-        return 0.0 if self._throttle is None else self._throttle.delay_s(self._file_bytes[expert], now)
+        """Begin to read an expert's file at `now` (which never decreases); return the least seconds that it takes."""
+        if self._bytes_per_s is None:
+            return 0.0
+        self._free_s = max(self._free_s, now) + self._file_bytes[expert] / self._bytes_per_s
+        return self._free_s - now
 
 
 class CopyLanes:

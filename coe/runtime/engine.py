@@ -114,7 +114,7 @@ class Engine(LineEngine[Event, ImageJob]):
         tell = self._queue.put
         pools = {id: pool.device for id, pool in controller.pools.items()}
         self._copy_lanes = CopyLanes(
-            devices, pools, self.experts, disk or Disk({}, None), tell=tell, crash=lambda error: tell(Crash(error))
+            devices, pools, self.experts, disk or Disk({}), tell=tell, crash=lambda error: tell(Crash(error))
         )
         self._runners = {
             id: Runner(executor, devices[executor.device], self.experts, prepared=self._prepared, tell=tell)

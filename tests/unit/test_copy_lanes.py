@@ -10,7 +10,7 @@ import pytest
 
 from coe.core import Expert
 from coe.errors import DeviceLost, StoreError
-from coe.runtime.copy_lane import CopyLanes, Disk, Throttle
+from coe.runtime.copy_lane import CopyLanes, Disk
 from coe.scheduler.costs import Tier
 from coe.scheduler.events import Evict, Evicted, Fetched, Fill, Filled, FillFailed, Load, Loaded, LoadFailed, Lost, Why
 
@@ -67,12 +67,7 @@ class Held:
 def carriers(disk: Disk | None = None) -> Iterator[SimpleNamespace]:
     gpu, cpu, events = Held(has_lane=True), Held(has_lane=False), queue.SimpleQueue()
     carrier = CopyLanes(
-        {"gpu": gpu, "cpu": cpu},
-        {"g": "gpu", "c": "cpu"},
-        EXPERTS,
-        disk or Disk({}, None),
-        tell=events.put,
-        crash=events.put,
+        {"gpu": gpu, "cpu": cpu}, {"g": "gpu", "c": "cpu"}, EXPERTS, disk or Disk({}), tell=events.put, crash=events.put
     )
     functions = carrier.thread_functions()
     assert sorted(functions) == ["coe-disk", "coe-lane-gpu"]
@@ -126,7 +121,7 @@ def test_threads_that_load_let_go_of_their_device_as_their_last_act() -> None:
 
 def test_a_throttled_disk_holds_up_the_next_read_alone() -> None:
     """The reader has read `a` and waits for the disk's time, of which there is an hour; `close` ends that."""
-    with carriers(Disk(dict.fromkeys("abc", 3600), Throttle(1))) as line:
+    with carriers(Disk(dict.fromkeys("abc", 3600), 1)) as line:
         line.put(from_disk("a"))
         line.put(from_disk("c"))
         line.put(from_host("b"))

@@ -101,17 +101,6 @@ def test_the_scores_of_a_board_add_up_to_its_number_of_experts(sizes: dict[str, 
     assert all(score_bytes(scores[expert], sizes) == pytest.approx(sizes[expert], abs=1) for expert in sizes)
 
 
-@pytest.mark.parametrize("score", [0.0, -1.0, float("nan"), float("inf")])
-def test_a_score_that_holds_nothing_is_refused(score: float) -> None:
-    with pytest.raises(ConfigError, match="memory score"):
-        score_bytes(score, {"a": 1})
-
-
-def test_experts_without_weights_have_no_score() -> None:
-    with pytest.raises(ValueError, match="without weights"):
-        memory_scores({})
-
-
 def test_a_score_says_what_pools_hold_and_batches_have_the_rest() -> None:
     costs = table(small=cost(5), large=cost(15))
     made = plan({"cpu": 2}, 100 * MIB, ["small", "large"], costs, loaded=6)

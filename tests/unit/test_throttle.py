@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from coe.config import parse_bandwidth
 from coe.errors import ConfigError
-from coe.runtime.copy_lane import Disk, Throttle
+from coe.runtime.copy_lane import Disk
 
 
 @pytest.mark.parametrize(
@@ -25,16 +25,16 @@ from coe.runtime.copy_lane import Disk, Throttle
     ],
 )
 def test_loads_take_what_the_disk_takes(loads, least):
-    throttle = Throttle(100)
-    assert [throttle.delay_s(size, now) for now, size in loads] == pytest.approx(least)
+    disk = Disk({str(number): size for number, (_, size) in enumerate(loads)}, 100)
+    assert [disk.least_s(str(number), now) for number, (now, _) in enumerate(loads)] == pytest.approx(least)
 
 
 @given(st.lists(st.tuples(st.floats(0, 10), st.integers(0, 1000)), min_size=1, max_size=20), st.floats(1, 1000))
 def test_never_more_bytes_than_the_bandwidth_gives(gaps, bandwidth):
-    throttle, now, begun = Throttle(bandwidth), 0.0, []
-    for gap, size in gaps:
+    disk, now, begun = Disk({str(number): size for number, (_, size) in enumerate(gaps)}, bandwidth), 0.0, []
+    for number, (gap, size) in enumerate(gaps):
         now += gap
-        begun.append((now, size, now + throttle.delay_s(size, now)))
+        begun.append((now, size, now + disk.least_s(str(number), now)))
     for first, (now, _, _) in enumerate(begun):
         for last in range(first, len(begun)):
             within = sum(size for _, size, _ in begun[first : last + 1])
@@ -43,15 +43,9 @@ def test_never_more_bytes_than_the_bandwidth_gives(gaps, bandwidth):
     assert ends == pytest.approx(sorted(ends), rel=1e-12)  # sums of floats differ in the last digit
 
 
-@pytest.mark.parametrize("bandwidth", [0, -1, float("nan")])
-def test_a_disk_without_bandwidth_is_refused(bandwidth):
-    with pytest.raises(ConfigError, match="give more than 0"):
-        Throttle(bandwidth)
-
-
 def test_a_disk_without_a_throttle_asks_for_no_time():
-    assert Disk({}, None).least_s("e", 0.0) == 0.0
-    assert Disk({"e": 50}, Throttle(100)).least_s("e", 7.0) == pytest.approx(0.5)
+    assert Disk({}).least_s("e", 0.0) == 0.0
+    assert Disk({"e": 50}, 100).least_s("e", 7.0) == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize("text", ["530MB/s", "530MB", " 530 MB / s ", "530000000"])

@@ -406,7 +406,7 @@ def run(  # noqa: PLR0913
     executors = asked.executors or config.EXECUTORS
     check_json(json_to)
     _check_source(context, board, images_at, names)
-    precisions = _precisions(precision, label_floor, names)
+    precisions = _precisions(precision, names)
     if rate is not None and not 0 < rate < float("inf"):
         raise ConfigError(f"--rate {rate:g} is not a number of images a second; write it as 250")
     if settling >= requests:
@@ -467,10 +467,10 @@ def _compare(
     return rows, texts
 
 
-def _precisions(text: str, floor: float, names: Sequence[str]) -> list[str]:
+def _precisions(text: str, names: Sequence[str]) -> list[str]:
     precisions = list(dict.fromkeys(words_of(text)))
     for name in precisions:
-        check_precision(name, floor)
+        check_precision("precision", name)
     if (eager := [name for name in names if name.endswith(EAGER)]) and FULL not in precisions:
         raise ConfigError(f"'{eager[0]}' runs in {FULL} alone; add it: --precision {','.join([FULL, *precisions])}")
     return precisions
