@@ -7,7 +7,7 @@ import torch
 from built_once import Build, linked_copy
 
 from coe.core import Expert
-from coe.store import bodies, kinds, random_weights
+from coe.store import bodies, kinds, skeletons
 from coe.store.blob_format import Variant
 from coe.store.manifest import Agreement
 from coe.store.store import Store
@@ -41,9 +41,9 @@ def weights(name: str) -> dict[str, torch.Tensor]:
     kind = kinds.resolve("narrow")
     assert isinstance(kind, kinds.ModuleKind)
     expert = Expert(name, "narrow", LABELS[name], 32, f"trunk/{name}")
-    state = random_weights.random_weights(kind, expert, seed=ord(name))
+    state = skeletons.random_weights(kind, expert, seed=ord(name))
     if name != "d":
-        common = random_weights.random_weights(kind, Expert("x", "narrow", ("ok", "bad"), 32, ""), seed=0)
+        common = skeletons.random_weights(kind, Expert("x", "narrow", ("ok", "bad"), 32, ""), seed=0)
         state |= {key: value for key, value in common.items() if key.startswith(TRUNK)}
     chance = torch.Generator().manual_seed(7 if name != "d" else 8)
     for key, value in state.items():

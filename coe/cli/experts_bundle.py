@@ -22,7 +22,7 @@ from coe.helpers import system
 from coe.helpers.files import TEMPORARY, DiskFull, alone, is_full, is_other
 from coe.helpers.spelling import by_spelling
 from coe.inspector import weights_used
-from coe.store import bundle_file, installing, version_history
+from coe.store import bundle_file, version_history
 from coe.store.bundle_file import FILES, RULES, STORE, BundleContents
 from coe.store.reference_reader import FOLDER as REFERENCES
 from coe.store.references import References
@@ -123,7 +123,7 @@ class Install(WithKinds):
 
     def _install(self, contents: BundleContents, folder: Path) -> None:
         shelf, file = self.shelf, self.file
-        place = installing.folder_of(shelf)
+        place = bundle_file.folder_of(shelf)
         shutil.rmtree(place, ignore_errors=True)  # a kill may have left it
         if (free := bundle_file.free_bytes(shelf.root)) < contents.total_bytes:
             need = config.format_bytes(contents.total_bytes)
@@ -135,10 +135,10 @@ class Install(WithKinds):
                 bundle_file.unpack(file, contents, place, lambda name: bar.advance(task))
                 staged = Store(place / STORE)
                 _prove(file, contents, staged, place, self.allowed, lambda: bar.advance(task))
-            others = installing.differing(shelf, staged, contents.experts, contents.references)
+            others = bundle_file.differing(shelf, staged, contents.experts, contents.references)
             targets = _targets(contents, place, folder)
             others += [str(path) for path, source in targets.items() if path.exists() and not _same(path, source)]
-            goes_on = installing.half_installed(shelf, contents.board) == str(file.resolve())
+            goes_on = bundle_file.half_installed(shelf, contents.board) == str(file.resolve())
             if others and not self.replace and not goes_on:
                 raise ConfigError(
                     f"{list_few(others, _SHOWN)}: there already, with other content; nothing was changed. --replace "
@@ -149,8 +149,8 @@ class Install(WithKinds):
             try:
                 for path in new:
                     _stage(path, targets[path])
-                with installing.marked(shelf, contents.board, str(file.resolve())):
-                    installing.put_all(shelf, staged, contents.experts, contents.references)
+                with bundle_file.marked(shelf, contents.board, str(file.resolve())):
+                    bundle_file.put_all(shelf, staged, contents.experts, contents.references)
                     for path in new:
                         _put(path)
             finally:

@@ -39,7 +39,7 @@ from coe.learn import backbones
 from coe.learn.window_search import FoundWindow, WindowSearch
 from coe.pictures import finding
 from coe.pictures.image_source import ImageSource
-from coe.store import bodies, kinds, random_weights
+from coe.store import bodies, kinds, skeletons
 from coe.store.expert_id import ExpertId
 from coe.store.kinds import Image, ModuleKind
 from coe.store.manifest import Manifest
@@ -294,7 +294,7 @@ def _random_state(expert: Expert, seed: int, allowed: Sequence[str]) -> dict[str
     kind = kinds.resolve(expert.kind, allowed)
     if not isinstance(kind, ModuleKind):
         raise ConfigError(f"expert '{expert.id}' is of kind '{kind.name}', for which random weights cannot be made")
-    return random_weights.random_weights(kind, expert, seed)
+    return skeletons.random_weights(kind, expert, seed)
 
 
 class Add(WithKinds):

@@ -28,7 +28,7 @@ from coe.runtime.processor import bound_threads, on_fresh_thread
 from coe.runtime.runner import findings_of
 from coe.runtime.trial import HERE, Trial, quick_cost, warmed
 from coe.scheduler.costs import Cost
-from coe.store import whole_reader
+from coe.store import store as stores
 from coe.store.blob_format import optional_of
 from coe.store.kinds import ExpertInput, Image, Kind, ModuleKind
 from coe.store.skeletons import skeleton
@@ -115,7 +115,7 @@ class EagerDevice(Device):
         """Construct an expert and return when it is on its device; raises StoreError, DeviceFull, DeviceLost."""
         # A plain program loads and runs on one thread; an OpenMP team of the lane slows executors (`fresh_thread`).
         bound_threads(1)
-        state = self._copies.get(expert.id) or whole_reader.load(self.store, expert.weights)
+        state = self._copies.get(expert.id) or stores.load(self.store, expert.weights)
         self._resident[pool, expert.id] = self._placed(expert, state)
         if keep_copy and self._driver:
             self._copies[expert.id] = state
@@ -131,7 +131,7 @@ class EagerDevice(Device):
     def fill(self, expert: Expert) -> None:
         """Read the state dict of an expert into host memory; raises StoreError."""
         if self._driver:
-            self._copies[expert.id] = whole_reader.load(self.store, expert.weights)
+            self._copies[expert.id] = stores.load(self.store, expert.weights)
 
     def forget(self, expert: str) -> None:
         """Drop the copy of an expert in host memory, if there is one."""
@@ -163,7 +163,7 @@ class EagerDevice(Device):
             # One thread, as on the lane. A damaged file is reported when the line loads it.
             bound_threads(1)
             with contextlib.suppress(StoreError):
-                self._placed(expert, whole_reader.load(self.store, expert.weights))
+                self._placed(expert, stores.load(self.store, expert.weights))
             bound_threads(self.threads)
 
         try:

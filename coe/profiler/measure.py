@@ -30,7 +30,7 @@ from coe.pictures.decoding import decode
 from coe.runtime.cost_fit import batch_memory, fit, plateau, spread, typical
 from coe.runtime.trial import Trial, whole_pages
 from coe.store.kinds import Kind, ModuleKind
-from coe.store.random_weights import random_weights
+from coe.store.skeletons import random_weights
 from coe.store.store import Store
 from coe.store.store_reader import MANIFEST
 from coe.variants.calibration_images import generated

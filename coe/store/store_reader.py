@@ -101,7 +101,7 @@ class StoreReader:
             raise NoSuchExpert(f"no expert '{weights}' in the store {self.root}{hint}") from None
 
     def install_mark(self, board: str) -> Path:
-        """Return the file that is there while a board is half installed (`coe.store.installing`)."""
+        """Return the file that is there while a board is half installed (`coe.store.bundle_file`)."""
         return self.root / f".installing-{xxhash.xxh3_64_hexdigest(board.encode())}"
 
     def check_installed(self, board: str) -> None:
@@ -122,7 +122,7 @@ class StoreReader:
     def path(self, weights: str) -> Path:
         """Return the path of an expert's weights file; raises StoreError if the expert is not known.
 
-        With a body, the file holds the expert's own tensors alone; see `WholeReader.load`.
+        With a body, the file holds the expert's own tensors alone; see `Store.load`.
         """
         return self.folder(weights) / self.manifest(weights).file
 

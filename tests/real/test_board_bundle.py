@@ -25,7 +25,7 @@ from coe.cli.experts_bundle import BEFORE, Bundle, Install
 from coe.core import Expert
 from coe.errors import StoreError
 from coe.inspector import weights_used
-from coe.store import bundle_file, installing, kinds
+from coe.store import bundle_file, kinds
 from coe.store.reference_reader import EncodedReference
 from coe.store.references import NewReference, References
 from coe.store.store import Store
@@ -244,7 +244,7 @@ def test_a_half_install_goes_on_with_its_own_bundle_alone(
     def killed(*_: object) -> None:
         raise OSError(errno.EIO, "the disk ends here")
 
-    monkeypatch.setattr(installing, "put_all", killed)
+    monkeypatch.setattr(bundle_file, "put_all", killed)
     assert install(packed, "--replace") == 2
     monkeypatch.undo()
     with pytest.raises(StoreError):

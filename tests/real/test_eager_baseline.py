@@ -17,7 +17,8 @@ from coe.lab import measured_run as engine
 from coe.lab.eager_baseline import EagerDevice
 from coe.runtime.cpu import CpuDevice
 from coe.scheduler.events import Load
-from coe.store import kinds, whole_reader
+from coe.store import kinds
+from coe.store import store as stores
 from coe.store.kinds import ExpertInput
 from coe.testing import Experiment
 
@@ -98,7 +99,7 @@ def test_a_copy_in_host_memory_saves_the_disk(board, monkeypatch):
     expected = judge(device, expert)
     device.evict("pool", expert)
     reads = []
-    monkeypatch.setattr(whole_reader, "load", lambda store, weights: reads.append(weights) or {})
+    monkeypatch.setattr(stores, "load", lambda store, weights: reads.append(weights) or {})
     device.load("pool", expert)
     assert judge(device, expert) == expected
     # What left a copy when it went down comes up from that.

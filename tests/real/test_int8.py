@@ -28,7 +28,7 @@ from coe.profiler.measure import CannotMeasure, MeasuredExpert, Target, measure
 from coe.runtime.cpu import CpuDevice
 from coe.runtime.onnx_network import READY, OnnxNetwork, flat, nested, nesting
 from coe.scheduler.costs import Cost
-from coe.store import kinds, random_weights, variants
+from coe.store import kinds, skeletons, variants
 from coe.store.learned import LearnedPictures, PictureDigests
 from coe.store.store import Store
 from coe.testing import Experiment
@@ -67,7 +67,7 @@ def trained(expert: Expert) -> dict[str, torch.Tensor]:
     """Random weights; do not change them."""
     kind = kinds.resolve(expert.kind)
     assert isinstance(kind, kinds.ModuleKind)
-    return random_weights.random_weights(kind, expert, 3)
+    return skeletons.random_weights(kind, expert, 3)
 
 
 def exported(expert: Expert = CLASSIFIER) -> onnx.ModelProto:

@@ -18,7 +18,7 @@ from coe.runtime.blob import Buffers
 from coe.runtime.cpu import CpuDevice, opening_bytes
 from coe.runtime.onnx_network import ELSEWHERE, OnnxNetwork, flat, open_session
 from coe.runtime.reading import weights
-from coe.store import blob_format, blob_writing, kinds, random_weights, variants
+from coe.store import blob_format, blob_writing, kinds, skeletons, variants
 from coe.store.kinds import ExpertInput
 from coe.store.manifest import Agreement
 from coe.store.store import Store
@@ -43,7 +43,7 @@ def quantised(expert: Expert, in_float: int = 0) -> onnx.ModelProto:
     """Return a model of random weights in int8, but for some layers; do not change it."""
     kind = kinds.resolve(expert.kind)
     assert isinstance(kind, kinds.ModuleKind)
-    module = network(kind, expert, random_weights.random_weights(kind, expert, 3))
+    module = network(kind, expert, skeletons.random_weights(kind, expert, 3))
     quantiser = int8.Quantiser(int8.export(kind, expert, module, images(expert, 3)), images(expert, 8))
     return quantiser.quantised(quantiser.layers[:in_float])
 
@@ -124,7 +124,7 @@ def test_a_blob_with_all_weights_in_its_model_runs_as_before(tmp_path: Path) -> 
     store = Store(tmp_path / "store")
     kind = kinds.resolve("narrow")
     assert isinstance(kind, kinds.ModuleKind)
-    state = random_weights.random_weights(kind, JOINT, 3)
+    state = skeletons.random_weights(kind, JOINT, 3)
     seen = []
     for number, pixels in enumerate(images(JOINT, 12)):
         seen.append(tmp_path / f"{number}.png")

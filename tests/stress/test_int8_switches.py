@@ -23,7 +23,7 @@ from coe.core import Expert
 from coe.helpers.system import give_memory_back
 from coe.runtime.cpu import opening_bytes
 from coe.runtime.reading import weights
-from coe.store import kinds, random_weights
+from coe.store import kinds, skeletons
 from coe.store.store import Store
 from coe.testing import Experiment
 from coe.variants.prepare import Preparer
@@ -72,7 +72,7 @@ def board_of(kind: str, size: int, folder: Path) -> tuple[Path, Store]:
         kind=kind,
         labels=expert.labels,
         input_size=size,
-        state=random_weights.random_weights(built, expert, 3),
+        state=skeletons.random_weights(built, expert, 3),
     )
     assert Preparer(store, ["int8"], search_s=0).prepare(expert.weights, pictures).failed == {}
     with store.changing(expert.weights) as manifest:  # random weights are never sure; no finding is looked at twice

@@ -18,7 +18,7 @@ from coe.runtime import cpu
 from coe.runtime.cpu import CpuDevice
 from coe.runtime.trial import peak_growth_bytes
 from coe.store import bodies, kinds
-from coe.store.random_weights import random_weights
+from coe.store.skeletons import random_weights
 from coe.store.store import Store
 from coe.store.variants import put
 from coe.store.weights_file import header

@@ -18,7 +18,7 @@ from PIL import Image
 from coe.core import Expert
 from coe.errors import ConfigError
 from coe.store.kinds import Reference, TrainingPlan
-from coe.store.random_weights import random_weights
+from coe.store.skeletons import random_weights
 from coe.variants.fold import fold, network
 from experts import golden_network
 from experts.difference import difference

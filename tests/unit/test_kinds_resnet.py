@@ -8,8 +8,7 @@ from safetensors.torch import load_file, save_file
 from coe.core import Expert
 from coe.errors import ConfigError, StoreError
 from coe.store.kinds import TrainingPlan, resolve
-from coe.store.random_weights import random_weights
-from coe.store.skeletons import skeleton
+from coe.store.skeletons import random_weights, skeleton
 from experts import trainers
 from experts.augment import Augment
 from experts.classifier_train import pace

@@ -15,8 +15,7 @@ from coe.core import Expert, Finding, Shown
 from coe.learn import learning
 from coe.store.blob_format import optional_of
 from coe.store.kinds import Trained, TrainingPlan
-from coe.store.random_weights import random_weights
-from coe.store.skeletons import skeleton
+from coe.store.skeletons import random_weights, skeleton
 from coe.store.store import Store
 from coe.variants import int8
 from coe.variants.fold import fold, network

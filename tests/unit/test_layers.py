@@ -38,7 +38,7 @@ TORCH = {
     "variants",
 }
 # These make weights for trials, and import torch inside the functions that do, so that `--help` starts without it.
-LAZY_TORCH = {"lab", "profiler.line_run", "cli.experts_command", "store.tensor_files", "store.whole_reader"}
+LAZY_TORCH = {"lab", "profiler.line_run", "cli.experts_command", "store.tensor_files"}
 # `helpers.system` waits where Windows does not let a file be replaced yet.
 CLUSTER_THREADS = {f"cluster.{name}" for name in ("box", "head_thread", "cluster_engine", "over_ray", "ray_session")}
 CLOCKS = {

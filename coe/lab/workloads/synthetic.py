@@ -17,7 +17,7 @@ from coe.inspector.inspector import Picture
 from coe.lab.workloads.picture_forms import PictureForm, handed_in
 from coe.profiler.site import drawn_by_count
 from coe.runtime.processor import on_fresh_thread
-from coe.store import kinds, random_weights
+from coe.store import kinds, skeletons
 from coe.store.blob_format import Variant
 from coe.store.kinds import ExpertInput, ModuleKind
 from coe.store.store import Store
@@ -72,7 +72,7 @@ def synthetic_board(
         if weights != original:
             store.link(weights, original, labels=labels)
             continue
-        put(weights, lambda expert, s=seed + index: random_weights.random_weights(resolved, expert, s))  # type: ignore[misc]
+        put(weights, lambda expert, s=seed + index: skeletons.random_weights(resolved, expert, s))  # type: ignore[misc]
     return board_of_equals(path, kind=kind, experts=experts, input_size=input_size), store
 
 
