@@ -1,7 +1,4 @@
-"""The words of the framework as data: frozen, slotted, free of torch, clocks and files.
-
-They stand in one file, because everything imports them and they name each other.
-"""
+"""The words of the framework as data: frozen, slotted, free of torch, clocks and files."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A running line: pictures in, results out, one result for each picture, until the line is closed.
-
-The file is long because `submit` and `inspect` say each field of a picture again, for people who read their help.
-"""
+"""A running line: pictures in, results out, one result for each picture, until the line is closed."""
 
 from __future__ import annotations
 

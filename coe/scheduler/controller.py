@@ -1,8 +1,7 @@
 """The decision core: `handle(event, now) -> commands`. No I/O, no threads, no clock, no torch.
 
 The driver (the engine on real hardware, or the simulator in virtual time) carries out the commands in order and reports
-what happened as further events. The same events at the same times give the same commands. Its branches share one
-subject, the order in which an event changes the books, and so one file.
+what happened as further events. The same events at the same times give the same commands.
 """
 
 from __future__ import annotations

@@ -100,10 +100,6 @@ class HostCache:
             self._bytes.move_to_end(expert, last=False)
         return Passage(Tier.DISK, kept)
 
-    def is_going_up(self, expert: str) -> bool:
-        """Return whether a load that asked `fetch` for an expert is under way."""
-        return expert in self._going_up
-
     def landed(self, expert: str) -> None:
         """Note that a load that asked `fetch` has ended, well or not."""
         self._going_up[expert] -= 1

@@ -1,7 +1,6 @@
 """The owner of all pools: it decides which experts come and which leave. Policies rank them.
 
-Bytes are reserved before a load is issued and become free only when an eviction has ended, so a slow copy cannot
-overcommit.
+Numbers in brackets are those at the head of `coe.scheduler.pool`.
 """
 
 from __future__ import annotations
@@ -86,10 +85,7 @@ class Residency:
             self._let_go(pool)
 
     def shrink(self, now: float) -> None:
-        """Let experts leave until each pool leaves its workspace to activations, if other rules made it too small.
-
-        Experts that run are looked at again when they have run.
-        """
+        """Let experts leave until each pool leaves its workspace to activations (6); those that run, when they have."""
         self.is_overfull = False
         for pool in self.pools.values():
             if pool.id in self._lost or not pool.missing_bytes(0):
@@ -176,7 +172,7 @@ class Residency:
         """Evict until an expert fits, and plan its load; evict nothing and return False if it cannot fit.
 
         An expert that was loaded and has not run yet stays while stages wait for it, unless the pool would stand still.
-        One that came on demand stays even then: it runs first, or two experts would replace each other for ever.
+        One that came on demand stays even then (5).
         """
         missing = pool.missing_bytes(self._bytes(pool, expert))
         victims: list[str] = []
@@ -213,7 +209,7 @@ class Residency:
     def force_room(self, pool: ModelPool, expert: str, now: float) -> bool:
         """Evict the least recently used until an expert fits, whatever the eviction policy would keep; plan its load.
 
-        For a pool that stands still. An expert that came on demand stays until it has run, as in `make_room`.
+        For a pool that stands still. An expert that came on demand stays until it has run (5).
         """
         missing, victims = pool.missing_bytes(self._bytes(pool, expert)), list[str]()
         for victim in pool.by_recency():
@@ -263,10 +259,9 @@ class Residency:
         return list(filterfalse(pool.is_moving_from, self._tiers[pool.id]))
 
     def issue(self) -> None:
-        """Reserve the bytes of planned experts for which there is room by now, and emit their `Load`.
+        """Reserve the bytes of planned experts for which there is room by now, and emit their `Load` (3).
 
-        First come, first served in each pool: an expert without room holds up those that were planned after it. With a
-        host cache, the books of copies change, too.
+        With a host cache, the books of copies change, too.
         """
         for pool in self.pools.values():
             for expert in pool.to_reserve():
