@@ -18,7 +18,7 @@ from coe.cli.common import Exit, application, out, run
 from coe.cli.experts_options import PolarityOption
 from coe.cli.experts_verified import tell_gaps
 from coe.cli.first_board import FirstBoard
-from coe.cli.options import add
+from coe.cli.options import add, argument, option
 from coe.errors import ConfigError, list_few
 from coe.helpers.strict_model import name_fault
 from coe.pictures import photographs
@@ -73,15 +73,11 @@ class New(Placed):
     Example: coe-board new line7 --photos photos --run
     """
 
-    name: str = typer.Argument(help="Name of the board: letters, digits and ._+-, as line7.")
-    photos: Path | None = typer.Option(
-        None, metavar="FOLDER", help="Photographs of components: <component>/<label>/<image>."
-    )
+    name: str = argument("Name of the board: letters, digits and ._+-, as line7.", ...)
+    photos: Path | None = option("Photographs of components: <component>/<label>/<image>.", metavar="FOLDER")
     polarity: PolarityOption = None
-    to: Path = typer.Option(
-        Path("."), metavar="FOLDER", help="Folder for what is written. Files there are never replaced."
-    )
-    run_next: bool = typer.Option(False, "--run", help="Run the next commands, too, if nothing is left to decide.")
+    to: Path = option("Folder for what is written. Files there are never replaced.", Path("."), metavar="FOLDER")
+    run_next: bool = option("Run the next commands, too, if nothing is left to decide.", False, "--run")
 
     def run(self) -> Exit:
         first_board.check_name(self.name)

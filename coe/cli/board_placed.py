@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import typer
 
 from coe import config
 from coe.board.drafting import TODO
 from coe.cli.common import err
 from coe.cli.console import Progress
 from coe.cli.first_board import EXPERT, FirstBoard, rules_text
+from coe.cli.options import option
 from coe.cli.placing import ReadAs, bom_of, fitted, read_confirmed
 from coe.errors import ConfigError, ImageError, did_you_mean
 
@@ -176,49 +176,38 @@ _STILL_MM = 0.3
 class Placed(ReadAs):
     """The options of a board that is made from a placement file."""
 
-    placements: Path | None = typer.Option(
-        None, metavar="FILE", help="A placement (pick-and-place) file: a board of whole pictures."
-    )
-    images: Path | None = typer.Option(
-        None,
+    placements: Path | None = option("A placement (pick-and-place) file: a board of whole pictures.", metavar="FILE")
+    images: Path | None = option(
+        "Pictures of whole boards, a folder or one: the board is found in them, at any scale and turn.",
         metavar="FOLDER",
-        help="Pictures of whole boards, a folder or one: the board is found in them, at any scale and turn.",
     )
-    outline: Path | None = typer.Option(
-        None,
-        metavar="FILE",
-        help="The edge: a Gerber file (Edge.Cuts, profile) or .kicad_pcb. Default: as --placements tells it.",
+    outline: Path | None = option(
+        "The edge: a Gerber file (Edge.Cuts, profile) or .kicad_pcb. Default: as --placements tells it.", metavar="FILE"
     )
-    side: str = typer.Option("top", help="The side that the camera sees: top or bottom.")
-    form: Path | None = typer.Option(
-        None,
-        metavar="FILE",
-        help="How the placement file is read where it is read wrong: a YAML file with columns, sides, not_fitted, "
+    side: str = option("The side that the camera sees: top or bottom.", "top")
+    form: Path | None = option(
+        "How the placement file is read where it is read wrong: a YAML file with columns, sides, not_fitted, "
         "fitted, decimal, angles, clockwise, y, offset, side, rotation, as placement_file of a recipe has them.",
+        metavar="FILE",
     )
-    held: bool = typer.Option(
-        False,
-        "--held",
-        help="A fixture holds each board in one place: no mark is searched. The edges of the parts tell the place.",
+    held: bool = option(
+        "A fixture holds each board in one place: no mark is searched. The edges of the parts tell the place.", False
     )
-    in_pixels: bool = typer.Option(
-        False,
-        "--in-pixels",
-        help="x and y are pixels of the pictures, from the top left corner, y downwards. It means --held, too.",
+    in_pixels: bool = option(
+        "x and y are pixels of the pictures, from the top left corner, y downwards. It means --held, too.", False
     )
-    marks: list[str] | None = typer.Option(
+    marks: list[str] | None = option(
+        "Where a mark or a part lies in the first picture, in pixels, as FID1=812,340: two of them, or four where "
+        "the camera looks aslant. For a board that is not found, or found wrong.",
         None,
         "--mark",
         metavar="NAME=X,Y",
-        help="Where a mark or a part lies in the first picture, in pixels, as FID1=812,340: two of them, or four where "
-        "the camera looks aslant. For a board that is not found, or found wrong.",
     )
-    leave_out: list[str] | None = typer.Option(
-        None,
+    leave_out: list[str] | None = option(
+        "A part that is not inspected, as J4 or TP*, such as one that no picture shows. May be repeated.",
         metavar="NAME",
-        help="A part that is not inspected, as J4 or TP*, such as one that no picture shows. May be repeated.",
     )
-    good: bool = typer.Option(False, "--good", help="The boards in the pictures are good: parts are learned from them.")
+    good: bool = option("The boards in the pictures are good: parts are learned from them.", False)
 
     def placed(self, placements: Path, name: str, to: Path) -> FirstBoard:
         """Make a board from a placement file; raises ConfigError."""

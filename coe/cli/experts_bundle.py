@@ -8,15 +8,13 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-import typer
-
 import coe
 from coe import config
 from coe.board import calibration_file, rules
 from coe.bring import verification
 from coe.cli.common import counting, err, out, point_out
 from coe.cli.experts_options import InStore, WithKinds
-from coe.cli.options import OfBoard, why_not
+from coe.cli.options import OfBoard, argument, option, why_not
 from coe.errors import ConfigError, StoreError, list_few, sentence_of
 from coe.helpers import system
 from coe.helpers.files import TEMPORARY, DiskFull, alone, is_full, is_other
@@ -42,9 +40,9 @@ class Bundle(OfBoard, InStore):
     Example: coe-experts bundle line7.yaml --file recipe.yaml
     """
 
-    to: Path | None = typer.Option(None, metavar="FILE", help="Default: <board>.coe.")
-    files: list[Path] | None = typer.Option(
-        None, "--file", metavar="FILE", help="A recipe, a placement file or a BOM to take along; repeat it."
+    to: Path | None = option("Default: <board>.coe.", metavar="FILE")
+    files: list[Path] | None = option(
+        "A recipe, a placement file or a BOM to take along; repeat it.", None, "--file", metavar="FILE"
     )
 
     def run(self) -> None:
@@ -97,9 +95,9 @@ class Install(WithKinds):
     Example: coe-experts install line7.coe
     """
 
-    file: Path = typer.Argument(metavar="FILE", help="A file that coe-experts bundle made.")
-    rules_at: Path | None = typer.Option(None, "--rules", metavar="FOLDER", help=f"Default: {config.RULES_FOLDER}.")
-    replace: bool = typer.Option(False, "--replace", help="Replace what has the same names; the former is kept.")
+    file: Path = argument("A file that coe-experts bundle made.", ..., metavar="FILE")
+    rules_at: Path | None = option(f"Default: {config.RULES_FOLDER}.", None, "--rules", metavar="FOLDER")
+    replace: bool = option("Replace what has the same names; the former is kept.", False)
 
     def run(self) -> None:
         shelf, folder, file = self.shelf, self.rules_at or Path(config.RULES_FOLDER), self.file

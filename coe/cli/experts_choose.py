@@ -28,7 +28,7 @@ from coe.cli.experts_options import (
     TurnedOption,
 )
 from coe.cli.experts_verified import show_exam, tell_gaps
-from coe.cli.options import SeedOption, words_of
+from coe.cli.options import SeedOption, argument, option, words_of
 from coe.core import Expert
 from coe.errors import CoeError, ConfigError, did_you_mean, list_few
 from coe.helpers.files import write_atomically
@@ -63,12 +63,10 @@ class Choose(InStore):
     Example: coe-experts choose line7.yaml --images photos/
     """
 
-    board: str = typer.Argument(help="Board: a name, a YAML file of rules, or one that shall be written.")
-    images_at: Path = typer.Option(
-        ..., "--images", help=f"Photographs: {LAYOUT}; labels of your own may stand beside good."
-    )
-    kinds_of: str = typer.Option(
-        ",".join(config.CHOSEN_KINDS), "--kinds", help="Kinds to compare; on a tie, the first listed wins."
+    board: str = argument("Board: a name, a YAML file of rules, or one that shall be written.", ...)
+    images_at: Path = option(f"Photographs: {LAYOUT}; labels of your own may stand beside good.", ..., "--images")
+    kinds_of: str = option(
+        "Kinds to compare; on a tie, the first listed wins.", ",".join(config.CHOSEN_KINDS), "--kinds"
     )
     input_size: InputOption = None
     turned: TurnedOption = False

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import cv2
 import numpy as np
-import typer
 
 from coe import config
 from coe.board import rules
@@ -30,7 +29,7 @@ from coe.cli.experts_pictures import Boxes, Crop, Overlay, Split
 from coe.cli.experts_prepare import Prepare
 from coe.cli.experts_reference import Reference
 from coe.cli.experts_verified import Calibrate, Evaluate
-from coe.cli.options import Record, SeedOption, Size, add
+from coe.cli.options import Record, SeedOption, Size, add, argument, option
 from coe.core import Expert
 from coe.errors import ConfigError, StoreError, sentence_of
 from coe.helpers.allowed_text import pattern_fault
@@ -64,7 +63,7 @@ class List(InStore):
     Example: coe-experts list --board demo
     """
 
-    board: str = typer.Option("", help="Only the experts of this board.")
+    board: str = option("Only the experts of this board.", "")
 
     def run(self) -> Record:
         shelf, rows, of_references, shown, damaged = self.shelf, [], [], list[Manifest](), False
@@ -127,15 +126,13 @@ class Show(WithKinds):
     Example: coe-experts show demo/chip-resistor
     """
 
-    id: str = typer.Argument(help="An expert of the store, BOARD/NAME, or references/BOARD/NAME.")
-    weights: Path | None = typer.Option(
-        None, metavar="FILE", help="Where to write the whole weights; a file that is there is replaced."
+    id: str = argument("An expert of the store, BOARD/NAME, or references/BOARD/NAME.", ...)
+    weights: Path | None = option("Where to write the whole weights; a file that is there is replaced.", metavar="FILE")
+    images_at: Path | None = option(
+        "Pictures of good parts, in which a reader finds the window of --text.", None, "--images"
     )
-    images_at: Path | None = typer.Option(
-        None, "--images", help="Pictures of good parts, in which a reader finds the window of --text."
-    )
-    text: str | None = typer.Option(None, help="What stands on the parts of --images.")
-    to: Path | None = typer.Option(None, "--out", help="Where the picture goes that shows the window on each part.")
+    text: str | None = option("What stands on the parts of --images.")
+    to: Path | None = option("Where the picture goes that shows the window on each part.", None, "--out")
 
     def run(self) -> Exit:
         if self.images_at is not None or self.text is not None or self.to is not None:
@@ -216,7 +213,7 @@ class Verify(WithKinds):
     Example: coe-experts verify demo/chip-resistor
     """
 
-    ids: list[str] | None = typer.Argument(None, help="Experts, as BOARD/NAME. Default: all of the store.")
+    ids: list[str] | None = argument("Experts, as BOARD/NAME. Default: all of the store.")
 
     def run(self) -> Exit:
         shelf, references = self.shelf, References(self.shelf)
@@ -260,10 +257,8 @@ class Synth(WithKinds):
     Example: coe-experts synth --board A
     """
 
-    board: str = typer.Option(help="Board: a name or a YAML file.")
-    files: int = typer.Option(
-        2, min=1, max=config.MAX_COUNT, help="Weights files for each kind; many experts share a file."
-    )
+    board: str = option("Board: a name or a YAML file.", ...)
+    files: int = option("Weights files for each kind; many experts share a file.", 2, min=1, max=config.MAX_COUNT)
     seed: SeedOption = 0
 
     def run(self) -> None:
@@ -306,14 +301,13 @@ class Add(WithKinds):
     Example: coe-experts backbone add resnet18.pth --kind resnet18 --licence BSD-3-Clause
     """
 
-    what: str | None = typer.Argument(
-        None,
+    what: str | None = argument(
+        "A kind whose weights come in an installed package, or a file of weights. Default: all in packages.",
         metavar="[NAME|FILE]",
-        help="A kind whose weights come in an installed package, or a file of weights. Default: all in packages.",
     )
-    kind: str | None = typer.Option(None, help="The network of a FILE: resnet18, efficientnet-lite0, ...")
-    name: str | None = typer.Option(None, help="Its name under backbones/. Default: its kind.")
-    licence: str = typer.Option("", help="The licence of a FILE's weights, which the store keeps.")
+    kind: str | None = option("The network of a FILE: resnet18, efficientnet-lite0, ...")
+    name: str | None = option("Its name under backbones/. Default: its kind.")
+    licence: str = option("The licence of a FILE's weights, which the store keeps.", "")
     input_size: InputOption = None
 
     def run(self) -> None:
@@ -351,14 +345,13 @@ class History(InStore):
     Example: coe-experts history demo/chip-resistor
     """
 
-    id: str = typer.Argument(help="An expert of the store, BOARD/NAME, or references/BOARD/NAME.")
-    keep: int | None = typer.Option(
-        None,
-        min=0,
-        max=config.MAX_COUNT,
-        help="Keep this many of the newest earlier versions, and remove the others. Default: none is removed; what "
+    id: str = argument("An expert of the store, BOARD/NAME, or references/BOARD/NAME.", ...)
+    keep: int | None = option(
+        "Keep this many of the newest earlier versions, and remove the others. Default: none is removed; what "
         f"replaces an expert keeps {config.KEPT_VERSIONS} (${config.KEPT_VERSIONS_VARIABLE}), one if the disk is "
         "almost full.",
+        min=0,
+        max=config.MAX_COUNT,
     )
 
     def run(self) -> Record:
@@ -392,7 +385,7 @@ class Restore(InStore):
     Example: coe-experts restore demo/chip-resistor@3
     """
 
-    id: str = typer.Argument(help="A version, as BOARD/NAME@3 or references/BOARD/NAME@3.")
+    id: str = argument("A version, as BOARD/NAME@3 or references/BOARD/NAME@3.", ...)
 
     def run(self) -> None:
         id, shelf = self.id, self.shelf

@@ -25,6 +25,7 @@ from coe.cli.common import Exit, complain, out, point_out
 from coe.cli.experts_new import described
 from coe.cli.experts_options import Described
 from coe.cli.experts_verified import tell
+from coe.cli.options import argument, option
 from coe.core import Expert
 from coe.errors import ConfigError, StoreError, list_few, readable, sentence_of
 from coe.helpers import regular
@@ -55,48 +56,37 @@ class Import(Described):
     Example: coe-experts import line7/joints best.pt --kind yolov5m --input 640 --images labelled/
     """
 
-    id: str = typer.Argument(help="Name of the expert in the store, BOARD/NAME; for a folder the name of the board.")
-    file: Path | None = typer.Argument(
-        None,
-        help="A file of weights: .safetensors, .pt, .pth or .ckpt, or .onnx; or a folder of such files, each an "
-        "expert. Default, for a kind like marking: the weights in an installed package.",
+    id: str = argument("Name of the expert in the store, BOARD/NAME; for a folder the name of the board.", ...)
+    file: Path | None = argument(
+        "A file of weights: .safetensors, .pt, .pth or .ckpt, or .onnx; or a folder of such files, each an "
+        "expert. Default, for a kind like marking: the weights in an installed package."
     )
-    normalize: str | None = typer.Option(
-        None, metavar="HOW", help="imagenet, 0..1, -1..1, 0..255, or MEAN,STD of values from 0 to 1."
+    normalize: str | None = option("imagenet, 0..1, -1..1, 0..255, or MEAN,STD of values from 0 to 1.", metavar="HOW")
+    resize: str | None = option(
+        "letterbox, stretch, center-crop; with :SIDE, as center-crop:256, before the crop.", metavar="HOW"
     )
-    resize: str | None = typer.Option(
-        None, metavar="HOW", help="letterbox, stretch, center-crop; with :SIDE, as center-crop:256, before the crop."
+    interpolation: str | None = option(
+        "area, bilinear or bicubic as OpenCV; bilinear-antialias as torchvision.", metavar="HOW"
     )
-    interpolation: str | None = typer.Option(
-        None, metavar="HOW", help="area, bilinear or bicubic as OpenCV; bilinear-antialias as torchvision."
+    channels: str | None = option("The order that the network takes.", metavar="rgb|bgr")
+    pad: str | None = option("The colour around a letterbox, as 114.", metavar="GREY")
+    output: str | None = option("The output of an ONNX model that counts, if several could.", metavar="NAME")
+    layout: str | None = option("scores, yolov8, yolov5 or end2end, if several could be.", metavar="NAME")
+    activation: str | None = option(
+        "What the scores need: softmax, sigmoid, or none for probabilities.", metavar="NAME"
     )
-    channels: str | None = typer.Option(None, metavar="rgb|bgr", help="The order that the network takes.")
-    pad: str | None = typer.Option(None, metavar="GREY", help="The colour around a letterbox, as 114.")
-    output: str | None = typer.Option(
-        None, metavar="NAME", help="The output of an ONNX model that counts, if several could."
+    force: bool = option("Import although the file itself says other labels, sizes or preprocessing.", False)
+    as_backbone: bool = option(
+        "Leave out the head, which depends on the labels: weights from which `train --init` starts.", False
     )
-    layout: str | None = typer.Option(
-        None, metavar="NAME", help="scores, yolov8, yolov5 or end2end, if several could be."
-    )
-    activation: str | None = typer.Option(
-        None, metavar="NAME", help="What the scores need: softmax, sigmoid, or none for probabilities."
-    )
-    force: bool = typer.Option(
-        False, "--force", help="Import although the file itself says other labels, sizes or preprocessing."
-    )
-    as_backbone: bool = typer.Option(
-        False,
-        "--as-backbone",
-        help="Leave out the head, which depends on the labels: weights from which `train --init` starts.",
-    )
-    images_at: Path | None = typer.Option(
+    images_at: Path | None = option(
+        "A few labelled pictures that are judged at once: a folder <label>/<picture>; with several experts "
+        "<expert>/<label>/<picture>.",
         None,
         "--images",
-        help="A few labelled pictures that are judged at once: a folder <label>/<picture>; with several experts "
-        "<expert>/<label>/<picture>.",
     )
-    draft: Path | None = typer.Option(
-        None, help="For a folder: where to write a draft of the board file. Default: BOARD.yaml, unless it is there."
+    draft: Path | None = option(
+        "For a folder: where to write a draft of the board file. Default: BOARD.yaml, unless it is there."
     )
 
     def run(self) -> Exit:

@@ -12,15 +12,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
 from coe.board.rules import Rules
 from coe.cli import experts_prepare, experts_reference
 from coe.cli.common import Exit, err, out, point_out
 from coe.cli.experts_new import learned, measures_text
 from coe.cli.experts_options import BatchOption, EpochsOption, WithKinds
 from coe.cli.experts_verified import show_exam, tell
-from coe.cli.options import OfBoard, SeedOption
+from coe.cli.options import OfBoard, SeedOption, option
 from coe.core import Expert
 from coe.errors import ConfigError, ImageError
 from coe.learn import backbones, learning
@@ -53,26 +51,19 @@ class Learn(OfBoard, WithKinds):
     Example: coe-experts learn line7.yaml --from runs/line7/monday --photos photos/ --mark SN1/R7__R0402.png=good
     """
 
-    of: list[Path] = typer.Option(
-        ..., "--from", metavar="FOLDER", help="A run, or an export of the station; repeat it."
-    )
-    photos: Path = typer.Option(
-        help="The photographs that the experts learn from besides: <component>/<label>/<picture>."
-    )
-    images_at: Path | None = typer.Option(
-        None, "--images", help="Where the pictures of a run lie now. Default: as the run says."
-    )
-    mark: list[str] | None = typer.Option(
-        None,
-        metavar="IMAGE=LABEL",
-        help="What a picture of the first run shows: good, bad or a label, as SN1/R7__R0402.png=good; with nothing "
+    of: list[Path] = option("A run, or an export of the station; repeat it.", ..., "--from", metavar="FOLDER")
+    photos: Path = option("The photographs that the experts learn from besides: <component>/<label>/<picture>.", ...)
+    images_at: Path | None = option("Where the pictures of a run lie now. Default: as the run says.", None, "--images")
+    mark: list[str] | None = option(
+        "What a picture of the first run shows: good, bad or a label, as SN1/R7__R0402.png=good; with nothing "
         "behind = it is undone. The run's folder keeps it, as it does from the report. May be repeated.",
+        metavar="IMAGE=LABEL",
     )
-    take: bool = typer.Option(False, "--take", help="Replace experts also by new ones that are not proven better.")
+    take: bool = option("Replace experts also by new ones that are not proven better.", False)
     epochs: EpochsOption = 30
     batch: BatchOption = 32
     seed: SeedOption = 0
-    no_prepare: bool = typer.Option(False, "--no-prepare", help="Do not prepare experts that are replaced.")
+    no_prepare: bool = option("Do not prepare experts that are replaced.", False)
 
     def run(self) -> Exit:
         from coe.learn import lessons

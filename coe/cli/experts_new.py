@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-import typer
-
 from coe import config
 from coe.board import labelled_photographs, rules
 from coe.board.steps import polarity_is_known
@@ -17,7 +15,7 @@ from coe.cli.common import Steps, err, out, point_out
 from coe.cli.experts_options import BatchOption, BitsOption, Described, EpochsOption, ThreadsOption, TurnedOption
 from coe.cli.experts_prepare import LABELLED
 from coe.cli.experts_verified import show_exam
-from coe.cli.options import SeedOption, finite, words_of
+from coe.cli.options import SeedOption, argument, finite, option, words_of
 from coe.core import Expert
 from coe.errors import ConfigError, readable
 from coe.learn import backbones, data_set, learning
@@ -41,31 +39,28 @@ class Train(Described):
     Example: coe-experts train line7/R0402 --board line7.yaml --data photos/
     """
 
-    id: str = typer.Argument(help="Name of the expert in the store: BOARD/NAME.")
-    data: Path = typer.Option(
-        help="Photographs <component>/<label>/<image>, where a label may be good or bad (with --board), or "
+    id: str = argument("Name of the expert in the store: BOARD/NAME.", ...)
+    data: Path = option(
+        "Photographs <component>/<label>/<image>, where a label may be good or bad (with --board), or "
         "<label>/<image>; for the kinds patch and difference also <component>/<image>; or the YAML file of a YOLO data "
-        "set."
+        "set.",
+        ...,
     )
     epochs: EpochsOption = 30
     batch: BatchOption = 32
-    learning_rate: float = typer.Option(1e-3, "--lr", min=1e-7, max=1e3, callback=finite, help="Learning rate.")
-    init: str | None = typer.Option(None, help="Start from the weights of this expert of the store.")
-    body: str | None = typer.Option(
-        None, help="Start from this expert of the store, and keep the layers of it that --freeze names."
+    learning_rate: float = option("Learning rate.", 1e-3, "--lr", min=1e-7, max=1e3, callback=finite)
+    init: str | None = option("Start from the weights of this expert of the store.")
+    body: str | None = option("Start from this expert of the store, and keep the layers of it that --freeze names.")
+    freeze: str | None = option(
+        "Layers that keep the weights of --body: beginnings of tensor names, as conv1,bn1,layer1."
     )
-    freeze: str | None = typer.Option(
-        None, help="Layers that keep the weights of --body: beginnings of tensor names, as conv1,bn1,layer1."
-    )
-    false_calls: float | None = typer.Option(
-        None, min=1e-6, max=0.5, help="The share of good parts that may be called, for kind patch. Default: 0.05."
+    false_calls: float | None = option(
+        "The share of good parts that may be called, for kind patch. Default: 0.05.", min=1e-6, max=0.5
     )
     turned: TurnedOption = False
     seed: SeedOption = 0
     threads: ThreadsOption = 0
-    bf16: bool | None = typer.Option(
-        None, help="Compute products in bf16, weights stay fp32. Default: where the processor has bf16."
-    )
+    bf16: bool | None = option("Compute products in bf16, weights stay fp32. Default: where the processor has bf16.")
     bits: BitsOption = None
 
     def run(self) -> None:

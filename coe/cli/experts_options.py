@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from coe import config
-from coe.cli.options import AllowKindOption, Options, StoreOption
+from coe.cli.options import AllowKindOption, Options, StoreOption, option
 from coe.store.store import Store
 
 InputOption = Annotated[
@@ -69,8 +69,8 @@ class WithKinds(InStore):
 class Described(WithKinds):
     """How an expert that comes into the store is described, and what is done with it there."""
 
-    board: str | None = typer.Option(None, help="Take kind, labels and input size from the rules of this board.")
-    kind: str | None = typer.Option(None, help="Architecture: resnet18, yolov5n, onnx, ... or package.module:Class.")
-    labels: str | None = typer.Option(None, help="Labels in the order of the network's outputs, as ok,missing,cracked.")
+    board: str | None = option("Take kind, labels and input size from the rules of this board.")
+    kind: str | None = option("Architecture: resnet18, yolov5n, onnx, ... or package.module:Class.")
+    labels: str | None = option("Labels in the order of the network's outputs, as ok,missing,cracked.")
     input_size: InputOption = None
     no_prepare: NoPrepareOption = False

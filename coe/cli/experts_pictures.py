@@ -6,7 +6,6 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
-import typer
 from PIL import Image
 from rich.progress import BarColumn
 
@@ -15,7 +14,7 @@ from coe.board.board_spec import label_fault
 from coe.cli.common import Exit, complain, counting, err, out, point_out
 from coe.cli.console import Progress, words
 from coe.cli.inspect_source import WholeBoards
-from coe.cli.options import A_BOARD, Options, Record, SeedOption, words_of
+from coe.cli.options import A_BOARD, Options, Record, SeedOption, argument, option, words_of
 from coe.cli.placing import Placing, notes
 from coe.core import Result
 from coe.errors import ConfigError
@@ -38,15 +37,13 @@ class Split(Options):
     Example: coe-experts split photos
     """
 
-    photos: Path = typer.Argument(help="Photographs: <component>/<label>/<image>.")
-    verify: float = typer.Option(
-        0.2, min=0, max=0.9, help="The share of pictures to verify with: `calibrate` takes them."
-    )
-    test: float = typer.Option(0.2, min=0, max=0.9, help="The share of pictures to test on: `evaluate` takes them.")
-    group: str = typer.Option(
-        "",
-        help="A regular expression that finds in a path what pictures of one part have in common, as '(SN[0-9]+)'. "
+    photos: Path = argument("Photographs: <component>/<label>/<image>.", ...)
+    verify: float = option("The share of pictures to verify with: `calibrate` takes them.", 0.2, min=0, max=0.9)
+    test: float = option("The share of pictures to test on: `evaluate` takes them.", 0.2, min=0, max=0.9)
+    group: str = option(
+        "A regular expression that finds in a path what pictures of one part have in common, as '(SN[0-9]+)'. "
         "Default: the component and the file's name up to '__'.",
+        "",
     )
     seed: SeedOption = 0
 
@@ -87,21 +84,16 @@ class Boxes(Options):
     Example: coe-experts boxes result.json --images photos --to joints
     """
 
-    annotations: Path = typer.Argument(
-        help="COCO JSON, Pascal VOC XML (a file or a folder of them), or a folder of masks."
-    )
-    images: Path = typer.Option(metavar="FOLDER", help="The pictures, with subfolders.")
-    to: Path = typer.Option(metavar="FOLDER", help="A new folder: images/, labels/, data.yaml, sheet.png.")
-    labels: str | None = typer.Option(
-        None,
-        metavar="LIST",
-        help="The labels in the order of the board's file. Masks: all that is not 0, or 1 is the first label, 2 the "
+    annotations: Path = argument("COCO JSON, Pascal VOC XML (a file or a folder of them), or a folder of masks.", ...)
+    images: Path = option("The pictures, with subfolders.", ..., metavar="FOLDER")
+    to: Path = option("A new folder: images/, labels/, data.yaml, sheet.png.", ..., metavar="FOLDER")
+    labels: str | None = option(
+        "The labels in the order of the board's file. Masks: all that is not 0, or 1 is the first label, 2 the "
         "second. Default: the labels of the file.",
+        metavar="LIST",
     )
-    clip: bool = typer.Option(False, "--clip", help="Cut boxes off that reach over the edge of their picture.")
-    unmarked_good: bool = typer.Option(
-        False, "--unmarked-good", help="Pictures that the annotations do not name are good ones; else left out."
-    )
+    clip: bool = option("Cut boxes off that reach over the edge of their picture.", False)
+    unmarked_good: bool = option("Pictures that the annotations do not name are good ones; else left out.", False)
 
     def run(self) -> Record:
         from coe.annotations import annotation_file, yolo_folder
@@ -140,12 +132,10 @@ class Overlay(Placing):
     Example: coe-experts overlay b.png --board demo --placements p.csv --dialect kicad --units mm --recipe r.yaml
     """
 
-    picture: Path = typer.Argument(help="A picture of a whole board.")
-    board: str = typer.Option(help=A_BOARD)
-    to: Path = typer.Option(Path("overlay.png"), "--out", help="The picture to write, a .png.")
-    side: int = typer.Option(
-        1600, min=200, max=20_000, help="The longer side of the picture in pixels; it is never enlarged."
-    )
+    picture: Path = argument("A picture of a whole board.", ...)
+    board: str = option(A_BOARD, ...)
+    to: Path = option("The picture to write, a .png.", Path("overlay.png"), "--out")
+    side: int = option("The longer side of the picture in pixels; it is never enlarged.", 1600, min=200, max=20_000)
 
     def run(self) -> Exit:
         layout, to, loaded = self.layout(), self.to, rules.load(self.board)
@@ -192,15 +182,15 @@ class Crop(Placing):
     Example: coe-experts crop line7 --placements pnp.csv --recipe line7/recipe.yaml --images boards --out photos
     """
 
-    board: str | None = typer.Argument(
-        None, help=f"{A_BOARD[:-1]}, whose components the recipe must name. Default: the components of the recipe."
+    board: str | None = argument(
+        f"{A_BOARD[:-1]}, whose components the recipe must name. Default: the components of the recipe."
     )
-    images_at: Path = typer.Option(..., "--images", help="Pictures of whole boards: a folder, or one picture.")
-    to: Path = typer.Option(..., "--out", help="The folder of photographs. Pictures there are never replaced.")
-    label: str = typer.Option(
-        "",
-        help="What is true of all parts of these boards, as good: the name of the folder in that of the component. "
+    images_at: Path = option("Pictures of whole boards: a folder, or one picture.", ..., "--images")
+    to: Path = option("The folder of photographs. Pictures there are never replaced.", ..., "--out")
+    label: str = option(
+        "What is true of all parts of these boards, as good: the name of the folder in that of the component. "
         "Default: none, and a person sorts the crops into such folders.",
+        "",
     )
 
     def run(self) -> Record:

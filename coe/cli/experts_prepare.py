@@ -13,7 +13,7 @@ from coe.board import photo_labels, rules
 from coe.board.rules import Rules
 from coe.cli.common import Exit, Steps, complain, err, out, point_out, show
 from coe.cli.experts_options import WithKinds
-from coe.cli.options import Record, Share, words_of
+from coe.cli.options import Record, Share, argument, option, words_of
 from coe.errors import ConfigError, StoreError, did_you_mean, list_few, sentence_of
 from coe.helpers.files import DiskFull
 from coe.inspector.precision import is_sound
@@ -43,17 +43,15 @@ class Prepare(WithKinds):
     Example: coe-experts prepare --board demo --images build/demo/images
     """
 
-    ids: list[str] | None = typer.Argument(None, help="Experts, as BOARD/NAME. Default: all that lack a variant.")
-    board: str | None = typer.Option(
-        None, help="Only the experts of this board; its rules tell which images each expert sees."
+    ids: list[str] | None = argument("Experts, as BOARD/NAME. Default: all that lack a variant.")
+    board: str | None = option("Only the experts of this board; its rules tell which images each expert sees.")
+    variants: str | None = option(
+        f"Precisions to prepare, of {', '.join(KNOWN)}. Default: {USUAL}; with --images int8 too."
     )
-    variants: str | None = typer.Option(
-        None, help=f"Precisions to prepare, of {', '.join(KNOWN)}. Default: {USUAL}; with --images int8 too."
+    images_at: Path | None = option(
+        "Sample images to measure the agreement on. Default: generated images.", None, "--images"
     )
-    images_at: Path | None = typer.Option(
-        None, "--images", help="Sample images to measure the agreement on. Default: generated images."
-    )
-    force: bool = typer.Option(False, "--force", help="Prepare again what is prepared already.")
+    force: bool = option("Prepare again what is prepared already.", False)
 
     def run(self) -> Record:
         shelf, ids, images_at = self.shelf, self.ids, self.images_at

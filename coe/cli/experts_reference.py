@@ -7,13 +7,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import typer
-
 from coe.board import photo_labels, rules
 from coe.board.rules import Rules
 from coe.cli.common import Exit, complain, err, out
 from coe.cli.experts_options import InStore
-from coe.cli.options import OfBoard
+from coe.cli.options import OfBoard, option
 from coe.config import counted
 from coe.errors import CoeError, ConfigError, ImageError, StoreError, did_you_mean
 from coe.pictures import finding, split_making
@@ -41,21 +39,19 @@ class Reference(OfBoard, InStore):
     Example: coe-experts reference demo --images good/
     """
 
-    images_at: Path = typer.Option(
+    images_at: Path = option(
+        "Pictures of good parts: photographs <component>/good/<image> or <component>/<image>, a single image, or "
+        "images.csv. Folders of bad parts beside them are left out.",
         ...,
         "--images",
-        help="Pictures of good parts: photographs <component>/good/<image> or <component>/<image>, a single image, or "
-        "images.csv. Folders of bad parts beside them are left out.",
     )
-    first_of_two: bool = typer.Option(
-        False,
-        "--first-of-two",
-        help="Of two pictures of a component take the first alone: two that differ make no reference otherwise.",
+    first_of_two: bool = option(
+        "Of two pictures of a component take the first alone: two that differ make no reference otherwise.", False
     )
-    alternate: str = typer.Option(
+    alternate: str = option(
+        "Of components that name several references make this one, of which the pictures show the look.",
         "",
         "--as",
-        help="Of components that name several references make this one, of which the pictures show the look.",
         show_default=False,
     )
 

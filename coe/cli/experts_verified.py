@@ -13,15 +13,13 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from coe.board import calibration_file, rules
 from coe.board.board_spec import BoardSpec, StatedScores
 from coe.board.calibration_file import BoardCalibration, CalibratedExpert
 from coe.board.rules import Rules
 from coe.cli.common import Exit, complain, err, out, point_out, show
 from coe.cli.experts_options import WithKinds
-from coe.cli.options import OfBoard, Record, Share
+from coe.cli.options import OfBoard, Record, Share, option
 from coe.config import counted
 from coe.core import NOTHING, Expert, Failure, FailureKind, Request, Result
 from coe.errors import CoeError, ConfigError, list_few
@@ -53,15 +51,13 @@ _NAMED = 20
 
 
 class _Verified(OfBoard, WithKinds):
-    images_at: Path = typer.Option(
+    images_at: Path = option(
+        "Verified pictures: photographs <component>/<label>/<picture>, where a label may be good or bad, or a "
+        "folder <expert>/<label>/<picture>, or a table with the columns path, expert and label (and reference).",
         ...,
         "--images",
-        help="Verified pictures: photographs <component>/<label>/<picture>, where a label may be good or bad, or a "
-        "folder <expert>/<label>/<picture>, or a table with the columns path, expert and label (and reference).",
     )
-    confidence: float = typer.Option(
-        CONFIDENCE, min=0.5, max=0.9999, help="Confidence that a rate is not above its bound."
-    )
+    confidence: float = option("Confidence that a rate is not above its bound.", CONFIDENCE, min=0.5, max=0.9999)
 
 
 class Calibrate(_Verified):
@@ -75,20 +71,15 @@ class Calibrate(_Verified):
     Example: coe-experts calibrate line7.yaml --images verified/ --escapes 0.01 --plots build/calibration
     """
 
-    escapes: float | None = typer.Option(None, min=0, max=1, help="The share of bad parts that may pass, as 0.01.")
-    false_calls: float | None = typer.Option(
-        None, min=0, max=1, help="The share of good parts that may be called, as 0.02."
-    )
-    write: bool = typer.Option(False, "--write", help="Write the calibration file beside the board file.")
-    unproven: bool = typer.Option(
-        False, "--unproven", help="Take thresholds that are not proven to hold the rate, too."
-    )
-    plots: Path | None = typer.Option(None, help="Folder for a picture (PNG) of each expert.")
-    near: bool = typer.Option(
+    escapes: float | None = option("The share of bad parts that may pass, as 0.01.", min=0, max=1)
+    false_calls: float | None = option("The share of good parts that may be called, as 0.02.", min=0, max=1)
+    write: bool = option("Write the calibration file beside the board file.", False)
+    unproven: bool = option("Take thresholds that are not proven to hold the rate, too.", False)
+    plots: Path | None = option("Folder for a picture (PNG) of each expert.")
+    near: bool = option(
+        "For classifiers that do not know how good parts look, as imported ones: let experts of kind patch learn it from "
+        "the good pictures, and print the lines of the board file that let them stand behind.",
         False,
-        "--near",
-        help="For classifiers that do not know how good parts look, as imported ones: let experts of kind patch learn "
-        "it from the good pictures, and print the lines of the board file that let them stand behind.",
     )
 
     def run(self) -> Record:
@@ -350,7 +341,7 @@ class Evaluate(_Verified):
     Example: coe-experts evaluate line7.yaml --images verified/ --report build/evaluation.html
     """
 
-    report: Path | None = typer.Option(None, help="Write a page (HTML) with the rates and the wrong pictures.")
+    report: Path | None = option("Write a page (HTML) with the rates and the wrong pictures.")
 
     def run(self) -> Record:
         from coe.learn import evaluation, verified

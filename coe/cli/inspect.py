@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
 from rich.table import Table
 from rich.text import Text
 
@@ -20,7 +19,7 @@ from coe.board import rules
 from coe.board.rules import Rules
 from coe.cli.common import Exit, application, err, out, point_out, run
 from coe.cli.console import styled, table_of
-from coe.cli.options import OnLine, Options, WithinOption, add, seconds
+from coe.cli.options import OnLine, Options, WithinOption, add, option, seconds
 from coe.cli.placing import Placing, expected_of, foreseen, notes, refuse_unanswerable, warnings_of
 from coe.config import counted
 from coe.core import FULL, Result, Verdict
@@ -45,27 +44,26 @@ REPORT = "report.html"
 class WatchOptions(Options):
     """The options of `--watch`."""
 
-    watch: Path | None = typer.Option(
-        None,
-        metavar="FOLDER",
-        help="Instead of --images: inspect what comes into this folder, until Ctrl-C. Layouts as for --images, without "
+    watch: Path | None = option(
+        "Instead of --images: inspect what comes into this folder, until Ctrl-C. Layouts as for --images, without "
         "a table. The same command goes on where it was.",
+        metavar="FOLDER",
     )
-    settle: str = typer.Option(
-        "2s",
-        help="With --watch: how long size and time of a file must stand still before it is judged. One that is renamed "
+    settle: str = option(
+        "With --watch: how long size and time of a file must stand still before it is judged. One that is renamed "
         "from an upload's name (R1.png.part, .R1.png.x7) to its own is judged at once.",
+        "2s",
     )
-    quiet_time: str = typer.Option(
-        "30s",
-        help="With --watch: a board that is not known to be complete (--parts, --expect) is closed once no picture of "
+    quiet_time: str = option(
+        "With --watch: a board that is not known to be complete (--parts, --expect) is closed once no picture of "
         "it came for so long.",
+        "30s",
     )
-    done: Path | None = typer.Option(
-        None, metavar="FOLDER", help="With --watch: move each picture that has its verdict into this folder."
+    done: Path | None = option(
+        "With --watch: move each picture that has its verdict into this folder.", metavar="FOLDER"
     )
-    until_idle: str | None = typer.Option(
-        None, help="With --watch: stop after this long without a new picture, e.g. 10min. Default: never."
+    until_idle: str | None = option(
+        "With --watch: stop after this long without a new picture, e.g. 10min. Default: never."
     )
 
     def watching(self) -> Watching | None:
@@ -98,45 +96,36 @@ class Inspect(Placing, WatchOptions, OnLine):
 
     door = Door.INSPECT
 
-    board: str = typer.Option(help="Board: a name (A, demo, ...) or a YAML file of routing rules.")
-    images_at: Path | None = typer.Option(
-        None,
-        "--images",
-        help="A folder, a single image or images.csv. Layouts of a folder: <component>/<image>, "
+    board: str = option("Board: a name (A, demo, ...) or a YAML file of routing rules.", ...)
+    images_at: Path | None = option(
+        "A folder, a single image or images.csv. Layouts of a folder: <component>/<image>, "
         "<serial>/<refdes>__<component>.<ext>. Columns of images.csv: path, component, serial, refdes, reference, "
         "sha256. With --placements each picture is a whole board, and its name is the serial.",
-    )
-    bits: int | None = typer.Option(
         None,
+        "--images",
+    )
+    bits: int | None = option(
+        "How many low bits count of 16-bit samples: 12 for a camera of 12 bits. Default: `bits` of the board "
+        "file, else what a picture says.",
         min=config.MIN_SAMPLE_BITS,
         max=config.MAX_SAMPLE_BITS,
-        help="How many low bits count of 16-bit samples: 12 for a camera of 12 bits. Default: `bits` of the board "
-        "file, else what a picture says.",
     )
-    out_dir: Path | None = typer.Option(
-        None, "--out", help="Folder for the results. Default: runs/<board>/<date-time>."
-    )
+    out_dir: Path | None = option("Folder for the results. Default: runs/<board>/<date-time>.", None, "--out")
     within: WithinOption = None
-    parts: Path | None = typer.Option(
-        None,
-        metavar="FILE",
-        help="The board's parts list in the order of the camera, with columns such as refdes and component; a "
+    parts: Path | None = option(
+        "The board's parts list in the order of the camera, with columns such as refdes and component; a "
         "pick-and-place file will do. A board without a picture of each part is REVIEW, and experts are loaded before "
         "their images come.",
+        metavar="FILE",
     )
-    expect: str | None = typer.Option(
-        None,
+    expect: str | None = option(
+        "counts: a board without a picture of as many places of each component as its rules count is REVIEW.",
         metavar="counts",
-        help="counts: a board without a picture of as many places of each component as its rules count is REVIEW.",
     )
-    resume: bool = typer.Option(
-        False, "--resume", help="Go on with the run in --out: inspect only images that have no result yet."
-    )
-    max_errors: int | None = typer.Option(
-        None, min=0, help="Stop when more than this many images could not be inspected."
-    )
-    as_json: bool = typer.Option(False, "--json", help="Print the summary as JSON on standard output.")
-    quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress and no tables.")
+    resume: bool = option("Go on with the run in --out: inspect only images that have no result yet.", False)
+    max_errors: int | None = option("Stop when more than this many images could not be inspected.", min=0)
+    as_json: bool = option("Print the summary as JSON on standard output.", False, "--json")
+    quiet: bool = option("No progress and no tables.", False, "--quiet", "-q")
 
     def run(self) -> Exit:  # noqa: PLR0915
         layout, watching = self.layout(), self.watching()

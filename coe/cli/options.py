@@ -10,14 +10,14 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from inspect import Parameter, Signature, get_annotations, signature
+from inspect import Parameter, Signature, get_annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_type_hints
 
 import typer
+from typer.models import OptionInfo
 
 from coe import config
 from coe.cli.common import out, show
@@ -55,10 +55,20 @@ class Size(int):
         return config.format_bytes(int(self))
 
 
+def option(help: str, default: Any = None, *flags: str, **more: Any) -> Any:
+    """Return an option of a command; with the default `...` it must be given. A bool that is False has no `--no-`."""
+    return typer.Option(default, *flags, help=help, **more)
+
+
+def argument(help: str, default: Any = None, **more: Any) -> Any:
+    """Return an argument of a command; with the default `...` it must be given."""
+    return typer.Argument(default, help=help, **more)
+
+
 class Options:
     """A command, or a group of options that commands share: the base class of all.
 
-    The annotations of a class are its options, and their values those of typer (`typer.Option`, `typer.Argument`). The
+    The annotations of a class are its options, and their values are made by `option` and `argument`. The
     docstring of a command is its help, and its name in small letters that of the command. In the help its own options
     come first, then those of the groups it inherits from.
     """
@@ -116,58 +126,19 @@ def _fields(command: type[Options]) -> Iterator[Parameter]:
     for group in command.__mro__[:-2]:
         for name in get_annotations(group) if issubclass(group, Options) else ():
             if name == "line":
-                yield from line_parameters(command.door)
+                yield from _of_line(command.door)
             else:
-                yield _field(name, getattr(command, name, Parameter.empty), hints[name])
+                value = getattr(command, name, Parameter.empty)
+                if isinstance(value, OptionInfo) and value.default is False:
+                    value.param_decls = value.param_decls or (f"--{name.replace('_', '-')}",)
+                yield _field(name, value, hints[name])
 
 
 def _field(name: str, default: Any, annotation: Any) -> Parameter:
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-def takes(name: str, maker: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options of `maker` in the place of its parameter `name`, which gets what `maker` returns."""
-
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        made = {parameter.name: parameter for parameter in _parameters(maker)}
-
-        def run(**given: Any) -> None:
-            value = maker(**{option: given.pop(option) for option in made})
-            command(**given, **{name: value})
-
-        parameters: list[Parameter] = []
-        for parameter in _parameters(command):
-            parameters += made.values() if parameter.name == name else [parameter]
-        run.__name__, run.__doc__ = command.__name__, command.__doc__
-        run.__signature__ = Signature(  # type: ignore[attr-defined]
-            [parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in parameters]
-        )
-        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        return run
-
-    return decorate
-
-
-def _parameters(function: Callable[..., Any]) -> Iterator[Parameter]:
-    """Yield the parameters of a function with their types; that of a module that is not imported stays a text."""
-    for parameter in signature(function).parameters.values():
-        kind = parameter.annotation
-        with suppress(NameError):
-            kind = eval(kind, function.__globals__) if isinstance(kind, str) else kind
-        yield parameter.replace(annotation=kind)
-
-
-def takes_line_options(door: Door) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options of a line that a door shows, in the place of its parameter `line`, which gets them."""
-
-    def read(help_all: bool, **given: Any) -> LineArguments:
-        return taken(given)
-
-    read.__signature__ = Signature(list(line_parameters(door)))  # type: ignore[attr-defined]
-    return takes("line", read)
-
-
-def line_parameters(door: Door) -> Iterator[Parameter]:
+def _of_line(door: Door) -> Iterator[Parameter]:
     """Yield the options of a line that a door shows, and the one that shows those that are rare."""
     for name in options_of(door):
         option, field = OPTIONS[name], LineOptions.model_fields[name]
@@ -250,7 +221,7 @@ A_BOARD = "Board: a name or a YAML file of routing rules."
 class OfBoard(Options):
     """A command about a board."""
 
-    board: str = typer.Argument(help=A_BOARD)
+    board: str = argument(A_BOARD, ...)
 
     @cached_property
     def rules(self) -> Rules:

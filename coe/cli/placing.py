@@ -14,7 +14,7 @@ from coe.board import parts_list as parts_lists
 from coe.board.completeness import Expected
 from coe.board.parts_list import PlacedPart
 from coe.cli.common import err
-from coe.cli.options import Options
+from coe.cli.options import Options, option
 from coe.errors import ConfigError, list_few
 from coe.pictures.found_image import FoundImage
 
@@ -29,33 +29,25 @@ if TYPE_CHECKING:
 class ReadAs(Options):
     """How a placement file is read."""
 
-    dialect: str | None = typer.Option(
-        None,
-        help="What wrote the placement file: kicad, altium, easyeda, eagle, ... or package.module:NAME. Default: any "
-        "table with a header.",
+    dialect: str | None = option(
+        "What wrote the placement file: kicad, altium, easyeda, eagle, ... or package.module:NAME. Default: any "
+        "table with a header."
     )
-    units: str | None = typer.Option(
-        None, help="Unit of the placement file: mm, um, mil or inch. Default: what the file states."
-    )
-    yes: bool = typer.Option(
-        False, "--yes", help="Take the placement file as it reads, without a question. See --dialect."
-    )
-    bom: Path | None = typer.Option(
-        None,
-        metavar="FILE",
-        help="A bill of materials, with lists of designators: values and packages that the placement file lacks, and "
+    units: str | None = option("Unit of the placement file: mm, um, mil or inch. Default: what the file states.")
+    yes: bool = option("Take the placement file as it reads, without a question. See --dialect.", False)
+    bom: Path | None = option(
+        "A bill of materials, with lists of designators: values and packages that the placement file lacks, and "
         "the parts that are not fitted.",
+        metavar="FILE",
     )
-    bottom_x: str | None = typer.Option(
-        None,
-        help="top or bottom, for a recipe of the bottom side: the file gives x as seen from the top, through the "
-        "board, or as seen from the bottom.",
+    bottom_x: str | None = option(
+        "top or bottom, for a recipe of the bottom side: the file gives x as seen from the top, through the "
+        "board, or as seen from the bottom."
     )
-    bottom_angle: str | None = typer.Option(
-        None,
-        help="top, top-180 or bottom, for a recipe of the bottom side: angles count counterclockwise as seen from the "
+    bottom_angle: str | None = option(
+        "top, top-180 or bottom, for a recipe of the bottom side: angles count counterclockwise as seen from the "
         "top, with parts at 0 mirrored left to right (top) or top to bottom (top-180, as KiCad), or as seen from the "
-        "bottom.",
+        "bottom."
     )
 
     def bottom(self) -> Bottom | None:
@@ -72,17 +64,15 @@ class ReadAs(Options):
 class Placing(ReadAs):
     """Where parts lie in pictures of whole boards."""
 
-    placements: Path | None = typer.Option(
-        None,
-        metavar="FILE",
-        help="A placement (pick-and-place) file: the pictures show whole boards, and each part is cut out of them. "
+    placements: Path | None = option(
+        "A placement (pick-and-place) file: the pictures show whole boards, and each part is cut out of them. "
         "Needs --recipe. See docs/placements.md.",
-    )
-    recipe: Path | None = typer.Option(
-        None,
         metavar="FILE",
-        help="The board recipe: side, scale, outline, fiducials, and the crop of each component. Look at the picture "
+    )
+    recipe: Path | None = option(
+        "The board recipe: side, scale, outline, fiducials, and the crop of each component. Look at the picture "
         "that coe-experts overlay makes before you use it.",
+        metavar="FILE",
     )
 
     def layout(self) -> Layout | None:

@@ -6,14 +6,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
 from rich.progress import BarColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from coe import config
 from coe.board import rules
 from coe.cli.common import application, err, out, point_out, run, show
 from coe.cli.console import Progress, styled, words
-from coe.cli.options import OnLine, Share, Size, add, pictures_of
+from coe.cli.options import OnLine, Share, Size, add, option, pictures_of
 from coe.config import format_bytes
 from coe.errors import ConfigError, did_you_mean
 from coe.inspector import profile
@@ -39,35 +38,27 @@ class Measure(OnLine):
 
     door = Door.PROFILE
 
-    board: str | None = typer.Option(None, help="Board: a name (A, demo, ...) or a YAML file of routing rules.")
-    images_at: Path | None = typer.Option(
-        None, "--images", help="Sample images of the board. Default: generated images."
-    )
-    quick: bool = typer.Option(
-        False, "--quick", help="Take about a minute instead of up to ten; the figures are coarser."
-    )
-    faithful: int | None = typer.Option(
-        None,
+    board: str | None = option("Board: a name (A, demo, ...) or a YAML file of routing rules.")
+    images_at: Path | None = option("Sample images of the board. Default: generated images.", None, "--images")
+    quick: bool = option("Take about a minute instead of up to ten; the figures are coarser.", False)
+    faithful: int | None = option(
+        "Search the split of memory as the paper does, with this seed for its random choice.",
         min=0,
         max=config.MAX_SEED,
         metavar="SEED",
-        help="Search the split of memory as the paper does, with this seed for its random choice.",
     )
-    on_machine: bool = typer.Option(
+    on_machine: bool = option(
+        "Run the samples of the search on the machine, which takes long, or simulate them with the measured "
+        "costs. The winner is confirmed on the machine in both cases.",
         False,
         "--on-machine/--simulate",
-        help="Run the samples of the search on the machine, which takes long, or simulate them with the measured "
-        "costs. The winner is confirmed on the machine in both cases.",
     )
-    to: Path | None = typer.Option(
-        None,
-        "--out",
-        metavar="FILE",
-        help="Where to write the profile. Default: the file where coe-inspect looks for it.",
+    to: Path | None = option(
+        "Where to write the profile. Default: the file where coe-inspect looks for it.", None, "--out", metavar="FILE"
     )
-    show: bool = typer.Option(False, "--show", help="Measure nothing; print the profile and draw its curves.")
-    plot: Path | None = typer.Option(
-        None, metavar="FILE", help="Where to write the drawing of the curves. Default: a .png in the profile's folder."
+    show: bool = option("Measure nothing; print the profile and draw its curves.", False)
+    plot: Path | None = option(
+        "Where to write the drawing of the curves. Default: a .png in the profile's folder.", metavar="FILE"
     )
 
     def run(self) -> None:

@@ -5,15 +5,14 @@ from __future__ import annotations
 from functools import partial
 
 from coe.cli.common import application, run
-from coe.lab.cli import bench_resident, bench_run, bench_scale, bench_serve, bench_sim, bench_switch
+from coe.cli.options import add
+from coe.lab.cli.bench_resident import Resident
+from coe.lab.cli.bench_run import Run
+from coe.lab.cli.bench_scale import Scale
+from coe.lab.cli.bench_serve import Serve
+from coe.lab.cli.bench_sim import Sim
+from coe.lab.cli.bench_switch import Switch
 
 app = application("Compare strategies: in virtual time, or on this machine with real weights files.")
-app.command("sim")(bench_sim.sim)
-app.command("run")(bench_run.run)
-app.command("scale")(bench_scale.scale)
-app.command("serve")(bench_serve.serve)
-app.command("switch")(bench_switch.switch)
-app.command("resident")(bench_resident.resident)
-
-
+add(app, Sim, Run, Scale, Serve, Switch, Resident)
 main = partial(run, app)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
 from rich.table import Table
 
 from coe import config
 from coe.cli.common import err
 from coe.cli.console import table_of
-from coe.cli.options import WORK, JsonOption, WorkOption, check_json, words_of
+from coe.cli.options import WORK, JsonOption, Options, WorkOption, check_json, option, words_of
 from coe.errors import ConfigError
 from coe.inspector.precision import MODES
 from coe.lab.cli.bench_out import choices, show_figures
@@ -20,18 +19,7 @@ if TYPE_CHECKING:
     from coe.lab.resident import ResidentTimes
 
 
-def resident(
-    kind: Annotated[
-        str, typer.Option(metavar="LIST", help="Kinds, separated by commas; an input size may follow, as yolov5n:640.")
-    ] = "resnet18,resnet101,yolov5n:320,yolov5n:640",
-    precision: Annotated[
-        str, typer.Option(metavar="LIST", help="One or more of fp32, mixed (docs/precision.md).")
-    ] = "fp32,mixed",
-    images: Annotated[int, typer.Option(min=1, max=config.MAX_COUNT, help="Images of each precision in a round.")] = 16,
-    repeats: Annotated[int, typer.Option(min=1, max=config.MAX_COUNT, help="Rounds; precisions take turns.")] = 5,
-    work: WorkOption = WORK,
-    json_to: JsonOption = None,
-) -> None:
+class Resident(Options):
     """Measure how many images one core inspects with an expert that stays in memory; the weights are random.
 
     Pictures go through a whole line of one executor with one thread. "line" is the processor time of an image in all
@@ -40,16 +28,31 @@ def resident(
 
     Example: coe-bench resident --kind resnet18,yolov5n:320
     """
-    from coe.lab import resident as measuring
 
-    check_json(json_to)
-    chosen = choices("--precision", precision, MODES)
-    rows = [
-        row
-        for name, size in map(_sized, words_of(kind))
-        for row in measuring.resident(work, name, size, chosen, images=images, rounds=repeats, say=err.print)
-    ]
-    show_figures(_table(rows), rows, json_to)
+    kind: str = option(
+        "Kinds, separated by commas; an input size may follow, as yolov5n:640.",
+        "resnet18,resnet101,yolov5n:320,yolov5n:640",
+        metavar="LIST",
+    )
+    precision: str = option("One or more of fp32, mixed (docs/precision.md).", "fp32,mixed", metavar="LIST")
+    images: int = option("Images of each precision in a round.", 16, min=1, max=config.MAX_COUNT)
+    repeats: int = option("Rounds; precisions take turns.", 5, min=1, max=config.MAX_COUNT)
+    work: WorkOption = WORK
+    json_to: JsonOption = None
+
+    def run(self) -> None:
+        from coe.lab import resident as measuring
+
+        check_json(self.json_to)
+        chosen = choices("--precision", self.precision, MODES)
+        rows = [
+            row
+            for name, size in map(_sized, words_of(self.kind))
+            for row in measuring.resident(
+                self.work, name, size, chosen, images=self.images, rounds=self.repeats, say=err.print
+            )
+        ]
+        show_figures(_table(rows), rows, self.json_to)
 
 
 def _sized(word: str) -> tuple[str, int]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -15,7 +15,7 @@ from coe.board import rules
 from coe.board.rules import Rules
 from coe.cli.common import err
 from coe.cli.console import Progress
-from coe.cli.options import WORK, JsonOption, SeedOption, WorkOption, check_json, refuse, takes_line_options, words_of
+from coe.cli.options import WORK, JsonOption, OnLine, SeedOption, WorkOption, check_json, option, refuse, words_of
 from coe.core import FULL
 from coe.errors import ConfigError
 from coe.inspector import profile
@@ -278,113 +278,7 @@ class _Runs:
         return measured
 
 
-@takes_line_options(Door.RUN)
-def run(  # noqa: PLR0913
-    context: typer.Context,
-    board: Annotated[
-        str | None,
-        typer.Option(help="A board whose experts are in the store. Default: a synthetic board with random weights."),
-    ] = None,
-    images_at: Annotated[
-        Path | None,
-        typer.Option("--images", help="Images of the board's components, for --board. Default: pictures of noise."),
-    ] = None,
-    experts: Annotated[
-        int, typer.Option(min=1, max=config.MAX_COUNT, help="Without --board: the number of synthetic experts.")
-    ] = 24,
-    kind: Annotated[str, typer.Option(help="Without --board: the kind of the experts.")] = "resnet101",
-    files: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=config.MAX_COUNT,
-            help="Without --board: the number of weights files that experts share. Default: a file for each expert.",
-        ),
-    ] = None,
-    input_size: Annotated[
-        int,
-        typer.Option(
-            "--input", min=config.MIN_INPUT, max=config.MAX_INPUT, help="Without --board: input size in pixels."
-        ),
-    ] = 224,
-    requests: Annotated[
-        int,
-        typer.Option(
-            min=1, max=config.MAX_COUNT, help="The number of images; those of --images are repeated as needed."
-        ),
-    ] = 400,
-    strategy: Annotated[
-        str,
-        typer.Option(
-            metavar="LIST|all",
-            help=f"One or more, separated by commas. {PROFILED} runs the configuration that coe-profile chose for the "
-            f"board, {PAPER_DEFAULT} the paper's default. A name with {EAGER} at its end, as samba{EAGER}, loads "
-            "and runs experts as a plain PyTorch program does, for comparison.",
-        ),
-    ] = config.STRATEGY,
-    precision: Annotated[
-        str,
-        typer.Option(
-            metavar="LIST",
-            help="One or more of fp32, mixed (docs/precision.md); labels are compared with those of fp32.",
-        ),
-    ] = config.PRECISION,
-    *,
-    line: LineArguments,
-    label_floor: Annotated[
-        float,
-        typer.Option(
-            min=0,
-            max=1,
-            help="Use a cheaper precision for an expert only if at least this share of its labels agrees with fp32.",
-        ),
-    ] = config.LABEL_FLOOR,
-    profile_at: Annotated[
-        Path | None,
-        typer.Option("--profile", help=f"The profile for {PROFILED}. Default: the file that coe-profile writes."),
-    ] = None,
-    repeat: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            max=config.MAX_COUNT,
-            help="Run each strategy so many times, every second round backwards; its run of median speed counts.",
-        ),
-    ] = 1,
-    rate: Annotated[
-        float | None,
-        typer.Option(
-            "--rate",
-            metavar="RATE",
-            help="Images a second, each at its time, even if the line falls behind. Default: all images at once.",
-        ),
-    ] = None,
-    settling: Annotated[
-        int, typer.Option(min=0, max=config.MAX_COUNT, help="Leave so many images at first out of p50 and p99.")
-    ] = 0,
-    form: Annotated[
-        PictureForm | None,
-        typer.Option(
-            help="Hand pictures in as arrays, or as JPEGs in memory. Default: paths of --images, else arrays of noise."
-        ),
-    ] = None,
-    host_only: Annotated[
-        bool,
-        typer.Option(
-            "--host-only",
-            help="Measure all work but the devices': networks answer from memory, and loads take no time.",
-        ),
-    ] = False,
-    with_prediction: Annotated[
-        bool,
-        typer.Option(
-            "--predict", help="Also simulate each run with the same costs, to see how well the simulator predicts it."
-        ),
-    ] = False,
-    work: WorkOption = WORK,
-    seed: SeedOption = 0,
-    json_to: JsonOption = None,
-) -> None:
+class Run(OnLine):
     """Run strategies one after another over the same images and show a row for each.
 
     A run is measured from its first image; the pools are filled before. A switch is a load that a waiting image needs,
@@ -393,49 +287,122 @@ def run(  # noqa: PLR0913
 
     Example: coe-bench run --strategy samba,coserve,late-binding --experts 40 --kind resnet18
     """
-    from coe.inspector.experiment import Experiment
-    from coe.inspector.line_devices import free_cores
-    from coe.lab import measured_run as engine
-    from coe.lab.workloads import synthetic
-    from coe.profiler.remembered_device import RememberedOutputs
 
-    names = _names(strategy)
-    chosen = [named_strategy(_strategy_of(name)) for name in names]
-    max_wait_s = bench_out.heeded(line.pop("max_wait_s", None), chosen)
-    asked = LineOptions.of(board or kind, **line)
-    executors = asked.executors or config.EXECUTORS
-    check_json(json_to)
-    _check_source(context, board, images_at, names)
-    precisions = _precisions(precision, names)
-    if rate is not None and not 0 < rate < float("inf"):
-        raise ConfigError(f"--rate {rate:g} is not a number of images a second; write it as 250")
-    if settling >= requests:
-        raise ConfigError(
-            f"--settling {settling} leaves out all {requests} images; leave out fewer, or give more --requests"
+    door = Door.RUN
+
+    context: typer.Context
+    board: str | None = option(
+        "A board whose experts are in the store. Default: a synthetic board with random weights."
+    )
+    images_at: Path | None = option(
+        "Images of the board's components, for --board. Default: pictures of noise.", None, "--images"
+    )
+    experts: int = option("Without --board: the number of synthetic experts.", 24, min=1, max=config.MAX_COUNT)
+    kind: str = option("Without --board: the kind of the experts.", "resnet101")
+    files: int | None = option(
+        "Without --board: the number of weights files that experts share. Default: a file for each expert.",
+        min=1,
+        max=config.MAX_COUNT,
+    )
+    input_size: int = option(
+        "Without --board: input size in pixels.", 224, "--input", min=config.MIN_INPUT, max=config.MAX_INPUT
+    )
+    requests: int = option(
+        "The number of images; those of --images are repeated as needed.", 400, min=1, max=config.MAX_COUNT
+    )
+    strategy: str = option(
+        f"One or more, separated by commas. {PROFILED} runs the configuration that coe-profile chose for the "
+        f"board, {PAPER_DEFAULT} the paper's default. A name with {EAGER} at its end, as samba{EAGER}, loads "
+        "and runs experts as a plain PyTorch program does, for comparison.",
+        config.STRATEGY,
+        metavar="LIST|all",
+    )
+    precision: str = option(
+        "One or more of fp32, mixed (docs/precision.md); labels are compared with those of fp32.",
+        config.PRECISION,
+        metavar="LIST",
+    )
+    label_floor: float = option(
+        "Use a cheaper precision for an expert only if at least this share of its labels agrees with fp32.",
+        config.LABEL_FLOOR,
+        min=0,
+        max=1,
+    )
+    profile_at: Path | None = option(
+        f"The profile for {PROFILED}. Default: the file that coe-profile writes.", None, "--profile"
+    )
+    repeat: int = option(
+        "Run each strategy so many times, every second round backwards; its run of median speed counts.",
+        1,
+        min=1,
+        max=config.MAX_COUNT,
+    )
+    rate: float | None = option(
+        "Images a second, each at its time, even if the line falls behind. Default: all images at once.", metavar="RATE"
+    )
+    settling: int = option("Leave so many images at first out of p50 and p99.", 0, min=0, max=config.MAX_COUNT)
+    form: PictureForm | None = option(
+        "Hand pictures in as arrays, or as JPEGs in memory. Default: paths of --images, else arrays of noise."
+    )
+    host_only: bool = option(
+        "Measure all work but the devices': networks answer from memory, and loads take no time.", False
+    )
+    with_prediction: bool = option(
+        "Also simulate each run with the same costs, to see how well the simulator predicts it.", False, "--predict"
+    )
+    work: WorkOption = WORK
+    seed: SeedOption = 0
+    json_to: JsonOption = None
+
+    def run(self) -> None:
+        from coe.inspector.experiment import Experiment
+        from coe.inspector.line_devices import free_cores
+        from coe.lab import measured_run as engine
+        from coe.lab.workloads import synthetic
+        from coe.profiler.remembered_device import RememberedOutputs
+
+        names = _names(self.strategy)
+        chosen = [named_strategy(_strategy_of(name)) for name in names]
+        max_wait_s = bench_out.heeded(self.line.pop("max_wait_s", None), chosen)
+        asked = LineOptions.of(self.board or self.kind, **self.line)
+        executors = asked.executors or config.EXECUTORS
+        check_json(self.json_to)
+        _check_source(self.context, self.board, self.images_at, names)
+        precisions = _precisions(self.precision, names)
+        if self.rate is not None and not 0 < self.rate < float("inf"):
+            raise ConfigError(f"--rate {self.rate:g} is not a number of images a second; write it as 250")
+        if self.settling >= self.requests:
+            raise ConfigError(
+                f"--settling {self.settling} leaves out all {self.requests} images; leave out fewer, or give more "
+                "--requests"
+            )
+        _check_host_only(self.host_only, names, executors, with_prediction=self.with_prediction)
+        if self.board is not None:
+            path, shelf, pictures = _given(self.board, self.images_at, asked.store, self.requests, self.seed, self.form)
+            task, order = rules.load(path).board, "given" if self.images_at else "iid"
+        else:
+            wanted = variants(executors, precisions)
+            path, shelf = _synthetic_experts(
+                self.work, self.kind, self.experts, self.input_size, self.seed, self.files, wanted, asked.allow_kinds
+            )
+            pictures = synthetic.synthetic_pictures(path, self.requests, self.seed, self.form or PictureForm.ARRAY)
+            task, order = f"{self.experts} x {self.kind}", "iid"
+        budget, configured = _configurations(names, self.profile_at, path, shelf, asked.memory)
+        # coe-profile chooses for a line as in coe-inspect, where images have a part of the memory.
+        inbox = LineArguments() if configured else engine.all_at_once(pictures)
+        line_options = LineOptions.of(path, **self.line).but(store=shelf, memory=budget, profile=None).but(**inbox)
+        remembered = RememberedOutputs() if self.host_only else None
+        ways = [(name, p) for p in precisions for name in names if p == FULL or not name.endswith(EAGER)]
+        # Decided once for all runs: they are compared with equal threads.
+        experiment = Experiment(label_floor=self.label_floor, free_cores=free_cores())
+        line_options = line_options.but(experiment=experiment)
+        comparison = _Runs(
+            line_options, pictures, task, order, configured, self.rate, max_wait_s, remembered, self.settling
         )
-    _check_host_only(host_only, names, executors, with_prediction=with_prediction)
-    if board is not None:
-        path, shelf, pictures = _given(board, images_at, asked.store, requests, seed, form)
-        task, order = rules.load(path).board, "given" if images_at else "iid"
-    else:
-        wanted = variants(executors, precisions)
-        path, shelf = _synthetic_experts(work, kind, experts, input_size, seed, files, wanted, asked.allow_kinds)
-        pictures = synthetic.synthetic_pictures(path, requests, seed, form or PictureForm.ARRAY)
-        task, order = f"{experts} x {kind}", "iid"
-    budget, configured = _configurations(names, profile_at, path, shelf, asked.memory)
-    # coe-profile chooses for a line as in coe-inspect, where images have a part of the memory.
-    inbox = LineArguments() if configured else engine.all_at_once(pictures)
-    line_options = LineOptions.of(path, **line).but(store=shelf, memory=budget, profile=None).but(**inbox)
-    remembered = RememberedOutputs() if host_only else None
-    ways = [(name, p) for p in precisions for name in names if p == FULL or not name.endswith(EAGER)]
-    # Decided once for all runs: they are compared with equal threads.
-    experiment = Experiment(label_floor=label_floor, free_cores=free_cores())
-    line_options = line_options.but(experiment=experiment)
-    comparison = _Runs(line_options, pictures, task, order, configured, rate, max_wait_s, remembered, settling)
-    rows, sentences = _compare(comparison, ways, repeat, with_prediction=with_prediction)
-    bench_out.show(rows, json_to)
-    for sentence in sentences:
-        bench_out.beside(json_to).print(sentence)
+        rows, sentences = _compare(comparison, ways, self.repeat, with_prediction=self.with_prediction)
+        bench_out.show(rows, self.json_to)
+        for sentence in sentences:
+            bench_out.beside(self.json_to).print(sentence)
 
 
 def _compare(

@@ -8,16 +8,13 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated
-
-import typer
 
 from coe import config
 from coe.board import rules
 from coe.board.rules import Rules
 from coe.cli.common import err
 from coe.cli.console import Progress
-from coe.cli.options import JsonOption, check_json, finite, words_of
+from coe.cli.options import JsonOption, Options, check_json, finite, option, words_of
 from coe.errors import ConfigError
 from coe.helpers.system import peak_resident_bytes
 from coe.lab.cli.bench_out import show_figures
@@ -37,7 +34,7 @@ EXECUTORS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class ScaleRow:
     """One measurement: the numbers of experts and requests, and the mean time of a decision on this machine.
 
     `most_waiting` is the most stages that waited at once, `wall_s` the time of the simulation, `peak_rss_bytes` the
@@ -76,7 +73,7 @@ def synthetic_rules(experts: int) -> Rules:
         return rules.load(path)
 
 
-def measure(experts: int, requests: int, *, every_s: float = 0.0, name: str = "coserve") -> Scale:
+def measure(experts: int, requests: int, *, every_s: float = 0.0, name: str = "coserve") -> ScaleRow:
     """Simulate requests to a board of which a tenth fits into memory: all at once, or one in each `every_s` seconds."""
     board = synthetic_rules(experts)
     cost = Cost(per_image_s=0.001, base_s=0.001, load_s=0.02, weights_bytes=100, activation_bytes=1, max_batch=16)
@@ -100,7 +97,7 @@ def measure(experts: int, requests: int, *, every_s: float = 0.0, name: str = "c
     wall_s = time.perf_counter() - began
     controller.check(idle=True)
     metrics = recorder.metrics()
-    return Scale(
+    return ScaleRow(
         strategy=name,
         experts=experts,
         requests=requests,
@@ -127,56 +124,52 @@ class _EventCounter:
         self.most = max(self.most, sum(map(len, self._backlogs)))
 
 
-def scale(
-    experts: Annotated[
-        str, typer.Option(metavar="LIST", help="Numbers of experts on the board, separated by commas.")
-    ] = "300,3000,10000",
-    requests: Annotated[
-        str, typer.Option(metavar="LIST", help="Numbers of images that arrive at once and wait, separated by commas.")
-    ] = "1000,10000,100000",
-    every_ms: Annotated[
-        float,
-        typer.Option(
-            "--every",
-            min=0,
-            max=1e6,
-            callback=finite,
-            metavar="MS",
-            help="Let an image arrive every so many milliseconds instead of all at once.",
-        ),
-    ] = 0.0,
-    strategy: Annotated[
-        str, typer.Option(metavar="LIST|all", help="One or more, separated by commas.")
-    ] = config.STRATEGY,
-    json_to: JsonOption = None,
-) -> None:
+class Scale(Options):
     """Measure how long this machine takes to decide; no model runs, and a tenth of the experts fits into memory.
 
     "deciding" is the mean time to answer an event. It should hardly grow with experts or with waiting images.
 
     Example: coe-bench scale --experts 10000 --requests 1000000 --every 4
     """
-    sizes = [(e, r) for e in _numbers("--experts", experts) for r in _numbers("--requests", requests)]
-    check_json(json_to)
-    chosen = strategies.names() if strategy.strip() == "all" else words_of(strategy)
-    for name in chosen:
-        strategies.strategy(name)
-    runs = [partial(measure, e, r, every_s=every_ms / 1e3, name=name) for name in chosen for e, r in sizes]
-    columns: dict[str, Callable[[Scale], str]] = {
-        "strategy": lambda point: point.strategy,
-        "experts": lambda point: f"{point.experts:,}",
-        "images": lambda point: f"{point.requests:,}",
-        "most waiting": lambda point: f"{point.most_waiting:,}",
-        "switches": lambda point: f"{point.switches:,}",
-        "deciding": lambda point: f"{point.us_per_event:.0f} µs",
-        "an image": lambda point: f"{point.us_per_request:.0f} µs",
-        "a stage": lambda point: f"{point.us_per_stage:.0f} µs",
-        "run": lambda point: f"{point.wall_s:.1f} s",
-        "memory": lambda point: config.format_bytes(point.peak_rss_bytes),
-    }
-    with Progress(console=err, transient=True) as bar:
-        points = [run() for run in bar.track(runs, description="deciding")]
-    show_figures(figures_table(columns, points, words=("strategy",)), points, json_to)
+
+    experts: str = option("Numbers of experts on the board, separated by commas.", "300,3000,10000", metavar="LIST")
+    requests: str = option(
+        "Numbers of images that arrive at once and wait, separated by commas.", "1000,10000,100000", metavar="LIST"
+    )
+    every_ms: float = option(
+        "Let an image arrive every so many milliseconds instead of all at once.",
+        0.0,
+        "--every",
+        min=0,
+        max=1e6,
+        callback=finite,
+        metavar="MS",
+    )
+    strategy: str = option("One or more, separated by commas.", config.STRATEGY, metavar="LIST|all")
+    json_to: JsonOption = None
+
+    def run(self) -> None:
+        sizes = [(e, r) for e in _numbers("--experts", self.experts) for r in _numbers("--requests", self.requests)]
+        check_json(self.json_to)
+        chosen = strategies.names() if self.strategy.strip() == "all" else words_of(self.strategy)
+        for name in chosen:
+            strategies.strategy(name)
+        runs = [partial(measure, e, r, every_s=self.every_ms / 1e3, name=name) for name in chosen for e, r in sizes]
+        columns: dict[str, Callable[[ScaleRow], str]] = {
+            "strategy": lambda point: point.strategy,
+            "experts": lambda point: f"{point.experts:,}",
+            "images": lambda point: f"{point.requests:,}",
+            "most waiting": lambda point: f"{point.most_waiting:,}",
+            "switches": lambda point: f"{point.switches:,}",
+            "deciding": lambda point: f"{point.us_per_event:.0f} µs",
+            "an image": lambda point: f"{point.us_per_request:.0f} µs",
+            "a stage": lambda point: f"{point.us_per_stage:.0f} µs",
+            "run": lambda point: f"{point.wall_s:.1f} s",
+            "memory": lambda point: config.format_bytes(point.peak_rss_bytes),
+        }
+        with Progress(console=err, transient=True) as bar:
+            points = [run() for run in bar.track(runs, description="deciding")]
+        show_figures(figures_table(columns, points, words=("strategy",)), points, self.json_to)
 
 
 def _numbers(option: str, text: str) -> list[int]:

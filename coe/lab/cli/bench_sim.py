@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -13,7 +13,7 @@ from coe import config
 from coe.board import rules
 from coe.cli.common import err
 from coe.cli.console import Progress
-from coe.cli.options import JsonOption, MaxWaitOption, check_json, refuse, seconds, takes, words_of
+from coe.cli.options import JsonOption, MaxWaitOption, Options, check_json, option, refuse, seconds, words_of
 from coe.core import FULL
 from coe.errors import ConfigError
 from coe.lab import preset
@@ -89,58 +89,48 @@ class Drawing:
         return replace(workload, order=f"{workload.order} {word}")
 
 
-def drawing_of(
-    task: Annotated[str, typer.Option(metavar="LIST|all", help=f"{', '.join(TASKS)} (paper section 5.1).")] = "A1",
-    board: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME|FILE",
-            help=f"Images of this board, drawn by its counts, instead of --task; {BOARD_IMAGES:,} unless --images "
-            "says.",
-        ),
-    ] = None,
-    order: Annotated[
-        str,
-        typer.Option(
-            metavar="LIST|all",
-            help="iid: components at random by count. boards: board after board, as a camera sees them.",
-        ),
-    ] = ORDERS[0],
-    tail: Annotated[
-        str,
-        typer.Option(
-            metavar="LIST|all", help=f"How counts fall: {', '.join(TAILS)}; board: as the board's file has them."
-        ),
-    ] = BOARD,
-    images: Annotated[
-        int | None,
-        typer.Option(min=1, max=config.MAX_COUNT, help="How many images a task has.", show_default="the paper's"),
-    ] = None,
-    every: Annotated[
-        float,
-        typer.Option(
-            metavar="MS", min=0, max=config.MAX_COUNT, help="Let an image of a task arrive every so many milliseconds."
-        ),
-    ] = EVERY_S * 1e3,
-    foresight: Annotated[
-        str,
-        typer.Option(
-            metavar="LIST|all",
-            help="learned: from the boards that came before. parts: the parts list is known. none: images have no "
-            "reference designators.",
-        ),
-    ] = FORESIGHT[0],
-) -> Drawing:
-    """Read the options of what comes, and how; raises ConfigError for an unknown word."""
-    return Drawing(
-        choices("--task", task, TASKS),
-        board,
-        choices("--order", order, ORDERS),
-        choices("--tail", tail, TAILS),
-        images,
-        every / 1e3,
-        choices("--foresight", foresight, FORESIGHT),
+class _Drawn(Options):
+    """Which images come, and how."""
+
+    task: str = option(f"{', '.join(TASKS)} (paper section 5.1).", "A1", metavar="LIST|all")
+    board: str | None = option(
+        f"Images of this board, drawn by its counts, instead of --task; {BOARD_IMAGES:,} unless --images says.",
+        metavar="NAME|FILE",
     )
+    order: str = option(
+        "iid: components at random by count. boards: board after board, as a camera sees them.",
+        ORDERS[0],
+        metavar="LIST|all",
+    )
+    tail: str = option(
+        f"How counts fall: {', '.join(TAILS)}; board: as the board's file has them.", BOARD, metavar="LIST|all"
+    )
+    images: int | None = option("How many images a task has.", min=1, max=config.MAX_COUNT, show_default="the paper's")
+    every: float = option(
+        "Let an image of a task arrive every so many milliseconds.",
+        EVERY_S * 1e3,
+        metavar="MS",
+        min=0,
+        max=config.MAX_COUNT,
+    )
+    foresight: str = option(
+        "learned: from the boards that came before. parts: the parts list is known. none: images have no "
+        "reference designators.",
+        FORESIGHT[0],
+        metavar="LIST|all",
+    )
+
+    def drawing(self) -> Drawing:
+        """Return the options of what comes, and how; raises ConfigError for an unknown word."""
+        return Drawing(
+            choices("--task", self.task, TASKS),
+            self.board,
+            choices("--order", self.order, ORDERS),
+            choices("--tail", self.tail, TAILS),
+            self.images,
+            self.every / 1e3,
+            choices("--foresight", self.foresight, FORESIGHT),
+        )
 
 
 # Several boxes
@@ -155,34 +145,29 @@ class ClusterOptions:
     mishaps: Sequence[str]
 
 
-def boxes_of(
-    boxes: Annotated[
-        str | None,
-        typer.Option(metavar="LIST", help="Several equal boxes with a network, as 1,2,4,8.", show_default="one box"),
-    ] = None,
-    boards: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LIST",
-            help="With --boxes: images of all these boards in equal parts, instead of --task; names or files.",
-        ),
-    ] = None,
-    mishap: Annotated[
-        str,
-        typer.Option(
-            metavar="LIST|all", help="With --boxes: none; lost: a box dies at half time; joins: one more comes then."
-        ),
-    ] = MISHAPS[0],
-) -> ClusterOptions | None:
-    """Read the options of several boxes; None without --boxes. Raises ConfigError."""
-    if boxes is None:
-        return None
-    numbers = [_number(word) for word in words_of(boxes)]
-    mishaps = choices("--mishap", mishap, MISHAPS)
-    if "lost" in mishaps and 1 in numbers:
-        raise ConfigError("--mishap lost takes a box away, and --boxes 1 has no other; give at least 2 boxes")
-    names = [] if boards is None else words_of(boards)
-    return ClusterOptions(numbers, names, mishaps)
+class _Boxes(Options):
+    """Several boxes."""
+
+    boxes: str | None = option(
+        "Several equal boxes with a network, as 1,2,4,8.", metavar="LIST", show_default="one box"
+    )
+    boards: str | None = option(
+        "With --boxes: images of all these boards in equal parts, instead of --task; names or files.", metavar="LIST"
+    )
+    mishap: str = option(
+        "With --boxes: none; lost: a box dies at half time; joins: one more comes then.", MISHAPS[0], metavar="LIST|all"
+    )
+
+    def several(self) -> ClusterOptions | None:
+        """Return the options of several boxes; None without --boxes. Raises ConfigError."""
+        if self.boxes is None:
+            return None
+        numbers = [_number(word) for word in words_of(self.boxes)]
+        mishaps = choices("--mishap", self.mishap, MISHAPS)
+        if "lost" in mishaps and 1 in numbers:
+            raise ConfigError("--mishap lost takes a box away, and --boxes 1 has no other; give at least 2 boxes")
+        names = [] if self.boards is None else words_of(self.boards)
+        return ClusterOptions(numbers, names, mishaps)
 
 
 def _number(text: str) -> int:
@@ -226,46 +211,7 @@ def _fleets(several: ClusterOptions, drawing: Drawing, seed: int) -> list[tuple[
 # The command
 
 
-@takes("drawing", drawing_of)
-@takes("several", boxes_of)
-def sim(  # noqa: PLR0913
-    context: typer.Context,
-    *,
-    drawing: Drawing,
-    device: Annotated[
-        str,
-        typer.Option(
-            metavar="LIST|all|FILE",
-            help=f"{', '.join(preset.names())}, the YAML file of another box, or the profile of one (.json).",
-        ),
-    ] = "numa-rtx3080ti",
-    strategy: Annotated[str, typer.Option(metavar="LIST|all", help="One or more, separated by commas.")] = "all",
-    precision: Annotated[
-        str,
-        typer.Option(
-            metavar="LIST",
-            help="fp32: experts as trained, with the box's figures for these. mixed: prepared experts, in the variants "
-            "that a line would choose.",
-        ),
-    ] = FULL,
-    doubtful: Annotated[
-        float,
-        typer.Option(
-            metavar="SHARE", help="The share of a lesser variant's findings that run again in fp32.", min=0, max=1
-        ),
-    ] = config.ESCALATED_SHARE,
-    warm: Annotated[
-        bool,
-        typer.Option("--warm", help="With mixed: host memory is full at first, as in a line that has run for a while."),
-    ] = False,
-    max_wait: MaxWaitOption = None,
-    several: ClusterOptions | None,
-    seed: Annotated[
-        int, typer.Option(min=0, max=config.MAX_SEED, help="Seed of the random components and labels.")
-    ] = 0,
-    seeds: Annotated[int, typer.Option(min=1, max=1000, help="Run with so many seeds, from --seed on.")] = 1,
-    json_to: JsonOption = None,
-) -> None:
+class Sim(_Boxes, _Drawn):
     """Run tasks in virtual time with the controller that real lines use, and show a row for each run.
 
     "at least" is the lower bound of the column before it: no order of the images could do better. "Belady" is the
@@ -280,51 +226,88 @@ def sim(  # noqa: PLR0913
 
     Example: coe-bench sim --board line7.yaml --device profile.json --seeds 5
     """
-    from coe.lab.cluster_bench import Scene
-    from coe.lab.machine import machine_named
-    from coe.lab.simulated import all_contenders, contender
 
-    if several is None:
-        refuse(context, "boards mishap", "is for several boxes, and there is no --boxes")
-    else:
-        refuse(context, "precision doubtful foresight warm seeds", "is for one box, and --boxes names several")
-        if several.boards:
-            drawn_by = "is for tasks, and --boards draws the images of all boards by their counts"
-            refuse(context, "task order tail", drawn_by, by_default=False)
-    if drawing.board is not None:
-        refuse(context, "task boards", "is not for --board, whose images are drawn by its counts", by_default=False)
-    precisions = _precisions(precision, doubtful, warm)
-    contenders = [contender(name) for name in (all_contenders() if strategy.strip() == "all" else words_of(strategy))]
-    max_wait_s = bench_out.heeded(seconds(max_wait), [each.strategy for each in contenders])
-    fleets = [] if several is None else _fleets(several, drawing, seed)
-    workloads = [workload for workload, _ in fleets] or drawing.workloads(seed)
-    named = preset.names() if device.strip() == "all" else words_of(device)
-    machines = [machine_named(name, [workload.board for workload in workloads]) for name in named]
-    check_json(json_to)
-    _check_boxes(machines, workloads, contenders, precisions)
-    if several is not None:
-        scenes = [
-            Scene(machine, workload, fleet, each, seed=seed, max_wait_s=max_wait_s)
-            for machine in machines
-            for workload, fleet in fleets
-            for each in contenders
+    context: typer.Context
+    device: str = option(
+        f"{', '.join(preset.names())}, the YAML file of another box, or the profile of one (.json).",
+        "numa-rtx3080ti",
+        metavar="LIST|all|FILE",
+    )
+    strategy: str = option("One or more, separated by commas.", "all", metavar="LIST|all")
+    precision: str = option(
+        "fp32: experts as trained, with the box's figures for these. mixed: prepared experts, in the variants "
+        "that a line would choose.",
+        FULL,
+        metavar="LIST",
+    )
+    doubtful: float = option(
+        "The share of a lesser variant's findings that run again in fp32.",
+        config.ESCALATED_SHARE,
+        metavar="SHARE",
+        min=0,
+        max=1,
+    )
+    warm: bool = option("With mixed: host memory is full at first, as in a line that has run for a while.", False)
+    max_wait: MaxWaitOption = None
+    seed: int = option("Seed of the random components and labels.", 0, min=0, max=config.MAX_SEED)
+    seeds: int = option("Run with so many seeds, from --seed on.", 1, min=1, max=1000)
+    json_to: JsonOption = None
+
+    def run(self) -> None:
+        from coe.lab.cluster_bench import Scene
+        from coe.lab.machine import machine_named
+        from coe.lab.simulated import all_contenders, contender
+
+        drawing, several = self.drawing(), self.several()
+        if several is None:
+            refuse(self.context, "boards mishap", "is for several boxes, and there is no --boxes")
+        else:
+            refuse(self.context, "precision doubtful foresight warm seeds", "is for one box, and --boxes names several")
+            if several.boards:
+                drawn_by = "is for tasks, and --boards draws the images of all boards by their counts"
+                refuse(self.context, "task order tail", drawn_by, by_default=False)
+        if drawing.board is not None:
+            refuse(
+                self.context,
+                "task boards",
+                "is not for --board, whose images are drawn by its counts",
+                by_default=False,
+            )
+        precisions = _precisions(self.precision, self.doubtful, self.warm)
+        contenders = [
+            contender(name)
+            for name in (all_contenders() if self.strategy.strip() == "all" else words_of(self.strategy))
         ]
-        _run_boxes(several, scenes, json_to)
-        return
-    sentences: dict[str, None] = {}
-    number = len(machines) * len(workloads) * len(contenders) * len(precisions)
-    rows: list[Row] = []
-    with Progress(console=err, transient=True) as bar:
-        progress = bar.add_task("simulating", total=number * seeds)
-        for one in range(seed, seed + seeds):
-            drawn = workloads if one == seed else drawing.workloads(one)
-            for machine, workload, each, prepared in product(machines, drawn, contenders, precisions):
-                row = _run(machine, workload, each, prepared, one, max_wait_s, sentences)
-                rows.append(replace(row, seed=one if seeds > 1 else None))
-                bar.advance(progress)
-    bench_out.show(rows, json_to)
-    for sentence in sentences:
-        err.print(sentence)
+        max_wait_s = bench_out.heeded(seconds(self.max_wait), [each.strategy for each in contenders])
+        fleets = [] if several is None else _fleets(several, drawing, self.seed)
+        workloads = [workload for workload, _ in fleets] or drawing.workloads(self.seed)
+        named = preset.names() if self.device.strip() == "all" else words_of(self.device)
+        machines = [machine_named(name, [workload.board for workload in workloads]) for name in named]
+        check_json(self.json_to)
+        _check_boxes(machines, workloads, contenders, precisions)
+        if several is not None:
+            scenes = [
+                Scene(machine, workload, fleet, each, seed=self.seed, max_wait_s=max_wait_s)
+                for machine in machines
+                for workload, fleet in fleets
+                for each in contenders
+            ]
+            _run_boxes(several, scenes, self.json_to)
+            return
+        sentences: dict[str, None] = {}
+        number = len(machines) * len(workloads) * len(contenders) * len(precisions)
+        rows: list[Row] = []
+        with Progress(console=err, transient=True) as bar:
+            progress = bar.add_task("simulating", total=number * self.seeds)
+            for one in range(self.seed, self.seed + self.seeds):
+                drawn = workloads if one == self.seed else drawing.workloads(one)
+                for machine, workload, each, prepared in product(machines, drawn, contenders, precisions):
+                    row = _run(machine, workload, each, prepared, one, max_wait_s, sentences)
+                    rows.append(replace(row, seed=one if self.seeds > 1 else None))
+                    bar.advance(progress)
+        bench_out.show(rows, self.json_to)
+        for sentence in sentences:
+            err.print(sentence)
 
 
 def _precisions(text: str, doubtful: float, warm: bool) -> list[Prepared | None]:

@@ -6,15 +6,14 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, astuple
 from itertools import chain
-from typing import TYPE_CHECKING, Annotated, get_args
+from typing import TYPE_CHECKING, get_args
 
-import typer
 from rich.table import Table
 
 from coe import config
 from coe.cli.common import err, wide
 from coe.cli.console import table_of
-from coe.cli.options import WORK, JsonOption, WorkOption, check_json, words_of, write_json
+from coe.cli.options import WORK, JsonOption, Options, WorkOption, check_json, option, words_of, write_json
 from coe.errors import ConfigError, did_you_mean
 from coe.helpers.system import usable_cores
 from coe.lab.cli.bench_out import beside, choices
@@ -23,7 +22,8 @@ from coe.store.blob_format import Variant
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-    from coe.lab.switch import Cycles, GpuSwitch, Switch
+    from coe.lab.switch import Cycles, GpuSwitch
+    from coe.lab.switch import Switch as CpuSwitch
 
 
 REPEATS, EXPERTS = 7, 40
@@ -31,40 +31,7 @@ _WORDS = ("kind", "variant")
 """The columns of words, on the left."""
 
 
-def switch(  # noqa: PLR0913
-    kind: Annotated[str, typer.Option(metavar="LIST", help="Kinds, separated by commas.")] = "resnet101",
-    input_size: Annotated[
-        int, typer.Option("--input", min=32, max=config.MAX_INPUT, help="Input size in pixels.")
-    ] = 224,
-    variant: Annotated[
-        str | None,
-        typer.Option(metavar="LIST", help="Precisions to measure. Default: fp32,int8; on a GPU fp32,fp16,q8."),
-    ] = None,
-    device: Annotated[str, typer.Option(help="cpu, or cuda for the GPU.")] = "cpu",
-    repeats: Annotated[
-        int | None,
-        typer.Option(min=1, max=config.MAX_COUNT, help=f"Show the median of so many repeats. Default: {REPEATS}."),
-    ] = None,
-    cycles: Annotated[
-        int | None,
-        typer.Option(
-            min=4,
-            max=config.MAX_COUNT,
-            help="Instead of times: load, run and evict so many times, and show the memory that is left behind.",
-        ),
-    ] = None,
-    experts: Annotated[
-        int | None,
-        typer.Option(
-            min=1, max=config.MAX_COUNT, help=f"With --cycles: the number of experts, used in turn. Default: {EXPERTS}."
-        ),
-    ] = None,
-    threads: Annotated[
-        int | None, typer.Option(min=1, max=config.MAX_THREADS, help="Threads of the CPU. Default: all cores.")
-    ] = None,
-    work: WorkOption = WORK,
-    json_to: JsonOption = None,
-) -> None:
+class Switch(Options):
     """Measure how long an expert takes from disk, and from memory, until it is ready; the weights are random.
 
     "cold" reads from the disk, "warm" from the system's cache. "x" compares the time before it with the least that this
@@ -75,33 +42,58 @@ def switch(  # noqa: PLR0913
 
     Example: coe-bench switch --kind resnet101,yolov5m --variant fp32
     """
-    from coe.lab.switch import on_cpu, on_gpu, turn_over
-    from coe.runtime.cuda import torch_driver
 
-    names = words_of(kind)
-    check_json(json_to)
-    if repeats is not None and cycles is not None:
-        raise ConfigError("--repeats is for medians, and --cycles takes no medians; leave one of them out")
-    if experts is not None and cycles is None:
-        raise ConfigError("--experts has no effect without --cycles; give --cycles, too")
-    if device not in ("cpu", "cuda"):
-        raise ConfigError(f"--device: there is no '{device}'{did_you_mean(device, ('cpu', 'cuda'))}")
-    if device == "cuda" and threads is not None:
-        raise ConfigError("--threads is for the CPU; leave it out with --device cuda")
-    wanted = _variants(variant, device)
-    driver = torch_driver.driver() if device == "cuda" else None
-    cores, times, count = threads or usable_cores(), repeats or REPEATS, experts or EXPERTS
-    if cycles is not None:
-        turns = [turn_over(work, name, input_size, v, cycles, count, cores, driver) for name in names for v in wanted]
-        _show(_cycles_table(turns), turns, json_to)
-    elif driver is not None:
-        measured = [on_gpu(work, name, input_size, wanted, times, driver, err.print) for name in names]
-        switches = list(chain.from_iterable(measured))
-        _show(_gpu_table(switches), switches, json_to)
-    else:
-        here = [on_cpu(work, name, input_size, wanted, times, cores, err.print) for name in names]
-        results = list(chain.from_iterable(here))
-        _show(_table(results), results, json_to)
+    kind: str = option("Kinds, separated by commas.", "resnet101", metavar="LIST")
+    input_size: int = option("Input size in pixels.", 224, "--input", min=32, max=config.MAX_INPUT)
+    variant: str | None = option("Precisions to measure. Default: fp32,int8; on a GPU fp32,fp16,q8.", metavar="LIST")
+    device: str = option("cpu, or cuda for the GPU.", "cpu")
+    repeats: int | None = option(
+        f"Show the median of so many repeats. Default: {REPEATS}.", min=1, max=config.MAX_COUNT
+    )
+    cycles: int | None = option(
+        "Instead of times: load, run and evict so many times, and show the memory that is left behind.",
+        min=4,
+        max=config.MAX_COUNT,
+    )
+    experts: int | None = option(
+        f"With --cycles: the number of experts, used in turn. Default: {EXPERTS}.", min=1, max=config.MAX_COUNT
+    )
+    threads: int | None = option("Threads of the CPU. Default: all cores.", min=1, max=config.MAX_THREADS)
+    work: WorkOption = WORK
+    json_to: JsonOption = None
+
+    def run(self) -> None:
+        from coe.lab.switch import on_cpu, on_gpu, turn_over
+        from coe.runtime.cuda import torch_driver
+
+        names = words_of(self.kind)
+        check_json(self.json_to)
+        if self.repeats is not None and self.cycles is not None:
+            raise ConfigError("--repeats is for medians, and --cycles takes no medians; leave one of them out")
+        if self.experts is not None and self.cycles is None:
+            raise ConfigError("--experts has no effect without --cycles; give --cycles, too")
+        if self.device not in ("cpu", "cuda"):
+            raise ConfigError(f"--device: there is no '{self.device}'{did_you_mean(self.device, ('cpu', 'cuda'))}")
+        if self.device == "cuda" and self.threads is not None:
+            raise ConfigError("--threads is for the CPU; leave it out with --device cuda")
+        wanted = _variants(self.variant, self.device)
+        driver = torch_driver.driver() if self.device == "cuda" else None
+        cores, times, count = self.threads or usable_cores(), self.repeats or REPEATS, self.experts or EXPERTS
+        if self.cycles is not None:
+            turns = [
+                turn_over(self.work, name, self.input_size, v, self.cycles, count, cores, driver)
+                for name in names
+                for v in wanted
+            ]
+            _show(_cycles_table(turns), turns, self.json_to)
+        elif driver is not None:
+            measured = [on_gpu(self.work, name, self.input_size, wanted, times, driver, err.print) for name in names]
+            switches = list(chain.from_iterable(measured))
+            _show(_gpu_table(switches), switches, self.json_to)
+        else:
+            here = [on_cpu(self.work, name, self.input_size, wanted, times, cores, err.print) for name in names]
+            results = list(chain.from_iterable(here))
+            _show(_table(results), results, self.json_to)
 
 
 def _variants(text: str | None, device: str) -> list[Variant]:
@@ -123,7 +115,7 @@ def _show(table: Table, figures: Sequence[DataclassInstance], json_to: str | Non
     write_json(json.dumps(rows, indent=2) + "\n", json_to)
 
 
-def _table(switches: Sequence[Switch]) -> Table:
+def _table(switches: Sequence[CpuSwitch]) -> Table:
     table = table_of(
         "kind",
         "variant",
