@@ -22,12 +22,11 @@ from coe.cli.console import styled
 from coe.cli.experts_bundle import Bundle, Install
 from coe.cli.experts_choose import Choose
 from coe.cli.experts_import import Import
-from coe.cli.experts_learn import Learn
-from coe.cli.experts_new import Train, measures_text
 from coe.cli.experts_options import InputOption, InStore, WithKinds
 from coe.cli.experts_pictures import Boxes, Crop, Overlay, Split
 from coe.cli.experts_prepare import Prepare
 from coe.cli.experts_reference import Reference
+from coe.cli.experts_train import Learn, Train, measures_text
 from coe.cli.experts_verified import Calibrate, Evaluate
 from coe.cli.options import Record, SeedOption, Size, add, argument, option
 from coe.core import Expert

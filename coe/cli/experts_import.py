@@ -22,8 +22,8 @@ from coe.bring.facts import Wishes
 from coe.bring.other_files import other_folder
 from coe.cli import experts_prepare
 from coe.cli.common import Exit, complain, out, point_out
-from coe.cli.experts_new import described
 from coe.cli.experts_options import Described
+from coe.cli.experts_train import described
 from coe.cli.experts_verified import tell
 from coe.cli.options import argument, option
 from coe.core import Expert

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,12 +15,10 @@ from coe.cli.experts_options import WithKinds
 from coe.cli.options import Record, Share, argument, option, words_of
 from coe.errors import ConfigError, StoreError, did_you_mean, list_few, sentence_of
 from coe.helpers.files import DiskFull
-from coe.inspector.precision import is_sound
 from coe.pictures import finding
-from coe.store import bodies, kinds
+from coe.store import bodies
 from coe.store.blob_format import Variant
 from coe.store.expert_id import ExpertId
-from coe.store.manifest import Manifest
 from coe.store.store import Store
 from coe.variants.prepare import Preparation, Preparer
 
@@ -168,7 +165,6 @@ def work(
     """
     rows: list[dict[str, Any]] = []
     failed = 0
-    quantised: dict[tuple[str, int], Manifest] = {}
     with Steps("preparing", len(ids)) as steps:
         for number, id in enumerate(ids):
             steps.at(number, len(ids), id)
@@ -176,8 +172,6 @@ def work(
                 outcome = preparer.prepare(id, *pictures(id))
                 failed += _tell(id, outcome, asked=asked)
                 rows += _rows(outcome)
-                if "int8" in outcome.made:
-                    quantised.setdefault((outcome.manifest.kind, outcome.manifest.input_size), outcome.manifest)
             except DiskFull:
                 show(rows)
                 raise
@@ -185,33 +179,9 @@ def work(
                 failed += 1
                 complain(f"{id}: {sentence_of(error)}")
     bodies.sweep(preparer.store)
-    for manifest in quantised.values():
-        _say_gain(preparer.store, manifest, preparer.allowed)
     if failed:
         err.print(f"{failed} of {len(ids)} experts could not be prepared in every variant")
     return Record(rows, Exit.NOT_GOOD if failed else Exit.OK)
-
-
-def _say_gain(store: Store, manifest: Manifest, allowed: Sequence[str]) -> None:
-    """Measure an expert in fp32 and in int8 on one core, and say what that means for its kind."""
-    from coe.runtime.cpu import CpuDevice
-
-    kind = kinds.resolve(manifest.kind, allowed)
-    device = CpuDevice(store, {manifest.kind: kind}, threads=1)
-    times = [device.measure(replace(manifest.expert(), variant=name)).batch_s(1) for name in ("fp32", "int8")]
-    full, small = (f"{1e3 * seconds:.3g} ms" for seconds in times)
-    prepared = manifest.variants["int8"]
-    pays = "`--precision mixed` uses it"
-    if not is_sound(prepared) and (agreed := prepared.agreement) is not None:
-        pays = (
-            f"labels of {manifest.id} agree on {agreed.labels_equal:.1%}, {agreed.again:.1%} of them at a second look, "
-            "and `--precision mixed` leaves it out"
-        )
-    elif times[1] >= times[0]:
-        pays += ", for it takes less memory: keep fp32 where all experts fit"
-    # Every file is a network of its own.
-    what = f"{manifest.id if isinstance(kind, kinds.FileKind) else manifest.kind} at {manifest.input_size} px"
-    out.print(f"{what}: an image takes {small} in int8 on one core here, and {full} in fp32; {pays}")
 
 
 def _tell(id: str, outcome: Preparation, *, asked: bool) -> bool:
