@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -9,9 +10,13 @@ import yaml
 
 from coe.board import rules
 from coe.core import NOTHING, Expert
+from coe.errors import ConfigError
+from coe.helpers.visible import visible
 
 TODO = "TODO"
 """The word in a file where a person must decide."""
+FIRST_EXPERT = "first-look"
+"""The expert of a first board, which compares each part with that of a good board."""
 _HEAD = """\
 # A draft: every picture goes to REVIEW until each TODO is done.
 board: {board}
@@ -27,6 +32,14 @@ _COMPONENT = """\
     inspect: {name}
     then: {then}  # TODO: OK, NG, REVIEW or an expert for each label
 """
+
+
+def check_name(name: str) -> None:
+    """Raise ConfigError for what cannot name a board and its files."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}", name):
+        raise ConfigError(f"'{visible(name[:100])}' is no name of a board; give letters, digits and ._+-, as line7")
+    if name.casefold().endswith(".calibration"):
+        raise ConfigError(f"'{name}' is the name of another board's calibration file; give another name")
 
 
 def draft_of(board: str, experts: Iterable[Expert]) -> str:

@@ -2,31 +2,195 @@
 
 from __future__ import annotations
 
+import re
 import shlex
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from coe import config
+from coe.board.drafting import check_name
 from coe.board.rules import load
-from coe.cli import first_board
-from coe.cli.board_placed import Placed
-from coe.cli.common import Exit, application, out, run
+from coe.cli.common import Exit, application, err, out, point_out, run
+from coe.cli.console import Progress
 from coe.cli.experts_options import PolarityOption
 from coe.cli.experts_verified import tell_gaps
-from coe.cli.first_board import FirstBoard
 from coe.cli.options import add, argument, option
+from coe.cli.placing import ReadAs, bom_of, fitted, read_confirmed
 from coe.errors import ConfigError, list_few
+from coe.helpers.files import replacing, writing
 from coe.helpers.strict_model import name_fault
 from coe.pictures import photographs
 from coe.pictures.label_folders import GOOD, letters
 from coe.store.store_reader import StoreReader
 
+if TYPE_CHECKING:
+    from coe.placement.first_board import FirstBoard
+
 _LEAST = 6
 """With fewer pictures of a label there is hardly one each to learn from, to verify with and to test on."""
+
+
+class Placed(ReadAs):
+    """The options of a board that is made from a placement file."""
+
+    placements: Path | None = option("A placement (pick-and-place) file: a board of whole pictures.", metavar="FILE")
+    images: Path | None = option(
+        "Pictures of whole boards, a folder or one: the board is found in them, at any scale and turn.",
+        metavar="FOLDER",
+    )
+    outline: Path | None = option(
+        "The edge: a Gerber file (Edge.Cuts, profile) or .kicad_pcb. Default: as --placements tells it.", metavar="FILE"
+    )
+    side: str = option("The side that the camera sees: top or bottom.", "top")
+    form: Path | None = option(
+        "How the placement file is read where it is read wrong: a YAML file with columns, sides, not_fitted, "
+        "fitted, decimal, angles, clockwise, y, offset, side, rotation, as placement_file of a recipe has them.",
+        metavar="FILE",
+    )
+    held: bool = option(
+        "A fixture holds each board in one place: no mark is searched. The edges of the parts tell the place.", False
+    )
+    in_pixels: bool = option(
+        "x and y are pixels of the pictures, from the top left corner, y downwards. It means --held, too.", False
+    )
+    marks: list[str] | None = option(
+        "Where a mark or a part lies in the first picture, in pixels, as FID1=812,340: two of them, or four where "
+        "the camera looks aslant. For a board that is not found, or found wrong.",
+        None,
+        "--mark",
+        metavar="NAME=X,Y",
+    )
+    leave_out: list[str] | None = option(
+        "A part that is not inspected, as J4 or TP*, such as one that no picture shows. May be repeated.",
+        metavar="NAME",
+    )
+    good: bool = option("The boards in the pictures are good: parts are learned from them.", False)
+
+    def placed(self, placements: Path, name: str, to: Path) -> FirstBoard:
+        """Make a board from a placement file; raises ConfigError."""
+        from coe.placement.board_outline import edge_in, read_outline
+        from coe.placement.draft_recipe import plan, read_form
+        from coe.placement.drawn_sizes import drawn_sizes
+        from coe.placement.first_board import Making, marks_of
+        from coe.placement.package_sizes import LIBRARY, read_library
+        from coe.placement.placement_file import FileForm, Side
+
+        dialect, units, images, side = self.dialect, self.units, self.images, self.side
+        if side not in set(Side):
+            raise ConfigError(f"--side '{side}' is not known; give top or bottom")
+        bottom = self.bottom()
+        if (bottom is not None) != (side == Side.BOTTOM):
+            raise ConfigError(
+                "--side bottom, --bottom-x and --bottom-angle belong together: give all or none (docs/placements.md)"
+            )
+        how = FileForm() if self.form is None else read_form(self.form)
+        if self.in_pixels:
+            self._refuse_beside_pixels()
+            how = how.model_copy(update={"y": "down", "side": how.side or Side.TOP, "rotation": how.rotation or 0.0})
+        said = bom_of(self.bom, dialect, how)
+        file = read_confirmed(placements, dialect, units, how, said, yes=self.yes, in_pixels=self.in_pixels)
+        library = read_library(Path(LIBRARY)) if Path(LIBRARY).is_file() else ()
+        edge = None if self.outline is None else read_outline(self.outline)
+        there, not_fitted = fitted(file, placements, said, self.bom)
+        words = ["--placements", str(placements), "--dialect", dialect or "generic", "--units", str(file.units)]
+        words += [] if self.bom is None else ["--bom", str(self.bom)]
+        turned = ["--bottom-x", str(self.bottom_x), "--bottom-angle", str(self.bottom_angle)]
+        words += [] if bottom is None else turned
+        drawn = edge_in(placements, file, how), drawn_sizes(placements, file.drawn)
+        planned = plan(there, Side(side), library, edge, *drawn, self.leave_out or ())
+        planned = replace(planned, not_fitted=tuple(not_fitted))
+        seen = marks_of(dict(map(_named_point, self.marks or ())), planned, bottom)
+        held = self.held or self.in_pixels
+        with Progress(console=err, disable=images is None or self.in_pixels) as bar:
+            task = bar.add_task("finding the board", total=None)
+            making = Making(
+                name, to, there, planned, bottom, tuple(words), self.good, how, held, seen, lambda: bar.advance(task)
+            )
+            return making.in_pixels(images) if self.in_pixels and images is not None else making.board(images)
+
+    def _refuse_beside_pixels(self) -> None:
+        """Raise ConfigError for what means nothing where places are pixels of pictures."""
+        if self.images is None:
+            raise ConfigError("--in-pixels needs --images, the pictures whose pixels the placement file means")
+        given = [name for name, is_given in (("--outline", self.outline), ("--side", self.side != "top")) if is_given]
+        if self.units not in {None, "mm"}:
+            given.append(f"--units {self.units}")
+        if given:
+            raise ConfigError(f"--in-pixels says where parts lie in the pictures; leave {', '.join(given)} out")
+
+
+def _named_point(word: str) -> tuple[str, tuple[float, float]]:
+    name, _, at = word.rpartition("=")
+    number = r"(-?\d{1,6}(?:\.\d{1,6})?)"
+    if (match := re.fullmatch(f"{number},{number}", at)) is None:
+        raise ConfigError(f"--mark '{word}' is not NAME=X,Y, as FID1=812,340")
+    return name, (float(match[1]), float(match[2]))
+
+
+class New(Placed):
+    """Make a first board, in commented files that a person edits; files that are there are never replaced.
+
+    It ends with what a person must decide (TODO in the files), and with the next commands. With --run it ends with
+    what still passes by the exams of the experts, and the command that mends it; exit status 1 if something is left to
+    decide.
+
+    Example: coe-board new line7 --photos photos --run
+    """
+
+    name: str = argument("Name of the board: letters, digits and ._+-, as line7.", ...)
+    photos: Path | None = option("Photographs of components: <component>/<label>/<image>.", metavar="FOLDER")
+    polarity: PolarityOption = None
+    to: Path = option("Folder for what is written. Files there are never replaced.", Path("."), metavar="FOLDER")
+    run_next: bool = option("Run the next commands, too, if nothing is left to decide.", False, "--run")
+
+    def run(self) -> Exit:
+        check_name(self.name)
+        rules = self.to / config.RULES_FOLDER / f"{self.name}.yaml"
+        refuse_present({rules: None})
+        if (self.photos is None) == (self.placements is None):
+            raise ConfigError(
+                "give what the board is made from: --photos, a folder of photographs, or --placements, a placement file"
+            )
+        if self.placements is not None:
+            made = self.placed(self.placements, self.name, self.to)
+        elif self.photos is not None:
+            made = self._photographed(self.photos, rules)
+        write(made)
+        if not self.run_next:
+            return Exit.OK
+        if made.open_lines:
+            out.print(f"not run: {len(made.open_lines)} lines still need a decision")
+            return Exit.NOT_GOOD
+        status = run_commands(made)
+        if rules.is_file() and tell_gaps(load(rules), StoreReader(None)) and made.learn:
+            out.print(f"mended by pictures of such parts in {made.photographs}/<component>/<label>, and then:")
+            out.print(f"  {shlex.join(made.learn)}")
+        raise typer.Exit(status)
+
+    def _photographed(self, photos: Path, rules: Path) -> FirstBoard:
+        from coe.placement.first_board import FirstBoard
+
+        shown = look(photos)
+        for folder in (rules.parent, self.to / self.name):
+            folder.mkdir(parents=True, exist_ok=True)
+        board, images, folder = str(rules), str(photos), self.to / self.name
+        said = () if self.polarity is None else ("--polarity", self.polarity)
+        choose = ("coe-experts", "choose", board, "--images", images, "--no-prepare", *said)
+        commands = (
+            ("coe-experts", "split", images),
+            choose,
+            ("coe-experts", "evaluate", board, "--images", images, "--report", str(folder / "evaluation.html")),
+            ("coe-inspect", "--board", board, "--images", images, "--out", str(folder / "run")),
+        )
+        return FirstBoard({}, tuple(notes(shown)), commands, images, choose)
 
 
 def look(photos: Path) -> dict[str, Counter[str]]:
@@ -63,60 +227,50 @@ def notes(shown: Mapping[str, Mapping[str, int]]) -> list[str]:
     return said
 
 
-class New(Placed):
-    """Make a first board, in commented files that a person edits; files that are there are never replaced.
-
-    It ends with what a person must decide (TODO in the files), and with the next commands. With --run it ends with
-    what still passes by the exams of the experts, and the command that mends it; exit status 1 if something is left to
-    decide.
-
-    Example: coe-board new line7 --photos photos --run
-    """
-
-    name: str = argument("Name of the board: letters, digits and ._+-, as line7.", ...)
-    photos: Path | None = option("Photographs of components: <component>/<label>/<image>.", metavar="FOLDER")
-    polarity: PolarityOption = None
-    to: Path = option("Folder for what is written. Files there are never replaced.", Path("."), metavar="FOLDER")
-    run_next: bool = option("Run the next commands, too, if nothing is left to decide.", False, "--run")
-
-    def run(self) -> Exit:
-        first_board.check_name(self.name)
-        rules = self.to / config.RULES_FOLDER / f"{self.name}.yaml"
-        first_board.refuse_present({rules: None})
-        if (self.photos is None) == (self.placements is None):
-            raise ConfigError(
-                "give what the board is made from: --photos, a folder of photographs, or --placements, a placement file"
-            )
-        if self.placements is not None:
-            made = self.placed(self.placements, self.name, self.to)
-        elif self.photos is not None:
-            made = self._photographed(self.photos, rules)
-        first_board.write(made)
-        if not self.run_next:
-            return Exit.OK
-        if made.open_lines:
-            out.print(f"not run: {len(made.open_lines)} lines still need a decision")
-            return Exit.NOT_GOOD
-        status = first_board.run_commands(made)
-        if rules.is_file() and tell_gaps(load(rules), StoreReader(None)) and made.learn:
-            out.print(f"mended by pictures of such parts in {made.photographs}/<component>/<label>, and then:")
-            out.print(f"  {shlex.join(made.learn)}")
-        raise typer.Exit(status)
-
-    def _photographed(self, photos: Path, rules: Path) -> FirstBoard:
-        shown = look(photos)
-        for folder in (rules.parent, self.to / self.name):
-            folder.mkdir(parents=True, exist_ok=True)
-        board, images, folder = str(rules), str(photos), self.to / self.name
-        said = () if self.polarity is None else ("--polarity", self.polarity)
-        choose = ("coe-experts", "choose", board, "--images", images, "--no-prepare", *said)
-        commands = (
-            ("coe-experts", "split", images),
-            choose,
-            ("coe-experts", "evaluate", board, "--images", images, "--report", str(folder / "evaluation.html")),
-            ("coe-inspect", "--board", board, "--images", images, "--out", str(folder / "run")),
+def refuse_present(paths: Mapping[Path, object]) -> None:
+    """Raise ConfigError, which names all of them, if files are there that would be replaced."""
+    if present := [str(path) for path in paths if path.is_symlink() or path.exists()]:
+        raise ConfigError(
+            f"{list_few(present)}: is there already, and nothing is replaced; move it away, or give another "
+            "NAME or --to"
         )
-        return FirstBoard({}, tuple(notes(shown)), commands, images, choose)
+
+
+def write(board: FirstBoard) -> None:
+    """Write the files of a new board, and say what they are and what comes next; raises ConfigError for files there."""
+    refuse_present(board.files)
+    for path, raw in board.files.items():
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(path) as file:
+                file.write(raw)
+    for note in board.notes:
+        point_out("note", note)
+    for path in board.files:
+        if path.suffix in (".yaml", ".csv"):
+            out.print(f"written: {path}")
+    for line in board.open_lines:
+        out.print(f"to decide: {line}")
+    if board.commands:
+        out.print("then:")
+    for words in board.commands:
+        out.print(f"  {shlex.join(words)}")
+
+
+def run_commands(board: FirstBoard) -> int:
+    """Run the next commands, one after another, until one fails; return the worst exit status.
+
+    A command that found something wrong in pictures (`Exit.NOT_GOOD`) did not fail.
+    """
+    worst = 0
+    for words in board.commands:
+        err.print(f"$ {shlex.join(words)}")
+        program = Path(sys.executable).with_name(words[0])
+        status = subprocess.run([str(program), *words[1:]], check=False).returncode
+        worst = max(worst, status)
+        if status > Exit.NOT_GOOD:
+            break
+    return worst
 
 
 app = application(

@@ -121,7 +121,7 @@ def test_executors_that_mean_nothing_are_a_short_sentence(value: str) -> None:
         (profile_command, ("--board", "b" * 300 + ".yaml")),
         (bench, ("run", "--board", "b" * 300 + ".yaml", "--images", ".")),
         (bench, ("run", "--json", "j" * 300)),
-        (bench, ("sim", "--task", "A1", "--trace", "t/" * 3000)),
+        (bench, ("sim", "--task", "A1", "--json", "t/" * 3000)),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )

@@ -386,7 +386,7 @@ def test_nothing_is_written_outside_what_the_user_named_and_nothing_calls_out(
             *("experts", "train", "t/light", "--data", str(named / "data"), "--kind", "resnet18", "--input", "32"),
             *("--epochs", "1", "--batch", "4", "--threads", "1", "--store", str(named / "store")),
         ],
-        ["bench", "sim", "--task", "A1", "--strategy", "late-binding", "--trace", str(named / "run.json")],
+        ["bench", "sim", "--task", "A1", "--strategy", "late-binding", "--json", str(named / "run.json")],
     ]
     if not everything:
         del commands[1:]

@@ -76,9 +76,9 @@ def test_a_machine_is_profiled_and_lines_use_it_by_themselves(bench, run, call, 
     for words in (f"board {name}", "memory score", "the process grew by"):
         assert words in shown.out
 
-    # What the bench calls by name is what was chosen, beside the casual split, on the same images.
+    # What the bench calls by name is what was chosen, beside the default split, on the same images.
     rows = tmp_path / "rows.json"
-    names = "late-binding-casual,late-binding-profile"
+    names = "late-binding-paper-default,late-binding-profile"
     synthetic = ("--work", str(board.parent), "--kind", "narrow", "--experts", "4", "--input", "32")
     bench_run = ("run", *synthetic, "--requests", "6", "--repeat", "2", "--strategy", names, "--json", str(rows))
     assert call(*bench_run).status == 0

@@ -16,6 +16,7 @@ from coe.errors import ConfigError
 from coe.pictures.image_source import ImageSource
 from coe.placement import (
     Side,
+    first_board,
     found_camera,
     join,
     lay_out,
@@ -521,7 +522,7 @@ def test_pictures_in_which_boards_lie_otherwise_round_tell_no_camera(
         drawing = BoardDrawing((), (), (0.0, 0.0, 30.0, 20.0), False)
         return FoundBoard(MarkMatch((), (), Pose(10.0, turn, 160.0, 120.0, 1.0).fit(drawing)), 0.5, (320, 240))
 
-    monkeypatch.setattr(found_camera, "find_board", found)
+    monkeypatch.setattr(first_board, "find_board", found)
     (folder / "boards").mkdir()
     for name, level in (("a", 50), ("b", 150)):
         cv2.imwrite(str(folder / "boards" / f"{name}.png"), np.full((240, 320, 3), level, np.uint8))

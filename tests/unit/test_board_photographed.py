@@ -9,10 +9,10 @@ from test_photo_split import save
 from tiny_line import Call
 
 from coe.board import drafting, rules
-from coe.cli import board_command, experts_command, first_board
-from coe.cli.first_board import rules_text
+from coe.cli import board_command, experts_command
 from coe.core import NOTHING, Expert, Finding, Verdict
 from coe.errors import RulesError
+from coe.placement.first_board import FirstBoard, rules_text
 from coe.store.store import Store
 
 
@@ -40,7 +40,7 @@ def test_the_commands_are_those_from_photographs_to_a_report(photos: Path, call:
 def test_a_run_ends_with_what_still_passes_and_the_command_that_mends_it(
     photos: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def run(made: first_board.FirstBoard) -> int:
+    def run(made: FirstBoard) -> int:
         board = Path("routing_rules/line7.yaml")
         board.write_text(
             "board: line7\nexperts: {R1: {kind: k, labels: [good, bad], input: 64, reject: [bad]}}\n"
@@ -50,7 +50,7 @@ def test_a_run_ends_with_what_still_passes_and_the_command_that_mends_it(
         Store().put("line7/R1", kind="k", labels=("good", "bad"), input_size=64, state={}, exam=taken)
         return 0
 
-    monkeypatch.setattr(first_board, "run_commands", run)
+    monkeypatch.setattr(board_command, "run_commands", run)
     for blind in (True, False):
         said = call("new", "line7", "--photos", "photos", "--polarity", "R1", "--run", command=board_command)
         assert said.status == 0, said.err

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from coe.cli.board_placed import marks_of
 from coe.errors import ConfigError
 from coe.placement import Layout, Location, Side, read_board
 from coe.placement.draft_recipe import BoardPlan, plan
+from coe.placement.first_board import marks_of
 from coe.placement.fit import Fit, Numbers
 from coe.placement.found_camera import map_through
 from coe.serve.teach.teach_draft import BoardDraft, DraftState, Read
@@ -128,7 +128,7 @@ def through(draft: BoardDraft, seen: Mapping[str, Sequence[float]]) -> Fit:
 
 
 def _pairs(draft: BoardDraft, seen: Mapping[str, Sequence[float]]) -> tuple[Numbers, Numbers]:
-    found = marks_of(as_words(seen), planned(draft), draft.bottom)
+    found = marks_of(seen, planned(draft), draft.bottom)
     if len(found) < 2:
         raise ConfigError("show two points, or four where the camera looks aslant")
     mm, pixels = np.array(list(found)), np.array(list(found.values()))

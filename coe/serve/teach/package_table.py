@@ -16,8 +16,7 @@ from typing import Annotated
 from pydantic import Field
 
 from coe.board import rules
-from coe.board.drafting import TODO
-from coe.cli.first_board import EXPERT
+from coe.board.drafting import FIRST_EXPERT, TODO
 from coe.errors import ConfigError
 from coe.helpers.files import write_atomically
 from coe.helpers.strict_model import Name, StrictModel
@@ -189,7 +188,7 @@ class _Edit:
         """Return which expert looks first at a new component: that of what it was before, or one that compares."""
         board = rules.of_bytes(self._draft.rules, self.rules_text.encode())
         known = None if before is None else board.components.get(before)
-        inspect = f"inspect: {EXPERT if known is None else known.root.expert}"
+        inspect = f"inspect: {FIRST_EXPERT if known is None else known.root.expert}"
         return inspect if known is not None and not known.references else f"{inspect}, reference: {new}"
 
     def _drop_unused(self) -> None:

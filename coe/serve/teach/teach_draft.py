@@ -15,8 +15,7 @@ from typing import Annotated
 from pydantic import Field
 
 from coe import config
-from coe.board.drafting import TODO
-from coe.cli import first_board
+from coe.board.drafting import TODO, check_name
 from coe.errors import ConfigError
 from coe.helpers.files import write_atomically
 from coe.helpers.strict_model import StrictModel, of_json
@@ -76,7 +75,7 @@ class BoardDraft:
     name: str
 
     def __post_init__(self) -> None:
-        first_board.check_name(self.name)
+        check_name(self.name)
         if self.name.casefold() == config.RULES_FOLDER:
             raise ConfigError(f"'{self.name}' is the name of the folder of board files; give another name")
 
