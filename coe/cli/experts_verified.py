@@ -77,8 +77,8 @@ class Calibrate(_Verified):
     unproven: bool = option("Take thresholds that are not proven to hold the rate, too.", False)
     plots: Path | None = option("Folder for a picture (PNG) of each expert.")
     near: bool = option(
-        "For classifiers that do not know how good parts look, as imported ones: let experts of kind patch learn it from "
-        "the good pictures, and print the lines of the board file that let them stand behind.",
+        "For classifiers that do not know how good parts look, as imported ones: let experts of kind patch learn it "
+        "from the good pictures, and print the lines of the board file that let them stand behind.",
         False,
     )
 
