@@ -1,7 +1,12 @@
-"""`coe-bench resident`, `scale` and `sim --boxes` as a user calls them."""
+"""The commands of `coe-bench` as a user calls them: what comes out, and what is said of what is wrong."""
+
+import json
+from pathlib import Path
 
 import pytest
 from bench_rows import rows_of
+
+from coe.lab.simulated import all_contenders
 
 
 def test_each_precision_stands_beside_fp32_and_int8_beside_the_bare_loop(work, call):
@@ -75,3 +80,282 @@ def test_boards_come_in_equal_parts(call) -> None:
     said = call(*SMALL_BOXES, "--boxes", "2", "--boards", "A,B")
     assert said.status == 0, said.err
     assert "2 boards" in said.out
+
+
+# `coe-bench sim` as a user calls it: what comes out, and what is said of what is wrong
+
+
+BOX = """\
+about: "a box"
+disk: [1GB/s, "made up"]
+memories:
+  host: {size: [MEMORY, "made up"], reserved: [1MB, "made up"]}
+kinds:
+  resnet101: &kind {input: [224, "made up"], weights: [100MB, "made up"], open_ms: [50, "made up"]}
+  yolov5m: *kind
+  yolov5l: *kind
+devices:
+  cpu:
+    memory: host
+    scaling: [[1.0], "made up"]
+    kinds:
+      resnet101: &cost
+        per_image_ms: [10, "made up"]
+        base_ms: [5, "made up"]
+        activation: [1MB, "made up"]
+        max_batch: [4, "made up"]
+      yolov5m: *cost
+      yolov5l: *cost
+configurations:
+  best: {executors: [{cpu: 2}, "made up"]}
+  paper-default: {executors: [{cpu: 2}, "made up"], expert_share: [{cpu: 0.75}, "made up"]}
+"""
+
+
+@pytest.fixture(autouse=True)
+def empty_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Run everything in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+
+
+# What comes out
+
+
+def test_mixed_runs_stand_next_to_those_in_fp32_and_what_was_chosen_is_said(call) -> None:
+    precisions = ("--precision", "fp32,mixed", "--doubtful", "0", "--images", "600")
+    said = call("sim", "--strategy", "late-binding", *precisions, "--json", "-")
+    plain, mixed = rows_of(said)
+    assert (plain["strategy"], mixed["strategy"]) == ("late-binding", "late-binding mixed")
+    assert mixed["images_per_s"] > plain["images_per_s"]
+    assert "precision mixed: 372 in q8" in said.err
+    assert "the 372 experts take" in said.err
+
+
+def test_rows_as_json_go_to_standard_output_and_the_table_out_of_the_way(call, tmp_path: Path) -> None:
+    said = call("sim", "--images", "60", "--strategy", "all", "--device", "numa-rtx3080ti,uma-m2", "--json", "-")
+    rows = rows_of(said)
+    strategies = [row["strategy"] for row in rows if row["device"] == "uma-m2"]
+    assert len(rows) == 2 * len(all_contenders())
+    assert {"samba", "samba-fifo", "samba-parallel", "coserve", "coserve-paper-default", "coserve-none"} < set(
+        strategies
+    )
+    assert strategies == [row["strategy"] for row in rows if row["device"] == "numa-rtx3080ti"]
+    for row in rows:
+        assert (row["task"], row["order"], row["images"], row["errors"]) == ("A1", "iid", 60, 0)
+        assert row["switches"] >= row["lower_bound_switches"]
+        assert row["makespan_s"] >= row["lower_bound_makespan_s"]
+    assert "coserve-paper-default" in said.err
+    assert "task A1, order iid" in said.words
+
+
+def test_rows_as_json_go_to_a_file(call, tmp_path: Path) -> None:
+    said = call("sim", "--images", "150", "--strategy", "coserve", "--json", tmp_path / "rows.json")
+    assert said.status == 0
+    assert "images/s" in said.out
+    (row,) = json.loads((tmp_path / "rows.json").read_text(encoding="utf-8"))
+    assert row["strategy"] == "coserve"
+
+
+@pytest.mark.slow
+def test_a_row_for_every_task_order_tail_box_and_strategy(call) -> None:
+    said = call("sim", "--task", "A1, B1", "--strategy", "coserve", "--device", "uma-m2", "--json", "-")
+    assert [(row["task"], row["order"], row["images"]) for row in rows_of(said)] == [
+        ("A1", "iid", 2500),
+        ("B1", "iid", 2500),
+    ]
+    said = call(*("sim", "--order", "all", "--tail", "board, steep", "--strategy", "coserve-em-ra", "--json", "-"))
+    assert [(row["task"], row["order"]) for row in rows_of(said)] == [
+        *(("A1", "iid"), ("A1 steep", "iid")),
+        *(("A1", "boards"), ("A1 steep", "boards")),
+    ]
+
+
+def test_another_seed_is_another_run(call) -> None:
+    options = ("--strategy", "coserve", "--device", "uma-m2", "--images", "300", "--json", "-")
+    one, other = (rows_of(call("sim", *options, "--seed", seed))[0] for seed in (0, 1))
+    assert one["makespan_s"] != other["makespan_s"]
+
+
+def test_a_box_of_ones_own(call, tmp_path: Path) -> None:
+    path = tmp_path / "box.yaml"
+    path.write_text(BOX.replace("MEMORY", "1GB"), encoding="utf-8")
+    (row,) = rows_of(call("sim", "--images", "150", "--device", path, "--strategy", "samba", "--json", "-"))
+    assert row["device"] == "box.yaml"
+
+
+# What is wrong
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("MEMORY", "102MB", "preset 'box.yaml', device 'cpu': a pool of 48.2 MiB, one of 2 in memory 'host', does not"),
+        ("  paper-default: ", "  cosy: ", "paper-default"),
+    ],
+)
+def test_a_box_that_will_not_do_is_said(call, tmp_path: Path, old: str, new: str, sentence: str) -> None:
+    path = tmp_path / "box.yaml"
+    assert old in BOX
+    path.write_text(BOX.replace(old, new, 1).replace("MEMORY", "1GB"), encoding="utf-8")
+    said = call("sim", "--images", "150", "--device", "box.yaml", "--json", "-")
+    assert said.status == 2
+    assert sentence in said.words
+    assert len(said.err.splitlines()) == 1
+    assert said.out == ""
+
+
+def test_seeds_of_a_board_differ_and_repeat(call) -> None:
+    drawn = ("sim", "--board", "A", "--images", "60", "--strategy", "coserve,samba", "--device", "uma-m2")
+    box = ("--seeds", "3", "--seed", "4", "--json", "-")
+    rows = rows_of(call(*drawn, *box))
+    assert [(row["seed"], row["strategy"]) for row in rows] == [
+        (seed, name) for seed in (4, 5, 6) for name in ("coserve", "samba")
+    ]
+    assert rows_of(call(*drawn, "--seed", "5", "--json", "-"))[0]["makespan_s"] == rows[2]["makespan_s"]
+    assert len({row["makespan_s"] for row in rows[::2]}) == 3
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--seeds", "2", "--boxes", "2"),
+        ("--board", "A", "--task", "A2"),
+        ("--board", "A", "--device", "none.json"),
+        ("--board", "none.yaml"),
+    ],
+)
+def test_what_seeds_and_boards_exclude_is_refused(call, words: tuple[str, ...]) -> None:
+    assert call("sim", *words).status == 2
+
+
+# `coe-bench switch` as a user calls it, on a small network: what it measures, and what it leaves behind
+
+
+SWITCH = ("switch", "--kind", "narrow", "--input", "32")
+VARIANTS = ["as trained", "fp32", "int8"]
+
+
+@pytest.mark.usefixtures("disk_is_waited_for")
+def test_every_variant_stands_beside_the_plain_limits_of_the_same_run(work, call):
+    rows = rows_of(said := call(*SWITCH, "--repeats", "1", "--work", work, "--json", "-"))
+    assert [(row["kind"], row["variant"]) for row in rows] == [("narrow", variant) for variant in VARIANTS]
+    sizes = [row["bytes"] for row in rows]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[2] < 0.3 * sizes[1]
+    for row in rows:
+        assert row["fp32_bytes"] == sizes[0]
+        for time in ("read_warm_s", "load_warm_s", "ready_s", "copy_s", "eager_s"):
+            assert row[time] > 0
+        # Where the system does not forget a file on request, nothing is said of a cold one.
+        assert (row["read_cold_s"] is None) == (row["load_cold_s"] is None)
+    # The table goes where it does not get into the way of the JSON.
+    assert "eager" in said.err
+
+
+@pytest.mark.usefixtures("disk_is_waited_for")
+def test_loads_and_evictions_in_turn_leave_no_descriptor_open(work, call):
+    options = ("--variant", "fp32", "--cycles", "8", "--experts", "4", "--work", work, "--json", "-")
+    (row,) = rows_of(call(*SWITCH, *options))
+    assert (row["kind"], row["variant"], row["cycles"], row["experts"]) == ("narrow", "fp32", 8, 4)
+    assert row["descriptors_after"] == row["descriptors_before"] > 0
+    assert "rss_slope_bytes" in row
+
+
+@pytest.mark.usefixtures("disk_is_waited_for")
+def test_an_expert_in_int8_is_compared_with_a_session_of_the_library_itself(work, call):
+    rows = rows_of(call(*SWITCH, "--variant", "int8", "--repeats", "1", "--work", work, "--json", "-"))
+    trained, small = rows
+    assert (trained["variant"], small["variant"]) == ("as trained", "int8")
+    assert small["bytes"] < 0.3 * trained["bytes"]
+    for time in ("read_warm_s", "load_warm_s", "read_warm_cpu_s", "load_warm_cpu_s"):
+        assert small[time] > 0
+
+
+# What `coe-bench` says of a command line that cannot work: one sentence that names what is wrong, and nothing else
+
+
+TIMELESS = "looks at neither ages nor due times"
+WRONG = {
+    # Strategies, and times that no strategy heeds
+    "run --strategy coserve,fast": "'fast'",
+    "run --strategy samba --max-wait 5s": TIMELESS,
+    "run --strategy samba-eager --max-wait 5s": TIMELESS,
+    "run --strategy late-binding --max-wait 0s": "0",
+    "run --strategy smaba-eager": "'samba'?",
+    "run --strategy late-binding-profile-eager": "'late-binding-profile' is a configuration",
+    "run --strategy samba-eager --precision mixed": "--precision fp32,mixed",
+    "sim --strategy fastest": "'fastest'",
+    "sim --strategy coserv": "'coserv'; did you mean 'coserve'",
+    "sim --strategy=": "strategy ''",
+    "sim --strategy coserve --max-wait 5s": TIMELESS,
+    "sim --strategy late-binding --max-wait nan": "'nan'",
+    "scale --strategy fastest": "'fastest'",
+    # Options that have no effect, or exclude each other
+    "run --images pictures": "--images has no effect",
+    "run --board demo --work .": "--work has no effect",
+    "run --board demo --experts 24": "--experts has no effect",
+    "run --profile p.json": "--profile has no effect",
+    "run --strategy late-binding-paper-default --executors cpu=1": "--executors has no effect",
+    "run --host-only --strategy samba-eager": "'samba-eager'",
+    "run --host-only --executors cuda=1": "--executors cpu=1",
+    "run --host-only --predict": "--predict has no effect",
+    "sim --warm": "--precision mixed",
+    "sim --foresight parts": "--order boards",
+    "sim --board A --task A1": "--task is not for --board",
+    "sim --boxes 2 --boards A,B --task A1": "--task is for",
+    "sim --boards A": "no --boxes",
+    "sim --boxes 2 --boards A --order boards": "--order is for tasks",
+    "sim --boxes 2 --warm": "--warm is for one box",
+    "sim --boxes 1 --mishap lost": "at least 2 boxes",
+    "switch --cycles 8 --repeats 3": "--repeats",
+    "switch --experts 3": "--cycles",
+    "switch --device cuda --threads 1": "--threads is for the CPU",
+    # Words and numbers
+    "run --work . --kind onnx": "no skeleton",
+    "run --work . --kind resnet9": "'resnet9'",
+    "run --requests 9 --settling 9": "--settling 9",
+    "run --rate 0": "number of images a second",
+    "run --rate nan": "number of images a second",
+    "run --disk-bandwidth fast": "530MB/s",
+    "run --precision mixd": "'mixd' is not a precision; did you mean 'mixed'?",
+    "sim --precision half": "--precision: there is no 'half'",
+    "sim --precision mixed --device uma-m2": "'uma-m2'",
+    "sim --task C1": "'C1'",
+    "sim --order random": "'random'; known: boards, iid",
+    "sim --tail fat": "'fat'; did you mean 'flat'?",
+    "sim --device uma-m9": "'uma-m9'; known: numa-rtx3080ti, uma-m2",
+    "sim --device uma-m2,box.yaml": "'box.yaml'",
+    "sim --seed x": "--seed",
+    "sim --foresight oracle": "'oracle'; known: learned, none, parts",
+    "sim --boxes 0": "'0'",
+    "sim --boxes many": "'many'",
+    "sim --boxes 2 --mishap fire": "--mishap: there is no 'fire'",
+    "sim --boxes 2 --boards A,A": "twice",
+    "scale --experts 39": "--experts: '39'",
+    "scale --experts many": "--experts: 'many'",
+    "scale --experts 40,": "--experts: ''",
+    "scale --requests=-5": "--requests: '-5'",
+    "scale --requests 1e5": "--requests: '1e5'",
+    f"scale --requests {'9' * 5000}": "10,000,000",
+    "scale --every=-1": "--every",
+    "scale --every nan --experts 40 --requests 40": "--every",
+    "switch --variant q9": "'q9'; known: ",
+    "switch --work . --kind onnx": "no skeleton",
+    "switch --work . --kind resnet19": "'resnet19'",
+    "switch --cycles 2": "--cycles",
+    # Places that cannot be written
+    "run --json nowhere/rows.json": "no folder nowhere",
+    "switch --json nowhere/rows.json": "no folder nowhere",
+    "sim --json nowhere/rows.json": "no folder nowhere",
+    "sim --json .": "--json: . is a folder",
+}
+
+
+@pytest.mark.parametrize(("line", "words"), WRONG.items(), ids=[line[:60] for line in WRONG])
+def test_wrong_usage_is_said(call, monkeypatch, tmp_path: Path, line: str, words: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = call(*line.split())
+    assert said.status == 2
+    assert words in said.words
+    assert "Traceback" not in said.err
+    assert said.out == ""

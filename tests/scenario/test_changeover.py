@@ -3,7 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from lines import board, cost, joined, line_of, log_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lines import ENGINE, board, cost, joined, line_of, log_of
+from plots import BOARDS, SHARED, Plot, alone, plots
+from plots import line_of as line_of_plot
+from thorough import THOROUGH
 
 from coe.board.parts_list import PlacedPart
 from coe.board.router import Router
@@ -243,3 +248,22 @@ def test_nothing_is_foreseen_for_a_board_whose_images_stay_away() -> None:
     line.arrive(60.0, "D", board="B", serial="1", refdes="P0")
     line.run(start=False)
     assert (foresight.images_until("B/r"), foresight.images_until("B/d")) == (1, 2)
+
+
+# Boards come and go at any time: every image has one result, the same as on a line of its board alone
+
+
+@given(plots(), st.sampled_from(ENGINE), st.sampled_from([20, 30, 60]), st.integers(1, 2))
+@settings(max_examples=30 * THOROUGH, deadline=None)
+def test_boards_may_come_and_go_at_any_time(plot: Plot, strategy: str, capacity: int, executors: int) -> None:
+    line = line_of_plot(plot, strategy, capacity, executors)
+    line.begin(plot)
+    line.run()  # its books are checked after each event, budgets too
+    expected = dict(alone(plot))
+    assert line.results.keys() == expected.keys()
+    for id, result in line.results.items():
+        assert (result.verdict, result.error) == (expected[id].verdict, None)
+        assert result.findings == expected[id].findings
+    known = joined({key: BOARDS[key] for key in line.boards}, SHARED).experts
+    resident = {expert for pool in line.controller.pools.values() for expert in pool.by_arrival()}
+    assert resident <= set(known)

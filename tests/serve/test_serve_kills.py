@@ -1,13 +1,17 @@
 """kill -9 at labelled points: what was accepted is decided once, and as if nothing had happened."""
 
+import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 
 import pytest
 from killed import (
     GATE_POINTS,
     KILLED,
+    Decided,
     Feeder,
     add_feeder,
     check_one_decision_each,
@@ -19,22 +23,25 @@ from killed import (
     run_line,
     start,
     status_of,
+    tell_file,
     views_of,
 )
 from serve_rows import files_of_views
 from serving import activated, config_of
-from stations import DARK, LIGHT, accept
+from stations import DARK, LIGHT, accept, accept_request, grey
 from tiny_line import TINY
+from whole_boards import BOARD, WHOLE, png
 
 from coe.core import Verdict
 from coe.serve.clock import DAY_US, now_us
-from coe.serve.database import board_rows, row_types, views
+from coe.serve.database import audit, board_rows, call_rows, event_log, outbox, row_types, verifications, views
 from coe.serve.database.connecting import Database
-from coe.serve.database.tables import Board
+from coe.serve.database.tables import Board, NewVerification, Recipe, Verification
+from coe.serve.enums import UNDECIDED, Outcome
 from coe.serve.failpoints import Failpoint
 from coe.serve.picture_folder import PARTS, Pictures
-from coe.serve.retention import remove_strays
-from coe.serve.service_config import ServeConfig
+from coe.serve.retention import remove_strays, sweep
+from coe.serve.service_config import Retention, ServeConfig
 
 LINE_POINTS = (Failpoint.BOARD_BEGUN, Failpoint.SUBMITTED, Failpoint.FOUND, Failpoint.DECIDING, Failpoint.DECIDED)
 
@@ -106,4 +113,157 @@ def test_what_a_killed_gate_has_accepted_is_on_the_disk_and_nothing_else_is(
         (board,) = board_rows.newest(connection)
         assert [view.name for view in views.of_board(connection, board.key)] == ["R1", "R2"]
     check_pictures(config, database)
+    database.close()
+
+
+# 200 times kill -9 of gate, line and bridge, at every labelled point: the guarantees of docs/serve.md hold
+
+
+KILLS = 200
+WHOLE_LINE_POINTS = (
+    Failpoint.LOCATING,
+    Failpoint.LOCATED,
+    Failpoint.BOARD_BEGUN,
+    Failpoint.SUBMITTED,
+    Failpoint.FOUND,
+    Failpoint.DECIDING,
+    Failpoint.DECIDED,
+)
+OTHERS = (Failpoint.AMENDED, Failpoint.SINK_TOLD)
+IN_A_ROW = 3
+"""A board with which the line ends five times is REVIEW; so many kills in a row are less."""
+
+
+@dataclass
+class Service:
+    """The folder of a service, and what was handed in to it."""
+
+    config: ServeConfig
+    database: Database
+    tiny: tuple[Path, Path]
+    told: Path
+    handed_in: list[tuple[str, dict[str, bytes] | None]] = field(default_factory=list)
+    answered: dict[int, Verification] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.parts: Recipe = activated(self.database, TINY)
+        self.whole: Recipe = activated(self.database, TINY, "whole", whole=WHOLE)
+
+    def accept(self, key: str, pictures: dict[str, bytes] | None) -> None:
+        """Accept a board with pictures of its parts, or a whole board."""
+        self.handed_in.append((key, pictures))
+        if pictures is None:
+            said = {"recipe": "whole", "whole": "top"}
+            accept_request(self.config, self.database, self.whole.id, {"top": png(BOARD)}, said, key=key)
+        else:
+            accept(self.config, self.database, self.parts.id, pictures, key=key)
+
+    def kill_line(self, names: Sequence[str], chance: Random) -> int:
+        """Kill the line at each point, with new boards before each kill; return how many kills that were."""
+        for number, point in enumerate(chance.sample(WHOLE_LINE_POINTS, len(WHOLE_LINE_POINTS)), 1):
+            for name in names:
+                self.accept(f"{name} {number}", None if name.endswith("whole") else chosen(chance))
+            nth = 1 if point in (Failpoint.LOCATING, Failpoint.LOCATED) else chance.randint(1, 2)
+            assert run_line(self.config, self.tiny, point, nth) == KILLED
+            self.tidy()
+            if number % IN_A_ROW == 0 or number == len(WHOLE_LINE_POINTS):
+                assert run_line(self.config, self.tiny) == 0
+        return len(WHOLE_LINE_POINTS)
+
+    def kill_gate(self, key: str, api_key: str, chance: Random) -> int:
+        """Kill the gate at each point while a board is handed in; return how many kills that were."""
+        pictures = chosen(chance)
+        self.handed_in.append((key, pictures))
+        address, body = f"http://127.0.0.1:{self.config.listen.port}", {"recipe": "tiny", "views": views_of(pictures)}
+        feeder = Feeder(address, api_key, key, pictures, body)
+        # In their order: a board does not pass a point again once it is beyond it.
+        hand_in_while_the_gate_is_killed(self.config, feeder, GATE_POINTS)
+        board = self.database.read(board_rows.of_key, key)
+        assert board is not None, "202 was said"
+        self.tidy()
+        return len(GATE_POINTS)
+
+    def kill_others(self, key: str, chance: Random) -> int:
+        """Kill the line while it amends a late board, and the bridge; return how many kills that were."""
+        accept(self.config, self.database, self.parts.id, {"R1": DARK}, key=key, within_s=500)
+        assert status_of(start(decide_late, self.config, self.tiny, Failpoint.AMENDED)) == KILLED
+        assert run_line(self.config, self.tiny) == 0
+        assert status_of(start(tell_file, self.config, self.told, chance.randint(1, 9))) == KILLED
+        return len(OTHERS)
+
+    def tidy(self) -> None:
+        """Remove what may go; the pictures of undecided boards and of open calls stay."""
+        pictures, keep = Pictures(self.config.pictures), Retention(ok_days=0, review_days=0, ng_days=0, orphan_days=1)
+        sweep(self.database, pictures, keep, now_us() + DAY_US // 2)
+        with self.database.reading() as connection:
+            for board in board_rows.newest(connection, limit=10_000):
+                if board.state in UNDECIDED or any(
+                    one.verification_id is None for one in call_rows.of_board(connection, board.id)
+                ):
+                    for view in views.of_board(connection, board.key):
+                        assert pictures.path(view.file).stat().st_size == view.size_bytes
+
+    def answer(self, chance: Random) -> None:
+        """Answer some calls, and correct an earlier answer."""
+        with self.database.writing() as connection:
+            for call in chance.sample(found := call_rows.open_calls(connection), len(found) // 2):
+                word = NewVerification(chance.choice(list(Outcome)), now_us(), "ann")
+                given = verifications.record_verification(connection, call, word)
+                self.answered[given.id] = given
+
+
+def chosen(chance: Random) -> dict[str, bytes]:
+    """Return three pictures, light or dark, no two of them the same."""
+    return {f"R{number}": grey(chance.choice([200, 200, 20]) + number) for number in range(3)}
+
+
+def undisturbed(folder: Path, template: Path, tiny: tuple[Path, Path], service: Service) -> Decided:
+    """Return the decisions of a service with the same boards that nobody kills."""
+    config = config_of(folder)
+    calm = Service(config, new_database(config, template), tiny, folder / "told")
+    for key, pictures in service.handed_in:
+        calm.accept(key, pictures)
+    assert run_line(config, tiny) == 0
+    decided = decisions(calm.database)
+    calm.database.close()
+    return decided
+
+
+def check_told(service: Service) -> None:
+    """Check that the other machine was told each event, for the first time in order, and always with the same id."""
+    told = [tuple(json.loads(line)) for line in service.told.read_text(encoding="utf-8").splitlines()]
+    with service.database.reading() as connection:
+        happened = [(one.uuid, one.kind.value, one.id) for one in event_log.after(connection, 0, limit=1_000_000)]
+    assert list(dict.fromkeys(told)) == happened
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(3600)
+def test_two_hundred_kills_break_no_guarantee(tmp_path: Path, sqlite_template: Path, tiny: tuple[Path, Path]) -> None:
+    config, chance = config_of(tmp_path / "service", listen={"port": free_port()}), Random(7)
+    database = new_database(config, sqlite_template)
+    database.write(outbox.register_sinks, ["plant"], now_us())
+    service = Service(config, database, tiny, tmp_path / "told")
+    api_key, kills, turn, late = add_feeder(database), 0, 0, []
+    while kills < KILLS:
+        turn += 1
+        kills += service.kill_gate(f"{turn} gate", api_key, chance)
+        kills += service.kill_line([f"{turn} parts", f"{turn} whole"], chance)
+        late.append(f"{turn} late")
+        kills += service.kill_others(late[-1], chance)
+        service.answer(chance)
+    print(f"{kills} kills in {turn} turns, {len(service.handed_in) + len(late)} boards")
+    assert status_of(start(tell_file, config, service.told, 0)) == 0
+    check_one_decision_each(database)
+    decided = decisions(database)
+    assert {key: decided.pop(key)[0] for key in late} == dict.fromkeys(late, Verdict.REVIEW)
+    assert decided == undisturbed(tmp_path / "calm", sqlite_template, tiny, service)
+    check_told(service)
+    with database.reading() as connection:
+        assert {id: row_types.get(connection, Verification, id) for id in service.answered} == service.answered
+        assert audit.prove(connection).broken_id is None
+        for part in range(PARTS):
+            remove_strays(database, Pictures(config.pictures), part, now_us() + 2 * DAY_US)
+        on_disk = {f"{path.parent.name}/{path.name}" for path in config.pictures.glob("??/*")}
+        assert on_disk == files_of_views(connection)
     database.close()
