@@ -32,6 +32,7 @@ from experts.core_set import core_set
 from experts.lite0_weights import PACKAGED, by_timms_names
 from experts.nearness import LEAST_DEVIATIONS
 from experts.normalising import normalise
+from experts.one_thread import hasten
 
 T = TypeVar("T")
 MOST_SHOWN = 32
@@ -46,6 +47,8 @@ _OTHER, _OTHER_OF_MOST = 0.5, 0.55
 """Edges lie so far from each other, as does what is no part; or so much of how far the farthest place lies."""
 _SEES = 24
 """In a grid of so many places, of an input of 192 pixels, each sees one place farther than it is."""
+_EDGES = 256
+"""So many places of edges stand for all of them."""
 _BODY, _ACROSS = 0.4, 0.8
 """The shares of a part's longer and shorter side that are its body, between its pads."""
 _FITTING = cv2.TM_CCOEFF_NORMED
@@ -95,7 +98,7 @@ def unlike_edges(seen: torch.Tensor) -> torch.Tensor:
     grid = min(seen.shape[1:3])
     seen = functional.normalize(seen, dim=3)
     edge = torch.cat([seen[:, 0], seen[:, -1], seen[:, :, 0], seen[:, :, -1]], dim=1).flatten(0, 1)
-    usual = edge[core_set(edge, 256)]
+    usual = edge[core_set(edge, _EDGES)] if len(edge) > _EDGES else edge
     far = torch.cdist(seen.flatten(0, 2), usual).amin(dim=1).view(seen.shape[:3])
     # No place differs much if the part fills its pictures.
     unlike = far > min(_OTHER, _OTHER_OF_MOST * float(far.amax(dim=(1, 2)).median()))
@@ -144,8 +147,8 @@ def _unlike(image: Image) -> NDArray[np.bool_]:
         return np.zeros((1, 1), np.bool_)
     with torch.inference_mode():
         square = cv2.resize(image, (_EYE, _EYE), interpolation=cv2.INTER_AREA)
-        pixels = torch.from_numpy(square.transpose(2, 0, 1).copy())[None]
-        seen = patches([eye(normalise(pixels, torch.float32, *NORMALIZATIONS["-1..1"]))], _EYE // _CELL)
+        pixels = normalise(torch.from_numpy(square).permute(2, 0, 1)[None], torch.float32, *NORMALIZATIONS["-1..1"])
+        seen = patches([eye(pixels.contiguous(memory_format=torch.channels_last))], _EYE // _CELL)
         return np.asarray(unlike_edges(seen)[0].numpy())
 
 
@@ -161,6 +164,7 @@ def _eye() -> torch.nn.Module | None:
     weights = by_timms_names(torch_file.load(file), file)
     network.load_state_dict({name: weights[name] for name in network.state_dict()})
     first = torch.nn.Sequential(network.conv_stem, network.bn1, network.blocks)
+    hasten(first)
     return first.eval().requires_grad_(False)
 
 
