@@ -133,6 +133,17 @@ def made_of(image: Image, found: FoundPart | None) -> Iterator[tuple[Shown, Imag
         yield item, np.ascontiguousarray(pixels.transpose(1, 2, 0))
 
 
+def made_of_whole(image: Image) -> Iterator[tuple[Shown, Image]]:
+    """Yield what must not pass, made of a picture of a good part, (H, W, 3) uint8 RGB, for a kind that sees wholes.
+
+    As in `sheets`, the picture is turned, and its surroundings cover the whole part if it has some.
+    """
+    yield Shown.TURNED, np.ascontiguousarray(image[::-1, ::-1])
+    channels = np.ascontiguousarray(image.transpose(2, 0, 1))
+    if (bare := _bare(channels, _unlike(image))) is not None:
+        yield Shown.MISSING, np.ascontiguousarray(bare.transpose(1, 2, 0))
+
+
 def part_of(image: Image) -> FoundPart | None:
     """Return where a picture (H, W, 3) uint8 RGB shows its part, as the pretrained network tells that is installed.
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from coe.core import Expert, Finding
+from coe.core import Expert, Finding, Shown
 from coe.helpers.preprocessing import Preprocessing
 from coe.store.kinds import ExpertInput, Foreign, Image, ModuleKind, Progress, Trained, TrainingPlan
 from experts.augment import Augment
@@ -102,6 +102,11 @@ class ResNet(ModuleKind):
         Raises StoreError if tensors are missing or have another shape.
         """
         return fitted({name.removeprefix("module."): value for name, value in state.items()}, self, expert)
+
+    def must_not_pass(self, image: Image) -> Iterable[tuple[Shown, Image]]:
+        from experts import exam  # it imports the trainers
+
+        return exam.made_of_whole(image)
 
     def train(self, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
         from experts import classifier_train

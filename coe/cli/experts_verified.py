@@ -21,7 +21,7 @@ from coe.cli.common import Exit, complain, err, out, point_out, show
 from coe.cli.experts_options import WithKinds
 from coe.cli.options import OfBoard, Record, Share, option
 from coe.config import counted
-from coe.core import NOTHING, Expert, Failure, FailureKind, Request, Result
+from coe.core import NOTHING, Expert, Failure, FailureKind, Request, Result, Shown
 from coe.errors import CoeError, ConfigError, list_few
 from coe.helpers import strict_yaml
 from coe.helpers.files import FolderLock, NoLocks, NotWritten, write_atomically
@@ -175,9 +175,10 @@ def _examine(
     asked = BoardExperts(board, store, allowed)
     for id, of_expert in pictures.items():
         weights = board.experts[id].weights
-        if store.manifest(weights).metrics.get("turned"):  # at which angle its parts lie is no defect
-            continue
-        items = evaluation.examined(board, asked, id, of_expert)
+        known = store.manifest(weights)
+        # At which angle its parts lie is no defect, and a surface has no part.
+        no_defect = {Shown.TURNED: known.metrics.get("turned"), Shown.MISSING: known.exam and known.exam.is_surface}
+        items = [one for one in evaluation.examined(board, asked, id, of_expert) if not no_defect.get(one.item)]
         with store.changing(weights) as manifest:
             exam = (manifest.exam or Exam()).again(items)
             if items and exam != manifest.exam:

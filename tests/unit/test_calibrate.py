@@ -33,6 +33,7 @@ from coe.learn.verified import VerifiedPicture
 from coe.store.exam import Exam, ExamItem
 from coe.store.store import Store
 from coe.testing import rules_from
+from experts.onnx import Onnx
 
 CLASSIFIER = Expert("body", "k", ("ok", "bad"), 64, "b/body", frozenset({"bad"}))
 DETECTOR = Expert("seen", "k", ("hole",), 64, "b/seen", frozenset({"hole"}))
@@ -509,10 +510,22 @@ def test_an_expert_is_shown_again_what_must_not_pass_by_the_thresholds_that_are_
     assert (row.item, row.passed > 0.5 * row.shown, row.shown > 9) == (Shown.TURNED, True, True)
     assert f"{row.passed} of {row.shown}" in said.out
     assert "REVIEW at U1, U2" in said.out, "they have a polarity by their names"
+
+
+@pytest.mark.parametrize(
+    ("known", "shown"),
+    [({"metrics": {"turned": 1.0}}, {Shown.MISSING}), ({"exam": Exam(is_surface=True)}, {Shown.TURNED})],
+)
+def test_parts_at_any_angle_are_not_shown_turned_and_surfaces_not_missing(
+    lamp_board: Path, run: Call, monkeypatch: pytest.MonkeyPatch, known: dict[str, object], shown: set[Shown]
+) -> None:
+    both = (Shown.TURNED, Shown.MISSING)
+    monkeypatch.setattr(Onnx, "must_not_pass", lambda _, image: [(item, image) for item in both])
+    store = Store(lamp_board.parent / "store")
     with store.changing("b/lamp") as manifest:
-        store.rewrite(manifest.model_copy(update={"exam": None, "metrics": {"turned": 1.0}}))
+        store.rewrite(manifest.model_copy(update=known))
     assert run("--escapes", "0.1", "--write").status == 0
-    assert store.manifest("b/lamp").exam is None, "its parts lie at any angle"
+    assert {row.item for row in store.manifest("b/lamp").exam.items} == shown
 
 
 def test_a_calibration_that_does_not_fit_is_not_passed_over(lamp_board: Path, run: Call) -> None:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from coe.core import Shown
 from coe.store.exam import added
+from coe.store.kinds import resolve
 from experts import exam, suspects
 from experts.nearness import LEAST_DEVIATIONS, Cloud, Nearness, NearnessNetwork
 
@@ -124,3 +125,13 @@ def test_a_part_is_turned_where_it_lies_and_its_pads_stay_where_its_body_is_miss
     assert bare[34:46, 50:70, 2].mean() > 100, "the surroundings lie over the body"
     assert bare[34:46, 50:70, 0].max() < 100, "and none of the print"
     assert (bare[32:48, 26:30, 0] > 200).all(), "and the pads are seen"
+
+
+@pytest.mark.parametrize("name", ["probe", "patch", "resnet18"])
+def test_calibration_shows_kinds_that_see_wholes_the_part_missing_too(name: str) -> None:
+    part = pictures(1)[0].permute(1, 2, 0).numpy()
+    made = dict(resolve(name).must_not_pass(part))
+    assert (made[Shown.TURNED] == part[::-1, ::-1]).all()
+    assert made[Shown.MISSING][46:74, 40:88].mean() < 130, "the surroundings lie over it"
+    plain = np.full_like(part, 100)
+    assert set(dict(resolve(name).must_not_pass(plain))) == {Shown.TURNED}

@@ -117,7 +117,7 @@ def test_the_exam_has_a_row_for_each_component_that_is_blind_by_itself(tmp_path:
     exam = difference.train(EXPERT, plan, lambda *_: None).exam
     assert exam is not None
     turned = {item.component: (item.passed, item.shown) for item in exam.items if item.item is Shown.TURNED}
-    assert turned == {"C1": (4, 4), "": (0, 4)}
+    assert turned == {"C1": (3, 3), "": (0, 3)}
     stops = stops_of(exam)
     assert (stops["C1"][Shown.TURNED], stops[""][Shown.TURNED]) == (False, True)
     board = examined(rules_from(BOARD), {"d": exam})
