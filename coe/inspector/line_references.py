@@ -8,7 +8,6 @@ from dataclasses import replace
 from coe.board.rules import Rules
 from coe.board.steps import GIVEN
 from coe.comparing.alternates import alike_in_size
-from coe.comparing.comparison import is_dark
 from coe.errors import ConfigError, ImageError, RulesError, StoreError
 from coe.pictures.image_source import ImageSource, Picture, ReferenceSource
 from coe.store.manifest import Manifest, frames_of
@@ -70,13 +69,9 @@ def decoded(pictures: Mapping[str, EncodedReference]) -> ReferenceSource:
 def _decoded(pictures: EncodedReference, id: str) -> ReferenceSource:
     source = ReferenceSource(ImageSource.of(pictures.image, "RGB"), ImageSource.of(pictures.spread, "RGB"), id)
     try:
-        reference = source.decode()
+        source.decode()
     except ImageError as error:
         raise StoreError(f"reference '{id}': {error}; make it again with `coe-experts reference`") from error
-    if is_dark(reference.image):
-        raise StoreError(f"reference '{id}' is dark; make it again from pictures that were taken with the light on")
-    if reference.spread.shape != reference.image.shape[:2]:
-        raise StoreError(f"reference '{id}': its two pictures differ in size; make it again")
     return source
 
 
