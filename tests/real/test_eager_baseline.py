@@ -82,7 +82,8 @@ def test_verdicts_of_a_line_with_a_gpu_are_ours_too(driver, tiny, inspect_all, p
     ours = verdicts(inspect_all(pictures[:16], memory="80MB", profile=None))
     # Room for two of the three large experts, so that one that left comes back from its copy in host memory.
     small = GPU | {"device_memory": "156MB"}
-    with Inspector(tiny[0], store=tiny[1], experiment=Experiment(keep_trace=True), **small, **EAGER) as line:
+    eager = EAGER | {"experiment": replace(EAGER["experiment"], keep_trace=True)}
+    with Inspector(tiny[0], store=tiny[1], **small, **eager) as line:
         for _ in range(2):
             results = list(line.stream(pictures[:16]))
             assert {result.request.image: result.verdict for result in results} == ours
@@ -199,7 +200,7 @@ def test_the_eager_baseline_stands_beside_ours(work, call):
 @pytest.mark.slow
 def test_the_eager_baseline_stands_beside_less_precise_ones(work, call):
     where = work / "mixed.json"
-    names = ("--strategy", "late-binding-usual,late-binding", "--precision", "fp32,mixed")
+    names = ("--strategy", "late-binding-eager,late-binding", "--precision", "fp32,mixed")
     said = call(*SMALL, *names, "--work", work, "--json", where)
     assert said.status == 0
     rows = json.loads(where.read_text(encoding="utf-8"))
