@@ -11,6 +11,7 @@ import typer
 
 from coe import config
 from coe.board import rules
+from coe.board.rules import Rules
 from coe.cli.common import err
 from coe.cli.console import Progress
 from coe.cli.options import JsonOption, MaxWaitOption, Options, check_json, option, refuse, seconds, words_of
@@ -56,20 +57,17 @@ class Drawing:
         Raises ConfigError.
         """
         if self.board is not None:
-            loaded = rules.load(self.board)
-            drawn = self._drawn(loaded.board, loaded.path, BOARD_IMAGES, seed)
+            drawn = self._drawn("", rules.load(self.board), BOARD_IMAGES, seed)
         else:
-            drawn = [
-                workload
-                for name in self.tasks
-                for workload in self._drawn(name, TASKS[name].board, TASKS[name].requests, seed)
-            ]
+            tasks = [(name, TASKS[name]) for name in self.tasks]
+            drawn = [w for name, task in tasks for w in self._drawn(name, rules.load(task.board), task.requests, seed)]
         return [self._foreseen(workload, word, seed) for workload in drawn for word in self.foresight]
 
-    def _drawn(self, name: str, board: object, requests: int, seed: int) -> list[Workload]:
-        loaded, images = rules.load(str(board)), self.images or requests
+    def _drawn(self, task: str, board: Rules, requests: int, seed: int) -> list[Workload]:
+        """Draw a task, or images of a board under its own name, in each order and with each tail."""
+        named, images = task or board.board, self.images or requests
         return [
-            synthetic(loaded, task=name, order=order, tail=tail, requests=images, every_s=self.every_s, seed=seed)
+            synthetic(board, task=named, order=order, tail=tail, requests=images, every_s=self.every_s, seed=seed)
             for order in self.orders
             for tail in self.tails
         ]
