@@ -108,7 +108,7 @@ def way() -> Iterator[Way]:
 
 @pytest.mark.parametrize(
     ("memory", "most_files", "most_moves"),
-    [pytest.param("100MB", 37, 170, id="resident"), pytest.param("12MB", 58, 400, id="absent")],
+    [pytest.param("100MB", 37, 170, id="resident"), pytest.param("12MB", 55, 380, id="absent")],
 )
 def test_a_picture_takes_few_files_and_few_moves_between_them(
     way: Way, tiny: tuple[Path, Path], memory: str, most_files: int, most_moves: int
