@@ -12,7 +12,7 @@ from apps.demo.build import Edition, build, missing_experts
 from apps.demo.evaluate import inspect, tally, total
 from apps.demo.lessons import BODY, Amount
 from apps.demo.production import lot, read_truth
-from apps.demo.recipe import TRUNK, TrainingRecipe
+from apps.demo.recipe import KEPT, TrainingRecipe
 from coe import Inspector
 from coe.store.bodies import names
 from coe.store.kinds import resolve
@@ -51,7 +51,7 @@ def test_a_small_build_trains_what_is_asked_for_and_is_not_made_twice(tmp_path: 
     # What the recipe freezes is one body of them all.
     first, second = (store.manifest(id) for id in store.ids())
     assert first.body == second.body is not None
-    assert {next(part for part in TRUNK if name.startswith(f"{part}.")) for name in names(store, first)} == set(TRUNK)
+    assert {next(part for part in KEPT if name.startswith(f"{part}.")) for name in names(store, first)} == set(KEPT)
 
 
 @pytest.mark.slow
