@@ -9,13 +9,10 @@ import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
-from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coe.board import calibration_file, rules
-from coe.board.board_spec import BoardSpec, StatedScores
-from coe.board.calibration_file import BoardCalibration, CalibratedExpert
 from coe.board.rules import Rules
 from coe.cli.common import Exit, complain, err, out, point_out, show
 from coe.cli.experts_options import WithKinds
@@ -23,10 +20,8 @@ from coe.cli.options import OfBoard, Record, Share, option
 from coe.config import counted
 from coe.core import NOTHING, Expert, Failure, FailureKind, Request, Result, Shown
 from coe.errors import CoeError, ConfigError, list_few
-from coe.helpers import strict_yaml
-from coe.helpers.files import FolderLock, NoLocks, NotWritten, write_atomically
+from coe.helpers.files import FolderLock, NoLocks, NotWritten
 from coe.helpers.rates import CONFIDENCE, Rate
-from coe.helpers.strict_model import of_yaml
 from coe.helpers.visible import visible
 from coe.inspector import weights_used
 from coe.learn import calibration_text
@@ -130,7 +125,7 @@ class Calibrate(_Verified):
         for outcome in outcomes:
             _show_curve(outcome)
         with _alone(loaded.path) if self.write else nullcontext():  # another calibration may end at the same time
-            put(loaded, outcomes, write=self.write)
+            _put(loaded, outcomes, write=self.write)
         judged = [outcome.answers.expert.id for outcome in outcomes]
         if self.write:
             _examine(rules.load(self.board), self.shelf, {id: found[id] for id in judged}, self.allowed)
@@ -278,53 +273,23 @@ def _show_curve(outcome: ExpertCalibration) -> None:
     show(rows)
 
 
-def _tell_scores_of_steps(before: Rules, after: Rules, entries: Mapping[str, StatedScores]) -> None:
-    """Say which components state scores of their own: a finding must reach `min_score`, and `min_scores` go first."""
-    for id, entry in entries.items():
-        rescaled = before.experts[id].temperature != after.experts[id].temperature
-        defaults = entry.min_scores
-        least, first = [], []
-        for name, component in after.components.items():
-            steps = component.steps_of(id)
-            if (defaults or rescaled) and any(step.min_score > 0 for step in steps):
-                least.append(name)
-            if any(step.min_scores != defaults for step in steps):
-                first.append(name)
-        scale = "; its scores have another scale now, so check it" if rescaled else ""
-        if least:
-            err.print(f"{id}: `min_score` of {list_few(least)} still counts, too{scale}")
-        if first:
-            told = f"{id}: `min_scores` of {list_few(first)} count in the place of those written here{scale}"
-            err.print(told)
-
-
-def put(board: Rules, outcomes: Sequence[ExpertCalibration], *, write: bool) -> None:
-    """Show the changes of the calibration file, or write it; what would not load afterwards is not written."""
-    raw, old = strict_yaml.content(board.path), calibration_file.content(board.path)
-    before = rules.of_bytes(board.path, raw, old)
-    spec = of_yaml(strict_yaml.parse(board.path, raw), BoardSpec)
-    entries = calibration_text.entries(board.path, old) if old is not None else {}
-    changed: dict[str, CalibratedExpert] = {}
-    for outcome in outcomes:
-        id = outcome.answers.expert.id
-        if id not in spec.experts:
-            raise ConfigError(f"{board.path.name}: expert '{id}' was taken out meanwhile; calibrate again")
-        if outcome.answers.answers:  # else the expert stays as it is
-            stated = spec.experts[id].stated_scores()
-            changed[id] = outcome.entry(entries.get(id, stated), stated, date.today().isoformat())
-    if not changed:
+def _put(board: Rules, outcomes: Sequence[ExpertCalibration], *, write: bool) -> None:
+    """Show what changes in the calibration file, or write it."""
+    change = calibration_text.change(board, outcomes)
+    if not change.experts:
         err.print("no expert was calibrated")
         return
-    new = calibration_text.text(board.path, BoardCalibration(board=spec.board, experts={**entries, **changed}))
-    _tell_scores_of_steps(before, rules.of_bytes(board.path, raw, new.encode()), changed)
-    path = calibration_file.path_for(board.path)
+    for note in change.notes:
+        err.print(note)
     if write:
-        write_atomically(path.resolve(), [new])  # a link stays a link
-        found = [outcome for outcome in outcomes if outcome.written is not None]
-        out.print(f"{path}: {counted(len(changed), 'expert')} calibrated, {counted(len(found), 'threshold')} written")
+        change.write()
+        found = sum(outcome.written is not None for outcome in outcomes)
+        out.print(
+            f"{change.path}: {counted(change.experts, 'expert')} calibrated, {counted(found, 'threshold')} written"
+        )
         return
-    lines = (old or b"").decode().splitlines(), new.splitlines()
-    for line in difflib.unified_diff(*lines, path.name, path.name, lineterm="", n=1):
+    lines, name = (change.before.splitlines(), change.after.splitlines()), change.path.name
+    for line in difflib.unified_diff(*lines, name, name, lineterm="", n=1):
         # A line feed within a text would be shown as what it is.
         out.print(line)
     err.print("nothing was written; --write does")

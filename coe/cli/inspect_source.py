@@ -210,6 +210,17 @@ def source_of(images_at: Path, board: Rules, layout: Layout | None, bits: int | 
     return boards
 
 
+def pictures_of(board: Rules, images_at: Path) -> list[Picture]:
+    """Return all pictures that can be inspected; raises ConfigError if there are none."""
+    from coe.inspector.inspector import Picture
+
+    source = source_of(images_at, board, None, None)
+    items = [item for item in source.items if item.failure is None]
+    if not items:
+        raise ConfigError(f"{images_at} holds no image of a component of board '{board.board}'")
+    return [picture for picture in source.feed(items, None) if isinstance(picture, Picture)]
+
+
 class ArrivingSource:
     """The images of files that came so far; with a layout each file is the picture of a whole board.
 

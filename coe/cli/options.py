@@ -27,7 +27,6 @@ from coe.inspector.line_options import OPTIONS, Door, LineArguments, LineOptions
 
 if TYPE_CHECKING:
     from coe.board.rules import Rules
-    from coe.inspector.inspector import Picture
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,18 +284,6 @@ def write_json(text: str, where: str | None) -> None:
             Path(where).write_text(text, encoding="utf-8")
         except OSError as error:
             raise ConfigError(f"--json: {where} cannot be written: {error.strerror or error}") from error
-
-
-def pictures_of(board: Rules, images_at: Path) -> list[Picture]:
-    """Return all pictures that can be inspected; raises ConfigError if there are none."""
-    from coe.cli.inspect_source import source_of
-    from coe.inspector.inspector import Picture
-
-    source = source_of(images_at, board, None, None)
-    items = [item for item in source.items if item.failure is None]
-    if not items:
-        raise ConfigError(f"{images_at} holds no image of a component of board '{board.board}'")
-    return [picture for picture in source.feed(items, None) if isinstance(picture, Picture)]
 
 
 def why_not(path: Path) -> str | None:

@@ -12,7 +12,7 @@ from coe import config
 from coe.board import rules
 from coe.cli.common import application, err, out, point_out, run, show
 from coe.cli.console import Progress, styled, words
-from coe.cli.options import OnLine, Share, Size, add, option, pictures_of
+from coe.cli.options import OnLine, Share, Size, add, option
 from coe.config import format_bytes
 from coe.errors import ConfigError, did_you_mean
 from coe.inspector import profile
@@ -72,6 +72,7 @@ class Measure(OnLine):
         if self.board is None:
             raise ConfigError("which board? give one with --board, or look at the existing profile with --show")
         board = rules.load(self.board)
+        from coe.cli.inspect_source import pictures_of
         from coe.profiler.site import ProfiledSite
 
         options = LineOptions.of(board.path, **self.line)

@@ -1,13 +1,25 @@
-"""The text of a calibration file, and its entries from such a text."""
+"""The text of a calibration file, its entries from such a text, and what a calibration changes in it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import yaml
 
+from coe.board import calibration_file, rules
+from coe.board.board_spec import BoardSpec, StatedScores
 from coe.board.calibration_file import BoardCalibration, CalibratedExpert, parse
+from coe.board.rules import Rules
+from coe.errors import ConfigError, list_few
+from coe.helpers import strict_yaml
+from coe.helpers.files import write_atomically
 from coe.helpers.strict_model import of_yaml
+
+if TYPE_CHECKING:
+    from coe.learn.calibration import ExpertCalibration
 
 _HEAD = """\
 # Written by `coe-experts calibrate`; it counts in the place of what {board} states of these experts.
@@ -25,3 +37,59 @@ def text(board: Path, calibration: BoardCalibration) -> str:
     data = calibration.model_dump(mode="json", exclude_defaults=True)
     head = _HEAD.format(board=board.resolve().name)
     return head + yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=120)
+
+
+class Change(NamedTuple):
+    """What a calibration changes: its file with the text of now and then, for how many experts, and remarks on it."""
+
+    path: Path
+    before: str
+    after: str
+    experts: int
+    notes: tuple[str, ...]
+
+    def write(self) -> None:
+        """Write the file; a link stays a link. Raises NotWritten."""
+        write_atomically(self.path.resolve(), [self.after])
+
+
+def change(board: Rules, outcomes: Sequence[ExpertCalibration]) -> Change:
+    """Return what outcomes change in the calibration of a board as its files are now.
+
+    Raises ConfigError for an expert that was taken out meanwhile, and RulesError for what would not load afterwards.
+    """
+    raw, old = strict_yaml.content(board.path), calibration_file.content(board.path)
+    before = rules.of_bytes(board.path, raw, old)
+    spec = of_yaml(strict_yaml.parse(board.path, raw), BoardSpec)
+    present = entries(board.path, old) if old is not None else {}
+    changed: dict[str, CalibratedExpert] = {}
+    for outcome in outcomes:
+        id = outcome.answers.expert.id
+        if id not in spec.experts:
+            raise ConfigError(f"{board.path.name}: expert '{id}' was taken out meanwhile; calibrate again")
+        if outcome.answers.answers:  # else the expert stays as it is
+            stated = spec.experts[id].stated_scores()
+            changed[id] = outcome.entry(present.get(id, stated), stated, date.today().isoformat())
+    new = text(board.path, BoardCalibration(board=spec.board, experts={**present, **changed}))
+    after = rules.of_bytes(board.path, raw, new.encode())
+    notes = tuple(_scores_of_steps(before, after, changed))
+    return Change(calibration_file.path_for(board.path), (old or b"").decode(), new, len(changed), notes)
+
+
+def _scores_of_steps(before: Rules, after: Rules, changed: Mapping[str, StatedScores]) -> Iterator[str]:
+    """Yield which components state scores of their own: a finding must reach `min_score`, and `min_scores` go first."""
+    for id, entry in changed.items():
+        rescaled = before.experts[id].temperature != after.experts[id].temperature
+        defaults = entry.min_scores
+        least, first = [], []
+        for name, component in after.components.items():
+            steps = component.steps_of(id)
+            if (defaults or rescaled) and any(step.min_score > 0 for step in steps):
+                least.append(name)
+            if any(step.min_scores != defaults for step in steps):
+                first.append(name)
+        scale = "; its scores have another scale now, so check it" if rescaled else ""
+        if least:
+            yield (f"{id}: `min_score` of {list_few(least)} still counts, too{scale}")
+        if first:
+            yield f"{id}: `min_scores` of {list_few(first)} count in the place of those written here{scale}"

@@ -161,7 +161,7 @@ def _given(
     board: str, images_at: Path | None, store: StoreReader, requests: int, seed: int, form: PictureForm | None
 ) -> tuple[Path, StoreReader, list[Picture]]:
     """Return a board's file and store, and `requests` pictures: those given, repeated as needed, or noise."""
-    from coe.cli.options import pictures_of
+    from coe.cli.inspect_source import pictures_of
     from coe.lab.workloads.picture_forms import handed_in
     from coe.lab.workloads.synthetic import synthetic_pictures
 

@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from coe.board import rules
-from coe.cli import experts_verified
 from coe.errors import CoeError, ConfigError
 from coe.helpers.files import write_atomically
 from coe.helpers.rates import CONFIDENCE, Rate
-from coe.learn import calibration, thresholds, verified
+from coe.learn import calibration, calibration_text, thresholds, verified
 from coe.learn.answers import BoardExperts
 from coe.learn.calibration import ExpertCalibration
 from coe.learn.thresholds import Curve, Goal, ThresholdChoice, ThresholdPoint, Use, WantedRate
@@ -113,7 +112,7 @@ def main() -> None:
         if len(sys.argv) > 4:
             id, threshold = sys.argv[4], float(sys.argv[5])
             chosen = ExpertScores(board, store, id, of_expert[id]).at(threshold)
-            experts_verified.put(board, [chosen], write=True)
+            calibration_text.change(board, [chosen]).write()
             board = rules.load(str(draft.rules))
         found = [ExpertScores(board, store, id, pictures).shown() for id, pictures in of_expert.items()]
     except CoeError as error:
