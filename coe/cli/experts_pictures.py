@@ -13,7 +13,6 @@ from coe.board import rules
 from coe.board.board_spec import label_fault
 from coe.cli.common import Exit, complain, counting, err, out, point_out
 from coe.cli.console import Progress, words
-from coe.cli.inspect_source import WholeBoards
 from coe.cli.options import A_BOARD, Options, Record, SeedOption, argument, option, words_of
 from coe.cli.placing import Placing, notes
 from coe.core import Result
@@ -25,6 +24,7 @@ from coe.pictures.finding import printable
 from coe.pictures.label_folders import BAD, GOOD, letters
 from coe.pictures.photo_split import SPLIT, Purpose
 from coe.pictures.photo_split import Split as SplitFile
+from coe.placement.run_source import WholeBoards
 
 
 class Split(Options):

@@ -31,10 +31,10 @@ from coe.store.store_reader import StoreReader
 
 if TYPE_CHECKING:
     from coe.cli.inspect_run import InspectionRun
-    from coe.cli.inspect_source import Source
     from coe.cli.inspect_watch import Watching
     from coe.pictures.finding import FoundImage, Skipped
     from coe.placement.board_layout import Layout
+    from coe.placement.run_source import Source
     from coe.results.report_cards import ReferencePicture
     from coe.results.summary import Summary
 
@@ -135,10 +135,10 @@ class Inspect(Placing, WatchOptions, OnLine):
         # Here, so that the help comes at once.
         from coe.cli import inspect_run
         from coe.cli.inspect_run import InspectionRun, RunManner
-        from coe.cli.inspect_source import ArrivingSource
         from coe.cli.inspect_watch import WatchRun
         from coe.inspector import weights_used
         from coe.pictures import finding, photo_split
+        from coe.placement.run_source import ArrivingSource
         from coe.results.records import ResultsFile
         from coe.results.report import write_report
         from coe.results.report_cards import PixelSource
@@ -223,8 +223,8 @@ def _out(at: Path, watching: Watching | None, board: Rules, out_dir: Path | None
 
 def _source(at: Path, watching: Watching | None, board: Rules, layout: Layout | None, bits: int | None) -> Source:
     """Return the images of a path, or of a folder that fills; raises ConfigError."""
-    from coe.cli.inspect_source import ArrivingSource, source_of
     from coe.pictures.watched_folder import WatchedFolder
+    from coe.placement.run_source import ArrivingSource, source_of
 
     if watching is not None:
         return ArrivingSource(WatchedFolder(watching.folder, watching.done), board, layout, bits)

@@ -28,8 +28,8 @@ from coe.results.records import ResultsFile
 from coe.results.summary import RunFigures
 
 if TYPE_CHECKING:
-    from coe.cli.inspect_source import ArrivingSource
     from coe.inspector.line import Line
+    from coe.placement.run_source import ArrivingSource
 
 GIVE_UP_S = 60.0
 """A picture that stays torn for so long gets an error; it is judged all the same once it changes."""

@@ -72,7 +72,7 @@ class Measure(OnLine):
         if self.board is None:
             raise ConfigError("which board? give one with --board, or look at the existing profile with --show")
         board = rules.load(self.board)
-        from coe.cli.inspect_source import pictures_of
+        from coe.placement.run_source import pictures_of
         from coe.profiler.site import ProfiledSite
 
         options = LineOptions.of(board.path, **self.line)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from picture_folders import encoded, write
 
-from coe.cli.inspect_source import WholeBoards
 from coe.core import Expert
 from coe.errors import ConfigError, DamagedImage
 from coe.learn import verified
@@ -17,6 +16,7 @@ from coe.pictures.decoding import decode
 from coe.pictures.finding import find
 from coe.pictures.picture_file import PictureFile
 from coe.placement import Layout
+from coe.placement.run_source import WholeBoards
 from experts.taken import DataPart, TakenPictures
 
 COMPONENTS = {"C5", "R0402"}

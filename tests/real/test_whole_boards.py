@@ -14,12 +14,12 @@ from tiny_line import Call
 from coe import Inspector
 from coe.board.completeness import Expected
 from coe.cli import experts_command, inspect
-from coe.cli.inspect_source import WholeBoards
 from coe.cli.placing import foreseen
 from coe.core import Result, Verdict
 from coe.errors import ConfigError
 from coe.inspector.line_options import LineOptions
 from coe.placement import read_board
+from coe.placement.run_source import WholeBoards
 from coe.results.records import read
 
 TABLE = "refdes,x,y,rotation,side,component\n" + "".join(

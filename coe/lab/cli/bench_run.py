@@ -161,9 +161,9 @@ def _given(
     board: str, images_at: Path | None, store: StoreReader, requests: int, seed: int, form: PictureForm | None
 ) -> tuple[Path, StoreReader, list[Picture]]:
     """Return a board's file and store, and `requests` pictures: those given, repeated as needed, or noise."""
-    from coe.cli.inspect_source import pictures_of
     from coe.lab.workloads.picture_forms import handed_in
     from coe.lab.workloads.synthetic import synthetic_pictures
+    from coe.placement.run_source import pictures_of
 
     loaded = rules.load(board)
     if images_at is None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from coe.helpers.spelling import composed
 from coe.pictures import finding
 from coe.pictures.finding import FoundImage, Skipped, natural, printable, serial_in
 from coe.pictures.folder import EntryKind, FolderEntry, walk, why_no_file
+from coe.pictures.image_source import Picture
 from coe.pictures.picture_names import (
     RAW_BESIDE,
     goes_with_pictures,
@@ -32,9 +33,6 @@ from coe.pictures.watched_folder import WatchedFolder
 from coe.placement.board_layout import Layout, Site
 from coe.placement.board_pictures import BoardPicture, read_board, serial_of
 from coe.placement.board_view import BoardView
-
-if TYPE_CHECKING:
-    from coe.inspector.inspector import Picture
 
 
 class Source(Protocol):
@@ -67,8 +65,6 @@ class EachFile:
 
     def feed(self, todo: Sequence[FoundImage], within_s: float | None) -> Sequence[Picture]:
         """Return the picture of each item: all are known, so the line may take them in any order."""
-        from coe.inspector.inspector import Picture
-
         return [
             Picture(
                 item.file,
@@ -212,8 +208,6 @@ def source_of(images_at: Path, board: Rules, layout: Layout | None, bits: int | 
 
 def pictures_of(board: Rules, images_at: Path) -> list[Picture]:
     """Return all pictures that can be inspected; raises ConfigError if there are none."""
-    from coe.inspector.inspector import Picture
-
     source = source_of(images_at, board, None, None)
     items = [item for item in source.items if item.failure is None]
     if not items:
