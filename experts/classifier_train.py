@@ -96,7 +96,7 @@ def _train(kind: ModuleKind, expert: Expert, plan: TrainingPlan, progress: Progr
         measures, items, told = beside_good.add_parts(kind, module.cpu(), good_parts, expert, plan, training)
         state = {name: value.contiguous().clone() for name, value in module.state_dict().items()}
         chosen, remarks = {**chosen, **measures}, [*remarks, *told]
-    metrics = {**seen.measures(), **chosen, "held_out": float(len(seen.truth))}
+    metrics = {**seen.measures(), **chosen, "held_out": float(len(seen.truth)), **taken.measures(expert)}
     unproven = unproven_answers(seen.truth, seen.said)
     return Trained(
         state,

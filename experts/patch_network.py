@@ -8,6 +8,8 @@ whole is said apart: see `experts.nearness`.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import nn
 from torch.nn import functional
@@ -17,6 +19,7 @@ from experts.backbone import patches, pooled
 from experts.nearness import NearnessNetwork
 from experts.patch_colours import Colours, colours
 
+Beside = tuple[torch.Tensor, torch.Tensor]
 CELL = 8
 """The side in pixels of the input of one place."""
 ROWS = 2048
@@ -91,6 +94,10 @@ class PatchNetwork(nn.Module):
         own = self._placed(values, self._own(self.places, alternate).float() - grid / 2, alternate)
         return torch.cat((-2 * own, own.square().sum(dim=1, keepdim=True)), dim=1)
 
+    def beside(self, seen: torch.Tensor, alternate: int = 0) -> Beside:
+        """Return patches (n, G, G, channels) as `asked` gives them, and the `rows` to compare them with."""
+        return self.asked(seen, alternate), self.rows(int(seen.shape[1]), alternate)
+
     def asked(self, seen: torch.Tensor, alternate: int = 0) -> torch.Tensor:
         """Return patches (n, G, G, channels), of aligned parts with their places, (n, G G, k)."""
         grid = int(seen.shape[1])
@@ -115,19 +122,20 @@ class PatchNetwork(nn.Module):
         coloured = None if self.optional is None else colours(images)
         looks = []
         for alternate in range(self.alternates):
-            look = self.judged(seen, whole, coloured, alternate)
-            shown = self.shown_near(seen, look["scores"].flatten(1).argmax(dim=1), alternate)
+            beside = self.beside(seen, alternate)
+            look = self.judged(beside, whole, coloured, alternate)
+            shown = self.shown_near(beside, look["scores"].flatten(1).argmax(dim=1), alternate)
             looks.append({**look, "shown": shown})
         if self.alternates == 1:
             return looks[0]
         return {name: torch.stack([look[name] for look in looks], dim=1) for name in looks[0]}
 
     def judged(
-        self, seen: torch.Tensor, whole: torch.Tensor, coloured: torch.Tensor | None = None, alternate: int = 0
+        self, beside: Beside, whole: torch.Tensor, coloured: torch.Tensor | None = None, alternate: int = 0
     ) -> dict[str, torch.Tensor]:
         """Return what `forward` does of one look, but for `shown`; `coloured` is what `colours` gives of the images."""
-        grid = int(seen.shape[1])
-        asked, rows = self.asked(seen, alternate), self.rows(grid, alternate)
+        asked, rows = beside
+        grid = math.isqrt(int(asked.shape[1]))
         # A sum and a product in one: what exports this for `int8` leaves the results of such in floats.
         products = torch.addmm(rows[:, -1], asked.flatten(0, 1), rows[:, :-1].T)
         squares = (products.amin(dim=1).view(-1, grid**2) + asked.square().sum(dim=2)).view(-1, grid, grid)
@@ -147,12 +155,9 @@ class PatchNetwork(nn.Module):
             "unlike": torch.sigmoid(unhidden(self.near(whole, alternate))),
         }
 
-    def shown_near(self, seen: torch.Tensor, place: torch.Tensor, alternate: int = 0) -> torch.Tensor:
-        """Return what good parts show that is nearest to places (n) of patches (n, G, G, channels).
-
-        (n, SHOWN, SHOWN, 3) uint8.
-        """
-        asked, rows = self.asked(seen, alternate), self.rows(int(seen.shape[1]), alternate)
+    def shown_near(self, beside: Beside, place: torch.Tensor, alternate: int = 0) -> torch.Tensor:
+        """Return what good parts show that is nearest to places (n) of patches, (n, SHOWN, SHOWN, 3) uint8."""
+        asked, rows = beside
         asked = asked.gather(1, place[:, None, None].expand(-1, 1, asked.shape[2]))[:, 0]
         # A sum, since `int8` would compute a product with the bank in whole numbers.
         products = (asked[:, None] * rows[:, :-1]).sum(dim=2) + rows[:, -1]

@@ -81,6 +81,7 @@ def train(kind: BackboneKind, expert: Expert, plan: TrainingPlan, progress: Prog
         return replace(
             trained,
             state=state,
+            metrics={**trained.metrics, **taken.measures(expert)},
             in_frame=bool(plan.references),
             preprocessing=expert.preprocessing,
             looks=1 if plan.references else len(looks),

@@ -54,7 +54,8 @@ class ProbeNetwork(torch.nn.Module):
         label speaks against the part, `scores` (n, G, G) are what speaks for this label, and `shown` is of that place.
         """
         seen, whole = seen_and_whole(maps)
-        outputs = self.parts.judged(seen, whole)
+        beside = self.parts.beside(seen)
+        outputs = self.parts.judged(beside, whole)
         # In fp32 whatever the weights are: logits are sums of a thousand products.
         beyond = torch.logit(outputs["score"], eps=1e-6) + self.parts.limit.float()
         features = torch.cat((whole, beyond.clamp(LEAST, MOST)[:, None]), dim=1)
@@ -66,7 +67,7 @@ class ProbeNetwork(torch.nn.Module):
         places = self._places(maps[1:], speaks, int(seen.shape[1]))
         bad = (1 - self.is_good.float()[best])[:, None, None]
         scores = bad * places + (1 - bad) * outputs["scores"]
-        shown = self.parts.shown_near(seen, scores.flatten(1).argmax(dim=1))
+        shown = self.parts.shown_near(beside, scores.flatten(1).argmax(dim=1))
         return {"logits": logits, **outputs, "scores": scores, "shown": shown}
 
     def _places(self, maps: list[torch.Tensor], speaks: torch.Tensor, grid: int) -> torch.Tensor:

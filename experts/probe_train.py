@@ -69,6 +69,7 @@ def train(kind: BackboneKind, expert: Expert, plan: TrainingPlan, progress: Prog
             logits, truth = head.logits[first], rows.labels[first]
     answers = HeldAnswers(torch.from_numpy(truth), torch.from_numpy(logits.argmax(axis=1)), mean_loss(logits, truth))
     metrics = {**answers.measures(), "held_out": float(len(truth)), "in_doubt": beside_good.in_doubt(look)}
+    metrics |= taken.measures(expert)
     progress(plan.epochs, plan.epochs, metrics)
     return Trained(
         {name: value.contiguous().clone() for name, value in module.state_dict().items()},

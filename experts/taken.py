@@ -6,20 +6,25 @@ that stands under two labels teaches nothing; both are said.
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
+from coe.core import Expert
 from coe.errors import readable
 from coe.pictures import alike
 from coe.pictures.decoding import decode
 from coe.pictures.photographs import passed_over
 from coe.store.kinds import Image
 from coe.store.learned import LearnedPictures, PictureDigests
+from coe.store.manifest import SHORTER
 
 _SHOWN = 3
+_STRIP = 1 / 3
+"""Pictures are strips if most shorter sides are under this share of the longer ones."""
 _SERIES = 4
 """From so many pictures on it is told that all show one shot."""
 
@@ -40,13 +45,17 @@ class DataPart(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TrainingPicture:
-    """A picture that was taken, its label ("" without one), what it is for, and how it looks, if that is asked."""
+    """A picture that was taken, its label ("" without one), what it is for, and how it looks, if that is asked.
+
+    `aspect` is that of its shorter side to its longer.
+    """
 
     path: Path
     label: str
     part: DataPart
     digests: PictureDigests
     look: alike.Look | None = None
+    aspect: float = 1.0
 
 
 @dataclass(slots=True)
@@ -59,8 +68,8 @@ class TakenPictures:
 
     def add(self, path: Path, pixels: Image, part: DataPart, label: str = "") -> None:
         """Note a picture, (H, W, 3) uint8 RGB; raises ConfigError if its file cannot be read any more."""
-        digests = digests_of(path, pixels)
-        self.pictures.append(TrainingPicture(path, label, part, digests, alike.look_of(pixels)))
+        digests, aspect = digests_of(path, pixels), min(pixels.shape[:2]) / max(pixels.shape[:2])
+        self.pictures.append(TrainingPicture(path, label, part, digests, alike.look_of(pixels), aspect))
 
     def hold_out(self, paths: Collection[Path]) -> None:
         """Note that pictures which were taken are held out."""
@@ -76,6 +85,11 @@ class TakenPictures:
         """The held-out pictures that something was learned from, or chosen by, as well."""
         learned = {p.digests.pixels for p in self.pictures if p.part is not DataPart.HELD_OUT}
         return frozenset(p.path for p in self.pictures if p.part is DataPart.HELD_OUT and p.digests.pixels in learned)
+
+    def measures(self, expert: Expert) -> dict[str, float]:
+        """Return how many pixels of the expert's input the shorter sides of most pictures have, if these are strips."""
+        aspect = statistics.median(picture.aspect for picture in self.pictures) if self.pictures else 1.0
+        return {SHORTER: expert.input_size * aspect} if aspect < _STRIP else {}
 
     def sentence(self) -> str:
         """Say how many pictures were taken from which folder, and which files there are no pictures that are read."""

@@ -154,13 +154,19 @@ def warnings(board: Rules, manifests: Mapping[str, Manifest], parts: Sequence[Pl
 
 
 def exam_rows(board: Rules, manifests: Mapping[str, Manifest], parts: Sequence[PlacedPart] = ()) -> tuple[ExamRow, ...]:
-    """Return the exams of a board's experts, and what follows at its components; () if no expert took one.
+    """Return the exams of a board's experts, and what follows at its components; none of experts if none took one.
 
-    `manifests` are by weights. `parts` tell the reference designators of components, where they are known.
+    Experts that were taught with too few pixels have a note. `manifests` are by weights. `parts` tell the reference
+    designators of components, where they are known.
     """
     exams = {id: manifests[expert.weights].exam for id, expert in board.experts.items() if expert.weights in manifests}
+    small = tuple(
+        ExamRow(expert=id, note=manifests[board.experts[id].weights].few_pixels)
+        for id in exams
+        if manifests[board.experts[id].weights].few_pixels
+    )
     if not any(exams.values()):
-        return ()
+        return small
     experts = {id: replace(expert, stops=stops_of(exams.get(id))) for id, expert in board.experts.items()}
     components = union([Member("", board, experts)]).components
     polar = {
@@ -169,7 +175,8 @@ def exam_rows(board: Rules, manifests: Mapping[str, Manifest], parts: Sequence[P
         if part.component in components and components[part.component].has_polarity(part.refdes)
     }
     refdes = {name: polar.get(name, "") for name in components}
-    return tuple(row for id, exam in exams.items() for row in _rows_of(id, exam, components.values(), refdes))
+    rows = (row for id, exam in exams.items() for row in _rows_of(id, exam, components.values(), refdes))
+    return (*rows, *small)
 
 
 def _rows_of(

@@ -24,8 +24,10 @@ _MOST_LOOKS = 64
 """Each takes memory before its tensors are compared with the file."""
 SMALLEST = "smallest_px"
 """The name of a measure: how many pixels of the input the smallest objects have that an expert was taught."""
-_FEW_PX = 4.0
-"""A network that halves its input two or three times sees no smaller object surely."""
+SHORTER = "shorter_px"
+"""The name of a measure: how many pixels of the input the shorter sides of the strips have that it was taught."""
+_FEW_PX, _NARROW_PX = 4.0, 32.0
+"""A network that halves its input two or three times sees no smaller object surely; nor much in four of its places."""
 _AND = "+"
 M = TypeVar("M", bound=BaseModel)
 
@@ -185,12 +187,13 @@ class Manifest(BaseModel):
     @property
     def few_pixels(self) -> str:
         """Why small defects may pass, as the end of a sentence; "" if they are large enough, or nobody knows."""
-        if (smallest := self.metrics.get(SMALLEST, _FEW_PX)) >= _FEW_PX:
+        if (smallest := self.metrics.get(SMALLEST, _FEW_PX)) < _FEW_PX:
+            few = f"the smallest objects that it was taught have {smallest:.1f} pixels in its input of {{}}: such"
+        elif (shorter := self.metrics.get(SHORTER, _NARROW_PX)) < _NARROW_PX:
+            few = f"the shorter sides of its pictures have {shorter:.0f} pixels in its input of {{}}: small defects"
+        else:
             return ""
-        return (
-            f"the smallest objects that it was taught have {smallest:.1f} pixels in its input of {self.input_size}: "
-            "such may pass; train with a larger --input, or cut the pictures into tiles"
-        )
+        return f"{few.format(self.input_size)} may pass; train with a larger --input, or cut the pictures into tiles"
 
     @property
     def is_backbone(self) -> bool:

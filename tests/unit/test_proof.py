@@ -168,12 +168,27 @@ def test_a_board_says_which_of_its_experts_are_unproven(tmp_path: Path) -> None:
     (small,) = weights_used.warnings(board, {"b/proven": few})
     assert "'proven'" in small
     assert "2.5 pixels" in small
-    enough = few.model_copy(update={"metrics": {"smallest_px": 9.0}})
+    (row,) = weights_used.exam_rows(board, {"b/proven": few})
+    assert (row.expert, row.is_told, row.note in small) == ("proven", True, True), "although it took no exam"
+    strips = few.model_copy(update={"metrics": {"shorter_px": 11.0}})
+    (narrow,) = weights_used.warnings(board, {"b/proven": strips})
+    assert "11 pixels" in narrow
+    enough = few.model_copy(update={"metrics": {"smallest_px": 9.0, "shorter_px": 32.0}})
     assert weights_used.warnings(board, {"b/proven": enough}) == ()
+
     figures = RunFigures("b", warnings=told)
     assert summarise([], figures).to_json()["warnings"] == list(told)
     again = RunFigures("b", answered=1, warnings=("another",)).after(figures)
     assert again.warnings == (*told, "another")
+
+
+def test_a_training_measures_how_narrow_its_pictures_are(tmp_path: Path) -> None:
+    taken = TakenPictures(tmp_path)
+    for number, height in enumerate((20, 10, 10)):
+        (tmp_path / f"{number}.png").write_bytes(bytes([number]))
+        taken.add(tmp_path / f"{number}.png", np.zeros((height, 200, 3), np.uint8), DataPart.TRAINING)
+    assert taken.measures(CHIP) == {"shorter_px": pytest.approx(1.6)}
+    assert not replace(taken, pictures=[replace(picture, aspect=0.5) for picture in taken.pictures]).measures(CHIP)
 
 
 def test_labels_none_of_whose_pictures_are_told_right_are_named_at_once() -> None:
