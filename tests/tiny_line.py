@@ -17,7 +17,7 @@ from coe.board import rules
 from coe.core import Result
 from coe.lab.cli import bench
 from coe.runtime.cuda import torch_driver, worker
-from coe.store import kinds
+from coe.store import kinds, skeletons
 from coe.store.store import Store
 
 
@@ -70,7 +70,7 @@ def fill(store: Store, board: rules.Rules) -> None:
     for seed, expert in enumerate(board.experts.values()):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            state = kinds.resolve(expert.kind).skeleton(expert).state_dict()
+            state = skeletons.skeleton(kinds.resolve(expert.kind), expert, optional=()).state_dict()
         store.put(expert.weights, kind=expert.kind, labels=expert.labels, input_size=expert.input_size, state=state)
 
 

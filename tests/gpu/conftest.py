@@ -54,7 +54,7 @@ def board(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, rules.Rules, 
     """A board of real networks with random weights, prepared in every variant that a GPU runs."""
     import torch
 
-    from coe.store import kinds
+    from coe.store import kinds, skeletons
 
     folder = tmp_path_factory.mktemp("gpu")
     path = folder / "gpu.yaml"
@@ -63,7 +63,7 @@ def board(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, rules.Rules, 
     for seed, expert in enumerate(found.experts.values()):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            state = kinds.resolve(expert.kind).skeleton(expert).state_dict()
+            state = skeletons.skeleton(kinds.resolve(expert.kind), expert, optional=()).state_dict()
         store.put(expert.weights, kind=expert.kind, labels=expert.labels, input_size=expert.input_size, state=state)
         Preparer(store, ("fp32", "fp16", "q8")).prepare(expert.weights)
     return path, found, store

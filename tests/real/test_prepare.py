@@ -15,7 +15,7 @@ from tables import with_slow_rows
 from coe.cli import experts_command as experts_cli
 from coe.core import Expert
 from coe.errors import StoreError
-from coe.store import kinds
+from coe.store import kinds, skeletons
 from coe.store.store import Store
 from coe.variants.agreement import compare, escalate_below, findings
 from coe.variants.calibration_images import generated, sample_images
@@ -44,7 +44,7 @@ def weights(expert: Expert) -> dict[str, torch.Tensor]:
     """Random weights whose batch norms do something, as trained ones do; do not change them."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        state = kinds.resolve(expert.kind).skeleton(expert).state_dict()
+        state = skeletons.skeleton(kinds.resolve(expert.kind), expert, optional=()).state_dict()
         for name, tensor in state.items():
             if name.endswith("running_mean"):
                 tensor.normal_(0, 0.1)
@@ -82,7 +82,11 @@ def store(filled: Store, tmp_path: Path) -> Store:
 def test_a_folded_network_says_the_same(expert):
     kind, state = kinds.resolve(expert.kind), weights(expert)
     found = fold(kind, expert, state)
-    norms = [part for part in kind.skeleton(expert).modules() if isinstance(part, torch.nn.BatchNorm2d)]
+    norms = [
+        part
+        for part in skeletons.skeleton(kind, expert, optional=()).modules()
+        if isinstance(part, torch.nn.BatchNorm2d)
+    ]
     assert len(found.pairs) == len(norms) >= 10
     images = torch.randint(0, 256, (2, 3, expert.input_size, expert.input_size), dtype=torch.uint8)
     with torch.inference_mode():
