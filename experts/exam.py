@@ -74,6 +74,13 @@ class Sheet:
     images: torch.Tensor
     made_of: NDArray[np.intp]
 
+    def least(self, deviations: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the least of the deviations (n,) of pictures for each good picture that some are made of."""
+        numbers, own = np.unique(self.made_of, return_inverse=True)
+        least = np.full(len(numbers), np.inf)
+        np.minimum.at(least, own, deviations)
+        return least
+
 
 @dataclass(frozen=True, slots=True)
 class FoundPart:
@@ -108,14 +115,27 @@ def unlike_edges(seen: torch.Tensor) -> torch.Tensor:
 
 
 def sheets(images: torch.Tensor, unlike: torch.Tensor) -> list[Sheet]:
-    """Return what is made of good pictures (n, 3, S, S) uint8, of which `unlike` (n, G, G) tells where the part is."""
+    """Return what is made of good pictures (n, 3, S, S) uint8, of which `unlike` (n, G, G) tells where the part is.
+
+    A turned part is shown in its place and with its picture: the board around it gives the one away, a seam the other.
+    """
     places = np.array(evenly(range(len(images)), MOST_SHOWN), np.intp)
-    bare = [(int(place), _bare(images[place].numpy(), unlike[place].numpy())) for place in places]
-    made = [(place, image) for place, image in bare if image is not None]
-    result = [Sheet(Shown.TURNED, torch.rot90(images[places], 2, (2, 3)).contiguous(), places)]
-    if made:
-        stacked = torch.from_numpy(np.stack([image for _, image in made]))
-        result.insert(0, Sheet(Shown.MISSING, stacked, np.array([place for place, _ in made])))
+    turned, bare = [], list[tuple[int, Image]]()
+    for place in map(int, places):
+        image = images[place].numpy()
+        if (found := _found(image, unlike[place].numpy())) is None:
+            continue
+        turned.append((place, _turned_in_place(image, found.part)))
+        if (without := _bare(image, found)) is not None:
+            bare.append((place, without))
+    with_picture = torch.rot90(images[places], 2, (2, 3)).contiguous()
+    result = [Sheet(Shown.TURNED, with_picture, places)]
+    if turned:
+        both = torch.cat([torch.from_numpy(np.stack([image for _, image in turned])), with_picture])
+        result = [Sheet(Shown.TURNED, both, np.array([*(place for place, _ in turned), *places], np.intp))]
+    if bare:
+        stacked = torch.from_numpy(np.stack([image for _, image in bare]))
+        result.insert(0, Sheet(Shown.MISSING, stacked, np.array([place for place, _ in bare], np.intp)))
     return result
 
 
@@ -136,12 +156,15 @@ def made_of(image: Image, found: FoundPart | None) -> Iterator[tuple[Shown, Imag
 def made_of_whole(image: Image) -> Iterator[tuple[Shown, Image]]:
     """Yield what must not pass, made of a picture of a good part, (H, W, 3) uint8 RGB, for a kind that sees wholes.
 
-    As in `sheets`, the picture is turned, and its surroundings cover the whole part if it has some.
+    The part is turned in its place, or the picture if no part was found; and surroundings cover the whole part.
     """
-    yield Shown.TURNED, np.ascontiguousarray(image[::-1, ::-1])
     channels = np.ascontiguousarray(image.transpose(2, 0, 1))
-    if (bare := _bare(channels, _unlike(image))) is not None:
-        yield Shown.MISSING, np.ascontiguousarray(bare.transpose(1, 2, 0))
+    found = _found(channels, _unlike(image))
+    made = [(Shown.TURNED, channels[:, ::-1, ::-1] if found is None else _turned_in_place(channels, found.part))]
+    if found is not None and (bare := _bare(channels, found)) is not None:
+        made.append((Shown.MISSING, bare))
+    for item, pixels in made:
+        yield item, np.ascontiguousarray(pixels.transpose(1, 2, 0))
 
 
 def part_of(image: Image) -> FoundPart | None:
@@ -215,9 +238,9 @@ def _found(image: Image, unlike: NDArray[np.bool_]) -> FoundPart | None:
     return FoundPart(part, shown)
 
 
-def _bare(image: Image, unlike: NDArray[np.bool_]) -> Image | None:
-    """Return an image (3, S, S) with its surroundings over the part; None if it shows no part, or nothing around it."""
-    if (found := _found(image, unlike)) is None or not (pieces := _pieces(image, found, found.part)):
+def _bare(image: Image, found: FoundPart) -> Image | None:
+    """Return an image (3, H, W) with its surroundings over the part; None if there is nothing around it."""
+    if not (pieces := _pieces(image, found, found.part)):
         return None
     _, widest = max(pieces, key=lambda one: one[0])
     return _laid(image, widest, found.part.left, found.part.top)

@@ -374,7 +374,7 @@ def examined(
     for sheet in sheets:
         seen, whole = see(kind, network, sheet.images)
         far = look.nearness.of_changed(whole.double().numpy(), look.parts.numbers.numpy()[sheet.made_of])
-        found.append((sheet.item, np.where(called(sheet, seen, whole), np.inf, far)))
+        found.append((sheet.item, sheet.least(np.where(called(sheet, seen, whole), np.inf, far))))
     limit = look.nearness.limit
     for item, far in found:
         if item is Shown.MISSING:

@@ -11,9 +11,9 @@ from coe.core import Shown, Verdict
 _REFDES = frozenset({"d", "vd", "cr", "led", "u", "ic", "q", "vt"})
 """Letters of reference designators (IEEE 315) of diodes, LEDs, ICs and transistors."""
 _PACKAGES = re.compile(
-    r"led|diode|transistor|opto[a-z]*|photocoupler|ics?|cpu|mcu"
-    r"|sot|sod|sm[abc]|do|to|d2?pak"  # packages of diodes and transistors
-    r"|[a-z]{0,3}(so|soic|sop|soj|qfp|qfn|dfn|bga|dip|plcc)"  # packages of ICs, as TSSOP, LQFP, PDIP
+    r"leds?|[a-z]*diodes?|schottky|zener|transistors?|mosfets?|opto[a-z]*|photocoupler|ics?|cpu|mcu|eeprom"
+    r"|t?sot|sod|sm[abc]|do|to|sc|d2?pak"  # packages of diodes and transistors
+    r"|[a-z]{0,4}(so|soic|sop|soj|qfp|qfn|dfn|bga|lga|csp|dip|plcc)n?"  # packages of ICs, as TSSOP, UFQFPN
     r"|cp|ce|ct|cpol|elko|elec|elcap|electrolytic|tant|tantal|tantalum|polarised|polarized"  # polarised capacitors
 )
 """Words of packages and of names of components."""

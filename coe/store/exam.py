@@ -13,6 +13,8 @@ from coe.errors import list_few
 from coe.helpers.rates import Rate
 from coe.helpers.strict_model import Bytes, Count, StrictModel
 
+LEAST_SHOWN = 10
+"""So many pictures tell whether an expert passes an item; fewer may tell that it is blind."""
 MOST = 0.1
 """An expert is blind to an item of which, with a confidence of 95 %, more than this share passes."""
 _WORDS = {
@@ -50,8 +52,8 @@ class ExamItem(StrictModel):
 
     @property
     def is_passed(self) -> bool:
-        """Whether at most a tenth passed."""
-        return self.rate.share <= MOST
+        """Whether at most a tenth passed, of enough pictures to tell."""
+        return self.shown >= LEAST_SHOWN and self.rate.share <= MOST
 
     @property
     def name(self) -> str:
@@ -83,12 +85,18 @@ class Exam(StrictModel):
     left_out: tuple[str, ...] = ()
 
     def again(self, items: Iterable[ExamItem]) -> Exam:
-        """Return the exam with rows that were taken again in the place of those of the same items."""
+        """Return the exam with rows that were taken again in the place of those of the same items.
+
+        An item that was decided stays as it is if too few pictures were shown now to decide it: a gap that many good
+        parts have proved is not closed by one.
+        """
         again = tuple(items)
-        taken = {(item.item, item.label) for item in again}
-        return self.model_copy(
-            update={"items": (*(one for one in self.items if (one.item, one.label) not in taken), *again)}
-        )
+        kept = self.items
+        for name in {(item.item, item.label): None for item in again}:
+            now, before = ([one for one in rows if (one.item, one.label) == name] for rows in (again, kept))
+            if _is_decided(now) or not _is_decided(before):
+                kept = (*(one for one in kept if one not in before), *now)
+        return self.model_copy(update={"items": kept})
 
     @property
     def blind(self) -> tuple[ExamItem, ...]:
@@ -204,6 +212,11 @@ def stops_of(exam: Exam | None) -> dict[str, dict[Shown, bool]]:
         for component in dict.fromkeys(["", *(row.component for row in rows)])
         if (stops := _stops([row for row in rows if row.is_of(component, rows)]))
     }
+
+
+def _is_decided(rows: Iterable[ExamItem]) -> bool:
+    """Return whether an expert is known to be blind to the item of these rows, or to pass it."""
+    return any(row.is_blind or row.is_passed for row in rows)
 
 
 def _stops(rows: Iterable[ExamItem]) -> dict[Shown, bool]:

@@ -88,10 +88,15 @@ def test_an_exam_shows_the_part_missing_and_turned() -> None:
     images = pictures(4)
     missing, turned = exam.sheets(images, unlike)
     assert (missing.item, turned.item) == (Shown.MISSING, Shown.TURNED)
-    assert missing.made_of.tolist() == turned.made_of.tolist() == [0, 1, 2, 3]
+    assert missing.made_of.tolist() == [0, 1, 2, 3]
+    assert turned.made_of.tolist() == [0, 1, 2, 3, 0, 1, 2, 3], "in their places, and with their pictures"
+    assert turned.least(np.array([1.0, 2, 3, 4, 5, 0, 7, 8])).tolist() == [1, 0, 3, 4]
+    around = torch.ones(128, 128, dtype=torch.bool)
+    around[24:98, 16:112] = False
+    assert torch.equal(turned.images[:4, :, around], images[:, :, around])
     assert int(missing.images.max()) < 130, "nothing is left of the part"
     assert torch.equal(missing.images[:, :, :30], images[:, :, :30]), "and all around it"
-    assert torch.equal(turned.images, images.flip(2, 3))
+    assert torch.equal(turned.images[4:], images.flip(2, 3))
 
 
 def test_a_surface_has_no_part_that_could_be_missing() -> None:
@@ -131,7 +136,9 @@ def test_a_part_is_turned_where_it_lies_and_its_pads_stay_where_its_body_is_miss
 def test_calibration_shows_kinds_that_see_wholes_the_part_missing_too(name: str) -> None:
     part = pictures(1)[0].permute(1, 2, 0).numpy()
     made = dict(resolve(name).must_not_pass(part))
-    assert (made[Shown.TURNED] == part[::-1, ::-1]).all()
+    turned = made[Shown.TURNED]
+    assert (turned[:20] == part[:20]).all(), "the board stays as it is"
+    assert (turned[46:74, 40:88] != part[46:74, 40:88]).any()
     assert made[Shown.MISSING][46:74, 40:88].mean() < 130, "the surroundings lie over it"
     plain = np.full_like(part, 100)
     assert set(dict(resolve(name).must_not_pass(plain))) == {Shown.TURNED}

@@ -140,7 +140,11 @@ def test_words_that_are_not_known_are_refused_with_those_that_are(keys, words):
 @pytest.mark.parametrize(
     ("known", "names"),
     [
-        (True, "D-LED U-QFP32 SOT-23 SOIC-8 TSSOP20 optocoupler LED0603 CP_Elec_4x5.3 CT-A-10U D5 IC3 TO-220 Diode"),
+        (
+            True,
+            "D-LED U-QFP32 SOT-23 SOIC-8 TSSOP20 optocoupler LED0603 CP_Elec_4x5.3 CT-A-10U D5 IC3 TO-220 Diode "
+            "UFQFPN WLCSP LGA-14 TSOT23 SC70 HTSSOP Leuchtdiode Zener-5V6 LEDs MOSFET EEPROM",
+        ),
         (False, "R0402-10K C0603-100N MOV fuse hazelnut screws top display X1 USB_C R_Array relay J1"),
     ],
 )
@@ -273,5 +277,27 @@ def test_a_component_that_is_blind_by_itself_does_not_hide_among_others() -> Non
     assert (stops["U2"], stops[""]) == ({Shown.TURNED: False}, {Shown.TURNED: True})
     assert apart([row("U2", 4)]) == (row("", 4),), "an expert of one component"
     missing = ExamItem(item=Shown.MISSING, shown=4, passed=0)
-    again = Exam(items=(missing, *rows)).again([row("", 0)])
-    assert again.items == (missing, row("", 0)), "a row of all that is taken again stands for all"
+    again = Exam(items=(missing, *rows)).again([row("", 0, shown=40)])
+    assert again.items == (missing, row("", 0, shown=40)), "a row of all that is taken again stands for all"
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "stops"),
+    [
+        ((20, 20), (1, 1), False),
+        ((20, 20), (0, 1), False),
+        ((20, 20), (3, 12), False),
+        ((20, 20), (1, 20), True),
+        ((0, 20), (3, 4), False),
+        ((0, 20), (1, 2), True),
+        ((2, 9), (1, 1), None),
+        ((0, 1), (0, 2), None),
+    ],
+)
+def test_few_pictures_undo_nothing_that_an_exam_has_shown(
+    before: tuple[int, int], now: tuple[int, int], stops: bool | None
+) -> None:
+    """Pairs of (passed, shown); an expert that passed on few pictures stops nothing for others either."""
+    first, second = (ExamItem(item=Shown.TURNED, passed=passed, shown=shown) for passed, shown in (before, now))
+    found = stops_of(Exam(items=(first,)).again([second])).get("", {})
+    assert found.get(Shown.TURNED) is stops
