@@ -25,7 +25,7 @@ from coe.core import Expert, GoodLimits, Shown
 from coe.errors import ConfigError, list_few
 from coe.helpers.rates import prediction_factor, tolerance_factor
 from coe.learn import golden_reference
-from coe.store.exam import MOST, Exam, ExamItem, added, apart
+from coe.store.exam import LEAST_SHOWN, MOST, Exam, ExamItem, added, apart
 from coe.store.kinds import Progress, Reference, Trained, TrainingPlan
 from experts import exam, good_parts, pair_data
 from experts.difference_network import LIMIT, UNIT
@@ -54,8 +54,8 @@ _FAR, _MOST_STRANGE = 3.5, 1 / 3
 largest share of the parts of a component that may be left out."""
 _TO_DEVIATION = 1.4826
 """The standard deviation of normal values, in median absolute deviations."""
-_MOST_SHOWN, _LEAST_SHOWN = 6, 3
-"""Of so many good parts an exam is made, but of no fewer of each component: if two of three pass, it is blind."""
+_OF_EACH = 3
+"""Of so many good parts of each component, at least, an exam is made: if two of three pass, it is blind."""
 _ALIKE_PX = 2
 """Pictures of one package differ by no more than this in width and height."""
 
@@ -327,7 +327,7 @@ def _in_folder(kind: PairKind, expert: Expert, plan: TrainingPlan) -> _Parts:
     taken = TakenPictures(plan.data)
     parts: list[GoodPart] = []
     shown: list[ExamPicture] = []
-    fitting, examined = 0, max(_LEAST_SHOWN, _MOST_SHOWN // len(plan.references))
+    fitting, examined = 0, max(_OF_EACH, -(-LEAST_SHOWN // len(plan.references)))
     for component, reference in plan.references.items():
         is_polar = plan.polarity and (len(plan.references) == 1 or polarity_is_known(component))
         alike: dict[str, dict[str, Comparison]] = {}
