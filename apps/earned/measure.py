@@ -71,7 +71,8 @@ def drawn(component: str, seed: int) -> Pictures:
         "good": [shot(component, None) for _ in range(60)],
         "missing": [shot(component, "missing") for _ in range(40)],
         "other": [shot(str(chance.choice(others)), None) for _ in range(20)],
-        "turned": [np.ascontiguousarray(shot(component, None)[::-1, ::-1]) for _ in range(20)],
+        # In their places: a board is never turned with its part.
+        "turned": [shot(component, "reversed") for _ in range(20)] if component in POLAR else [],
     }
 
 
@@ -190,9 +191,10 @@ def main() -> None:
                 rows[f"{kind}: good"] += judged(*expert, shown["good"][20:]).verdicts
                 rows[f"{kind}: missing"] += judged(*expert, shown["missing"][20:]).verdicts
                 rows[f"{kind}: another part"] += judged(*expert, shown["other"]).verdicts
+                if name not in POLAR:
+                    continue
                 turned = judged(*expert, shown["turned"])
-                if name in POLAR:
-                    rows[f"{kind}: turned, with polarity"] += turned.verdicts
+                rows[f"{kind}: turned, with polarity"] += turned.verdicts
                 assert expert[2].exam is not None
                 said = [one.rate.share for one in expert[2].exam.items if one.item is Shown.TURNED]
                 gaps += [abs(share - turned.verdicts["OK"] / len(shown["turned"])) for share in said]
