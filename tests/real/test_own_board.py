@@ -52,7 +52,7 @@ def test_the_page_leads_from_a_placement_file_to_a_report(
     results = [json.loads(line) for line in (tmp_path / "line7" / "run" / "results.jsonl").read_text().splitlines()]
     images = [row for row in results if row.get("refdes")]
     assert len(images) == 76
-    assert sum(row["verdict"] == "OK" for row in images) > 60
+    assert sum(row["verdict"] == "OK" for row in images) >= 0.75 * len(images)
     assert {row["verdict"] for row in images} <= {"OK", "NG", "REVIEW"}
     assert (tmp_path / "line7" / "run" / "report.html").is_file()
 
