@@ -42,7 +42,8 @@ def test_every_module_of_the_framework_can_be_imported(tmp_path: Path) -> None:
     (tmp_path / "every.py").write_text(
         "import importlib\ndef main():\n    for name in "
         f"{modules!r}:\n        importlib.import_module(name)\n"
-        "    from coe import system\n    print(system.OPEN_FLAGS, system.forget_peak(), system.processor_features())\n",
+        "    from coe.helpers import system\n"
+        "    print(system.OPEN_FLAGS, system.forget_peak(), system.processor_features())\n",
         encoding="utf-8",
     )
     ended = on_a_poor_system("every:main", path=tmp_path)
