@@ -189,7 +189,7 @@ def warnings_of(rows: Iterable[ExamRow]) -> tuple[str, ...]:
         if where := _where(of_item, "accepted"):
             accepted.append(f"the board file accepts that {words} pass at {where}")
         if where := _where(of_item, "passing"):
-            why = ", where no polarity is known" if name == Shown.TURNED else ""
+            why = ", which have no polarity" if name == Shown.TURNED else ""
             passing.append(f"{words} would pass at {where}{why}")
     return (*review, *accepted, *passing)
 
