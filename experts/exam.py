@@ -8,7 +8,7 @@ does not: what an expert says of such pictures says nothing of real ones.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar
@@ -119,24 +119,20 @@ def sheets(images: torch.Tensor, unlike: torch.Tensor) -> list[Sheet]:
 
     A turned part is shown in its place and with its picture: the board around it gives the one away, a seam the other.
     """
-    places = np.array(evenly(range(len(images)), MOST_SHOWN), np.intp)
-    turned, bare = [], list[tuple[int, Image]]()
-    for place in map(int, places):
+    turned, bare = list[tuple[int, Image]](), list[tuple[int, Image]]()
+    for place in evenly(range(len(images)), MOST_SHOWN):
         image = images[place].numpy()
-        if (found := _found(image, unlike[place].numpy())) is None:
-            continue
-        turned.append((place, _turned_in_place(image, found.part)))
-        if (without := _bare(image, found)) is not None:
-            bare.append((place, without))
-    with_picture = torch.rot90(images[places], 2, (2, 3)).contiguous()
-    result = [Sheet(Shown.TURNED, with_picture, places)]
-    if turned:
-        both = torch.cat([torch.from_numpy(np.stack([image for _, image in turned])), with_picture])
-        result = [Sheet(Shown.TURNED, both, np.array([*(place for place, _ in turned), *places], np.intp))]
-    if bare:
-        stacked = torch.from_numpy(np.stack([image for _, image in bare]))
-        result.insert(0, Sheet(Shown.MISSING, stacked, np.array([place for place, _ in bare], np.intp)))
-    return result
+        turned.append((place, image[:, ::-1, ::-1]))
+        if (found := _found(image, unlike[place].numpy())) is not None:
+            turned.append((place, _turned_in_place(image, found.part)))
+            if (without := _bare(image, found)) is not None:
+                bare.append((place, without))
+    made = {Shown.MISSING: bare, Shown.TURNED: turned}
+    return [
+        Sheet(item, torch.from_numpy(np.stack([image for _, image in of])), np.array([place for place, _ in of]))
+        for item, of in made.items()
+        if of
+    ]
 
 
 def made_of(image: Image, found: FoundPart | None) -> Iterator[tuple[Shown, Image]]:
@@ -145,23 +141,20 @@ def made_of(image: Image, found: FoundPart | None) -> Iterator[tuple[Shown, Imag
     The part is turned in its place, and its body is missing: where it stood, its pads stay. Else the surroundings would
     give it away. If no part was found, the picture is turned.
     """
-    channels = np.ascontiguousarray(image.transpose(2, 0, 1))
-    made = [(Shown.TURNED, channels[:, ::-1, ::-1] if found is None else _turned_in_place(channels, found.part))]
-    if found is not None and (bare := _without_body(channels, found)) is not None:
-        made.append((Shown.MISSING, bare))
-    for item, pixels in made:
-        yield item, np.ascontiguousarray(pixels.transpose(1, 2, 0))
+    return _made_of(image, found, _without_body)
 
 
 def made_of_whole(image: Image) -> Iterator[tuple[Shown, Image]]:
-    """Yield what must not pass, made of a picture of a good part, (H, W, 3) uint8 RGB, for a kind that sees wholes.
+    """Yield the same for a kind that sees wholes: surroundings cover the whole part."""
+    return _made_of(image, part_of(image), _bare)
 
-    The part is turned in its place, or the picture if no part was found; and surroundings cover the whole part.
-    """
+
+def _made_of(
+    image: Image, found: FoundPart | None, without: Callable[[Image, FoundPart], Image | None]
+) -> Iterator[tuple[Shown, Image]]:
     channels = np.ascontiguousarray(image.transpose(2, 0, 1))
-    found = _found(channels, _unlike(image))
     made = [(Shown.TURNED, channels[:, ::-1, ::-1] if found is None else _turned_in_place(channels, found.part))]
-    if found is not None and (bare := _bare(channels, found)) is not None:
+    if found is not None and (bare := without(channels, found)) is not None:
         made.append((Shown.MISSING, bare))
     for item, pixels in made:
         yield item, np.ascontiguousarray(pixels.transpose(1, 2, 0))

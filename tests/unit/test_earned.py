@@ -89,14 +89,14 @@ def test_an_exam_shows_the_part_missing_and_turned() -> None:
     missing, turned = exam.sheets(images, unlike)
     assert (missing.item, turned.item) == (Shown.MISSING, Shown.TURNED)
     assert missing.made_of.tolist() == [0, 1, 2, 3]
-    assert turned.made_of.tolist() == [0, 1, 2, 3, 0, 1, 2, 3], "in their places, and with their pictures"
-    assert turned.least(np.array([1.0, 2, 3, 4, 5, 0, 7, 8])).tolist() == [1, 0, 3, 4]
+    assert turned.made_of.tolist() == [0, 0, 1, 1, 2, 2, 3, 3], "with their pictures, and in their places"
+    assert turned.least(np.array([1.0, 5, 2, 0, 3, 7, 4, 8])).tolist() == [1, 0, 3, 4]
     around = torch.ones(128, 128, dtype=torch.bool)
     around[24:98, 16:112] = False
-    assert torch.equal(turned.images[:4, :, around], images[:, :, around])
+    assert torch.equal(turned.images[1::2, :, around], images[:, :, around])
     assert int(missing.images.max()) < 130, "nothing is left of the part"
     assert torch.equal(missing.images[:, :, :30], images[:, :, :30]), "and all around it"
-    assert torch.equal(turned.images[4:], images.flip(2, 3))
+    assert torch.equal(turned.images[::2], images.flip(2, 3))
 
 
 def test_a_surface_has_no_part_that_could_be_missing() -> None:
