@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from coe.board.parts_file import Side
 from coe.cad import bom, placements
 from coe.cad.vocabulary import COLUMNS, SIDES, Vocabulary
 from coe.placement.bom_join import BomPart
 from coe.placement.cad_files import CadDialect
-from coe.placement.placement_file import FileForm, PlacementFile, Side, Units
+from coe.placement.placement_file import FileForm, PlacementFile, Units
 
 
 class Dialect(Vocabulary, CadDialect):

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from coe.board.parts_file import FARTHEST_MM, Side
 from coe.cad.board_files import read_board_file
 from coe.cad.openpnp_board import places_of
 from coe.cad.other_cad_files import expect_list
@@ -23,7 +24,7 @@ from coe.cad.spaced_row import MIRRORED_TURN
 from coe.cad.vocabulary import COLUMNS, MIRRORED, MIRRORS, UNIT_WORDS, Vocabulary, one_word, plain
 from coe.errors import ConfigError
 from coe.placement.cad_files import DIALECTS
-from coe.placement.placement_file import FARTHEST_MM, FileForm, FittedQuestion, Placement, PlacementFile, Side, Units
+from coe.placement.placement_file import FileForm, FittedQuestion, Placement, PlacementFile, Units
 from coe.tables.not_fitted import FittedRow, fitting_of
 from coe.tables.spreadsheet import Table
 from coe.tables.table_file import expect_unstruck, lines_of

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
+from coe.board.parts_file import Side
 from coe.helpers.strict_yaml import word_lists
-from coe.placement.placement_file import FileForm, Side, Units
+from coe.placement.placement_file import FileForm, Units
 from coe.tables.not_fitted import FITTED, LEFT_OUT, QUANTITY
 
 

@@ -18,6 +18,7 @@ import typer
 from coe import config
 from coe.board.drafting import check_name
 from coe.board.rules import load
+from coe.cli.board_parts import Parts
 from coe.cli.common import Exit, application, err, out, point_out, run
 from coe.cli.console import Progress
 from coe.cli.experts_options import PolarityOption
@@ -76,12 +77,13 @@ class Placed(ReadAs):
 
     def placed(self, placements: Path, name: str, to: Path) -> FirstBoard:
         """Make a board from a placement file; raises ConfigError."""
+        from coe.board.parts_file import Side
         from coe.placement.board_outline import edge_in, read_outline
         from coe.placement.draft_recipe import plan, read_form
         from coe.placement.drawn_sizes import drawn_sizes
         from coe.placement.first_board import Making, marks_of
         from coe.placement.package_sizes import LIBRARY, read_library
-        from coe.placement.placement_file import FileForm, Side
+        from coe.placement.placement_file import FileForm
 
         dialect, units, images, side = self.dialect, self.units, self.images, self.side
         if side not in set(Side):
@@ -277,5 +279,5 @@ app = application(
     "Make a first board from what is there: photographs, or a placement file and pictures of whole boards.",
     is_group=True,
 )
-add(app, New)
+add(app, New, Parts)
 main = partial(run, app)

@@ -20,6 +20,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from coe.board.parts_file import Side
     from coe.placement.board_layout import Bottom, Layout, Site, lay_out
     from coe.placement.board_pictures import BoardPicture, read_board, serial_of
     from coe.placement.board_recipe import BoardRecipe, parse_recipe, read_recipe
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from coe.placement.crops import crop, outline
     from coe.placement.location import Location, locate
     from coe.placement.overlay_picture import overlay, overlay_of
-    from coe.placement.placement_file import Placement, PlacementFile, Side, Units
+    from coe.placement.placement_file import Placement, PlacementFile, Units
     from coe.placement.wrong_ways import blind_to, warnings_of
 
 # In this order, so that whoever needs no picture waits for no OpenCV.

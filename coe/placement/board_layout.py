@@ -12,11 +12,12 @@ from enum import StrEnum
 from math import cos, radians, sin
 
 from coe import config
+from coe.board.parts_file import Side
 from coe.board.parts_list import PlacedPart
 from coe.errors import ConfigError, did_you_mean
 from coe.placement.board_recipe import BoardRecipe
 from coe.placement.inspected_parts import inspected_units, is_left_out, moved_marks
-from coe.placement.placement_file import Placement, Side
+from coe.placement.placement_file import Placement
 from coe.placement.recipe_spec import Corner, PackageSpec, UnitSpec
 
 

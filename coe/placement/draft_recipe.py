@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from math import dist
 from pathlib import Path
 
+from coe.board.parts_file import Side
 from coe.errors import ConfigError, did_you_mean, list_few
 from coe.helpers import strict_yaml
 from coe.helpers.spelling import fits
@@ -20,7 +21,7 @@ from coe.placement.board_layout import Bottom
 from coe.placement.board_outline import Rectangle
 from coe.placement.package_sizes import NamedSize, PackageSize, size_of
 from coe.placement.panel_split import pattern_of
-from coe.placement.placement_file import FileForm, Placement, Side
+from coe.placement.placement_file import FileForm, Placement
 from coe.placement.recipe_spec import Look
 
 _FIDUCIAL = re.compile(r"fid|fd\d|fm\d", re.IGNORECASE)
@@ -121,14 +122,13 @@ def plan(
     kinds: dict[tuple[str, str, str], list[Placement]] = {}
     left_out: list[str] = []
     for place in placements:
-        mark = _mark(place)
+        mark = mark_of(place)
         if mark is not None and (place.side is side or mark.look == "dark"):
             marks.append(mark)
         if place.side is not side:
             continue
-        is_no_part = bool(_NO_PART.fullmatch(place.refdes) or _NO_PART_PACKAGE.search(place.package))
-        is_no_part = is_no_part or any(fits(word, place.refdes) for word in leave_out)
-        if mark is not None or not place.refdes or is_no_part:
+        is_left_out = is_no_part(place) or any(fits(word, place.refdes) for word in leave_out)
+        if mark is not None or not place.refdes or is_left_out:
             left_out.append(place.refdes)
         else:
             value = "" if place.component else place.value
@@ -137,7 +137,7 @@ def plan(
         raise ConfigError(f"the placement file has no part on the {side} side; give --side, or another file")
     parts, taken = [], set[str]()
     for (package, value, component), places in sorted(kinds.items(), key=lambda kind: -len(kind[1])):
-        name = _name("", component, taken) if component else _name(package, value, taken)
+        name = component_name("", component, taken) if component else component_name(package, value, taken)
         size = size_of(package, library) or (drawn or {}).get(package)
         parts.append(
             DraftPart(
@@ -179,7 +179,12 @@ def _around(edge: Rectangle, placed: Sequence[Placement]) -> Rectangle:
     return min(edge[0], *xs), min(edge[1], *ys), max(edge[2], *xs), max(edge[3], *ys)
 
 
-def _mark(place: Placement) -> Mark | None:
+def is_no_part(place: Placement) -> bool:
+    """Tell whether a placement is a test point, a logo or the like, by its designator or its package."""
+    return bool(_NO_PART.fullmatch(place.refdes) or _NO_PART_PACKAGE.search(place.package))
+
+
+def mark_of(place: Placement) -> Mark | None:
     """Return the fiducial or the hole that a placement is; None if it is a part."""
     if place.is_fiducial or _FIDUCIAL.match(place.refdes) or _FIDUCIAL_PACKAGE.search(place.package):
         diameter = _millimetres(place.package) or _FIDUCIAL_MM
@@ -196,7 +201,7 @@ def _millimetres(package: str) -> float | None:
     return float(match[1]) if match else None
 
 
-def _name(package: str, value: str, taken: set[str]) -> str:
+def component_name(package: str, value: str, taken: set[str]) -> str:
     """Return a name for a component, of the signs that names may have, and none twice."""
     short = re.sub(r"_(HandSolder\w*|\d{4}Metric.*)", "", package.rpartition(":")[2])
     short = re.sub(r"(?<=[A-Za-z0-9])_\d.*", "", re.sub(r"^([A-Z]+)_(?=\d)", r"\1", short))

@@ -11,6 +11,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
+from coe.board.parts_file import Side
 from coe.errors import ConfigError
 from coe.helpers.spelling import fits
 from coe.helpers.strict_model import StrictModel
@@ -19,15 +20,6 @@ from coe.tables.text_table import further_lines
 
 Shift = Annotated[float, Field(ge=-10_000, le=10_000, allow_inf_nan=False)]
 FieldName = Literal["refdes", "x", "y", "rotation", "side", "value", "package", "component", "fitted", "left_out"]
-FARTHEST_MM = 10_000.0
-"""Coordinates beyond it are refused: no board is as large."""
-
-
-class Side(StrEnum):
-    """A side of a board."""
-
-    TOP = "top"
-    BOTTOM = "bottom"
 
 
 class Units(StrEnum):

@@ -10,9 +10,10 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from coe import config
+from coe.board.parts_file import FARTHEST_MM, Side
 from coe.helpers.spelling import fits
 from coe.helpers.strict_model import Name, Share, StrictModel
-from coe.placement.placement_file import FARTHEST_MM, FileForm, Side
+from coe.placement.placement_file import FileForm
 from coe.placement.serial_code import SerialSpec
 
 

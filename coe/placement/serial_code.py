@@ -13,12 +13,12 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
+from coe.board.parts_file import FARTHEST_MM
 from coe.errors import ConfigError, ImageError, list_few
 from coe.helpers.allowed_text import Patterns, Reading
 from coe.helpers.strict_model import StrictModel
 from coe.pictures.array_images import DecodedImage
 from coe.pictures.codes import USUAL, check_formats, read_codes
-from coe.placement.placement_file import FARTHEST_MM
 
 _Coordinate = Annotated[float, Field(ge=-FARTHEST_MM, le=FARTHEST_MM, allow_inf_nan=False)]
 _Length = Annotated[float, Field(gt=0, le=FARTHEST_MM, allow_inf_nan=False)]

@@ -10,10 +10,10 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from coe.board.parts_file import Side
 from coe.board.rules import Rules
 from coe.errors import ConfigError, did_you_mean
 from coe.helpers.strict_model import StrictModel
-from coe.placement.placement_file import Side
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.text_checks import Spelt, SpeltText, Word
 

@@ -5,8 +5,8 @@ from typing import ParamSpec, TypeVar
 
 from sqlalchemy import Connection
 
+from coe.board.parts_file import Side
 from coe.core import Verdict
-from coe.placement.placement_file import Side
 from coe.serve.database import board_rows, decisions, recipe_versions, row_types
 from coe.serve.database.decisions import Decision
 from coe.serve.database.findings import GoodComponent

@@ -12,9 +12,9 @@ from test_serve_cfx import answer, bodies, names
 from tiny_line import TINY
 from whole_boards import whole_of
 
+from coe.board.parts_file import Side
 from coe.core import Verdict
 from coe.placement import Placement
-from coe.placement.placement_file import Side
 from coe.serve.bridge.cfx import PUBLISHED, CfxFormat
 from coe.serve.bridge.sinks import Origin, Sign, StationStatus
 from coe.serve.database import board_rows, decisions, event_log, recipe_versions

@@ -13,8 +13,8 @@ from serve_rows import NOON, decided, decision, late, ng, recipe, the
 from sqlalchemy import Connection, select
 from thorough import THOROUGH
 
+from coe.board.parts_file import Side
 from coe.core import Verdict
-from coe.placement.placement_file import Side
 from coe.serve.clock import HOUR_US, hour_of
 from coe.serve.database import board_rows, call_rows, decisions, hourly, repairs, row_types, verifications
 from coe.serve.database.connecting import Database

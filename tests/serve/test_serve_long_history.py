@@ -10,10 +10,10 @@ from serving import Served
 from sqlalchemy import event, text
 from sqlalchemy.engine import Engine
 
+from coe.board.parts_file import Side
 from coe.core import Verdict
 from coe.lab import past_boards
 from coe.lab.serve_bench import PAGES
-from coe.placement.placement_file import Side
 from coe.serve.clock import HOUR_US, hour_of, now_us
 from coe.serve.database import board_rows, decisions, recipe_versions, repairs, tables
 from coe.serve.database.tables import NewBoard, NewEscape

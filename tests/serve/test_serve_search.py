@@ -16,10 +16,10 @@ from serving import Served, hand_in, problem, signed_in
 from sqlalchemy import Connection, event, text
 from thorough import THOROUGH
 
+from coe.board.parts_file import Side
 from coe.core import Verdict
 from coe.helpers.spelling import composed
 from coe.lab import past_boards
-from coe.placement.placement_file import Side
 from coe.serve.clock import SECOND_US, iso
 from coe.serve.database import board_rows, call_rows, decisions, row_types, verifications
 from coe.serve.database.board_rows import BoardFilter

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from thorough import THOROUGH
 
+from coe.board.parts_file import Side
 from coe.core import FailureKind, Verdict
 from coe.errors import ImageError, RulesError
 from coe.placement import Layout, blind_to, crop, locate, overlay, overlay_of, read_board, warnings_of
@@ -20,7 +21,6 @@ from coe.placement.board_layout import Bottom
 from coe.placement.fiducials import discs
 from coe.placement.fit import Fit, affine, fitted, residual_um, similarity
 from coe.placement.overlay_picture import heading_lines
-from coe.placement.placement_file import Side
 
 LAYOUT = layout()
 POINTS = np.array(list(FIDUCIALS.values()))

@@ -12,10 +12,10 @@ from drawn_boards import PARTS, Pose, draw, layout, truth
 from numpy.typing import NDArray
 from seen_codes import QUIET, modules
 
+from coe.board.parts_file import Side
 from coe.core import Verdict
 from coe.errors import ConfigError, RulesError
 from coe.placement import Layout, read_board
-from coe.placement.placement_file import Side
 from coe.placement.run_source import WholeBoards
 from coe.serve.worker.items import Items, Whole
 from coe.serve.worker.locating import locate

@@ -26,8 +26,8 @@ from sqlalchemy import (
     select,
 )
 
+from coe.board.parts_file import Side
 from coe.core import Verdict
-from coe.placement.placement_file import Side
 from coe.serve.database.columns import (
     NAME,
     WHOLE,

@@ -1,0 +1,1 @@
+"""Placement files and bills of materials of other programs, made `parts.csv`: docs/placements.md."""
