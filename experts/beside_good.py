@@ -19,6 +19,7 @@ from coe.core import Expert, Shown
 from coe.errors import TooFewPictures
 from coe.store.exam import Exam, ExamItem
 from coe.store.kinds import TrainingPlan
+from coe.store.manifest import IN_DOUBT
 from experts import exam, patch_train, series
 from experts.backbone import Seeing
 from experts.labelled_folder import LabelledImages
@@ -167,10 +168,12 @@ def in_doubt(look: LearnedLook) -> float:
     return float((look.called | look.in_doubt).mean())
 
 
-def exam_of(items: list[ExamItem], left_out: tuple[str, ...]) -> Exam | None:
-    """Return an exam of these rows; None if there is nothing to say."""
-    is_surface = bool(items) and not any(item.item is Shown.MISSING for item in items)
-    return Exam(items=tuple(items), is_surface=is_surface, left_out=left_out) if items or left_out else None
+def exam_of(items: list[ExamItem] | None, left_out: tuple[str, ...]) -> Exam | None:
+    """Return an exam of these rows, None for one that was not taken; None if there is nothing to say."""
+    if items is None:
+        return Exam(left_out=left_out) if left_out else None
+    is_surface = not any(item.item is Shown.MISSING for item in items)
+    return Exam(items=tuple(items), is_surface=is_surface, left_out=left_out)
 
 
 def turned(images: torch.Tensor, turns: int) -> torch.Tensor:
@@ -210,21 +213,22 @@ def unsuspected(
 @torch.no_grad()
 def add_parts(
     kind: Seeing, module: torch.nn.Module, parts: PatchNetwork, expert: Expert, plan: TrainingPlan, pictures: Pictures
-) -> tuple[dict[str, float], list[ExamItem], list[str]]:
+) -> tuple[dict[str, float], list[ExamItem] | None, list[str]]:
     """Learn how good parts look to a trained network, and make `parts`, which say it, its `optional` part.
 
-    Return measures, the rows of the exam, and remarks. Where it cannot be learned, the network stays without.
+    Return measures, the rows of the exam, None if it took none, and remarks. Where it cannot be learned, the network
+    stays without.
     """
     if expert.input_size < LEAST_INPUT or expert.input_size % CELL:
         why = f"its input of {expert.input_size} pixels is no multiple of {CELL} from {LEAST_INPUT} on"
-        return {}, [], [f"{_NONE}: {why}"]
+        return {}, None, [f"{_NONE}: {why}"]
     turns = TURNS if plan.turned else 1
     rows = _sample(kind, module, expert, pictures, (patch_train.MOST // turns, 0), turns)
     try:
         look = learned_parts(parts, rows, patch_train.FEW, polarity=plan.polarity)
     except TooFewPictures as error:
-        return {}, [], [f"{_NONE}: {error}"]
-    labels, items = pictures.labels.numpy(), list[ExamItem]()
+        return {}, None, [f"{_NONE}: {error}"]
+    labels, items = pictures.labels.numpy(), None
     good = are_good(expert, labels)
 
     def says_good(images: torch.Tensor, _: Numbers, __: Places) -> Chosen:
@@ -235,7 +239,7 @@ def add_parts(
         look, items = examined(kind, module, look, says_good, shows_turned=turns == 1)
         parts.near.fill(look.nearness)
     module.optional = parts
-    return {"in_doubt": in_doubt(look)}, items, []
+    return {IN_DOUBT: in_doubt(look)}, items, []
 
 
 def _sample(

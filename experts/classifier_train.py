@@ -91,7 +91,7 @@ def _train(kind: ModuleKind, expert: Expert, plan: TrainingPlan, progress: Progr
     if chooses:
         module.load_state_dict(state)
         seen = answers(kind, module, parts.held_out, plan.batch)
-    items: list[ExamItem] = []
+    items: list[ExamItem] | None = None
     if good_parts is not None:
         measures, items, told = beside_good.add_parts(kind, module.cpu(), good_parts, expert, plan, training)
         state = {name: value.contiguous().clone() for name, value in module.state_dict().items()}

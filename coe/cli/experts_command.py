@@ -27,7 +27,7 @@ from coe.cli.experts_pictures import Boxes, Crop, Overlay, Split
 from coe.cli.experts_prepare import Prepare
 from coe.cli.experts_reference import Reference
 from coe.cli.experts_train import Learn, Train, measures_text
-from coe.cli.experts_verified import Calibrate, Evaluate
+from coe.cli.experts_verified import Calibrate, Evaluate, lets_pass
 from coe.cli.options import Record, SeedOption, Size, add, argument, option
 from coe.core import Expert
 from coe.errors import ConfigError, StoreError, sentence_of
@@ -56,8 +56,8 @@ _SHOWN = ("accuracy", "accuracy_at_least", "map50", "recall_at_least", "held_out
 class List(InStore):
     """List the experts of the store. Exit status 1 if a manifest cannot be read; the other experts are shown.
 
-    "Lets pass" is what an expert is blind to, by its exam. The size of an expert is that of its whole weights. What
-    experts have in common counts once in the sum.
+    "Lets pass" is what an expert is blind to, by its exam, and small defects if it was taught with too few
+    pixels. The size of an expert is that of its whole weights. What experts have in common counts once in the sum.
 
     Example: coe-experts list --board demo
     """
@@ -91,7 +91,6 @@ class List(InStore):
 
 def _expert_row(m: Manifest) -> dict[str, Any]:
     measures = measures_text({name: value for name, value in m.metrics.items() if name in _SHOWN})
-    passes = "no exam" if m.exam is None else ", ".join(item.name for item in m.exam.blind) or "·"
     return {
         "expert": m.id,
         "kind": m.kind,
@@ -99,7 +98,7 @@ def _expert_row(m: Manifest) -> dict[str, Any]:
         "labels": "(a backbone)" if m.is_backbone else ", ".join(m.labels),
         "size": Size(m.whole_bytes),
         "held out": measures + (", unproven" if m.unproven else ""),
-        "lets pass": None if m.is_backbone else passes,
+        "lets pass": None if m.is_backbone else lets_pass(m),
         "prepared": ", ".join(m.variants),
     }
 

@@ -29,6 +29,7 @@ from coe.pictures.photo_split import Purpose
 from coe.results.evaluation_report import EvaluationRow, write_evaluation
 from coe.results.report_cards import PixelSource
 from coe.store.exam import Exam, ExamItem, warnings_of
+from coe.store.manifest import Manifest
 from coe.store.store import Store
 from coe.store.store_reader import StoreReader
 
@@ -129,7 +130,9 @@ class Calibrate(_Verified):
         judged = [outcome.answers.expert.id for outcome in outcomes]
         if self.write:
             _examine(rules.load(self.board), self.shelf, {id: found[id] for id in judged}, self.allowed)
-        none = [id for id in judged if behind.knows_no_good_part(loaded, self.shelf, asked, id)]
+        manifests = weights_used.manifests_of(loaded, self.shelf)
+        unaware = weights_used.knowing_no_good_part(loaded, manifests)
+        none = [id for id in judged if id in unaware]
         trouble |= not self._near(none, found)
         return Record(list(map(_calibrated, outcomes)), Exit.NOT_GOOD if trouble else Exit.OK)
 
@@ -404,11 +407,11 @@ def tell_gaps(board: Rules, store: StoreReader) -> bool:
     return bool(warnings)
 
 
-def lets_pass(exam: Exam | None) -> str:
+def lets_pass(manifest: Manifest) -> str:
     """Return in a few words what an expert lets pass; "no exam" if it took none."""
-    if exam is None:
-        return "no exam"
-    return ", ".join(item.name for item in exam.blind) or "·"
+    exam = manifest.exam
+    blind = [item.name for item in exam.blind] if exam is not None and exam.is_taken else ["no exam"]
+    return ", ".join([*blind, *(["small defects"] if manifest.few_pixels else [])]) or "·"
 
 
 def _cells(item: ExamItem | None) -> dict[str, Any]:

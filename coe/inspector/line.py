@@ -21,7 +21,7 @@ from coe.board.rules import Rules
 from coe.core import Failure, FailureKind, Request, Result, rule_of
 from coe.errors import BoardsClash, CoeError, LineClosed, LineFull
 from coe.helpers import values
-from coe.inspector import line_references
+from coe.inspector import line_references, weights_used
 from coe.inspector.asked_boards import Boards, Parts, asked_boards
 from coe.inspector.line_boards import LineBoard, LineBoards
 from coe.inspector.line_options import LineOptions
@@ -111,6 +111,11 @@ class Line:
         manifests = self._assembly.register.manifests
         exams = {id: manifests[expert.weights].exam for id, expert in self.rules.experts.items()}
         return {id: exam for id, exam in exams.items() if exam is not None}
+
+    @property
+    def cautions(self) -> dict[str, tuple[str, ...]]:
+        """What is said of experts wherever their word is shown, by id: small defects, no exam, no good parts."""
+        return weights_used.cautions(self.rules, self._assembly.register.manifests)
 
     @property
     def boards(self) -> tuple[str, ...]:

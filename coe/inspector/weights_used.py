@@ -18,11 +18,11 @@ from coe.board.parts_list import PlacedPart
 from coe.board.rules import Rules
 from coe.board.steps import DECIDING, Component
 from coe.board.union import Member, union
-from coe.core import FULL, Shown
+from coe.core import FULL, NOTHING, Shown, Verdict
 from coe.errors import StoreError, list_few
 from coe.helpers.spelling import composed
 from coe.inspector.precision import allowed
-from coe.store.exam import NO_EXAM, Exam, ExamRow, stops_of, warnings_of
+from coe.store.exam import NO_EXAM, NO_GOOD, Exam, ExamRow, stops_of, warnings_of
 from coe.store.manifest import Manifest
 from coe.store.reference_reader import ReferenceReader
 from coe.store.store_reader import NoSuchExpert, StoreReader
@@ -134,39 +134,75 @@ def _random(board: Rules, missing: Collection[str]) -> str:
 
 
 def warnings(board: Rules, manifests: Mapping[str, Manifest], parts: Sequence[PlacedPart] = ()) -> tuple[str, ...]:
-    """Return sentences about experts of a board whose verdicts prove little: unproven, small defects, gaps of exams.
+    """Return sentences about experts of a board whose verdicts prove little: unproven, cautions, gaps of exams.
 
-    `manifests` are by weights; for `parts` see `exam_rows`. Nothing is said of an expert that nobody has measured.
+    `manifests` are by weights; for `parts` see `exam_rows`. Nobody is called unproven whom nobody has measured.
     """
     by_reason: dict[str, list[str]] = {}
-    small = []
+    by_caution: dict[str, list[str]] = {}
     for id, expert in board.experts.items():
-        if (manifest := manifests.get(expert.weights)) is not None:
-            if manifest.unproven:
-                by_reason.setdefault(manifest.unproven, []).append(f"'{id}'")
-            if manifest.few_pixels:
-                small.append(f"expert '{id}': {manifest.few_pixels}")
+        if (manifest := manifests.get(expert.weights)) is not None and manifest.unproven:
+            by_reason.setdefault(manifest.unproven, []).append(f"'{id}'")
+    for id, told in cautions(board, manifests).items():
+        for words in told:
+            by_caution.setdefault(words, []).append(f"'{id}'")
     unproven = tuple(
         f"experts {', '.join(ids)} are unproven: {reason}" if len(ids) > 1 else f"expert {ids[0]} is unproven: {reason}"
         for reason, ids in by_reason.items()
     )
-    return (*unproven, *small, *warnings_of(exam_rows(board, manifests, parts)))
+    beside = (f"{'experts' if len(ids) > 1 else 'expert'} {list_few(ids)}: {said}" for said, ids in by_caution.items())
+    return (*unproven, *beside, *warnings_of(exam_rows(board, manifests, parts)))
+
+
+def cautions(board: Rules, manifests: Mapping[str, Manifest]) -> dict[str, tuple[str, ...]]:
+    """Return by id what is said of experts wherever their word is shown, as ends of sentences.
+
+    They were taught with too few pixels; or their word makes a part OK, and they took no exam, or are classifiers that
+    do not know how good parts look, as imported ones. `manifests` are by weights; experts without one are left out.
+    """
+    unaware = knowing_no_good_part(board, manifests)
+    deciding = {
+        step.expert
+        for component in board.components.values()
+        for step in component.root.walk()
+        if Verdict.OK in step.outcomes.values() and board.experts[step.expert].reads is None
+    }
+    told = {}
+    for id, expert in board.experts.items():
+        if (manifest := manifests.get(expert.weights)) is not None:
+            took_none = manifest.exam is None or not manifest.exam.is_taken
+            of_exam = NO_EXAM if took_none and id in deciding else ""
+            of_good = NO_GOOD if id in unaware else ""
+            told[id] = tuple(filter(None, (manifest.few_pixels, of_exam, of_good)))
+    return told
+
+
+def knowing_no_good_part(board: Rules, manifests: Mapping[str, Manifest]) -> frozenset[str]:
+    """Return the classifiers whose word makes a part OK that no expert has compared with good parts, by id.
+
+    The rules of a detector say what follows `none`; a reader knows its text. `manifests` are by weights.
+    """
+    compares = {
+        id
+        for id, expert in board.experts.items()
+        if expert.weights not in manifests or manifests[expert.weights].knows_good_parts
+    }
+    return frozenset(
+        step.expert
+        for component in board.components.values()
+        if component.root.expert not in compares
+        for step in component.root.walk()
+        if Verdict.OK in step.outcomes.values() and NOTHING not in step.outcomes and step.expert not in compares
+        if board.experts[step.expert].reads is None
+    )
 
 
 def exam_rows(board: Rules, manifests: Mapping[str, Manifest], parts: Sequence[PlacedPart] = ()) -> tuple[ExamRow, ...]:
-    """Return the exams of a board's experts, and what follows at its components; none of experts if none took one.
+    """Return the exams of a board's experts, what follows at its components, and the `cautions` as notes.
 
-    Experts that were taught with too few pixels have a note. `manifests` are by weights. `parts` tell the reference
-    designators of components, where they are known.
+    `manifests` are by weights. `parts` tell the reference designators of components, where they are known.
     """
     exams = {id: manifests[expert.weights].exam for id, expert in board.experts.items() if expert.weights in manifests}
-    small = tuple(
-        ExamRow(expert=id, note=manifests[board.experts[id].weights].few_pixels)
-        for id in exams
-        if manifests[board.experts[id].weights].few_pixels
-    )
-    if not any(exams.values()):
-        return small
     experts = {id: replace(expert, stops=stops_of(exams.get(id))) for id, expert in board.experts.items()}
     components = union([Member("", board, experts)]).components
     polar = {
@@ -175,16 +211,14 @@ def exam_rows(board: Rules, manifests: Mapping[str, Manifest], parts: Sequence[P
         if part.component in components and components[part.component].has_polarity(part.refdes)
     }
     refdes = {name: polar.get(name, "") for name in components}
-    rows = (row for id, exam in exams.items() for row in _rows_of(id, exam, components.values(), refdes))
-    return (*rows, *small)
+    rows = (
+        row for id, exam in exams.items() if exam is not None for row in _rows_of(id, exam, components.values(), refdes)
+    )
+    notes = (ExamRow(expert=id, note=words) for id, told in cautions(board, manifests).items() for words in told)
+    return (*rows, *notes)
 
 
-def _rows_of(
-    id: str, exam: Exam | None, components: Collection[Component], refdes: Mapping[str, str]
-) -> Iterator[ExamRow]:
-    if exam is None:
-        yield ExamRow(expert=id, note=NO_EXAM)
-        return
+def _rows_of(id: str, exam: Exam, components: Collection[Component], refdes: Mapping[str, str]) -> Iterator[ExamRow]:
     served = [component for component in components if component.steps_of(id)]
     for item in exam.items:
         where: dict[str, list[str]] = {}

@@ -15,7 +15,6 @@ from coe.board.rules import Rules
 from coe.config import CHOSEN_INPUT
 from coe.core import NOTHING, Expert, Verdict
 from coe.learn import backbones, evaluation, learning
-from coe.learn.answers import BoardExperts
 from coe.learn.data_set import STRANGE
 from coe.learn.verified import VerifiedPicture
 from coe.pictures.photographs import LabelledPhotograph
@@ -26,8 +25,6 @@ from coe.store.store import Store
 SUFFIX = "-near"
 """What the name of an expert behind another adds to its name."""
 _KIND = "patch"
-_KNOWS = "in_doubt"
-"""The measure of experts that know how near to each other good parts lie."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +38,6 @@ class Behind:
     trained: Trained
     entry: str
     then: str
-
-
-def knows_no_good_part(board: Rules, store: Store, asked: BoardExperts, id: str) -> bool:
-    """Tell whether a classifier's word alone makes a part OK, and it does not know how good parts look."""
-    expert = board.experts[id]
-    ends = any(step.outcomes.get(label) is Verdict.OK for step in board.steps_of(id) for label in expert.labels)
-    return ends and not asked.detects(expert) and _KNOWS not in store.manifest(expert.weights).metrics
 
 
 def learn(board: Rules, store: Store, id: str, pictures: Sequence[VerifiedPicture], root: Path) -> Behind:

@@ -7,6 +7,9 @@ that is missing, turned, or of another kind, which a line fears and nobody photo
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Self
+
+from pydantic import model_validator
 
 from coe.core import Shown
 from coe.errors import list_few
@@ -23,7 +26,8 @@ _WORDS = {
     Shown.NEIGHBOUR: "other parts of the board",
     Shown.UNTAUGHT: "defects that nobody taught, such as '{label}',",
 }
-NO_EXAM = "took no exam"
+NO_EXAM = "took no exam: nothing tells what passes that must not; coe-experts calibrate --write shows it such pictures"
+NO_GOOD = "knows no good parts: what nobody taught may be OK; coe-experts calibrate --near lets them be learned"
 _NAMED = 5
 
 
@@ -39,6 +43,12 @@ class ExamItem(StrictModel):
     passed: Bytes
     label: str = ""
     component: str = ""
+
+    @model_validator(mode="after")
+    def _refuse_more_than_shown(self) -> Self:
+        if self.passed > self.shown:
+            raise ValueError(f"of {self.shown} pictures of '{self.name}' {self.passed} cannot have passed")
+        return self
 
     @property
     def rate(self) -> Rate:
@@ -97,6 +107,11 @@ class Exam(StrictModel):
             if _is_decided(now) or not _is_decided(before):
                 kept = (*(one for one in kept if one not in before), *now)
         return self.model_copy(update={"items": kept})
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether it tells what passes, or that its pictures cannot tell."""
+        return bool(self.items) or self.is_surface
 
     @property
     def blind(self) -> tuple[ExamItem, ...]:

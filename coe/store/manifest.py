@@ -28,6 +28,8 @@ SHORTER = "shorter_px"
 """The name of a measure: how many pixels of the input the shorter sides of the strips have that it was taught."""
 _FEW_PX, _NARROW_PX = 4.0, 32.0
 """A network that halves its input two or three times sees no smaller object surely; nor much in four of its places."""
+IN_DOUBT = "in_doubt"
+"""The name of a measure of experts that know how near to each other good parts lie: the share that does not."""
 _AND = "+"
 M = TypeVar("M", bound=BaseModel)
 
@@ -196,6 +198,11 @@ class Manifest(BaseModel):
         return f"{few.format(self.input_size)} may pass; train with a larger --input, or cut the pictures into tiles"
 
     @property
+    def knows_good_parts(self) -> bool:
+        """Whether the expert measures how far a picture lies from good parts."""
+        return IN_DOUBT in self.metrics or bool(self.limits)
+
+    @property
     def is_backbone(self) -> bool:
         """Whether it has no labels: the layers of a network without its head, from which a training starts."""
         return not self.labels
@@ -276,7 +283,7 @@ def read(path: Path, weights: str) -> Manifest:
 
     Raises FileNotFoundError if there is none, StoreError if it is damaged, of another version or of another expert.
     """
-    manifest = read_record(path, Manifest, _MAX_BYTES, "import it again")
+    manifest = read_record(path, Manifest, _MAX_BYTES, "train or import it again")
     if manifest.id != weights:
         raise StoreError(
             f"{path}: the manifest is that of expert {manifest.id[:200]!r}, not of '{weights}'; a folder that was "
@@ -308,6 +315,7 @@ def _reason(error: Exception) -> str:
         return error.strerror or str(error)
     if isinstance(error, ValidationError):
         first = error.errors()[0]
-        why = "a newer version of CoE wrote it" if first["type"] == "extra_forbidden" else first["msg"]
+        message = first["msg"].removeprefix("Value error, ")
+        why = "a newer version of CoE wrote it" if first["type"] == "extra_forbidden" else message
         return f"{'.'.join(map(str, first['loc']))}: {why}"[:200]
     return first_line(error)[:200]

@@ -266,7 +266,7 @@ def test_an_unproven_expert_is_said_wherever_it_is_met(own_tiny, folder, tmp_pat
     said, sentence = capsys.readouterr(), "expert 'joint' is unproven: it finds 0 of 9 held-out objects"
     assert f"warning: {sentence}" in " ".join(said.err.split())
     assert f"warning: {sentence}" in said.out
-    assert json.loads((out / "summary.json").read_text(encoding="utf-8"))["warnings"] == [sentence]
+    assert sentence in json.loads((out / "summary.json").read_text(encoding="utf-8"))["warnings"]
     assert "is unproven: it finds 0 of 9" in (out / "report.html").read_text(encoding="utf-8")
 
 

@@ -18,6 +18,7 @@ from coe.serve.database.hourly import add_tallies
 from coe.serve.database.tables import Tally
 from coe.serve.enums import Process, Role
 from coe.serve.worker.line_watchers import LineWatch
+from coe.store.exam import NO_EXAM, NO_GOOD
 
 
 def test_an_expert_is_resident_from_its_load_to_its_eviction(tiny: tuple[Path, Path]) -> None:
@@ -44,6 +45,7 @@ def test_an_expert_is_resident_from_its_load_to_its_eviction(tiny: tuple[Path, P
     assert facts["body-c"]["bytes"] == COSTS("cpu", "body-c").weights_bytes
     assert 0 < facts["body-c"]["rules"] < 1
     assert facts["body-c"]["exam"] == []
+    assert facts["body-c"]["notes"] == facts["joint"]["notes"] + [NO_GOOD] == [NO_EXAM, NO_GOOD]
 
 
 def test_what_the_line_said_of_experts_stays_until_it_says_more(database: Database) -> None:
@@ -74,6 +76,7 @@ def used(served: Served) -> Served:
             "body": {"bytes": 44 << 20, "devices": ["cuda"], "rules": 0.25, "estimated": 0.5},
             "joint": {"bytes": 20 << 20, "devices": [], "rules": 0.1, "estimated": None},
         }
+        experts["joint"]["notes"] = ["small defects may pass"]
         experts["joint"]["exam"] = [["turned", 18, 20, 0.99, True], ["missing", 0, 20, 0.139, False]]
         states.beat(connection, Process.WORKER, pid=1, now_us=now_us(), facts={}, experts=experts)
     return served
@@ -95,4 +98,5 @@ def test_the_page_tells_memory_use_and_agreement(used: Served) -> None:
     assert 'class="mark review"' in blind
     assert 'title="at most 13.9 %">missing 0 of 20' in stopped
     assert "no exam" in rows["body"]
+    assert ["small defects may pass" in rows[name] for name in ("joint", "body", "old")] == [True, False, False]
     assert "not open" in rows["old"]

@@ -19,11 +19,11 @@ from coe.board.parts_list import PlacedPart
 from coe.board.steps import DECIDING, polarity_is_known
 from coe.cli import experts_command, inspect
 from coe.core import Shown, Verdict
-from coe.errors import RulesError
+from coe.errors import RulesError, StoreError
 from coe.inspector import weights_used
 from coe.results import result_lines
 from coe.scheduler.costs import Cost
-from coe.store.exam import Exam, ExamItem, apart, stops_of
+from coe.store.exam import NO_EXAM, NO_GOOD, Exam, ExamItem, apart, stops_of
 from coe.store.store import Store
 from coe.testing import Experiment, VirtualLine, pools_of, rules_from
 
@@ -216,7 +216,11 @@ def test_what_passes_is_said_at_each_start_in_the_results_and_in_the_report(
     arguments = ("--board", board, "--store", store, "--images", tmp_path / "images", "--out", tmp_path / "run")
     assert call(*arguments, command=inspect).status == 0
     warnings = json.loads((tmp_path / "run" / "summary.json").read_text())["warnings"]
-    assert len(warnings) == 3, "each thing once: what is accepted, turned parts of B, and neighbours"
+    gaps = [warning for warning in warnings if not warning.startswith("expert")]
+    assert len(gaps) == 3, "each thing once: what is accepted, turned parts of B, and neighbours"
+    no_good, no_exam = (warning for warning in warnings if warning.startswith("expert"))
+    assert ("'joint'" in no_exam, "--write" in no_exam) == (True, True)
+    assert ("'body-a'" in no_good, "'joint'" in no_good, "--near" in no_good) == (True, False, True)
     assert any("accepts" in warning and "at A" in warning and "'body-a'" in warning for warning in warnings)
     assert any("turned" in warning and "at B" in warning and "polarity" in warning for warning in warnings)
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["accepted"] == {"missing": 2}
@@ -227,11 +231,57 @@ def test_what_passes_is_said_at_each_start_in_the_results_and_in_the_report(
     assert "would pass at B" in rows
     assert "bad pictures of each kind" in rows
     assert "odd.png" in rows
-    assert "took no exam" in rows, "the detector"
+    assert all(note in rows for note in (NO_EXAM, NO_GOOD)), "the detector, and experts that were never trained"
     assert "2 images are OK because the board file accepts <b>missing</b> parts" in report
     with Inspector(board, store=store, say=(said := list[str]()).append) as line:
         assert sorted(line.exams) == ["body-a", "body-b", "body-c"]
     assert {warning for warning in warnings if any(warning in sentence for sentence in said)} == {*warnings}
+
+
+EXPERTS = {
+    "word": "{kind: k, labels: [ok, bad], input: 8, reject: [bad], then: {ok: OK}}",
+    "near": "{kind: k, labels: [strange], input: 8, then: {strange: REVIEW, none: OK}}",
+    "text": "{kind: k, labels: [match, other], input: 8, reject: [other], reads: {allowed: [A]}, then: {match: OK}}",
+}
+
+
+@pytest.mark.parametrize(
+    ("component", "told"),
+    [
+        ("{inspect: word}", {"word": {NO_EXAM, NO_GOOD}}),
+        ("{inspect: near}", {"near": {NO_EXAM}}),
+        ("{inspect: word, then: {ok: near}}", {"near": {NO_EXAM}}),
+        ("{inspect: near, then: {none: word}}", {"word": {NO_EXAM}}),
+        ("{inspect: text}", {}),
+        ("{inspect: text, then: {match: word}}", {"word": {NO_EXAM, NO_GOOD}}),
+    ],
+)
+def test_an_expert_whose_ok_is_not_earned_is_named_whoever_else_took_an_exam(
+    component: str, told: dict[str, set[str]]
+) -> None:
+    experts = ", ".join(f"{id}: {entry}" for id, entry in EXPERTS.items() if id in component)
+    board = rules_from(f"{{board: b, experts: {{{experts}}}, components: {{A: {component}}}}}")
+    known = {"unproven": "", "few_pixels": "", "exam": None}
+    manifests = {f"b/{id}": SimpleNamespace(knows_good_parts=id == "near", **known) for id in EXPERTS}
+    found: dict[str, set[str]] = {}
+    for row in weights_used.exam_rows(board, manifests):
+        found.setdefault(row.expert, set()).add(row.note)
+    assert found == told
+    said = weights_used.warnings(board, manifests)
+    assert {id for id in board.experts if any(f"'{id}'" in sentence for sentence in said)} == found.keys()
+    for taken, is_told in ((Exam(), True), (Exam(is_surface=True), False), (exam(missing=True), False)):
+        manifests["b/near"].exam = taken
+        notes = {row.note for row in weights_used.exam_rows(board, manifests) if row.expert == "near"}
+        assert (NO_EXAM in notes) == (is_told and "near" in told)
+
+
+def test_an_exam_in_which_more_passed_than_was_shown_is_refused(blind_tiny: tuple[Path, Path], call: Call) -> None:
+    path = blind_tiny[1] / "tiny" / "body-a" / "manifest.json"
+    path.write_text(path.read_text().replace('"passed": 19', '"passed": 21').replace('"passed":19', '"passed":21'))
+    with pytest.raises(StoreError, match=r"manifest.json.*of 20 pictures of 'missing' 21 cannot have passed"):
+        Store(blind_tiny[1]).manifest("tiny/body-a")
+    said = call("list", "--store", blind_tiny[1], command=experts_command)
+    assert (said.status, "body-a" in said.err) == (1, True)
 
 
 def test_the_list_names_what_experts_let_pass(blind_tiny: tuple[Path, Path], call: Call) -> None:
@@ -240,6 +290,10 @@ def test_the_list_names_what_experts_let_pass(blind_tiny: tuple[Path, Path], cal
     passes = {line.split()[0]: line for line in said if "tiny/body" in line}
     assert "missing" in passes["tiny/body-a"]
     assert "no exam" in passes["tiny/body-c"]
+    with Store(blind_tiny[1]).changing("tiny/body-c") as manifest:
+        Store(blind_tiny[1]).rewrite(manifest.model_copy(update={"metrics": {"smallest_px": 2.5}}))
+    said = call("list", "--store", blind_tiny[1], command=experts_command).out
+    assert "no exam, small defects" in said
     assert not {"missing", "exam"} & {*passes["tiny/body-b"].split()}
 
 
@@ -251,7 +305,8 @@ def test_the_rows_of_a_board_tell_what_follows_at_each_component() -> None:
         "  U4: {inspect: body, then: {ok: mark}}\n"
     )
     exams = {"b/body": exam(turned=False), "b/mark": exam(turned=True)}
-    manifests = {weights: SimpleNamespace(exam=taken, unproven="", few_pixels="") for weights, taken in exams.items()}
+    known = {"unproven": "", "few_pixels": "", "knows_good_parts": True}
+    manifests = {weights: SimpleNamespace(exam=taken, **known) for weights, taken in exams.items()}
     blind, clear = weights_used.exam_rows(board, manifests)
     assert (blind.review, blind.accepted, blind.stopped, blind.passing) == (("U1",), ("U2",), ("U4",), ("R3",))
     assert (clear.expert, clear.follows) == ("mark", "")

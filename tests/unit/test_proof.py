@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from exams import exam
 from PIL import Image
 
 from coe.core import Expert
@@ -154,7 +155,8 @@ def test_a_board_says_which_of_its_experts_are_unproven(tmp_path: Path) -> None:
     store, trained = Store(tmp_path), {"proven": "", "unproven": "it says ok to all", "unknown": None}
     entries = []
     for name, why in trained.items():
-        store.put(f"b/{name}", kind="k", labels=("ok", "bad"), input_size=32, state={}, unproven=why)
+        known = {"metrics": {"in_doubt": 0.0}, "unproven": why, "exam": exam(missing=True)}
+        store.put(f"b/{name}", kind="k", labels=("ok", "bad"), input_size=32, state={}, **known)
         entries.append(f"{name}: {{kind: k, labels: [ok, bad], input: 32, then: {{ok: OK, bad: NG}}}}")
     components = ", ".join(f"{name}: {{inspect: {name}}}" for name in trained)
     board = rules_from(f"{{board: b, experts: {{{', '.join(entries)}}}, components: {{{components}}}}}")
@@ -164,16 +166,16 @@ def test_a_board_says_which_of_its_experts_are_unproven(tmp_path: Path) -> None:
     alike = {weights: one.model_copy(update={"unproven": "few pictures"}) for weights, one in known.items()}
     (of_all,) = weights_used.warnings(board, alike)  # a board of small sets is told once, not once for each expert
     assert all(f"'{name}'" in of_all for name in trained)
-    few = known["b/proven"].model_copy(update={"metrics": {"smallest_px": 2.5}})
+    few = known["b/proven"].model_copy(update={"metrics": {"in_doubt": 0.0, "smallest_px": 2.5}})
     (small,) = weights_used.warnings(board, {"b/proven": few})
     assert "'proven'" in small
     assert "2.5 pixels" in small
-    (row,) = weights_used.exam_rows(board, {"b/proven": few})
-    assert (row.expert, row.is_told, row.note in small) == ("proven", True, True), "although it took no exam"
-    strips = few.model_copy(update={"metrics": {"shorter_px": 11.0}})
+    _, row = weights_used.exam_rows(board, {"b/proven": few})
+    assert (row.expert, row.is_told, row.note in small) == ("proven", True, True)
+    strips = few.model_copy(update={"metrics": {"in_doubt": 0.0, "shorter_px": 11.0}})
     (narrow,) = weights_used.warnings(board, {"b/proven": strips})
     assert "11 pixels" in narrow
-    enough = few.model_copy(update={"metrics": {"smallest_px": 9.0, "shorter_px": 32.0}})
+    enough = few.model_copy(update={"metrics": {"in_doubt": 0.0, "smallest_px": 9.0, "shorter_px": 32.0}})
     assert weights_used.warnings(board, {"b/proven": enough}) == ()
 
     figures = RunFigures("b", warnings=told)

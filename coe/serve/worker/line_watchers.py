@@ -137,7 +137,7 @@ class LineWatch:
 
         `bytes` are those of its weights in memory, `devices` where it is resident, `rules` and `estimated` the
         probability that an image needs it, by the rules and by the images that came (None if nobody estimates it);
-        `exam` holds (item, passed, shown, at most, is blind) for each item of its exam.
+        `exam` holds (item, passed, shown, at most, is blind) for each item of its exam, `notes` sentences beside it.
         """
         with self._lock:
             pools = {expert: set(where) for expert, where in self._pools.items()}
@@ -145,7 +145,7 @@ class LineWatch:
         device_of = {pool.id: pool.device for pool in line.plan.pools}
         drift = {one.expert: one for one in line.drift()}
         listed: dict[str, dict[str, Any]] = {}
-        exams = line.exams
+        exams, cautions = line.exams, line.cautions
         for expert in line.rules.experts:
             devices = sorted({device_of[pool] for pool in pools.get(expert, ()) if pool in device_of} - lost)
             use = drift.get(expert)
@@ -161,6 +161,7 @@ class LineWatch:
                     (item.name, item.passed, item.shown, round(item.rate.upper(), 4), item.is_blind)
                     for item in (exams[expert].items if expert in exams else ())
                 ],
+                "notes": [*(exams[expert].notes if expert in exams else ()), *cautions[expert]],
             }
         return listed
 

@@ -18,7 +18,7 @@ class InMemory:
     """What the line says of an expert: the bytes of its weights, and the devices on which it is resident.
 
     `rules` and `estimated` are the probability that an image needs it, by the rules and by the images that came.
-    `exam` holds (item, passed, shown, at most, is blind) for each item of its exam.
+    `exam` holds (item, passed, shown, at most, is blind) for each item of its exam, `notes` sentences beside it.
     """
 
     bytes: int
@@ -26,6 +26,7 @@ class InMemory:
     rules: float | None
     estimated: float | None
     exam: Sequence[tuple[str, int, int, float, bool]] = ()
+    notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
