@@ -288,8 +288,11 @@ def _chosen(
         trained = replace(trained, unproven=choosing.unproven(best, found))
     if trained.unproven:
         point_out("unproven", f"{component}: {trained.unproven}")
-    learning.put(shelf, taken.expert, trained, taken.start, f"chosen by {len(found)} photographs, seed {plan.seed}")
-    show_exam(component, trained.exam)
+    source = f"chosen by {len(found)} photographs, seed {plan.seed}"
+    manifest = learning.put(shelf, taken.expert, trained, taken.start, source)
+    if manifest.few_pixels:
+        point_out("warning", f"{component}: {manifest.few_pixels}")
+    show_exam(component, manifest.exam)
     return taken.expert, taken.kind
 
 
@@ -304,7 +307,13 @@ def _tell(
     """Print how the kinds judged what they had not learned, which was taken, and how sure that is."""
     from coe.learn import choosing
 
-    out.print(f"{component}: {_counts(found)}; each picture judged by experts that learned without it")
+    folders = Counter((one.good, Path(one.name).parent.as_posix()) for one in found)
+    good, bad = (
+        list_few(f"{count} in {at}" for (is_good, at), count in folders.items() if is_good is of)
+        for of in (True, False)
+    )
+    out.print(f"{component}: taken as good: {good}; as bad: {bad or 'none'}")
+    out.print(f"{component}: each picture judged by experts that learned without it")
     rows = []
     for result in results:
         if not result.failure:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from coe import config
 from coe.board import labelled_photographs, rules
+from coe.board.photo_labels import Answers
 from coe.board.rules import Rules
 from coe.board.steps import polarity_is_known
 from coe.cli import experts_prepare, experts_reference
@@ -32,7 +33,7 @@ from coe.cli.experts_prepare import LABELLED
 from coe.cli.experts_verified import show_exam, tell
 from coe.cli.options import OfBoard, SeedOption, argument, finite, option, words_of
 from coe.core import Expert
-from coe.errors import ConfigError, ImageError, readable
+from coe.errors import ConfigError, ImageError, list_few, readable
 from coe.learn import backbones, data_set, learning
 from coe.pictures import finding, folder, split_making
 from coe.pictures.label_folders import TO_CHOOSE
@@ -138,7 +139,7 @@ class Train(Described):
         frame = learned_from.frame(kind, trained)
         source = f"trained on {data.name}, {self.epochs} epochs, seed {self.seed}"
         manifest = learning.put(shelf, replace(expert, weights=id), trained, start, source, reference=frame)
-        _tell(trained, manifest)
+        _tell(trained, manifest, Answers.of_labels(expert) if kind.task == "classify" else None)
         if body is not None and manifest.body is not None:
             common, whole = config.format_bytes(manifest.body.bytes), config.format_bytes(manifest.whole_bytes)
             out.print(f"{id}: {common} of its {whole} are a body, which experts with these layers have in common")
@@ -181,10 +182,12 @@ def _has_polarity(expert: Expert, id: str, board: str | None) -> bool:
     return any(one.has_polarity() for one in rules.load(board).components.values() if one.steps_of(expert.id))
 
 
-def _tell(trained: Trained, manifest: Manifest) -> None:
-    """Print what a training took, what it has to say, and its measures."""
+def _tell(trained: Trained, manifest: Manifest, answers: Answers | None) -> None:
+    """Print what a training took, and as what, what it has to say, and its measures."""
     if trained.took:
         err.print(trained.took)
+    if answers is not None:
+        err.print(f"taken as good: {list_few(answers.good) or 'none'}; as bad: {list_few(answers.bad) or 'none'}")
     for remark in trained.remarks:
         point_out("note", remark)
     out.print(f"{manifest.id}: {measures_text(manifest.metrics)}")

@@ -28,7 +28,7 @@ from coe.learn import calibration_text
 from coe.pictures.photo_split import Purpose
 from coe.results.evaluation_report import EvaluationRow, write_evaluation
 from coe.results.report_cards import PixelSource
-from coe.store.exam import Exam, ExamItem, warnings_of
+from coe.store.exam import NO_EXAM, Exam, ExamItem, warnings_of
 from coe.store.manifest import Manifest
 from coe.store.store import Store
 from coe.store.store_reader import StoreReader
@@ -391,7 +391,9 @@ def _failed(expert: str, name: str, reason: str) -> Result:
 
 
 def show_exam(name: str, exam: Exam | None) -> None:
-    """Print what an expert was shown that must not pass, and what of it passed; nothing without an exam."""
+    """Print what an expert was shown that must not pass, and what of it passed, or that it took no exam."""
+    if exam is None or not exam.is_taken:
+        point_out("note", f"{name}: {NO_EXAM}", out)
     if exam is None:
         return
     show([{name: "", **_cells(item), "": "still passes" if item.is_blind else ""} for item in exam.items])

@@ -256,7 +256,7 @@ def test_the_command_learns_stores_and_writes_a_board_that_loads(run: Callable[.
     said = run(board, "--images", photos)
 
     assert said.status == 0, said.err
-    assert "6 good, 4 scratch" in said.out
+    assert "taken as good: 6 in C1/good; as bad: 4 in C1/scratch" in said.out
     assert "probe is taken" in said.out
     assert "no polarity is assumed for C1" in said.words
     assert "no pictures in C1/bent, C2\n" in said.err
@@ -272,7 +272,8 @@ class Examined(Brightness):
     def train(self, expert: Expert, plan: TrainingPlan, progress: Any) -> Trained:
         item = ExamItem(item=Shown.TURNED, shown=20, passed=1 if plan.polarity else 19)
         trained = super().train(expert, plan, progress)
-        return replace(trained, exam=Exam(items=(item,), left_out=("C1/good/odd.png",)))
+        exam = Exam(items=(item,), left_out=("C1/good/odd.png",))
+        return replace(trained, exam=exam, metrics={"smallest_px": 2.5})
 
 
 @pytest.mark.parametrize(
@@ -307,6 +308,7 @@ def test_polarity_is_known_given_or_asked_and_what_passes_is_shown(
     exam = Store(tmp_path / "store").manifest("line7/R1").exam
     (neighbour,) = [item for item in exam.items if item.item is Shown.NEIGHBOUR]
     assert (neighbour.passed, neighbour.shown) == (6, 6), "good parts of the other component look the same here"
+    assert "R1: the smallest objects" in said.words, "small defects may pass"
     assert ("19 of 20" in said.out) is bool(passes)
     assert [line for line in said.out.splitlines() if "still passes:" in line and "R1" in line] != [] or not passes
     assert "odd.png" in said.out

@@ -19,6 +19,7 @@ from coe.core import Expert, Finding
 from coe.errors import ConfigError, StoreError
 from coe.learn import backbones
 from coe.store import kinds
+from coe.store.exam import NO_EXAM
 from coe.store.kinds import Trained, TrainingPlan
 from coe.store.store import Store
 from coe.variants import int8
@@ -263,7 +264,9 @@ def test_a_classifier_starts_from_the_backbone_of_its_kind_or_says_that_it_has_n
 ) -> None:
     data = folder(tmp_path / "data", 2)
     words = ("train", "b/u1", "--kind", "resnet18", "--input", "64", "--data", data, "--epochs", "1", "--no-prepare")
-    assert "from scratch" in run(*words).err
+    said = run(*words)
+    assert "from scratch" in said.err
+    assert NO_EXAM in " ".join(said.out.split()), "two pictures tell nothing"
     kind = kinds.resolve("resnet18")
     assert isinstance(kind, kinds.ModuleKind)
     save_file(kind.skeleton(replace(EXPERT, labels=("a",) * 9)).state_dict(), tmp_path / "net.safetensors")
@@ -286,7 +289,8 @@ def test_turned_is_refused_by_kinds_that_do_not_heed_it(run: Callable[..., Said]
 def test_an_expert_from_the_command_shares_its_backbone(run: Callable[..., Said], tmp_path: Path) -> None:
     data, shelf = folder(tmp_path / "data", 5), Store(tmp_path / "store")
     for name in ("b/u1", "b/u2"):
-        run("train", name, "--kind", "probe", "--input", "64", "--data", data, "--no-prepare")
+        said = run("train", name, "--kind", "probe", "--input", "64", "--data", data, "--no-prepare")
+        assert "taken as good: ok; as bad: bad" in said.err
     first, second = (shelf.manifest(name) for name in ("b/u1", "b/u2"))
     assert first.body is not None
     assert first.body == second.body
