@@ -27,7 +27,7 @@ from coe.cli.experts_options import (
     ThreadsOption,
     TurnedOption,
 )
-from coe.cli.experts_verified import show_exam, tell_gaps
+from coe.cli.experts_verified import BOUNDS, show_exam, tell_gaps
 from coe.cli.options import SeedOption, argument, option, words_of
 from coe.core import Expert
 from coe.errors import CoeError, ConfigError, did_you_mean, list_few
@@ -332,7 +332,7 @@ def _tell(
     if all(one.good for one in found):
         out.print(f"{component}: how many bad parts escape, nobody knows: there is no picture of one")
     else:
-        out.print(f"{component}: bounds of escapes hold for defects like those in the pictures, and for no others")
+        out.print(f"{component}: {BOUNDS}")
     for other in results:
         if other is not best and not other.failure:
             chance = choosing.chance_of(best, other)

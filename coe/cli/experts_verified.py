@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 _AROUND = 20
 _SHOWN = 5
 """So many thresholds on each side of the chosen one are shown."""
+BOUNDS = "bounds of escapes hold for defects like those in the pictures, and for no others"
 _NAMED = 20
 """So many wrong pictures of an expert are named; the report shows more."""
 
@@ -335,6 +336,8 @@ class Evaluate(_Verified):
             unjudged += [_failed(id, failed.picture.name, failed.failure) for failed in one.failed]
             tell(one, complain, out.print)
         rows = [row for one in evaluations for row in one.rows]
+        if any(row.escapes for row in rows):
+            out.print(BOUNDS)
         exams = weights_used.exam_rows(board, weights_used.manifests_of(board, shelf))
         show([{"expert": row.expert, **_cells(row.item), "": row.note or row.follows} for row in exams])
         for warning in warnings_of(exams):

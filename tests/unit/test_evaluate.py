@@ -64,8 +64,16 @@ def test_rates_are_told_by_expert_and_component_with_their_bounds(evaluate: Any,
     assert "lamp/dark/escape.png: expected dark, said bright: an escape" in said.out
     assert "lamp/bright/called.png: expected bright, said dark: a false call" in said.out
     assert "lamp/bright/faint.png: expected bright, said bright: a false call" in said.out
+    assert "for defects like those in the pictures" in said.out
     page = (tmp_path / "page.html").read_text()
-    for words in ("1 of 4", "2 of 7", "lamp/dark/escape.png", "an escape", "data:image/jpeg"):
+    for words in (
+        "for defects like those in the pictures",
+        "1 of 4",
+        "2 of 7",
+        "lamp/dark/escape.png",
+        "an escape",
+        "data:image/jpeg",
+    ):
         assert words in page
     assert "lamp/dark/10.png" not in page
 
