@@ -117,7 +117,7 @@ class Expert:
     none pass (True) or is blind to them (False), by component, "" for those without an own entry; an item that the exam
     does not tell is left out. `limits` are those of
     an expert that compares, by the id of the reference, "" for references that come with pictures; without any, nobody
-    has measured good parts.
+    has measured good parts. `caution` is that of all its findings.
     """
 
     id: str
@@ -135,6 +135,7 @@ class Expert:
     alternates: int = 1
     stops: Mapping[str, Mapping[Shown, bool]] = field(default_factory=dict, hash=False)
     limits: Mapping[str, GoodLimits] = field(default_factory=dict, hash=False)
+    caution: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +204,8 @@ class Finding:
     is empty without such a doubt. A finding in doubt never leads to OK. `heat` is there if the kind makes heat maps and
     saw something, `likeness` if it can also show what good parts look like there. `read` is what an expert read, and
     `allowed` the patterns that it was compared with. `reference` is the id of the alternate that was taken, where a
-    component names several references.
+    component names several references. `caution` says what may pass whatever the pixels are, as small defects of an
+    expert that was taught with few pixels; it changes no verdict.
     """
 
     expert: str
@@ -218,6 +220,7 @@ class Finding:
     read: str | None = None
     allowed: tuple[str, ...] = ()
     reference: str = ""
+    caution: str = ""
 
     @property
     def reading(self) -> str:
@@ -252,6 +255,7 @@ class Finding:
             **({"likeness": self.likeness.to_dict()} if self.likeness else {}),
             **({"read": self.read, "allowed": list(self.allowed)} if self.read is not None else {}),
             **({"reference": self.reference} if self.reference else {}),
+            **({"caution": self.caution} if self.caution else {}),
             "boxes": [box.to_dict() for box in self.boxes],
         }
 

@@ -70,6 +70,7 @@ def finding_of(row: Any) -> Finding:
         read=None if row.get("read") is None else _text(row["read"]),
         allowed=tuple(map(_text, row.get("allowed", ()))),
         reference=_text(row.get("reference", "")),
+        caution=_text(row.get("caution", "")),
     )
 
 

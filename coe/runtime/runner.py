@@ -140,8 +140,12 @@ def findings_of(kind: RunnableKind, outputs: Any, images: Sequence[ExpertInput],
         raise CoeError(f"kind '{expert.kind}' gave {len(findings)} findings for {len(images)} images")
     for finding in findings:
         _check(finding, expert)
-    pairs = zip(findings, images, strict=True)
-    findings = [replace(finding, reference=image.reference) if image.reference else finding for finding, image in pairs]
+    findings = [
+        replace(finding, reference=image.reference or finding.reference, caution=expert.caution)
+        if image.reference or expert.caution
+        else finding
+        for finding, image in zip(findings, images, strict=True)
+    ]
     if expert.temperature == 1 and not expert.ignore_under:
         return list(findings)
     return [scores.adjusted(finding, expert) for finding in findings]

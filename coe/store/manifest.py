@@ -236,6 +236,7 @@ class Manifest(BaseModel):
             alternates=max(self.looks, len(self.frames)),
             stops=stops_of(self.exam),
             limits=self.limits,
+            caution=self.few_pixels,
         )
 
     def prove(self, identity: Identity | None, name: str) -> None:

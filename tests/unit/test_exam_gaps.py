@@ -275,6 +275,30 @@ def test_an_expert_whose_ok_is_not_earned_is_named_whoever_else_took_an_exam(
         assert (NO_EXAM in notes) == (is_told and "near" in told)
 
 
+def test_each_verdict_says_that_small_defects_may_pass(
+    own_tiny: tuple[Path, Path], pictures: list[Picture], tmp_path: Path, call: Call
+) -> None:
+    board, store = own_tiny
+    shown = [picture for picture in pictures if picture.component == "A"][:2]
+    with Inspector(board, store=store) as line:
+        before = verdicts(line.stream(shown))
+    with Store(store).changing("tiny/body-a") as manifest:
+        few = manifest.model_copy(update={"metrics": {"smallest_px": 2.5}})
+        Store(store).rewrite(few)
+    saved(tmp_path / "images" / "A", *[picture.image for picture in shown])
+    call(
+        "--board", board, "--store", store, "--images", tmp_path / "images", "--out", tmp_path / "run", command=inspect
+    )
+    for line in (tmp_path / "run" / "results.jsonl").read_bytes().splitlines():
+        result = result_lines.from_line(line, 0)
+        cautions = {finding.expert: finding.caution for finding in result.findings}
+        assert cautions == {finding.expert: "" for finding in result.findings} | {"body-a": few.few_pixels}
+    with Inspector(board, store=store) as line:
+        results = list(line.stream(shown))
+        assert {result.findings[0].caution for result in results} == {few.few_pixels}
+        assert verdicts(results) == before
+
+
 def test_an_exam_in_which_more_passed_than_was_shown_is_refused(blind_tiny: tuple[Path, Path], call: Call) -> None:
     path = blind_tiny[1] / "tiny" / "body-a" / "manifest.json"
     path.write_text(path.read_text().replace('"passed": 19', '"passed": 21').replace('"passed":19', '"passed":21'))

@@ -64,6 +64,7 @@ FINDING = JsonForm(
         "read": str,
         "allowed": list[str],
         "reference": str,
+        "caution": str,
     },
 )
 """A row of `Finding.to_dict` (`coe.core`), as boards and calls hold it; bytes are in base64."""
