@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from coe.core import Expert, Finding
 from coe.errors import StoreError, first_line
 from coe.helpers import regular
-from coe.helpers.preprocessing import NORMALIZATIONS, Layout, Outputs, Preprocessing
+from coe.helpers.preprocessing import NORMALIZATIONS, Outputs, Preprocessing
 from coe.runtime.onnx_network import library_version, open_session
-from coe.store.kinds import ExpertInput, FileKind, Foreign, Image
-from experts import onnx_boxes, onnx_checks, onnx_grids, onnx_outputs, onnx_scores, ultralytics_facts
+from coe.store.kinds import ExpertInput, FileKind, Foreign, Image, Unsaid
+from experts import onnx_checks, onnx_grids, onnx_outputs, records, ultralytics_facts
 from experts.findings import Cut, classified, detected
 from experts.geometry import fitted_image
 
@@ -70,11 +70,10 @@ class Onnx(FileKind):
         from experts import onnx_reading
 
         session = _Session(path, 1)
-        size, rank = session.description.input_size, session.description.rank
-        takes_bytes, places = session.takes_bytes, session.order
-        columns = session.shape[1] if len(session.shape) == rank == _OF_SCORES else None
+        described = session.description
+        is_classifier = described.rank == _OF_SCORES
         return onnx_reading.read(
-            path, session.metadata, places, size, rank == _OF_SCORES, takes_bytes=takes_bytes, columns=columns
+            path, session.metadata, described.input_size, is_classifier=is_classifier, takes_bytes=session.takes_bytes
         )
 
     def bundled(self, path: Path, work: Path) -> Path:
@@ -89,29 +88,14 @@ class Onnx(FileKind):
         session = self._opened(_Session(path, 1), path, expert, settled=True)
         if session.takes_bytes and (session.mean, session.deviation) != NORMALIZATIONS["0..255"]:
             raise StoreError(f"{path}: the model takes bytes, 0 to 255, and normalises itself; leave --normalize out")
-        asked = expert.outputs or Outputs()
         ask = partial(session.answers, expert.input_size)
         answers = onnx_checks.answered(path, ask)
-        means = _decided(session, path, expert, asked, answers, strict=True)
+        means = _decided(session, path, expert, expert.outputs or Outputs(), answers)
         answer = answers[means.name]
         onnx_checks.check_steady(path, answer, ask()[means.name])
-        if means.layout != "scores":
-            onnx_scores.check_step(path, means.name)
-            if means.layout == "end2end":
-                onnx_boxes.check_labels(path, means.name, len(expert.labels), partial(self._measured, path, expert))
-        else:
+        if means.layout == "scores":
             onnx_checks.check_alone(path, answer, ask(alone=True)[means.name])
-            if asked.activation is None:
-                means = onnx_scores.proved(path, means, answer, partial(self._measured, path, expert))
         return means
-
-    def _measured(self, path: Path, expert: Expert, names: Sequence[str]) -> dict[str, Any]:
-        """Return tensors inside of a model, by name, for the test pictures; none if they cannot be given."""
-        try:
-            model = onnx_checks.with_outputs(path, names)
-            return self._opened(_Session(path, 1, model), path, expert, settled=True).answers(expert.input_size, names)
-        except Exception:  # as of a model of 2 GiB, or a tensor whose type onnxruntime does not know
-            return {}
 
     def network(self, path: Path, expert: Expert) -> onnx_model.ModelProto:
         """Return the model with its normalisation inside; raises StoreError for one that cannot be quantised."""
@@ -140,21 +124,19 @@ class Onnx(FileKind):
         normalization = _IMAGENET if session.description.rank == _OF_SCORES else NORMALIZATIONS["0..1"]
         session.mean, session.deviation = expert.preprocessing.normalization if expert.preprocessing else normalization
         if not settled:
-            session.means = expert.outputs or _usual(session, path, expert)
+            session.means = expert.outputs or _settled(session, path, expert)
         return session
 
     def postprocess(self, outputs: NDArray[Any], prepared: Sequence[ExpertInput], expert: Expert) -> list[Finding]:
         """Turn the model's first output into findings; raises StoreError if its shape does not fit the labels."""
-        values = np.asarray(outputs, dtype=np.float32)
-        count = len(expert.labels)
-        means = expert.outputs or getattr(outputs, "means", None) or Outputs(layout=_by_shape(values, count))
-        if means.layout is None or not onnx_outputs.may_fit(values.shape, means.layout, count):
+        values, count = np.asarray(outputs, dtype=np.float32), len(expert.labels)
+        means = expert.outputs or getattr(outputs, "means", None) or Outputs()
+        if means.layout is None or not onnx_outputs.may_fit(values.shape, means.layout, count, means.name):
             raise StoreError(f"the model of expert '{expert.id}' returns {values.shape}; {onnx_outputs.needed(count)}")
         if means.layout == "scores":
-            table = torch.from_numpy(values)
-            if means.activation is None:
-                return classified(_probabilities(table), expert)
-            return classified(onnx_outputs.probabilities(table, means.activation, count), expert)
+            return classified(
+                onnx_outputs.probabilities(torch.from_numpy(values), means.activation or "none", count), expert
+            )
         candidates = onnx_grids.candidates(values, means, expert)
         cut = replace(self.cut, overlap=1.0) if onnx_grids.are_chosen(values, means, expert) else self.cut
         return detected(candidates, prepared, expert, cut)
@@ -249,42 +231,32 @@ def _refusal(path: Path, reason: str, version: str) -> str:
     )
 
 
-def _probabilities(values: torch.Tensor) -> torch.Tensor:
-    """Keep rows that are probabilities, and take the softmax of others: numbers that came without their model.
-
-    Each row is decided by itself, so that a finding does not depend on the other images of the batch.
-    """
-    whole = torch.tensor([onnx_outputs.look_like_probabilities(row[None]) for row in values.numpy()])
-    return torch.where(whole[:, None], values, values.softmax(dim=1))
-
-
-def _decided(
-    session: _Session, path: Path, expert: Expert, asked: Outputs, answers: Mapping[str, Any], *, strict: bool
-) -> Outputs:
+def _decided(session: _Session, path: Path, expert: Expert, asked: Outputs, answers: Mapping[str, Any]) -> Outputs:
     stated = ultralytics_facts.stated(session.metadata, str(path))
+    said = asked.model_copy(update={"layout": asked.layout or stated.layout})
+    if asked.activation is None and stated.task == "classify":  # ultralytics' exports end with a softmax
+        said = said.model_copy(update={"activation": "none"})
     try:
-        if stated.task == "classify" and asked.activation is None:  # ultralytics' exports end with a softmax
-            asked = asked.model_copy(update={"activation": "none"})
-        layout = stated.layout or onnx_grids.layout_of(answers)
-        return onnx_outputs.decide(answers, expert, asked, layout, strict=strict)
+        try:
+            return onnx_outputs.decide(answers, expert, said)
+        except Unsaid as error:
+            # Classifiers of Hugging Face, timm and the YOLOv5 repository give logits, unless they give probabilities.
+            is_known = stated.labels is not None or "config.json" in records.of_files(path)[1]
+            if error.missing.keys() != {"activation"} or session.description.rank != _OF_SCORES or not is_known:
+                raise
+            return onnx_outputs.decide(answers, expert, said.model_copy(update={"activation": "softmax"}))
+    except Unsaid:
+        raise
     except StoreError as error:
-        again = "" if strict else "; import the expert again (coe-experts import)"
-        raise StoreError(f"{path}: {error}{again}") from error
+        raise StoreError(f"{path}: {error}") from error
 
 
-def _usual(session: _Session, path: Path, expert: Expert) -> Outputs:
-    """Decide for an expert whose manifest does not say it: its first output counts, as it always did."""
-    first, count = session.means, len(expert.labels)
-    layouts = [layout for layout in get_args(Layout) if onnx_outputs.may_fit(session.shape, layout, count)]
-    if len(layouts) > 1 or layouts in (["scores"], ["yolov5"]):
-        return _decided(session, path, expert, first, session.answers(expert.input_size), strict=False)
-    # Where nothing fits, the first image says so.
-    return first.model_copy(update={"layout": layouts[0] if layouts else None})
-
-
-def _by_shape(values: NDArray[Any], count: int) -> Layout | None:
-    """Return the first layout that a shape fits; None if there is none."""
-    return next((layout for layout in get_args(Layout) if onnx_outputs.may_fit(values.shape, layout, count)), None)
+def _settled(session: _Session, path: Path, expert: Expert) -> Outputs:
+    """Decide for an expert whose manifest does not say what its outputs mean; raises StoreError if it stays open."""
+    try:
+        return _decided(session, path, expert, Outputs(), session.answers(expert.input_size))
+    except Unsaid as error:
+        raise StoreError(f"{path}: nobody has said {error}; import it again (coe-experts import)") from error
 
 
 def _joined(parts: list[Any]) -> Any:

@@ -1,9 +1,9 @@
-"""What the outputs of an ONNX model mean: read from its answers to test pictures, once a model."""
+"""What the outputs of an ONNX model mean: by name and shape, checked on its answers to test pictures, once a model."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,15 +12,13 @@ from numpy.typing import NDArray
 from coe.core import Expert
 from coe.errors import StoreError
 from coe.helpers.preprocessing import Activation, Layout, Outputs
-from coe.store.kinds import Image
+from coe.store.kinds import Image, Unsaid
 from experts import onnx_grids
 from experts.onnx_grids import NEARLY, are_shares
+from experts.onnx_tables import UNNUMBERED
 
 _STEP = 1 / 256
 """A step of scores in 8 bits: probabilities of many labels sum to 1 less or more of such steps."""
-_WHOLES = (100.0, 255.0)
-"""What percents, and numbers of 8 bits, sum to; rounding may make it more or less by `_SPREAD` of it."""
-_SPREAD = 0.03
 _SURE = 0.1
 """The only score of a sure answer is nearer to 0 or 1."""
 PICTURES = 6
@@ -38,19 +36,16 @@ def pictures(size: int) -> Image:
     return np.stack([*flat, noise, patches[:, :size, :size], np.stack(waves)]).astype(np.uint8)
 
 
-def decide(
-    answers: Mapping[str, Any], expert: Expert, asked: Outputs, stated: Layout | None, *, strict: bool
-) -> Outputs:
+def decide(answers: Mapping[str, Any], expert: Expert, said: Outputs) -> Outputs:
     """Return which output of an expert's model counts, and what it means.
 
-    `answers` are the outputs for the test pictures, by name; `asked` is what the user says, `stated`
-    the layout that the file says. Raises StoreError, which begins with "it", if nothing fits, and if two readings do.
-    A classifier whose numbers may be logits or not has no activation if it is `strict`, and else a softmax.
+    `answers` are the outputs for the test pictures, by name; `said` is what the user or the file's record says. Raises
+    StoreError, which begins with "it", if nothing fits, and Unsaid where shapes leave a choice.
     """
     count = len(expert.labels)
-    if asked.name and asked.name not in answers:
-        raise StoreError(f"it has no output '{asked.name}'; it has {', '.join(answers)}")
-    tables = {name: table for name, table in answers.items() if asked.name in ("", name) and _is_table(table)}
+    if said.name and said.name not in answers:
+        raise StoreError(f"it has no output '{said.name}'; it has {', '.join(answers)}")
+    tables = {name: table for name, table in answers.items() if said.name in ("", name) and _is_table(table)}
     each = {name: table for name, table in tables.items() if len(table) == PICTURES}
     if tables and not each:
         shapes = ", ".join(f"'{name}' {_shape(table)}" for name, table in tables.items())
@@ -58,46 +53,48 @@ def decide(
             f"it returns {shapes} for {PICTURES} pictures, not one row or table for each; export it without what "
             "chooses boxes (NMS) and in the layout (n, labels), or (n, ..., N) of boxes"
         )
-    tables = each
-    layouts = [asked.layout] if asked.layout else [stated] if stated else get_args(Layout)
-    fitting = [
-        (name, layout) for name, table in tables.items() for layout in layouts if may_fit(table.shape, layout, count)
-    ]
+    fitting = {
+        name: own
+        for name, table in each.items()
+        if (own := [said.layout] * may_fit(table.shape, said.layout, count, name)
+            if said.layout else layouts_of(name, table.shape, expert))
+    }  # fmt: skip
     if not fitting:
         shapes = ", ".join(f"'{name}' {_shape(table)}" for name, table in answers.items())
-        said = f" in the layout {layouts[0]}" if len(layouts) == 1 else ""
-        raise StoreError(f"it returns {shapes}, which does not fit {count} labels{said}; {needed(count)}")
-    known = asked.layout or stated
-    read = {
-        (name, layout): _read(tables[name], layout, expert, asked.activation, is_said=layout == known)
-        for name, layout in fitting
-    }
-    sound = {pair: means for pair, means in read.items() if isinstance(means, Outputs)}
-    if not sound:
-        # Of several faults the first, or one that an option answers.
-        name, layout = max(fitting, key=lambda pair: "--layout" in str(read[pair]))
-        raise StoreError(f"its output '{name}' is not in the layout {layout}: {read[name, layout]}")
-    if len({name for name, _ in sound}) > 1:
-        names = ", ".join(dict.fromkeys(name for name, _ in sound))
-        raise StoreError(f"it has several outputs that fit {count} labels ({names}); name one with --output")
-    (name, layout), means = next(iter(sound.items()))
-    if len(sound) > 1:
+        inside = f" in the layout {said.layout}" if said.layout else ""
+        raise StoreError(f"it returns {shapes}, which does not fit {count} labels{inside}; {needed(count)}")
+    if len(fitting) > 1:
+        raise Unsaid({"name": f"several fit: {', '.join(fitting)}"})
+    name, (layout, *others) = next(iter(fitting.items()))
+    values = each[name]
+    if others:
+        names = " or ".join((layout, *others))
+        raise Unsaid({"layout": f"a table {_shape(values)} of {count} labels may be {names}"})
+    if name.startswith(UNNUMBERED) and not said.layout and "background" not in expert.labels[0].lower():
         raise StoreError(
-            f"its output '{name}' {_shape(tables[name])} may be in the layout "
-            f"{' or '.join(layout for _, layout in sound)}; name it with --layout"
+            "its boxes, scores and labels come apart, as torchvision's do, whose first label is the background: give "
+            "it first (--labels background,...), or say --layout end2end if there is none"
         )
-    means = means.model_copy(update={"name": name})
-    if layout != "scores":
-        return means
-    if asked.activation == "softmax" and tables[name].shape[1] == 1:
-        raise StoreError("its one output gets no softmax; say --activation sigmoid for a logit, none for a probability")
-    if strict:
-        _expect_sight(tables[name])
-        _expect_no_fixed_order(tables[name])
-        if asked.activation in (None, "none"):
-            _expect_no_percents(tables[name])
-    activation = asked.activation or _activation(tables[name], strict=strict)
-    return means.model_copy(update={"activation": activation})
+    if not np.isfinite(values).all():
+        raise StoreError("its numbers are not finite")
+    asked = said.model_copy(update={"name": name, "layout": layout})
+    return _scores(values, asked, expert) if layout == "scores" else onnx_grids.read(values, asked, expert)
+
+
+def layouts_of(name: str, shape: Sequence[int], expert: Expert) -> list[Layout]:
+    """Return the layouts that an output of a name and a shape may be in."""
+    if len(shape) == 2:
+        return ["scores"] if may_fit(shape, "scores", len(expert.labels)) else []
+    return onnx_grids.layouts_of(name, shape, expert)
+
+
+def may_fit(shape: Sequence[int | None], layout: Layout, count: int, name: str = "") -> bool:
+    """Tell whether an output of a shape, in which None is an open size, may be in a layout."""
+    if layout == "scores":
+        return len(shape) == 2 and (shape[1] in (count, None) or (shape[1], count) == (1, 2))
+    if layout in ("yolov8", "corners"):
+        return len(shape) == 3 and onnx_grids.axis_of(shape, count, is_joined="+" in name) is not None
+    return len(shape) == 3 and shape[2] in (5 + count if layout == "yolov5" else 6, None)
 
 
 def needed(count: int) -> str:
@@ -120,82 +117,31 @@ def look_like_probabilities(values: NDArray[Any]) -> bool:
     return are_shares(values) and bool((np.abs(values.sum(axis=1) - 1) <= off).all())
 
 
-def may_fit(shape: Sequence[int | None], layout: Layout, count: int) -> bool:
-    """Tell whether an output of a shape, in which None is an open size, may be in a layout."""
-    if layout == "scores":
-        return len(shape) == 2 and (shape[1] in (count, None) or (shape[1], count) == (1, 2))
-    if layout in ("yolov8", "corners"):
-        return len(shape) == 3 and onnx_grids.axis_of(shape, count) is not None
-    return len(shape) == 3 and shape[2] in (5 + count if layout == "yolov5" else 6, None)
-
-
-def _activation(values: NDArray[Any], *, strict: bool) -> Activation | None:
-    if values.shape[1] == 1:
-        return "none" if are_shares(values) else "sigmoid"
-    if look_like_probabilities(values):
-        return "none"
-    return None if strict and are_shares(values) else "softmax"
-
-
-def _expect_no_percents(values: NDArray[Any]) -> None:
-    """Raise StoreError for rows of shares of another whole than 1: percents, or numbers of 8 bits.
-
-    Logits may have the same sum for all test pictures, too, which no part shows.
-    """
-    totals = values.sum(axis=1, dtype=np.float64)
-    if values.min() >= 0 and any((np.abs(totals - whole) <= _SPREAD * whole).all() for whole in _WHOLES):
-        raise StoreError(
-            f"its scores sum to {totals.max():.3g} for each picture, as percents do; export it with probabilities, "
-            "which sum to 1, or say with --activation softmax that they are logits"
-        )
-
-
-def _expect_sight(values: NDArray[Any]) -> None:
-    """Raise StoreError for one number for all labels and test pictures, unless it is that of a sure answer.
-
-    Eight bits may make the answers to several pictures equal, but not those of several labels.
-    """
+def _scores(values: NDArray[Any], asked: Outputs, expert: Expert) -> Outputs:
+    """Return what a classifier's numbers (n, labels) are: rows that sum to 1 are probabilities, others are asked."""
+    columns, activation = values.shape[1], asked.activation
+    if len(expert.labels) == 1:
+        raise StoreError("its one number tells nothing apart; give two labels, that of the low numbers first")
+    if activation == "softmax" and columns == 1:
+        raise StoreError("its one output gets no softmax; say --activation sigmoid for a logit, none for a probability")
     answer = float(values.flat[0])
-    if not np.ptp(values) and (values.shape[1] > 1 or _SURE < answer < 1 - _SURE):
+    # Eight bits may make the answers to several pictures equal, but not those of several labels.
+    if not np.ptp(values) and (columns > 1 or _SURE < answer < 1 - _SURE):
         raise StoreError(
             f"it answers {answer:.3g} whatever it sees; was its softmax taken over the pictures of a batch (dim=0), or "
             "a constant exported? Export it again"
         )
-
-
-def _expect_no_fixed_order(values: NDArray[Any]) -> None:
-    """Raise StoreError for scores, or the logits of shares, of which one label has the most in each picture.
-
-    So are those of ranks (CORAL): labels differ by constants, and each number says whether the rank is a higher one.
-    """
-    values = np.asarray(values, np.float64)
-    if are_shares(values) and not look_like_probabilities(values):
-        if not (np.abs(values - 0.5) < 0.5 - NEARLY).all():
-            return
-        values = np.log(values / (1 - values))
-    apart, varied = np.ptp(values - values[:, :1], axis=0), np.ptp(values[:, 0])
-    if values.shape[1] > 1 and varied > NEARLY and apart.max() <= NEARLY * varied:
-        raise StoreError(
-            "its scores differ from label to label by the same numbers whatever it sees, as those of ranks do (ordinal "
-            "regression, CORAL); export it with a probability for each label"
-        )
+    if activation == "none" and not are_shares(values):
+        raise StoreError(f"its scores go from {values.min():.3g} to {values.max():.3g}: they are no probabilities")
+    if activation is None and columns > 1 and look_like_probabilities(values):
+        activation = "none"
+    if activation is None:
+        raise Unsaid({"activation": f"the scores go from {values.min():.3g} to {values.max():.3g}, not summing to 1"})
+    return asked.model_copy(update={"activation": activation})
 
 
 def _is_table(values: Any) -> bool:
     return isinstance(values, np.ndarray) and values.dtype.kind in "fui" and values.ndim in (2, 3)
-
-
-def _read(
-    values: NDArray[Any], layout: Layout, expert: Expert, asked: Activation | None, *, is_said: bool
-) -> Outputs | str:
-    """Return what the answers to the test pictures mean in a layout; or why they cannot be in it."""
-    if not np.isfinite(values).all():
-        return "its numbers are not finite"
-    if layout != "scores":
-        return onnx_grids.read(values, layout, expert, asked, is_said=is_said)
-    if len(expert.labels) == 1:
-        return "one number tells nothing apart; give two labels, that of the low numbers first, as ok,defect"
-    return Outputs(layout=layout)
 
 
 def _shape(values: Any) -> str:

@@ -1,4 +1,4 @@
-"""Reading a foreign file of a classifier's weights: its tensors by our names, and what it says of its pictures."""
+"""Reading a foreign file of a classifier's weights: its tensors by our names, and what its writer recorded."""
 
 from __future__ import annotations
 
@@ -7,14 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from pydantic import ValidationError
 
-from coe.errors import StoreError, first_line, list_few
-from coe.helpers.preprocessing import Preprocessing
+from coe.errors import StoreError, list_few
 from coe.store.kinds import Foreign, ModuleKind
-from experts import script_facts
-from experts.checkpoint import read_checkpoint, with_metadata, without_normalisation
-from experts.stated_beside import with_beside
+from experts import records
+from experts.checkpoint import read_checkpoint
 
 _EMBEDDER = "resnet.embedder."
 _HUGGING_FACE = {
@@ -29,44 +26,39 @@ _HUGGING_FACE = {
 
 
 def read(kind: ModuleKind, activation: str, path: Path, foreign: Foreign | None) -> Foreign:
-    """Return what a file holds, and what it, its training and the files beside it say of its pictures.
+    """Return what a file holds, and what its training and the records beside it say of its pictures.
 
     `activation` is the kind's, and `foreign` the content, None for a file that torch saved. Raises StoreError, also for
     another network's weights.
     """
-    usual = kind.preprocessing or Preprocessing()
-    foreign = with_beside(path, with_metadata(path, foreign) if foreign else read_checkpoint(path))
-    others = [f"{name} = {value}" for name, value in foreign.arguments.get("other", {}).items() if value != activation]
-    if others:
+    foreign = foreign or read_checkpoint(path)
+    beside, contents, remarks = records.of_files(path)
+    differs = records.another_network({**foreign.settings, **contents})
+    if others := [f"{name} = {value}" for name, value in differs.items() if value != activation]:
         raise StoreError(
             f"{path}: its network has {list_few(others)}, and {kind.name} computes something else with its tensors; "
             "export it as ONNX and import that with --kind onnx"
         )
-    foreign = without_normalisation(replace(foreign, state=_renamed(foreign.state)))
-    said = script_facts.said(foreign.arguments)
-    try:
-        seen = Preprocessing.model_validate({**dict(usual), **said.preprocessing})
-    except ValidationError as error:
-        raise StoreError(f"{path}: its arguments of the training make no sense ({first_line(error)})") from error
-    stated = frozenset(said.preprocessing)
-    asked = {**foreign.arguments.get("unsaid", {}), **said.unsaid}
-    unsaid = {name: why for name, why in asked.items() if name not in stated}
-    sizes = "" if said.input_size else foreign.arguments.get("sizes", "")
-    told = [f"the file names {sizes}, and not how its pictures came to size"] if sizes else []
+    own = records.Record(foreign.labels, foreign.input_size, foreign.seen, foreign.unsaid).beside(beside)
     return replace(
         foreign,
-        input_size=said.input_size,
-        preprocessing=seen,
-        stated=stated,
-        unsaid=unsaid,
-        remarks=(*foreign.remarks, *told),
+        state=_renamed(foreign.state),
+        labels=own.labels,
+        input_size=own.input_size,
+        seen=own.seen,
+        unsaid=own.unsaid,
+        remarks=(*foreign.remarks, *remarks),
     )
 
 
 def _renamed(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return Hugging Face's tensors by torchvision's names; others as they are."""
-    is_theirs = any(_EMBEDDER in name for name in state)
-    return {_torchvision_name(name): value for name, value in state.items()} if is_theirs else state
+    """Return Hugging Face's tensors by torchvision's names, and a last layer behind a Dropout as the last."""
+    if any(_EMBEDDER in name for name in state):
+        return {_torchvision_name(name): value for name, value in state.items()}
+    behind = {name for name in state if re.search(r"(?<![^./])fc\.\d", name)}
+    if {name.rpartition("fc.")[2] for name in behind} != {"1.weight", "1.bias"}:
+        return state
+    return {name.replace("fc.1.", "fc.") if name in behind else name: value for name, value in state.items()}
 
 
 def _torchvision_name(name: str) -> str:
@@ -74,4 +66,4 @@ def _torchvision_name(name: str) -> str:
         if (found := re.search(theirs, name)) is not None:
             numbers = [int(one) + (place != 1) for place, one in enumerate(found.groups())]
             return f"{name[: found.start()]}{ours.format(*numbers)}{name[found.end() :]}"
-    return re.sub(r"(?<![^.])classifier\.1\.", "fc.", name)
+    return re.sub(r"(?<![^./])classifier\.1\.", "fc.", name)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from coe.core import Expert, Finding
-from coe.helpers.preprocessing import NORMALIZATIONS, WHOLLY, Preprocessing
+from coe.helpers.preprocessing import NORMALIZATIONS, Preprocessing
 from coe.store.kinds import ExpertInput, Foreign, Image, ModuleKind, Progress, Trained, TrainingPlan
 from coe.store.outputs import unhidden
 from experts import quiet_ultralytics
@@ -62,18 +62,18 @@ class YoloV5(ModuleKind):
         return detected(outputs.float().cpu().numpy(), prepared, expert, self.cut)
 
     def read(self, path: Path) -> Foreign:
-        """Open a file for import: safetensors, a state dict, or an ultralytics checkpoint; raises StoreError."""
-        from experts.checkpoint import read_checkpoint, with_metadata
+        """Open a file for import: safetensors, a state dict, or an ultralytics checkpoint; raises StoreError.
+
+        Only ultralytics makes this network, and shows it what `LETTERBOX` says.
+        """
+        from experts.checkpoint import read_checkpoint
 
         foreign = super().read(path) if path.suffix == ".safetensors" else read_checkpoint(path)
-        if path.suffix == ".safetensors":
-            if foreign.labels is not None:  # one of this program's own
-                return foreign
-            foreign = with_metadata(path, foreign)
-        if not foreign.layers:
-            return replace(foreign, preprocessing=LETTERBOX)
-        size = side_of(foreign.arguments.get("imgsz"), str(path))
-        return replace(foreign, input_size=size, preprocessing=LETTERBOX, stated=WHOLLY)
+        if foreign.labels is not None and path.suffix == ".safetensors":  # one of this program's own
+            return foreign
+        arguments = foreign.settings.get("train_args")
+        size = side_of(arguments.get("imgsz"), str(path)) if isinstance(arguments, dict) and foreign.layers else None
+        return replace(foreign, input_size=size, seen=dict(LETTERBOX))
 
     def convert(self, state: dict[str, torch.Tensor], expert: Expert) -> dict[str, torch.Tensor]:
         """Map the state dict of an ultralytics model of this size, with or without `module.`, to our names.

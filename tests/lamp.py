@@ -6,7 +6,12 @@ import cv2
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper, save
 
+from coe.helpers.preprocessing import Outputs
 from coe.store.store import Store
+
+STATED = ("--resize", "letterbox", "--channels", "rgb", "--activation", "softmax")
+"""Options of import: what the model does not say of its pictures and scores."""
+LOGITS = Outputs(name="logits", layout="scores", activation="softmax")
 
 BOARD = """
 board: lamps
@@ -51,5 +56,6 @@ def lamp_board(folder: Path) -> tuple[Path, Path]:
     board, store = folder / "lamps.yaml", folder / "store"
     board.write_text(BOARD, encoding="utf-8")
     lamp(folder / "lamp.onnx")
-    Store(store).put("lamps/lamp", kind="onnx", labels=["dark", "bright"], input_size=32, file=folder / "lamp.onnx")
+    said = {"labels": ["dark", "bright"], "input_size": 32, "outputs": LOGITS}
+    Store(store).put("lamps/lamp", kind="onnx", file=folder / "lamp.onnx", **said)
     return board, store

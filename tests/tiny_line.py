@@ -35,6 +35,8 @@ class Said(NamedTuple):
 
 
 Call = Callable[..., Said]
+STATED = ("--resize", "letterbox", "--channels", "rgb", "--normalize", "imagenet")
+"""Options of import for a file of weights that says nothing of pictures."""
 
 
 @pytest.fixture

@@ -1,38 +1,101 @@
-"""What a file for import says of its model, beside what the user says of it: neither overrules the other in silence."""
+"""What must be known of a model, who said it (a record, `model.yaml`, an option), and one question for all the rest."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, get_args
 
+import yaml
 from pydantic import BaseModel, ValidationError
 
+from coe import config
 from coe.core import Expert
-from coe.errors import ConfigError, list_few
+from coe.errors import ConfigError, first_line, list_few
+from coe.helpers import regular
 from coe.helpers.preprocessing import NORMALIZATIONS, Outputs, Preprocessing, Resize
 from coe.store.kinds import FileKind, Foreign, Kind
+
+FILE = "model.yaml"
+"""The file beside weights in which a user says what options of import say."""
+_MOST_BYTES = 1 << 16
+SEEN = ("resize", "interpolation", "channels", "normalize", "pad")
+OUTPUTS = {"output": "name", "layout": "layout", "activation": "activation"}
+_KEYS = ("kind", "labels", "input", "prefix", *SEEN, *OUTPUTS)
+_QUESTIONS = {
+    "labels": "labels: ok,defect (--labels, in the order of the outputs)",
+    "input": "input: 224 (--input, in pixels)",
+    "resize": "resize: letterbox (--resize; or stretch, center-crop:256)",
+    "interpolation": "interpolation: area (--interpolation; or bilinear, bicubic-antialias, ...)",
+    "channels": "channels: rgb (--channels; or bgr)",
+    "mean": "normalize: imagenet (--normalize; or 0..1, -1..1, 0..255, MEAN,STD)",
+    "layout": "layout: yolov8 (--layout; or corners, yolov5, end2end, scores)",
+    "activation": "activation: softmax (--activation, for logits; or none for probabilities, sigmoid)",
+    "name": "output: NAME (--output, the output that counts)",
+}
+"""By what is missing: the line of `model.yaml` that says it, and the option."""
+_ASKED = ("resize", "channels", "mean")
+"""The fields of `Preprocessing` that somebody must say of a network that was trained elsewhere."""
+
+
+def question(where: str, missing: Mapping[str, str]) -> ConfigError:
+    """Return the error that asks for all that is missing, by name; each with the reason why it is asked, or ""."""
+    lines = [_QUESTIONS[name] + (f", as {why}" if why else "") for name, why in missing.items()]
+    names = list_few([one.partition(":")[0] for one in lines], 9)
+    return ConfigError(
+        f"{where}: nobody says {names}; write into {FILE} beside the weights, or give as options: {'; '.join(lines)}"
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Agreed:
-    """An expert as its file and the user describe it, and remarks on what was decided between the two."""
+    """An expert as its record and the user describe it, remarks on what was decided, and what nobody says."""
 
     expert: Expert
     remarks: tuple[str, ...] = ()
+    missing: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What the user says of an expert's preprocessing, by field, and of its outputs; with `force` against the file.
+    """What the user says of an expert's preprocessing, by field, and of its outputs; with `force` against the record.
 
-    `force` is None where the user cannot insist. `usual_input` is the input size (pixels) that nobody has to say, or 0.
+    `prefix` is where the weights lie in a file. `force` is None where the user cannot insist. `usual_input` is the
+    input size (pixels) that nobody has to say, or 0.
     """
 
     preprocessing: Mapping[str, Any] = field(default_factory=dict)
     outputs: Outputs | None = None
     force: bool | None = False
     usual_input: int = 0
+    prefix: str = ""
+
+
+def beside(path: Path) -> dict[str, str]:
+    """Return what `model.yaml` beside weights says, by the names of the options; empty if there is none.
+
+    Raises ConfigError for a file that cannot be read, and for a key that means nothing.
+    """
+    file = path.parent / FILE
+    if not file.is_file():
+        return {}
+    try:
+        said = yaml.safe_load(regular.read(file, _MOST_BYTES).decode("utf-8-sig")) or {}
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        raise ConfigError(f"{file}: cannot be read ({first_line(error):.200})") from error
+    if not isinstance(said, dict) or (unknown := [key for key in said if key not in _KEYS]):
+        wrong = list_few(f"'{key!s:.40}'" for key in unknown) if isinstance(said, dict) else "it"
+        raise ConfigError(f"{file}: {wrong} means nothing here; its keys are {', '.join(_KEYS)}")
+    return {key: ",".join(map(str, value)) if isinstance(value, list) else str(value) for key, value in said.items()}
+
+
+def size_of(said: Mapping[str, str]) -> int:
+    """Return the input size in pixels that `model.yaml` says, 0 if it does not; raises ConfigError for no size."""
+    text = said.get("input", "0")
+    if not text.isdecimal() or not (text == "0" or config.MIN_INPUT <= int(text) <= config.MAX_INPUT):
+        raise ConfigError(f"{FILE}: 'input: {text:.20}' is no number of pixels")
+    return int(text)
 
 
 def wishes(options: Mapping[str, str | None], *, force: bool = False) -> Wishes:
@@ -49,16 +112,9 @@ def wishes(options: Mapping[str, str | None], *, force: bool = False) -> Wishes:
     if "pad" in given:
         seen["pad"] = _colour(given["pad"])
     _check(Preprocessing, seen, {"mean": "normalize", "std": "normalize"})
-    means = {name: given[option] for option, name in _OUTPUTS.items() if option in given}
+    means = {name: given[option] for option, name in OUTPUTS.items() if option in given}
     _check(Outputs, means, {"name": "output"})
-    return Wishes(seen, Outputs.model_validate(means) if means else None, force)
-
-
-_OUTPUTS = {"output": "name", "layout": "layout", "activation": "activation"}
-
-
-_GUESSED = {"resize": "come to size (--resize)", "mean": "are normalised (--normalize, --channels)"}
-"""What is guessed where nobody says it, by fields of `Preprocessing`, with the options that say it."""
+    return Wishes(seen, Outputs.model_validate(means) if means else None, force, prefix=given.get("prefix", ""))
 
 
 def _check(record: type[BaseModel], fields: Mapping[str, Any], options: Mapping[str, str]) -> None:
@@ -71,79 +127,62 @@ def _check(record: type[BaseModel], fields: Mapping[str, Any], options: Mapping[
 
 
 def agree(expert: Expert, foreign: Foreign, kind: Kind, said: Wishes) -> Agreed:
-    """Return the expert whose labels, input size and preprocessing the file and the user agree on.
+    """Return the expert whose labels, input size and preprocessing the record and the user agree on.
 
-    Without labels, or with an input size of 0, the user leaves these to the file. Raises ConfigError for what the file
-    says otherwise, all at once, unless the user insists; labels in another order than the file's take its order (not
-    that of a file beside it, which may be of something else).
+    Without labels, or with an input size of 0, the user leaves these to the record. Raises ConfigError for what the
+    record says otherwise, all at once, unless the user insists; labels in another order than the record's take its
+    order.
     """
     against: list[str] = []
-    labels, size = expert.labels, expert.input_size
-    foreign = _beside_labels(foreign, labels)
-    remarks = list(foreign.remarks)
-    in_file = () if foreign.has_labels_beside else foreign.labels
-    if in_file and sorted(labels) == sorted(in_file) and labels != in_file:
-        remarks.append(f"the labels are taken in the order of the file: {', '.join(in_file)}")
-        labels = in_file
-    elif foreign.labels and labels and labels != foreign.labels:
-        against.append(f"its labels are {', '.join(foreign.labels)}, not {', '.join(labels)}")
+    labels, size, remarks = expert.labels, expert.input_size, list(foreign.remarks)
+    recorded = foreign.labels or ()
+    if recorded and labels and recorded == tuple(f"{recorded[0][:-1]}{place}" for place in range(len(labels))):
+        # Programs number labels that nobody has named, behind a word of their own: class_0, class_1.
+        remarks += [f"its labels are numbers ({list_few(recorded)}), so that yours count"] * (labels != recorded)
+        recorded = labels
+    if recorded and labels != recorded and sorted(labels) == sorted(recorded):
+        remarks.append(f"the labels are taken in the order of the record: {', '.join(recorded)}")
+        labels = recorded
+    elif recorded and labels and labels != recorded:
+        against.append(f"its labels are {', '.join(recorded)}, not {', '.join(labels)}")
     if foreign.input_size and size and size != foreign.input_size:
         against.append(f"its input has {foreign.input_size} pixels, not {size}")
-    labels, size = labels or foreign.labels or (), size or foreign.input_size or said.usual_input
-    if not size:
-        raise ConfigError(f"the file does not say the input size of '{expert.id}'; give --input")
+    labels, size = labels or recorded, size or foreign.input_size or said.usual_input
     if said.outputs is not None and not isinstance(kind, FileKind):
         raise ConfigError(
             f"kind '{expert.kind}' knows what its output means; leave --output, --layout and --activation out"
         )
-    seen = foreign.preprocessing or kind.preprocessing
-    if seen is None and said.preprocessing:
-        names = ", ".join(said.preprocessing)
-        raise ConfigError(f"kind '{expert.kind}' prepares pictures in its own way; leave the options out ({names})")
-    unsaid = {name: why for name, why in foreign.unsaid.items() if name not in said.preprocessing}
-    if said.force:  # it answers what no option does, so that the way out is not told again
-        against += [unsaid.pop(name).partition(";")[0] for name in [*unsaid] if name not in Preprocessing.model_fields]
-    if unsaid:
-        raise ConfigError(f"what it sees of a picture is unclear: {'; '.join(unsaid.values())}")
-    if seen is not None:
-        wanted = seen.model_copy(update=dict(said.preprocessing))
-        if any(getattr(wanted, name) != getattr(seen, name) for name in foreign.stated):
-            against.append(f"it sees pictures {seen.described(size)}, not {wanted.described(size)}")
-        if wanted.shortest_edge is not None and wanted.shortest_edge < size:
+    missing = {name: "" for name, value in (("labels", labels), ("input", size)) if not value}
+    seen = None
+    if kind.preprocessing is None:
+        if said.preprocessing:
+            names = ", ".join(said.preprocessing)
+            raise ConfigError(f"kind '{expert.kind}' prepares pictures in its own way; leave the options out ({names})")
+    else:
+        fields = {**foreign.seen, **said.preprocessing}
+        unsaid = {name: why for name, why in foreign.unsaid.items() if name not in fields}
+        missing |= {name: "" for name in _ASKED if name not in fields} | unsaid
+        try:
+            seen = Preprocessing.model_validate({**dict(kind.preprocessing), **fields})
+        except ValidationError as error:
+            raise ConfigError(f"its record of pictures makes no sense ({first_line(error)})") from error
+        if any(getattr(seen, name) != value for name, value in _plain(foreign.seen, kind).items()):
+            was = seen.model_copy(update=_plain(foreign.seen, kind))
+            against.append(f"it sees pictures {was.described(size)}, not {seen.described(size)}")
+        if seen.shortest_edge is not None and seen.shortest_edge < size:
             raise ConfigError(f"--resize: to keep the middle {size} pixels needs a shorter side of {size} or more")
-        seen = wanted
     if against and not said.force:
         insist = "" if said.force is None else ", or give --force"
-        says = f"the file, or {foreign.beside} beside it, says" if foreign.beside else "the file says"
-        raise ConfigError(f"{says} otherwise: {'; '.join(against)}. Leave out what it says itself{insist}")
-    remarks += [f"against the file: {fault}" for fault in against]
+        raise ConfigError(f"the record says otherwise: {'; '.join(against)}. Leave out what it says itself{insist}")
+    remarks += [f"against the record: {fault}" for fault in against]
     agreed = replace(expert, labels=labels, input_size=size, preprocessing=seen, outputs=said.outputs)
-    return Agreed(agreed, tuple(remarks))
+    return Agreed(agreed, tuple(remarks), missing)
 
 
-def guessed(foreign: Foreign, said: Wishes) -> list[str]:
-    """Return a sentence on what neither a file nor the user says of its pictures; none if its kind alone knows it."""
-    unsure = [how for name, how in _GUESSED.items() if name not in foreign.stated | said.preprocessing.keys()]
-    if foreign.preprocessing is None or not unsure:
-        return []
-    how = " and ".join(unsure)
-    return [f"no file says how its pictures {how}: what it sees is guessed; confirm or change it"]
-
-
-def _beside_labels(foreign: Foreign, labels: tuple[str, ...]) -> Foreign:
-    """Return what counts beside labels of a user, and tell it: not numbers, nor more or fewer labels of other files."""
-    found = foreign.labels or ("",)
-    # Programs number labels that nobody has named, behind a word of their own: class_0, class_1.
-    if found == tuple(f"{found[0][:-1]}{place}" for place in range(len(labels))):
-        told = [f"its labels are numbers ({list_few(found)}), so that those of --labels count"] * (labels != found)
-        foreign = replace(foreign, labels=labels, remarks=(*foreign.remarks, *told))
-    if not foreign.beside:
-        return foreign
-    took = f"took what {foreign.beside} beside it says"
-    if foreign.has_labels_beside and foreign.labels and labels and len(labels) != len(foreign.labels):
-        took = f"of what {foreign.beside} beside it says, the {len(foreign.labels)} labels do not count"
-        foreign = replace(foreign, labels=None)
-    return replace(foreign, remarks=(*foreign.remarks, took))
+def _plain(seen: Mapping[str, Any], kind: Kind) -> dict[str, Any]:
+    """Return recorded fields in the types of `Preprocessing`."""
+    whole = Preprocessing.model_validate({**dict(kind.preprocessing or Preprocessing()), **seen})
+    return {name: getattr(whole, name) for name in seen}
 
 
 def described(expert: Expert) -> list[str]:

@@ -18,7 +18,7 @@ from coe.helpers import regular
 from coe.helpers.plugins import running
 from coe.store import kinds, torch_file
 from coe.store.blob_format import optional_of
-from coe.store.kinds import FileKind, Foreign, Kind, ModuleKind
+from coe.store.kinds import FileKind, Foreign, Kind, ModuleKind, Unsaid
 from coe.store.manifest import Manifest
 from coe.store.skeletons import bare_skeleton
 from coe.store.store import Store
@@ -66,44 +66,56 @@ def bring(file: Path, expert: Expert, kind: Kind, wishes: Wishes, work: Path) ->
         with running("kind", expert.kind, f"run with {file}"):
             whole = kind.bundled(file, work)
             try:
-                foreign = kind.read(whole)
-                agreed = facts.agree(expert, foreign, kind, wishes)
-                accept.check_labels(agreed.expert)
-                expert = replace(agreed.expert, outputs=kind.settle(whole, agreed.expert))
+                agreed = facts.agree(expert, kind.read(whole), kind, wishes)
+                outputs, missing = None, dict(agreed.missing)
+                if not {"labels", "input"} & missing.keys():
+                    accept.check_labels(agreed.expert)
+                    try:
+                        outputs = kind.settle(whole, agreed.expert)
+                    except Unsaid as error:
+                        missing |= error.missing
+                if missing:
+                    raise facts.question(str(file), missing)
+                expert = replace(agreed.expert, outputs=outputs)
                 session = kind.open(whole, expert, 1)
             except StoreError as error:  # the user knows nothing of the copy
                 raise StoreError(str(error).replace(str(whole), str(file))) from error
         accept.check_session(kind, expert, session)
-        return Brought(expert, (*agreed.remarks, *facts.guessed(foreign, wishes)), file=whole)
+        return Brought(expert, agreed.remarks, file=whole)
     if not isinstance(kind, ModuleKind):
         raise ConfigError(f"kind '{expert.kind}' is neither a ModuleKind nor a FileKind; it cannot be imported")
     with running("kind", expert.kind, f"imported from {file}"):
         foreign = kind.read(file)
         torch_file.check_tensors(str(file), foreign.state)
         agreed = facts.agree(expert, foreign, kind, wishes)
+        if {"labels", "input"} & agreed.missing.keys():
+            raise facts.question(str(file), agreed.missing)
         expert = replace(agreed.expert, alternates=foreign.looks)
         accept.check_labels(expert)
         try:
-            taken = _taken(kind, expert, foreign, file)
+            taken = _taken(kind, expert, foreign, file, wishes.prefix)
         except StoreError as error:
             if other := _kind_that_fits(kind, expert, foreign, file):
                 raise StoreError(f"{file}: fits kind '{other}', not '{expert.kind}'; give --kind {other}") from error
             raise StoreError(f"{file}: {str(error).removeprefix(f'{file}: ')}") from error
     accept.check_module(kind, expert, taken.state)
-    remarks = (*agreed.remarks, *taken.remarks, *facts.guessed(foreign, wishes))
-    return Brought(expert, remarks, state=taken.state)
+    if agreed.missing:  # asked last: what is wrong with the file comes first
+        raise facts.question(str(file), agreed.missing)
+    return Brought(expert, (*agreed.remarks, *taken.remarks), state=taken.state)
 
 
-def _taken(kind: ModuleKind, expert: Expert, foreign: Foreign, file: Path) -> Unwrapped:
+def _taken(kind: ModuleKind, expert: Expert, foreign: Foreign, file: Path, prefix: str = "") -> Unwrapped:
     """Return the tensors of a foreign file as a kind needs them; raises StoreError if they do not fit."""
-    taken, skeleton = _unwrapped(kind, expert, foreign, file)
+    taken, skeleton = _unwrapped(kind, expert, foreign, file, prefix)
     unwrapping.check_layers(taken.layers, skeleton, str(file))
     return replace(taken, state=kind.convert(taken.state, expert))
 
 
-def _unwrapped(kind: ModuleKind, expert: Expert, foreign: Foreign, file: Path) -> tuple[Unwrapped, torch.nn.Module]:
+def _unwrapped(
+    kind: ModuleKind, expert: Expert, foreign: Foreign, file: Path, prefix: str = ""
+) -> tuple[Unwrapped, torch.nn.Module]:
     skeleton = bare_skeleton(kind, expert, optional=optional_of(foreign.state))
-    return unwrapping.unwrapped(foreign, skeleton.state_dict(), str(file)), skeleton
+    return unwrapping.unwrapped(foreign, skeleton.state_dict(), str(file), prefix), skeleton
 
 
 def _kind_that_fits(own: ModuleKind, expert: Expert, foreign: Foreign, file: Path) -> str:
@@ -138,8 +150,10 @@ def bring_backbone(file: Path, expert: Expert, kind: Kind, wishes: Wishes) -> Br
         foreign = kind.read(file)
         torch_file.check_tensors(str(file), foreign.state)
         # What its pictures are is said by the training that starts from it.
-        agreed = facts.agree(expert, replace(foreign, unsaid={}), kind, wishes)
-        taken = unwrapping.backbone(foreign, kind, agreed.expert, str(file))
+        agreed = facts.agree(expert, foreign, kind, wishes)
+        if "input" in agreed.missing:
+            raise facts.question(str(file), {"input": ""})
+        taken = unwrapping.backbone(foreign, kind, agreed.expert, str(file), wishes.prefix)
     return Brought(replace(agreed.expert, labels=()), (*agreed.remarks, *taken.remarks), state=taken.state)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
@@ -75,6 +75,7 @@ class Import(Described):
     activation: str | None = option(
         "What the scores need: softmax, sigmoid, or none for probabilities.", metavar="NAME"
     )
+    prefix: str | None = option("Where in a file of several networks the weights lie, as model_ema.", metavar="NAME")
     force: bool = option("Import although the file itself says other labels, sizes or preprocessing.", False)
     as_backbone: bool = option(
         "Leave out the head, which depends on the labels: weights from which `train --init` starts.", False
@@ -104,10 +105,11 @@ class Import(Described):
             raise ConfigError(f"{self.file}: no such file")
         return self._one(self.file)
 
-    @cached_property
-    def _wishes(self) -> Wishes:
-        names = ("normalize", "resize", "interpolation", "channels", "pad", "output", "layout", "activation")
-        return facts.wishes({name: getattr(self, name) for name in names}, force=self.force)
+    def _wishes(self, said: Mapping[str, str]) -> Wishes:
+        """What the options say, and where they say nothing `said`, of a file beside the weights."""
+        names = (*facts.SEEN, *facts.OUTPUTS, "prefix")
+        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        return facts.wishes({**said, **given}, force=self.force)
 
     @cached_property
     def _bits(self) -> int | None:
@@ -139,23 +141,29 @@ class Import(Described):
     def _import(self, id: str, file: Path, kind_name: str | None, images_at: Path | None, licence: str = "") -> None:
         shelf = self.shelf
         shelf.folder(id)
+        said = facts.beside(file)
         if kind_name is None and not self.board:
-            kind_name = _of_ending(file)
-        size = self.input_size if self.board or self.input_size else 0
-        expert = described(id, self.board, kind_name, self.labels, size)
+            kind_name = said.get("kind") or _of_ending(file)
+        labels, size = self.labels, self.input_size
+        if not self.board:
+            labels, size = said.get("labels") if labels is None else labels, size or facts.size_of(said)
+        expert = described(id, self.board, kind_name, labels, size)
+        wishes = self._wishes(said)
         kind = kinds.resolve(expert.kind, self.allowed)
         with tempfile.TemporaryDirectory(prefix="coe-import-") as work:
+            if os.path.isdir(self.file or ""):  # options are for files of several kinds
+                wishes = replace(wishes, outputs=wishes.outputs if isinstance(kind, FileKind) else None)
             if self.as_backbone:
-                brought = importing.bring_backbone(file, expert, kind, self._wishes)
+                brought = importing.bring_backbone(file, expert, kind, wishes)
             else:
-                brought = importing.bring(file, expert, kind, self._wishes, Path(work))
+                brought = importing.bring(file, expert, kind, wishes, Path(work))
             # A folder that is unclear keeps the expert out of the store.
             labelled = [] if images_at is None else _pictures(brought.expert, images_at)
             seen = [picture.path for picture in labelled]
             manifest = brought.put(shelf, file.name, licence)
             if isinstance(kind, ModuleKind) and kind.common and not self.as_backbone:
                 manifest = bodies.divide_frozen(shelf, manifest, kind.common)
-        for remark in brought.remarks:
+        for remark in (*brought.remarks, *([f"took what {facts.FILE} beside it says"] if said else [])):
             point_out("note", f"{id}: {remark}")
         out.print(f"{manifest.id}: {manifest.kind}, {config.format_bytes(manifest.bytes)}")
         if (before := manifest.version - 1) in shelf.history(id).versions():

@@ -79,10 +79,6 @@ class Preprocessing(BaseModel):
         return f"{shapes[self.resize]} ({self.interpolation}), as {self.channels.upper()} with {numbers}"
 
 
-WHOLLY = frozenset(Preprocessing.model_fields)
-"""All fields: a file that says of them all says what its network sees."""
-
-
 class Outputs(BaseModel):
     """What the numbers of a model file mean; None or "" for what is not known yet.
 

@@ -14,9 +14,9 @@ import torch
 
 from coe import config
 from coe.core import Expert, GoodLimits, Shown
-from coe.errors import ConfigError, StoreError, first_line
+from coe.errors import ConfigError, StoreError, first_line, list_few
 from coe.helpers import plugins, values
-from coe.helpers.preprocessing import WHOLLY, Outputs, Preprocessing
+from coe.helpers.preprocessing import Outputs, Preprocessing
 from coe.pictures.image_source import Reference
 from coe.pictures.photographs import LabelledPhotograph
 from coe.store import runnable_kinds, safetensors_header, torch_file
@@ -60,6 +60,7 @@ __all__ = [  # who writes a kind imports from here alone
     "Session",
     "Trained",
     "TrainingPlan",
+    "Unsaid",
     "check_experts",
     "names",
     "resolve",
@@ -120,13 +121,9 @@ class ModuleKind(NetworkKind, Kind):
             tensors, made_for = load_tensors(path), _stated(path)
             if made_for is None:
                 return Foreign(tensors)
-            return Foreign(
-                tensors,
-                made_for.labels,
-                input_size=made_for.input_size,
-                preprocessing=made_for.preprocessing,
-                stated=WHOLLY if made_for.preprocessing is not None else frozenset(),
-            )
+            shown = made_for.preprocessing or self.preprocessing
+            seen = dict(shown) if shown is not None else {}
+            return Foreign(tensors, made_for.labels, input_size=made_for.input_size, seen=seen)
         torch_file.check_file(path)
         try:
             state = torch_file.load(path)
@@ -323,28 +320,34 @@ class Layer:
     settings: Mapping[str, Any]
 
 
+class Unsaid(StoreError):
+    """What neither a record nor the user says of a model: by name (`layout`, ...) why it is asked, "" without a reason.
+
+    Names are those of fields of `Preprocessing` and `Outputs`, and `labels` and `input`.
+    """
+
+    def __init__(self, missing: Mapping[str, str]) -> None:
+        super().__init__(list_few(missing))
+        self.missing = dict(missing)
+
+
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """The content of an imported weights file: tensors by name, and what the file says of them.
+    """The content of an imported weights file: tensors by name, and what its writer recorded of the model.
 
     `labels` are in the order of the outputs; `input_size` is in pixels; None for what the file does not name. `layers`
-    says of a whole network what it is made of, by the names of its parts ("" for the network itself). `preprocessing`
-    is what its networks usually see, and `stated` holds those of its fields that the file itself says; `unsaid` those
-    that the user must say, with the sentence that asks (other names need force). `arguments` are those of the training,
-    and `remarks` sentences for the user; `beside` names files beside it that said a part of this, and
-    `has_labels_beside` tells if they said its labels. For `looks` see `Trained`. A kind that opens files itself leaves
-    `state` empty.
+    says of a whole network what it is made of, by the names of its parts. `seen` holds the fields of `Preprocessing`
+    that are recorded; `unsaid` says of fields why what is recorded is not done here. `settings` are what else the
+    writer keeps beside the weights, and `remarks` sentences for the user. In the names of tensors and layers of nested
+    dicts, a `/` stands behind each key. For `looks` see `Trained`. A kind that opens files itself leaves `state` empty.
     """
 
     state: dict[str, torch.Tensor]
     labels: tuple[str, ...] | None = None
     layers: Mapping[str, Layer] = field(default_factory=dict)
     input_size: int | None = None
-    preprocessing: Preprocessing | None = None
-    stated: frozenset[str] = frozenset()
+    seen: Mapping[str, Any] = field(default_factory=dict)
     unsaid: Mapping[str, str] = field(default_factory=dict)
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
-    beside: str = ""
-    has_labels_beside: bool = False
     looks: int = 1

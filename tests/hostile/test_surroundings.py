@@ -29,6 +29,7 @@ from coe.cli.start import Steady, steady
 from coe.errors import CoeError, ConfigError, ImageError, RulesError, StoreError
 from coe.helpers import surroundings
 from coe.helpers.files import DiskFull
+from coe.helpers.preprocessing import Outputs
 from coe.inspector import profile, settings
 from coe.store.store import Store
 
@@ -275,7 +276,9 @@ def _arguments(folder: Path, text: str) -> list[str]:
     trained = {id: expert for id, expert in known.experts.items() if expert.kind != "onnx"}
     fill(store, type("Trained", (), {"experts": trained})())
     eye = known.experts["eye"]
-    store.put(eye.weights, kind="onnx", labels=eye.labels, input_size=8, file=_model(folder / "eye.onnx"))
+    means = Outputs(name="y", layout="scores", activation="softmax")
+    model = _model(folder / "eye.onnx")
+    store.put(eye.weights, kind="onnx", labels=eye.labels, input_size=8, file=model, outputs=means)
     for name in ("SN1/R1__E.png", "SN1/R2__E.png"):
         path = folder / "images" / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from full_disk import disk_of
 from killed_at_step import killed_at
-from lamp import lamp
+from lamp import LOGITS, lamp
 from tiny_line import Call
 
 from coe import Inspector
@@ -44,7 +44,7 @@ IDS = ("lamps/left", "lamps/right")
 
 def put(store: Store, model: Path, source: str) -> None:
     for id in IDS:
-        store.put(id, kind="onnx", labels=["dark", "bright"], input_size=32, file=model, source=source)
+        store.put(id, kind="onnx", labels=["dark", "bright"], input_size=32, file=model, source=source, outputs=LOGITS)
 
 
 @pytest.fixture(scope="module")

@@ -288,7 +288,22 @@ def test_a_state_dict_is_imported_and_a_pickle_is_not(tmp_path, monkeypatch, cap
 
     expert = Expert("x", "narrow", ("ok", "bad"), 48, "t/x")
     torch.save(kinds.resolve("narrow").skeleton(expert).state_dict(), tmp_path / "good.pt")
-    options = ("--kind", "narrow", "--labels", "ok,bad", "--input", "48", "--store", tmp_path / "store")
+    options = (
+        "--kind",
+        "narrow",
+        "--labels",
+        "ok,bad",
+        "--input",
+        "48",
+        "--store",
+        tmp_path / "store",
+        "--resize",
+        "letterbox",
+        "--channels",
+        "rgb",
+        "--normalize",
+        "imagenet",
+    )
     assert run(experts_cli.main, monkeypatch, "import", "t/x", tmp_path / "good.pt", *options) == 0
     assert run(experts_cli.main, monkeypatch, "verify", "t/x", "--store", tmp_path / "store") == 0
 

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
-from tiny_line import Call
+from tiny_line import STATED, Call
 
 from coe import Inspector
 from coe.cli import experts_command
@@ -212,14 +212,6 @@ def test_a_file_of_which_there_is_no_int8_says_why_and_runs_as_it_is(
         assert not any("fp32 alone" in sentence for sentence in said)
 
 
-def test_what_another_import_mends_is_not_noted_of_the_file(tmp_path: Path, pictures: list[Path]) -> None:
-    store = Store(tmp_path / "store")
-    file = File().save(tmp_path / "m.onnx")
-    store.put(EXPERT.weights, kind="onnx", labels=LABELS, input_size=SIZE, file=file)
-    assert "import it again" in (outcome := prepared(store, pictures)).failed["int8"]
-    assert not outcome.manifest.no_int8
-
-
 def test_a_file_without_layers_has_nothing_to_gain(tmp_path: Path, pictures: list[Path]) -> None:
     store = stored(tmp_path, mean_alone(tmp_path / "m.onnx"))
     store.put(
@@ -260,7 +252,7 @@ def test_import_makes_it_where_pictures_are_at_hand_and_a_line_uses_it(
         (folder / path.name).write_bytes(path.read_bytes())
     said = call(
         *("import", "line/joint", file, "--kind", "onnx", "--input", SIZE, "--labels", ",".join(LABELS)),
-        *("--images", tmp_path / "seen", "--store", tmp_path / "s"),
+        *("--images", tmp_path / "seen", "--store", tmp_path / "s", *STATED, "--activation", "softmax"),
         command=experts_command,
     )
     store = Store(tmp_path / "s")

@@ -262,7 +262,22 @@ def test_a_file_kind_is_skipped_with_a_word(store, monkeypatch, capsys, tmp_path
 def test_import_prepares_by_itself_unless_told_not_to(monkeypatch, tmp_path):
     torch.save(weights(CLASSIFIER), tmp_path / "good.pt")
     shelf = Store(tmp_path / "store")
-    options = ("--kind", "narrow", "--input", 64, "--labels", "a,b,c", "--store", shelf.root)
+    options = (
+        "--kind",
+        "narrow",
+        "--input",
+        64,
+        "--labels",
+        "a,b,c",
+        "--store",
+        shelf.root,
+        "--resize",
+        "letterbox",
+        "--channels",
+        "rgb",
+        "--normalize",
+        "imagenet",
+    )
     assert run(monkeypatch, "import", "t/x", tmp_path / "good.pt", *options) == 0
     assert tuple(shelf.manifest("t/x").variants) == ("fp32", "q8")
     assert run(monkeypatch, "import", "t/x", tmp_path / "good.pt", *options, "--no-prepare") == 0

@@ -10,7 +10,7 @@ import pytest
 from golden_parts import good, part
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lamp import lamp, picture
+from lamp import STATED, lamp, picture
 from PIL import Image
 from tiny_line import Call, Said
 
@@ -444,7 +444,7 @@ def test_a_picture_is_drawn_of_each_expert(tmp_path: Path) -> None:
 def lamp_board(tmp_path: Path, call: Call) -> Path:
     """A board with a classifier of brightness, whose scores the board file states, and verified pictures."""
     lamp(tmp_path / "lamp.onnx")
-    options = ("--kind", "onnx", "--input", "32", "--labels", "dark,bright", "--no-prepare")
+    options = ("--kind", "onnx", "--input", "32", "--labels", "dark,bright", *STATED, "--no-prepare")
     store = ("--store", tmp_path / "store")
     assert call("import", "b/lamp", tmp_path / "lamp.onnx", *options, *store, command=experts_command).status == 0
     for level in range(40):

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lamp import lamp, picture
+from lamp import STATED, lamp, picture
 from tiny_line import Call
 
 from coe.cli import experts_command
@@ -23,7 +23,7 @@ components:
 def board(tmp_path: Path, call: Call) -> Path:
     (tmp_path / "b.yaml").write_text(RULES)
     lamp(tmp_path / "lamp.onnx")
-    options = ("--kind", "onnx", "--input", "32", "--labels", "dark,bright", "--no-prepare")
+    options = ("--kind", "onnx", "--input", "32", "--labels", "dark,bright", *STATED, "--no-prepare")
     said = call(
         "import", "b/lamp", tmp_path / "lamp.onnx", *options, "--store", tmp_path / "store", command=experts_command
     )

@@ -1,6 +1,5 @@
 """What a network sees of a picture belongs to its weights: kept with them, and honoured wherever the expert runs."""
 
-import argparse
 import json
 from pathlib import Path
 from typing import Any
@@ -283,73 +282,6 @@ def test_training_records_what_it_showed_the_network(tmp_path: Path, call: Call)
     more = call("train", "t/y", "--data", tmp_path / "d", *given, "--init", "t/scaled", command=experts_command)
     assert more.status == 0
     assert store.manifest("t/y").preprocessing == Preprocessing()
-
-
-SCRIPTS = {
-    "torchvision": (
-        {"val_crop_size": 32, "val_resize_size": 40, "interpolation": "bilinear", "lr": 0.1},
-        {"resize": "center-crop", "shortest_edge": 40, "interpolation": "bilinear-antialias"},
-    ),
-    "timm": (
-        {"crop_pct": 0.8, "img_size": 32, "mean": [0.5, 0.5, 0.5], "std": [0.4, 0.4, 0.4], "interpolation": "bicubic"},
-        {
-            "resize": "center-crop",
-            "shortest_edge": 40,
-            "interpolation": "bicubic-antialias",
-            "mean": (0.5, 0.5, 0.5),
-            "std": (0.4, 0.4, 0.4),
-        },
-    ),
-    "timm's other crop": (
-        {"crop_pct": 1, "img_size": 32, "crop_mode": "squash", "interpolation": ["bicubic"]},
-        {"resize": "stretch", "shortest_edge": 32},
-    ),
-    "timm's border": (
-        {"crop_pct": 1.0, "img_size": 32, "crop_mode": "border", "mean": [0.2, 0.4, 0.6], "std": [0.5] * 3},
-        {"resize": "letterbox", "pad": (51, 102, 153), "mean": (0.2, 0.4, 0.6), "std": (0.5, 0.5, 0.5)},
-    ),
-    "timm's defaults": ({"crop_pct": None, "img_size": None, "mean": None, "std": None, "interpolation": ""}, {}),
-    "another": ({"interpolation": "bicubic"}, {}),
-}
-
-
-@pytest.mark.parametrize(("arguments", "fields"), SCRIPTS.values(), ids=SCRIPTS)
-def test_the_arguments_of_a_training_script_say_what_its_network_saw(
-    tmp_path: Path, call: Call, arguments: dict[str, Any], fields: dict[str, Any]
-) -> None:
-    kind: Any = kinds.resolve("narrow")
-    state = kind.skeleton(Expert("x", "narrow", ("ok", "bad"), 32, "t/x")).state_dict()
-    torch.save({"model": state, "args": argparse.Namespace(**arguments)}, tmp_path / "x.pth")
-    given = ("import", "t/x", tmp_path / "x.pth", "--kind", "narrow", "--labels", "ok,bad", "--no-prepare")
-    said = call(*given, "--store", tmp_path / "s", *([] if fields else ["--input", 32]), command=experts_command)
-    assert said.status == 0, said.err
-    stored = Store(tmp_path / "s").manifest("t/x")
-    assert (stored.preprocessing, stored.input_size) == (kind.preprocessing.model_copy(update=fields), 32)
-    if fields:
-        assert call(*given, "--store", tmp_path / "s", "--resize", "stretch", command=experts_command).status == 2
-        assert call(*given, "--store", tmp_path / "s", "--pad", "9", command=experts_command).status == 2 * (
-            "pad" in fields
-        )
-
-
-@pytest.mark.parametrize(
-    ("arguments", "answer"),
-    [
-        ({"crop_pct": 0.9, "img_size": 32, "crop_mode": "border"}, ("--resize", "letterbox")),
-        ({"crop_pct": 1.0, "input_size": [3, 32, 64]}, ("--resize", "stretch")),
-        ({"crop_pct": 1.0, "img_size": 32, "interpolation": "lanczos"}, ("--interpolation", "bicubic-antialias")),
-    ],
-)
-def test_what_a_training_script_saw_and_is_not_done_here_is_asked_about(
-    tmp_path: Path, call: Call, arguments: dict[str, Any], answer: tuple[str, str]
-) -> None:
-    kind: Any = kinds.resolve("narrow")
-    state = kind.skeleton(Expert("x", "narrow", ("ok", "bad"), 32, "t/x")).state_dict()
-    torch.save({"model": state, "args": argparse.Namespace(**arguments)}, tmp_path / "x.pth")
-    given = ("import", "t/x", tmp_path / "x.pth", "--kind", "narrow", "--labels", "ok,bad", "--no-prepare")
-    asked = call(*given, "--input", 32, "--store", tmp_path / "s", command=experts_command)
-    assert (asked.status, answer[0] in asked.words) == (2, True)
-    assert call(*given, "--input", 32, "--store", tmp_path / "s", *answer, command=experts_command).status == 0
 
 
 def test_a_file_that_was_exported_here_says_what_it_sees(tmp_path: Path, call: Call) -> None:

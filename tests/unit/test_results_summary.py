@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from lamp import lamp, picture
+from lamp import LOGITS, lamp, picture
 from tables import with_slow_rows
 from tiny_line import Call
 
@@ -178,7 +178,7 @@ def test_a_run_and_its_report_carry_board_thresholds_and_versions(tmp_path: Path
     store = Store(tmp_path / "store")
     for source in ("first", "second"):
         made = store.put("lamps/lamp", kind="onnx", labels=["dark", "bright"], input_size=32,
-                         file=tmp_path / "lamp.onnx", source=source)  # fmt: skip
+                         file=tmp_path / "lamp.onnx", source=source, outputs=LOGITS)  # fmt: skip
     picture(tmp_path / "images" / "L" / "a.png", 240)
     at = ("--store", store.root, "--memory", "100MB", "--profile", "none", "--out", tmp_path / "run")
     said = call("--board", tmp_path / "lamps.yaml", "--images", tmp_path / "images", *at, command=inspect_cli)

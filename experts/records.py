@@ -1,0 +1,401 @@
+"""What known programs record of the classifiers that they save: one function for each, plain data in, a `Record` out.
+
+What a program does not record, or records of pictures in a way that is not done here, is asked for.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from coe.errors import StoreError, readable
+from coe.helpers import regular
+from coe.helpers.preprocessing import NORMALIZATIONS
+
+_MOST_BYTES = 1 << 20
+_DEEPEST = 8
+_FILES = {"config.json", "preprocessor_config.json", "args.yaml", "pipeline.json"}
+"""What Hugging Face's programs, timm and MMDeploy write beside a model."""
+_WEIGHTS = re.compile(r"(pytorch_)?(.+?)(_(quantized|optimized|simplified|fp16|u?int8|q4\w*))?\.", re.IGNORECASE)
+_ENDINGS = (".safetensors", ".pth.tar", ".pth", ".pt", ".ckpt", ".onnx", ".bin")
+_ANTIALIASED = {"bilinear": "bilinear-antialias", "bicubic": "bicubic-antialias"}
+_OF_PILLOW = {2: "bilinear-antialias", 3: "bicubic-antialias"}
+_CROPS = {"center": "center-crop", "squash": "stretch", "border": "letterbox"}
+"""timm's words for `Preprocessing.resize`; its `border` pads with the mean."""
+_SHORTER = re.compile(r"(Alt|Bit|(Chinese)?CLIP|ConvNext|Levit|Mobile(Net|ViT)|PoolFormer)")
+"""Hugging Face's programs for which one number as the size is that of the shorter side."""
+_LEVIT = 256 / 224
+"""By how much Levit's program scales the shorter side larger than its size says."""
+_OTHER_STEPS = re.compile(
+    r"do_(?!(resize|rescale|normalize|center_crop|flip_channel_order|convert_rgb|reduce_labels|convert_annotations)$)\w+"
+    r"|crop_to_patches|resize_short|max_patches|max_size|tile_size"
+)
+"""Keys of its steps that nothing here does, such as padding to a square."""
+_SQUARE_FROM = 384
+"""From so many pixels on, Hugging Face's ConvNeXt cuts nothing off."""
+_FORMS_ALONE = re.compile(r"(Load|Pack|Collect|ImageToTensor|ToTensor|Normalize|DefaultFormatBundle)\w*")
+"""OpenMMLab's steps that change the form of pixels alone."""
+_SETTINGS = (
+    "downsample_in_bottleneck",
+    "downsample_in_first_stage",
+    "aa_layer",
+    "output_stride",
+    "replace_stride_with_dilation",
+)
+_USUAL = re.compile(r"None|False|32|[\[(]False, False, False[\])]|", re.IGNORECASE)
+_OTHERWISE = {("style", "caffe"), ("problem_type", "multi_label_classification")}
+_SAME_TENSORS = re.compile(r"\w*resnet(aa|blur)\d+\w*|MultiLabel\w*Head")
+"""timm's networks that blur between their layers without a tensor of their own, and OpenMMLab's heads of sigmoids."""
+_CLASS = re.compile(r"(\w+)\W*(\(.*)?$")
+"""The name of a class at the end of a text, such as `torch.nn.ReLU`, `ReLU(inplace=True)` or `<class '...ReLU'>`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What a program recorded: labels in the order of the outputs, input size in pixels, fields of `Preprocessing`.
+
+    `unsaid` says of fields why what is recorded is not done here.
+    """
+
+    labels: tuple[str, ...] | None = None
+    input_size: int | None = None
+    seen: Mapping[str, Any] = field(default_factory=dict)
+    unsaid: Mapping[str, str] = field(default_factory=dict)
+
+    def beside(self, other: Record) -> Record:
+        """Return this record with what only another one says."""
+        return Record(
+            self.labels or other.labels,
+            self.input_size or other.input_size,
+            {**other.seen, **self.seen},
+            {name: why for name, why in {**other.unsaid, **self.unsaid}.items() if name not in self.seen},
+        )
+
+
+def of_checkpoint(content: Mapping[Any, Any]) -> Record:
+    """Return what training scripts of torchvision and timm, and OpenMMLab's programs, keep beside weights."""
+    arguments, meta = content.get("args"), content.get("meta")
+    found = Record()
+    if isinstance(arguments, dict):
+        found = torchvision(arguments) if "val_crop_size" in arguments else timm(arguments)
+    if isinstance(meta, dict):
+        classes = meta.get("CLASSES") or _at(meta, "dataset_meta", "classes")
+        text = meta.get("cfg")
+        settings = configuration(text) if isinstance(text, str) else None
+        found = found.beside(openmmlab(settings or {})).beside(Record(labels_of(classes)))
+    return found
+
+
+def files_beside(path: Path) -> list[Path]:
+    """Return the records beside a file of weights; none where they may belong to another one.
+
+    They count beside the only file of weights in its folder, or where all of these are forms of one, such as
+    `model.safetensors` and `model_fp16.onnx`.
+    """
+    # Hugging Face keeps ONNX in a folder of that name, beside what it says of the model.
+    folders = [path.parent, *([path.parent.parent] if path.parent.name == "onnx" else [])]
+    try:
+        files = [folder / name for folder in folders for name in sorted(regular.names(folder))]
+    except OSError:
+        return []
+    forms = [_WEIGHTS.match(file.name) for file in files if file.name.lower().endswith(_ENDINGS)]
+    return [] if len({form[2] for form in forms if form}) > 1 else [file for file in files if file.name in _FILES]
+
+
+def of_files(path: Path) -> tuple[Record, dict[str, Any], tuple[str, ...]]:
+    """Return what the records beside a file of weights say, their content by name, and a sentence for each that counts.
+
+    Raises StoreError for a record that cannot be read.
+    """
+    found, contents = Record(), dict[str, Any]()
+    for file in files_beside(path):
+        try:
+            text = regular.read(file, _MOST_BYTES).decode("utf-8-sig")
+            content = json.loads(text) if file.suffix == ".json" else yaml.safe_load(text)
+        except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+            raise StoreError(f"{file}: cannot be read ({type(error).__name__}); mend it, or move it away") from error
+        if isinstance(content, dict):
+            contents[file.name] = content
+            found = found.beside(_of_file(file.name, content))
+    says = found != Record()
+    return found, contents, (f"took what {', '.join(contents)} beside it says",) if says else ()
+
+
+def copied(path: Path, folder: Path) -> None:
+    """Copy the records beside a file into another folder, for a copy of that file; raises StoreError."""
+    with readable(f"{path}: what lies beside it", StoreError):
+        for file in files_beside(path):
+            shutil.copyfile(file, folder / file.name)
+
+
+def _of_file(name: str, content: Mapping[str, Any]) -> Record:
+    match name:
+        case "config.json":
+            own = content.get("pretrained_cfg")
+            labels = labels_of(content.get("label_names")) or labels_of(content.get("id2label"))
+            return (timm(own) if isinstance(own, dict) else Record()).beside(Record(labels))
+        case "preprocessor_config.json":
+            return hugging_face(content)
+        case "pipeline.json":
+            return openmmlab({"pipeline": _first_steps(content)})
+    return timm(content)
+
+
+def torchvision(arguments: Mapping[str, Any]) -> Record:
+    """Read the arguments of torchvision's training script, which evaluates with ImageNet's normalisation."""
+    size, edge = _side(arguments.get("val_crop_size")), _side(arguments.get("val_resize_size"))
+    if not size or not edge:
+        return Record()
+    mean, std = NORMALIZATIONS["imagenet"]
+    seen, unsaid = _interpolated(arguments)
+    seen |= {"resize": "center-crop", "shortest_edge": max(size, edge), "mean": mean, "std": std, "channels": "rgb"}
+    return Record(None, size, seen, unsaid)
+
+
+def timm(settings: Mapping[str, Any]) -> Record:
+    """Read timm's `pretrained_cfg`, or the arguments of its training script, of which some may be None."""
+    shape, share = settings.get("input_size"), settings.get("crop_pct")
+    if "crop_pct" not in settings:
+        return Record()
+    seen, unsaid = _interpolated(settings)
+    if (pair := _pair(settings.get("mean"), settings.get("std"))) is not None:
+        seen |= {"mean": pair[0], "std": pair[1], "channels": "rgb"}
+    size = _side(settings.get("img_size") or (list(shape[-2:]) if isinstance(shape, list | tuple) else None))
+    mode = str(settings.get("crop_mode") or "center")
+    how = _CROPS.get(mode)
+    if size and how == "letterbox" and share == 1 and pair is not None:
+        seen |= {"resize": how, "pad": tuple(round(255 * one) for one in pair[0])}
+    elif size and how not in (None, "letterbox") and isinstance(share, int | float) and 0 < share <= 1:
+        seen |= {"resize": how, "shortest_edge": math.floor(size / share)}
+    elif shape is not None or size:
+        unsaid["resize"] = f"crop_mode = {mode:.20} and crop_pct = {share} of {shape or size} pixels are not done here"
+    return Record(None, size, seen, unsaid)
+
+
+def hugging_face(processor: Mapping[str, Any]) -> Record:
+    """Read a preprocessor_config.json of Hugging Face's programs."""
+    seen = _scaled_values(processor)
+    if not processor.get("do_resize"):
+        return Record(None, None, seen)
+    size, share = processor.get("size"), processor.get("crop_pct")
+    maker = str(processor.get("image_processor_type") or processor.get("feature_extractor_type"))
+    if type(size) is int and _SHORTER.match(maker):
+        size = {"shortest_edge": size}
+    short = _side(size.get("shortest_edge") if isinstance(size, dict) else None)
+    if short and maker.startswith("Levit"):
+        short = int(short * _LEVIT)
+    edge = short or _side([size.get("height"), size.get("width")] if isinstance(size, dict) else size)
+    unsaid: dict[str, str] = {}
+    if (resample := processor.get("resample")) in _OF_PILLOW:
+        seen["interpolation"] = _OF_PILLOW[resample]
+    elif resample is not None:
+        unsaid["interpolation"] = f"resample = {resample!s:.20} is not done here"
+    how, crop = "center-crop" if short else "stretch", processor.get("crop_size")
+    cut = _side([*crop.values()] if isinstance(crop, dict) else crop) if processor.get("do_center_crop") else None
+    if isinstance(share, float) and share > 0 and edge:
+        cut = edge
+        how, edge = ("stretch", edge) if edge >= _SQUARE_FROM else ("center-crop", int(edge / share))
+    others = [key for key, value in processor.items() if value and _OTHER_STEPS.fullmatch(str(key))]
+    return _sighted(how, edge, cut, others or ["do_resize, do_center_crop"], seen | {"rounds_down": True}, unsaid,
+                    is_done=not others)  # fmt: skip
+
+
+def _scaled_values(level: Mapping[str, Any]) -> dict[str, Any]:
+    """Return mean, deviation and channels of what Hugging Face's program scales, shifts and normalises."""
+    scale = level.get("rescale_factor", 1 / 255) if level.get("do_rescale", True) else 1.0
+    # MobileViT's, which alone turns channels, does not normalise, and does not say so.
+    is_normalised = level.get("do_normalize", not level.get("do_flip_channel_order"))
+    pair = _pair(level.get("image_mean"), level.get("image_std")) if is_normalised else ((0.0,) * 3, (1.0,) * 3)
+    if pair is None or type(scale) not in (int, float) or scale <= 0:
+        return {}
+    factor, shift = 255.0 * scale, 1.0 if level.get("rescale_offset") else 0.0
+    times = 2 if level.get("include_top") else 1
+    return {
+        "mean": tuple((one + shift) / factor for one in pair[0]),
+        "std": tuple(one**times / factor for one in pair[1]),
+        "channels": "bgr" if level.get("do_flip_channel_order") else "rgb",
+    }
+
+
+def openvino(metadata: Mapping[str, str]) -> Record:
+    """Read OpenVINO's `model_info` in the metadata of an ONNX model: means and scales of pixels from 0 to 255."""
+    info = {key.removeprefix("model_info "): text for key, text in metadata.items() if key.startswith("model_info ")}
+    seen: dict[str, Any] = {}
+    if "mean_values" in info or "scale_values" in info:
+        mean, std = (re.findall(r"[^,\s]+", info.get(key, "")) for key in ("mean_values", "scale_values"))
+        pair = _pair(mean or [0.0] * 3, std or [1.0] * 3)
+        seen |= {} if pair is None else {"mean": _over(pair[0], 255), "std": _over(pair[1], 255)}
+    resizes = {"standard": "stretch", "crop": "center-crop", "fit_to_window_letterbox": "letterbox"}
+    if (resize := resizes.get(info.get("resize_type", ""))) is not None:
+        seen["resize"] = resize
+    if (pad := info.get("pad_value", "")).isdecimal() and int(pad) < 256:
+        seen["pad"] = (int(pad),) * 3
+    reverse = info.get("reverse_input_channels")
+    unsaid = {"channels": f"reverse_input_channels = {reverse:.20} is written of RGB and of BGR"} if reverse else {}
+    return Record(labels_of(info.get("labels", "").split()), None, seen, unsaid)
+
+
+def openmmlab(settings: Mapping[str, Any]) -> Record:
+    """Read a configuration of OpenMMLab's programs: its data preprocessor, and the steps of its test pipeline."""
+    steps = settings.get("pipeline") or settings.get("test_pipeline") or []
+    steps = [step for step in steps if isinstance(step, dict)] if isinstance(steps, list | tuple) else []
+    named = {str(step.get("type")).rpartition(".")[2]: step for step in steps}
+    norm = settings.get("data_preprocessor") or named.get("Normalize") or settings.get("img_norm_cfg")
+    seen: dict[str, Any] = {}
+    if isinstance(norm, dict) and (pair := _pair(norm.get("mean"), norm.get("std"))) is not None:
+        turned = norm.get("to_rgb", norm.get("bgr_to_rgb"))
+        seen |= {"mean": _over(pair[0], 255), "std": _over(pair[1], 255)}
+        seen |= {"channels": "rgb" if turned else "bgr"} if isinstance(turned, bool) else {}
+    others = {name: step for name, step in named.items() if not _FORMS_ALONE.fullmatch(name)}
+    if not others:
+        return Record(None, None, seen)
+    scaled, cut = others.get("ResizeEdge") or others.get("Resize"), others.get("CenterCrop")
+    known = {"Resize", "ResizeEdge", "CenterCrop"}
+    size = (scaled or {}).get("scale", (scaled or {}).get("size"))
+    is_short = "ResizeEdge" in others or (isinstance(size, list | tuple) and len(size) == 2 and size[1] == -1)
+    edge = _side(size[0] if is_short and isinstance(size, list | tuple) else size)
+    is_done = scaled is not None and not others.keys() - known and not scaled.get("keep_ratio")
+    is_done &= (scaled or {}).get("edge", "short") == "short"
+    unsaid: dict[str, str] = {}
+    method = str((scaled or {}).get("interpolation") or "bilinear")
+    if method in ("area", *_ANTIALIASED):
+        is_pillow = (scaled or {}).get("backend") in ("pillow", "pil")
+        seen["interpolation"] = _ANTIALIASED.get(method, method) if is_pillow else method
+    else:
+        unsaid["interpolation"] = f"'{method:.20}' is not done here"
+    side = _side((cut or {}).get("crop_size"))
+    how = "center-crop" if is_short else "stretch"
+    return _sighted(how, edge, side, [*others], seen, unsaid, is_done=is_done)
+
+
+def _sighted(
+    how: str, edge: int | None, cut: int | None, named: Sequence[str], seen: dict[str, Any], unsaid: dict[str, str], *,
+    is_done: bool,
+) -> Record:  # fmt: skip
+    """Return a record of pictures scaled to an edge in pixels and cut to another, by steps that are `named`."""
+    size = cut or (edge if how == "stretch" else None)
+    if not is_done or not edge or not size or edge < size:
+        unsaid["resize"] = f"{', '.join(named)} make no squares of one size, or are not done here"
+        return Record(None, None, seen, unsaid)
+    shorter = edge if edge != size or how == "center-crop" else None
+    return Record(None, size, {**seen, "resize": how, "shortest_edge": shorter}, unsaid)
+
+
+def another_network(content: Any) -> dict[str, str]:
+    """Return the settings of a record, by name, with which a ResNet's tensors may be those of another network.
+
+    Activations are among them, in small letters: each kind knows its own.
+    """
+    found: dict[str, str] = {}
+    for name, value in _entries(content):
+        if name in ("act_layer", "hidden_act") and isinstance(value, str) and not _USUAL.fullmatch(value):
+            found[name] = named[1].lower() if (named := _CLASS.search(value)) else value
+        elif (
+            (isinstance(value, str) and (_SAME_TENSORS.match(value) or (name, value) in _OTHERWISE))
+            or (name in _SETTINGS and not _USUAL.fullmatch(str(value)))
+            or (name in ("gp", "global_pool") and "max" in str(value))
+        ):
+            found[name] = f"{value!s:.60}"
+    return found
+
+
+def _entries(content: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:
+    """Yield the entries of nested dicts; a dict may also hold itself."""
+    if isinstance(content, dict) and depth < _DEEPEST:
+        for key, value in content.items():
+            if "teacher" in str(key):
+                continue
+            yield str(key), value
+            yield from _entries(configuration(value) if key == "cfg" else value, depth + 1)
+
+
+def configuration(text: Any) -> Any:
+    """Return the plain values of a text in Python's words, as OpenMMLab's programs keep their settings, by name."""
+    if not isinstance(text, str):
+        return text
+    try:
+        return {
+            line.targets[0].id: _plain_value(line.value)
+            for line in ast.parse(text).body
+            if isinstance(line, ast.Assign) and isinstance(line.targets[0], ast.Name)
+        }
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _plain_value(node: ast.expr) -> Any:
+    match node:
+        case ast.Call(func=ast.Name(id="dict")):
+            return {one.arg: _plain_value(one.value) for one in node.keywords}
+        case ast.List() | ast.Tuple():
+            return [_plain_value(one) for one in node.elts]
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        return None
+
+
+def labels_of(names: Any) -> tuple[str, ...] | None:
+    """Return labels from a list, or from a mapping by their numbers; None for anything else, such as LABEL_0."""
+    if isinstance(names, dict):
+        numbered = {int(key): name for key, name in names.items() if re.fullmatch(r"\d{1,6}", str(key))}
+        if len(numbered) < len(names) or sorted(numbered) != list(range(len(numbered))):
+            return None
+        names = [numbered[number] for number in range(len(numbered))]
+    if not isinstance(names, list | tuple) or len({*map(str, names)}) < max(len(names), 2):
+        return None
+    is_unnamed = all(name == f"LABEL_{number}" for number, name in enumerate(names))
+    return None if is_unnamed or not all(isinstance(one, str) and one for one in names) else tuple(names)
+
+
+def _interpolated(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    method = settings.get("interpolation")
+    if not isinstance(method, str) or not method.isalpha():
+        return {}, {}
+    if method in _ANTIALIASED:
+        return {"interpolation": _ANTIALIASED[method]}, {}
+    return {}, {"interpolation": f"'{method:.20}' is not done here"}
+
+
+def _at(level: Any, *keys: str) -> Any:
+    for key in keys:
+        level = level.get(key) if isinstance(level, dict) else None
+    return level
+
+
+def _first_steps(content: Mapping[str, Any]) -> Any:
+    tasks = _at(content, "pipeline", "tasks")
+    found = [task["transforms"] for task in tasks if _at(task, "transforms")] if isinstance(tasks, list) else []
+    return found[0] if found else None
+
+
+def _pair(mean: Any, std: Any) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+    """Return a mean and a deviation of three channels each, from three numbers or from one; None for anything else."""
+    both = [list(one) if isinstance(one, list | tuple) else [one] for one in (mean, std)]
+    try:
+        numbers = [[float(value) for value in one] * (3 if len(one) == 1 else 1) for one in both]
+    except (TypeError, ValueError, OverflowError):
+        return None
+    if any(len(one) != 3 or not all(map(math.isfinite, one)) for one in numbers) or min(numbers[1]) <= 0:
+        return None
+    return tuple(numbers[0]), tuple(numbers[1])
+
+
+def _over(values: Sequence[float], scale: float) -> tuple[float, ...]:
+    return tuple(one / scale for one in values)
+
+
+def _side(size: Any) -> int | None:
+    """Return the side of a square, from a number or from equal ones; None for anything else."""
+    sides = size if isinstance(size, list | tuple) else [size]
+    is_square = bool(sides) and all(type(side) is int and side == sides[0] > 0 for side in sides)
+    return sides[0] if is_square else None

@@ -1,0 +1,558 @@
+"""Files as trainers save them: exact names behind a prefix, records of known programs, and a question for the rest."""
+
+import argparse
+import collections
+import datetime
+import functools
+import json
+import pathlib
+import random
+import re
+import tarfile
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import narrow
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from tiny_line import STATED, Call
+from torch import nn
+
+from coe.bring.facts import Wishes
+from coe.bring.importing import Brought, bring
+from coe.bring.unwrapping import unwrapped
+from coe.cli import experts_command
+from coe.core import Expert
+from coe.errors import CoeError, StoreError
+from coe.helpers.preprocessing import NORMALIZATIONS
+from coe.store import kinds
+from coe.store.kinds import Foreign
+from coe.store.skeletons import skeleton
+from coe.store.store import Store
+from experts import records
+from experts.checkpoint import read_checkpoint
+from experts.efficientnet import efficientnet_lite0
+from experts.resnet import resnet18
+
+EXPERT = Expert("x", "narrow", ("ok", "bad"), 32, "t/x")
+SEEN = {"resize": "letterbox", "channels": "rgb", "mean": (0.5,) * 3, "std": (0.5,) * 3}
+State = dict[str, torch.Tensor]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_weights_and_kinds() -> Iterator[None]:
+    """A file that does not fit is held against each kind: of two, that takes no second."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(narrow, "HIDDEN", 64)
+        patch.setattr(kinds, "names", lambda: ["narrow", "resnet18"])
+        yield
+
+
+def brought(path: Path, saved: object = None, prefix: str = "") -> Brought:
+    """Import what a training saved, which is written first, without a command."""
+    if saved is not None:
+        torch.save(saved, path)
+    return bring(path, EXPERT, kinds.resolve("narrow"), Wishes(SEEN, prefix=prefix), path.parent)
+
+
+def network(seed: int = 1) -> nn.Module:
+    kind: Any = kinds.resolve("narrow")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        module: nn.Module = kind.skeleton(EXPERT)
+    return module
+
+
+@pytest.fixture(scope="module")
+def state() -> State:
+    return dict(network().state_dict())
+
+
+def under(prefix: str, state: State) -> State:
+    return {f"{prefix}{name}": value for name, value in state.items()}
+
+
+def altered(state: State) -> State:
+    return {name: value + 1 if value.is_floating_point() else value for name, value in state.items()}
+
+
+def averaged(state: State) -> State:
+    module = network()
+    module.load_state_dict(state)
+    return dict(torch.optim.swa_utils.AveragedModel(module).state_dict())
+
+
+def training(state: State) -> dict[str, Any]:
+    """What scripts save beside the weights: arguments, dates, paths, numbers, random states, optimizers."""
+    optimizer = torch.optim.SGD([nn.Parameter(value) for value in state.values() if value.is_floating_point()], 0.1)
+    return {
+        "args": argparse.Namespace(model="narrow", lr=0.1, out=pathlib.Path("out"), betas=(0.9, 0.99)),
+        "date": datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC),
+        "took": datetime.timedelta(seconds=3),
+        "where": pathlib.PureWindowsPath("c:/x"),
+        "optimizer": optimizer.state_dict(),
+        "best_acc1": torch.tensor(85.0),
+        "metric": np.float64(0.5),
+        "history": np.arange(6, dtype=np.int64).reshape(2, 3),
+        "numpy_rng": np.random.default_rng(1).bit_generator.state,
+        "legacy_rng": np.random.RandomState(1).get_state(),
+        "python_rng": random.Random(1).getstate(),
+        "rng_state": torch.get_rng_state(),
+        "counts": collections.defaultdict(int, a=1),
+        "last": collections.deque([1, 2], maxlen=3),
+        "kinds": frozenset(("a", "b")),
+        "augment": functools.partial(max, 1),
+        "epoch": 3,
+    }
+
+
+WRAPPED: dict[str, Callable[[State], Any]] = {
+    **{
+        prefix: lambda s, prefix=prefix: under(prefix, s)
+        for prefix in ("_orig_mod.", "module.", "model.", "backbone.", "net.module.", "a.b.c.", "module._orig_mod.")
+    },
+    "AveragedModel": averaged,
+    "reference script": lambda s: {"model": s, **training(s)},
+    "weights": lambda s: {"weights": s, "epoch": 1},
+    "the same twice": lambda s: {"last": s, "best": dict(s)},
+    "parts that were compiled": lambda s: {
+        f"model.{name.replace('layer1.', 'layer1._orig_mod.').replace('fc.', '_fsdp_wrapped_module.fc.')}": value
+        for name, value in s.items()
+    },
+    "behind a Dropout": lambda s: {name.replace("fc.", "fc.1."): value for name, value in under("model.", s).items()},
+    "without counters": lambda s: {n: v for n, v in s.items() if not n.endswith("num_batches_tracked")},
+    "halves": lambda s: {n: v.half() if v.is_floating_point() else v for n, v in s.items()},
+    "halves of counters too": lambda s: {
+        n: torch.tensor(70_000.0).half() if n.endswith("num_batches_tracked") else v for n, v in s.items()
+    },
+    "doubles": lambda s: {n: v.double() if v.is_floating_point() else v for n, v in s.items()},
+}
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+def test_the_weights_are_found_behind_one_prefix(tmp_path: Path, state: State, name: str) -> None:
+    took = brought(tmp_path / "x.pt", WRAPPED[name](state))
+    took.put(Store(tmp_path / "store"), "x.pt")
+    stored = Store(tmp_path / "store").load("t/x")
+    assert stored.keys() == state.keys()
+    kept = state if name != "halves" else {n: v.half().to(v.dtype) for n, v in state.items()}
+    assert all(torch.equal(stored[n], kept[n]) for n in state if not n.endswith("num_batches_tracked"))
+
+
+SEVERAL: dict[str, tuple[Callable[[State], Any], str]] = {
+    "an average": (lambda s: {"model": altered(s), "model_ema": averaged(s), **training(s)}, "model_ema/module"),
+    "timm": (lambda s: {"state_dict": altered(s), "state_dict_ema": s}, "state_dict_ema"),
+    "one dict": (lambda s: under("student.", altered(s)) | under("teacher.", s), "teacher"),
+    "another network": (lambda s: {"model": s, "teacher": {"other": torch.ones(3)}}, "model"),
+    "lightning": (
+        lambda s: {
+            "state_dict": under("model.", s) | {"loss.weight": torch.ones(3), "train_acc.tp": torch.ones(2)},
+            "optimizer_states": [{"state": {0: {"exp_avg": torch.ones(3)}}}],
+        },
+        "state_dict/model",
+    ),
+    "a head behind it": (lambda s: under("backbone.", s) | {"head.weight": torch.ones(2, 2)}, "backbone"),
+    "beside no prefix": (lambda s: {**s, "ema": {"other": torch.ones(3)}}, "."),
+}
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_of_several_networks_the_user_says_the_prefix(tmp_path: Path, state: State, name: str) -> None:
+    make, prefix = SEVERAL[name]
+    with pytest.raises(StoreError, match=rf"--prefix.*{re.escape(prefix)}"):
+        brought(tmp_path / "x.pt", make(state))
+    took = brought(tmp_path / "x.pt", prefix=prefix).state
+    assert took is not None
+    assert all(torch.equal(took[n], state[n]) for n in state)
+    with pytest.raises(StoreError, match="no network of this kind"):
+        brought(tmp_path / "x.pt", prefix="elsewhere")
+
+
+def test_safetensors_have_wrappers_too(tmp_path: Path, call: Call, state: State) -> None:
+    save_file(under("model.backbone.", state), tmp_path / "x.safetensors", metadata={"format": "pt", "by": "somebody"})
+    options = ("--kind", "narrow", "--input", "32", "--labels", "ok,bad", "--no-prepare", "--store", tmp_path / "store")
+    said = call("import", "t/x", tmp_path / "x.safetensors", *options, *STATED, command=experts_command)
+    assert (said.status, "under 'model.backbone.'" in said.words) == (0, True)
+
+
+UNCLEAR: dict[str, Callable[[State], Any]] = {
+    "profiled": lambda s: s | {"conv1.total_ops": torch.ones(1)},
+    "pruned": lambda s: {n.replace("conv1.weight", "conv1.weight_orig"): v for n, v in s.items()},
+    "a last layer of another name beside it": lambda s: {
+        n.replace("fc.", "classifier.") if n.startswith("fc.") else f"backbone.{n}": v for n, v in s.items()
+    },
+    "two layers in the place of the last": lambda s: (
+        {n.replace("fc.", "fc.3."): v for n, v in s.items()} | {"fc.0.weight": torch.ones(4, 4)}
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNCLEAR)
+def test_other_names_are_refused_with_the_way_out(tmp_path: Path, state: State, name: str) -> None:
+    with pytest.raises(StoreError, match="ONNX"):
+        brought(tmp_path / "x.pt", UNCLEAR[name](state))
+
+
+def test_names_of_a_kind_that_maps_them_itself_are_left_alone(state: State) -> None:
+    foreign = Foreign({f"other.{name}.x": value for name, value in state.items()})
+    assert unwrapped(foreign, state, "x").state == foreign.state
+
+
+def changed(change: Callable[[Any], None]) -> nn.Module:
+    module = network()
+    change(module)
+    return module
+
+
+def test_a_whole_network_is_taken(tmp_path: Path, state: State) -> None:
+    for module in (network(), nn.DataParallel(network())):
+        took = brought(tmp_path / "x.pt", {"model": module, "epoch": 3}).state
+        assert took is not None
+        assert all(torch.equal(took[n], state[n]) for n in state)
+
+
+OTHER_NETWORKS: dict[str, Callable[[Any], Any]] = {
+    "eps": lambda m: setattr(m.bn1, "eps", 0.01),
+    "stride": lambda m: setattr(m.layer1.conv1, "stride", (1, 1)),
+    "padding": lambda m: setattr(m.conv1, "padding", (0, 0)),
+    "activation": lambda m: setattr(m, "relu", nn.ReLU6()),
+    "pooling": lambda m: setattr(m, "avgpool", nn.AdaptiveMaxPool2d(1)),
+    "a sigmoid behind": lambda m: m.append(nn.Sigmoid()),
+    "another head": lambda m: setattr(m, "fc", nn.Sequential(m.fc, nn.Sigmoid())),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_NETWORKS)
+def test_a_whole_network_that_computes_something_else_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(StoreError, match="ONNX"):
+        brought(tmp_path / "x.pt", changed(OTHER_NETWORKS[name]))
+
+
+def test_layers_around_a_whole_network_are_not_passed_over(tmp_path: Path) -> None:
+    for around in (nn.Sequential(nn.Upsample(scale_factor=2), network()), nn.Sequential(network(), nn.ReLU())):
+        with pytest.raises(StoreError, match="around its network"):
+            brought(tmp_path / "x.pt", {"model": around, "criterion": nn.CrossEntropyLoss()})
+
+
+def test_a_whole_network_for_more_labels_than_are_given_is_told_so(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="5 outputs"):
+        brought(tmp_path / "x.pt", changed(lambda m: setattr(m, "fc", nn.Linear(m.fc.in_features, 5))))
+
+
+def test_labels_by_text_stand_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    module: Any = network()
+    module.names = {str(number): f"c{number}" for number in range(11)}
+    torch.save({"model": module}, tmp_path / "x.pt")
+    assert read_checkpoint(tmp_path / "x.pt").labels == tuple(f"c{number}" for number in range(11))
+
+
+RECORDS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "torchvision": (
+        {"args": argparse.Namespace(val_crop_size=40, val_resize_size=48, interpolation="bilinear", lr=0.1)},
+        {"size": 40, "resize": "center-crop", "shortest_edge": 48, "interpolation": "bilinear-antialias"}
+        | {"mean": NORMALIZATIONS["imagenet"][0], "channels": "rgb"},
+    ),
+    "timm": (
+        {"args": {"crop_pct": 0.8, "img_size": 40, "mean": [0.5] * 3, "std": [0.4] * 3, "interpolation": "bicubic"}},
+        {"size": 40, "resize": "center-crop", "shortest_edge": 50, "std": (0.4,) * 3, "channels": "rgb"},
+    ),
+    "timm squashes": ({"args": {"crop_pct": 1, "img_size": 40, "crop_mode": "squash"}}, {"resize": "stretch"}),
+    "timm's border": (
+        {"args": {"crop_pct": 1.0, "img_size": 40, "crop_mode": "border", "mean": [0.2] * 3, "std": [0.5] * 3}},
+        {"resize": "letterbox", "pad": (51, 51, 51)},
+    ),
+    "timm's other border": ({"args": {"crop_pct": 0.9, "img_size": 40, "crop_mode": "border"}}, {"unsaid": {"resize"}}),
+    "timm's Lanczos": (
+        {"args": {"crop_pct": 1.0, "img_size": 40, "interpolation": "lanczos"}},
+        {"unsaid": {"interpolation"}, "resize": "center-crop"},
+    ),
+    "timm's defaults": ({"args": {"crop_pct": None, "img_size": None, "mean": None, "std": None}}, {"unsaid": set()}),
+    "OpenMMLab": (
+        {
+            "meta": {
+                "CLASSES": ("ok", "bad"),
+                "cfg": "data_preprocessor = dict(mean=[127.5, 127.5, 127.5], std=[63.75, 63.75, 63.75], to_rgb=True)\n"
+                "test_pipeline = [dict(type='LoadImageFromFile'), dict(type='ResizeEdge', scale=48, edge='short',"
+                " backend='pillow'), dict(type='CenterCrop', crop_size=40), dict(type='PackInputs')]",
+            }
+        },
+        {"labels": ("ok", "bad"), "size": 40, "resize": "center-crop", "shortest_edge": 48, "channels": "rgb"}
+        | {"mean": (0.5,) * 3, "std": (0.25,) * 3, "interpolation": "bilinear-antialias"},
+    ),
+    "OpenMMLab in BGR": (
+        {"meta": {"cfg": "data_preprocessor = dict(mean=[103.5, 116.3, 123.7], std=[1.0, 1.0, 1.0], to_rgb=False)"}},
+        {"channels": "bgr"},
+    ),
+    "OpenMMLab's other step": (
+        {"meta": {"cfg": "test_pipeline = [dict(type='Resize', scale=(40, 40)), dict(type='Solarize', thr=9)]"}},
+        {"unsaid": {"resize"}},
+    ),
+    "nobody known": ({"mean": [0.5] * 3, "std": [0.5] * 3, "classes": ["a", "b"], "img_size": 40}, {"size": None}),
+}
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_records_of_known_programs_count(tmp_path: Path, state: State, name: str) -> None:
+    content, expected = RECORDS[name]
+    torch.save({"state_dict": state, **content}, tmp_path / "x.pt")
+    read = resnet18.read(tmp_path / "x.pt")
+    found = {**read.seen, "labels": read.labels, "size": read.input_size, "unsaid": {*read.unsaid}}
+    assert {key: found[key] for key in expected} == expected
+    if name == "nobody known":
+        assert (dict(read.seen), read.labels) == ({}, None)
+
+
+CROP = {"do_resize": True, "do_center_crop": True, "crop_size": 40, "resample": 2, "image_mean": [0.5] * 3}
+CROP |= {"image_std": [0.5] * 3}
+HUGGING: dict[str, tuple[dict[str, Any], tuple[Any, ...]]] = {
+    "a shorter side": (CROP | {"size": {"shortest_edge": 48}}, ("center-crop", 48, 40)),
+    "a number": (CROP | {"size": 48, "feature_extractor_type": "CLIPFeatureExtractor"}, ("center-crop", 48, 40)),
+    "a square": (CROP | {"size": 48}, ("stretch", 48, 40)),
+    "Levit": (CROP | {"size": 42, "image_processor_type": "LevitImageProcessor"}, ("center-crop", 48, 40)),
+    "ConvNext": (
+        {"do_resize": True, "size": {"shortest_edge": 40}, "crop_pct": 0.8333, "resample": 2},
+        ("center-crop", 48, 40),
+    ),
+    "no crop": ({"do_resize": True, "size": {"shortest_edge": 40}}, ("resize",)),
+    "another step": (CROP | {"size": 48, "do_pad": True}, ("resize",)),
+    "the nearest pixel": (CROP | {"size": 48, "resample": 0}, ("interpolation",)),
+    "no size": (CROP | {"size": [[40, 40]]}, ("resize",)),
+}
+
+
+@pytest.mark.parametrize("name", HUGGING)
+def test_what_hugging_faces_processors_say(name: str) -> None:
+    processor, expected = HUGGING[name]
+    read = records.hugging_face(processor)
+    if len(expected) == 1:
+        assert read.unsaid.keys() == {*expected}
+        return
+    assert (read.seen["resize"], read.seen["shortest_edge"], read.input_size) == expected
+    assert (read.unsaid, read.seen["rounds_down"], read.seen["interpolation"]) == ({}, True, "bilinear-antialias")
+
+
+def test_what_hugging_face_scales_and_shifts_counts() -> None:
+    seen = records.hugging_face(
+        {"do_resize": True, "size": {"height": 40, "width": 40}, "rescale_factor": 1 / 127.5, "rescale_offset": True}
+        | {"image_mean": [0.3] * 3, "image_std": [0.7] * 3, "do_flip_channel_order": True}
+    ).seen  # MobileViT's, which never normalises
+    assert (seen["mean"], seen["std"], seen["channels"]) == (
+        pytest.approx((0.5,) * 3), pytest.approx((0.5,) * 3), "bgr"
+    )  # fmt: skip
+
+
+def test_records_beside_the_weights_count(tmp_path: Path, state: State) -> None:
+    save_file(state, tmp_path / "model.safetensors")
+    norm = {"type": "Normalize", "mean": [127.5] * 3, "std": [127.5] * 3, "to_rgb": True}
+    steps = [{"type": "Resize", "keep_ratio": False, "size": [64, 64]}, norm]
+    tuned = {"input_size": [3, 64, 64], "crop_pct": 1.0, "mean": [0.5] * 3, "std": [0.5] * 3}
+    for name, text in (
+        ("pipeline.json", json.dumps({"pipeline": {"tasks": [{"type": "Task", "transforms": steps}]}})),
+        ("args.yaml", "mean: [0.5, 0.5, 0.5]\nstd: [0.5, 0.5, 0.5]\ncrop_pct: 1.0\nimg_size: 64\nlr: 0.1\n"),
+        ("config.json", json.dumps({"architecture": "resnet18", "pretrained_cfg": tuned, "label_names": ["a", "b"]})),
+    ):
+        (tmp_path / name).write_text(text)
+        read = resnet18.read(tmp_path / "model.safetensors")
+        assert (read.input_size, read.seen["mean"], read.seen["channels"]) == (64, (0.5,) * 3, "rgb")
+        assert read.seen["resize"] == ("stretch" if name == "pipeline.json" else "center-crop")
+        assert read.labels == (("a", "b") if name == "config.json" else None)
+        assert name in " ".join(read.remarks)
+        (tmp_path / name).unlink()
+
+
+def test_weights_that_are_given_as_a_network_of_onnx_say_so(tmp_path: Path, state: State) -> None:
+    torch.save(state, tmp_path / "x.pt")
+    with pytest.raises(StoreError, match="give the --kind of their network"):
+        bring(tmp_path / "x.pt", replace(EXPERT, kind="onnx"), kinds.resolve("onnx"), Wishes(), tmp_path)
+
+
+def test_hugging_faces_names_of_a_resnet_are_known(tmp_path: Path) -> None:
+    expert = Expert("x", "resnet18", ("ok", "bad"), 32, "t/x")
+    wanted = skeleton(resnet18, expert, optional=()).state_dict()
+    theirs = {}
+    for name, value in wanted.items():
+        layer, leaf = name.rsplit(".", 1)
+        stage, *inner = re.findall(r"\d+", layer) if layer.startswith("layer") else ["0"]
+        place = f"resnet.encoder.stages.{int(stage) - 1}.layers.{inner[0] if inner else ''}"
+        part = "convolution" if re.search(r"conv\d$|downsample\.0", layer) else "normalization"
+        other = "classifier.1" if layer == "fc" else f"resnet.embedder.embedder.{part}"
+        if "downsample" in layer:
+            other = f"{place}.shortcut.{part}"
+        elif inner:
+            other = f"{place}.layer.{int(inner[1]) - 1}.{part}"
+        theirs[f"{other}.{leaf}"] = value
+    save_file(theirs, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps({"id2label": {"0": "ok", "1": "bad"}, "hidden_act": "relu"}))
+    read = resnet18.read(tmp_path / "model.safetensors")
+    assert read.labels == ("ok", "bad")
+    assert all(torch.equal(read.state[name], value) for name, value in wanted.items())
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:FutureWarning")  # what users saved in its time still comes
+def test_a_file_that_is_something_else_says_the_way_out(tmp_path: Path) -> None:
+    scripted = torch.jit.script(nn.Sequential(nn.Linear(2, 2)))
+    scripted.save(str(tmp_path / "script.pt"))
+    (tmp_path / "lfs.pt").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
+    (tmp_path / "page.pth").write_text("<!DOCTYPE html><html></html>")
+    (tmp_path / "keras.pt").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(100))
+    (tmp_path / "openvino.xml").write_text('<?xml version="1.0"?>\n<net name="Model0" version="11"><layers/></net>')
+    (tmp_path / "lite.pt").write_bytes(b"\x1c\0\0\0TFL3" + bytes(100))
+    for name in ("frozen.pb", "x.onnx"):
+        (tmp_path / name).write_bytes(b"\n\x12\n\5input" + bytes(100))
+    np.savez(tmp_path / "arrays.npz", a=np.ones(3))
+    for name, inside in (("packed.zip", "w/best.pt"), ("whole.keras", "config.json"), ("tm.zip", "labels.txt")):
+        with zipfile.ZipFile(tmp_path / name, "w") as archive:
+            archive.writestr(inside, "x")
+            archive.writestr("model.weights.h5", "x")
+    for name, inside in (("packed.tar", ["w/best.pt"]), ("of2017.pth", ["sys_info", "pickle", "tensors", "storages"])):
+        with tarfile.open(tmp_path / name, "w") as archive:
+            for one in inside:
+                archive.add(tmp_path / "lfs.pt", one)
+    (tmp_path / "__0_0.distcp").write_bytes(b"PK\3\4")
+    save_file({"a": torch.ones(1)}, tmp_path / "safe.pt")
+    save_file({"a": torch.ones(1)}, tmp_path / "model-00001-of-00002.safetensors")
+    for name, way in (
+        ("model-00001-of-00002.safetensors", "one file"),
+        ("__0_0.distcp", "dcp_to_torch"),
+        ("script.pt", "ONNX"),
+        ("lfs.pt", "git lfs pull"),
+        ("page.pth", "download"),
+        ("keras.pt", "ONNX"),
+        ("safe.pt", ".safetensors"),
+        ("lite.pt", "tf2onnx"),
+        ("openvino.xml", "ONNX model"),
+        ("frozen.pb", "torch.save"),
+        ("x.onnx", "--kind onnx"),
+        ("arrays.npz", "torch.save"),
+        ("packed.zip", "unpack"),
+        ("packed.tar", "unpack"),
+        ("of2017.pth", "state_dict"),
+        ("whole.keras", "Keras"),
+        ("tm.zip", "ONNX"),
+    ):
+        with pytest.raises(CoeError) as refused:
+            brought(tmp_path / name)
+        assert way in str(refused.value)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.quantize:UserWarning")
+def test_a_quantised_network_says_so(tmp_path: Path) -> None:
+    packed = (torch.quantize_per_tensor(torch.ones(2, 2), 1, 0, torch.qint8), torch.ones(2))
+    torch.save({"model": {"fc.scale": torch.ones(()), "fc._packed_params._packed_params": packed}}, tmp_path / "x.pt")
+    with pytest.raises(StoreError, match="quantised"):
+        read_checkpoint(tmp_path / "x.pt")
+
+
+@pytest.mark.parametrize(
+    ("names", "command"),
+    [
+        (("models.yolo.DetectionModel", "models.common.C3"), "export.py"),
+        (("yolov5.models.yolo.Model",), "export.py"),
+        (("ultralytics.nn.tasks.DetectionModel", "ultralytics.nn.modules.block.C2f"), "yolo export model="),
+        (("ultralytics.nn.tasks.SegmentationModel",), "yolo export model="),
+    ],
+)
+def test_networks_of_other_yolos_name_the_command(tmp_path: Path, names: tuple[str, ...], command: str) -> None:
+    torch.save({"model": [_Named(name) for name in names]}, tmp_path / "x.pt", pickle_module=_Pickle)
+    with pytest.raises(StoreError, match=command):
+        read_checkpoint(tmp_path / "x.pt")
+
+
+class _Named:
+    """An object that a pickle shall name as one of a class that is not installed."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+class _Pickle:
+    """A pickler that writes the names of `_Named` objects."""
+
+    import pickle as _pickle
+
+    class Pickler(_pickle._Pickler):
+        def save(self, value: Any, save_persistent_id: bool = True) -> None:
+            if isinstance(value, _Named):
+                module, _, name = value.name.rpartition(".")
+                self.write(f"c{module}\n{name}\n".encode() + b")\x81")
+                return
+            super().save(value, save_persistent_id)
+
+    dumps, loads = _pickle.dumps, _pickle.loads
+
+
+@pytest.mark.parametrize("where", ["arch", "model"])
+def test_a_network_with_the_same_tensors_that_computes_something_else_is_refused(
+    tmp_path: Path, state: State, where: str
+) -> None:
+    def saved(name: str) -> dict[str, object]:
+        said = {"arch": name} if where == "arch" else {"arch": "resnet", "args": argparse.Namespace(model=name)}
+        return {"state_dict": state, **said}
+
+    for name in ("resnetblur50", "resnetaa50.d_in1k"):
+        with pytest.raises(StoreError, match="ONNX"):
+            brought(tmp_path / "x.pth", saved(name))
+    for name in ("resnet50.a1_in1k", "my_resnet"):
+        assert brought(tmp_path / "x.pth", saved(name)).state is not None
+
+
+@pytest.mark.parametrize(
+    ("said", "is_other"),
+    [
+        ({"args": argparse.Namespace(gp="max")}, True),
+        ({"args": argparse.Namespace(model_kwargs={"act_layer": "silu"})}, True),
+        ({"hyper_parameters": {"model_name": "resnetblur50"}}, True),
+        ({"meta": {"cfg": "model = dict(backbone=dict(depth=50, style='caffe'))"}}, True),
+        ({"meta": {"cfg": "model = dict(head=dict(type='MultiLabelLinearClsHead'))"}}, True),
+        ({"args": argparse.Namespace(gp=None, model_kwargs={"drop_path_rate": 0.1, "act_layer": "relu"})}, False),
+        ({"args": {"act_layer": "None", "model_kwargs": {"act_layer": "torch.nn.ReLU"}}}, False),
+        ({"args": {"act_layer": "<class 'torch.nn.modules.activation.ReLU'>"}}, False),
+        ({"hyper_parameters": {"act_layer": "nn.ReLU(inplace=True)"}}, False),
+        ({"args": {"replace_stride_with_dilation": (False, False, False), "aa_layer": ""}}, False),
+        ({"hyper_parameters": {"global_pool": "avg", "teacher": "resnetaa101", "output_stride": 32}}, False),
+        ({"meta": {"cfg": "model = dict(backbone=dict(depth=50, style='pytorch'))"}}, False),
+    ],
+)
+def test_settings_of_a_network_that_computes_something_else(
+    tmp_path: Path, state: State, said: dict[str, Any], is_other: bool
+) -> None:
+    torch.save({"state_dict": state, **said}, tmp_path / "x.pt")
+    if not is_other:
+        resnet18.read(tmp_path / "x.pt")
+        return
+    with pytest.raises(StoreError, match="something else"):
+        resnet18.read(tmp_path / "x.pt")
+
+
+def test_each_kind_knows_its_own_activation(tmp_path: Path) -> None:
+    tensors = efficientnet_lite0.skeleton(EXPERT).state_dict()
+    other = pytest.raises(StoreError, match="act_layer = silu")
+    for activation, expected in (("ReLU6", nullcontext()), ("silu", other)):
+        torch.save({"state_dict": tensors, "args": {"act_layer": activation}}, tmp_path / "x.pt")
+        with expected:
+            efficientnet_lite0.read(tmp_path / "x.pt")
+
+
+def test_a_network_of_another_kind_names_the_kind_that_it_fits(tmp_path: Path, state: State) -> None:
+    path = tmp_path / "x.pt"
+    torch.save(state, path)
+    with pytest.raises(StoreError, match=r"--kind narrow$"):
+        bring(path, replace(EXPERT, kind="resnet18"), kinds.resolve("resnet18"), Wishes(), path.parent)
+
+
+def test_a_wrong_number_of_labels_names_the_file_and_looks_for_no_other_kind(
+    tmp_path: Path, state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[str] = []
+    monkeypatch.setattr(kinds, "names", lambda: ["resnet18"])
+    monkeypatch.setattr(kinds, "resolve", lambda name, *_, known=kinds.resolve: (tried.append(name), known(name))[1])
+    wide = {name: value.repeat(2, *[1] * (value.dim() - 1)) for name, value in state.items() if name.startswith("fc.")}
+    with pytest.raises(StoreError, match=r"x\.pt"):
+        brought(tmp_path / "x.pt", state | wide)
+    assert tried == ["narrow"]
