@@ -110,8 +110,19 @@ class BackboneKind(ModuleKind):
         """Return the backbone as a model from normalised images to what `maps` gives."""
         from experts.lite0_model import maps_model  # slow to import
 
+        return maps_model(module.backbone, self._ends(module))
+
+    def open_body(self, module: torch.nn.Module) -> None:
+        """Let onnxruntime run the backbone of a skeleton whose weights are as they were trained, if it can."""
+        from experts.lite0_model import open_maps  # slow to import
+
+        if self.has_body_model:
+            module.body_session = open_maps(module.backbone, self._ends(module))  # type: ignore[assignment]
+
+    def _ends(self, module: torch.nn.Module) -> list[str]:
+        """Return the names of the layers with which the stages end."""
         network: Any = module.backbone
-        return maps_model(network, [network.feature_info[stage]["module"] for stage in self.stages])
+        return [network.feature_info[stage]["module"] for stage in self.stages]
 
     def maps(self, module: torch.nn.Module, images: torch.Tensor) -> list[torch.Tensor]:
         """Return each stage's features (n, channels, h, w) of images (n, 3, S, S) uint8, as precise as the weights.
@@ -185,6 +196,8 @@ def _on_grid(one: torch.Tensor, grid: int) -> torch.Tensor:
 def load_backbone(module: torch.nn.Module, kind: BackboneKind, expert: Expert, init: Path | None) -> None:
     """Copy a backbone's weights, or those that another expert of the kind has, from a safetensors file into a module.
 
+    What learns sees by the session by which a line sees, if there is one.
+
     Raises ConfigError if there is no file, if it cannot be read, or if it is of another network.
     """
     if init is None:
@@ -207,6 +220,7 @@ def load_backbone(module: torch.nn.Module, kind: BackboneKind, expert: Expert, i
                 f"shape); kind '{kind.name}' needs the weights of a {kind.backbone}"
             )
     module.backbone.load_state_dict({name: theirs[name] for name in wanted})  # type: ignore[union-attr, operator]
+    kind.open_body(module)
 
 
 def smooth(maps: torch.Tensor) -> torch.Tensor:

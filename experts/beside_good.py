@@ -32,8 +32,8 @@ from experts.taken import DataPart, TakenPictures
 
 TURNS = 8
 """In how many turns, 45 degrees apart, each picture is learned if parts lie turned."""
-_UNLIKE, _UNLIKE_POLAR = 0.01, 0.025
-"""The share of good parts that may be in doubt because they look unlike all others; of parts that have a polarity."""
+_UNLIKE = 0.01
+"""The share of good parts that may be in doubt because they look unlike all others."""
 BATCH = 16
 LEAST_INPUT = 32
 _LOOKED_AT = 256
@@ -125,7 +125,7 @@ def suspects(rows: Rows) -> tuple[tuple[str, ...], list[str]]:
     return tuple(of_good[place] for place in odd), remarks
 
 
-def learned_parts(network: PatchNetwork, rows: Rows, least: int, *, polarity: bool) -> LearnedLook:
+def learned_parts(network: PatchNetwork, rows: Rows, least: int) -> LearnedLook:
     """Learn what good parts look like, and write it into a network; raises TooFewPictures for fewer than `least`."""
     places = exam.evenly(list(np.flatnonzero(rows.good)), patch_train.MOST)
     numbers = rows.groups[places]
@@ -134,7 +134,7 @@ def learned_parts(network: PatchNetwork, rows: Rows, least: int, *, polarity: bo
     names, whole = [rows.names[place] for place in places], torch.from_numpy(rows.whole[places])
     parts = Parts(names, rows.images[places], rows.seen[places].float(), whole, torch.from_numpy(numbers), None)
     judge = LeftOut(parts, ROWS)
-    return patch_train.learned_look(network, parts, judge, patch_train.WANTED, _UNLIKE_POLAR if polarity else _UNLIKE)
+    return patch_train.learned_look(network, parts, judge, patch_train.WANTED, _UNLIKE)
 
 
 def examined(
@@ -225,7 +225,7 @@ def add_parts(
     turns = TURNS if plan.turned else 1
     rows = _sample(kind, module, expert, pictures, (patch_train.MOST // turns, 0), turns)
     try:
-        look = learned_parts(parts, rows, patch_train.FEW, polarity=plan.polarity)
+        look = learned_parts(parts, rows, patch_train.FEW)
     except TooFewPictures as error:
         return {}, None, [f"{_NONE}: {error}"]
     labels, items = pictures.labels.numpy(), None

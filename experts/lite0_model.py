@@ -6,20 +6,25 @@ TensorFlow's padding, more below than above, is a word of ONNX's.
 
 from __future__ import annotations
 
+import copy
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import onnx
+import torch
 from onnx import TensorProto, helper
 from torch.nn import BatchNorm2d, ReLU6
 
-from coe.runtime.onnx_network import ELSEWHERE, OUTPUTS
+from coe.runtime.blob import folded_skeleton
+from coe.runtime.onnx_network import ELSEWHERE, OUTPUTS, OnnxNetwork
 from coe.store.kinds import BACKBONE
+from coe.variants.fold import folded_state
 
 _OPSET, _IR = 17, 8
 _FLOAT_BYTES = 4
+_STEM = ("conv_stem", "bn1")
 
 
 def maps_model(network: Any, ends: Sequence[str]) -> bytes | None:
@@ -30,7 +35,7 @@ def maps_model(network: Any, ends: Sequence[str]) -> bytes | None:
     if any(isinstance(layer, BatchNorm2d) for layer in network.modules()):
         return None
     graph, found = _Graph(network), []
-    above = graph.layer("images", "conv_stem", "bn1")
+    above = graph.layer("images", *_STEM)
     for stage, blocks in network.blocks.named_children():
         for number, block in blocks.named_children():
             above = graph.block(above, f"blocks.{stage}.{number}", block)
@@ -43,6 +48,32 @@ def maps_model(network: Any, ends: Sequence[str]) -> bytes | None:
     return bytes(model.SerializeToString())
 
 
+def open_maps(network: Any, ends: Sequence[str]) -> OnnxNetwork:
+    """Open a session that runs timm's network as far as `ends`, with as many threads as torch has.
+
+    Its batch norms, which need not be folded, are folded in a copy.
+    """
+    pairs = [_STEM]
+    for stage, blocks in network.blocks.named_children():
+        for number, block in blocks.named_children():
+            pairs += _layers(f"blocks.{stage}.{number}", block)
+    folded = folded_skeleton(copy.deepcopy(network), pairs)
+    folded.load_state_dict(folded_state(network, network.state_dict(), pairs))
+    model = maps_model(folded, ends)
+    assert model is not None, "a batch norm was not folded"
+    weights = {f"{BACKBONE}{name}": weight for name, weight in folded.state_dict().items()}
+    return OnnxNetwork(model, torch.get_num_threads(), BACKBONE, weights, one_at_a_time=True)
+
+
+def _layers(name: str, block: Any) -> Iterator[tuple[str, str]]:
+    """Yield the names of a block's convolutions and of the norm after each."""
+    layers = [("conv_pw", "bn1"), ("conv_dw", "bn2"), ("conv_pwl", "bn3")]
+    if not hasattr(block, "conv_pwl"):
+        layers = [("conv_dw", "bn1"), ("conv_pw", "bn2")]
+    for conv, norm in layers:
+        yield f"{name}.{conv}", f"{name}.{norm}"
+
+
 class _Graph:
     """Nodes and constants, layer by layer; each function returns the name of its output."""
 
@@ -52,12 +83,9 @@ class _Graph:
         self.constants = [helper.make_tensor(str(end), TensorProto.FLOAT, [], [end]) for end in (0.0, 6.0)]
 
     def block(self, above: str, name: str, block: Any) -> str:
-        layers = [("conv_pw", "bn1"), ("conv_dw", "bn2"), ("conv_pwl", "bn3")]
-        if not hasattr(block, "conv_pwl"):
-            layers = [("conv_dw", "bn1"), ("conv_pw", "bn2")]
         found = above
-        for conv, norm in layers:
-            found = self.layer(found, f"{name}.{conv}", f"{name}.{norm}")
+        for conv, norm in _layers(name, block):
+            found = self.layer(found, conv, norm)
         if not block.has_skip:
             return found
         self.nodes.append(helper.make_node("Add", [found, above], [name]))

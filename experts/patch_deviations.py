@@ -33,6 +33,10 @@ class Bank:
     patches: torch.Tensor
     step: float
 
+    def of(self, kept: torch.Tensor) -> Bank:
+        """Return some of the rows; `kept` (m,) tells which."""
+        return Bank(self.values[kept], self.patches[kept], self.step)
+
 
 @dataclass(frozen=True, slots=True)
 class Parts:
@@ -72,7 +76,6 @@ class LeftOut:
 
     def __init__(self, parts: Parts, rows: int = ROWS) -> None:
         self.bank, self._parts = bank_of(parts, rows), parts
-        self._squares = self._by_part(parts)
 
     def squares(self, numbers: torch.Tensor) -> torch.Tensor:
         """Return squared distances of patches (n, G, G) from pictures of parts of other numbers, (n,).
@@ -82,7 +85,7 @@ class LeftOut:
         """
         parts = replace(self._parts, numbers=numbers)
         if not parts.apart:
-            return _from_others(self._squares, [*range(len(numbers))], numbers).view(parts.seen.shape[:3])
+            return self.of_others(numbers, numbers.numpy(), parts.seen)
         squares, different = torch.zeros(parts.seen.shape[:3]), numbers.unique()
         for fold in range(_FOLDS):
             judged = torch.isin(numbers, different[fold::_FOLDS])
@@ -98,25 +101,12 @@ class LeftOut:
 
         Rows of parts whose number, of `numbers` (n,), is that of the picture, of `own` (m,), do not count.
         """
-        squares = self._by_part(replace(self._parts, names=[""] * len(seen), seen=seen))
-        same = (torch.from_numpy(own)[:, None] == numbers)[:, None]
-        return squares.masked_fill(same, torch.inf).amin(dim=2).clamp_max(_NOTHING).view(seen.shape[:3])
-
-    def _by_part(self, parts: Parts) -> torch.Tensor:
-        """Return the squared distances (m, G G, n) of patches from the nearest row of each part of the bank."""
-        count, patches = len(self._parts.names), parts.seen.shape[1] ** 2
-        owner = (self.bank.patches // patches).expand(patches, -1)
-        squares = torch.full((len(parts.names), patches, count), torch.inf)
-        for place in range(len(parts.names)):
-            found = _squares(parts.seen[place], self.bank, self._parts)
-            squares[place].scatter_reduce_(1, owner, found, "amin")
+        squares, of_rows = torch.full(seen.shape[:3], _NOTHING), numbers[self.bank.patches // seen.shape[1] ** 2]
+        for place, number in enumerate(own):
+            if len(others := self.bank.of(of_rows != int(number)).values):
+                nearest = torch.cdist(seen[place].flatten(0, 1), others).amin(dim=1)
+                squares[place] = nearest.square().clamp_max(_NOTHING).view(squares.shape[1:])
         return squares
-
-
-def _from_others(squares: torch.Tensor, places: list[int], numbers: torch.Tensor) -> torch.Tensor:
-    """Return how far parts at some places lie from those of other numbers, of squared distances (n, G G, n)."""
-    same = (numbers[:, None] == numbers)[:, None]
-    return squares[places][:, :, places].masked_fill(same, torch.inf).amin(dim=2).clamp_max(_NOTHING)
 
 
 def largest_of(parts: Parts, squares: torch.Tensor) -> Numbers:

@@ -56,7 +56,7 @@ def train(kind: BackboneKind, expert: Expert, plan: TrainingPlan, progress: Prog
         remarks = _remarks(rows, expert, kind.architecture.channels[kind.stages[-1]])
         left_out, named = beside_good.suspects(rows)
         rows = rows.of(~(np.isin(rows.names, left_out) & rows.good))
-        look = beside_good.learned_parts(module.parts, rows, kind.least_of_label, polarity=plan.polarity)
+        look = beside_good.learned_parts(module.parts, rows, kind.least_of_label)
         head = _Head.learned(look, rows, expert, plan.seed)
         look, items = _examined(kind, module, look, rows, head, turns)
         module.parts.near.fill(look.nearness)

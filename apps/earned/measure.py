@@ -99,9 +99,7 @@ def photographs(data: Path, seed: int) -> dict[str, Pictures]:
     return found
 
 
-def learned(
-    name: str, taught: Pictures, init: Path | None, *, polarity: bool = False, epochs: int = 1
-) -> tuple[ModuleKind, Expert, Trained]:
+def learned(name: str, taught: Pictures, init: Path | None, *, epochs: int = 1) -> tuple[ModuleKind, Expert, Trained]:
     """Train a kind on pictures by label."""
     kind = resolve(name)
     assert isinstance(kind, ModuleKind)
@@ -113,7 +111,7 @@ def learned(
     bad = tuple(label for label in taught if label != "good")
     labels = ("strange",) if kind.good_only else ("good", *bad)
     expert = Expert("part", name, labels, SIZE, "earned/part", reject=frozenset(labels) - {"good"})
-    plan = TrainingPlan(work, work, epochs, 16, 1e-3, init=init, threads=1, polarity=polarity, held_out=0.0)
+    plan = TrainingPlan(work, work, epochs, 16, 1e-3, init=init, threads=1, held_out=0.0)
     plan = replace(plan, freeze=kind.early_layers if init else ())
     trained = kind.train(expert, plan, lambda *_: None)
     shutil.rmtree(work)
@@ -156,7 +154,7 @@ def tuned(name: str, data: Path, init: Path | None, epochs: int, draw: int) -> d
         judges = {"good": of["good"][count : count + 30], f"untaught: {part}, bad": of["bad"][:40]}
         parts[part] = {"good": of["good"][:count], "other": others}, judges
     for part, (taught, judges) in parts.items():
-        kind, expert, trained = learned(name, taught, init, polarity=part in POLAR, epochs=epochs)
+        kind, expert, trained = learned(name, taught, init, epochs=epochs)
         head = replace(trained, state={name: one for name, one in trained.state.items() if "optional." not in name})
         for how, one in (("", trained), (", by its head alone", head)):
             for row, pictures in judges.items():
@@ -185,7 +183,7 @@ def main() -> None:
         for name in PARTS:
             shown = drawn(name, 100 * draw + len(name))
             taught = {"good": shown["good"][:20], "missing": shown["missing"][:20]}
-            of_probe = learned("probe", taught, options.init, polarity=name in POLAR)
+            of_probe = learned("probe", taught, options.init)
             of_patch = learned("patch", {"good": shown["good"][:20]}, options.init)
             for kind, expert in (("probe", of_probe), ("patch", of_patch)):
                 rows[f"{kind}: good"] += judged(*expert, shown["good"][20:]).verdicts

@@ -61,7 +61,7 @@ def measured(name: str, size: int, init: Path, rounds: int) -> str:
     labels = ("good", "missing") if name == "probe" else ("strange",)
     expert = Expert("part", name, labels, size, "earned/part", frozenset(labels) - {"good"})
     known = {field.name for field in fields(TrainingPlan)}
-    more: dict[str, Any] = {"polarity": True} if "polarity" in known else {}
+    more: dict[str, Any] = {"polarity": True} if name == "difference" and "polarity" in known else {}
     if name == "difference":
         middle = np.median(np.stack(good), axis=0).round().astype(np.uint8)
         more["references"] = {PART: Reference(middle, np.full(middle.shape[:2], 6, np.uint8), "earned/part")}

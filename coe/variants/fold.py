@@ -7,7 +7,7 @@ convolution returned belongs to that convolution. Arithmetic is done in float64,
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -59,7 +59,7 @@ def fold(kind: ModuleKind, expert: Expert, state: Mapping[str, torch.Tensor]) ->
         raise StoreError("its network gives numbers that are not finite on random images; train the expert again")
 
     def proved(pairs: Pairs) -> Folded | None:
-        folded = Folded(_folded_state(module, state, pairs), pairs)
+        folded = Folded(folded_state(module, state, pairs), pairs)
         with torch.no_grad():
             actual = _leaves(kind.forward(network(kind, expert, folded.state, pairs), images))
         return folded if _agree(expected, actual) else None
@@ -144,7 +144,11 @@ def _watching(module: torch.nn.Module) -> Iterator[_WatchedPass]:
             hook.remove()
 
 
-def _folded_state(module: torch.nn.Module, state: Mapping[str, torch.Tensor], pairs: Pairs) -> dict[str, torch.Tensor]:
+def folded_state(
+    module: torch.nn.Module, state: Mapping[str, torch.Tensor], pairs: Iterable[tuple[str, str]]
+) -> dict[str, torch.Tensor]:
+    """Return the weights of a network's folded skeleton, given its own, and (conv, norm) pairs of its layers."""
+    pairs = tuple(pairs)
     norms = {norm for _, norm in pairs}
     folded = {name: tensor for name, tensor in state.items() if name.rpartition(".")[0] not in norms}
     for conv_name, norm_name in pairs:
