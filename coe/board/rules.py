@@ -65,6 +65,10 @@ class Rules:
         """The ids of the references of the store that its components name, sorted."""
         return tuple(sorted({id for component in self.components.values() for id in component.references}))
 
+    def has_polarity(self, expert: str) -> bool:
+        """Tell whether a part that an expert inspects has a polarity."""
+        return any(one.has_polarity() for one in self.components.values() if one.steps_of(expert))
+
     def steps_of(self, expert: str) -> list[Step]:
         """Return the steps in which an expert looks, of all components."""
         return [step for component in self.components.values() for step in component.steps_of(expert)]

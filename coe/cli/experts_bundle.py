@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -16,11 +15,9 @@ from coe.cli.common import counting, err, out, point_out
 from coe.cli.experts_options import InStore, WithKinds
 from coe.cli.options import OfBoard, argument, option, why_not
 from coe.errors import ConfigError, StoreError, list_few, sentence_of
-from coe.helpers import system
-from coe.helpers.files import TEMPORARY, DiskFull, alone, is_full, is_other
-from coe.helpers.spelling import by_spelling
+from coe.helpers.files import DiskFull, alone, is_full, is_other
 from coe.inspector import weights_used
-from coe.store import bundle_file, version_history
+from coe.store import bundle_file
 from coe.store.bundle_file import FILES, RULES, STORE, BundleContents
 from coe.store.reference_reader import FOLDER as REFERENCES
 from coe.store.references import References
@@ -28,8 +25,6 @@ from coe.store.store import Store
 from coe.store.store_reader import MANIFEST
 
 _SHOWN = 5
-BEFORE = ".before"
-"""Behind the name of a board file that an install replaced."""
 
 
 class Bundle(OfBoard, InStore):
@@ -134,8 +129,9 @@ class Install(WithKinds):
                 staged = Store(place / STORE)
                 _prove(file, contents, staged, place, self.allowed, lambda: bar.advance(task))
             others = bundle_file.differing(shelf, staged, contents.experts, contents.references)
-            targets = _targets(contents, place, folder)
-            others += [str(path) for path, source in targets.items() if path.exists() and not _same(path, source)]
+            targets = bundle_file.targets_of(contents, place, folder)
+            new = [path for path, source in targets.items() if not bundle_file.is_there(path, source)]
+            others += [str(path) for path in new if path.exists()]
             goes_on = bundle_file.half_installed(shelf, contents.board) == str(file.resolve())
             if others and not self.replace and not goes_on:
                 raise ConfigError(
@@ -143,17 +139,17 @@ class Install(WithKinds):
                     "puts those of the bundle in their places, and keeps the former"
                 )
             # The files beside their places first: without room for them, or the right to, no expert is replaced.
-            new = [path for path, source in targets.items() if not _same(path, source)]
             try:
                 for path in new:
-                    _stage(path, targets[path])
+                    bundle_file.stage(path, targets[path])
                 with bundle_file.marked(shelf, contents.board, str(file.resolve())):
                     bundle_file.put_all(shelf, staged, contents.experts, contents.references)
                     for path in new:
-                        _put(path)
+                        if before := bundle_file.put_staged(path):
+                            point_out("kept", str(before), err)
             finally:
                 for path in new:
-                    _beside(path).unlink(missing_ok=True)
+                    bundle_file.beside(path).unlink(missing_ok=True)
         finally:
             shutil.rmtree(place, ignore_errors=True)
 
@@ -182,42 +178,3 @@ def _prove(
         except (Exception, SystemExit) as error:  # a kind is foreign code
             raise StoreError(f"{id} does not run here: {sentence_of(error)}; nothing was changed") from error
         step()
-
-
-def _targets(contents: BundleContents, place: Path, folder: Path) -> dict[Path, Path]:
-    """Return the files of a bundle that go beside the board files, by where they go: the board file last."""
-    targets: dict[Path, Path] = {}
-    for name in sorted(contents.files, key=lambda name: name == contents.board_file):
-        kind, _, inside = name.partition("/")
-        if kind == FILES:
-            targets[folder / f"{contents.board}.files" / inside] = place / name
-        elif kind == RULES:
-            targets[folder / inside] = place / name
-    by_spelling([str(path) for path in targets])
-    return targets
-
-
-def _same(path: Path, other: Path) -> bool:
-    return path.is_file() and path.read_bytes() == other.read_bytes()
-
-
-def _beside(path: Path) -> Path:
-    return path.with_name(f".{path.name}{TEMPORARY}")
-
-
-def _stage(path: Path, source: Path) -> None:
-    """Write a file beside its place; raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(source, _beside(path))
-    with _beside(path).open("rb+") as file:
-        os.fsync(file.fileno())
-
-
-def _put(path: Path) -> None:
-    """Put a staged file into its place; one that it replaces stays beside it. Raises OSError."""
-    if os.path.lexists(path):
-        before = path.with_name(path.name + BEFORE)
-        version_history.take(path, before)
-        point_out("kept", str(before), err)
-    system.replace(_beside(path), path)
-    system.save_names(path.parent)

@@ -16,7 +16,6 @@ import numpy as np
 from coe import config
 from coe.board import rules
 from coe.bring import verification
-from coe.cli import experts_reference
 from coe.cli.common import Exit, application, complain, counting, err, out, point_out, run, show
 from coe.cli.console import styled
 from coe.cli.experts_bundle import Bundle, Install
@@ -33,7 +32,7 @@ from coe.core import Expert
 from coe.errors import ConfigError, StoreError, sentence_of
 from coe.helpers.allowed_text import pattern_fault
 from coe.helpers.files import alone, replacing, writing
-from coe.learn import backbones
+from coe.learn import backbones, frames
 from coe.learn.window_search import FoundWindow, WindowSearch
 from coe.pictures import finding
 from coe.pictures.image_source import ImageSource
@@ -218,7 +217,7 @@ class Verify(WithKinds):
         chosen = [*(self.ids or shelf.ids()), *(() if self.ids else (f"{FOLDER}/{id}" for id in references.ids()))]
         if not chosen:
             raise StoreError(f"the store {shelf.root} holds no experts")
-        damaged, unknown, checksums = 0, 0, experts_reference.checksums(shelf)
+        damaged, unknown, checksums = 0, 0, frames.checksums(shelf)
         for id in chosen:
             try:
                 named = reference_named(id)
@@ -227,7 +226,7 @@ class Verify(WithKinds):
                     checked = ""
                 else:
                     shelf.check(id)
-                    experts_reference.check_frame(shelf.manifest(id), checksums)
+                    frames.check_frame(shelf.manifest(id), checksums)
                     try:
                         kinds.resolve(shelf.manifest(id).kind, self.allowed)
                     except ConfigError as error:
@@ -394,7 +393,7 @@ class Restore(InStore):
         restored = among.restore(name, version := int(match[2]))
         if isinstance(restored, Manifest):
             try:
-                experts_reference.check_frame(restored, experts_reference.checksums(shelf))
+                frames.check_frame(restored, frames.checksums(shelf))
             except StoreError as error:
                 way_out = "`coe-experts history references/BOARD/NAME` shows versions"
                 point_out("note", f"{restored.id}: {error} ({way_out})", err)

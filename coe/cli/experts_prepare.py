@@ -8,19 +8,17 @@ from typing import Any, get_args
 
 import typer
 
-from coe.board import photo_labels, rules
-from coe.board.rules import Rules
+from coe.board import rules
 from coe.cli.common import Exit, Steps, complain, err, out, point_out, show
 from coe.cli.experts_options import WithKinds
 from coe.cli.options import Record, Share, argument, option, words_of
 from coe.errors import ConfigError, StoreError, did_you_mean, list_few, sentence_of
 from coe.helpers.files import DiskFull
-from coe.pictures import finding
 from coe.store import bodies
 from coe.store.blob_format import Variant
-from coe.store.expert_id import ExpertId
 from coe.store.store import Store
 from coe.variants.prepare import Preparation, Preparer
+from coe.variants.sample_pictures import SamplePictures
 
 KNOWN: tuple[Variant, ...] = get_args(Variant)
 USUAL = "fp32,q8"
@@ -65,7 +63,7 @@ class Prepare(WithKinds):
         if not chosen:
             out.print("every expert is prepared already; --force prepares them again")
             return Record([])
-        pictures = _SampleImages(images_at, board, [*stored, *chosen])
+        pictures = SamplePictures(images_at, board, [*stored, *chosen])
         if pictures.are_mixed and len(chosen) > 1:
             point_out(
                 "note",
@@ -115,44 +113,6 @@ def parse(text: str) -> tuple[Variant, ...]:
     if not variants:
         raise ConfigError(f"which variants? known: {', '.join(KNOWN)}")
     return variants
-
-
-class _SampleImages:
-    """Sample images of each expert: by the board's rules, else those in folders with the expert's name, else all."""
-
-    # If a board or folders say whose pictures are whose, an expert of which there are none has no pictures.
-
-    def __init__(self, folder: Path | None, board: Rules | None, ids: Sequence[str] = ()) -> None:
-        self._by_expert: dict[str, list[Path]] = {}
-        self._all: list[Path] = []
-        self._folder = folder
-        if folder is None:
-            return
-        items, _ = finding.find(folder, photo_labels.known_to(board) if board else ())
-        self._all = [item.path for item in items]
-        for expert in board.experts.values() if board else ():
-            routed = [item.path for item in items if board and expert.id in board.router.order(item.component)]
-            self._by_expert[expert.weights] = routed
-        by_folder: dict[str, list[Path]] = {}
-        for path in self._all:
-            for name in {path.parent.name, path.parent.parent.name}:  # <expert>/<picture>, <expert>/<label>/<picture>
-                by_folder.setdefault(name, []).append(path)
-        named = {id: by_folder.get(ExpertId.of(id).name, []) for id in ids if id not in self._by_expert}
-        if any(named.values()):
-            self._by_expert |= named
-
-    def of(self, id: str) -> tuple[list[Path], str]:
-        """Return the images of an expert, and in words where they are from."""
-        if self._folder is None:
-            return [], ""
-        if self._by_expert:
-            return self._by_expert.get(id, []), f"its pictures in {self._folder.name}"
-        return self._all, f"all pictures in {self._folder.name}"
-
-    @property
-    def are_mixed(self) -> bool:
-        """Whether nothing says which pictures are of which expert."""
-        return bool(self._all) and not self._by_expert
 
 
 def work(

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from coe.board import photo_labels, rules
+from coe.board import photo_labels
 from coe.board.rules import Rules
 from coe.cli.common import Exit, complain, err, out
 from coe.cli.experts_options import InStore
 from coe.cli.options import OfBoard, option
 from coe.config import counted
-from coe.errors import CoeError, ConfigError, ImageError, StoreError, did_you_mean
+from coe.errors import CoeError, ConfigError, did_you_mean
 from coe.pictures import finding, split_making
 from coe.pictures.finding import FoundImage
-from coe.pictures.image_source import ImageSource
 from coe.pictures.photo_split import Purpose
 from coe.store.expert_id import ExpertId
-from coe.store.kinds import Comparing, Kind, Trained
-from coe.store.kinds import Reference as GoldenReference
-from coe.store.learned import digest_of
-from coe.store.manifest import Manifest, frames_of
-from coe.store.reference_reader import ReferenceManifest
 from coe.store.references import References
-from coe.store.store import Store
 
 
 class Reference(OfBoard, InStore):
@@ -56,6 +46,8 @@ class Reference(OfBoard, InStore):
     )
 
     def run(self) -> Exit:
+        from coe.learn import golden_reference
+
         loaded, images_at, references, trouble = self.rules, self.images_at, References(self.shelf), False
         wanted = _wanted(loaded, self.alternate)
         items, _ = finding.find(images_at, photo_labels.known_to(loaded))
@@ -72,7 +64,7 @@ class Reference(OfBoard, InStore):
         for id, given in by_id.items():
             chosen = given[:1] if self.first_of_two and len(given) == 2 else given
             try:
-                manifest, reasons = _made(references, id, chosen, str(images_at.name), loaded.bits)
+                manifest, reasons = golden_reference.made(references, id, chosen, str(images_at.name), loaded.bits)
             except CoeError as error:
                 complain(f"{id}: {error}")
                 trouble = True
@@ -114,93 +106,3 @@ def _wanted(board: Rules, alternate: str) -> dict[str, str]:
             f"{looks[0]}, and make one after another"
         )
     return {name: ids[0] for name, ids in named.items()}
-
-
-@dataclass(frozen=True, slots=True)
-class LearnedFrom:
-    """The references in whose frames an expert learns, by component, and the checksums of these frames."""
-
-    references: Mapping[str, GoldenReference] = field(default_factory=dict)
-    checksums: frozenset[str] = frozenset()
-
-    def frame(self, kind: Kind, trained: Trained) -> str:
-        """Return the checksum of the one frame in which an expert has learned, "" if in none; raises ConfigError."""
-        if not trained.in_frame:
-            return ""
-        if len(self.checksums) != 1:
-            given = len(self.checksums)
-            raise ConfigError(f"kind '{kind.name}' learns in the frame of one reference, and was given {given}")
-        (frame,) = self.checksums
-        return frame
-
-
-def of_expert(shelf: Store, board: str, expert: str, kind: Kind) -> LearnedFrom:
-    """Return the references of the components that an expert inspects; one object for each reference.
-
-    There are none if its kind does not need them and none of the components names one. Raises ConfigError if one of
-    them has no reference in the store.
-    """
-    from coe.inspector import line_references
-
-    loaded, kept = rules.load(board), References(shelf)
-    served = photo_labels.served(loaded.components, expert).values()
-    without = [component.name for component in served if not component.references]
-    needed = not isinstance(kind, Comparing) or kind.needs_reference
-    if not needed and not any(component.references or component.is_given for component in served):
-        return LearnedFrom()
-    if without or not served:
-        names = f"'{without[0]}'" if without else "its component"
-        raise ConfigError(
-            f"expert '{expert}' learns from parts aligned with references of the store, and {loaded.path.name} names "
-            f"none for {names}; write `reference: NAME` there"
-        )
-    by_ids, checksums = {}, set()
-    for ids in {component.references for component in served}:
-        pictures = {id: kept.load(id) for id in ids}
-        checksums.add(frames_of(encoded.checksum for encoded in pictures.values()))
-        by_ids[ids] = line_references.decoded(pictures).decode()
-    return LearnedFrom({one.name: by_ids[one.references] for one in served}, frozenset(checksums))
-
-
-def checksums(shelf: Store) -> frozenset[str]:
-    """Return the checksums of the store's references whose manifests can be read."""
-    references, known = References(shelf), set()
-    for id in references.ids():
-        with suppress(StoreError):
-            known.add(references.manifest(id).checksum)
-    return frozenset(known)
-
-
-def check_frame(manifest: Manifest, known: Collection[str]) -> None:
-    """Raise StoreError if an expert learned in the frame of a reference that is none of the `known` checksums."""
-    if not set(manifest.frames) <= set(known):
-        raise StoreError(
-            "the reference in whose frame it learned is damaged, or not in the store any more; make it again from the "
-            "same pictures, or train the expert again with the reference that there is"
-        )
-
-
-def _made(
-    references: References, id: str, items: list[FoundImage], source: str, bits: int | None
-) -> tuple[ReferenceManifest, dict[str, str]]:
-    """Make a reference and put it into the store; return its manifest, and why pictures were left out, by name."""
-    from coe.learn import golden_reference
-
-    reasons: dict[str, str] = {}
-    pictures = {}
-    count = min(len(items), golden_reference.most(_pixels(items[0])))
-    for place in range(count):
-        item = items[place * len(items) // count]
-        try:
-            pictures[item.name] = finding.decode(item.file, bits=bits)
-        except ImageError as error:
-            reasons[item.name] = str(error)
-    learned = golden_reference.learn(pictures)
-    digests = tuple(digest_of(pixels) for name, pixels in pictures.items() if name not in learned.left_out)
-    new = replace(learned.encoded(source), learned=digests)
-    return references.put(id, new), {**reasons, **learned.left_out}
-
-
-def _pixels(item: FoundImage) -> int:
-    """Return how many pixels a picture has by its header; 0 if that does not tell."""
-    return ImageSource.of(item.path, "RGB").pixels()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import getpass
 import json
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from coe.board import labelled_photographs, rules
 from coe.board.photo_labels import Answers
 from coe.board.rules import Rules
 from coe.board.steps import polarity_is_known
-from coe.cli import experts_prepare, experts_reference
+from coe.cli import experts_prepare
 from coe.cli.common import Exit, Steps, err, out, point_out
 from coe.cli.experts_options import (
     BatchOption,
@@ -33,26 +33,21 @@ from coe.cli.experts_prepare import LABELLED
 from coe.cli.experts_verified import show_exam, tell
 from coe.cli.options import OfBoard, SeedOption, argument, finite, option, words_of
 from coe.core import Expert
-from coe.errors import ConfigError, ImageError, list_few, readable
-from coe.learn import backbones, data_set, learning
-from coe.pictures import finding, folder, split_making
+from coe.errors import ConfigError, list_few, readable
+from coe.learn import backbones, data_set, frames, learning
+from coe.pictures import finding, folder
 from coe.pictures.label_folders import TO_CHOOSE
-from coe.pictures.photo_split import Purpose, Split
 from coe.pictures.photographs import LabelledPhotograph
 from coe.results import marks, records, run_file
 from coe.results.marks import PictureMark
 from coe.store import kinds
 from coe.store.expert_id import ExpertId
-from coe.store.kinds import Kind, ModuleKind, Trained, TrainingPlan
-from coe.store.learned import PictureDigests
+from coe.store.kinds import Kind, Trained, TrainingPlan
 from coe.store.manifest import Manifest
 from coe.store.store import Store
 from coe.variants import accept
 
 if TYPE_CHECKING:
-    from coe.learn.answers import BoardExperts
-    from coe.learn.evaluation import Evaluation
-    from coe.learn.lessons import LessonComparison
     from coe.learn.verified import VerifiedPicture
 
 
@@ -114,9 +109,9 @@ class Train(Described):
         start = body or self.init or self._usual_start(kind)
         if start and kind.preprocessing is not None:
             expert = replace(expert, preprocessing=shelf.manifest(start).preprocessing)
-        learned_from = experts_reference.LearnedFrom()
+        learned_from = frames.LearnedFrom()
         if board and kind.good_only and data.is_dir():
-            learned_from = experts_reference.of_expert(shelf, board, expert.id, kind)
+            learned_from = frames.of_expert(shelf, board, expert.id, kind)
         labelled = _labelled(expert, board, kind, data)
         plan = TrainingPlan(
             data=data,
@@ -177,9 +172,7 @@ def _labelled(expert: Expert, board: str | None, kind: Kind, data: Path) -> tupl
 
 def _has_polarity(expert: Expert, id: str, board: str | None) -> bool:
     """Tell whether a part that an expert inspects has a polarity: by the rules of its board, else by its name."""
-    if board is None:
-        return polarity_is_known(ExpertId.of(id).name)
-    return any(one.has_polarity() for one in rules.load(board).components.values() if one.steps_of(expert.id))
+    return polarity_is_known(ExpertId.of(id).name) if board is None else rules.load(board).has_polarity(expert.id)
 
 
 def _tell(trained: Trained, manifest: Manifest, answers: Answers | None) -> None:
@@ -270,6 +263,7 @@ class Learn(OfBoard, WithKinds):
 
     def run(self) -> Exit:
         from coe.learn import lessons
+        from coe.learn.relearning import Relearning
 
         if self.mark:
             _mark(self.of[0], self.mark)
@@ -284,8 +278,18 @@ class Learn(OfBoard, WithKinds):
         for id in sorted({one.expert for one in marked}):
             of_expert = [one for one in marked if one.expert == id]
             plan = TrainingPlan(self.photos, Path(), self.epochs, self.batch, 1e-3, seed=self.seed, bits=board.bits)
-            lesson = _Lesson(board, self.shelf, board.experts[id], self.allowed, plan)
-            comparison, manifest = lesson.learn(of_expert, take=self.take)
+            relearning = Relearning(
+                board,
+                self.shelf,
+                board.experts[id],
+                self.allowed,
+                plan,
+                said=partial(point_out, "note"),
+                told=err.print,
+                train=partial(learned, "learning", self.shelf),
+            )
+            comparison, manifest = relearning.learn(of_expert, take=self.take)
+            tell(comparison.after, err.print, err.print)
             out.print(f"{id}: {comparison}")
             if manifest is None:
                 out.print(f"{id}: the expert in use stays (--take replaces it all the same)")
@@ -348,110 +352,3 @@ def _mark(run: Path, words: Sequence[str]) -> None:
             raise ConfigError(f"{run}: nobody knows which component '{image}' shows, so no expert can learn from it")
     for image, label in said:
         marks.add(run, PictureMark(image=image, label=label, component=requests[image].component, by=by, at=at))
-
-
-class _Lesson:
-    """One expert that learns."""
-
-    def __init__(self, board: Rules, shelf: Store, expert: Expert, allowed: Sequence[str], plan: TrainingPlan) -> None:
-        self._board, self._shelf, self._expert, self._allowed, self._plan = board, shelf, expert, allowed, plan
-        self._kind = kinds.resolve(expert.kind, allowed)
-        if not (isinstance(self._kind, ModuleKind) and (self._kind.good_only or self._kind.task == "classify")):
-            raise ConfigError(
-                f"expert '{expert.id}' of kind '{expert.kind}' does not learn from pictures with a label; train it by "
-                "its own data"
-            )
-
-    def learn(self, marked: Sequence[VerifiedPicture], *, take: bool) -> tuple[LessonComparison, Manifest | None]:
-        """Train, compare, and replace the expert if it is better; return its new manifest if it was replaced."""
-        from coe.learn import lessons
-        from coe.learn.answers import BoardExperts
-
-        id, asked = self._expert.id, BoardExperts(self._board, self._shelf, self._allowed)
-        own = lessons.of_photographs(self._board, self._plan.data, id)
-        lessons.expect_agreeing([*own, *marked])
-        for remark in asked.under_two_labels([*own, *marked]):
-            point_out("note", f"{id}: {remark}")
-        known = asked.learned_from(self._expert, own)
-        new = lessons.divided(marked, self._digests(marked))
-        unseen = lessons.without(own, known or ())
-        is_split = Split.beside(self._plan.data) is not None
-        # Without knowledge of what the expert in use learned from, no photograph is a fair test of it.
-        test = tuple(split_making.of_purpose(self._plan.data, unseen, Purpose.TEST)) if is_split and unseen else unseen
-        test = test if known is not None else ()
-        study = (
-            split_making.of_purpose(self._plan.data, own, Purpose.LEARN)
-            if is_split
-            else lessons.without(own, [one.name for one in test])
-        )
-        held_out = [*new.held_out, *test]
-        err.print(
-            f"{id}: learns from {len(study)} photographs and {len(new.learn)} marked pictures; {len(test)} and "
-            f"{len(new.held_out)} are held out"
-        )
-        in_use = self._shelf.manifest(self._expert.weights)
-        with tempfile.TemporaryDirectory(prefix="coe-learn-") as work:
-            candidate = Store(Path(work) / "store")
-            self._train(candidate, [*study, *new.learn])
-            after = BoardExperts(self._board, candidate, self._allowed, references_of=self._shelf)
-            for one, whose in ((asked, "present"), (after, "new")):
-                if seen := one.learned_from(self._expert, held_out):
-                    point_out(
-                        "note", f"{id}: {len(seen)} held-out pictures were learned from ({whose}), and are left out"
-                    )
-                    held_out = list(lessons.without(held_out, seen))
-            comparison = lessons.LessonComparison(self._judged(asked, held_out), self._judged(after, held_out))
-            tell(comparison.after, err.print, err.print)
-            if not (comparison.is_better or take):
-                return comparison, None
-            if self._shelf.manifest(self._expert.weights).version != in_use.version:
-                raise ConfigError(f"expert '{id}' was replaced while it learned; learn again, from what is there now")
-            manifest = candidate.manifest(self._expert.weights)
-            folder = candidate.folder(self._expert.weights)
-            return comparison, self._shelf.adopt(manifest, folder, candidate.bodies)
-
-    def _judged(self, asked: BoardExperts, pictures: Sequence[VerifiedPicture]) -> Evaluation:
-        from coe.learn import evaluation
-
-        return evaluation.by_rules(self._board, self._expert, asked.ask(self._expert, pictures))
-
-    def _digests(self, pictures: Sequence[VerifiedPicture]) -> dict[Path, PictureDigests]:
-        from coe.learn.answers import decoded
-
-        try:
-            return {one.path: PictureDigests.of_file(one.path, decoded(one, self._board.bits)) for one in pictures}
-        except (ImageError, OSError) as error:
-            raise ConfigError(f"a marked picture of '{self._expert.id}' cannot be read: {error}") from error
-
-    def _train(self, candidate: Store, pictures: Sequence[VerifiedPicture]) -> None:
-        """Train the expert on pictures, from the weights in use, and put it into a store of its own."""
-        from coe.learn import lessons
-
-        kind, weights = self._kind, self._expert.weights
-        assert isinstance(kind, ModuleKind), "checked when the lesson was made"
-        in_use = self._shelf.manifest(weights)
-        # In how many looks good parts come is learned anew.
-        expert = replace(in_use.fit(self._expert), alternates=1)
-        start = backbones.start_of(self._shelf, kind, tuple(self._allowed)) or (None if kind.good_only else weights)
-        # Layers that were frozen stay so: few pictures would spoil them, and experts may share them.
-        freeze = learning.frozen_of(self._shelf, weights, kind, start) if start and not kind.backbone else ()
-        learned_from = experts_reference.LearnedFrom()
-        if kind.good_only:
-            learned_from = experts_reference.of_expert(self._shelf, str(self._board.path), self._expert.id, kind)
-        plan = replace(
-            self._plan,
-            photographs=lessons.photographs(self._board, self._expert.id, pictures),
-            references=learned_from.references,
-            false_calls=in_use.metrics.get("wanted_false_calls"),
-            turned=bool(in_use.metrics.get("turned")),
-            polarity=any(
-                one.has_polarity() for one in self._board.components.values() if one.steps_of(self._expert.id)
-            ),
-            freeze=freeze,
-        )
-        trained = learned("learning", self._shelf, expert, kind, plan, start)
-        for remark in trained.remarks:
-            point_out("note", f"{self._expert.id}: {remark}")
-        source = f"learned from {len(pictures)} pictures, marked ones among them, seed {plan.seed}"
-        frame = learned_from.frame(kind, trained)
-        learning.put(candidate, expert, trained, start, source, self._shelf, reference=frame)

@@ -8,7 +8,7 @@ itself stands as long as fewer than half of the pictures are bad at a place.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import cv2
 import numpy as np
@@ -18,10 +18,14 @@ from coe.comparing import left_out as left_out_rule
 from coe.comparing.alignment import align, same_shape
 from coe.comparing.comparison import is_dark
 from coe.comparing.motion import LEAST_FIT, LEAST_SEEN, OPENING, lasting_differences
-from coe.errors import ConfigError
+from coe.errors import ConfigError, ImageError
+from coe.pictures import finding
 from coe.pictures.array_images import DecodedImage, encoded
-from coe.store.reference_reader import EncodedReference
-from coe.store.references import NewReference
+from coe.pictures.finding import FoundImage
+from coe.pictures.image_source import ImageSource
+from coe.store.learned import digest_of
+from coe.store.reference_reader import EncodedReference, ReferenceManifest
+from coe.store.references import NewReference, References
 
 MOST = 50
 """The most pictures that a reference is made of; of more pictures, such as a whole day's, a spread choice is enough."""
@@ -204,3 +208,27 @@ def _different_share(picture: DecodedImage, median: DecodedImage) -> float:
 
 def _size(picture: DecodedImage) -> str:
     return f"{picture.shape[1]} x {picture.shape[0]}"
+
+
+def made(
+    references: References, id: str, items: list[FoundImage], source: str, bits: int | None
+) -> tuple[ReferenceManifest, dict[str, str]]:
+    """Make a reference and put it into the store; return its manifest, and why pictures were left out, by name."""
+    reasons: dict[str, str] = {}
+    pictures = {}
+    count = min(len(items), most(_pixels(items[0])))
+    for place in range(count):
+        item = items[place * len(items) // count]
+        try:
+            pictures[item.name] = finding.decode(item.file, bits=bits)
+        except ImageError as error:
+            reasons[item.name] = str(error)
+    learned = learn(pictures)
+    digests = tuple(digest_of(pixels) for name, pixels in pictures.items() if name not in learned.left_out)
+    new = replace(learned.encoded(source), learned=digests)
+    return references.put(id, new), {**reasons, **learned.left_out}
+
+
+def _pixels(item: FoundImage) -> int:
+    """Return how many pixels a picture has by its header; 0 if that does not tell."""
+    return ImageSource.of(item.path, "RGB").pixels()

@@ -10,6 +10,7 @@ end. So a board never runs with some experts of before and some of after.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import zipfile
@@ -22,9 +23,11 @@ import xxhash
 from pydantic import Field, ValidationError
 
 from coe.errors import StoreError, first_line
-from coe.helpers import versions
-from coe.helpers.files import replacing, writing
+from coe.helpers import system, versions
+from coe.helpers.files import TEMPORARY, replacing, writing
+from coe.helpers.spelling import by_spelling
 from coe.helpers.strict_model import Bytes, StrictModel, parsed_json
+from coe.store import version_history
 from coe.store.references import NewReference, References
 from coe.store.store import Store
 from coe.store.store_reader import NoSuchExpert
@@ -32,6 +35,8 @@ from coe.store.store_reader import NoSuchExpert
 CONTENTS, FORMAT = "bundle.json", 1
 RULES, STORE, FILES = "rules", "store", "files"
 """The folders of a bundle: the board file with its calibration, the parts of a store, and what else belongs to it."""
+BEFORE = ".before"
+"""Behind the name of a board file that an install replaced."""
 _MOST_CONTENTS = 64 << 20
 _CHUNK = 1 << 22
 _PART = re.compile(r"[^/\\:\x00-\x1f]{1,255}")
@@ -216,3 +221,45 @@ def _is_same_reference(store: Store, staged: Store, id: str) -> bool:
 def folder_of(store: Store) -> Path:
     """Return the folder into which a bundle is unpacked: beside the experts, so that files need not be copied."""
     return store.root / ".install"
+
+
+def targets_of(contents: BundleContents, place: Path, folder: Path) -> dict[Path, Path]:
+    """Return the unpacked files in `place` that go into `folder`, by where they go: the board file last."""
+    targets: dict[Path, Path] = {}
+    for name in sorted(contents.files, key=lambda name: name == contents.board_file):
+        kind, _, inside = name.partition("/")
+        if kind == FILES:
+            targets[folder / f"{contents.board}.files" / inside] = place / name
+        elif kind == RULES:
+            targets[folder / inside] = place / name
+    by_spelling([str(path) for path in targets])
+    return targets
+
+
+def is_there(path: Path, other: Path) -> bool:
+    """Tell whether a file has the content of another."""
+    return path.is_file() and path.read_bytes() == other.read_bytes()
+
+
+def beside(path: Path) -> Path:
+    """Return where a file is staged before it goes to its place."""
+    return path.with_name(f".{path.name}{TEMPORARY}")
+
+
+def stage(path: Path, source: Path) -> None:
+    """Write a file beside its place; raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, beside(path))
+    with beside(path).open("rb+") as file:
+        os.fsync(file.fileno())
+
+
+def put_staged(path: Path) -> Path | None:
+    """Put a staged file into its place; return where the one lies that it replaces, None without. Raises OSError."""
+    before = None
+    if os.path.lexists(path):
+        before = path.with_name(path.name + BEFORE)
+        version_history.take(path, before)
+    system.replace(beside(path), path)
+    system.save_names(path.parent)
+    return before

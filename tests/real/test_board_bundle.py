@@ -21,11 +21,12 @@ from tiny_line import Call
 from coe import Inspector
 from coe.board import rules
 from coe.cli import experts_command
-from coe.cli.experts_bundle import BEFORE, Bundle, Install
+from coe.cli.experts_bundle import Bundle, Install
 from coe.core import Expert
 from coe.errors import StoreError
 from coe.inspector import weights_used
 from coe.store import bundle_file, kinds
+from coe.store.bundle_file import BEFORE
 from coe.store.reference_reader import EncodedReference
 from coe.store.references import NewReference, References
 from coe.store.store import Store
