@@ -10,8 +10,8 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from coe.placement import Layout, Placement, Side, lay_out, parse_recipe
-from coe.placement.board_layout import Bottom
+from coe.board.parts_list import BoardPart, Side
+from coe.placement import Layout, lay_out, parse_recipe
 from coe.placement.fit import Fit
 
 UM = 50.0
@@ -27,10 +27,10 @@ RECIPE: dict[str, Any] = {
     "components": {"A": {"size": [2.4, 1.2], "margin": 0.2}, "B": {"size": [2, 2]}, "C": {"size": [1.6, 1.6]}},
 }
 PARTS = (
-    Placement("P1", 5, 5, 0, Side.TOP, component="A", line=2),
-    Placement("P2", 10, 8, 90, Side.TOP, component="B", line=3),
-    Placement("P3", 15, 11, 215, Side.TOP, component="A", line=4),
-    Placement("P4", 6, 11, 30, Side.TOP, component="C", line=5),
+    BoardPart("P1", 5, 5, 0, Side.TOP, "A", 2),
+    BoardPart("P2", 10, 8, 90, Side.TOP, "B", 3),
+    BoardPart("P3", 15, 11, 215, Side.TOP, "A", 4),
+    BoardPart("P4", 6, 11, 30, Side.TOP, "C", 5),
 )
 
 
@@ -45,14 +45,20 @@ class Pose:
     mirrored: bool = False
 
 
-def layout(placements: Sequence[Placement] = PARTS, bottom: Bottom | None = None, **changes: Any) -> Layout:
+def layout(parts: Sequence[BoardPart] = PARTS, **changes: Any) -> Layout:
     """Return the layout of the drawn board, with keys of its recipe changed."""
-    return lay_out(parse_recipe(Path("drawn.yaml"), recipe(**changes).encode()), placements, bottom)
+    return lay_out(parse_recipe(Path("drawn.yaml"), recipe(**changes).encode()), parts)
 
 
 def recipe(**changes: Any) -> str:
     """Return the recipe of the drawn board as YAML."""
     return yaml.safe_dump({key: value for key, value in {**RECIPE, **changes}.items() if value is not None})
+
+
+def table(parts: Sequence[BoardPart] = PARTS) -> str:
+    """Return parts.csv of the drawn board."""
+    rows = [f"{one.refdes},{one.x_mm},{one.y_mm},{one.rotation_deg},{one.side},{one.component}\n" for one in parts]
+    return "".join(["refdes,x_mm,y_mm,angle,side,component\n", *rows])
 
 
 def truth(drawn: Layout, pose: Pose, around_px: int = 40) -> tuple[Fit, int, int]:

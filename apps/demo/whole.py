@@ -4,7 +4,7 @@
 
 Each place is the picture that `apps.demo.production` takes of it, at its placement, turned as the part lies. A board
 lies in the picture slightly turned and shifted, under light that is a little uneven. Beside the folder of pictures lie
-`placements.csv` (dialect kicad, mm), `recipe.yaml`, and `boards.truth.csv` with the true defects.
+`parts.csv`, `recipe.yaml`, and `boards.truth.csv` with the true defects.
 """
 
 from __future__ import annotations
@@ -116,14 +116,13 @@ def whole_board(places: list[BoardPlace], rng: np.random.Generator) -> Pixels:
     return np.clip(np.round(picture * light + grain), 0, 255).astype(np.uint8)
 
 
-def placements() -> str:
-    """Return the placement file of the demo board, as KiCad writes it."""
+def parts() -> str:
+    """Return the parts.csv of the demo board."""
     drawn = plan()
-    lines = ["Ref,Val,Package,PosX,PosY,Rot,Side"]
+    lines = ["refdes,x_mm,y_mm,angle,side,component"]
     for spot in drawn.spots:
         x, y = drawn.mm(spot.x, spot.y)
-        package = spot.component.split("-", 1)[0]
-        lines.append(f'"{spot.refdes}","{spot.component}","{package}",{x:.6f},{y:.6f},{90 * spot.quarter_turns}.0,top')
+        lines.append(f"{spot.refdes},{x:.6f},{y:.6f},{90 * spot.quarter_turns},top,{spot.component}")
     return "\n".join(lines) + "\n"
 
 
@@ -156,9 +155,9 @@ def recipe() -> str:
 
 
 def build(images: Path, boards: int, seed: int) -> None:
-    """Write pictures of whole boards, their truth, the placement file and the recipe."""
+    """Write pictures of whole boards, their truth, parts.csv and the recipe."""
     images.mkdir(parents=True, exist_ok=True)
-    (images.parent / "placements.csv").write_text(placements(), encoding="utf-8")
+    (images.parent / "parts.csv").write_text(parts(), encoding="utf-8")
     (images.parent / "recipe.yaml").write_text(recipe(), encoding="utf-8")
     places = lot(boards, seed)
     for number, serial in enumerate(dict.fromkeys(place.serial for place in places)):

@@ -1,29 +1,29 @@
-"""Parts lists: which component stands at which reference designator, in the order in which the camera reaches them.
+"""`parts.csv`: where each part lies on a board, and which component it is. A run reads this form alone.
 
-A pick-and-place file will do: a text file with a header line and columns between commas, semicolons, tabs or spaces,
-in any usual encoding, or a spreadsheet. What it says is not fitted is no part.
+`coe-board parts` writes it from what people have: docs/placements.md. x and y are mm, y up, as seen from the top, also
+for the bottom side; angles are degrees, counterclockwise as the camera sees the side. Who has no places leaves x_mm,
+y_mm, angle and side out. A line that begins with '#' is a remark.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import csv
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
+from math import isfinite
 from pathlib import Path
 
-from coe.errors import ConfigError, did_you_mean, list_few
-from coe.tables import text_table
-from coe.tables.not_fitted import FITTED, LEFT_OUT, QUANTITY, FittedRow, fitting_of
-from coe.tables.table_file import expect_unstruck, lines_of
-from coe.tables.text_table import TableHeader, TextLine, further_lines
+from coe.errors import ConfigError, did_you_mean, list_few, readable
+from coe.helpers import regular
+from coe.helpers.spelling import composed
 
-REFDES = ("refdes", "designator", "ref", "reference", "reference designator")
-"""Names of the column of reference designators, in any case, as Ref-Des; the first that the header has counts."""
-COMPONENT = ("component", "type", "part", "part number", "comment", "value", "val")
-"""Names of the column of components, by the same rule."""
-_NAMES = {
-    **{"refdes": REFDES, "component": COMPONENT},
-    **{"fitted": FITTED, "left_out": LEFT_OUT, "quantity": QUANTITY},
-}
+COLUMNS = ("refdes", "x_mm", "y_mm", "angle", "side", "component")
+NAME = "parts.csv"
+"""What the file is called; it lies beside the recipe."""
+MAX_BYTES = 64 << 20
+FARTHEST_MM = 10_000.0
+"""Coordinates beyond it are refused: no board is as large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,68 +34,100 @@ class PlacedPart:
     refdes: str
 
 
-class ListedParts(tuple[PlacedPart, ...]):
-    """The parts of a list; `not_fitted` are designators that it leaves out, `notes` sentences on words that do not."""
+class Side(StrEnum):
+    """A side of a board."""
 
-    not_fitted: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-
-
-def _header(lines: Sequence[TextLine]) -> TableHeader | None:
-    remarks_last = sorted(lines, key=lambda line: line.is_remark)
-    return text_table.find_header(remarks_last, _NAMES, ("refdes", "component"))
+    TOP = "top"
+    BOTTOM = "bottom"
 
 
-def read(path: Path) -> ListedParts:
-    """Read a parts list; raises ConfigError that names the file, and the line where there is one.
+@dataclass(frozen=True, slots=True)
+class BoardPart:
+    """A row: a part, or without a `component` a place that is not inspected, such as a fiducial.
 
-    Lines before the header, empty lines, and lines that begin with '#' are passed over. The header may begin with '#'
-    if no other line is a header.
+    `x_mm` and `y_mm` are as seen from the top, `rotation_deg` (0 to 360) is counterclockwise as the camera sees the
+    side. `line` is its line in the file.
     """
-    raw = text_table.content(path, "the parts list")
-    table = lines_of(path, raw, "the parts list", lambda lines: _header(lines) is not None)
-    lines, header = table.lines, _header(table.lines)
-    if header is None:
-        raise ConfigError(
-            f"{path}: no line names a column of reference designators ({', '.join(REFDES)}) and a column of components "
-            f"({', '.join(COMPONENT)}); add such a line above the parts"
-        )
-    rows = []
-    for line in lines:
-        if line.number > header.line.number and not line.is_remark:
-            row = line.cells(header.separator)
-            cells = {field: row[index] for field, index in header.columns.items() if index < len(row)}
-            rows.append(FittedRow(line.number, {**cells, "value": cells.get("component", "")}, row))
-    fitting = fitting_of(rows, header.words, header.columns)
-    if asked := [*fitting.asked]:
-        raise ConfigError(f"{path}:{asked[0]}: {fitting.asked[asked[0]].fault}{further_lines(asked)}")
-    expect_unstruck(path, lines, {row.number for row in rows} - fitting.left_out)
-    parts: dict[str, PlacedPart] = {}
-    faults: dict[str, dict[int, str]] = {}
-    for number, said, _ in rows:
-        if number in fitting.left_out:
-            continue
-        part = PlacedPart(said.get("component", ""), said.get("refdes", ""))
-        if not (part.component and part.refdes):
-            fault = "this line lacks a reference designator or a component; complete it"
-        elif "," in part.refdes:
-            fault = "'{0}' names several parts; give each part a line"
-        elif part.refdes in parts:
-            fault = "'{0}' stands in an earlier line already; take one line out"
-        else:
-            parts[part.refdes] = part
-            continue
-        faults.setdefault(fault, {})[number] = part.refdes
-    if faults:
-        fault, names = next(iter(faults.items()))
-        number, name = next(iter(names.items()))
-        raise ConfigError(f"{path}:{number}: {fault.format(name)}{further_lines([*names])}")
+
+    refdes: str
+    x_mm: float
+    y_mm: float
+    rotation_deg: float
+    side: Side
+    component: str = ""
+    line: int = 0
+
+
+def read_places(path: Path) -> tuple[BoardPart, ...]:
+    """Read the places of a board, in the order of the file; raises ConfigError with file and line."""
+    return parse_places(path, content(path))
+
+
+def parse_places(path: Path, raw: bytes) -> tuple[BoardPart, ...]:
+    """Return the places in a file's bytes; raises ConfigError as `read_places` does, which names `path`."""
+    return tuple(_part(path, number, cells) for number, cells in _rows(path, raw, COLUMNS))
+
+
+def read(path: Path) -> tuple[PlacedPart, ...]:
+    """Read the parts that are inspected, in the order of the file, which may lack places; raises ConfigError."""
+    rows = [(number, cells) for number, cells in _rows(path, content(path), ("refdes", "component"))]
+    lines: dict[str, list[int]] = {}
+    for number, cells in rows:
+        lines.setdefault(cells["refdes"], []).append(number)
+    if twice := next(((refdes, at) for refdes, at in lines.items() if len(at) > 1), None):
+        raise ConfigError(f"{path}:{twice[1][1]}: '{twice[0]}' stands in line {twice[1][0]} already; take one line out")
+    parts = tuple(PlacedPart(cells["component"], cells["refdes"]) for _, cells in rows if cells["component"])
     if not parts:
-        raise ConfigError(f"{path}: there is no part under the header; add a line for each part")
-    listed = ListedParts(parts.values())
-    listed.not_fitted = tuple(said.get("refdes", "") for number, said, _ in rows if number in fitting.left_out)
-    listed.notes = (*table.notes, *fitting.notes)
-    return listed
+        raise ConfigError(f"{path}: no line names a component; write one for each part that is inspected")
+    return parts
+
+
+def content(path: Path) -> bytes:
+    """Return the bytes of a file; raises ConfigError."""
+    with readable(f"the parts file {path}"):
+        return regular.read(path, MAX_BYTES)
+
+
+def _rows(path: Path, raw: bytes, needs: Sequence[str]) -> Iterator[tuple[int, Mapping[str, str]]]:
+    """Yield the number and the cells by column of each row; raises ConfigError."""
+    bom = "" if len(needs) > 2 else "--bom "
+    other = f"{path}: it is no parts file ({','.join(needs)}); make one of it: coe-board parts {bom}{path} --to FOLDER"
+    try:
+        lines = [*enumerate(composed(raw.decode("utf-8-sig")).splitlines(), 1)]
+    except UnicodeDecodeError:
+        raise ConfigError(other) from None
+    lines = [(number, line) for number, line in lines if line.strip() and not line.startswith("#")]
+    table = [(number, [cell.strip() for cell in next(csv.reader([line]), [])]) for number, line in lines]
+    names = table[0][1] if table else []
+    if not {*needs} <= {*names} <= {*COLUMNS} or len({*names}) < len(names):
+        raise ConfigError(other)
+    if wrong := [number for number, cells in table if len(cells) != len(names) or "\0" in "".join(cells)]:
+        raise ConfigError(
+            f"{path}:{list_few(map(str, wrong))}: not the {len(names)} cells of the header; put a cell with a comma in "
+            "quotes"
+        )
+    if len(table) < 2:
+        raise ConfigError(f"{path}: there is no part under the header; make the file again with coe-board parts")
+    for number, cells in table[1:]:
+        row = dict(zip(names, cells, strict=True))
+        if not row["refdes"]:
+            raise ConfigError(f"{path}:{number}: this line has no reference designator; complete it, or take it out")
+        yield number, row
+
+
+def _part(path: Path, number: int, cells: Mapping[str, str]) -> BoardPart:
+    try:
+        x, y, angle = (float(cells[name]) for name in ("x_mm", "y_mm", "angle"))
+    except ValueError:
+        x = y = angle = float("nan")
+    if not all(map(isfinite, (x, y, angle))) or max(abs(x), abs(y)) > FARTHEST_MM:
+        raise ConfigError(
+            f"{path}:{number}: {cells['refdes']}: x_mm '{cells['x_mm']}', y_mm '{cells['y_mm']}' and angle "
+            f"'{cells['angle']}' are not all numbers, or lie beyond {FARTHEST_MM:g} mm; correct them"
+        )
+    if cells["side"] not in set(Side):
+        raise ConfigError(f"{path}:{number}: {cells['refdes']}: side '{cells['side']}'; write top or bottom")
+    return BoardPart(cells["refdes"], x, y, angle % 360.0, Side(cells["side"]), cells["component"], number)
 
 
 def check(parts: Sequence[PlacedPart], components: Mapping[str, object], board: str) -> None:

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,13 +17,12 @@ import typer
 from coe import config
 from coe.board.drafting import check_name
 from coe.board.rules import load
-from coe.cli.board_parts import Parts
+from coe.cli.board_parts import Bringing, Convert, Parts, source
 from coe.cli.common import Exit, application, err, out, point_out, run
 from coe.cli.console import Progress
 from coe.cli.experts_options import PolarityOption
 from coe.cli.experts_verified import tell_gaps
 from coe.cli.options import add, argument, option
-from coe.cli.placing import ReadAs, bom_of, fitted, read_confirmed
 from coe.errors import ConfigError, list_few
 from coe.helpers.files import replacing, writing
 from coe.helpers.strict_model import name_fault
@@ -33,13 +31,13 @@ from coe.pictures.label_folders import GOOD, letters
 from coe.store.store_reader import StoreReader
 
 if TYPE_CHECKING:
-    from coe.placement.first_board import FirstBoard
+    from coe.bring.board.first_board import FirstBoard
 
 _LEAST = 6
 """With fewer pictures of a label there is hardly one each to learn from, to verify with and to test on."""
 
 
-class Placed(ReadAs):
+class Placed(Bringing):
     """The options of a board that is made from a placement file."""
 
     placements: Path | None = option("A placement (pick-and-place) file: a board of whole pictures.", metavar="FILE")
@@ -51,11 +49,6 @@ class Placed(ReadAs):
         "The edge: a Gerber file (Edge.Cuts, profile) or .kicad_pcb. Default: as --placements tells it.", metavar="FILE"
     )
     side: str = option("The side that the camera sees: top or bottom.", "top")
-    form: Path | None = option(
-        "How the placement file is read where it is read wrong: a YAML file with columns, sides, not_fitted, "
-        "fitted, decimal, angles, clockwise, y, offset, side, rotation, as placement_file of a recipe has them.",
-        metavar="FILE",
-    )
     held: bool = option(
         "A fixture holds each board in one place: no mark is searched. The edges of the parts tell the place.", False
     )
@@ -69,53 +62,36 @@ class Placed(ReadAs):
         "--mark",
         metavar="NAME=X,Y",
     )
-    leave_out: list[str] | None = option(
-        "A part that is not inspected, as J4 or TP*, such as one that no picture shows. May be repeated.",
-        metavar="NAME",
-    )
     good: bool = option("The boards in the pictures are good: parts are learned from them.", False)
 
     def placed(self, placements: Path, name: str, to: Path) -> FirstBoard:
         """Make a board from a placement file; raises ConfigError."""
-        from coe.board.parts_file import Side
-        from coe.placement.board_outline import edge_in, read_outline
-        from coe.placement.draft_recipe import plan, read_form
-        from coe.placement.drawn_sizes import drawn_sizes
-        from coe.placement.first_board import Making, marks_of
-        from coe.placement.package_sizes import LIBRARY, read_library
-        from coe.placement.placement_file import FileForm
+        from coe.board.parts_list import Side
+        from coe.bring.board.board_outline import edge_in, read_outline
+        from coe.bring.board.draft_recipe import plan
+        from coe.bring.board.drawn_sizes import drawn_sizes
+        from coe.bring.board.first_board import Making, marks_of
+        from coe.bring.board.package_sizes import LIBRARY, read_library
 
-        dialect, units, images, side = self.dialect, self.units, self.images, self.side
+        images, side = self.images, self.side
         if side not in set(Side):
             raise ConfigError(f"--side '{side}' is not known; give top or bottom")
-        bottom = self.bottom()
-        if (bottom is not None) != (side == Side.BOTTOM):
-            raise ConfigError(
-                "--side bottom, --bottom-x and --bottom-angle belong together: give all or none (docs/placements.md)"
-            )
-        how = FileForm() if self.form is None else read_form(self.form)
+        how = self.answered(to / name)
         if self.in_pixels:
             self._refuse_beside_pixels()
-            how = how.model_copy(update={"y": "down", "side": how.side or Side.TOP, "rotation": how.rotation or 0.0})
-        said = bom_of(self.bom, dialect, how)
-        file = read_confirmed(placements, dialect, units, how, said, yes=self.yes, in_pixels=self.in_pixels)
+            in_pixels = {"unit": "mm", "y": "down", "side": how.side or "top", "rotation": how.rotation or 0.0}
+            how = how.with_more(in_pixels)
+        converted = self.converted(placements, how, unit="pixels" if self.in_pixels else "mm")
+        self.confirm(placements)
         library = read_library(Path(LIBRARY)) if Path(LIBRARY).is_file() else ()
         edge = None if self.outline is None else read_outline(self.outline)
-        there, not_fitted = fitted(file, placements, said, self.bom)
-        words = ["--placements", str(placements), "--dialect", dialect or "generic", "--units", str(file.units)]
-        words += [] if self.bom is None else ["--bom", str(self.bom)]
-        turned = ["--bottom-x", str(self.bottom_x), "--bottom-angle", str(self.bottom_angle)]
-        words += [] if bottom is None else turned
-        drawn = edge_in(placements, file, how), drawn_sizes(placements, file.drawn)
-        planned = plan(there, Side(side), library, edge, *drawn, self.leave_out or ())
-        planned = replace(planned, not_fitted=tuple(not_fitted))
-        seen = marks_of(dict(map(_named_point, self.marks or ())), planned, bottom)
-        held = self.held or self.in_pixels
+        drawn = edge_in(placements, converted.file, how), drawn_sizes(placements, converted.file.drawn)
+        planned = plan(converted, Side(side), library, edge, *drawn)
+        seen = marks_of(dict(map(_named_point, self.marks or ())), planned)
+        held, made_of = self.held or self.in_pixels, source(placements, self.bom)
         with Progress(console=err, disable=images is None or self.in_pixels) as bar:
             task = bar.add_task("finding the board", total=None)
-            making = Making(
-                name, to, there, planned, bottom, tuple(words), self.good, how, held, seen, lambda: bar.advance(task)
-            )
+            making = Making(name, to, converted, planned, made_of, self.good, held, seen, lambda: bar.advance(task))
             return making.in_pixels(images) if self.in_pixels and images is not None else making.board(images)
 
     def _refuse_beside_pixels(self) -> None:
@@ -178,7 +154,7 @@ class New(Placed):
         raise typer.Exit(status)
 
     def _photographed(self, photos: Path, rules: Path) -> FirstBoard:
-        from coe.placement.first_board import FirstBoard
+        from coe.bring.board.first_board import FirstBoard
 
         shown = look(photos)
         for folder in (rules.parent, self.to / self.name):
@@ -279,5 +255,5 @@ app = application(
     "Make a first board from what is there: photographs, or a placement file and pictures of whole boards.",
     is_group=True,
 )
-add(app, New, Parts)
+add(app, New, Parts, Convert)
 main = partial(run, app)

@@ -1,4 +1,4 @@
-"""`coe-board parts`: `parts.csv` from a placement file and a bill of materials."""
+"""`coe-board parts` and `convert`: `parts.csv` from a placement file and a bill of materials."""
 
 from __future__ import annotations
 
@@ -10,53 +10,98 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from coe.board import parts_file
+from coe.board import parts_list
 from coe.cli.common import Exit, err, out
-from coe.cli.options import argument, option
-from coe.cli.placing import ReadAs
-from coe.errors import ConfigError, list_few
-from coe.helpers.files import write_atomically
+from coe.cli.options import Options, argument, option
+from coe.errors import ConfigError, did_you_mean, list_few, readable
+from coe.helpers import regular
+from coe.helpers.files import write_atomically, writing
+from coe.helpers.spelling import fits
 
 if TYPE_CHECKING:
     from coe.bring.parts.answers import Answers
     from coe.bring.parts.converting import Converted
 
 
-class Bringing(ReadAs):
+class Bringing(Options):
     """How a placement file of another program is read."""
 
+    units: str | None = option("Unit of the placement file: mm, um, mil or inch. Default: what the file states.")
+    bom: Path | None = option(
+        "A bill of materials, with lists of designators: values and packages that the placement file lacks, and "
+        "the parts that are not fitted.",
+        metavar="FILE",
+    )
     columns: str | None = option(
         "Which column is what, where a name is not known: refdes=Bauteil,x=Ost,y=Nord; also rotation, side, value, "
-        "package, component, fitted and left_out.",
+        "package, component, fitted and left_out. Of a file without a header all fields in order: refdes,x,y,rotation.",
         metavar="FIELD=NAME,...",
     )
     not_fitted: list[str] | None = option(
         "A word that says of a part that it is not fitted, as N.C. or NC/*. May be repeated.", metavar="WORD"
+    )
+    leave_out: list[str] | None = option(
+        "A part that is not inspected, as J4 or TP*, such as one that no picture shows. May be repeated.",
+        metavar="NAME",
+    )
+    bottom_x: str | None = option(
+        "top or bottom: the file gives x of the bottom side as seen from the top, through the board, or as seen from "
+        "the bottom. Without it parts of that side are left out."
+    )
+    bottom_angle: str | None = option(
+        "top, top-180 or bottom: angles of the bottom side count counterclockwise as seen from the top, with parts at "
+        "0 mirrored left to right (top) or top to bottom (top-180, as KiCad), or as seen from the bottom."
     )
     answers: Path | None = option(
         "What was said of an earlier export: also sides, fitted, decimal, angles, clockwise, y, offset, rotation, "
         "packages (docs/placements.md). Default: answers.yaml in the folder of parts.csv, if it is there.",
         metavar="FILE",
     )
+    yes: bool = option("Take the placement file as it reads, without a question.", False)
 
     def answered(self, folder: Path) -> Answers:
         """Return what a person has said, in the file of answers and in options; raises ConfigError."""
         from coe.bring.parts import answers
 
+        if (self.bottom_x is None) != (self.bottom_angle is None):
+            raise ConfigError("give --bottom-x and --bottom-angle together, or neither")
         path = self.answers or folder / answers.NAME
         said = answers.read(path) if self.answers or path.is_file() else answers.Answers()
         more: dict[str, Any] = {} if self.units is None else {"unit": self.units}
         if self.columns is not None:
-            more["columns"] = {**said.columns, **answers.columns_of(self.columns)}
-        if self.not_fitted:
-            more["not_fitted"] = tuple(dict.fromkeys((*said.not_fitted, *self.not_fitted)))
-        if bottom := self.bottom():
-            more["bottom"] = answers.BottomSide(x=bottom.x, angle=bottom.angle)
-        return answers.with_more(said, more)
+            named = answers.columns_of(self.columns)
+            more["columns"] = {**said.named_columns, **named} if isinstance(named, dict) else named
+        for key, words in (("not_fitted", self.not_fitted), ("not_inspected", self.leave_out)):
+            if words:
+                more[key] = tuple(dict.fromkeys((*getattr(said, key), *words)))
+        if self.bottom_x is not None:
+            more["bottom"] = {"x": self.bottom_x, "angle": self.bottom_angle}
+        return said.with_more(more)
+
+    def converted(self, file: Path, said: Answers, *, unit: str = "mm") -> Converted:
+        """Read a placement file and the BOM, say how they read, and ask whether that is right; raises ConfigError."""
+        from coe.bring.parts.converting import convert
+
+        converted = convert(file, self.bom, said)
+        names = [place.refdes for place in converted.file.placements]
+        if unknown := [word for word in self.leave_out or () if not any(fits(word, name) for name in names)]:
+            raise ConfigError(f"--leave-out: the board has no part '{unknown[0]}'{did_you_mean(unknown[0], names)}")
+        _tell(converted, file, self.bom, unit)
+        return converted
+
+    def confirm(self, file: Path) -> None:
+        """Ask whether a file is read as it is meant; raises ConfigError unless it is."""
+        if self.yes:
+            return
+        options = "--units, --columns or --answers"
+        if not sys.stdin.isatty():
+            raise ConfigError(f"is this how {file.name} is meant? Then give --yes; else say it with {options}")
+        if not typer.confirm("Is that right?", err=True):
+            raise ConfigError(f"{file.name}: say what is wrong with {options}, or correct the file")
 
 
 class Parts(Bringing):
-    """Make parts.csv, which runs and recipes read, from what a CAD program wrote; answers.yaml keeps what you said.
+    """Make parts.csv, which runs read, from what a CAD program wrote; answers.yaml keeps what you said of it.
 
     It says which column is what and asks whether that is right. For a new export the same command shows which parts
     came, went and moved.
@@ -64,28 +109,85 @@ class Parts(Bringing):
     Example: coe-board parts pnp.csv --bom bom.csv --to line7
     """
 
-    file: Path = argument("The placement (pick-and-place) file, a table, or a board file.", ...)
+    file: Path | None = argument(
+        "The placement (pick-and-place) file, a table, or a board file. Default: --bom alone is a list of parts "
+        "without places, for pictures of single parts."
+    )
     to: Path = option("Folder for parts.csv and answers.yaml.", Path("."), metavar="FOLDER")
 
     def run(self) -> Exit:
-        from coe.bring.parts import converting
-        from coe.bring.parts.answers import NAME
+        from coe.bring.parts.converting import changes, list_of
 
-        converted = converting.convert(self.file, self.bom, self.answered(self.to), self.dialect or "generic")
-        tell(converted, self.file, self.bom)
-        place = self.to / parts_file.NAME
+        place = self.to / parts_list.NAME
+        if any(path is not None and path.resolve() == place.resolve() for path in (self.file, self.bom)):
+            raise ConfigError(f"{place} would be replaced by what is made of it; give another folder with --to")
+        if self.file is None:
+            if self.bom is None:
+                raise ConfigError("give the placement file, or --bom for a list of parts without places")
+            text, notes = list_of(self.bom, self.answered(self.to))
+            for note in notes:
+                err.print(note)
+            self.confirm(self.bom)
+            _write(place, f"# {source(self.bom, None)}\n{text}")
+            return Exit.OK
+        converted = self.converted(self.file, self.answered(self.to))
         if place.exists():
-            told = converting.changes(parts_file.read(place), converted.parts)
+            told = changes(parts_list.read_places(place), converted.parts)
             for line in told or ["no part came, went or moved"]:
                 err.print(f"{place}: {line}")
-        confirm(self.file, yes=self.yes)
-        self.to.mkdir(parents=True, exist_ok=True)
-        write_atomically(place, [converting.text_of(converted.parts, source(self.file, self.bom))])
-        write_atomically(self.to / NAME, [converted.answers.text])
-        inspected = sum(bool(part.component) for part in converted.parts)
-        out.print(f"written: {place}: {inspected} parts, and {len(converted.parts) - inspected} that are not inspected")
-        out.print(f"written: {self.to / NAME}")
+        self.confirm(self.file)
+        put(converted, self.to, source(self.file, self.bom))
         return Exit.OK
+
+
+class Convert(Bringing):
+    """Make parts.csv and answers.yaml of a recipe that reads a placement file itself, once, and take that out of it.
+
+    FILE is the recipe, whose placement file --placements names; or the JSON of a version of a recipe of the station,
+    as GET /api/v1/recipes/NAME/VERSION gives it, of which FILE.new.json is made, to be added as a new version.
+
+    Example: coe-board convert line7/recipe.yaml --placements pnp.csv --bom bom.csv
+    """
+
+    file: Path = argument("The recipe, or the JSON of a version of one.", ...)
+    placements: Path | None = option("The placement file that the recipe was used with.", metavar="FILE")
+
+    def run(self) -> Exit:
+        from coe.bring.parts import former
+        from coe.bring.parts.converting import convert
+
+        with readable(self.file):
+            raw = regular.read(self.file, parts_list.MAX_BYTES)
+        if self.file.suffix.lower() == ".json":
+            made, text = former.version(self.file, raw)
+            _tell(made, self.file, None, "mm")
+            _write(self.file.with_suffix(".new.json"), text)
+            return Exit.OK
+        if self.placements is None:
+            raise ConfigError("give --placements: the placement file that the recipe was used with")
+        recipe = former.recipe(self.file, raw, self.answered(self.file.parent))
+        made = convert(self.placements, self.bom, recipe.answers, recipe.components)
+        former.expect_known(made, recipe)
+        _tell(made, self.placements, self.bom, "mm")
+        self.confirm(self.placements)
+        put(made, self.file.parent, source(self.placements, self.bom))
+        _write(self.file, recipe.text)
+        return Exit.OK
+
+
+def put(converted: Converted, folder: Path, made_of: str) -> None:
+    """Write parts.csv and the answers; raises ConfigError."""
+    from coe.bring.parts.answers import NAME
+
+    _write(folder / parts_list.NAME, converted.text(made_of))
+    _write(folder / NAME, converted.answers.text())
+
+
+def _write(path: Path, text: str) -> None:
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, [text])
+    out.print(f"written: {path}")
 
 
 def source(file: Path, bom: Path | None) -> str:
@@ -94,7 +196,7 @@ def source(file: Path, bom: Path | None) -> str:
     return f"coe-board parts made this of {names}, {datetime.now().astimezone():%Y-%m-%d %H:%M}"
 
 
-def tell(converted: Converted, path: Path, bom: Path | None) -> None:
+def _tell(converted: Converted, path: Path, bom: Path | None, unit: str) -> None:
     """Say how the files read: which column is what, which unit, and which parts are left out."""
     file, answers = converted.file, converted.answers
     columns = ", ".join(f"{field} is '{name}'" for field, name in file.columns.items())
@@ -104,10 +206,13 @@ def tell(converted: Converted, path: Path, bom: Path | None) -> None:
         told = "as the name of the file, or an M before an angle, tells"
         columns += f", side is {told if answers.side is None else f'{answers.side} for all'}"
     x, y = ([getattr(place, axis) for place in file.placements] for axis in ("x_mm", "y_mm"))
+    if unit == "pixels":
+        y = [-value for value in y]
     sides = Counter(place.side for place in file.placements)
     err.print(
         f"{path.name}: {len(x)} parts ({', '.join(f'{count} {side}' for side, count in sides.items())}) in "
-        f"{file.stated or file.units}, x {min(x):g} to {max(x):g} mm, y {min(y):g} to {max(y):g} mm; {columns}"
+        f"{unit if unit == 'pixels' else file.stated or file.units}, x {min(x):g} to {max(x):g} {unit}, "
+        f"y {min(y):g} to {max(y):g} {unit}; {columns}"
         + (f"; not read: {', '.join(file.unused)}" if file.unused else "")
     )
     for note in converted.notes:
@@ -123,15 +228,3 @@ def tell(converted: Converted, path: Path, bom: Path | None) -> None:
     for what, refdes in lists:
         if refdes:
             err.print(f"{what}: {list_few(refdes, 20)}")
-
-
-def confirm(path: Path, *, yes: bool) -> None:
-    """Ask whether a file is read as it is meant; raises ConfigError unless it is."""
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise ConfigError(
-            f"is this how {path.name} is meant? Then give --yes; else say --units, --columns or --answers"
-        )
-    if not typer.confirm("Is that right?", err=True):
-        raise ConfigError(f"{path.name}: say what is wrong with --units, --columns or --answers, or correct the file")

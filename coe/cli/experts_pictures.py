@@ -129,7 +129,7 @@ class Overlay(Placing):
     Look at it before you inspect: each outline must lie on its part, and each dot at the corner of its first pin. Exit
     status 1 if the board is not registered, or a crop lies partly outside of the picture; 3 if it cannot be read.
 
-    Example: coe-experts overlay b.png --board demo --placements p.csv --dialect kicad --units mm --recipe r.yaml
+    Example: coe-experts overlay SN1.png --board line7 --recipe line7/recipe.yaml
     """
 
     picture: Path = argument("A picture of a whole board.", ...)
@@ -140,7 +140,7 @@ class Overlay(Placing):
     def run(self) -> Exit:
         layout, to, loaded = self.layout(), self.to, rules.load(self.board)
         if layout is None:
-            raise ConfigError("give --placements, --dialect, --units and --recipe")
+            raise ConfigError("give --recipe: where the components lie on a board")
         if to.suffix.lower() != ".png":
             raise ConfigError(f"--out {to} is not a .png")
         layout.check(loaded.components, loaded.board)
@@ -179,7 +179,7 @@ class Crop(Placing):
     These are the photographs that `reference`, `train`, `calibrate` and `evaluate` take. Exit status 1 if a component
     of a board could not be cut out, which is named.
 
-    Example: coe-experts crop line7 --placements pnp.csv --recipe line7/recipe.yaml --images boards --out photos
+    Example: coe-experts crop line7 --recipe line7/recipe.yaml --images boards --out photos
     """
 
     board: str | None = argument(
@@ -196,7 +196,7 @@ class Crop(Placing):
     def run(self) -> Record:
         layout, label, bits = self.layout(), self.label, None
         if layout is None:
-            raise ConfigError("give --placements and --recipe: where the components lie on a board")
+            raise ConfigError("give --recipe: where the components lie on a board")
         if label and (fault := label_fault([label]) or ("it names a folder in a folder" if "/" in label else None)):
             raise ConfigError(f"--label: {fault}")
         if self.board is not None:

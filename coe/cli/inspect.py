@@ -100,7 +100,7 @@ class Inspect(Placing, WatchOptions, OnLine):
     images_at: Path | None = option(
         "A folder, a single image or images.csv. Layouts of a folder: <component>/<image>, "
         "<serial>/<refdes>__<component>.<ext>. Columns of images.csv: path, component, serial, refdes, reference, "
-        "sha256. With --placements each picture is a whole board, and its name is the serial.",
+        "sha256. With --recipe each picture is a whole board, and its name is the serial.",
         None,
         "--images",
     )
@@ -112,12 +112,6 @@ class Inspect(Placing, WatchOptions, OnLine):
     )
     out_dir: Path | None = option("Folder for the results. Default: runs/<board>/<date-time>.", None, "--out")
     within: WithinOption = None
-    parts: Path | None = option(
-        "The board's parts list in the order of the camera, with columns such as refdes and component; a "
-        "pick-and-place file will do. A board without a picture of each part is REVIEW, and experts are loaded before "
-        "their images come.",
-        metavar="FILE",
-    )
     expect: str | None = option(
         "counts: a board without a picture of as many places of each component as its rules count is REVIEW.",
         metavar="counts",

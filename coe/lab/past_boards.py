@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Connection, func, insert, select
 
-from coe.board.parts_file import Side
+from coe.board.parts_list import Side
 from coe.core import Verdict
 from coe.serve.clock import HOUR_US, SECOND_US, hour_of
 from coe.serve.database import audit, hourly, tables

@@ -8,62 +8,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field
-from enum import StrEnum
-from math import cos, radians, sin
+from math import cos, dist, radians, sin
 
 from coe import config
-from coe.board.parts_file import Side
-from coe.board.parts_list import PlacedPart
-from coe.errors import ConfigError, did_you_mean
+from coe.board.parts_list import NAME, BoardPart, PlacedPart, Side
+from coe.errors import ConfigError, did_you_mean, list_few
 from coe.placement.board_recipe import BoardRecipe
-from coe.placement.inspected_parts import inspected_units, is_left_out, moved_marks
-from coe.placement.placement_file import Placement
+from coe.placement.panel_split import split
 from coe.placement.recipe_spec import Corner, PackageSpec, UnitSpec
-
-
-class BottomX(StrEnum):
-    """From where the x of a part on the bottom side counts."""
-
-    TOP = "top"
-    """As seen from the top, through the board: the camera sees it mirrored."""
-    BOTTOM = "bottom"
-    """As seen from the bottom: mirrored already."""
-
-
-class BottomAngle(StrEnum):
-    """What the angle of a part on the bottom side means."""
-
-    TOP = "top"
-    """Counterclockwise as seen from the top; a part at 0 is mirrored left to right."""
-    TOP_180 = "top-180"
-    """Counterclockwise as seen from the top; a part at 0 is mirrored top to bottom, as in KiCad."""
-    BOTTOM = "bottom"
-    """Counterclockwise as seen from the bottom."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bottom:
-    """How a placement file describes the bottom side; without it a layout of the bottom side is refused."""
-
-    x: BottomX
-    angle: BottomAngle
-
-    @classmethod
-    def of(cls, x: str, angle: str) -> Bottom:
-        """Return a description made of a word for each field; raises ConfigError for unknown words."""
-        for name, word, known in (("x", x, BottomX), ("angle", angle, BottomAngle)):
-            if word not in set(known):
-                raise ConfigError(f"bottom {name} '{word}' is not known; give {', '.join(known)}")
-        return cls(BottomX(x), BottomAngle(angle))
-
-    def x_of(self, x_mm: float) -> float:
-        """Return an x of the file as the camera sees it, and back."""
-        return -x_mm if self.x is BottomX.TOP else x_mm
-
-    def angle_of(self, angle_deg: float) -> float:
-        """Return an angle of the file, from 0 to 360, as the camera sees it, and back."""
-        seen = {BottomAngle.TOP: -angle_deg, BottomAngle.TOP_180: 180.0 - angle_deg, BottomAngle.BOTTOM: angle_deg}
-        return seen[self.angle] % 360.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +72,10 @@ class Site:
 class Layout:
     """All that is inspected in a picture of a whole board.
 
-    `sites` are in the order of the units, then of the placement file. `not_inspected` are the reference designators
-    that the recipe leaves out. `marks` are the places of the bad marks by unit. `low` and `high` are corners of the
+    `sites` are in the order of the units, then of `parts.csv`. `not_inspected` are the reference designators of its
+    rows without a component. `marks` are the places of the bad marks by unit. `low` and `high` are corners of the
     outline. `landmark` is the place of the recipe's landmark, `codes` are those of the serials by unit, "" for the
-    panel's. `moved_marks` are the recipe's fiducials as the placement file has them, if it has all of them elsewhere.
+    panel's. `moved_marks` are the recipe's fiducials as `parts.csv` has them, if it has all of them elsewhere.
     `digest` tells two layouts apart.
     """
 
@@ -137,7 +89,7 @@ class Layout:
     digest: str = ""
     landmark: Point | None = None
     codes: Mapping[str, Site] = field(default_factory=dict)
-    moved_marks: tuple[Placement, ...] = ()
+    moved_marks: tuple[BoardPart, ...] = ()
 
     @property
     def units(self) -> tuple[str, ...]:
@@ -164,37 +116,21 @@ class Layout:
                 )
 
 
-def lay_out(recipe: BoardRecipe, placements: Sequence[Placement], bottom: Bottom | None = None) -> Layout:
-    """Return the layout of a board with these placements, as the camera sees it.
+def lay_out(recipe: BoardRecipe, parts: Sequence[BoardPart]) -> Layout:
+    """Return the layout of a board with the rows of its `parts.csv`, as the camera sees it.
 
-    `bottom` says how the placements describe the bottom side: it is needed if the recipe is of the bottom side, and
-    refused if it is of the top side, where it would say nothing. Raises ConfigError for this, for a side without
-    parts, a part whose component is not known, and a part that lies outside of the outline.
+    Raises ConfigError for a side without parts, a part whose component the recipe does not have, a designator that
+    stands twice, and a part that lies outside of the outline.
     """
-    if (recipe.side is Side.BOTTOM) != (bottom is not None):
-        raise ConfigError(
-            f"{recipe.path.name} is of the top side; leave out how the bottom side is described"
-            if bottom is not None
-            else f"{recipe.path.name} is of the bottom side; say how the placement file describes that side: its x as "
-            f"seen from top or bottom, its angles as top, top-180 or bottom"
-        )
-    chosen = [place for place in placements if place.side is recipe.side and not place.is_fiducial]
-    left_out = {place.refdes for place in placements if is_left_out(recipe, place)}
-    of_panel = recipe.panel is not None and recipe.panel.refdes is not None
-    known = left_out | {
-        word for word in recipe.not_inspected if of_panel for p in placements if p.refdes.endswith(word)
-    }
-    if unknown := [word for word in recipe.not_inspected if "*" not in word and word not in known]:
-        raise ConfigError(f"{recipe.path.name}: '{unknown[0]}' under not_inspected is not in the placement file")
-    of_units = inspected_units(recipe, [place for place in chosen if place.refdes not in left_out])
-    frame = _BoardFrame(bottom)
+    chosen = [part for part in parts if part.side is recipe.side]
+    frame = _BoardFrame(-1.0 if recipe.side is Side.BOTTOM else 1.0)
     sites = tuple(
-        _site(recipe, frame, place, component, name, unit)
-        for name, unit, inspected in of_units
-        for place, component in inspected
+        _site(recipe, frame, part, name, unit)
+        for name, unit, inspected in _inspected_units(recipe, [part for part in chosen if part.component])
+        for part in inspected
     )
     if not sites:
-        raise ConfigError(f"the placement file has no part on the {recipe.side} side that {recipe.path.name} inspects")
+        raise ConfigError(f"no part in {NAME} is inspected on the {recipe.side} side, of which {recipe.path.name} is")
     corners = [frame.point(x, y) for x, y in zip(recipe.outline.x, recipe.outline.y, strict=True)]
     low = Point(min(corner.x_mm for corner in corners), corners[0].y_mm)
     high = Point(max(corner.x_mm for corner in corners), corners[1].y_mm)
@@ -204,7 +140,7 @@ def lay_out(recipe: BoardRecipe, placements: Sequence[Placement], bottom: Bottom
         marks = {name: frame.in_unit(unit, *recipe.bad_mark.at) for name, unit in recipe.units.items()}
     codes = _codes(recipe, frame)
     _check_inside(recipe, list(codes.values()), low, high)
-    facts = (recipe.digest, bottom and astuple(bottom), [astuple(place)[:-2] for place in placements])
+    facts = (recipe.digest, [astuple(part)[:6] for part in parts])
     return Layout(
         recipe,
         sites,
@@ -212,41 +148,98 @@ def lay_out(recipe: BoardRecipe, placements: Sequence[Placement], bottom: Bottom
         low,
         high,
         marks,
-        tuple(place.refdes for place in chosen if place.refdes in left_out),
+        tuple(part.refdes for part in chosen if not part.component),
         hashlib.sha256(repr(facts).encode()).hexdigest(),
         None if recipe.landmark is None else frame.point(*recipe.landmark.at),
         codes,
-        moved_marks(recipe, placements),
+        _moved_marks(recipe, chosen),
     )
+
+
+def _inspected_units(
+    recipe: BoardRecipe, parts: Sequence[BoardPart]
+) -> list[tuple[str, UnitSpec, Sequence[BoardPart]]]:
+    """Return each unit's name, where it lies, and the parts on it; raises ConfigError."""
+    if unknown := [part for part in parts if part.component not in recipe.components]:
+        raise ConfigError(_unknown(recipe, unknown))
+    boards: Mapping[str, Sequence[BoardPart]] = {"": parts}
+    if recipe.panel is not None and recipe.panel.refdes is not None:
+        boards = split(parts, recipe.panel.refdes)
+        lines = {part.line for board in boards.values() for part in board}
+        if homeless := [part.refdes for part in parts if part.line not in lines]:
+            raise ConfigError(
+                f"{recipe.path.name}: {list_few(homeless)} {'is' if len(homeless) == 1 else 'are'} of no board of the "
+                f"panel, whose parts are named '{recipe.panel.refdes}'; leave them out under not_inspected of "
+                "answers.yaml"
+            )
+    for board in boards.values():
+        lines_of: dict[str, list[str]] = {}
+        for part in board:
+            lines_of.setdefault(part.refdes, []).append(str(part.line))
+        if twice := [refdes for refdes, where in lines_of.items() if len(where) > 1]:
+            more = f", and so do {len(twice) - 1} further parts" if len(twice) > 1 else ""
+            raise ConfigError(
+                f"'{twice[0]}' stands in lines {', '.join(lines_of[twice[0]])} of {NAME}{more}; take all but one out"
+            )
+    if boards.keys() != {""}:
+        whole = UnitSpec(at=(0.0, 0.0))  # the parts have places on the panel
+        return [(name, whole, board) for name, board in boards.items()]
+    return [(name, unit, parts) for name, unit in recipe.units.items()]
+
+
+def _unknown(recipe: BoardRecipe, parts: Sequence[BoardPart]) -> str:
+    """Return the sentence about parts whose components a recipe lacks, with entries to paste."""
+    names: dict[str, list[str]] = {}
+    for part in parts:
+        names.setdefault(part.component, []).append(part.refdes)
+    entries = [f"  {name}: {{size: [TODO, TODO]}}  # {list_few(refdes, 4)}" for name, refdes in names.items()]
+    first = parts[0]
+    return (
+        f"{recipe.path.name}: {first.refdes} (line {first.line} of {NAME}) is '{first.component}', which is no "
+        f"component of the recipe{did_you_mean(first.component, recipe.components)}"
+        + (f", and so are {len(parts) - 1} further parts" if len(parts) > 1 else "")
+        + "; name it so under packages of answers.yaml, or add to components, each with its size in mm:\n"
+        + "\n".join(entries)
+    )
+
+
+def _moved_marks(recipe: BoardRecipe, parts: Sequence[BoardPart]) -> tuple[BoardPart, ...]:
+    """Return the recipe's fiducials that a file names, if it has two or more, and none where the recipe has it."""
+    if recipe.fiducials is None or recipe.panel is not None:
+        return ()
+    at, near = recipe.fiducials.at, recipe.fiducials.diameter
+    marks = [part for part in parts if part.refdes in at and not part.component]
+    is_moved = len(marks) > 1 and all(dist((part.x_mm, part.y_mm), at[part.refdes]) > near for part in marks)
+    return tuple(marks) if is_moved else ()
 
 
 @dataclass(frozen=True, slots=True)
 class _BoardFrame:
-    """From the frame of the placement file to that of the camera."""
+    """From the frame of `parts.csv`, the board as seen from the top, to that of the camera.
 
-    bottom: Bottom | None
+    `sign` is -1 for the bottom side, whose x the camera sees mirrored. The angles of parts are as it sees them.
+    """
+
+    sign: float
 
     def point(self, x: float, y: float) -> Point:
-        return Point(x if self.bottom is None else self.bottom.x_of(x), y)
+        return Point(self.sign * x, y)
 
     def in_unit(self, unit: UnitSpec, x: float, y: float) -> Point:
         """Return a point of a unit's frame, turned and moved with the unit."""
         turn = radians(unit.rotation)
         return self.point(unit.at[0] + x * cos(turn) - y * sin(turn), unit.at[1] + x * sin(turn) + y * cos(turn))
 
-    def angle(self, unit: UnitSpec, angle_deg: float) -> float:
-        """Return the angle of a part on a unit: the unit turns as the file's x and y do, the part as its angle says."""
-        if self.bottom is None:
-            return (angle_deg + unit.rotation) % 360.0
-        turned = -unit.rotation if self.bottom.x is BottomX.TOP else unit.rotation
-        return (self.bottom.angle_of(angle_deg) + turned) % 360.0
+    def angle(self, unit: UnitSpec, rotation_deg: float) -> float:
+        """Return the angle of a part on a unit, which turns as x and y do."""
+        return (rotation_deg + self.sign * unit.rotation) % 360.0
 
 
-def _site(recipe: BoardRecipe, frame: _BoardFrame, place: Placement, component: str, name: str, unit: UnitSpec) -> Site:
-    form = recipe.components[component]
-    angle = (frame.angle(unit, place.rotation_deg) + form.turn) % 360.0
-    at = frame.in_unit(unit, place.x_mm, place.y_mm)
-    return Site(name, place.refdes, component, at, angle, _shape(recipe, component, form))
+def _site(recipe: BoardRecipe, frame: _BoardFrame, part: BoardPart, name: str, unit: UnitSpec) -> Site:
+    form = recipe.components[part.component]
+    angle = (frame.angle(unit, part.rotation_deg) + form.turn) % 360.0
+    at = frame.in_unit(unit, part.x_mm, part.y_mm)
+    return Site(name, part.refdes, part.component, at, angle, _shape(recipe, part.component, form))
 
 
 def _codes(recipe: BoardRecipe, frame: _BoardFrame) -> dict[str, Site]:

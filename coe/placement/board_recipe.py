@@ -1,8 +1,8 @@
 """A board recipe: how a camera sees a whole board, in a YAML file whose keys are all checked, with file and line.
 
-The recipe says what a placement file cannot: which side the camera sees and at which scale, the outline and the
-fiducials, how large the crop of each component is, which package is which component, and how a panel is divided.
-Lengths are mm in the frame of the placement file, angles degrees counterclockwise. docs/placements.md explains it.
+The recipe says what `parts.csv` does not: which side the camera sees and at which scale, the outline and the
+fiducials, how large the crop of each component is, and how a panel is divided. Lengths are mm in the frame of
+`parts.csv`, angles degrees counterclockwise. docs/placements.md explains it.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from itertools import combinations
 from math import dist
 from pathlib import Path
 
+from coe.board.parts_list import NAME
 from coe.helpers import strict_yaml
-from coe.helpers.spelling import look
 from coe.helpers.strict_model import of_yaml
 from coe.helpers.strict_yaml import KeyPath, YamlDocument
-from coe.placement.recipe_spec import MappingSpec, Position, RecipeSpec, UnitSpec
+from coe.placement.recipe_spec import Position, RecipeSpec, UnitSpec
 
+_FORMER = ("placement_file", "placed_as", "not_inspected")
+"""Keys of recipes before `parts.csv`, which `coe-board convert` makes answers of."""
 _NEEDS = "recipe, side, um_per_pixel, outline, fiducials (or held) and components"
 
 
@@ -54,6 +56,13 @@ def read_recipe(path: Path) -> BoardRecipe:
 def parse_recipe(path: Path, raw: bytes) -> BoardRecipe:
     """Return the recipe that a file's bytes are; raises RulesError, as `read_recipe` does, which names `path`."""
     document = strict_yaml.parse(path, raw, _NEEDS)
+    for key in _FORMER:
+        if key in document.data:
+            raise document.error(
+                (key,),
+                f"`{key}` is of a recipe that reads placement files; a run reads {NAME} alone: convert the recipe "
+                f"once, with coe-board convert {path} --placements FILE",
+            )
     form = of_yaml(document, RecipeSpec)
     if (form.fiducials is None) != form.held:
         raise document.error(
@@ -62,7 +71,6 @@ def parse_recipe(path: Path, raw: bytes) -> BoardRecipe:
             "place, and not both",
         )
     _check_fiducials(document, form)
-    _check_names(document, form)
     if form.bad_mark is not None and form.panel is not None and form.panel.refdes is not None:
         raise document.error(("bad_mark",), "a bad mark needs a panel with units or an array, whose boards have places")
     if form.serial is not None and form.serial.each == "unit" and (form.panel is None or form.panel.refdes is not None):
@@ -113,18 +121,3 @@ def _are_in_line(points: list[tuple[float, float]]) -> bool:
         if double_area >= 0.1 * max(dist(a, b), dist(b, c), dist(a, c)) ** 2:
             return False
     return True
-
-
-def _check_names(document: YamlDocument, form: RecipeSpec) -> None:
-    looks: dict[tuple[str | None, ...], MappingSpec] = {}
-    for index, entry in enumerate(form.placed_as):
-        place = ("placed_as", index)
-        if entry.component not in form.components:
-            raise document.error(place, f"'{entry.component}' is not among the components of the recipe")
-        before = looks.setdefault(tuple(word and look(word) for word in entry.words), entry)
-        if before.words != entry.words and before.component != entry.component:
-            raise document.error(
-                place,
-                f"{before.words!a} ({before.component}) and {entry.words!a} ({entry.component}) look the same; take "
-                "one of the two entries out",
-            )

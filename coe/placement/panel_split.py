@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import dist
 
+from coe.board.parts_list import BoardPart
 from coe.errors import ConfigError, list_few
-from coe.placement.placement_file import Placement
 
 ORIG, NUMBER = "{orig}", "{n}"
 _NAMED = re.compile(r"(.*?)(\d+)([-_./])([A-Za-z]+\d+\w*)")
@@ -21,7 +21,7 @@ _SAME_MM = 0.02
 """By how much two boards of a panel may differ."""
 
 
-def pattern_of(placements: Sequence[Placement]) -> str | None:
+def pattern_of(placements: Sequence[BoardPart]) -> str | None:
     """Return how the parts of a panel are named, as `Board_{n}-{orig}` or `{orig}`; None if this is no panel."""
     named = [match for place in placements if (match := _NAMED.fullmatch(place.refdes))]
     forms = Counter((match[1], match[3]) for match in named)
@@ -42,7 +42,7 @@ def pattern_of(placements: Sequence[Placement]) -> str | None:
     return ORIG if many and many[0][0] > 1 and 2 * many[0][1] > len(counts) > 1 else None
 
 
-def on_boards(names: Iterable[str], placements: Sequence[Placement]) -> dict[str, list[str]]:
+def on_boards(names: Iterable[str], placements: Sequence[BoardPart]) -> dict[str, list[str]]:
     """Return the names on the panel by the name on a board; none if the placements are of no panel with such names."""
     pattern, found = pattern_of(placements), dict[str, list[str]]()
     for name in names if pattern and NUMBER in pattern else ():
@@ -51,14 +51,14 @@ def on_boards(names: Iterable[str], placements: Sequence[Placement]) -> dict[str
     return found
 
 
-def split(placements: Sequence[Placement], pattern: str) -> dict[str, list[Placement]]:
+def split(placements: Sequence[BoardPart], pattern: str) -> dict[str, list[BoardPart]]:
     """Return the parts of each board by its name, with the designators that they have on it.
 
     What the pattern does not name, as fiducials of the frame, belongs to no board. Raises ConfigError if boards differ.
     """
     boards = _by_name(placements, pattern) if NUMBER in pattern else _by_place(placements)
     if len(boards) < 2:
-        raise ConfigError(f"the placement file has no two boards whose parts are named '{pattern}'")
+        raise ConfigError(f"there are no two boards whose parts are named '{pattern}'")
     (first, parts), *others = ((name, {place.refdes for place in board}) for name, board in boards.items())
     for name, its in others:
         if differing := sorted(its ^ parts):
@@ -71,18 +71,18 @@ def _form(pattern: str) -> re.Pattern[str]:
     return re.compile(f"({re.escape(name)}\\d+){re.escape(between)}(.+)")
 
 
-def _by_name(placements: Sequence[Placement], pattern: str) -> dict[str, list[Placement]]:
+def _by_name(placements: Sequence[BoardPart], pattern: str) -> dict[str, list[BoardPart]]:
     form = _form(pattern)
-    boards: dict[str, list[Placement]] = {}
+    boards: dict[str, list[BoardPart]] = {}
     for place in placements:
         if match := form.fullmatch(place.refdes):
             boards.setdefault(re.sub(r"[^A-Za-z0-9._+-]", "", match[1]), []).append(replace(place, refdes=match[2]))
     return boards
 
 
-def _by_place(placements: Sequence[Placement]) -> dict[str, list[Placement]]:
+def _by_place(placements: Sequence[BoardPart]) -> dict[str, list[BoardPart]]:
     """Divide parts whose designators stand once for each board: a shift keeps the order of their places."""
-    places: dict[str, list[Placement]] = {}
+    places: dict[str, list[BoardPart]] = {}
     for place in placements:
         places.setdefault(place.refdes, []).append(place)
     many = Counter(len(of_part) for of_part in places.values() if len(of_part) > 1).most_common(1)
@@ -108,5 +108,5 @@ def _by_place(placements: Sequence[Placement]) -> dict[str, list[Placement]]:
     return {name: [of_part[index] for of_part in sorted_.values()] for index, name in enumerate(names)}
 
 
-def _xy(places: Sequence[Placement]) -> tuple[list[float], list[float]]:
+def _xy(places: Sequence[BoardPart]) -> tuple[list[float], list[float]]:
     return [place.x_mm for place in places], [place.y_mm for place in places]

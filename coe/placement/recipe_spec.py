@@ -1,6 +1,6 @@
 """The keys of a board recipe, each with what it means and what it may be.
 
-Lengths are mm in the frame of the placement file, angles degrees counterclockwise.
+Lengths are mm in the frame of `parts.csv`, angles degrees counterclockwise.
 """
 
 from __future__ import annotations
@@ -10,10 +10,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from coe import config
-from coe.board.parts_file import FARTHEST_MM, Side
-from coe.helpers.spelling import fits
+from coe.board.parts_list import FARTHEST_MM, Side
 from coe.helpers.strict_model import Name, Share, StrictModel
-from coe.placement.placement_file import FileForm
 from coe.placement.serial_code import SerialSpec
 
 
@@ -83,34 +81,6 @@ class PackageSpec(StrictModel):
     crop: Annotated[int, Field(ge=config.MIN_IMAGE_SIDE, le=4096)] | None = None
     turn: Degrees = 0.0
     pin1: Corner = "top-left"
-
-
-class MappingSpec(StrictModel):
-    """Placements with this package, value and reference designator are of this component type.
-
-    Each may be left out, but not all. A `*` stands for any signs, as in `R_0402*`.
-    """
-
-    component: Name
-    package: str | None = None
-    value: str | None = None
-    refdes: str | None = None
-
-    @model_validator(mode="after")
-    def _says_something(self) -> MappingSpec:
-        if self.words == (None, None, None):
-            raise ValueError("an entry of placed_as names a package, a value, a refdes, or several of them")
-        return self
-
-    def fits(self, package: str, value: str, refdes: str) -> bool:
-        """Tell whether a placement is meant, whichever signs of one look its words are written with."""
-        parts = zip(self.words, (package, value, refdes), strict=True)
-        return all(word is None or fits(word, of_part) for word, of_part in parts)
-
-    @property
-    def words(self) -> tuple[str | None, str | None, str | None]:
-        """The package, the value and the reference designator as they are written."""
-        return self.package, self.value, self.refdes
 
 
 class UnitSpec(StrictModel):
@@ -188,10 +158,7 @@ class RecipeSpec(StrictModel):
     most_turn: Annotated[float, Field(gt=0, le=30, allow_inf_nan=False)] = 5.0
     most_stretch: Annotated[float, Field(gt=0, le=0.2, allow_inf_nan=False)] = 0.02
     camera: CameraSpec = CameraSpec()
-    placement_file: FileForm = FileForm()
     components: Annotated[dict[Name, PackageSpec], Field(min_length=1)]
-    placed_as: tuple[MappingSpec, ...] = ()
-    not_inspected: tuple[str, ...] = ()
     panel: PanelSpec | None = None
     bad_mark: BadMarkSpec | None = None
     landmark: LandmarkSpec | None = None

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from coe.board.parts_file import FARTHEST_MM
+from coe.board.parts_list import FARTHEST_MM
 from coe.errors import ConfigError, ImageError, list_few
 from coe.helpers.allowed_text import Patterns, Reading
 from coe.helpers.strict_model import StrictModel

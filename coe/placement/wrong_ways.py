@@ -48,7 +48,7 @@ def warnings_of(layout: Layout) -> tuple[str, ...]:
         )
     what = "landmark lies" if layout.recipe.held else "fiducials lie"
     moved = tuple(
-        f"{mark.refdes} lies at ({mark.x_mm:g}, {mark.y_mm:g}) mm in the placement file, and all of its fiducials lie "
+        f"{mark.refdes} lies at ({mark.x_mm:g}, {mark.y_mm:g}) mm in parts.csv, and all of its fiducials lie "
         "elsewhere than in the board recipe: are both of one board and one revision, with one origin?"
         for mark in layout.moved_marks[:1]
     )

@@ -9,55 +9,61 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from coe import config
 from coe.board import rules
 from coe.board.rules import Rules
 from coe.errors import ConfigError, RulesError
 from coe.helpers.spelling import by_spelling
-from coe.helpers.strict_model import Name, StrictModel
+from coe.helpers.strict_model import StrictModel
 from coe.helpers.visible import is_visible
-from coe.placement import Bottom, Layout, blind_to, join, lay_out, parse_recipe, warnings_of
-from coe.placement.board_layout import BottomAngle, BottomX, Point
-from coe.placement.cad_files import parse_bom, parse_file
+from coe.placement import Layout, blind_to, lay_out, parse_places, parse_recipe, warnings_of
+from coe.placement.board_layout import Point
 from coe.serve.database.columns import NAME
 from coe.serve.text_checks import Spelt, Word
 
 Count = Annotated[int, Field(ge=0, le=int(config.MAX_COMPONENTS))]
 Content = Annotated[str, Field(max_length=config.MAX_RULES_BYTES)]
-RECIPE_FILE = Path("whole.recipe")
-"""How messages name the board recipe: by its place in the recipe of the service."""
+RECIPE_FILE, PARTS_FILE = Path("whole.recipe"), Path("whole.parts")
+"""How messages name the two texts: by their places in the recipe of the service."""
 
 
-class BottomSide(StrictModel):
-    """How a placement file describes the bottom side; see docs/placements.md."""
-
-    x: BottomX
-    angle: BottomAngle
+_FORMER = {"placements", "dialect", "units", "file", "bottom", "bom"}
+"""Keys of versions that read a placement file themselves."""
 
 
 class WholeBoard(StrictModel):
-    """What docs/placements.md describes, as texts: `placements` with `dialect` and `units`, and a board `recipe`.
+    """What docs/placements.md describes, as texts: `parts`, a parts.csv, and a board `recipe`.
 
-    `file` is the name of the placement file: messages name it, and in some dialects its ending says the side. `bottom`
-    is needed for a board recipe of the bottom side, and refused for the top side. `bom` is the text of a bill of
-    materials, if one says which parts are not fitted, and packages and values that the placement file lacks.
+    A version that was added before has a placement file instead: it is kept as it is, and cuts nothing.
     """
 
-    placements: Content
-    dialect: Name
-    units: Name
+    model_config = ConfigDict(extra="allow")
+
+    parts: Content = ""
     recipe: Content
-    file: Name = "placements.csv"
-    bottom: BottomSide | None = None
-    bom: Content = ""
+
+    @model_validator(mode="after")
+    def _has_parts(self) -> WholeBoard:
+        others = {*(self.model_extra or ())}
+        if others - _FORMER:
+            raise ValueError(f"'{min(others - _FORMER)}' is not a key of 'whole'; it has parts and recipe")
+        if not self.parts and not others:
+            raise ValueError("'parts' is missing: the text of a parts.csv, which coe-board parts makes")
+        return self
 
     @model_serializer(mode="wrap")
-    def _without_bom(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # A recipe without one keeps the digest that it had before recipes could have one.
+    def _as_it_came(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         data: dict[str, Any] = handler(self)
-        return {key: value for key, value in data.items() if key != "bom" or value}
+        return {key: value for key, value in data.items() if key != "parts" or value}
 
     @property
     def layout(self) -> Layout:
@@ -91,19 +97,18 @@ class WholeBoard(StrictModel):
         for site in self.layout.sites:
             if len(site.name) > NAME or not is_visible(site.name) or "\n" in site.name:
                 raise ConfigError(
-                    f"{self.file}: '{site.name[:50]}' is longer than {NAME} characters, or has hidden characters"
+                    f"{PARTS_FILE}: '{site.name[:50]}' is longer than {NAME} characters, or has hidden characters"
                 )
 
 
 @lru_cache(maxsize=16)
 def _layout(whole: WholeBoard) -> Layout:
-    bottom = None if whole.bottom is None else Bottom(whole.bottom.x, whole.bottom.angle)
-    recipe, raw = parse_recipe(RECIPE_FILE, whole.recipe.encode()), whole.placements.encode()
-    bom = {}
-    if whole.bom:
-        bom = parse_bom(Path("bom.csv"), whole.bom.encode(), whole.dialect, recipe.placement_file, asks=False)
-    file = parse_file(Path(whole.file), raw, whole.dialect, whole.units, recipe.placement_file, bom)
-    return lay_out(recipe, join(file.placements, bom, said=file.said).placements, bottom)
+    if not whole.parts:
+        raise ConfigError(
+            "this version reads a placement file, and the service reads parts.csv alone: save the version as JSON, "
+            "convert it with coe-board convert FILE.json, and add that as a new version"
+        )
+    return lay_out(parse_recipe(RECIPE_FILE, whole.recipe.encode()), parse_places(PARTS_FILE, whole.parts.encode()))
 
 
 @lru_cache(maxsize=16)
@@ -175,7 +180,7 @@ class RecipeContent(StrictModel):
                 )
         if self.whole is not None:
             if self.parts:
-                raise ConfigError(f"{name}: `whole` names the components by its placement file; leave `parts` out")
+                raise ConfigError(f"{name}: `whole` names the components in its own parts.csv; leave `parts` out")
             self.whole.check(board)
         return board
 

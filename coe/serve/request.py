@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from coe.board.parts_file import Side
+from coe.board.parts_list import Side
 from coe.board.rules import Rules
 from coe.errors import ConfigError, did_you_mean
 from coe.helpers.strict_model import StrictModel
@@ -104,7 +104,7 @@ class BoardRequest(StrictModel):
     def _check_side(self, content: RecipeContent) -> None:
         if content.whole is None:
             raise ConfigError(
-                f"whole: recipe '{self.recipe}' does not say how whole boards are cut; give it a placement file and a "
+                f"whole: recipe '{self.recipe}' does not say how whole boards are cut; give it parts.csv and a "
                 "board recipe, or hand in a view of each component"
             )
         seen = content.whole.layout.recipe.side

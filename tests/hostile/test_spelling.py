@@ -5,18 +5,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given
+from pydantic import ValidationError
 from texts import texts
 
 from coe.board import parts_list, rules
 from coe.board.board_spec import label_fault
+from coe.board.parts_list import parse_places
+from coe.bring.parts.answers import Answers
+from coe.bring.parts.converting import joined_with
+from coe.bring.parts.reading import parse_file
 from coe.core import Expert
 from coe.errors import ConfigError, RulesError
 from coe.helpers.spelling import by_spelling, composed, look
 from coe.inspector.weights_used import read_manifests
 from coe.learn import verified
-from coe.placement import Layout, lay_out, parse_placements, parse_recipe
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.request import BoardRequest
 from coe.store.store import Store
@@ -64,21 +67,15 @@ def test_spelling_twice_changes_nothing_more(text: str) -> None:
 # Placements and recipes
 
 
-RECIPE: dict[str, Any] = {
-    "recipe": "t",
-    "side": "top",
-    "um_per_pixel": 25.0,
-    "outline": {"x": [0, 50], "y": [0, 50]},
-    "fiducials": {"diameter": 1.0, "at": {"F1": [2, 2], "F2": [48, 2], "F3": [2, 48]}},
-    "components": {"CAP": {"size": [2, 1]}, "OTHER": {"size": [2, 1]}},
-}
-
-
-def laid_out(entries: list[dict[str, str]], rows: list[tuple[str, str, str]], **more: object) -> Layout:
-    recipe = yaml.safe_dump({**RECIPE, "placed_as": entries, **more}, allow_unicode=True).encode()
+def named(entries: list[dict[str, str]], rows: list[tuple[str, str, str]], **more: Any) -> list[tuple[str, str]]:
+    """Return the components of parts with these names, values and packages."""
+    said = Answers.model_validate({"unit": "mm", "packages": entries, **more})
     lines = [f'"{refdes}","{value}","{package}",12.7,3.5,90.0,top' for refdes, value, package in rows]
     file = "\n".join(["Ref,Val,Package,PosX,PosY,Rot,Side", *lines]).encode()
-    return lay_out(parse_recipe(Path("r.yaml"), recipe), parse_placements(Path("p.csv"), file, "kicad", "mm"))
+    read = parse_file(Path("p.csv"), file, said)
+    made = joined_with(Path("p.csv"), read, None, None, said)
+    assert Answers.model_validate(made.answers.model_dump()) == made.answers
+    return [(part.refdes, part.component) for part in parse_places(Path("parts.csv"), made.text("p.csv").encode())]
 
 
 @pytest.mark.parametrize(("one", "other"), SAME, ids=map(ascii, SAME))
@@ -86,33 +83,31 @@ def laid_out(entries: list[dict[str, str]], rows: list[tuple[str, str, str]], **
 def test_a_part_is_the_same_with_either_sign(key: str, one: str, other: str) -> None:
     entries = [{key: one, "component": "CAP"}, {"package" if key == "value" else "value": "P", "component": "OTHER"}]
     rows = [("C1", one, "P"), ("C2", other, "P")] if key == "value" else [("C1", "P", one), ("C2", "P", other)]
-    layout = laid_out(entries, rows)
-    assert [site.component for site in layout.sites] == ["CAP", "CAP"]
+    assert named(entries, rows) == [("C1", "CAP"), ("C2", "CAP")]
+    assert len({component for _, component in named([], rows)}) == 1
 
 
 def test_two_entries_that_look_the_same_and_name_two_components_are_written_out() -> None:
     entries = [{"value": "1\u00b5", "component": "CAP"}, {"value": "1\u03bc", "component": "OTHER"}]
-    with pytest.raises(RulesError) as error:
-        laid_out(entries, [("C1", "1\u00b5", "P")])
+    with pytest.raises(ValidationError) as error:
+        named(entries, [("C1", "1\u00b5", "P")])
     assert r"\xb5" in str(error.value)
     assert r"\u03bc" in str(error.value)
 
 
 def test_the_first_of_two_equal_entries_still_counts() -> None:
     entries = [{"value": "1k", "component": "CAP"}, {"value": "1k", "component": "OTHER"}]
-    assert laid_out(entries, [("C1", "1k", "P")]).sites[0].component == "CAP"
+    assert named(entries, [("C1", "1k", "P")]) == [("C1", "CAP")]
 
 
 def test_reference_designators_meet_in_lists_placements_and_recipes(tmp_path: Path) -> None:
-    layout = laid_out([{"value": "1", "component": "CAP"}], [(NFD, "1", ""), ("R2", "1", "")], not_inspected=[NFC])
-    assert layout.not_inspected == (NFC,)
-    with pytest.raises(ConfigError, match="stands in line"):
-        laid_out([{"value": "1", "component": "CAP"}], [(NFD, "1", ""), (NFC, "1", "")])
+    rows = [(NFD, "1", ""), ("R2", "1", "")]
+    assert named([{"value": "1", "component": "CAP"}], rows, not_inspected=[NFC]) == [(NFC, ""), ("R2", "CAP")]
     path = tmp_path / "parts.csv"
     path.write_text(f"refdes,component\n{NFD},C\n", encoding="utf-8")
     assert parts_list.read(path)[0].refdes == NFC
     path.write_text(f"refdes,component\n{NFD},C\n{NFC},C\n", encoding="utf-8")
-    with pytest.raises(ConfigError, match="stands in an earlier line"):
+    with pytest.raises(ConfigError, match="stands in line 2"):
         parts_list.read(path)
 
 

@@ -18,7 +18,7 @@ def picture() -> np.ndarray:
 def test_experts_are_loaded_before_their_images_come(tiny, tmp_path):
     board, store = tiny
     path = tmp_path / "parts.csv"
-    path.write_text("Designator,Comment\nP0,A\nP1,B\nP2,C\n", encoding="utf-8")
+    path.write_text("refdes,component\nP0,A\nP1,B\nP2,C\n", encoding="utf-8")
     with Inspector(
         board, store=store, parts=path, experiment=Experiment(loaded=2, keep_trace=True), profile=None, threads=1
     ) as line:

@@ -2,17 +2,20 @@
 
 import json
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from drawn_boards import PARTS, UM, Pose, disc, draw, layout, recipe, truth
+from drawn_boards import PARTS, UM, Pose, disc, draw, layout, recipe, table, truth
 from PIL import Image
 from tiny_line import Call
 
 from coe import Inspector
 from coe.board.completeness import Expected
+from coe.board.parts_list import BoardPart
 from coe.cli import experts_command, inspect
 from coe.cli.placing import foreseen
 from coe.core import Result, Verdict
@@ -22,22 +25,17 @@ from coe.placement import read_board
 from coe.placement.run_source import WholeBoards
 from coe.results.records import read
 
-TABLE = "refdes,x,y,rotation,side,component\n" + "".join(
-    f"{p.refdes},{p.x_mm},{p.y_mm},{p.rotation_deg},top,{p.component}\n" for p in PARTS
-)
-
 
 def save(path: Path, pixels: np.ndarray) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(pixels).save(path)
 
 
-def files(folder: Path, **changes: Any) -> list[object]:
-    """Write a placement file and a recipe into a folder; return the options that name them."""
-    (folder / "pnp.csv").write_text(TABLE, encoding="utf-8")
+def files(folder: Path, parts: Sequence[BoardPart] = PARTS, **changes: Any) -> list[object]:
+    """Write parts.csv and a recipe into a folder; return the options that name them."""
+    (folder / "parts.csv").write_text(table(parts), encoding="utf-8")
     (folder / "recipe.yaml").write_text(recipe(**changes), encoding="utf-8")
-    options = ["--placements", folder / "pnp.csv", "--dialect", "generic", "--units", "mm"]
-    return [*options, "--recipe", folder / "recipe.yaml"]
+    return ["--recipe", folder / "recipe.yaml"]
 
 
 def judged(result: Result) -> tuple[object, ...]:
@@ -89,18 +87,15 @@ def test_each_component_of_each_board_has_one_result_and_that_of_its_crop(tiny, 
 
 def test_a_unit_with_a_bad_mark_is_skipped_by_name_and_never_ok(tiny, tmp_path: Path, call: Call) -> None:
     board, store = tiny
-    (tmp_path / "pnp.csv").write_text("refdes,x,y,rotation,side,component\nP1,5,5,0,top,C\n", encoding="utf-8")
     panel = {
         "panel": {"array": {"rows": 1, "columns": 2, "pitch": [9, 0]}},
         "bad_mark": {"at": [4, 13], "diameter": 1.2, "look": "bright", "level": 150},
     }
-    (tmp_path / "recipe.yaml").write_text(recipe(**panel), encoding="utf-8")
+    placed = files(tmp_path, [replace(PARTS[0], component="C")], **panel)
     drawn = layout([PARTS[0]], **panel)
     grey, mark = draw(drawn)[..., 0].astype(float), drawn.marks["r1c2"]
     disc(grey, *truth(drawn, Pose())[0].pixels(np.array([[mark.x_mm, mark.y_mm]]))[0], 1.2e3 / UM, 250)
     save(tmp_path / "boards" / "S1.png", np.repeat(grey.round().clip(0, 255).astype(np.uint8)[..., None], 3, axis=2))
-    placed = ["--placements", tmp_path / "pnp.csv", "--dialect", "generic", "--units", "mm"]
-    placed += ["--recipe", tmp_path / "recipe.yaml"]
     line = ("--memory", "100MB", "--threads", 1, "--profile", "none", "--max-errors", 0)
     at = ("--images", tmp_path / "boards", "--out", tmp_path / "run")
     said = call("--board", board, "--store", store, *line, *at, *placed, command=inspect)
@@ -123,32 +118,29 @@ def test_placements_are_the_parts_list_of_a_strategy_that_looks_ahead() -> None:
 
 
 @pytest.mark.parametrize(
-    ("left_out", "more", "complaint"),
+    ("more", "complaint"),
     [
-        ("--units", [], "the file does not say its unit"),
-        ("--dialect", [], "Then give --yes, or --dialect generic --units mm"),
-        ("--recipe", [], "--placements needs --recipe too"),
-        ("", ["--bottom-x", "top"], "give --bottom-x and --bottom-angle together, or neither"),
-        ("", ["--bottom-x", "top", "--bottom-angle", "top"], "is of the top side; leave out how the bottom side"),
-        ("", ["--parts", "pnp.csv"], "--placements is a parts list too; leave --parts and --expect out"),
-        ("", ["--images", "nowhere"], "nowhere: there is no such folder or file; give --images a folder of pictures"),
-        ("", [], "holds no pictures of boards; give --images a folder of them"),
+        (["--expect", "counts"], "--recipe asks for each part of the board; leave --expect out"),
+        (["--parts", "pnp.csv"], "it is no parts file"),
+        (["--parts", "none.csv"], "none.csv cannot be read"),
+        (["--images", "nowhere"], "nowhere: there is no such folder or file; give --images a folder of pictures"),
+        ([], "holds no pictures of boards; give --images a folder of them"),
     ],
 )
 def test_options_that_do_not_fit_are_one_sentence(
-    tiny, tmp_path: Path, call: Call, left_out: str, more: list[str], complaint: str
+    tiny, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch, more: list[str], complaint: str
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     placed = files(tmp_path)
-    if left_out:
-        at = placed.index(left_out)
-        del placed[at : at + 2]
+    (tmp_path / "pnp.csv").write_text("Ref,PosX,PosY,Rot,Side,Val\nP1,1,2,0,top,A\n")
     (tmp_path / "boards").mkdir()
-    said = call(
-        "--board", tiny[0], "--store", tiny[1], "--images", tmp_path / "boards", *placed, *more, command=inspect
-    )
+    words = ("--board", tiny[0], "--store", tiny[1], "--images", tmp_path / "boards", *placed)
+    said = call(*words, *more, command=inspect)
     assert said.status == 2
     assert complaint in said.words
     assert "Traceback" not in said.err
+    (tmp_path / "parts.csv").unlink()
+    assert "coe-board parts FILE" in call(*words, command=inspect).words
 
 
 def test_two_pictures_of_one_serial_are_refused(tmp_path: Path) -> None:
@@ -187,8 +179,9 @@ def test_a_folder_that_cannot_be_looked_into_is_refused(tmp_path: Path) -> None:
 
 def test_what_a_layout_leaves_open_is_said(tiny, tmp_path: Path, call: Call) -> None:
     two = {"diameter": 1, "search": 2.5, "at": {"F1": [1.5, 1.5], "F2": [18.5, 14.5]}}
-    placed = files(tmp_path, not_inspected=["P2", "P4"], fiducials=two, components={"A": {"size": [2.4, 1.2]}})
-    drawn = layout(not_inspected=["P2", "P4"], fiducials=two)
+    parts = [part if part.component == "A" else replace(part, component="") for part in PARTS]
+    placed = files(tmp_path, parts, fiducials=two, components={"A": {"size": [2.4, 1.2]}})
+    drawn = layout(parts, fiducials=two)
     save(tmp_path / "boards" / "S1.png", draw(drawn))
     common = ("--board", tiny[0], *placed)
     said = call(
@@ -205,7 +198,7 @@ def test_what_a_layout_leaves_open_is_said(tiny, tmp_path: Path, call: Call) -> 
     assert "turned by 180 degrees" in warning
     assert warning[1:] in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     for words in (" ".join(said.out.split()), ran.words):
-        assert "not inspected, as the recipe says: P2, P4" in words
+        assert "not inspected, as parts.csv says: P2, P4" in words
         assert "the fiducials lie alike if the board is turned by 180 degrees: a board that lies so is not" in words
 
 
@@ -229,7 +222,7 @@ def test_the_overlay_is_written_for_a_person(tiny, tmp_path: Path, call: Call) -
     assert said.status == 3
     assert "torn.png: the picture of the board" in said.words
     said = call("overlay", tmp_path / "S1.png", "--board", tiny[0], command=experts_command)
-    assert "give --placements, --dialect, --units and --recipe" in said.words
+    assert "give --recipe: where the components lie on a board" in said.words
 
 
 def test_an_inspector_takes_the_pictures_of_a_board(tiny) -> None:

@@ -5,7 +5,7 @@ from typing import ParamSpec, TypeVar
 
 from sqlalchemy import Connection
 
-from coe.board.parts_file import Side
+from coe.board.parts_list import Side
 from coe.core import Verdict
 from coe.serve.database import board_rows, decisions, recipe_versions, row_types
 from coe.serve.database.decisions import Decision

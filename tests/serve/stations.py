@@ -15,7 +15,7 @@ from serving import activated
 from tiny_line import TINY
 from waiting import eventually
 
-from coe.board.parts_file import Side
+from coe.board.parts_list import Side
 from coe.serve.clock import Clocks, microseconds, now_us
 from coe.serve.database import board_rows, call_rows, event_log, fault_log, row_types, views
 from coe.serve.database.connecting import Database

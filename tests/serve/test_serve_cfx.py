@@ -9,7 +9,7 @@ from serve_rows import NOON, accepted, decided, decision, late, ng
 from tiny_line import TINY
 from whole_boards import WHOLE
 
-from coe.board.parts_file import Side
+from coe.board.parts_list import Side
 from coe.core import Verdict
 from coe.serve.bridge.cfx import CfxFormat, time_span
 from coe.serve.bridge.outbox_relay import envelope_of

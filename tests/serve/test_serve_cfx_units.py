@@ -12,9 +12,8 @@ from test_serve_cfx import answer, bodies, names
 from tiny_line import TINY
 from whole_boards import whole_of
 
-from coe.board.parts_file import Side
+from coe.board.parts_list import BoardPart, Side
 from coe.core import Verdict
-from coe.placement import Placement
 from coe.serve.bridge.cfx import PUBLISHED, CfxFormat
 from coe.serve.bridge.sinks import Origin, Sign, StationStatus
 from coe.serve.database import board_rows, decisions, event_log, recipe_versions
@@ -24,7 +23,7 @@ from coe.serve.database.tables import Board, NewBoard, NewCall
 from coe.serve.enums import CallReason, EventKind, Intake, LineState, Outcome
 
 PANEL = whole_of(
-    (Placement("P1", 4, 5, 0, Side.TOP, component="A", line=2), Placement("P4", 6, 9, 0, Side.TOP, component="C")),
+    (BoardPart("P1", 4, 5, 0, Side.TOP, "A"), BoardPart("P4", 6, 9, 0, Side.TOP, "C")),
     panel={"array": {"rows": 1, "columns": 3, "first": [0, 0], "pitch": [5, 0]}},
 )
 REQUEST = {"serials": {"r1c1": "U1"}, "bad_marks": ["r1c3"]}

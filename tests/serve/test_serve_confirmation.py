@@ -81,7 +81,7 @@ def test_a_word_holds_for_versions_with_the_same_placements_alone(served: Served
     staged(served)
     assert served.engineer.post(f"{PATH}/confirmation", json=proof_of(overlay(served.engineer))).status_code == 201
     retrained = staged(served, terminations={"A": 2})
-    moved = staged(served, whole={**WHOLE, "placements": WHOLE["placements"].replace("5", "6")})
+    moved = staged(served, whole={**WHOLE, "parts": WHOLE["parts"].replace("5", "6")})
     answers = [served.engineer.post(f"/api/v1/recipes/new/{number}/activate") for number in (retrained, moved)]
     assert [answer.status_code for answer in answers] == [202, 409]
 
@@ -107,7 +107,7 @@ def test_placements_that_another_version_of_the_service_reads_elsewhere_are_conf
             other.setattr(WholeBoard, name, property(refuse))
         refused = served.engineer.post("/api/v1/boards/b1", json={"recipe": "new", "whole": "top"})
         assert (refused.status_code, refused.json()["detail"]) == (422, "line 3 is torn"), "the reason itself is told"
-    bottom = {**WHOLE, "placements": WHOLE["placements"].replace("5", "5.0")}
+    bottom = {**WHOLE, "parts": WHOLE["parts"].replace("5,", "5.0,")}
     assert WholeBoard.model_validate(bottom).reading == WholeBoard.model_validate(WHOLE).reading
 
 
@@ -155,7 +155,7 @@ def test_the_page_of_a_version_says_who_confirmed_it(served: Served) -> None:
 def moved_by(served: Served, name: str = "new") -> int:
     """Stage a version that cuts boards in another way than the active one; return its number."""
     activated(served.database, TINY, name=name, whole=WHOLE)
-    return staged(served, whole={**WHOLE, "placements": WHOLE["placements"].replace("5", "6")})
+    return staged(served, whole={**WHOLE, "parts": WHOLE["parts"].replace("5", "6")})
 
 
 def test_no_feeder_names_a_version_that_cannot_be_activated(served: Served) -> None:

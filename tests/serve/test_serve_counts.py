@@ -13,7 +13,7 @@ from serve_rows import NOON, decided, decision, late, ng, recipe, the
 from sqlalchemy import Connection, select
 from thorough import THOROUGH
 
-from coe.board.parts_file import Side
+from coe.board.parts_list import Side
 from coe.core import Verdict
 from coe.serve.clock import HOUR_US, hour_of
 from coe.serve.database import board_rows, call_rows, decisions, hourly, repairs, row_types, verifications

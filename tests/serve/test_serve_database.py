@@ -13,7 +13,7 @@ from serve_rows import NOON, accepted, decided, decision, files_of_views, good, 
 from sqlalchemy import Connection, ForeignKeyConstraint, delete, func, select, text, update
 from sqlalchemy.exc import IntegrityError
 
-from coe.board.parts_file import Side
+from coe.board.parts_list import Side
 from coe.core import Verdict
 from coe.errors import ConfigError
 from coe.serve.database import (

@@ -10,7 +10,7 @@ from serving import Served
 from sqlalchemy import event, text
 from sqlalchemy.engine import Engine
 
-from coe.board.parts_file import Side
+from coe.board.parts_list import Side
 from coe.core import Verdict
 from coe.lab import past_boards
 from coe.lab.serve_bench import PAGES

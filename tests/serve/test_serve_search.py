@@ -16,7 +16,7 @@ from serving import Served, hand_in, problem, signed_in
 from sqlalchemy import Connection, event, text
 from thorough import THOROUGH
 
-from coe.board.parts_file import Side
+from coe.board.parts_list import Side
 from coe.core import Verdict
 from coe.helpers.spelling import composed
 from coe.lab import past_boards

@@ -29,7 +29,7 @@ from coe.board import rules
 from coe.placement import read_recipe
 from coe.serve.enums import Role
 from coe.serve.gate import teach_files, teach_routes
-from coe.serve.recipe_content import RecipeContent, WholeBoard
+from coe.serve.recipe_content import RecipeContent
 from coe.serve.teach import table_text, undo_stack
 from coe.serve.teach.package_table import rows_of
 from coe.serve.teach.take_results import CUT, compared, take_chosen, take_crops
@@ -59,7 +59,9 @@ components:
   R10k: {size: [2.4, 1.2]}  # 2: P1, P3
   C1u: {size: [2, 2]}
   SW_B3U: {size: [3, 3]}  # TODO: the size of SW_B3U; 3 x 3 mm is a guess
-placed_as:
+"""
+ANSWERS = """\
+packages:
   - {package: "R_0402*", component: R10k}
   - {package: "C_0603_1608Metric", value: "1u", component: C1u}
   - {package: "SW_B3U", component: SW_B3U}
@@ -105,7 +107,7 @@ def draft_in(served: Served) -> BoardDraft:
 def begun_by_commands(served: Served) -> BoardDraft:
     """Write what `coe-board new` and a person have written; the gate has not seen it."""
     draft = draft_in(served)
-    for path, text in ((draft.recipe, RECIPE), (draft.rules, RULES)):
+    for path, text in ((draft.recipe, RECIPE), (draft.rules, RULES), (draft.answers, ANSWERS)):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     return draft
@@ -125,6 +127,7 @@ def with_files(served: Served) -> BoardDraft:
     assert send(served.engineer, "placements", (ROWS + MARKS).encode(), "pnp.csv").status_code == 201
     assert send(served.engineer, "boards", picture.getvalue(), "SN1.png").status_code == 201
     draft.say(draft.state.model_copy(update={"units": "mm", "read": True, "fits": True}))
+    draft.keep(draft.read())
     return draft
 
 
@@ -233,7 +236,7 @@ def test_the_page_shows_how_the_file_reads_and_asks_for_a_unit(served: Served) -
     shown = served.engineer.get("/teach/line7/reading").text
     for fact in ("“PosX”", "7 top, 0 bottom", "F1, F2, F3", "Not fitted, as the BOM says:", ">P2<"):
         assert fact in shown
-    assert [place.refdes for place in draft.read().placements][:2] == ["P1", "P3"]
+    assert [place.refdes for place in draft.read().places][:2] == ["P1", "P3"]
 
 
 def test_a_spreadsheet_is_kept_as_text(served: Served) -> None:
@@ -249,8 +252,8 @@ def test_a_spreadsheet_is_kept_as_text(served: Served) -> None:
     assert send(served.engineer, "placements", file.getvalue(), "pnp.xlsx").json() == {"file": "pnp.xlsx.csv"}
     draft = draft_in(served)
     draft.say(draft.state.model_copy(update={"units": "mm"}))
-    assert [place.refdes for place in draft.read().placements] == ["P1", "P2", "P3", "P4"]
-    for note, words in zip(draft.read().notes, ("not read: 'log'", "struck out were read as well (3)"), strict=True):
+    assert [place.refdes for place in draft.read().places] == ["P1", "P2", "P3", "P4"]
+    for note, words in zip(draft.state.notes["placements"], ("not read: 'log'", "struck out were read"), strict=True):
         assert words in note
     board = io.BytesIO()
     with zipfile.ZipFile(board, "w") as archive:
@@ -258,7 +261,7 @@ def test_a_spreadsheet_is_kept_as_text(served: Served) -> None:
         archive.writestr("odb/steps/pcb/layers/comp_+_top/components", parts)
     assert send(served.engineer, "placements", board.getvalue(), "odb.zip").json() == {"file": "odb.zip.csv"}
     draft.say(draft.state.model_copy(update={"units": ""}))
-    assert [(place.refdes, place.rotation_deg) for place in draft.read().placements] == [("R7", 270), ("R8", 0)]
+    assert [(place.refdes, place.rotation_deg) for place in draft.read().places] == [("R7", 270), ("R8", 0)]
     for text in (ROWS, ROWS.replace("Ref,", "PKREF,")):
         assert send(served.engineer, "placements", text.encode(), "pnp.csv").json() == {"file": "pnp.csv"}
         assert (draft.folder / "placements" / "pnp.csv").read_text() == text
@@ -430,14 +433,15 @@ outline: {x: [0, 20], y: [0, 16]}
 held: true  # TODO: does a fixture hold each board in this place?
 components:
   part: {size: [2.4, 1.2]}
-placed_as: [{package: "*", component: part}]
-not_inspected: ["F*"]
 """
+OF_HELD = 'packages: [{package: "*", component: part}]\nnot_inspected: ["F*"]\n'
 
 
 def test_a_board_that_a_fixture_holds_is_decided_by_who_looked_at_it(served: Served) -> None:
     draft = with_files(served)
     draft.recipe.write_text(HELD)
+    draft.answers.write_text(OF_HELD)
+    draft.keep(draft.read())
     draft.say(draft.state.model_copy(update={"held": True, "fits": False, "named": True}))
     shown = served.engineer.get("/teach/line7/map/SN1.png").json()
     assert (shown["registered"], shown["held"]) == (False, True), "nobody knows the scale"
@@ -465,11 +469,11 @@ def test_the_commands_are_those_that_a_person_would_type(served: Served, asked: 
     assert served.engineer.post("/teach/line7/place", json={"points": points, "picture": "SN1.png"}).status_code == 202
     assert rows_sent(served).status_code == 202
     search, _, shown, _, crop, _ = [" ".join(words) for words in asked.commands]
-    file = "--placements line7/placements/pnp.csv --dialect generic --units mm"
+    file = "--placements line7/placements/pnp.csv --answers line7/answers.yaml --yes"
     assert search == f"coe-board new line7 --to line7/found {file} --images line7/boards"
     assert shown == f"{search} --mark F1=10.00,300.00 --mark F2=350.00,300.00"
     where = "--images line7/boards --recipe line7/recipe.yaml"
-    assert crop == f"coe-experts crop routing_rules/line7.yaml {where} {file} --out line7/cut"
+    assert crop == f"coe-experts crop routing_rules/line7.yaml {where} --out line7/cut"
 
 
 def test_names_go_into_both_files_and_all_else_stays_as_it_was_written(served: Served) -> None:
@@ -630,7 +634,7 @@ def test_a_restart_of_the_service_ends_what_runs_and_says_so(served: Served) -> 
 
 def test_a_state_that_somebody_broke_is_a_sentence(served: Served) -> None:
     draft = with_files(served)
-    for broken in ("{", json.dumps({"dialect": 3}), "[]"):
+    for broken in ("{", json.dumps({"units": 3}), "[]"):
         (draft.folder / "teach.json").write_text(broken)
         assert served.engineer.get("/teach/line7").status_code == 200
         assert served.engineer.get("/teach").status_code == 200
@@ -718,13 +722,12 @@ def test_lines_of_chosen_experts_go_into_the_board_file(served: Served) -> None:
 def test_the_recipe_is_what_the_files_say(served: Served, asked: Asked) -> None:
     draft = with_files(served)
     assert send(served.engineer, "bom", b"Reference,Value,Footprint,DNP\nP4,reset,SW_B3U,x\n", "bom.csv").is_success
+    draft.keep(draft.read())
     draft.say(draft.state.model_copy(update={"units": "mm", "read": True, "fits": True}))
     content = served.engineer.get("/teach/line7/recipe").json()
     assert (content["rules"], content["whole"]["recipe"]) == (RULES, RECIPE)
-    assert (content["whole"]["units"], content["whole"]["file"]) == ("mm", "pnp.csv")
     parsed = RecipeContent.model_validate(content)
     assert sorted(parsed.components) == ["P1", "P2", "P3"], "the BOM leaves P4 out"
-    assert "bom" not in WholeBoard.model_validate({**content["whole"], "bom": ""}).model_dump()
     assert served.engineer.get("/teach/line7/whole/SN1.png").content == draft.pictures[0].read_bytes()
     assert served.engineer.post("/teach/line7/threshold", json={"expert": "first-look", "threshold": 0.3}).is_success
     assert asked.commands[-1][-2:] == ("first-look", "0.3")
@@ -737,21 +740,19 @@ def test_xml_in_the_encoding_that_it_declares_is_read_as_it_is_written(served: S
     part = '<placement id="P1" side="Top" part-id="R-1µ"><location units="Millimeters" x="1" y="2" rotation="0"/>'
     board = f'<?xml version="1.0" encoding="{encoding}"?><openpnp-board>{part}</placement></openpnp-board>'
     assert send(served.engineer, "placements", board.encode(encoding), "board.xml").status_code == 201
-    draft.say(draft.state.model_copy(update={"dialect": "openpnp"}))
-    assert "1µ" in str(draft.read().placements[0])
+    assert "1µ" in str(draft.read().places[0])
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "gb18030", "cp1252"])
 @pytest.mark.parametrize("is_sent", [True, False], ids=["sent", "by commands"])
-def test_files_in_any_usual_encoding_are_text_in_the_recipe(served: Served, encoding: str, is_sent: bool) -> None:
+def test_files_in_any_usual_encoding_are_read(served: Served, encoding: str, is_sent: bool) -> None:
     draft, value = with_files(served), "贴片" if encoding == "gb18030" else "1µ"
     rows = (ROWS + MARKS).replace("reset", value)
     if is_sent:
         assert send(served.engineer, "placements", rows.encode(encoding), "pnp.csv").status_code == 201
     else:
         (draft.folder / "placements" / "pnp.csv").write_bytes(rows.encode(encoding))
-    assert draft.read().placements[3].value == value
-    assert served.engineer.get("/teach/line7/recipe").json()["whole"]["placements"].split() == rows.split()
+    assert draft.read().places[3].value == value
 
 
 def test_each_step_is_a_page_once_those_before_it_are_done(served: Served) -> None:

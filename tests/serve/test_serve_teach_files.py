@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from serve_rows import the
 from waiting import eventually
 
@@ -79,7 +80,6 @@ not_inspected: []
         (yaml_edit.with_value(TEXT, ("placed_as", 1, "component"), "C"), {13: "- {package: Q, component: C}"}),
         (yaml_edit.without(TEXT, ("components", "\u03a9", "margin")), {10: "  \u03a9: {size: [5, 6], crop: 64}"}),
         (yaml_edit.without(TEXT, ("components", "\u03a9", "crop")), {10: "  \u03a9: {size: [5, 6], margin: 0.2}"}),
-        (yaml_edit.with_items(TEXT, "not_inspected", ['"R1"', '"R2"']), {14: 'not_inspected: ["R1", "R2"]'}),
     ],
 )
 def test_one_line_changes_and_no_other(changed: str, lines: dict[int, str]) -> None:
@@ -96,16 +96,19 @@ def test_entries_come_and_go_as_lines() -> None:
     assert added == "".join([*lines[:10], "  C: {size: [1, 1]}\n", *lines[10:]])
     first = yaml_edit.with_entry(TEXT, ("placed_as",), "- {package: R, component: C}", first=True)
     assert first == "".join([*lines[:11], "- {package: R, component: C}\n", *lines[11:]])
-    assert yaml_edit.with_items("side: top", "not_inspected", ["A"]) == "side: top\nnot_inspected: [A]\n"
     for place in (("components", "D"), ("none",), ("components", "A", "margin")):
         with pytest.raises(KeyError):
             yaml_edit.with_value(TEXT, place, "1")
 
 
-def made_beside(draft: BoardDraft, recipe: str) -> None:
+def made_beside(draft: BoardDraft, recipe: str, unseen: str = "[]") -> None:
     """Write what `coe-board new` writes into the folder in which a draft is searched."""
-    made = BoardDraft(draft.folder / "found", draft.name)
-    for path, text in ((made.recipe, recipe), (made.rules, "board: line7\n"), (made.folder / "overlay-SN1.png", "")):
+    made, read = BoardDraft(draft.folder / "found", draft.name), draft.read()
+    answers = read.answers.with_more({"not_inspected": yaml.safe_load(unseen)})
+    read = draft.read(said=answers)
+    files = {made.recipe: recipe, made.rules: "board: line7\n", made.folder / "overlay-SN1.png": ""}
+    files |= {made.parts: read.text("x"), made.answers: read.answers.text()}
+    for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
 
@@ -119,8 +122,6 @@ outline: {x: [0, 20], y: [0, 16]}  # mine
 held: true
 components:
   mine: {size: [1, 2]}
-placed_as:
-  - {package: R_0402, component: mine}
 """
 ROWS = "Ref,Val,Package,PosX,PosY,Rot,Side\nR1,1k,R_0402,5,5,0,top\n"
 
@@ -130,7 +131,9 @@ def begun(folder: Path, rows: str = ROWS) -> BoardDraft:
     draft = BoardDraft(folder, "line7")
     (draft.folder / "placements").mkdir(parents=True)
     (draft.folder / "placements" / "pnp.csv").write_text(rows)
+    draft.answers.write_text("packages: [{package: R_0402, component: mine}]\n")
     draft.say(draft.state.model_copy(update={"units": "mm"}))
+    draft.keep(draft.read())
     return draft
 
 
@@ -155,25 +158,20 @@ def test_of_a_recipe_that_is_there_the_map_changes_alone(tmp_path: Path) -> None
 
 
 def test_parts_of_a_newer_placement_file_are_added_to_what_is_there(tmp_path: Path) -> None:
-    draft = begun(tmp_path, f"{ROWS}C1,1u,C_0603,8,5,0,top\nTP1,,TP,2,2,0,top\n")
+    draft = begun(tmp_path, f"{ROWS}C1,1u,C_0603,8,5,0,top\nTP1,,TP,2,2,0,top\nJ1,x,J,9,9,0,top\n")
     draft.rules.parent.mkdir()
     draft.rules.write_text("board: line7\nexperts: {}\ncomponents:\n  mine: {inspect: x}  # mine\n")
     draft.recipe.write_text(MINE)
-    made_beside(
-        draft,
-        MINE.replace("  mine: {size: [1, 2]}", "  R0402: {size: [1, 1]}\n  C0603: {size: [3, 4]}  # 1: C1").replace(
-            "  - {package: R_0402, component: mine}\n",
-            "  - {package: R_0402, component: R0402}\n  - {package: C_0603, component: C0603}\nnot_inspected: [TP1]\n",
-        ),
-    )
+    more = "  C0603-1u: {size: [3, 4]}  # 1: C1\n  J-x: {size: [9, 9]}\n"
+    made_beside(draft, f"{MINE}{more}", "[J1]")
     (draft.folder / "found" / "routing_rules" / "line7.yaml").write_text(
-        "components:\n  C0603: {inspect: first-look}\n"
+        "components:\n  C0603-1u: {inspect: first-look}\n"
     )
     take_map(draft)
     text = draft.recipe.read_text()
-    assert "  mine: {size: [1, 2]}\n  C0603: {size: [3, 4]}  # 1: C1\n" in text
-    assert [site.component for site in draft.layout.sites] == ["mine", "C0603"]
-    assert draft.rules.read_text().endswith("  mine: {inspect: x}  # mine\n  C0603: {inspect: first-look}\n")
+    assert "  mine: {size: [1, 2]}\n  C0603-1u: {size: [3, 4]}  # 1: C1\n" in text
+    assert [site.component for site in draft.layout.sites] == ["mine", "C0603-1u"]
+    assert draft.rules.read_text().endswith("  mine: {inspect: x}  # mine\n  C0603-1u: {inspect: first-look}\n")
 
 
 def test_parts_that_are_cut_again_stay_what_a_person_said(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import httpx
 from serve_rows import NOON, accepted, decided, decision, late, ng, the
 from serving import Served, client_of, hand_in, problem
 
-from coe.board.parts_file import Side
+from coe.board.parts_list import Side
 from coe.serve.clock import now_us
 from coe.serve.database import audit, board_rows, call_rows, decisions, event_log, keys, verifications
 from coe.serve.database.connecting import Database

@@ -1,10 +1,13 @@
 """Whole boards in the service: decided as their pictures one by one are, and what cannot be located is REVIEW."""
 
 import io
+import json
 import re
 import threading
 import weakref
 from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,23 +19,25 @@ from killed import KILLED, run_line
 from PIL import Image
 from quick_line import QuickDevice
 from serve_rows import the
-from serving import Served, activated, embedded_database, put
+from serving import Served, activated, embedded_database, put, signed_in
 from stations import accept_request, deciding, grey, quick_opener, state_of
 from tiny_line import TINY
 from waiting import eventually
 from whole_boards import BOARD, POSE, WHOLE, RedDevice, layout_of, picture_of, png, whole_of
 
+from coe.board.parts_list import BoardPart, Side
+from coe.bring.parts import former
 from coe.core import Verdict
 from coe.errors import ConfigError
 from coe.helpers.strict_model import of_json
 from coe.inspector.asked_boards import AskedBoard
-from coe.placement import Placement, Side, crop, outline
+from coe.placement import crop, outline
 from coe.serve.clock import now_us
 from coe.serve.database import board_rows, call_rows, decisions, event_log, fault_log, findings
 from coe.serve.database.connecting import Database
 from coe.serve.database.decisions import Decision
 from coe.serve.database.tables import Board, Call, NewCall
-from coe.serve.enums import BoardState, CallReason, EventKind, FaultKind
+from coe.serve.enums import BoardState, CallReason, EventKind, FaultKind, Role
 from coe.serve.failpoints import Failpoint
 from coe.serve.recipe_content import RecipeContent, WholeBoard
 from coe.serve.request import BoardRequest
@@ -44,10 +49,10 @@ PANEL = {
     "panel": {"array": {"rows": 1, "columns": 2, "pitch": [9, 0]}},
     "bad_mark": {"at": [4, 13], "diameter": 1.2, "look": "bright", "level": 150},
 }
-ON_PANEL = (PARTS[0], Placement("P2", 5, 9, 90, Side.TOP, component="C"))
+ON_PANEL = (PARTS[0], BoardPart("P2", 5, 9, 90, Side.TOP, "C"))
 
 
-STRANGE = whole_of(PARTS[:1], components={"A2": {"size": [2, 1]}}, placed_as=[{"value": "", "component": "A2"}])
+STRANGE = whole_of([replace(PARTS[0], component="A2")], components={"A2": {"size": [2, 1]}})
 
 
 database = embedded_database(busy_s=2.0)
@@ -102,7 +107,7 @@ def test_a_board_that_is_not_registered_is_review_with_the_reason(
 def test_a_crop_partly_outside_is_review_and_the_others_are_inspected(
     config: ServeConfig, database: Database, tiny: tuple[Path, Path]
 ) -> None:
-    whole = whole_of((*PARTS, Placement("P5", 0.1, 8, 0, Side.TOP, component="A")))
+    whole = whole_of((*PARTS, BoardPart("P5", 0.1, 8, 0, Side.TOP, "A")))
     layout = layout_of(whole)
     picture = picture_of(layout, [site.name for site in layout.sites])[:, 40:]
     recipe = activated(database, TINY, whole=whole)
@@ -273,18 +278,44 @@ def test_a_recipe_counts_the_components_of_its_layout() -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"dialect": "kikad"}, "there is no dialect of placement files 'kikad'; known: eagle, generic"),
-        ({"units": "cm"}, "'cm' is not a unit of placement files"),
-        ({"placements": "refdes,x,y,rotation,side,component\nP1,a,5,0,top,A"}, "placements.csv:2: P1: x is 'a'"),
+        ({"parts": "refdes,x_mm,y_mm,angle,side,component\nP1,a,5,0,top,A"}, "whole.parts:2: P1: x_mm 'a'"),
+        ({"parts": "Ref,PosX,PosY,Rot,Side,Val\nP1,1,5,0,top,A"}, "coe-board parts"),
+        ({"parts": ""}, "'parts' is missing"),
         ({"recipe": "recipe: r\nsid: top\n"}, "whole.recipe:2: "),
-        ({"bottom": {"x": "top", "angle": "top"}}, "whole.recipe is of the top side"),
-        ({"bottom": {"x": "left", "angle": "top"}}, "whole.bottom.x: "),
+        ({"form": "x"}, "'form' is not a key"),
         (STRANGE, "'A2' is not a component of board 'tiny'"),
     ],
 )
 def test_what_cannot_be_cut_is_refused_with_the_place(change: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(sentence)):
         of_json({"rules": TINY, "whole": {**WHOLE, **change}}, RecipeContent).board("tiny")
+
+
+FORMER = {
+    "placements": "Ref,PosX,PosY,Rot,Side,Val,Package\n"
+    + "".join(f"{p.refdes},{p.x_mm},{p.y_mm},{p.rotation_deg},top,{p.component},P\n" for p in PARTS),
+    **{"dialect": "kicad", "units": "mm", "file": "pnp.csv"},
+    "recipe": WHOLE["recipe"] + "placed_as: [{package: P, value: B, component: B}]\nnot_inspected: [P4]\n",
+}
+
+
+def test_a_version_that_reads_a_placement_file_is_kept_named_and_converted(served: Served, tmp_path: Path) -> None:
+    version = activated(served.database, TINY, name="old", whole=FORMER)
+    shown = served.engineer.get(f"/api/v1/recipes/old/{version.version}").json()
+    assert {**shown["content"]["whole"]} == FORMER
+    assert "coe-board convert" in shown["warnings"][0]
+    refused = served.engineer.post("/api/v1/recipes/old", json={"rules": TINY, "whole": FORMER})
+    assert (refused.status_code, "coe-board convert" in refused.json()["detail"]) == (422, True)
+    with closing(signed_in(served, Role.ENGINEER)) as person:
+        assert "coe-board convert" in person.get("/recipes/old/1").text
+
+    made, text = former.version(tmp_path / "old.json", json.dumps(shown).encode())
+    content = json.loads(text)
+    assert of_json(content, RecipeContent).board("old").board == "tiny"
+    layout = layout_of(content["whole"])
+    assert layout.sites == layout_of(WHOLE).sites[:3]
+    assert layout.not_inspected == ("P4",)
+    assert {part.refdes: part.component for part in made.parts}["P4"] == ""
 
 
 def test_a_recipe_that_cannot_be_used_is_refused_when_it_is_posted(served: Served) -> None:

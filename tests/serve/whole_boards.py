@@ -17,8 +17,9 @@ from quick_line import QuickDevice
 from serving import Served, activated, put
 from tiny_line import TINY
 
+from coe.board.parts_list import BoardPart
 from coe.core import Expert, Finding, Verdict
-from coe.placement import Layout, Placement, outline
+from coe.placement import Layout, outline
 from coe.serve.clock import now_us
 from coe.serve.database import board_rows, decisions
 from coe.serve.database.decisions import Decision
@@ -33,11 +34,9 @@ from coe.store.kinds import ExpertInput
 POSE = Pose(turn_deg=2, x_px=9, y_px=-6)
 
 
-def whole_of(placements: Sequence[Placement] = PARTS, **changes: Any) -> dict[str, Any]:
+def whole_of(parts: Sequence[BoardPart] = PARTS, **changes: Any) -> dict[str, Any]:
     """Return `whole` of a recipe that cuts the drawn board."""
-    rows = [f"{part.refdes},{part.x_mm},{part.y_mm},{part.rotation_deg},top,{part.component}" for part in placements]
-    text = "\n".join(["refdes,x,y,rotation,side,component", *rows])
-    return {"placements": text, "dialect": "generic", "units": "mm", "recipe": drawn_boards.recipe(**changes)}
+    return {"parts": drawn_boards.table(parts), "recipe": drawn_boards.recipe(**changes)}
 
 
 def layout_of(whole: dict[str, Any]) -> Layout:

@@ -10,10 +10,12 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coe.board.parts_list import BoardPart, Side
+from coe.bring.board.package_sizes import read_library, size_of
+from coe.bring.parts.answers import BottomAngle, BottomSide, BottomX
+from coe.bring.parts.answers import parse as parse_answers
 from coe.errors import ConfigError, RulesError
-from coe.placement import BoardRecipe, Bottom, Layout, Placement, Side, lay_out, parse_recipe
-from coe.placement.board_layout import BottomAngle, BottomX
-from coe.placement.package_sizes import read_library, size_of
+from coe.placement import BoardRecipe, Layout, lay_out, parse_recipe
 
 PLAIN: dict[str, Any] = {
     "recipe": "r",
@@ -23,9 +25,8 @@ PLAIN: dict[str, Any] = {
     "fiducials": {"diameter": 1, "at": {"F1": [2, 2], "F2": [48, 2], "F3": [2, 38]}},
     "components": {"R0402": {"size": [1, 0.5]}, "SOIC": {"size": [5, 4], "turn": 90, "pin1": "bottom-left"}},
 }
-R1 = Placement("R1", 10, 20, 30, Side.TOP, component="R0402", line=2)
-U1 = Placement("U1", 30, 10, 0, Side.TOP, "SOIC-8", "24C64", line=3)
-MAPPED = {"placed_as": [{"package": "SOIC-8", "component": "SOIC"}]}
+R1 = BoardPart("R1", 10, 20, 30, Side.TOP, "R0402", 2)
+U1 = BoardPart("U1", 30, 10, 0, Side.TOP, "SOIC", 3)
 
 
 def recipe(**changes: Any) -> BoardRecipe:
@@ -38,7 +39,7 @@ def seen(layout: Layout) -> list[tuple[str, float, float, float]]:
 
 
 def test_a_part_lies_where_the_file_says_and_turned_as_its_component_needs() -> None:
-    layout = lay_out(recipe(**MAPPED), (R1, U1))
+    layout = lay_out(recipe(), (R1, U1))
     assert seen(layout) == [("R1", 10, 20, 30), ("U1", 30, 10, 90)]
     assert [(part.refdes, part.component) for part in layout.parts] == [("R1", "R0402"), ("U1", "SOIC")]
     crop = layout.sites[0].crop  # 1 x 0.5 mm with 0.25 mm around, at 20 um a pixel
@@ -48,19 +49,6 @@ def test_a_part_lies_where_the_file_says_and_turned_as_its_component_needs() -> 
 def test_a_crop_has_the_pixels_that_the_recipe_says() -> None:
     layout = lay_out(recipe(components={"R0402": {"size": [1, 0.5], "margin": 0, "crop": 64}}), (R1,))
     assert (layout.sites[0].crop.width_px, layout.sites[0].crop.height_px) == (64, 32)
-
-
-def test_the_first_entry_that_fits_says_which_component_a_part_is() -> None:
-    entries = [
-        {"package": "0402", "value": "10k", "component": "R0402"},
-        {"package": "0402", "component": "SOIC"},
-        {"value": "SOIC", "component": "R0402"},
-    ]
-    placements = [Placement(f"P{i}", 10, 10, 0, Side.TOP, package, value) for i, (package, value) in enumerate(
-        [("0402", "10k"), ("0402", "1k"), ("x", "SOIC"), ("x", "R0402")]
-    )]  # fmt: skip
-    layout = lay_out(recipe(placed_as=entries), placements)
-    assert [site.component for site in layout.sites] == ["R0402", "SOIC", "R0402", "R0402"]
 
 
 def test_the_units_of_a_panel_are_turned_and_moved() -> None:
@@ -79,36 +67,26 @@ def test_the_units_of_a_panel_are_turned_and_moved() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("x", "angle", "there"),
-    [
-        ("top", "top", ("R1", -10, 20, 330)),
-        ("top", "top-180", ("R1", -10, 20, 150)),
-        ("top", "bottom", ("R1", -10, 20, 30)),
-        ("bottom", "bottom", ("R1", 10, 20, 30)),
-    ],
-)
-def test_the_camera_sees_the_bottom_as_the_options_say(x: str, angle: str, there: tuple[object, ...]) -> None:
+def test_the_camera_sees_the_bottom_mirrored_and_angles_as_they_are() -> None:
     below = replace(R1, side=Side.BOTTOM)
-    layout = lay_out(recipe(side="bottom"), (below, U1), Bottom.of(x, angle))
-    assert seen(layout) == [there]
-    sign = -1 if x == "top" else 1
-    assert (layout.fiducials["F2"].x_mm, layout.fiducials["F2"].y_mm) == (sign * 48, 2)
+    layout = lay_out(recipe(side="bottom"), (below, U1))
+    assert seen(layout) == [("R1", -10, 20, 30)]
+    assert (layout.fiducials["F2"].x_mm, layout.fiducials["F2"].y_mm) == (-48, 2)
     assert layout.low.x_mm < layout.high.x_mm
 
 
 def test_a_turned_unit_of_the_bottom_side_turns_the_other_way() -> None:
     below, panel = replace(R1, side=Side.BOTTOM), {"units": {"A": {"at": [30, 5], "rotation": 90}}}
-    layout = lay_out(recipe(side="bottom", panel=panel), (below,), Bottom.of("top", "top"))
-    assert seen(layout) == [("A/R1", -10, 15, 240)]  # -(30 + 90)
+    layout = lay_out(recipe(side="bottom", panel=panel), (below,))
+    assert seen(layout) == [("A/R1", -10, 15, 300)]  # 30 - 90
 
 
 @given(x=st.floats(-1e4, 1e4), angle=st.floats(0, 359.9), way=st.sampled_from(list(BottomAngle)))
 def test_mirroring_twice_changes_nothing(x: float, angle: float, way: BottomAngle) -> None:
     for frame in BottomX:
-        bottom = Bottom(frame, way)
-        assert bottom.x_of(bottom.x_of(x)) == x
-        back = bottom.angle_of(bottom.angle_of(angle))
+        bottom = BottomSide(x=frame, angle=way)
+        assert bottom.x_from_top(bottom.x_from_top(x)) == x
+        back = bottom.angle_seen(bottom.angle_seen(angle))
         assert min(abs(back - angle), 360 - abs(back - angle)) < 1e-9
 
 
@@ -130,8 +108,8 @@ def test_mirroring_twice_changes_nothing(x: float, angle: float, way: BottomAngl
         ({"fiducials": {"diameter": 1, "at": {"F1": [2, 2], "F2": [3, 2]}}}, "'F1' and 'F2' lie on each other"),
         ({"fiducials": {"diameter": 1, "at": {"F1": [2, 2], "F2": [20, 2], "F3": [40, 2.5]}}}, "lie in one line"),
         ({"fiducials": {"diameter": 0.1, "at": {"F1": [2, 2], "F2": [20, 2]}}}, "would have 5.0 pixels; it needs 6"),
-        ({"placed_as": [{"component": "R0402"}]}, "names a package, a value, a refdes"),
-        ({"placed_as": [{"package": "x", "component": "Z"}]}, "'Z' is not among the components"),
+        ({"placed_as": [{"package": "x", "component": "R0402"}]}, "`placed_as` .* coe-board convert r.yaml"),
+        ({"placement_file": {}}, "`placement_file` .* coe-board convert r.yaml"),
         ({"panel": {}}, "a panel has either units, an array or refdes"),
         ({"panel": {"array": {"rows": 99, "columns": 99, "pitch": [1, 1]}}}, "9801 .* 1000"),
         ({"bad_mark": {"at": [1, 1], "diameter": 1, "look": "dark"}}, "there is no panel here"),
@@ -145,12 +123,12 @@ def test_a_recipe_that_cannot_be_used_is_one_sentence(changes: dict[str, Any], c
 
 
 def test_the_recipes_of_the_page_are_recipes() -> None:
-    file, whole, panel, serial = (
+    answers, whole, panel, serial = (
         block.text for block in pages.blocks(pages.ROOT / "docs" / "placements.md") if block.language == "yaml"
     )
     shown = parse_recipe(Path("page.yaml"), whole.encode())
     assert set(shown.components) == {"R0402-10K", "U-SOIC8-EEPROM"}
-    assert parse_recipe(Path("page.yaml"), (whole + file).encode()).placement_file.decimal == "comma"
+    assert parse_answers(Path("page.yaml"), answers.encode()).decimal == "comma"
     code = parse_recipe(Path("page.yaml"), (whole + panel + serial).encode()).serial
     assert (code.each, code.allowed) == ("unit", ("SN######",))
     assert list(parse_recipe(Path("page.yaml"), (whole + panel).encode()).units) == [
@@ -168,82 +146,45 @@ BELOW = replace(R1, side=Side.BOTTOM)
 
 
 @pytest.mark.parametrize(
-    ("changes", "placements", "bottom", "complaint"),
+    ("changes", "parts", "complaint"),
     [
-        (
-            {},
-            [U1],
-            None,
-            r"U1 \(line 3 of the placement file\) with package 'SOIC-8' and value '24C64' is no component",
-        ),
-        ({}, [BELOW], None, "the placement file has no part on the top side"),
-        ({"side": "bottom"}, [BELOW], None, "is of the bottom side; say how the placement file describes that side"),
-        ({}, [R1], Bottom.of("top", "top"), "is of the top side; leave out how the bottom side is described"),
-        (
-            {},
-            [replace(R1, x_mm=51)],
-            None,
-            r"R1 lies at \(51.00, 20.00\) mm, outside of the outline in r.yaml: x 0 to 50",
-        ),
-        ({"not_inspected": ["FID9"]}, [R1], None, "'FID9' under not_inspected is not in the placement file"),
-        ({"not_inspected": ["R1"]}, [R1], None, "has no part on the top side that r.yaml inspects"),
-        (
-            {"components": {"R0402": {"size": [0.1, 0.1], "margin": 0}}},
-            [R1],
-            None,
-            "would have 5 x 5 pixels; at least 8 x 8",
-        ),
+        ({}, [replace(U1, component="SOIK")], r"U1 \(line 3 of parts.csv\) is 'SOIK', .*did you mean 'SOIC'"),
+        ({}, [BELOW], "no part in parts.csv is inspected on the top side"),
+        ({}, [replace(R1, x_mm=51)], r"R1 lies at \(51.00, 20.00\) mm, outside of the outline in r.yaml: x 0 to 50"),
+        ({}, [replace(R1, component="")], "no part in parts.csv is inspected on the top side"),
+        ({}, [R1, replace(R1, line=7)], "'R1' stands in lines 2, 7 of parts.csv"),
+        ({"components": {"R0402": {"size": [0.1, 0.1], "margin": 0}}}, [R1], "would have 5 x 5 pixels; at least 8 x 8"),
     ],
 )
 def test_what_does_not_fit_together_is_one_sentence(
-    changes: dict[str, Any], placements: list[Placement], bottom: Bottom | None, complaint: str
+    changes: dict[str, Any], parts: list[BoardPart], complaint: str
 ) -> None:
     with pytest.raises(ConfigError, match=complaint) as caught:
-        lay_out(recipe(**changes), placements, bottom)
-    assert len(str(caught.value).split("\n")) == 1 + str(caught.value).count("TODO")
+        lay_out(recipe(**changes), parts)
+    assert len(str(caught.value).split("\n")) == 1 + str(caught.value).count("[TODO")
 
 
 def test_all_parts_that_are_no_component_are_named_at_once_as_entries_to_paste() -> None:
-    parts = [
-        Placement(f"R{n}", 1.0 + n, 2.0, 0.0, Side.TOP, package=f"PKG_{n % 3}", value='1" x', line=n) for n in range(9)
-    ]
+    parts = [BoardPart(f"R{n}", 1.0 + n, 2.0, 0.0, Side.TOP, f"KIND-{n % 3}", n) for n in range(9)]
     with pytest.raises(ConfigError) as caught:
         lay_out(recipe(), [R1, *parts])
     entries = yaml.safe_load("\n".join(str(caught.value).split("\n")[1:]))
-    assert entries == [{"package": f"PKG_{n}", "value": '1" x', "component": "TODO"} for n in range(3)]
-    mapped = recipe(placed_as=[{**entry, "component": "R0402"} for entry in entries])
-    assert len(lay_out(mapped, parts).sites) == 9
+    assert entries == {f"KIND-{n}": {"size": ["TODO", "TODO"]} for n in range(3)}
+    sizes = {name: {"size": [1, 1]} for name in entries}
+    assert len(lay_out(recipe(components=sizes), parts).sites) == 9
 
 
-def test_entries_take_patterns_and_designators() -> None:
-    marks = [Placement(f"FID{n}", 1.0, 2.0, 0.0, Side.TOP, package="Fiducial", line=n) for n in (1, 2)]
-    parts = [Placement("R7", 3.0, 2.0, 0.0, Side.TOP, package="R_0402_1005Metric", line=3)]
-    for entry in ({"package": "R_0402*"}, {"refdes": "R*"}, {"refdes": "R7"}):
-        placed = recipe(not_inspected=["FID*", "H*"], placed_as=[{**entry, "component": "R0402"}])
-        layout = lay_out(placed, [*marks, *parts])
-        assert [site.refdes for site in layout.sites] == ["R7"]
-        assert layout.not_inspected == ("FID1", "FID2")
-
-
-def test_designators_are_missed_and_counted_only_where_something_is_inspected() -> None:
-    logo = Placement("", 1.0, 2.0, 0.0, Side.TOP, package="Logo", line=5)
-    hole = Placement("REF**", 1.0, 2.0, 0.0, Side.TOP, package="Hole", line=6)
-    assert len(lay_out(recipe(not_inspected=["REF**"]), [R1, logo, hole, hole]).sites) == 1
-    for twice in ([R1, R1], [R1, replace(R1, refdes="")]):
-        with pytest.raises(ConfigError, match="placement file"):
-            lay_out(recipe(), twice)
-
-
-def test_parts_are_left_out_only_by_name_and_the_layout_names_them() -> None:
-    layout = lay_out(recipe(not_inspected=["U1"]), (R1, U1))
+def test_rows_without_a_component_are_not_inspected_and_the_layout_names_them() -> None:
+    hole = BoardPart("REF**", 1.0, 2.0, 0.0, Side.TOP, "", 6)
+    layout = lay_out(recipe(), (R1, replace(U1, component=""), hole, hole))
     assert [site.refdes for site in layout.sites] == ["R1"]
-    assert layout.not_inspected == ("U1",)
+    assert layout.not_inspected == ("U1", "REF**", "REF**")
 
 
 @pytest.mark.parametrize(("origin", "is_told"), [(0.0, False), (0.4, False), (-3.0, True)])
 def test_fiducials_that_the_file_has_elsewhere_than_the_recipe_are_told(origin: float, is_told: bool) -> None:
-    known = recipe(not_inspected=["F*"])
-    marks = [Placement(name, x + origin, y, 0, Side.TOP) for name, (x, y) in known.fiducials.at.items()]
+    known = recipe()
+    marks = [BoardPart(name, x + origin, y, 0, Side.TOP) for name, (x, y) in known.fiducials.at.items()]
     assert bool(lay_out(known, [R1, *marks]).moved_marks) == is_told
     assert not lay_out(known, [R1, replace(marks[0], x_mm=5)]).moved_marks  # one may be a fuse
 
@@ -253,8 +194,6 @@ def test_a_layout_is_held_against_the_rules_of_a_board() -> None:
     layout.check({"R0402": 1}, "b")
     with pytest.raises(ConfigError, match=r"r.yaml: 'R0402' is not a component of board 'b'; did you mean 'R0403'"):
         layout.check({"R0403": 1}, "b")
-    with pytest.raises(ConfigError, match="bottom x 'left' is not known; give top, bottom"):
-        Bottom.of("left", "top")
 
 
 def test_a_change_of_recipe_or_placements_is_another_layout() -> None:

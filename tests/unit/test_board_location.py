@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 from PIL import Image
 from thorough import THOROUGH
 
-from coe.board.parts_file import Side
+from coe.board.parts_list import Side
 from coe.core import FailureKind, Verdict
 from coe.errors import ImageError, RulesError
 from coe.placement import Layout, blind_to, crop, locate, overlay, overlay_of, read_board, warnings_of
-from coe.placement.board_layout import Bottom
 from coe.placement.fiducials import discs
 from coe.placement.fit import Fit, affine, fitted, residual_um, similarity
 from coe.placement.overlay_picture import heading_lines
@@ -296,8 +295,8 @@ def test_a_crop_is_upright_whatever_the_angle(angle: float) -> None:
 
 
 def test_the_bottom_side_is_seen_as_it_lies() -> None:
-    below = [type(part)(part.refdes, part.x_mm, part.y_mm, 30, Side.BOTTOM, component="A") for part in PARTS]
-    drawn = layout(below, Bottom.of("top", "top"), side="bottom")
+    below = [type(part)(part.refdes, part.x_mm, part.y_mm, 330, Side.BOTTOM, component="A") for part in PARTS]
+    drawn = layout(below, side="bottom")
     picture = draw(drawn, Pose(turn_deg=-2), seed=None)
     location = locate(picture, drawn)
     assert location.fit is not None

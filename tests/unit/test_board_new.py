@@ -1,5 +1,6 @@
 """`coe-board new` from a placement file: files that load, TODO where a person decides, and nothing is replaced."""
 
+from dataclasses import replace
 from math import dist
 from pathlib import Path
 
@@ -11,27 +12,12 @@ from tiny_line import Call
 
 from apps.demo import own_board
 from coe.board import rules
-from coe.cli import board_command
-from coe.errors import ConfigError
-from coe.pictures.image_source import ImageSource
-from coe.placement import (
-    Side,
-    first_board,
-    found_camera,
-    join,
-    lay_out,
-    locate,
-    parse_recipe,
-    read_bom,
-    read_file,
-    read_placements,
-    read_recipe,
-)
-from coe.placement.board_outline import read_outline
-from coe.placement.draft_recipe import plan
-from coe.placement.drawn_sizes import drawn_sizes
-from coe.placement.fit import Fit
-from coe.placement.found_camera import (
+from coe.board.parts_list import Side, read_places
+from coe.bring.board import first_board, found_camera
+from coe.bring.board.board_outline import read_outline
+from coe.bring.board.draft_recipe import plan
+from coe.bring.board.drawn_sizes import drawn_sizes
+from coe.bring.board.found_camera import (
     FoundBoard,
     MarkMatch,
     board_at,
@@ -40,8 +26,17 @@ from coe.placement.found_camera import (
     find_board,
     map_through,
 )
-from coe.placement.pose_search import BoardDrawing, Pose
-from coe.placement.recipe_text import first_draft
+from coe.bring.board.pose_search import BoardDrawing, Pose
+from coe.bring.board.recipe_text import first_draft
+from coe.bring.parts.answers import Answers
+from coe.bring.parts.answers import read as read_answers
+from coe.bring.parts.converting import Converted, convert
+from coe.bring.parts.reading import read_file
+from coe.cli import board_command
+from coe.errors import ConfigError
+from coe.pictures.image_source import ImageSource
+from coe.placement import Layout, lay_out, locate, parse_recipe, read_recipe
+from coe.placement.fit import Fit
 
 Numbers = NDArray[np.float64]
 
@@ -71,11 +66,20 @@ def new(call: Call, *more: object) -> int:
     return call(*words, *more, command=board_command).status
 
 
+def made(folder: Path, name: str = "line7") -> Layout:
+    """Return the layout that a run has of what was written."""
+    return lay_out(read_recipe(folder / name / "recipe.yaml"), read_places(folder / name / "parts.csv"))
+
+
+def as_it_reads(path: Path) -> Converted:
+    return convert(path, None, Answers(unit="mm"))
+
+
 def test_what_it_writes_can_be_read(call: Call, folder: Path) -> None:
     assert new(call) == 0
 
-    board, recipe = rules.load("line7"), read_recipe(folder / "line7" / "recipe.yaml")
-    layout = lay_out(recipe, read_placements(folder / "pnp.csv", units="mm"))
+    board, layout = rules.load("line7"), made(folder)
+    recipe = layout.recipe
     layout.check(board.components, board.board)
     assert {name: component.count for name, component in board.components.items()} == {
         "R0402-10k": 2,
@@ -93,11 +97,11 @@ def test_what_is_not_fitted_is_no_part_of_the_board_and_named(call: Call, folder
     assert new(call) == 2
     (folder / bom).parent.mkdir(exist_ok=True)
     (folder / bom).write_text("Designator,Value,DNP\nR1,10k,\nR2,10k,x\n", encoding="utf-8")
-    words = ("--placements", "pnp.csv", "--units", "mm", "--dialect", "kicad", "--bom", bom)
+    words = ("--placements", "pnp.csv", "--units", "mm", "--yes", "--bom", bom)
     said = call("new", "line7", *words, command=board_command)
     assert (said.status, "pnp.csv says: R1" in said.err, f"{Path(bom).name} says: R2" in said.err) == (0, True, True)
     assert {*rules.load("line7").components} == {"C0603-100n", "SOIC-8-LM358"}
-    assert "R1, R2" in (folder / "line7" / "recipe.yaml").read_text(encoding="utf-8").splitlines()[-1]
+    assert "R1, R2" in (folder / "line7" / "parts.csv").read_text(encoding="utf-8").splitlines()[1]
 
 
 def test_nothing_is_replaced(call: Call, folder: Path) -> None:
@@ -154,12 +158,11 @@ def test_a_board_is_found_in_photographs_turned_and_aslant(
     said = call("new", "own", *words, "--good", command=board_command)
     assert said.status == 0
 
-    recipe = read_recipe(folder / "own" / "recipe.yaml")
+    layout = made(folder, "own")
+    recipe = layout.recipe
     assert (recipe.camera.turn, recipe.fiducials.look) == (pytest.approx(90, abs=1), "bright")
     assert recipe.um_per_pixel == pytest.approx(41.2, rel=1e-3)
     assert recipe.camera.keystone == (pytest.approx(0.01, abs=1e-3), pytest.approx(-0.006, abs=1e-3))
-    parts = join(read_placements(at / "pnp.csv", units="mm"), read_bom(at / "bom.csv")).placements
-    layout = lay_out(recipe, parts)
     assert (len(layout.sites), "R12" in {site.refdes for site in layout.sites}) == (38, False)
     for number, truth in enumerate(maps, 1):
         location = locate(ImageSource.of(at / "boards" / f"SN{number}.png", None, None).decode(), layout)
@@ -203,11 +206,10 @@ def test_a_part_that_no_picture_shows_is_left_to_a_person_or_out(
         assert said.status == 0, said.err
         lines = [line for line in said.out.splitlines() if line.startswith("to decide")]
         assert [("not_inspected" in line, "U3" in line) for line in lines] == [(True, True)] * is_asked
-        recipe = read_recipe(folder / name / "recipe.yaml")
-        assert "U3" in recipe.not_inspected
+        assert "U3" in made(folder, name).not_inspected
+        assert read_answers(folder / name / "answers.yaml").not_inspected == ("U3",)
         board = rules.load(str(folder / "routing_rules" / f"{name}.yaml"))
-        parts = join(read_placements(at / "pnp.csv", units="mm"), read_bom(at / "bom.csv")).placements
-        inspected = {site.component for site in lay_out(recipe, parts).sites}
+        inspected = {site.component for site in made(folder, name).sites}
         assert (len(inspected), board.components.keys() == inspected) == (15, True)
     assert call("new", "no", *words, "--leave-out", "U33", command=board_command).status == 2
 
@@ -216,9 +218,10 @@ def test_three_fiducials_alone_tell_little_of_a_slant_and_the_parts_tell_the_res
     brought: tuple[Path, list[Numbers]],
 ) -> None:
     at, maps = brought
-    parts = [place for place in read_placements(at / "pnp.csv", units="mm") if not place.refdes.startswith("H")]
-    drawn = plan(parts, Side.TOP)
-    layout = lay_out(parse_recipe(Path("r.yaml"), first_draft("r", drawn).text().encode()), parts)
+    read = as_it_reads(at / "pnp.csv")
+    read = replace(read, places=tuple(place for place in read.places if not place.refdes.startswith("H")))
+    drawn = plan(read, Side.TOP)
+    layout = lay_out(parse_recipe(Path("r.yaml"), first_draft("r", drawn).text().encode()), read.parts)
     drawing = drawing_of(layout, drawn.marks, outline_is_known=False)
     picture = ImageSource.of(at / "boards" / "SN1.png", None, None).decode()
     board = find_board(picture, drawing, drawn.marks)
@@ -230,7 +233,7 @@ def test_three_fiducials_alone_tell_little_of_a_slant_and_the_parts_tell_the_res
 
 def test_marks_alone_tell_how_a_board_lies_whose_parts_are_drawn_otherwise(brought: tuple[Path, list[Numbers]]) -> None:
     at, maps = brought
-    drawn = plan(read_placements(at / "pnp.csv", units="mm"), Side.TOP)
+    drawn = plan(as_it_reads(at / "pnp.csv"), Side.TOP)
     left, bottom, right, top = drawn.x[0], drawn.y[0], drawn.x[1], drawn.y[1]
     chance = np.random.default_rng(4).uniform
     boxes = tuple(
@@ -270,7 +273,7 @@ def test_points_that_a_person_shows_do_not_hide_that_a_picture_is_mirrored(
     at, maps = brought
     mirrored = cv2.flip(cv2.imread(str(at / "boards" / "SN1.png")), 1)
     cv2.imwrite(str(folder / "desk.png"), mirrored)
-    places = {place.refdes: (place.x_mm, place.y_mm) for place in read_placements(at / "pnp.csv", units="mm")}
+    places = {place.refdes: (place.x_mm, place.y_mm) for place in as_it_reads(at / "pnp.csv").places}
     names = [min(places, key=lambda name: dist(places[name], to)) for to in ((0, 0), (999, -99), (0, -999), (999, 0))]
     pixels = Fit(maps[0]).pixels(np.array([places[name] for name in names[:shown]]))
     points = [f"{name}={mirrored.shape[1] - 1 - x:.1f},{y:.1f}" for name, (x, y) in zip(names, pixels, strict=False)]
@@ -343,7 +346,7 @@ def test_a_board_of_kicad_tells_its_parts_and_its_edge(call: Call, folder: Path)
     assert read_recipe(folder / "line9" / "recipe.yaml").outline.y == (-1, 41)
     assert ["from a file" in (folder / f"line{of}" / "recipe.yaml").read_text() for of in (7, 9)] == [True, False]
     (folder / "form.yaml").write_text("offset: [500, 0]\n")  # the edge in the file no longer lies around the parts
-    words = ("new", "line8", "--placements", "pnp.csv", "--yes", "--held", "--form", "form.yaml")
+    words = ("new", "line8", "--placements", "pnp.csv", "--yes", "--held", "--answers", "form.yaml")
     assert call(*words, command=board_command).status == 0
 
 
@@ -359,8 +362,7 @@ def test_a_board_of_kicad_tells_sizes_that_names_do_not(tmp_path: Path) -> None:
         drawn_in = drawn_sizes(tmp_path / "b.kicad_pcb", file.drawn)
         sizes = {name: (size.width_mm, size.height_mm) for name, size in drawn_in.items()}
         assert sizes == {text: (6, 5)}
-        (place,) = file.placements
-        (planned,) = plan([place], place.side, drawn=drawn_in).parts
+        (planned,) = plan(convert(tmp_path / "b.kicad_pcb", None, Answers()), Side.TOP, drawn=drawn_in).parts
         assert planned.size_mm == ((6, 5) if text == "U_X" else (1, 0.5))
     (tmp_path / "b.kicad_pcb").write_text(f"(kicad_pcb {part.replace('(size 1', '(size x')})")
     with pytest.raises(ConfigError):
@@ -373,7 +375,7 @@ def test_an_outline_in_another_frame_is_refused(call: Call, folder: Path) -> Non
     assert not (folder / "line7").exists()
 
 
-def test_a_form_says_how_the_file_is_read_and_the_recipe_keeps_it(call: Call, folder: Path) -> None:
+def test_answers_say_how_the_file_is_read_and_are_kept(call: Call, folder: Path) -> None:
     text = ROWS.replace("PosX", "Ost").replace("PosY", "Nord").replace("Rot,Side", "Winkel,Seite")
     text = text.replace(",top", ",BS").replace(",bottom", ",LS")
     (folder / "pnp.csv").write_text(text, encoding="utf-8")
@@ -381,19 +383,15 @@ def test_a_form_says_how_the_file_is_read_and_the_recipe_keeps_it(call: Call, fo
         "columns: {x: Ost, y: Nord, rotation: Winkel, side: Seite}\nsides: {BS: top, LS: bottom}\n"
         "clockwise: true\ny: down\noffset: [1, 30]\n"
     )
-    assert new(call, "--form", "form.yaml") == 0
+    assert new(call, "--answers", "form.yaml") == 0
 
-    recipe = read_recipe(folder / "line7" / "recipe.yaml")
-    layout = lay_out(recipe, read_file(folder / "pnp.csv", units="mm", form=recipe.placement_file).placements)
-    places = {
-        place.refdes: place
-        for place in read_file(folder / "pnp.csv", "generic", "mm", recipe.placement_file).placements
-    }
+    places = {place.refdes: place for place in read_places(folder / "line7" / "parts.csv")}
     assert (places["R2"].x_mm, places["R2"].y_mm, places["R2"].rotation_deg) == (8.0, 25.0, 270.0)
-    assert [site.refdes for site in layout.sites] == ["R1", "R2", "C1", "U1"]
+    assert [site.refdes for site in made(folder).sites] == ["R1", "R2", "C1", "U1"]
+    assert read_answers(folder / "line7" / "answers.yaml").sides == {"BS": "top", "LS": "bottom"}
 
     (folder / "form.yaml").write_text("colums: {x: Ost}\n")
-    assert new(call, "--form", "form.yaml", "--to", "other") == 2
+    assert new(call, "--answers", "form.yaml", "--to", "other") == 2
 
 
 PLACES = """\
@@ -418,9 +416,9 @@ def test_places_in_pixels_of_pictures_make_a_board_without_marks(call: Call, fol
 
     text = (folder / "block" / "recipe.yaml").read_text(encoding="utf-8")
     assert [line.split(":")[0].strip() for line in text.splitlines() if "TODO" in line] == ["held", "M4-screw"]
-    recipe = read_recipe(folder / "block" / "recipe.yaml")
+    layout = made(folder, "block")
+    recipe = layout.recipe
     assert (recipe.held, recipe.fiducials, recipe.components["M4-screw"].size) == (True, None, (40.0, 40.0))
-    layout = lay_out(recipe, read_file(folder / "places.csv", "generic", "mm", recipe.placement_file).placements)
     layout.check(rules.load("block").components, "block")
     fit = locate(picture, layout).fit
     (site,) = [site for site in layout.sites if site.refdes == "P1"]
@@ -441,8 +439,7 @@ def test_places_in_pixels_need_neither_side_nor_rotation(separator: str, call: C
     cv2.imwrite(str(folder / "boards" / "b1.png"), np.full((200, 260, 3), 40, np.uint8))
     words = ("new", "block", "--placements", "places.csv", "--in-pixels", "--yes", "--images", "boards")
     assert call(*words, command=board_command).status == 0
-    form = read_recipe(folder / "block" / "recipe.yaml").placement_file
-    placements = read_file(folder / "places.csv", "generic", "mm", form).placements
+    placements = read_places(folder / "block" / "parts.csv")
     assert [(one.refdes, one.x_mm, one.y_mm, one.rotation_deg, one.side) for one in placements] == [
         ("P1", 60.0, -50.0, 0.0, "top"),
         ("P2", 190.0, -50.0, 0.0, "top"),
@@ -489,9 +486,9 @@ def test_the_edges_of_parts_tell_how_a_board_without_marks_lies(
     said = call(*words, "--held", command=board_command)
     assert said.status == 0
 
-    recipe = read_recipe(folder / "own" / "recipe.yaml")
+    layout = made(folder, "own")
+    recipe = layout.recipe
     assert recipe.held
-    layout = lay_out(recipe, read_placements(folder / "still.csv", units="mm"))
     fit = locate(ImageSource.of(at / "boards" / "SN1.png", None, None).decode(), layout).fit
     corners = np.array([(corner.x_mm, corner.y_mm) for site in layout.sites for corner in site.corners])
     apart = np.hypot(*(fit.pixels(corners) - Fit(maps[0]).pixels(corners)).T) * recipe.um_per_pixel
@@ -502,7 +499,8 @@ def test_the_edges_of_parts_tell_how_a_board_without_marks_lies(
     ("words", "status"),
     [
         (("--side", "bottom"), 2),
-        (("--bottom-x", "top", "--bottom-angle", "top-180"), 2),
+        (("--bottom-x", "top"), 2),
+        (("--bottom-x", "top", "--bottom-angle", "top-180"), 0),
         (("--side", "bottom", "--bottom-x", "top", "--bottom-angle", "top-180"), 0),
     ],
 )
@@ -562,9 +560,9 @@ def test_points_that_tell_no_place_are_refused(call: Call, folder: Path, words: 
 
 def test_marks_near_the_points_that_a_person_shows_make_the_place_exact(brought: tuple[Path, list[Numbers]]) -> None:
     at, maps = brought
-    parts = read_placements(at / "pnp.csv", units="mm")
-    drawn = plan(parts, Side.TOP)
-    layout = lay_out(parse_recipe(Path("r.yaml"), first_draft("r", drawn).text().encode()), parts)
+    read = as_it_reads(at / "pnp.csv")
+    drawn = plan(read, Side.TOP)
+    layout = lay_out(parse_recipe(Path("r.yaml"), first_draft("r", drawn).text().encode()), read.parts)
     drawing = drawing_of(layout, drawn.marks, outline_is_known=False)
     shown = np.array([(109.0, -77.0), (157.0, -70.0)])
     rough = map_through(shown, Fit(maps[0]).pixels(shown) + np.array([(6, -5), (-4, 7)]), layout.middle)

@@ -9,10 +9,10 @@ from test_photo_split import save
 from tiny_line import Call
 
 from coe.board import drafting, rules
+from coe.bring.board.first_board import FirstBoard, rules_text
 from coe.cli import board_command, experts_command
 from coe.core import NOTHING, Expert, Finding, Verdict
 from coe.errors import RulesError
-from coe.placement.first_board import FirstBoard, rules_text
 from coe.store.store import Store
 
 

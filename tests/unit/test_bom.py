@@ -5,15 +5,17 @@ import time
 from pathlib import Path
 
 import pytest
+from placed import parse_file, parse_placements
 
-from coe.cad import vocabulary
-from coe.cad.refdes import designators
+from coe.board.parts_list import Side
+from coe.bring.parts import vocabulary
+from coe.bring.parts.answers import Answers
+from coe.bring.parts.bom_join import Bom, BomJoin, join
+from coe.bring.parts.placement_file import Placement
+from coe.bring.parts.reading import parse_bom, read_bom
+from coe.bring.parts.refdes import designators
 from coe.errors import ConfigError
 from coe.helpers.strict_yaml import word_lists
-from coe.placement import BomJoin, Placement, Side, join, parse_bom, parse_placements, read_bom
-from coe.placement.bom_join import Bom
-from coe.placement.cad_files import parse_file
-from coe.placement.placement_file import FileForm
 
 
 @pytest.mark.parametrize(
@@ -208,7 +210,7 @@ def test_a_bom_of_one_board_answers_for_each_board_of_a_panel() -> None:
         f"B{board}-R1,1k,1,1,0,top\nB{board}-R2,2k,2,1,0,top\nB{board}-R3,NC,3,1,0,top\n" for board in "12"
     )
     bom = parse_bom(Path("b.csv"), b"Designator,Value,DNP\nR1,1k,\nR3,3k,no\n")
-    assert len(parse_file(Path("p.csv"), places.encode(), "generic", bom=bom).placements) == 6
+    assert len(parse_file(Path("p.csv"), places.encode(), bom=bom).placements) == 6
 
 
 def test_words_that_differ_do_not_count_and_are_told() -> None:
@@ -277,9 +279,7 @@ def test_a_word_for_a_value_is_taken_before_what_makers_call_a_part() -> None:
         cells = ",".join("b" * len(others))
         bom = parse_bom(Path("b.csv"), f"{names}\nR1,{cells},10k\n".encode())
         assert (value, bom["R1"].value) == (value, "10k")
-        placed = parse_placements(
-            Path("p.csv"), f"X,Y,Rot,Side,{names}\n1,2,0,top,R1,{cells},10k\n".encode(), "kicad", "mm"
-        )
+        placed = parse_placements(Path("p.csv"), f"X,Y,Rot,Side,{names}\n1,2,0,top,R1,{cells},10k\n".encode(), "mm")
         assert (value, placed[0].value) == (value, "10k")
 
 
@@ -468,7 +468,7 @@ def test_a_value_that_may_leave_a_part_out_is_asked_about_among_values(value: st
         assert parse_bom(Path("b.csv"), f"{bom}{said}".encode())["R3"].is_fitted is (said == "no")
     places = f"Ref,Value,X(mm),Y(mm),Rot,Side\nR1,1k,1,1,0,top\nR2,2k,1,1,0,top\nR3,{value},1,1,0,top\n"
     with pytest.raises(ConfigError, match=r"^p\.csv:4: .*column DNP"):
-        parse_placements(Path("p.csv"), places.encode(), "generic", "")
+        parse_placements(Path("p.csv"), places.encode(), "")
 
 
 @pytest.mark.parametrize(
@@ -476,17 +476,17 @@ def test_a_value_that_may_leave_a_part_out_is_asked_about_among_values(value: st
 )
 @pytest.mark.parametrize("key", ["fitted", "not_fitted"])
 def test_a_person_answers_once_for_all_files_what_a_word_says(word: str, said: str, key: str) -> None:
-    form = FileForm.model_validate({key: [said]})
+    form = Answers.model_validate({key: [said]})
     rows = [f"R1,1k,1,1,0,top\nR2,2k,1,2,0,top\nR5,5k,2,2,0,top\nR3,{word},1,3,0,top\n", "R4,NP,1,4,0,top\n"]
     places = f"Ref,Value,X(mm),Y(mm),Rot,Side\n{rows[0]}".encode()
-    file = parse_file(Path("p.csv"), places, "generic", form=form)
+    file = parse_file(Path("p.csv"), places, answers=form)
     assert (file.not_placed, "R3" in file.said) == (((), True) if key == "fitted" else (("R3",), False))
-    bom = parse_bom(Path("b.csv"), f"Designator,Value\nR1,1k\nR2,2k\nR3,{word}\n".encode(), form=form)
+    bom = parse_bom(Path("b.csv"), f"Designator,Value\nR1,1k\nR2,2k\nR3,{word}\n".encode(), answers=form)
     assert bom["R3"].is_fitted is (key == "fitted")
-    with pytest.raises(ConfigError, match=r":6: .*not_fitted: .*placement_file"):  # another word is asked about
-        parse_file(Path("p.csv"), places + rows[1].encode(), "generic", form=form)
+    with pytest.raises(ConfigError, match=r":6: .*not_fitted: .*answers"):  # another word is asked about
+        parse_file(Path("p.csv"), places + rows[1].encode(), answers=form)
     with pytest.raises(ConfigError, match=r":4: .*not_fitted"):
-        parse_bom(Path("b.csv"), b"Designator,Value\nR1,1k\nR2,2k\nR4,NP\n", form=form)
+        parse_bom(Path("b.csv"), b"Designator,Value\nR1,1k\nR2,2k\nR4,NP\n", answers=form)
 
 
 PLACES = "Ref,Value,X(mm),Y(mm),Rot,Side,DNP\nR1,1k,1,1,0,top,\nR2,2k,1,1,0,top,\nR3,{},1,1,0,top,{}\n"
@@ -513,7 +513,7 @@ def test_each_of_two_files_may_say_what_the_other_leaves_open(
     bom = parse_bom(Path("b.csv"), f"Designator,Value,DNP\nR1,1k,\nR2,2k,\n{row}".encode(), asks=False)
 
     def fitted() -> BomJoin:
-        file = parse_file(Path("p.csv"), PLACES.format(value, dnp).encode(), "generic", bom=bom)
+        file = parse_file(Path("p.csv"), PLACES.format(value, dnp).encode(), bom=bom)
         return join(file.placements, bom, said=file.said, not_placed=file.not_placed)
 
     if not_fitted is None:

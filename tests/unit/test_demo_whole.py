@@ -12,7 +12,7 @@ from apps.demo.render import COMPONENTS
 from coe import Inspector, Picture
 from coe.board import rules
 from coe.core import Result
-from coe.placement import Layout, blind_to, lay_out, overlay, overlay_of, read_board, read_placements, read_recipe
+from coe.placement import Layout, blind_to, lay_out, overlay, overlay_of, read_board, read_places, read_recipe
 from coe.store.store import Store
 
 SEED = 1
@@ -21,9 +21,9 @@ SEED = 1
 @pytest.fixture(scope="module")
 def layout(tmp_path_factory: pytest.TempPathFactory) -> Layout:
     folder = tmp_path_factory.mktemp("whole")
-    (folder / "placements.csv").write_text(whole.placements(), encoding="utf-8")
+    (folder / "parts.csv").write_text(whole.parts(), encoding="utf-8")
     (folder / "recipe.yaml").write_text(whole.recipe(), encoding="utf-8")
-    return lay_out(read_recipe(folder / "recipe.yaml"), read_placements(folder / "placements.csv", "kicad", "mm"))
+    return lay_out(read_recipe(folder / "recipe.yaml"), read_places(folder / "parts.csv"))
 
 
 def places(board: int) -> list[BoardPlace]:
@@ -62,7 +62,7 @@ def test_a_build_writes_what_coe_inspect_takes(tmp_path: Path, monkeypatch: pyte
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "boards",
         "boards.truth.csv",
-        "placements.csv",
+        "parts.csv",
         "recipe.yaml",
     ]
 

@@ -161,7 +161,7 @@ def test_the_engine_imports_none_of_the_annexes() -> None:
 
 LINE = {
     *("board", "comparing", "config", "core", "errors", "helpers", "inspector", "pictures", "results", "runtime"),
-    *("scheduler", "store", "tables"),
+    *("scheduler", "store"),
 }
 
 

@@ -8,13 +8,15 @@ from io import BytesIO
 from pathlib import Path
 
 import pytest
+from placed import parse_file, read_file
 
+from coe.board.parts_list import Side
+from coe.bring.board.board_outline import edge_in
+from coe.bring.parts import packed_files
+from coe.bring.parts.answers import Answers
+from coe.bring.parts.placement_file import PlacementFile
+from coe.bring.parts.reading import parse_bom
 from coe.errors import ConfigError
-from coe.placement import Side, read_file
-from coe.placement.board_outline import edge_in
-from coe.placement.cad_files import parse_bom, parse_file
-from coe.placement.placement_file import FileForm, PlacementFile
-from coe.tables import packed_files
 
 TOP, BOTTOM, DATA = (
     f"odb/steps/pcb/{name}" for name in ("layers/comp_+_top/components", "layers/comp_+_bot/components", "eda/data")
@@ -69,7 +71,7 @@ def told(file: PlacementFile) -> list[tuple[str, float, float, float, Side, str,
 
 
 def read(raw: bytes) -> PlacementFile:
-    return parse_file(Path("b.tgz"), raw, "generic")
+    return parse_file(Path("b.tgz"), raw)
 
 
 INCH = {
@@ -104,7 +106,7 @@ def test_components_lie_at_the_middle_of_their_packages_and_turn_clockwise(raw: 
         ("J2", 10, 39, 270, Side.BOTTOM, "CON-2", "HDR"),
         ("J3", 29, 40, 0, Side.BOTTOM, "CON-2", "HDR"),
     ]
-    assert edge_in(Path("b.tgz"), file, FileForm()) == (0, 0, 101.6, 50.8)
+    assert edge_in(Path("b.tgz"), file, Answers()) == (0, 0, 101.6, 50.8)
     assert file.not_placed == ("C8",)
     assert "panel" in "".join(file.notes)
     assert "pins" not in "".join(file.notes)
@@ -140,7 +142,7 @@ def test_what_is_unproven_or_unread_is_noted(files: dict[str, str], noted: str) 
 @pytest.mark.parametrize("corner", ["nan 0", "3 inf", "3 x"])
 def test_an_edge_that_is_no_number_is_refused(corner: str) -> None:
     with pytest.raises(ConfigError, match="lacks a number"):
-        edge_in(Path("b.tgz"), read(tgz({**FILES, "odb/steps/pcb/profile": f"OB 0 0 I\nOS {corner}\n"})), FileForm())
+        edge_in(Path("b.tgz"), read(tgz({**FILES, "odb/steps/pcb/profile": f"OB 0 0 I\nOS {corner}\n"})), Answers())
 
 
 @pytest.mark.parametrize(

@@ -1,33 +1,35 @@
 """The placement file of a panel, as KiKit exports it, is divided into its boards."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from coe.board.parts_list import BoardPart, Side
 from coe.errors import ConfigError
-from coe.placement import Layout, Placement, Side, lay_out, parse_recipe
+from coe.placement import Layout, lay_out, parse_recipe
 from coe.placement.panel_split import pattern_of
 
 PARTS = (("R1", 3, 4, 0), ("R2", 6, 4, 90), ("U1", 5, 8, 180))
 SHIFTS = ((0, 0), (20, 0), (0, 15), (20, 15))
-FRAME = [Placement("FID1", -3, -3, 0, Side.TOP, line=901), Placement("FID2", 40, -3, 0, Side.TOP, line=902)]
+FRAME = [BoardPart("FID1", -3, -3, 0, Side.TOP, line=901), BoardPart("FID2", 40, -3, 0, Side.TOP, line=902)]
 
 
-def panel(name: str) -> list[Placement]:
+def panel(name: str) -> list[BoardPart]:
     """Four boards whose parts have such names, in the order of the names."""
     places = [
-        Placement(name.format(n=n, orig=refdes), x + dx, y + dy, angle, Side.TOP, package=refdes[0])
+        BoardPart(name.format(n=n, orig=refdes), x + dx, y + dy, angle, Side.TOP, refdes[0])
         for n, (dx, dy) in enumerate(SHIFTS)
         for refdes, x, y, angle in PARTS
     ]
     ordered = sorted(places, key=lambda place: place.refdes)
     return [
-        Placement(p.refdes, p.x_mm, p.y_mm, p.rotation_deg, p.side, p.package, line=line)
+        BoardPart(p.refdes, p.x_mm, p.y_mm, p.rotation_deg, p.side, p.component, line)
         for line, p in enumerate(ordered, 2)
     ]
 
 
-def layout(places: list[Placement], refdes: str, left_out: str = "[FID1, FID2]") -> Layout:
+def layout(places: list[BoardPart], refdes: str) -> Layout:
     recipe = f"""
 recipe: p
 side: top
@@ -35,8 +37,6 @@ um_per_pixel: 20
 outline: {{x: [-5, 45], y: [-5, 35]}}
 fiducials: {{diameter: 1, at: {{FID1: [-3, -3], FID2: [40, -3]}}}}
 components: {{R: {{size: [1, 1]}}, U: {{size: [2, 2]}}}}
-placed_as: [{{package: R, component: R}}, {{package: U, component: U}}]
-not_inspected: {left_out}
 panel: {{refdes: "{refdes}"}}
 """
     return lay_out(parse_recipe(Path("p.yaml"), recipe.encode()), places)
@@ -64,23 +64,18 @@ def test_a_panel_is_recognised_and_divided(name: str, units: list[str]) -> None:
 
 
 def test_a_single_board_is_no_panel() -> None:
-    assert pattern_of([Placement(refdes, x, y, 0, Side.TOP) for refdes, x, y, _ in PARTS]) is None
-    assert pattern_of([Placement(f"LED_{n}_R1", n, 0, 0, Side.TOP) for n in (1,)]) is None
+    assert pattern_of([BoardPart(refdes, x, y, 0, Side.TOP) for refdes, x, y, _ in PARTS]) is None
+    assert pattern_of([BoardPart(f"LED_{n}_R1", n, 0, 0, Side.TOP) for n in (1,)]) is None
 
 
 def test_boards_that_differ_and_parts_of_no_board_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"Board_3.* differ in"):
-        layout([place for place in panel("Board_{n}-{orig}") if place.refdes != "Board_3-U1"], "Board_{n}-{orig}", "[]")
+        layout([place for place in panel("Board_{n}-{orig}") if place.refdes != "Board_3-U1"], "Board_{n}-{orig}")
     with pytest.raises(ConfigError, match="FID1, FID2 are of no board"):
-        layout([*FRAME, *panel("Board_{n}-{orig}")], "Board_{n}-{orig}", "[]")
+        layout([*(replace(one, component="R") for one in FRAME), *panel("Board_{n}-{orig}")], "Board_{n}-{orig}")
     turned = [
-        p if p.x_mm < 20 or p.refdes != "R1" else Placement("R1", 29, 7, 180, p.side, "R", line=p.line)
+        p if p.x_mm < 20 or p.refdes != "R1" else BoardPart("R1", 29, 7, 180, p.side, "R", p.line)
         for p in panel("{orig}")
     ]
     with pytest.raises(ConfigError, match="does not lie alike"):
-        layout(turned, "{orig}", "[]")
-
-
-def test_a_part_that_is_left_out_on_its_board_is_left_out_on_each() -> None:
-    drawn = layout([*FRAME, *panel("Board_{n}-{orig}")], "Board_{n}-{orig}", "['FID*', U1]")
-    assert [site.refdes for site in drawn.sites] == ["R1", "R2"] * 4
+        layout(turned, "{orig}")

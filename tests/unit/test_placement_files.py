@@ -6,13 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from placed import parse_file, parse_placements, read_file, read_placements
 
+from coe.board.parts_list import Side
+from coe.bring.board.board_outline import edge_in
+from coe.bring.parts.answers import Answers, NamedParts
+from coe.bring.parts.converting import convert
+from coe.bring.parts.naming import Names
+from coe.bring.parts.placement_file import Placement
+from coe.bring.parts.reading import parse_bom
 from coe.errors import ConfigError
-from coe.placement import Side, lay_out, parse_placements, parse_recipe, read_file, read_placements
-from coe.placement.board_outline import edge_in
-from coe.placement.cad_files import parse_bom, parse_file
-from coe.placement.placement_file import FileForm
-from coe.placement.recipe_spec import MappingSpec
 
 FILES: dict[str, tuple[str, str]] = {
     "column of units.csv": ("", "Ref,X,Y,Rot,Side,Unit\nR1,12.7,-3.5,90,top,mm\nU2,30,4,315,bottom,mm\n"),
@@ -287,15 +290,15 @@ M02*
 
 
 def test_a_component_layer_of_gerber_is_a_placement_file() -> None:
-    file = parse_file(Path("pnp_bottom.gbr"), GERBER.encode(), "generic")
+    file = parse_file(Path("pnp_bottom.gbr"), GERBER.encode())
     told = [(round(one.x_mm, 2), round(one.y_mm, 2), one.rotation_deg, one.side) for one in file.placements]
     assert told == [(12.7, -3.5, 90, Side.BOTTOM), (30, 4, 315, Side.BOTTOM)]
     assert (file.placements[0].value, file.placements[0].package, file.units) == ("10k\u03a9, 1%", "R_0402", "inch")
     with pytest.raises(ConfigError, match="Gerber"):
-        parse_file(Path("top.gbr"), b"%TF.FileFunction,Copper,L1,Top*%", "generic")
+        parse_file(Path("top.gbr"), b"%TF.FileFunction,Copper,L1,Top*%")
     for line in ("%TF.FileFunction,Component", "%FSLAX46Y46*%", "%MOIN*%"):
         with pytest.raises(ConfigError, match=line[1:5].removesuffix("IN")):
-            parse_file(Path("pnp_bottom.gbr"), GERBER.replace(line, "G04 %").encode(), "generic")
+            parse_file(Path("pnp_bottom.gbr"), GERBER.replace(line, "G04 %").encode())
 
 
 KICAD_8 = r"""(kicad_pcb
@@ -326,16 +329,16 @@ KICAD_5 = """(kicad_pcb (version 4)
     ("text", "more", "left_out"), [(KICAD_8, ["FID1"], ("C9", "C8", "C7", "C6")), (KICAD_5, [], ())]
 )
 def test_a_board_of_kicad_is_a_placement_file(text: str, more: list[str], left_out: tuple[str, ...]) -> None:
-    file = parse_file(Path("b.kicad_pcb"), text.encode(), "kicad")
+    file = parse_file(Path("b.kicad_pcb"), text.encode())
     told = [(place.refdes, place.x_mm, place.y_mm, place.rotation_deg, place.side) for place in file.placements]
     assert told[:2] == [("R1", 12.7, -3.5, 90, Side.TOP), ("U2", 30, 4, 315, Side.BOTTOM)]
     assert ([place[0] for place in told[2:]], file.not_placed) == (more, left_out)
     assert (file.placements[0].package, file.placements[0].value[:3]) == ("R_0402", "10k")
     assert any("LOGO" in note for note in file.notes)
     with pytest.raises(ConfigError, match="brackets"):
-        parse_file(Path("b.kicad_pcb"), text[:-1].encode(), "kicad")
+        parse_file(Path("b.kicad_pcb"), text[:-1].encode())
     with pytest.raises(ConfigError, match="lacks a number"):
-        parse_file(Path("b.kicad_pcb"), text.replace("(at 30", "(of 30").replace("(at 130", "(of 1").encode(), "kicad")
+        parse_file(Path("b.kicad_pcb"), text.replace("(at 30", "(of 30").replace("(at 130", "(of 1").encode())
 
 
 EAGLE_9 = """<?xml version="1.0" encoding="utf-8"?>
@@ -361,14 +364,14 @@ EAGLE_9 = """<?xml version="1.0" encoding="utf-8"?>
 
 
 def test_a_board_of_eagle_is_a_placement_file() -> None:
-    file = parse_file(Path("b.brd"), EAGLE_9.encode(), "eagle")
+    file = parse_file(Path("b.brd"), EAGLE_9.encode())
     told = [(place.refdes, place.x_mm, place.y_mm, place.rotation_deg, place.side) for place in file.placements]
     assert told == [("R1", 12.7, -3.5, 90, Side.TOP), ("U2", 30, 4, 90, Side.BOTTOM)]
     assert ([place.value for place in file.placements], file.not_placed) == (["10k", "F"], ("C8", "C9", "C7"))
     assert any("U$1" in note for note in file.notes)
     for wrong in (EAGLE_9.replace('y="-4"', ""), EAGLE_9.replace(' SYSTEM "eagle.dtd"', " [<!ENTITY a 'b'>]")):
         with pytest.raises(ConfigError):
-            parse_file(Path("b.brd"), wrong.encode(), "eagle")
+            parse_file(Path("b.brd"), wrong.encode())
 
 
 IPC_2581 = """<?xml version = "1.0"?><IPC-2581 revision="C" xmlns="http://webstds.ipc.org/2581"><Bom name="b">
@@ -393,7 +396,7 @@ IPC_2581 = """<?xml version = "1.0"?><IPC-2581 revision="C" xmlns="http://webstd
 
 
 def test_components_of_ipc_2581_lie_where_their_packages_are_picked_up() -> None:
-    file = parse_file(Path("b.xml"), IPC_2581.encode(), "generic")
+    file = parse_file(Path("b.xml"), IPC_2581.encode())
     told = [(place.refdes, place.value, round(place.x_mm, 2), round(place.y_mm, 2)) for place in file.placements]
     assert told == [
         ("R1", "10k", 12.7, 27.94),
@@ -403,12 +406,12 @@ def test_components_of_ipc_2581_lie_where_their_packages_are_picked_up() -> None
     ]
     assert [place.side for place in file.placements] == [Side.TOP, Side.BOTTOM, Side.BOTTOM, Side.BOTTOM]
     assert (file.placements[0].package, file.placements[0].rotation_deg, file.not_placed) == ("R", 90, ("C8",))
-    assert edge_in(Path("b.xml"), file, FileForm()) == (0, 0, 127, 50.8)  # the arc bulges by an inch
+    assert edge_in(Path("b.xml"), file, Answers()) == (0, 0, 127, 50.8)  # the arc bulges by an inch
     assert any("panel" in note for note in file.notes)
     same = IPC_2581.replace("?><IPC", "?><!-- a > b --><IPC").replace('mirror="true"', 'mirror="1"')
     for name in ("R1", "C8", "U2", "U3", "U4"):
         same = same.replace(f'"{name}"', f'"CMP:{name}"')  # as KiCad 9 writes
-    of_kicad = parse_file(Path("b.xml"), same.replace('packageRef="R"', 'packageRef="PKG:R"').encode(), "generic")
+    of_kicad = parse_file(Path("b.xml"), same.replace('packageRef="R"', 'packageRef="PKG:R"').encode())
     assert (of_kicad.placements, of_kicad.not_placed) == (file.placements, file.not_placed)
 
 
@@ -428,13 +431,13 @@ def test_components_of_ipc_2581_lie_where_their_packages_are_picked_up() -> None
 )
 def test_an_ipc_2581_file_that_cannot_be_used_is_one_sentence(known: str, wrong: str, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
-        parse_file(Path("b.xml"), IPC_2581.replace(known, wrong).encode(), "generic")
+        parse_file(Path("b.xml"), IPC_2581.replace(known, wrong).encode())
 
 
 @pytest.mark.parametrize(("board", "parts"), [(IPC_2581, {"R1": "10k", "U2": "F"}), (EAGLE_9, {"R1": "10k"})])
 def test_a_board_is_a_bom_too_and_may_be_in_utf_16(board: str, parts: dict[str, str]) -> None:
     board = re.sub(r"<\?xml [^>]*\?>", '<?xml version="1.0" encoding="UTF-16"?>', board)
-    of_board = parse_file(Path("b.xml"), board.encode("utf-16"), "generic")
+    of_board = parse_file(Path("b.xml"), board.encode("utf-16"))
     for encoding in ("utf-16", "utf-16-be"):
         bom = parse_bom(Path("b.xml"), board.encode(encoding))
         assert {name: bom[name].value for name in parts} == parts
@@ -444,26 +447,26 @@ def test_a_board_is_a_bom_too_and_may_be_in_utf_16(board: str, parts: dict[str, 
 def test_of_two_names_that_say_the_same_none_is_guessed() -> None:
     for header in ("Ref,Board X,Board Y,Comp X,Comp Y,Rot", "Ref,X,Y,Board Angle,Part Angle"):
         with pytest.raises(ConfigError):
-            parse_file(Path("a-top.csv"), f"{header}\nR1,1,2,3,90\n".encode(), "generic", "mm")
+            parse_file(Path("a-top.csv"), f"{header}\nR1,1,2,3,90\n".encode(), "mm")
 
 
 def test_a_column_called_name_may_hold_the_designators() -> None:
     text = "Component ID,Name,X,Y,Rot\nRES-10K,R1,1,2,90\nRES-20K,R2,3,4,90\n"
     with pytest.raises(ConfigError, match="'Name'"):
-        parse_file(Path("a-top.csv"), text.encode(), "generic", "mm")
+        parse_file(Path("a-top.csv"), text.encode(), "mm")
 
 
 def test_words_in_chinese_are_read_below_names_in_english() -> None:
     text = "Ref,X,Y,Rot,Side,Note\nR1,12.7,-3.5,90,T,贴片\nR9,1,2,0,T,不贴\n"
-    file = parse_file(Path("a.csv"), text.encode("gb18030"), "generic", "mm")
+    file = parse_file(Path("a.csv"), text.encode("gb18030"), "mm")
     assert ([place.refdes for place in file.placements], file.not_placed) == (["R1"], ("R9",))
     text = "Ref,X,Y,Rot,Side,Gr\u00f6\u00dfe\nR1,12.7,-3.5,90,T,\u00b0C\n"
-    assert parse_file(Path("a.csv"), text.encode("cp1252"), "generic", "mm").unused == ("Gr\u00f6\u00dfe",)
+    assert parse_file(Path("a.csv"), text.encode("cp1252"), "mm").unused == ("Gr\u00f6\u00dfe",)
 
 
 def test_a_file_of_fusion_without_a_header_may_have_commas(tmp_path: Path) -> None:
     path = written(tmp_path, "board-front.csv", "R1,12.70,-3.50,90,10k,R0402\nC1,1.0,2.0,0,100n,C0603\n")
-    places = read_placements(path, "eagle", "mm")
+    places = read_placements(path, "mm", Answers(columns=("refdes", "x", "y", "rotation", "value", "package")))
     assert [(place.refdes, place.x_mm, place.value, place.side) for place in places] == [
         ("R1", 12.7, "10k", Side.TOP),
         ("C1", 1.0, "100n", Side.TOP),
@@ -478,23 +481,14 @@ PLACES = (("R1", "Placement", "true", 1), ("R9", "Placement", "false", 2), ("F1"
 BOARD_XML = (
     f"<openpnp-board><placements>{''.join(PLACE.format(*place) for place in PLACES)}</placements></openpnp-board>"
 )
-RECIPE = """
-recipe: b
-side: top
-um_per_pixel: 20
-outline: {x: [0, 30], y: [0, 30]}
-fiducials: {diameter: 1, at: {F1: [3, 2], F2: [20, 2]}}
-components: {R: {size: [1, 1]}}
-placed_as: [{package: R, component: R}]
-"""
 
 
 def test_what_a_machine_does_not_place_is_no_part_to_inspect(tmp_path: Path) -> None:
     file = read_file(written(tmp_path, "board.xml", BOARD_XML))
     assert (file.not_placed, [place.refdes for place in file.placements]) == (("R9",), ["R1", "F1"])
     assert [place.is_fiducial for place in file.placements] == [False, True]
-    layout = lay_out(parse_recipe(Path("r.yaml"), RECIPE.encode()), file.placements)
-    assert [site.refdes for site in layout.sites] == ["R1"]
+    parts = convert(tmp_path / "board.xml", None, Answers()).parts
+    assert [(part.refdes, part.component) for part in parts] == [("R1", "R"), ("F1", "")]
 
     table = "Designator,X,Y,Rotation,Side,Populate,Type\nR1,1,2,0,1,1,SMT\nR2,1,2,0,1,0,SMT\nF1,3,2,0,1,1,Fiducial\n"
     file = read_file(written(tmp_path, "a.csv", table), units="mm")
@@ -526,7 +520,7 @@ def test_what_a_machine_does_not_place_is_no_part_to_inspect(tmp_path: Path) -> 
 )
 def test_a_row_leaves_its_part_out_by_a_column_or_by_a_word(column: str, there: str, absent: str) -> None:
     text = f"Ref,X,Y,Rot,Side,{column}\nR1,1,2,0,top,{there}\nR9,3,4,0,top,{absent}\n"
-    file = parse_file(Path("a.csv"), text.encode(), "generic", "mm")
+    file = parse_file(Path("a.csv"), text.encode(), "mm")
     assert ([place.refdes for place in file.placements], file.not_placed) == (["R1"], ("R9",))
 
 
@@ -551,17 +545,17 @@ def test_words_that_do_not_say_whether_a_part_is_there_are_told_at_once(
     rows = "".join(f"R{at},1,{at},0,top,{word}\n" for at, word in enumerate(words))
     raw = f"Ref,X(mm),Y(mm),Rot,Side,{column}\n{rows}".encode()
     with pytest.raises(ConfigError, match=f":{asked}") if asked else nullcontext():
-        assert len(parse_file(Path("a.csv"), raw, "generic").notes) == notes
+        assert len(parse_file(Path("a.csv"), raw).notes) == notes
 
 
 def test_a_word_in_any_column_between_spaces_leaves_a_part_out_or_is_asked_about() -> None:
     head = "Designator Comment Layer    Center-X(mm) Center-Y(mm) Rotation Description\n"
     text = f"{head}R1         10k     TopLayer 1.5          2.5          0        usual\n"
     other = text.splitlines()[1].replace("R1", "R9").replace("usual", "DNP")
-    file = parse_file(Path("a.txt"), (text + other).encode(), "generic")
+    file = parse_file(Path("a.txt"), (text + other).encode())
     assert ([place.refdes for place in file.placements], file.not_placed) == (["R1"], ("R9",))
     with pytest.raises(ConfigError, match="'NC'"):
-        parse_file(Path("a.txt"), text.replace("usual", "NC").encode(), "generic")
+        parse_file(Path("a.txt"), text.replace("usual", "NC").encode())
 
 
 @pytest.mark.parametrize(
@@ -580,7 +574,7 @@ def test_a_word_in_any_column_between_spaces_leaves_a_part_out_or_is_asked_about
         ("Ref,X(um),Y(um),Rot,Side\nR1,12.700,2.000,0,top\nR2,30.000,4.000,0,top\n", "units"),
         ("Ref,X(mm),Y(mm),Rot,Side\nR1,0,0,0,top\nR2,0.0,0.0,90,top\n", "at 0, 0"),
         ("Ref,X(1e-4 mm),Y(1e-4 mm),Rot,Side\nR1,10000,20000,0,top\n", "'1e-4 mm'"),
-        ("R1\t12.70\t-3.50\t90.00\t10k 1%\tR0402\n301\t1\t2\t0\tTP\tPAD\n", "refdes R1, x 12.70.*dialect eagle"),
+        ("R1\t12.70\t-3.50\t90.00\t10k 1%\tR0402\n301\t1\t2\t0\tTP\tPAD\n", "refdes R1, x 12.70.*--columns refdes,x,y"),
         ("Ref,X(mm),Y(mm),Rot,Flip\nR1,1,2,0,0\nR2,3,4,0,1\n", "'Flip' may tell"),
         (re.sub(r'( [xy])="\d"', r'\1="0"', BOARD_XML), "at 0, 0"),
         (
@@ -595,7 +589,7 @@ def test_a_word_in_any_column_between_spaces_leaves_a_part_out_or_is_asked_about
 )
 def test_what_may_be_a_part_or_say_something_of_parts_is_not_passed_over(text: str, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
-        parse_file(Path("a-top.csv"), text.encode(), "generic")
+        parse_file(Path("a-top.csv"), text.encode())
 
 
 @pytest.mark.parametrize(
@@ -608,13 +602,13 @@ def test_what_may_be_a_part_or_say_something_of_parts_is_not_passed_over(text: s
     ],
 )
 def test_a_word_that_heads_no_part_or_is_of_something_else_says_nothing_of_parts(text: str) -> None:
-    read = parse_placements(Path("a-top.csv"), text.encode(), "generic")
+    read = parse_placements(Path("a-top.csv"), text.encode())
     assert [(one.refdes, one.x_mm, one.side) for one in read] == [("R1", 1.0, Side.TOP), ("R2", 3.0, Side.TOP)]
 
 
 def test_sym_mirror_in_one_word_says_the_side() -> None:
     raw = b"RefDes,SymX,SymY,SymRotate,SymMirror\nR1,1,2,0,1\nR2,3,4,0,1\n"
-    assert {one.side for one in parse_placements(Path("a.csv"), raw, "generic", "mm")} == {Side.BOTTOM}
+    assert {one.side for one in parse_placements(Path("a.csv"), raw, "mm")} == {Side.BOTTOM}
 
 
 BLANKS = """\
@@ -628,14 +622,14 @@ R4    12.7    -3.5   90     top     MAX232 (TI) SO 8
 
 def test_texts_with_blanks_behind_the_numbers_are_told_apart_by_their_places() -> None:
     rows = BLANKS.splitlines(keepends=True)
-    read = parse_placements(Path("a.txt"), "".join(rows[:4]).encode(), "generic", "mm")
+    read = parse_placements(Path("a.txt"), "".join(rows[:4]).encode(), "mm")
     texts = [(place.value, place.package) for place in read]
     assert texts == [("10k 1%", "R 0402"), ("LM358", "TO-92 (bent)"), ("", "R 0402")]
     one_blank = "Ref X Y Rot Side Value Package\nR1 1 2 0 top 10k R0402\nR2 1 3 0 top 10k 1% R0402\n"
     before = "Ref Value Package X Y Rot Side\nR1 10k R0402 1 2 0 top\nR2 10k 1% R0402 1 3 0 top\n"
     for text, line in ((rows[0] + rows[4], 2), (one_blank, 3), (before, 3)):
         with pytest.raises(ConfigError, match=f"a.txt:{line}: "):
-            parse_placements(Path("a.txt"), text.encode(), "generic", "mm")
+            parse_placements(Path("a.txt"), text.encode(), "mm")
 
 
 def test_packages_that_begin_before_their_name_in_all_rows_are_told_from_values() -> None:
@@ -647,27 +641,25 @@ def test_packages_that_begin_before_their_name_in_all_rows_are_told_from_values(
         for at, (refdes, value) in enumerate([*values.items(), ("R1", "10k"), ("R2", "1k")])
     )
     text = f"# Ref    Val                  Package         PosX       PosY        Rot     Side\n{rows}## End\n"
-    parts = {part.refdes: part for part in parse_placements(Path("a.pos"), text.encode(), "kicad", "mm")}
+    parts = {part.refdes: part for part in parse_placements(Path("a.pos"), text.encode(), "mm")}
     assert {refdes: parts[refdes].value for refdes in values} == values
     assert {part.package for part in parts.values()} == {"Capacitors_SMD:c"}
 
 
 def test_a_place_between_spaces_may_have_no_name() -> None:
     text = "# Ref     Val       PosX(mm)  PosY      Rot  Side\n                    1.0       2.0       0.0  top\n"
-    places = parse_placements(
-        Path("a.pos"), f"{text}R1        10k       3.0       4.0       0.0  top\n".encode(), "kicad"
-    )
+    places = parse_placements(Path("a.pos"), f"{text}R1        10k       3.0       4.0       0.0  top\n".encode())
     assert [(place.refdes, place.x_mm, place.value) for place in places] == [("", 1.0, ""), ("R1", 3.0, "10k")]
 
 
 def test_a_word_behind_the_last_of_columns_between_spaces_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"a-top\.txt:2"):
-        parse_placements(Path("a-top.txt"), b"Ref    X      Y      Rot\nR1     1.0    2.0    90   x\n", "generic", "mm")
+        parse_placements(Path("a-top.txt"), b"Ref    X      Y      Rot\nR1     1.0    2.0    90   x\n", "mm")
 
 
 def test_four_digits_before_a_comma_are_no_thousands() -> None:
     raw = b"Ref;X;Y;Rot;Side\nR1;5052,953;137,795;90;top\nR2;137,795;137,795;0;top\n"
-    assert [round(one.x_mm, 1) for one in parse_placements(Path("a.csv"), raw, "generic", "mil")] == [128.3, 3.5]
+    assert [round(one.x_mm, 1) for one in parse_placements(Path("a.csv"), raw, "mil")] == [128.3, 3.5]
 
 
 def test_the_parts_of_a_charmhigh_are_read_among_its_tables_without_those_it_skips() -> None:
@@ -678,7 +670,7 @@ def test_the_parts_of_a_charmhigh_are_read_among_its_tables_without_those_it_ski
         "EComponent,0,1,1,7,12.70,-3.50,90.00,0.50,6,0,R1,10k,0\nEComponent,1,2,1,7,1,2,0,0.50,7,0,R9,10k,0\n\n"
         "Table,No.,ID,offsetX,offsetY,Note\nCalibPoint,0,1,3.14,12.66,Mark1\n"
     )
-    file = parse_file(Path("a-top.dpv"), text.encode(), "generic", "mm")
+    file = parse_file(Path("a-top.dpv"), text.encode(), "mm")
     (one,) = file.placements
     assert (one.refdes, one.x_mm, one.y_mm, one.rotation_deg, file.not_placed) == ("R1", 12.7, -3.5, 90, ("R9",))
 
@@ -697,7 +689,7 @@ def test_the_parts_of_a_charmhigh_are_read_among_its_tables_without_those_it_ski
     ],
 )
 def test_what_is_no_fault_is_not_asked_about(text: str) -> None:
-    assert len(parse_file(Path("a.csv"), text.encode(), "generic").placements) == 2
+    assert len(parse_file(Path("a.csv"), text.encode()).placements) == 2
 
 
 FORMS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -716,46 +708,42 @@ def test_a_recipe_says_what_a_file_does_not(name: str) -> None:
     text, said = FORMS[name]
     if name == "columns":
         said = {"columns": {**said["columns"], "y": "north", "rotation": "spin"}}
-    (place,) = parse_placements(Path("a.csv"), text.encode(), "generic", "mm", FileForm(**said))
+    (place,) = parse_placements(Path("a.csv"), text.encode(), "mm", Answers(**said))
     assert (place.refdes, place.x_mm, place.y_mm) == ("R1", pytest.approx(12.7), pytest.approx(-3.5))
     assert (place.rotation_deg, place.side) == (90.0, Side.TOP)
 
 
 def test_a_person_says_side_and_rotation_that_no_column_tells() -> None:
     raw, path = b"Ref,X,Y,Val\nR1,1,2,1k\n", Path("bottom.csv")
-    for form in (FileForm(), FileForm(side=Side.TOP)):
+    for form in (Answers(), Answers(side=Side.TOP)):
         with pytest.raises(ConfigError, match="rotation"):
-            parse_placements(path, raw, "generic", "mm", form)
-    (one,) = parse_placements(path, raw, "generic", "mm", FileForm(side=Side.TOP, rotation=90))
+            parse_placements(path, raw, "mm", form)
+    (one,) = parse_placements(path, raw, "mm", Answers(side=Side.TOP, rotation=90))
     assert (one.side, one.rotation_deg) == (Side.TOP, 90.0)
     raw = b"Ref,X,Y,Rot,Side\nR1,1,2,45,bottom\n"
-    (one,) = parse_placements(path, raw, "generic", "mm", FileForm(side=Side.TOP, rotation=90))
+    (one,) = parse_placements(path, raw, "mm", Answers(side=Side.TOP, rotation=90))
     assert (one.side, one.rotation_deg) == (Side.BOTTOM, 45.0), "what the file says counts"
 
 
 def test_entries_are_compared_once_for_each_kind_of_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = [f"R{number},{number},2,0,top,P,{number % 4}k" for number in range(40)]
-    raw = "\n".join(["Ref,X,Y,Rot,Side,Package,Val", *rows]).encode()
-    head = "recipe: a\nside: top\num_per_pixel: 50\noutline: {x: [0, 50], y: [0, 50]}\nheld: true\n"
-    sizes = "".join(f"  R{kind}: {{size: [1, 1]}}\n" for kind in range(4))
-    entries = "".join(f"  - {{package: P, value: {kind}k, refdes: R*, component: R{kind}}}\n" for kind in range(4))
-    recipe = parse_recipe(Path("a.yaml"), f"{head}components:\n{sizes}placed_as:\n{entries}".encode())
-    compared, fits = [], MappingSpec.fits
+    parts = [Placement(f"R{n}", n, 2, 0, Side.TOP, package="P", value=f"{n % 4}k") for n in range(40)]
+    entries = [{"package": "P", "value": f"{kind}k", "refdes": "R*", "component": f"R{kind}"} for kind in range(4)]
+    compared, fits = [], NamedParts.fits
 
-    def counted(entry: MappingSpec, *words: str) -> bool:
+    def counted(entry: NamedParts, *words: str) -> bool:
         compared.append(entry)
         return fits(entry, *words)
 
-    monkeypatch.setattr(MappingSpec, "fits", counted)
-    sites = lay_out(recipe, parse_placements(Path("a.csv"), raw, "generic", "mm")).sites
-    assert [site.component for site in sites] == [f"R{number % 4}" for number in range(40)]
-    assert len(compared) == 4 * 4 + 40, "else 20,000 parts and 300 entries take seconds"
+    monkeypatch.setattr(NamedParts, "fits", counted)
+    names = Names(Answers.model_validate({"packages": entries}), parts)
+    assert [names.component(part) for part in parts] == [f"R{number % 4}" for number in range(40)]
+    assert len(compared) <= 4 * 4 + 2 * 40, "else 20,000 parts and 300 entries take seconds"
 
 
 def test_a_column_that_is_not_there_is_refused_by_its_name() -> None:
-    form = FileForm(columns={"x": "east"})
+    form = Answers(columns={"x": "east"})
     with pytest.raises(ConfigError, match="east"):
-        parse_placements(Path("a.csv"), b"Ref,X,Y,Rot,Side\nR1,1,2,0,top\n", "generic", "mm", form)
+        parse_placements(Path("a.csv"), b"Ref,X,Y,Rot,Side\nR1,1,2,0,top\n", "mm", form)
 
 
 @pytest.mark.parametrize(
@@ -769,7 +757,7 @@ def test_a_column_that_is_not_there_is_refused_by_its_name() -> None:
 def test_angles_in_parts_of_a_degree_or_in_quarter_turns_are_refused(turns: tuple[str, str]) -> None:
     text = "Ref,X,Y,Rot,Side\nR1,1,2,{},top\nR2,3,4,{},top\n".format(*turns)
     with pytest.raises(ConfigError, match="in degrees"):
-        parse_placements(Path("x.csv"), text.encode(), "generic", "mm")
+        parse_placements(Path("x.csv"), text.encode(), "mm")
 
 
 @pytest.mark.parametrize(
@@ -788,28 +776,28 @@ def test_angles_in_parts_of_a_degree_or_in_quarter_turns_are_refused(turns: tupl
 )
 def test_angles_of_any_turn_are_degrees(turns: tuple[str, str]) -> None:
     text = "Ref,X,Y,Rot,Side\nR1,1,2,{},top\nR2,3,4,{},top\n".format(*turns)
-    read = parse_placements(Path("x.csv"), text.encode(), "generic", "mm")
+    read = parse_placements(Path("x.csv"), text.encode(), "mm")
     assert [one.rotation_deg for one in read] == [float(turn) % 360 for turn in turns]
 
 
 def test_a_file_or_a_person_says_what_small_angles_count() -> None:
     raw = "Ref,X,Y,{},Side\nR1,1,2,{},top\nR2,3,4,{},top\n"
-    degrees, quarters = FileForm(angles="degrees"), FileForm(angles="quarters")
+    degrees, quarters = Answers(angles="degrees"), Answers(angles="quarters")
     for name, cells, form, turns in (
         ("Rot", ("1", "3"), degrees, [1, 3]),
         ("Rot", ("1", "3"), quarters, [90, 270]),
-        ("Rot (deg)", ("1", "3"), FileForm(), [1, 3]),
-        ("Rot", ("0.00", "3.00"), FileForm(), [0, 3]),
-        ("Rot", ("1\u00b0", "3\u00b0"), FileForm(), [1, 3]),
+        ("Rot (deg)", ("1", "3"), Answers(), [1, 3]),
+        ("Rot", ("0.00", "3.00"), Answers(), [0, 3]),
+        ("Rot", ("1\u00b0", "3\u00b0"), Answers(), [1, 3]),
     ):
-        read = parse_placements(Path("x.csv"), raw.format(name, *cells).encode(), "generic", "mm", form)
+        read = parse_placements(Path("x.csv"), raw.format(name, *cells).encode(), "mm", form)
         assert [one.rotation_deg for one in read] == turns
     with pytest.raises(ConfigError, match="quarter"):
-        parse_placements(Path("x.csv"), raw.format("Rot", "1", "90").encode(), "generic", "mm", quarters)
+        parse_placements(Path("x.csv"), raw.format("Rot", "1", "90").encode(), "mm", quarters)
     with pytest.raises(ConfigError, match="quarter"):
-        parse_placements(Path("a.xml"), BOARD_XML.replace(" y=", ' rotation="90" y=').encode(), "generic", "", quarters)
+        parse_placements(Path("a.xml"), BOARD_XML.replace(" y=", ' rotation="90" y=').encode(), "", quarters)
     with pytest.raises(ConfigError, match="in degrees"):
-        parse_placements(Path("x.csv"), raw.format("Rot", "9000", "27000").encode(), "generic", "mm", degrees)
+        parse_placements(Path("x.csv"), raw.format("Rot", "9000", "27000").encode(), "mm", degrees)
 
 
 @pytest.mark.parametrize(
@@ -822,34 +810,34 @@ def test_a_file_or_a_person_says_what_small_angles_count() -> None:
     ids=["spaces", "apostrophes", "between spaces"],
 )
 def test_thousands_are_read_with_spaces_and_apostrophes(text: str) -> None:
-    (one,) = parse_placements(Path("x.csv"), text.encode(), "generic", "um")
+    (one,) = parse_placements(Path("x.csv"), text.encode(), "um")
     assert (one.x_mm, one.y_mm, one.rotation_deg) == (pytest.approx(3.2345), pytest.approx(-1000), 90)
 
 
 @pytest.mark.parametrize("said", ["in this file are from a corner", "in the CAD system", "in in-house form"])
 def test_a_sentence_about_coordinates_states_no_unit(said: str) -> None:
     text = f"# Coordinates {said}\nRef,X,Y,Rot,Side\nR1,1,2,90,top\n"
-    assert parse_placements(Path("x.csv"), text.encode(), "generic", "mm")[0].x_mm == 1
+    assert parse_placements(Path("x.csv"), text.encode(), "mm")[0].x_mm == 1
 
 
 @pytest.mark.parametrize("cell", ["1.5 100", "1 23", "1234 567", "1 234 56"])
 def test_two_numbers_in_a_cell_are_no_thousands(cell: str) -> None:
     with pytest.raises(ConfigError, match="not a number"):
-        parse_placements(Path("x.csv"), f"Ref,X,Y,Rot,Side\nR1,{cell},2,0,top\n".encode(), "generic", "um")
+        parse_placements(Path("x.csv"), f"Ref,X,Y,Rot,Side\nR1,{cell},2,0,top\n".encode(), "um")
 
 
 @pytest.mark.parametrize(("cells", "is_refused"), [("100 200,5", True), ("1 200,1500", True), ("1 200,2 300", False)])
 def test_a_number_with_a_space_as_no_other_has_is_asked_about(cells: str, is_refused: bool) -> None:
     raw = f"Ref,X,Y,Rot,Side\nR1,{cells},0,top\n".encode()
     with pytest.raises(ConfigError, match="two") if is_refused else nullcontext():
-        parse_placements(Path("x.csv"), raw, "generic", "um")
+        parse_placements(Path("x.csv"), raw, "um")
 
 
 @pytest.mark.parametrize("unit", ["", "mm"])
 def test_a_column_of_several_units_is_refused(unit: str) -> None:
     raw = b"Ref,X,Y,Rot,Side,Unit\nR1,10,20,90,top,mm\nR2,1000,2000,90,top,mil\n"
     with pytest.raises(ConfigError, match="'mil'"):
-        parse_placements(Path("x.csv"), raw, "generic", unit)
+        parse_placements(Path("x.csv"), raw, unit)
 
 
 OTHER_FILES = {
@@ -875,12 +863,12 @@ OTHER_FILES = {
 @pytest.mark.parametrize("what", OTHER_FILES)
 def test_a_file_that_is_no_list_is_named_with_the_way_out(what: str) -> None:
     with pytest.raises(ConfigError, match=f"{what}.* as CSV"):
-        parse_placements(Path("x"), OTHER_FILES[what], "generic", "mm")
+        parse_placements(Path("x"), OTHER_FILES[what], "mm")
     with pytest.raises(ConfigError, match=f"{what}.* as CSV"):
         parse_bom(Path("x"), OTHER_FILES[what])
 
 
 def test_a_row_with_some_cells_in_quotes_is_divided_at_its_separators() -> None:
     text = 'Ref,X,Y,Layer,Rot,Package,Val\n"C1","1mm","2mm","Top",90,"","47u"\n"R1","3mm","4mm","Top",0,"","10"\n'
-    read = parse_placements(Path("x.csv"), text.encode(), "generic", "")
+    read = parse_placements(Path("x.csv"), text.encode(), "")
     assert [(one.rotation_deg, one.side, one.value) for one in read] == [(90, Side.TOP, "47u"), (0, Side.TOP, "10")]

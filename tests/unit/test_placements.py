@@ -4,28 +4,31 @@ import re
 import tempfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import openpyxl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from openpyxl.styles import Font
+from placed import read_file, read_placements
 from texts import texts
 from thorough import THOROUGH
 
+from coe.board.parts_list import Side
+from coe.bring.parts import table_file
+from coe.bring.parts.answers import AS_IT_IS, Answers
+from coe.bring.parts.placement_file import Placement
+from coe.bring.parts.reading import read_bom
 from coe.errors import ConfigError
-from coe.helpers import plugins
-from coe.placement import Placement, Side, read_bom, read_file, read_placements
-from coe.placement.placement_file import FileForm
-from coe.tables import table_file
 
 TOP, BOTTOM = Side.TOP, Side.BOTTOM
 
 
-def places(path: Path, dialect: str, units: str = "mm") -> list[tuple[object, ...]]:
+def places(path: Path, units: str = "mm", answers: Answers = AS_IT_IS) -> list[tuple[object, ...]]:
     return [
         (p.refdes, round(p.x_mm, 4), round(p.y_mm, 4), p.rotation_deg, p.side, p.package, p.value)
-        for p in read_placements(path, dialect, units)
+        for p in read_placements(path, units, answers)
     ]
 
 
@@ -33,17 +36,15 @@ TWO = [("R1", 12.7, -3.5, 90.0, TOP, "R_0402", "10k"), ("U2", 30.0, 4.0, 315.0, 
 
 
 @pytest.mark.parametrize(
-    ("dialect", "name", "text", "encoding"),
+    ("name", "text", "encoding"),
     [
         (
-            "kicad",
             "pnp.csv",
             'Ref,Val,Package,PosX,PosY,Rot,Side\n"R1","10k","R_0402",12.7,-3.5,90.0,top\n'
             '"U2","24C64","SOIC-8",30.0,4.0,-45.0,bottom\n',
             "utf-8",
         ),
         (
-            "kicad",
             "board.pos",
             "### Footprint positions - created on 2026-11-01 ###\n## Unit = mm, Angle = deg.\n## Side : All\n"
             "# Ref     Val       Package     PosX       PosY       Rot  Side\n"
@@ -52,7 +53,6 @@ TWO = [("R1", 12.7, -3.5, 90.0, TOP, "R_0402", "10k"), ("U2", 30.0, 4.0, 315.0, 
             "utf-8",
         ),
         (
-            "altium",
             "Pick Place for X.csv",
             "Altium Designer Pick and Place Locations\nUnits used: mm\n\n"
             '"Designator","Comment","Layer","Footprint","Center-X(mm)","Center-Y(mm)","Rotation","Description"\n'
@@ -61,7 +61,6 @@ TWO = [("R1", 12.7, -3.5, 90.0, TOP, "R_0402", "10k"), ("U2", 30.0, 4.0, 315.0, 
             "cp1252",
         ),
         (
-            "altium",
             "Pick Place for X.txt",
             "Units used: mm\n\n"
             "Designator Comment Layer       Footprint Center-X(mm) Center-Y(mm) Rotation Description\n"
@@ -70,7 +69,6 @@ TWO = [("R1", 12.7, -3.5, 90.0, TOP, "R_0402", "10k"), ("U2", 30.0, 4.0, 315.0, 
             "utf-8",
         ),
         (
-            "easyeda",
             "PickAndPlace.csv",
             "Designator\tFootprint\tMid X\tMid Y\tRef X\tRef Y\tPad X\tPad Y\tLayer\tRotation\tComment\n"
             "R1\tR_0402\t12.7mm\t-3.5mm\t12mm\t-3mm\t12mm\t-3mm\tT\t90\t10k\n"
@@ -78,30 +76,29 @@ TWO = [("R1", 12.7, -3.5, 90.0, TOP, "R_0402", "10k"), ("U2", 30.0, 4.0, 315.0, 
             "utf-16",
         ),
         (
-            "generic",
             "any.csv",
             "refdes;x;y;rotation;side;package;value\nR1;12.7;-3.5;90;top;R_0402;10k\nU2;30;4;-45;BOTTOM;SOIC-8;24C64\n",
             "utf-8-sig",
         ),
     ],
 )
-def test_each_dialect_says_the_same(tmp_path: Path, dialect: str, name: str, text: str, encoding: str) -> None:
+def test_each_program_says_the_same(tmp_path: Path, name: str, text: str, encoding: str) -> None:
     (tmp_path / name).write_text(text, encoding=encoding)
-    assert places(tmp_path / name, dialect) == TWO
+    assert places(tmp_path / name) == TWO
 
 
 def test_the_file_of_eagle_has_no_header_and_its_name_tells_the_side(tmp_path: Path) -> None:
     text = "R1 12.70 -3.50  90 10k R_0402\nC1  5.00  5.00 180 10\xb5F C_0603\n"
     (tmp_path / "board.mnt").write_bytes(text.encode("cp1252"))
-    assert places(tmp_path / "board.mnt", "eagle") == [TWO[0], ("C1", 5.0, 5.0, 180.0, TOP, "C_0603", "10\xb5F")]
+    assert places(tmp_path / "board.mnt") == [TWO[0], ("C1", 5.0, 5.0, 180.0, TOP, "C_0603", "10\xb5F")]
     for values in ("", "100 nF"):
         (tmp_path / "odd.mnt").write_text(f"C1 5 5 180 {values} C_0603\n")
-        assert places(tmp_path / "odd.mnt", "eagle")[0][5:] == ("C_0603", values)
+        assert places(tmp_path / "odd.mnt")[0][5:] == ("C_0603", values)
     (tmp_path / "board.mnb").write_text("R1 12.70 -3.50 90 10k R_0402\n")
-    assert places(tmp_path / "board.mnb", "eagle")[0][4] is BOTTOM
+    assert places(tmp_path / "board.mnb")[0][4] is BOTTOM
     (tmp_path / "board.txt").write_text("R1 12.70 -3.50 90 10k R_0402\n")
     with pytest.raises(ConfigError, match=r"\.mnt \(top\), \.mnb \(bottom\)"):
-        places(tmp_path / "board.txt", "eagle")
+        places(tmp_path / "board.txt", answers=Answers(columns=("refdes", "x", "y", "rotation", "value", "package")))
 
 
 def written(path: Path, content: str | bytes | list[list[object]]) -> Path:
@@ -303,7 +300,7 @@ R1, U2 = ("R1", 12.7, -3.5, 90.0, TOP), ("U2", 30.0, 4.0, 315.0, BOTTOM)
 def test_files_are_read_as_people_have_them(
     tmp_path: Path, name: str, content: str | bytes | list[list[object]], units: str
 ) -> None:
-    found = [place[:5] for place in places(written(tmp_path / name, content), "generic", units)]
+    found = [place[:5] for place in places(written(tmp_path / name, content), units)]
     assert found == ([R1] if name.startswith(("fusion", "a unit")) else [R1, U2])
 
 
@@ -481,7 +478,7 @@ GENERIC = "refdes,x,y,rotation,side\n"
     [
         ("", "the placement file is empty"),
         (GENERIC, "there is no part in the placement file"),
-        ("Ref,PosX\nR1,1\n", "no line is the header of a generic placement file"),
+        ("Ref,PosX\nR1,1\n", "no line is the header of a placement file"),
         (GENERIC + "R1,nan,2,0,top\n", r"pnp.csv:2: R1: x is 'nan', which is not a number; write it as 12.5"),
         (GENERIC + "R1,1,inf,0,top\n", "R1: y is 'inf', which is not a number"),
         (GENERIC + "R1,1e999,2,0,top\n", "R1: x is '1e999', which is not a number"),
@@ -507,36 +504,19 @@ GENERIC = "refdes,x,y,rotation,side\n"
 def test_a_file_that_cannot_be_used_is_one_sentence(tmp_path: Path, text: str, complaint: str) -> None:
     (tmp_path / "pnp.csv").write_text(text)
     with pytest.raises(ConfigError, match=complaint) as caught:
-        read_placements(tmp_path / "pnp.csv", "generic", "mm")
+        read_placements(tmp_path / "pnp.csv", "mm")
     assert "\n" not in str(caught.value)
 
 
-def test_dialects_and_units_are_asked_for(tmp_path: Path) -> None:
-    (tmp_path / "pnp.csv").write_text(GENERIC + "R1,1000,2,0,top\n")
-    with pytest.raises(ConfigError, match="'kikad'; known: eagle, generic"):
-        read_placements(tmp_path / "pnp.csv", "kikad", "mm")
-    with pytest.raises(ConfigError, match="'cm' is not a unit of placement files; give mm, um, mil or inch"):
-        read_placements(tmp_path / "pnp.csv", "generic", "cm")
+def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"unit: .*'mm', 'um', 'mil' or 'inch'"):
+        read_placements(tmp_path / "pnp.csv", "cm")
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
-        read_placements(tmp_path / "none.csv", "generic", "mm")
+        read_placements(tmp_path / "none.csv", "mm")
     for picture in (b"\x89PNG\xff\x00", bytes(range(1, 256))):
         (tmp_path / "picture.csv").write_bytes(picture)
         with pytest.raises(ConfigError, match="is not a text"):
-            read_placements(tmp_path / "picture.csv", "generic", "mm")
-
-
-def test_a_user_brings_a_dialect_by_its_dotted_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "our_cad.py").write_text(
-        "from coe.placement import Dialect, Side\n"
-        "names = {'refdes': ('part',), 'x': ('right',), 'y': ('up',), 'rotation': ('turn',), 'side': ('face',)}\n"
-        "OURS, WRONG = Dialect(names, sides={'front': Side.TOP}), 7\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "pnp.csv").write_text("Part;Right;Up;Turn;Face\nR1;1;2;90;front\n")
-    assert places(tmp_path / "pnp.csv", "our_cad:OURS") == [("R1", 1.0, 2.0, 90.0, TOP, "", "")]
-    for name in ("our_cad:WRONG", "our_cad:NONE", "our_cad"):
-        with pytest.raises(ConfigError, match="our_cad"):
-            read_placements(tmp_path / "pnp.csv", name, "mm")
+            read_placements(tmp_path / "picture.csv", "mm")
 
 
 WORDS = st.sampled_from(
@@ -550,10 +530,10 @@ WORDS = st.sampled_from(
     rows=st.lists(st.lists(WORDS | texts(5), max_size=8), max_size=5),
     separator=st.sampled_from([",", ";", "\t", " "]),
     encoding=st.sampled_from(["utf-8", "utf-16", "cp1252"]),
-    dialect=st.sampled_from(plugins.names("coe.dialects")),
+    columns=st.sampled_from([{}, ("refdes", "x", "y", "rotation")]),
 )
 def test_whatever_a_file_holds_it_is_read_or_refused_in_a_sentence(
-    rows: list[list[str]], separator: str, encoding: str, dialect: str
+    rows: list[list[str]], separator: str, encoding: str, columns: Any
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "pnp.mnt")
@@ -561,7 +541,7 @@ def test_whatever_a_file_holds_it_is_read_or_refused_in_a_sentence(
         path.write_bytes(text.encode(encoding, "replace"))
         refusal = ""
         try:
-            assert read_placements(path, dialect, "mm")
+            assert read_placements(path, "mm", Answers(columns=columns))
         except ConfigError as error:
             refusal = str(error)
     assert len(refusal) < 2000
@@ -578,5 +558,5 @@ def test_units_only_scale(x: float, y: float, angle: float, units: tuple[str, fl
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "pnp.csv")
         path.write_text(GENERIC + f"R1,{x!r},{y!r},{angle!r},top\n")
-        (place,) = read_placements(path, "generic", name, FileForm(angles="degrees"))
+        (place,) = read_placements(path, name, Answers(angles="degrees"))
     assert place == Placement("R1", x * mm, y * mm, angle % 360.0, TOP, line=2)

@@ -12,7 +12,7 @@ from drawn_boards import PARTS, Pose, draw, layout, truth
 from numpy.typing import NDArray
 from seen_codes import QUIET, modules
 
-from coe.board.parts_file import Side
+from coe.board.parts_list import Side
 from coe.core import Verdict
 from coe.errors import ConfigError, RulesError
 from coe.placement import Layout, read_board

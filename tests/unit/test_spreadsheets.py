@@ -10,11 +10,13 @@ from pathlib import Path
 
 import openpyxl
 import pytest
+from placed import read_file
 
+from coe.board.parts_list import Side
+from coe.bring.parts import sheet_reader
+from coe.bring.parts.reading import read_bom
+from coe.bring.parts.sheet_reader import Sheet, sheets_of
 from coe.errors import ConfigError
-from coe.placement import Side, read_bom, read_file
-from coe.tables import sheet_reader
-from coe.tables.sheet_reader import Sheet, sheets_of
 
 XLS = (
     "c-rk)O-NKx6#nk}aef?~A2rfI1|k19=BABJ1?4I+qp}EW%omtCBh$1<s4R08LDZ^fBe-c}wdscnYS$t#Y7r!X)-ni!f(Z3>?s@l3V<|XLlJUOboq"

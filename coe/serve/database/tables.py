@@ -26,7 +26,7 @@ from sqlalchemy import (
     select,
 )
 
-from coe.board.parts_file import Side
+from coe.board.parts_list import Side
 from coe.core import Verdict
 from coe.serve.database.columns import (
     NAME,

@@ -147,7 +147,7 @@ def _whole(recipe: Recipe) -> WholeBoard:
         raise Problem(
             ProblemKind.CONFLICT,
             f"version {recipe.version} of recipe '{recipe.name}' does not say how whole boards are cut",
-            "add a version with `whole`: a placement file and a board recipe",
+            "add a version with `whole`: parts.csv and a board recipe",
         )
     return whole
 

@@ -15,13 +15,12 @@ from coe.serve.database import audit
 from coe.serve.gate.operations import ENGINEER, RowId, Visit
 from coe.serve.gate.problems import existing
 from coe.serve.gate.teach_files import DraftRouter, draft_named, picture_of
-from coe.serve.recipe_content import BottomSide, RecipeContent, WholeBoard
+from coe.serve.recipe_content import RecipeContent, WholeBoard
 from coe.serve.teach import board_map, crop_gallery, package_table, teach_work, undo_stack, yaml_edit
 from coe.serve.teach.crop_gallery import Mark
 from coe.serve.teach.package_table import NamedPackage
-from coe.serve.teach.table_text import text_of
 from coe.serve.teach.take_results import CHOSEN, CUT, FOUND, fresh
-from coe.serve.teach.teach_draft import BOARDS, BOM, PLACEMENTS, BoardDraft, DraftState, Word
+from coe.serve.teach.teach_draft import BOARDS, BoardDraft, DraftState, Word
 from coe.serve.teach.teach_steps import TeachStep, missing
 
 router = DraftRouter()
@@ -62,6 +61,7 @@ def read_so(visit: Visit, draft: BoardDraft) -> None:
     if said.read:
         read = draft.read(state)
         board_map.planned_of(read, state)
+        draft.keep(read)
         state = state.model_copy(update={"units": str(read.file.units)})
     draft.say(state)
     if said.read:
@@ -97,7 +97,7 @@ def _search(visit: Visit, draft: BoardDraft, points: Mapping[str, tuple[float, f
     words += ["--held"] if state.held else []
     words += ["--side", "bottom"] if state.side == "bottom" else []
     images = f"{draft.name}/{BOARDS}"
-    new = ("coe-board", "new", draft.name, "--to", fresh(draft, FOUND), *draft.placing, "--images", images, *words)
+    new = ("coe-board", "new", draft.name, "--to", fresh(draft, FOUND), *draft.reading, "--images", images, *words)
     take = ("coe.serve.teach.take_results", "map", str(draft.root), draft.name)
     draft.say(state.model_copy(update={"fits": False}))
     visit.gate.works.begin(draft, "The board is looked for in the pictures", TeachStep.PLACE, [new, take])
@@ -146,7 +146,7 @@ def cut(visit: Visit, draft: BoardDraft) -> None:
     """Cut all parts out of all pictures, again if they were cut before; what a person said of them stays."""
     undo_stack.remember(draft, "Parts cut out", made_in=[draft.photos])
     where = ("--images", f"{draft.name}/{BOARDS}", "--recipe", draft.named(draft.recipe))
-    crop = ("coe-experts", "crop", draft.named(draft.rules), *where, *draft.placing, "--out", fresh(draft, CUT))
+    crop = ("coe-experts", "crop", draft.named(draft.rules), *where, "--out", fresh(draft, CUT))
     take = ("coe.serve.teach.take_results", "crops", str(draft.root), draft.name)
     visit.gate.works.begin(draft, "The parts are cut out of the pictures", TeachStep.PICTURES, [crop, take])
 
@@ -250,20 +250,8 @@ def _store(visit: Visit) -> str:
 @router.change("GET", "/teach/{draft}/recipe", answers={200: "the body of `POST /api/v1/recipes/{name}`"})
 def get_recipe(visit: Visit, draft: BoardDraft) -> dict[str, Any]:
     """The files of a board as a recipe of the service."""
-    state, file, bom = draft.state, draft.placements, draft.bom
-    if file is None:
-        raise ConfigError("there is no placement file yet; add it among the files")
     calibration = calibration_file.content(draft.rules) or b""
-    bottom = BottomSide.model_validate({"x": state.bottom_x, "angle": state.bottom_angle}) if draft.bottom else None
-    whole = WholeBoard(
-        placements=text_of(file.read_bytes(), file.name, PLACEMENTS)[0],
-        dialect=state.dialect,
-        units=state.units,
-        recipe=draft.recipe.read_text(encoding="utf-8"),
-        file=file.name,
-        bottom=bottom,
-        bom="" if bom is None else text_of(bom.read_bytes(), bom.name, BOM)[0],
-    )
+    whole = WholeBoard(parts=draft.parts.read_text(encoding="utf-8"), recipe=draft.recipe.read_text(encoding="utf-8"))
     content = RecipeContent(
         rules=draft.rules.read_text(encoding="utf-8"), calibration=calibration.decode(), whole=whole
     )

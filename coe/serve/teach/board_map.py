@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from coe.bring.board.draft_recipe import BoardPlan, plan
+from coe.bring.board.first_board import marks_of
+from coe.bring.board.found_camera import map_through
+from coe.bring.parts.converting import Converted
 from coe.errors import ConfigError
 from coe.placement import Layout, Location, Side, read_board
-from coe.placement.draft_recipe import BoardPlan, plan
-from coe.placement.first_board import marks_of
 from coe.placement.fit import Fit, Numbers
-from coe.placement.found_camera import map_through
-from coe.serve.teach.teach_draft import BoardDraft, DraftState, Read
+from coe.serve.teach.teach_draft import BoardDraft, DraftState
 
 _MOST_POINTS = 12
 _HAND_UM = 500
@@ -31,11 +32,11 @@ def planned(draft: BoardDraft) -> BoardPlan:
     return planned_of(draft.read(), draft.state)
 
 
-def planned_of(read: Read, state: DraftState) -> BoardPlan:
+def planned_of(read: Converted, state: DraftState) -> BoardPlan:
     """Return what a placement file tells that reads as a person says; raises ConfigError."""
     if state.side not in set(Side):
         raise ConfigError(f"'{state.side}' is no side; give top or bottom")
-    drawn = plan(read.placements, Side(state.side))
+    drawn = plan(read, Side(state.side))
     if len(drawn.marks) < 2 and not state.held:
         raise ConfigError(
             "the placement file has no two fiducials (FID1, FID2, ...) or mounting holes (H1, H2, ... of a package "
@@ -90,11 +91,9 @@ def parts_of(layout: Layout) -> list[dict[str, Any]]:
 
 def points(draft: BoardDraft) -> dict[str, tuple[float, float]]:
     """Return marks, and parts that lie far from each other, by name: where the camera sees them, in mm."""
-    drawn, bottom = planned(draft), draft.bottom
-    found = {mark.name: (mark.x_mm, mark.y_mm) for mark in drawn.seen_marks(bottom)}
-    parts = {
-        place.refdes: (bottom.x_of(place.x_mm) if bottom else place.x_mm, place.y_mm) for place in drawn.placements
-    }
+    drawn = planned(draft)
+    found = {mark.name: (mark.x_mm, mark.y_mm) for mark in drawn.seen_marks}
+    parts = {place.refdes: (drawn.seen_x(place.x_mm), place.y_mm) for place in drawn.placements}
     return dict(list((found | _far(parts)).items())[:_MOST_POINTS])
 
 
@@ -128,7 +127,7 @@ def through(draft: BoardDraft, seen: Mapping[str, Sequence[float]]) -> Fit:
 
 
 def _pairs(draft: BoardDraft, seen: Mapping[str, Sequence[float]]) -> tuple[Numbers, Numbers]:
-    found = marks_of(seen, planned(draft), draft.bottom)
+    found = marks_of(seen, planned(draft))
     if len(found) < 2:
         raise ConfigError("show two points, or four where the camera looks aslant")
     mm, pixels = np.array(list(found)), np.array(list(found.values()))

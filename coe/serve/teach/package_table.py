@@ -5,23 +5,25 @@ What a person changes there goes into the board recipe and the board file, line 
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from coe.board import rules
 from coe.board.drafting import FIRST_EXPERT, TODO
+from coe.board.parts_list import Side
+from coe.bring.parts.answers import NamedParts
+from coe.bring.parts.converting import Converted
+from coe.bring.parts.placement_file import Placement
 from coe.errors import ConfigError
 from coe.helpers.files import write_atomically
 from coe.helpers.strict_model import Name, StrictModel
-from coe.placement import BoardRecipe, Placement, Side, lay_out, parse_recipe, read_recipe
-from coe.placement.inspected_parts import component_of, is_left_out
+from coe.placement import BoardRecipe, lay_out, parse_recipe, read_recipe
 from coe.serve.teach import undo_stack, yaml_edit
 from coe.serve.teach.crop_gallery import crops
 from coe.serve.teach.teach_draft import BoardDraft
@@ -60,21 +62,20 @@ def rows_of(draft: BoardDraft) -> list[PackageRow]:
     recipe = read_recipe(draft.recipe)
     guessed = _guessed(draft.recipe.read_text(encoding="utf-8"))
     rows = []
-    for (package, value), places in _kinds(draft, draft.read().placements).items():
-        left_out = all(is_left_out(recipe, place) for place in places)
-        component = "" if left_out else component_of(recipe, places[0]) or ""
+    for (package, value), places in _kinds(draft, draft.read()).items():
+        component = next((place.component for place in places if place.component), "")
         spec = recipe.components.get(component)
         names = tuple(place.refdes for place in places)
         size = None if spec is None else spec.size
-        rows.append(PackageRow(package, value, names, component, size, component in guessed, left_out))
+        rows.append(PackageRow(package, value, names, component, size, component in guessed, not component))
     return sorted(rows, key=lambda row: (row.is_left_out, not row.is_guess, -len(row.refdes)))
 
 
-def _kinds(draft: BoardDraft, placements: Sequence[Placement]) -> dict[tuple[str, str], list[Placement]]:
+def _kinds(draft: BoardDraft, read: Converted) -> dict[tuple[str, str], list[Placement]]:
     """Return the parts of the side that is seen, by package and value."""
     kinds: dict[tuple[str, str], list[Placement]] = {}
-    for place in placements:
-        if place.side == Side(draft.state.side) and place.refdes:
+    for place in read.parts:
+        if place.side == Side(draft.state.side):
             kinds.setdefault((place.package, place.value), []).append(place)
     return kinds
 
@@ -98,24 +99,25 @@ def name(draft: BoardDraft, said: Sequence[NamedPackage]) -> None:
         draft.forget_scores()
     write_atomically(draft.recipe, [edit.recipe_text])
     write_atomically(draft.rules, [edit.rules_text])
+    draft.keep(edit.read)
     draft.say(draft.state.model_copy(update={"named": True}))
 
 
 class _Edit:
-    """The two texts while they are changed."""
+    """Recipe, board file and answers while they are changed; `read` is how the placement file reads by these."""
 
     def __init__(self, draft: BoardDraft) -> None:
         self._draft = draft
         self.recipe_text = draft.recipe.read_text(encoding="utf-8")
         self.rules_text = draft.rules.read_text(encoding="utf-8")
-        self._before = self.recipe_text, self.rules_text
+        self.read = draft.read()
+        self._answers = self.read.answers
+        self._before = self.recipe_text, self.rules_text, self.read.parts
         self._left: dict[str, str] = {}
         """Components that rows have left, and what those are called now; empty if they are not inspected any more."""
         self._dropped: frozenset[str] = frozenset()
         self._component_of: dict[str, str] = {}
-        self._all = draft.read().placements
-        self._kinds = _kinds(draft, self._all)
-        self._places = [place for places in self._kinds.values() for place in places]
+        self._kinds = _kinds(draft, self.read)
         self._parsed: tuple[str, BoardRecipe] | None = None
 
     @property
@@ -126,58 +128,37 @@ class _Edit:
 
     def row(self, said: NamedPackage) -> None:
         """Take what was said of one row."""
-        recipe = self._recipe
         places = self._kinds.get((said.package, said.value), [])
         if not places:
             raise ConfigError(f"the placement file has no part of package '{said.package}' and value '{said.value}'")
-        inspected = [place for place in places if not is_left_out(recipe, place)]
-        before = component_of(recipe, places[0]) if inspected else None
+        inspected = [place for place in places if place.component]
+        before = inspected[0].component if inspected else None
+        names, words = [place.refdes for place in places], self._answers.not_inspected
         if said.component is None:
-            if inspected:
-                self.recipe_text = yaml_edit.with_items(
-                    self.recipe_text, "not_inspected", [json.dumps(place.refdes) for place in inspected]
-                )
-                if before is not None:
-                    self._left[before] = ""
+            if before is not None:
+                self._say(not_inspected=(*words, *(name for name in names if name not in words)))
+                self._left[before] = ""
             return
         if not inspected:
-            self._inspect_again(places)
+            self._say(not_inspected=tuple(word for word in words if word not in names))
         if before != said.component:
-            self._map(places[0], said, before)
+            self._map(said, before)
         self._size(said)
 
-    def _inspect_again(self, places: Sequence[Placement]) -> None:
-        for place in places:
-            words = self._recipe.not_inspected
-            if place.refdes in words:
-                rest = [json.dumps(word) for word in words if word != place.refdes]
-                self.recipe_text = yaml_edit.with_value(self.recipe_text, ("not_inspected",), f"[{', '.join(rest)}]")
+    def _say(self, **more: Any) -> None:
+        self._answers = self._answers.model_copy(update=more)
 
-    def _map(self, place: Placement, said: NamedPackage, before: str | None) -> None:
+    def _map(self, said: NamedPackage, before: str | None) -> None:
         assert said.component is not None
-        recipe, new = self._recipe, said.component
-        if new not in recipe.components:
+        new = said.component
+        if new not in self._recipe.components:
             size = f"[{said.size[0]:.8g}, {said.size[1]:.8g}]"
             line = f"{new}: {{size: {size}}}"
             self.recipe_text = yaml_edit.with_entry(self.recipe_text, ("components",), line)
-        fitting = next(
-            (n for n, one in enumerate(recipe.placed_as) if one.fits(place.package, place.value, place.refdes)), None
-        )
-        own = fitting is not None and recipe.placed_as[fitting].words == (
-            said.package or None,
-            said.value or None,
-            None,
-        )
-        if fitting is not None and own:
-            self.recipe_text = yaml_edit.with_value(self.recipe_text, ("placed_as", fitting, "component"), new)
-        else:
-            words = {"package": said.package, "value": said.value}
-            pair = "".join(f"{key}: {json.dumps(word, ensure_ascii=False)}, " for key, word in words.items() if word)
-            entry = f"- {{{pair}component: {new}}}"
-            if recipe.placed_as:
-                self.recipe_text = yaml_edit.with_entry(self.recipe_text, ("placed_as",), entry, first=True)
-            else:
-                self.recipe_text = yaml_edit.with_line(self.recipe_text, "placed_as", entry)
+        entry = NamedParts(package=said.package, value=said.value, component=new)
+        own = (said.package, said.value, None)
+        others = [one for one in self._answers.packages if (one.package, one.value, one.refdes) != own]
+        self._say(packages=(entry, *others))
         if not yaml_edit.has(self.rules_text, ("components", new)):
             line = f"{new}: {{count: 1, {self._inspects(before, new)}}}"
             self.rules_text = yaml_edit.with_entry(self.rules_text, ("components",), line)
@@ -192,24 +173,14 @@ class _Edit:
         return inspect if known is not None and not known.references else f"{inspect}, reference: {new}"
 
     def _drop_unused(self) -> None:
-        recipe = self._recipe
-        inspected = [place for place in self._places if not is_left_out(recipe, place)]
+        inspected = {part.component for part in self.read.parts if part.side == Side(self._draft.state.side)} - {""}
         if not inspected:
             raise ConfigError("no part would be inspected any more; leave the tick in at least one row")
-        self._dropped = frozenset(self._left.keys() - {component_of(recipe, place) for place in inspected})
+        self._dropped = frozenset(self._left.keys() - inspected)
         for component in self._dropped:
-            self._drop(component)
-
-    def _drop(self, component: str) -> None:
-        entries = [n for n, one in enumerate(self._recipe.placed_as) if one.component == component]
-        for number in reversed(entries):
-            if len(self._recipe.placed_as) == 1:
-                self.recipe_text = yaml_edit.without(self.recipe_text, ("placed_as",))
-            else:
-                self.recipe_text = yaml_edit.without(self.recipe_text, ("placed_as", number))
-        for text, attribute in ((self.recipe_text, "recipe_text"), (self.rules_text, "rules_text")):
-            if yaml_edit.has(text, ("components", component)):
-                setattr(self, attribute, yaml_edit.without(text, ("components", component)))
+            for text, attribute in ((self.recipe_text, "recipe_text"), (self.rules_text, "rules_text")):
+                if yaml_edit.has(text, ("components", component)):
+                    setattr(self, attribute, yaml_edit.without(text, ("components", component)))
 
     def _size(self, said: NamedPackage) -> None:
         assert said.component is not None
@@ -222,8 +193,9 @@ class _Edit:
 
     def finish(self) -> None:
         """Drop components that no part has any more, write counts, and prove both texts; raises ConfigError."""
+        self.read = self._draft.read(said=self._answers)
         self._drop_unused()
-        layout = lay_out(self._recipe, self._all, self._draft.bottom)
+        layout = lay_out(self._recipe, self.read.parts)
         first = next(iter(layout.units), "")
         counts = Counter(site.component for site in layout.sites if site.unit == first)
         for name, count in counts.items():
@@ -232,13 +204,13 @@ class _Edit:
                 self.rules_text = yaml_edit.with_value(self.rules_text, where, str(count))
         board = rules.of_bytes(self._draft.rules, self.rules_text.encode())
         layout.check(board.components, board.board)
-        self._component_of = {place.refdes: "" for place in self._places}
+        self._component_of = {place.refdes: "" for places in self._kinds.values() for place in places}
         self._component_of |= {site.refdes: site.component for site in layout.sites}
 
     @property
     def changes(self) -> bool:
         """Whether anything is otherwise than it was."""
-        return (self.recipe_text, self.rules_text) != self._before
+        return (self.recipe_text, self.rules_text, self.read.parts) != self._before
 
     def photographs(self) -> tuple[dict[str, str], list[Path]]:
         """Return the photographs of parts that are called otherwise now, from and to, within the draft's folder.

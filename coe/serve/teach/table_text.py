@@ -13,15 +13,15 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from coe.cad import odb_plus_plus
-from coe.cad.bom_table import is_bom
-from coe.cad.placements import is_list
+from coe.bring.parts import odb_plus_plus
+from coe.bring.parts.bom_table import is_bom
+from coe.bring.parts.placements import is_list
+from coe.bring.parts.reading import parse_bom
+from coe.bring.parts.table_file import SPREADSHEETS, lines_of
+from coe.bring.parts.text_table import undeclared
 from coe.cli.start import Exit
 from coe.errors import CoeError, ConfigError
-from coe.placement.cad_files import parse_bom
 from coe.serve.teach.teach_draft import BOM
-from coe.tables.table_file import SPREADSHEETS, lines_of
-from coe.tables.text_table import undeclared
 
 MOST_TEXT = 8_000_000
 """The bytes of text of a table: 100,000 parts and more. Pages read it again and again."""

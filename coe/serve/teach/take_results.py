@@ -7,7 +7,6 @@ compared with a good part; what that needs is made, too.
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import sys
@@ -21,8 +20,7 @@ from PIL import Image
 from coe.board import rules
 from coe.cli.start import Exit
 from coe.helpers.files import write_atomically
-from coe.placement import parse_recipe, read_board, read_recipe
-from coe.placement.inspected_parts import component_of, is_left_out
+from coe.placement import parse_recipe, read_board, read_places
 from coe.serve.teach import board_map, yaml_edit
 from coe.serve.teach.crop_gallery import crops
 from coe.serve.teach.teach_draft import BoardDraft, files_in
@@ -49,6 +47,9 @@ def take_map(draft: BoardDraft) -> None:
         before = draft.recipe.read_text(encoding="utf-8")
         text = yaml_edit.with_tops(before, {key: yaml_edit.top(text, key) for key in _OF_THE_MAP}, after="side")
         text = _with_new_parts(draft, made, text)
+    else:
+        made.parts.replace(draft.parts)
+        made.answers.replace(draft.answers)
     for picture in files_in(made.folder):
         if picture.name.startswith("overlay-"):
             picture.replace(draft.folder / picture.name)
@@ -60,24 +61,20 @@ def take_map(draft: BoardDraft) -> None:
 
 
 def _with_new_parts(draft: BoardDraft, made: BoardDraft, text: str) -> str:
-    """Return a recipe with parts that another placement file alone has, as the new recipe has them; also the rules."""
-    old, new = parse_recipe(draft.recipe, text.encode()), read_recipe(made.recipe)
+    """Return a recipe with the components that another placement file alone has, as the new recipe has them.
+
+    Also the board file; of those parts, what no picture shows is not inspected.
+    """
+    old = parse_recipe(draft.recipe, text.encode())
+    seen = {part.refdes for part in read_places(made.parts) if part.component}
+    read = draft.read()
+    new = [part for part in read.parts if part.side is old.side and part.component not in {"", *old.components}]
+    unseen = [part.refdes for part in new if part.refdes not in seen]
+    said = read.answers
+    draft.keep(draft.read(said=said.model_copy(update={"not_inspected": (*said.not_inspected, *unseen)})))
     rules = draft.rules.read_text(encoding="utf-8") if draft.rules.is_file() else ""
-    kinds, left_out = {}, []
-    for place in draft.read().placements:
-        if place.side == old.side and place.refdes and not is_left_out(old, place) and not component_of(old, place):
-            if is_left_out(new, place):
-                left_out.append(json.dumps(place.refdes))
-            elif name := component_of(new, place):
-                kinds[place.package, place.value] = name
-    if left_out:
-        text = yaml_edit.with_items(text, "not_inspected", left_out)
-    for (package, value), name in kinds.items():
-        words = {"package": package, "value": value, "component": name}
-        entry = ", ".join(f"{key}: {json.dumps(word, ensure_ascii=False)}" for key, word in words.items() if word)
-        text = yaml_edit.with_line(text, "placed_as", f"- {{{entry}}}")
-        if not yaml_edit.has(text, ("components", name)):
-            text = yaml_edit.with_line(text, "components", yaml_edit.line(made.recipe.read_text("utf-8"), name))
+    for name in dict.fromkeys(part.component for part in new if part.refdes in seen):
+        text = yaml_edit.with_line(text, "components", yaml_edit.line(made.recipe.read_text("utf-8"), name))
         if rules and not yaml_edit.has(rules, ("components", name)):
             rules = yaml_edit.with_line(rules, "components", yaml_edit.line(made.rules.read_text("utf-8"), name))
     if rules:

@@ -7,23 +7,25 @@ beside them in `NAME` the uploaded files in `placements`, `bom` and `boards`, th
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from coe import config
+from coe.board import parts_list
 from coe.board.drafting import TODO, check_name
+from coe.board.parts_list import Side
+from coe.bring.parts import answers
+from coe.bring.parts.answers import Answers
+from coe.bring.parts.converting import Converted, convert
 from coe.errors import ConfigError
 from coe.helpers.files import write_atomically
 from coe.helpers.strict_model import StrictModel, of_json
 from coe.pictures.finding import EXTENSIONS
 from coe.pictures.photo_split import SPLIT
-from coe.placement import Bottom, Layout, Placement, PlacementFile, join, lay_out, read_bom, read_file, read_recipe
-from coe.placement.bom_join import Bom, BomJoin
-from coe.placement.placement_file import FileForm
+from coe.placement import Layout, lay_out, read_places, read_recipe
 
 FOLDER = "teach"
 """The folder of drafts in that of the service's data."""
@@ -33,9 +35,11 @@ Word = Annotated[str, Field(max_length=100)]
 
 
 class DraftState(StrictModel):
-    """What a person has said: how the placement file reads, and what was looked at and found right."""
+    """What a person has said: how the placement file reads, and what was looked at and found right.
 
-    dialect: Word = "generic"
+    `units` and `bottom` go into the answers, which keep all else that is said of the file.
+    """
+
     units: Word = ""
     side: Word = "top"
     bottom_x: Word = ""
@@ -49,21 +53,6 @@ class DraftState(StrictModel):
     """Where a person showed marks or parts, in pixels by name, by picture: there the board lies in that picture."""
     notes: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     """What was told of each spreadsheet as it came in, by folder: only its text is kept."""
-
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    """A placement file as it was read, and joined with the BOM, if there is one."""
-
-    file: PlacementFile
-    joined: BomJoin | None
-    notes: tuple[str, ...] = ()
-    """How the two were read, in sentences, as of hidden rows."""
-
-    @property
-    def placements(self) -> Sequence[Placement]:
-        """The parts that are fitted, and the marks."""
-        return self.file.placements if self.joined is None else self.joined.placements
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +120,8 @@ class BoardDraft:
         if not path.is_file():
             return DraftState()
         try:
-            return of_json(json.loads(path.read_bytes()), DraftState)
+            data = json.loads(path.read_bytes())
+            return of_json({key: data[key] for key in data if key != "dialect"}, DraftState)  # an earlier version's
         except ValueError as error:
             raise ConfigError(f"{path}: not JSON: {error}; delete it, and confirm again") from None
 
@@ -144,39 +134,44 @@ class BoardDraft:
         (self.folder / SCORES).unlink(missing_ok=True)
 
     @property
-    def bottom(self) -> Bottom | None:
-        """How the placement file describes the bottom side."""
-        state = self.state
-        return Bottom.of(state.bottom_x, state.bottom_angle) if state.side == "bottom" else None
+    def parts(self) -> Path:
+        """The parts.csv that is made of the placement file."""
+        return self.folder / parts_list.NAME
 
     @property
-    def form(self) -> FileForm:
-        """How the recipe says that the placement file is read."""
-        return read_recipe(self.recipe).placement_file if self.recipe.is_file() else FileForm()
+    def answers(self) -> Path:
+        """What is said of the placement file, and what its packages are called."""
+        return self.folder / answers.NAME
 
-    def read(self, state: DraftState | None = None) -> Read:
-        """Read the placement file and the BOM; raises ConfigError with file and line."""
+    def read(self, state: DraftState | None = None, said: Answers | None = None) -> Converted:
+        """Read the placement file and the BOM as a person says; raises ConfigError with file and line."""
         state = state or self.state
         if self.placements is None:
             raise ConfigError("there is no placement file yet; add it among the files")
-        bom = None if self.bom is None else read_bom(self.bom, state.dialect, self.form, asks=False)
-        file = read_file(self.placements, state.dialect, state.units, self.form, bom)
-        joined = None if bom is None else join(file.placements, bom, said=file.said, not_placed=file.not_placed)
-        read_as = (bom.read_as,) if isinstance(bom, Bom) and bom.read_as else ()
-        of_bom = () if joined is None else (*read_as, *state.notes.get(BOM, ()), *joined.notes)
-        return Read(file, joined, (*state.notes.get(PLACEMENTS, ()), *file.notes, *of_bom))
+        if said is None:
+            said = answers.read(self.answers) if self.answers.is_file() else Answers()
+        more: dict[str, Any] = {"unit": state.units} if state.units else {}
+        if state.side == Side.BOTTOM:
+            more["bottom"] = {"x": state.bottom_x, "angle": state.bottom_angle}
+        return convert(self.placements, self.bom, said.with_more(more))
+
+    def keep(self, read: Converted) -> None:
+        """Write parts.csv and the answers of a placement file that was read."""
+        made_of = " and ".join(path.name for path in (self.placements, self.bom) if path)
+        write_atomically(self.parts, [read.text(f"made of {made_of} at the station")])
+        write_atomically(self.answers, [read.answers.text()])
 
     @property
     def layout(self) -> Layout:
         """Where the parts lie; raises ConfigError."""
-        return lay_out(read_recipe(self.recipe), self.read().placements, self.bottom)
+        return lay_out(read_recipe(self.recipe), read_places(self.parts))
 
     @property
     def open_lines(self) -> list[str]:
         """The lines of its files where a person must decide."""
         return [
             line
-            for path in (self.recipe, self.rules)
+            for path in (self.recipe, self.rules, self.answers)
             if path.is_file()
             for line in path.read_text(encoding="utf-8").splitlines()
             if TODO in line.partition("#")[2]
@@ -188,16 +183,12 @@ class BoardDraft:
         return not any(line.startswith("um_per_pixel:") for line in self.open_lines)
 
     @property
-    def placing(self) -> tuple[str, ...]:
-        """The words with which a command reads the placement file as it was confirmed."""
-        state, placements, bom = self.state, self.placements, self.bom
-        if placements is None:
+    def reading(self) -> tuple[str, ...]:
+        """The words with which `coe-board new` reads the placement file as it was confirmed."""
+        if self.placements is None:
             raise ConfigError("there is no placement file yet; add it among the files")
-        words = ["--placements", self.named(placements), "--dialect", state.dialect, "--units", state.units]
-        words += [] if bom is None else ["--bom", self.named(bom)]
-        if state.side == "bottom":
-            words += ["--bottom-x", state.bottom_x, "--bottom-angle", state.bottom_angle]
-        return tuple(words)
+        words = ("--placements", self.named(self.placements), "--answers", self.named(self.answers), "--yes")
+        return words if self.bom is None else (*words, "--bom", self.named(self.bom))
 
     def named(self, path: Path) -> str:
         """Return a path as commands that run in the folder of drafts name it."""

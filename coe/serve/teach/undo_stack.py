@@ -95,7 +95,8 @@ def take_back(draft: BoardDraft, number: int = 0) -> str:
 
 def _texts(draft: BoardDraft) -> list[Path]:
     calibration = calibration_file.path_for(draft.rules)
-    return [draft.rules, calibration, draft.recipe, draft.folder / STATE, draft.folder / SCORES, draft.split]
+    texts = [draft.rules, calibration, draft.recipe, draft.parts, draft.answers]
+    return [*texts, draft.folder / STATE, draft.folder / SCORES, draft.split]
 
 
 def _steps(draft: BoardDraft) -> list[Path]:

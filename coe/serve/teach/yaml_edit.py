@@ -6,7 +6,6 @@ A place is a path of keys and indices. What was to be decided there (a comment w
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Any
 
 import yaml
@@ -85,19 +84,6 @@ def with_key(text: str, place: KeyPath, new: str) -> str:
         return with_entry(text, place[:-1], f"{place[-1]}: {new}")
     end = parent.end_mark.index - 1
     return f"{text[:end].rstrip()}, {place[-1]}: {new}{text[end:]}"
-
-
-def with_items(text: str, key: str, items: Sequence[str]) -> str:
-    """Return the text with more items in a list at its top, which is written if it is not there."""
-    if not has(text, (key,)):
-        return text.rstrip("\n") + f"\n{key}: [{', '.join(items)}]\n"
-    node = _node(text, (key,))
-    if _is_flow(node):
-        end = node.end_mark.index - 1
-        return text[:end] + (", " if node.value else "") + ", ".join(items) + text[end:]
-    for item in items:
-        text = with_entry(text, (key,), f"- {item}")
-    return text
 
 
 def _is_flow(node: yaml.Node) -> bool:

@@ -90,7 +90,7 @@ class Items:
 
 
 def items_of(board: Board, content: Mapping[str, Any], views: Sequence[View], pictures: Pictures) -> Items:
-    """Return the components of a board, in the order in which the request, or the placement file, names them.
+    """Return the components of a board, in the order in which the request, or parts.csv, names them.
 
     `content` is that of the recipe's row. Components of a whole board are not located. A board whose components cannot
     be named has one that is unseen.

@@ -12,8 +12,8 @@ from typing import Any
 from starlette.responses import Response
 
 from coe.board import calibration_file, rules
+from coe.bring.parts.placement_file import Units
 from coe.errors import CoeError
-from coe.placement import DIALECTS, Units
 from coe.serve.gate.operations import ENGINEER, Visit
 from coe.serve.gate.pages.rendering import PageRouter, Shown, page
 from coe.serve.gate.problems import not_found
@@ -102,7 +102,7 @@ def _named(path: Path | None) -> str:
 
 def _reading(draft: BoardDraft) -> Shown:
     state = draft.state
-    form = {"state": state, "dialects": sorted(DIALECTS), "units": list(Units)}
+    form = {"state": state, "units": list(Units)}
     try:
         read = draft.read()
     except CoeError as error:
@@ -123,6 +123,7 @@ def _reading(draft: BoardDraft) -> Shown:
         "sides": sides,
         "marks": marks,
         "no_parts": [name for name in left_out if name not in marks],
+        "notes": [note for listed in state.notes.values() for note in listed] + list(read.notes),
         "fault": fault,
     }
 

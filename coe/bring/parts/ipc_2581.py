@@ -1,0 +1,133 @@
+"""IPC-2581, the open standard of the data of a board: its components, with the values and what its BOM leaves out.
+
+A component lies where its package is picked up. Its angle, and the offset of that point, are turned before they are
+mirrored, as the pads in files of Allegro are.
+"""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as xml
+from cmath import rect
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import radians
+from pathlib import Path
+
+from coe.bring.board.board_outline import edge_points
+from coe.bring.parts import safe_xml
+from coe.bring.parts.board_names import BOARD_NAMES, fitting_cells, only_board, without_numbers
+from coe.bring.parts.s_expression import numbers_in
+from coe.bring.parts.spreadsheet import Table
+from coe.bring.parts.text_table import TextLine
+from coe.bring.parts.vocabulary import UNIT_WORDS
+from coe.errors import ConfigError
+from coe.helpers.visible import visible
+
+_START = re.compile(rb"\A\s*(?:\xef\xbb\xbf)?\s*<[\s\S]{,4096}?(?<=<)(?:\w+:)?IPC-2581[\s>]")
+_OF_KICAD = re.compile(r"^(?:CMP|PKG|REF):|^(?:CMP|PKG)_")
+"""What KiCad 8 and 9 write before names, in files of revision C and B."""
+_TRUE = ("true", "1")
+_SHAPES = ("LayerFeature", "Set", "PadStackDef", "PhyNetGroup", "LogicalNet")
+"""Most of a file, and nothing of it is needed."""
+
+
+def is_board(raw: bytes) -> bool:
+    """Tell whether bytes are those of an IPC-2581 file."""
+    return _START.match(raw) is not None
+
+
+@dataclass(slots=True)
+class _Ipc2581:
+    """What is needed of a file: its elements by name. `steps` holds the components of each step, its boards."""
+
+    unit: str = ""
+    sides: dict[str, str] = field(default_factory=dict)
+    middles: dict[str, xml.Element] = field(default_factory=dict)
+    listed: dict[str, dict[str, tuple[xml.Element, xml.Element]]] = field(default_factory=dict)
+    steps: dict[str, list[xml.Element]] = field(default_factory=dict)
+    panels: set[str] = field(default_factory=set)
+    profiles: dict[str, xml.Element | None] = field(default_factory=dict)
+
+
+def board_table(path: Path, raw: bytes) -> Table:
+    """Return the names of columns, and a line for each component; raises ConfigError for a file without components."""
+    board = _read(path, raw)
+    step, notes = only_board(path, "IPC-2581 file", filter(board.steps.get, board.steps), board.panels)
+    unit = UNIT_WORDS.get(board.unit.casefold())
+    if unit is None:
+        raise ConfigError(f"{path}: the unit of this IPC-2581 file is '{visible(board.unit)}'; export it in mm or inch")
+    table = [TextLine.of_cells(0, (name.replace("mm", unit) for name in BOARD_NAMES))]
+    for number, part in enumerate(board.steps[step], 1):
+        try:
+            table.append(TextLine.of_cells(number, _cells(part, board)))
+        except ValueError:
+            raise without_numbers(path, part.get("refDes", "")) from None
+    with numbers_in(path, "the profile of the board"):
+        edge = [(x * unit.mm, y * unit.mm) for x, y in edge_points(_corners(board.profiles[step]))]
+    return Table(table, notes, tuple(edge))
+
+
+def _read(path: Path, raw: bytes) -> _Ipc2581:
+    board, parts, is_panel = _Ipc2581(), list[xml.Element](), False
+    for element in safe_xml.elements(path, raw, "an IPC-2581 file"):
+        element.tag = kind = element.tag.rpartition("}")[2]
+        name = element.get("name", "")
+        if kind == "CadHeader":
+            board.unit = element.get("units", "")
+        elif kind == "Layer":
+            board.sides[name] = element.get("side", "").casefold()
+        elif kind == "Package" and (point := element.find("PickupPoint")) is not None:
+            board.middles[name] = point
+        elif kind == "BomItem":
+            for one in element.iter("RefDes"):
+                said = board.listed.setdefault(one.get("name", ""), {})
+                said.setdefault(one.get("populate", ""), (one, element))
+        elif kind == "Component":
+            parts.append(element)
+        elif kind == "StepRepeat":
+            is_panel = True
+        elif kind == "Step":
+            board.steps[name] = parts
+            board.profiles[name] = element.find("Profile")
+            board.panels |= {name} if is_panel else set()
+            parts, is_panel = [], False
+        if kind in (*_SHAPES, "Package"):
+            element.clear()
+    return board
+
+
+def _corners(profile: xml.Element | None) -> Iterator[tuple[tuple[float, float], tuple[float, float] | None, bool]]:
+    """Yield the corners of a profile, as `edge_points` takes them; raises ValueError for what is no number."""
+    for step in () if profile is None else profile.iter():
+        if step.tag in ("PolyBegin", "PolyStepSegment", "PolyStepCurve"):
+            names = ("x", "y", "centerX", "centerY")[: 4 if step.tag == "PolyStepCurve" else 2]
+            x, y, *middle = (float(step.get(name, "")) for name in names)
+            yield (x, y), (middle[0], middle[1]) if middle else None, step.get("clockwise", "").casefold() in _TRUE
+
+
+def _cells(part: xml.Element, board: _Ipc2581) -> list[str]:
+    """Return the cells of a component; raises ValueError if its place or its angle is no number."""
+    name, turned, location = part.get("refDes", ""), part.find("Xform"), part.find("Location")
+    if location is None:
+        raise ValueError
+    turn, mirror = (0.0, "") if turned is None else (float(turned.get("rotation") or 0), turned.get("mirror", ""))
+    is_mirrored = mirror.casefold() in _TRUE
+    point = board.middles.get(part.get("packageRef", ""))
+    places = (["0", "0"] if one is None else [one.get("x", ""), one.get("y", "")] for one in (location, point))
+    place, middle = (complex(float(x), float(y)) for x, y in places)
+    offset = rect(1, radians(turn)) * middle
+    at = place + (-offset.conjugate() if is_mirrored else offset)
+    side = board.sides.get(part.get("layerRef", ""), "")
+    side = side if side in ("top", "bottom") else ("bottom" if is_mirrored else "top")  # within a board that folds
+    listed = board.listed.get(name, {})
+    said = [(one.get("name", ""), one.get("value", "")) for one in part.iter("NonstandardAttribute")]
+    texts = (text for _, item in listed.values() for text in item.iter("Textual"))
+    said += [(one.get("textualCharacteristicName", ""), one.get("textualCharacteristicValue", "")) for one in texts]
+    value = next((text for label, text in said if label.casefold() == "value" and text), part.get("part", ""))
+    package = next((one.get("packageRef", "") for one, _ in listed.values()), "") or part.get("packageRef", "")
+    names = [_OF_KICAD.sub("", text) for text in (name, value, package)]
+    cells = [*names, f"{at.real:.6f}", f"{at.imag:.6f}", f"{turn:g}", side]
+    # Two BOMs, as of two variants, may say yes and no, which is asked about.
+    populate = " / ".join(filter(None, listed))
+    return [*cells, *fitting_cells([*said, ("populate", populate)], is_out=False)]

@@ -1,0 +1,65 @@
+"""KiCad's board file: the places of its footprints, as KiCad's own placement file has them.
+
+x grows to the right and y up, from the drill and place origin, as in the outline that is read from such a file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from coe.bring.parts.board_names import BOARD_NAMES, fitting_cells, left_unread
+from coe.bring.parts.s_expression import FOOTPRINTS, Node, Numbered, numbers_in, words_of
+from coe.bring.parts.spreadsheet import Table
+from coe.bring.parts.text_table import TextLine
+
+_START = re.compile(rb"\s*(?:\xef\xbb\xbf)?\s*\(kicad_pcb\b")
+_COPPER = {"signal", "power", "mixed", "jumper"}
+_NOT_PLACED = {"exclude_from_pos_files", "virtual"}
+_MARK = re.compile("fiducial|mounting.?hole", re.IGNORECASE)
+"""Footprints that no machine places, and that show where a board lies."""
+
+
+def is_board(raw: bytes) -> bool:
+    """Tell whether bytes are those of a board of KiCad."""
+    return _START.match(raw) is not None
+
+
+def board_table(path: Path, lists: Sequence[Numbered]) -> Table:
+    """Return the names of columns, and a line for each footprint that is for placement files, or a mark of the board.
+
+    Raises ConfigError for a footprint without a place.
+    """
+    origin = next((words for _, node in lists for words in words_of(node, "aux_axis_origin")), ["0", "0"])
+    # A person may have named the copper layers; the front is the first of them, the back the last.
+    layers = [inner for _, node in lists if node[0] == "layers" for inner in node if isinstance(inner, list)]
+    copper = [str(layer[1]) for layer in layers if _COPPER.intersection(map(str, layer[2:]))]
+    sides = {**dict.fromkeys(copper[-1:], "bottom"), **dict.fromkeys(copper[:1], "top")}
+    table, without = [TextLine.of_cells(0, BOARD_NAMES)], list[str]()
+    for number, node in lists:
+        if node[0] not in FOOTPRINTS:
+            continue
+        fields, package = _fields(node), next((str(word) for word in node[1:2]), "")
+        attributes = {word for words in words_of(node, "attr") for word in words}
+        if attributes & _NOT_PLACED and not _MARK.search(package):
+            without.append(fields.get("Reference", ""))
+            continue
+        with numbers_in(path, f"the footprint in line {number}"):
+            x, y, *turn = map(float, next(words_of(node, "at"), [])[:3])
+            at = [x - float(origin[0]), float(origin[1]) - y, turn[0] if turn else 0.0]
+        side = next((words[0] for words in words_of(node, "layer") if words), "")
+        # A property of KiCad 7 says so by its name alone.
+        is_out = "dnp" in attributes or fields.get("dnp") == ""
+        cells = [fields.get("Reference", ""), fields.get("Value", ""), package.rpartition(":")[2]]
+        cells += [*(f"{along:.6f}" for along in at), sides.get(side, side)]
+        cells += fitting_cells(fields.items(), is_out=is_out)
+        table.append(TextLine.of_cells(number, cells))
+    return Table(table, left_unread(without, "as KiCad has them in no placement file"))
+
+
+def _fields(node: Node) -> dict[str, str]:
+    """Return the texts of a footprint by their names; those of KiCad 7 and earlier are `fp_text reference R1`."""
+    texts = [words for words in words_of(node, "fp_text") if words[:1] in (["reference"], ["value"])]
+    named = [*words_of(node, "property"), *([words[0].capitalize(), *words[1:]] for words in texts)]
+    return {words[0]: words[1] for words in named if len(words) > 1}

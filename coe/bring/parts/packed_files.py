@@ -1,0 +1,84 @@
+"""Archives that come from outside, .tgz, .tar and .zip: single files of them, never unpacked to the disk."""
+
+from __future__ import annotations
+
+import gzip
+import tarfile
+import zipfile
+from collections.abc import Callable, Iterator
+from functools import partial
+from io import BufferedIOBase, BytesIO
+from pathlib import Path
+from typing import IO
+
+from coe.bring.parts.text_table import MAX_BYTES
+from coe.errors import ConfigError, first_line
+from coe.helpers.visible import visible
+
+ZIP = b"PK\x03\x04"
+_GZIP, _TAR = b"\x1f\x8b", b"ustar"
+MOST = 1 << 29
+"""So many bytes are more than real archives unpack to."""
+
+
+def is_tar(raw: bytes) -> bool:
+    """Tell whether bytes are those of a .tar, or of what gzip has packed, as a .tgz."""
+    return raw.startswith(_GZIP) or raw[257:262] == _TAR
+
+
+def files(path: Path, raw: bytes, wanted: Callable[[str], bool]) -> dict[str, bytes]:
+    """Return the files of an archive whose names, in lower case and with /, are `wanted`; raises ConfigError."""
+    found: dict[str, bytes] = {}
+    left = MOST
+    try:
+        for name, opened in _in_tar(path, raw) if is_tar(raw) else _in_zip(raw):
+            if wanted(name := name.replace("\\", "/").lower()):
+                file = opened()
+                found[name] = file.read(MAX_BYTES + 1) if file else b""
+                left -= len(found[name])
+                if len(found[name]) > MAX_BYTES:
+                    raise ConfigError(f"{path}: {visible(name)} in it is larger than {MAX_BYTES:,} bytes")
+                if left < 0:
+                    raise _too_large(path)
+    except ConfigError:
+        raise
+    except Exception as error:  # of a library that reads a foreign file
+        why = f"this archive cannot be read ({first_line(error):.200})"
+        raise ConfigError(f"{path}: {why}; unpack it, or pack it again") from None
+    return found
+
+
+class _Bounded(BufferedIOBase):
+    """Reads what an archive unpacks to, up to `MOST` bytes: whoever packs zeros fills no memory with them."""
+
+    def __init__(self, path: Path, file: BufferedIOBase) -> None:
+        self._path, self._file, self._left = path, file, MOST
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Return the next bytes; raises ConfigError if they are too many."""
+        self._left -= len(part := self._file.read(-1 if size is None else size))
+        if self._left < 0:
+            raise _too_large(self._path)
+        return part
+
+
+def _too_large(path: Path) -> ConfigError:
+    return ConfigError(f"{path}: the archive unpacks to more than {MOST:,} bytes; pack less into it")
+
+
+def _in_tar(path: Path, raw: bytes) -> Iterator[tuple[str, Callable[[], IO[bytes] | None]]]:
+    """Yield the name of each file, and what opens it until the next one; a link leads nowhere."""
+    packed, is_gzip = BytesIO(raw), raw.startswith(_GZIP)
+    if not is_gzip and any(raw[-tarfile.BLOCKSIZE :]):  # tarfile takes any end, also that of a copy that was cut off
+        raise EOFError("its end is missing")
+    bounded = _Bounded(path, gzip.GzipFile(fileobj=packed) if is_gzip else packed)
+    with tarfile.open(fileobj=bounded, mode="r|") as members:
+        for member in members:
+            if member.isfile():
+                yield member.name, partial(members.extractfile, member)
+
+
+def _in_zip(raw: bytes) -> Iterator[tuple[str, Callable[[], IO[bytes] | None]]]:
+    with zipfile.ZipFile(BytesIO(raw)) as members:
+        for member in members.infolist():
+            yield member.filename, partial(members.open, member)

@@ -1,0 +1,114 @@
+"""The sheet of a spreadsheet that holds a table, as lines with tabs between quoted cells."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from coe.bring.parts import sheet_reader
+from coe.bring.parts.sheet_reader import OLE, Sheet
+from coe.bring.parts.text_table import TextLine, of_sheet, without_hidden
+from coe.errors import ConfigError, list_few
+from coe.helpers.visible import visible
+
+_XLSX, _ODS = b"[Content_Types].xml", b"opendocument.spreadsheet"
+"""What spreadsheets have in their list of files, and in their first file, which is not packed."""
+_IN_OLE = ("Workbook", "Book", "EncryptedPackage")
+_FIRST = 256
+_TOO_MUCH = (
+    f"it is damaged, or takes more than {sheet_reader.MOST_MEMORY >> 20} MiB of memory or {sheet_reader.MOST_S} s; "
+    "delete what stands far from the table"
+)
+_LONGEST_S = 120
+"""The process that reads a file takes less, unless others keep the processors busy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The lines of a file, and what a person should know of how they were read, in sentences.
+
+    `edge` are points on the edge of a board, in mm, if its file tells them.
+    """
+
+    lines: list[TextLine]
+    notes: tuple[str, ...] = field(default=())
+    edge: tuple[tuple[float, float], ...] = field(default=())
+
+
+def read_sheet(path: Path, raw: bytes, is_table: Callable[[Sequence[TextLine]], bool]) -> Table:
+    """Return the sheet that `path` names, or the one that has rows, or of several that which `is_table` knows.
+
+    Of these it is one that is not hidden. Notes tell the other sheets, and what is hidden. Raises ConfigError.
+    """
+    sheets = _sheets(path, raw)
+    lines = {sheet.title: _lines(sheet) for sheet in sheets}
+    filled = [sheet for sheet in sheets if len(lines[sheet.title]) > 1]
+    fitting = [sheet for sheet in filled if len(filled) == 1 or is_table(lines[sheet.title])]
+    fitting = [sheet for sheet in fitting if not sheet.is_hidden] or fitting
+    file, wanted = of_sheet(path)
+    if wanted:
+        fitting = [sheet for sheet in filled if sheet.title.casefold() == wanted.casefold()]
+    if filled and len(fitting) != 1 and (wanted or len(filled) > 1):
+        names = ", ".join(f"'{visible(sheet.title)}'" for sheet in fitting or filled)
+        what = f"it has no sheet '{visible(wanted)}' with rows, but these" if wanted else "several sheets have rows"
+        title = visible((fitting or filled)[0].title)
+        raise ConfigError(
+            f"{path}: {what} ({names}); name the one with the parts, as '{file.name}#{title}', or save it as CSV"
+        )
+    if not (chosen := next(iter(fitting or sheets), None)):
+        return Table([])
+    others = [f"'{visible(sheet.title)}'" for sheet in filled if sheet is not chosen]
+    notes = [f"the sheet '{visible(chosen.title)}' was read; not read: {', '.join(others)}"] if others else []
+    return Table(lines[chosen.title], (*notes, *_hidden(chosen)))
+
+
+def _sheets(path: Path, raw: bytes) -> list[Sheet]:
+    """Return the sheets of a file; raises ConfigError."""
+    if raw.startswith(OLE) and not any(name.encode("utf-16-le") in raw for name in _IN_OLE):
+        raise ConfigError(f"{path}: it is a board of Altium, or a document, which is not read; export a table as CSV")
+    if not (raw.startswith(OLE) or _ODS in raw[:_FIRST] or _XLSX in raw):
+        raise ConfigError(
+            f"{path}: it is an archive, as of Gerber files or Numbers, which is not read; save the table as CSV"
+        )
+    # -P: the folder of the program is none of those that its modules may come from.
+    program = [sys.executable, "-P", sheet_reader.__file__]
+    try:
+        done = subprocess.run(program, input=raw, capture_output=True, timeout=_LONGEST_S, check=False)
+        said = json.loads(done.stdout) if done.returncode == 0 else _TOO_MUCH
+    except subprocess.TimeoutExpired:
+        said = _TOO_MUCH
+    if isinstance(said, str):
+        raise ConfigError(f"{path}: the spreadsheet cannot be read ({visible(said[:300])}); save the table as CSV")
+    return [Sheet(**sheet) for sheet in said]
+
+
+def _lines(sheet: Sheet) -> list[TextLine]:
+    """Return the rows of a sheet in which a cell has a value, each with a cell for each column that has one."""
+    struck = {*sheet.struck_rows}
+    rows = ((number, [*map(without_hidden, cells)]) for number, cells in sheet.rows)
+    return [TextLine.of_cells(number, cells, is_struck=number in struck) for number, cells in rows if any(cells)]
+
+
+def _hidden(sheet: Sheet) -> list[str]:
+    """Return notes on a sheet that is hidden, on its rows and columns that are, and on formulas without a result."""
+    title = visible(sheet.title)
+    notes = [f"the sheet '{title}' is hidden, and was read"] if sheet.is_hidden else []
+    if not sheet.has_formats:
+        notes.append(
+            f"the formats of the sheet '{title}' are not read: it is not known which rows are struck out or hidden; "
+            "save it as .xlsx if some are"
+        )
+    notes += [
+        f"hidden {noun} of the sheet '{title}' were read as well ({list_few(names)}); take out what is not meant, as "
+        "behind a filter"
+        for noun, names in (("rows", [*map(str, sheet.hidden_rows)]), ("columns", sheet.hidden_columns))
+        if names
+    ]
+    if sheet.formulas:
+        few = list_few(sheet.formulas)
+        notes.append(f"formulas of the sheet '{title}' have no result yet ({few}); save it in a spreadsheet program")
+    return notes
