@@ -50,11 +50,15 @@ def question(where: str, missing: Mapping[str, str]) -> ConfigError:
 
 @dataclass(frozen=True, slots=True)
 class Agreed:
-    """An expert as its record and the user describe it, remarks on what was decided, and what nobody says."""
+    """An expert as its record and the user describe it, remarks on what was decided, and what nobody says.
+
+    `is_stated` tells whether the user says anything of its pictures that no record says.
+    """
 
     expert: Expert
     remarks: tuple[str, ...] = ()
     missing: Mapping[str, str] = field(default_factory=dict)
+    is_stated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +180,8 @@ def agree(expert: Expert, foreign: Foreign, kind: Kind, said: Wishes) -> Agreed:
         raise ConfigError(f"the record says otherwise: {'; '.join(against)}. Leave out what it says itself{insist}")
     remarks += [f"against the record: {fault}" for fault in against]
     agreed = replace(expert, labels=labels, input_size=size, preprocessing=seen, outputs=said.outputs)
-    return Agreed(agreed, tuple(remarks), missing)
+    is_stated = any(name in said.preprocessing and name not in foreign.seen for name in _ASKED)
+    return Agreed(agreed, tuple(remarks), missing, is_stated)
 
 
 def _plain(seen: Mapping[str, Any], kind: Kind) -> dict[str, Any]:

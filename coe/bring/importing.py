@@ -30,12 +30,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Brought:
-    """An expert from a foreign file, and sentences on what was decided; its tensors by name, or its file."""
+    """An expert from a foreign file, and sentences on what was decided; its tensors by name, or its file.
+
+    `is_stated` is as in `facts.Agreed`, and `unproven` says why that is not proven; None if there is nothing to prove.
+    """
 
     expert: Expert
     remarks: tuple[str, ...]
     state: Mapping[str, torch.Tensor] | None = None
     file: Path | None = None
+    is_stated: bool = False
+    unproven: str | None = None
 
     def put(self, store: Store, source: str, licence: str = "") -> Manifest:
         """Put the expert into a store; raises StoreError."""
@@ -50,6 +55,7 @@ class Brought:
             source=source,
             preprocessing=expert.preprocessing,
             outputs=expert.outputs,
+            unproven=self.unproven,
             looks=expert.alternates,
             licence=licence,
         )
@@ -81,7 +87,7 @@ def bring(file: Path, expert: Expert, kind: Kind, wishes: Wishes, work: Path) ->
             except StoreError as error:  # the user knows nothing of the copy
                 raise StoreError(str(error).replace(str(whole), str(file))) from error
         accept.check_session(kind, expert, session)
-        return Brought(expert, agreed.remarks, file=whole)
+        return Brought(expert, agreed.remarks, file=whole, is_stated=agreed.is_stated)
     if not isinstance(kind, ModuleKind):
         raise ConfigError(f"kind '{expert.kind}' is neither a ModuleKind nor a FileKind; it cannot be imported")
     with running("kind", expert.kind, f"imported from {file}"):
@@ -101,7 +107,8 @@ def bring(file: Path, expert: Expert, kind: Kind, wishes: Wishes, work: Path) ->
     accept.check_module(kind, expert, taken.state)
     if agreed.missing:  # asked last: what is wrong with the file comes first
         raise facts.question(str(file), agreed.missing)
-    return Brought(expert, (*agreed.remarks, *taken.remarks), state=taken.state)
+    remarks = (*agreed.remarks, *taken.remarks)
+    return Brought(expert, remarks, state=taken.state, is_stated=agreed.is_stated)
 
 
 def _taken(kind: ModuleKind, expert: Expert, foreign: Foreign, file: Path, prefix: str = "") -> Unwrapped:

@@ -17,10 +17,12 @@ import typer
 from coe import config
 from coe.board import drafting as drafts
 from coe.board import rules
-from coe.bring import facts, importing
+from coe.bring import facts, importing, proving
 from coe.bring.facts import Wishes
+from coe.bring.importing import Brought
 from coe.bring.other_files import other_folder
-from coe.cli import experts_prepare
+from coe.bring.proving import Shown
+from coe.cli import experts_prepare, import_pictures
 from coe.cli.common import Exit, complain, out, point_out
 from coe.cli.experts_options import Described
 from coe.cli.experts_train import described
@@ -30,6 +32,7 @@ from coe.core import Expert
 from coe.errors import ConfigError, StoreError, list_few, readable, sentence_of
 from coe.helpers import regular
 from coe.helpers.files import DiskFull, write_atomically
+from coe.helpers.plugins import running
 from coe.learn import backbones
 from coe.pictures.finding import natural
 from coe.store import bodies, kinds
@@ -81,11 +84,13 @@ class Import(Described):
         "Leave out the head, which depends on the labels: weights from which `train --init` starts.", False
     )
     images_at: Path | None = option(
-        "A few labelled pictures that are judged at once: a folder <label>/<picture>; with several experts "
+        "Pictures that refute or prove what was stated: a folder <label>/<picture>, 20 or more; for a detector images/ "
+        "beside labels/ of YOLO; or pictures of the part without labels. With several experts "
         "<expert>/<label>/<picture>.",
         None,
         "--images",
     )
+    right: float = option("The share of labelled pictures that it must judge as labelled.", 0.8)
     draft: Path | None = option(
         "For a folder: where to write a draft of the board file. Default: BOARD.yaml, unless it is there."
     )
@@ -121,7 +126,7 @@ class Import(Described):
         self._import(self.id, file, self.kind, self.images_at, licence)
         if self.as_backbone:
             out.print(f"a backbone judges nothing: `coe-experts train ... --init {self.id}` starts from it")
-        elif self.images_at is None:
+        elif self.images_at is None or not import_pictures.are_labelled(self.images_at):
             out.print(_UNCHECKED)
         else:
             expert = replace(self.shelf.manifest(self.id).expert(), id=ExpertId.of(self.id).name)
@@ -157,9 +162,12 @@ class Import(Described):
                 brought = importing.bring_backbone(file, expert, kind, wishes)
             else:
                 brought = importing.bring(file, expert, kind, wishes, Path(work))
-            # A folder that is unclear keeps the expert out of the store.
-            labelled = [] if images_at is None else _pictures(brought.expert, images_at)
-            seen = [picture.path for picture in labelled]
+            # A folder that is unclear keeps the expert out of the store, and so do pictures that are judged otherwise.
+            paths: list[Path] = []
+            shown: list[Shown] = []
+            if images_at is not None:
+                paths, shown = import_pictures.shown(images_at, brought.expert, self._bits)
+            brought = self._proved(brought, kind, shown)
             manifest = brought.put(shelf, file.name, licence)
             if isinstance(kind, ModuleKind) and kind.common and not self.as_backbone:
                 manifest = bodies.divide_frozen(shelf, manifest, kind.common)
@@ -170,9 +178,23 @@ class Import(Described):
             out.print(f"it takes the place of version {before}; `coe-experts restore {id}@{before}` takes it back")
         for sentence in facts.described(brought.expert):
             out.print(sentence)
+        if brought.unproven:
+            point_out("unproven", f"{id}: {brought.unproven}")
         if not (self.no_prepare or self.as_backbone):
             labelled_by = "its labelled pictures"
-            experts_prepare.prepare_new(shelf.root, id, seen, labelled_by, self.allowed, bits=self._bits)
+            experts_prepare.prepare_new(shelf.root, id, paths, labelled_by, self.allowed, bits=self._bits)
+
+    def _proved(self, brought: Brought, kind: Kind, shown: Sequence[Shown]) -> Brought:
+        """Hold what was stated against pictures; raises ConfigError if they refute it, unless the user insists."""
+        if self.as_backbone or isinstance(kind, Comparing) or brought.expert.preprocessing is None:
+            return brought
+        if not shown:
+            return replace(brought, unproven=proving.UNPROVEN if brought.is_stated else None)
+        with running("kind", brought.expert.kind, "run with pictures"):
+            proof = proving.prove(brought, kind, shown, self.right)
+        if proof.fault and not self.force:
+            raise ConfigError(f"{self.id}: {proof.fault}; state it otherwise, or give --force")
+        return replace(brought, unproven=proof.fault or proof.unproven)
 
     def _judge(self, expert: Expert, pictures: Sequence[VerifiedPicture]) -> Exit:
         """Judge an expert's pictures, and say which it judges otherwise than they are labelled."""

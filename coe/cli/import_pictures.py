@@ -1,0 +1,70 @@
+"""The pictures that `coe-experts import --images` takes: labelled, with boxes of YOLO, or of the part alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from coe.bring.proving import Box, Shown
+from coe.core import Expert
+from coe.errors import ConfigError, ImageError, readable
+from coe.helpers import regular
+from coe.pictures.decoding import decode
+from coe.pictures.finding import TABLE, natural
+from coe.pictures.picture_file import PictureFile
+
+_LABELS = "labels"
+_IMAGES = "images"
+
+
+def are_labelled(folder: Path) -> bool:
+    """Tell whether pictures are given with labels: in folders of theirs, or by a table."""
+    if not folder.is_dir() or (folder / TABLE).is_file():
+        return True
+    return not (folder / _LABELS).is_dir() and any(entry.is_dir() for entry in folder.iterdir())
+
+
+def shown(folder: Path, expert: Expert, bits: int | None) -> tuple[list[Path], list[Shown]]:
+    """Return the files of an expert's pictures, and what is shown of them; those that cannot be read are left out.
+
+    Raises ConfigError for a folder that is unclear.
+    """
+    if are_labelled(folder):
+        from coe.learn import verified
+
+        found = verified.find(folder, {expert.id: expert}, alone=expert.id)
+        given: list[tuple[PictureFile, str, Path | None]] = [(one.file, one.label, None) for one in found]
+    else:
+        boxes = folder / _LABELS
+        home = folder / _IMAGES if boxes.is_dir() else folder
+        with readable(home):
+            files = [home / name for name in sorted(regular.names(home), key=natural) if not name.startswith(".")]
+        given = [(PictureFile(file), "", boxes / f"{file.stem}.txt" if boxes.is_dir() else None) for file in files]
+    pictures = []
+    for file, label, beside in given:
+        try:
+            image = np.asarray(decode(file, bits=bits), np.uint8)
+        except ImageError:
+            continue
+        pictures.append(Shown(image, label, None if beside is None else _boxes(beside, expert, image.shape)))
+    if not pictures:
+        raise ConfigError(f"{folder}: holds no picture that can be read")
+    return [file.path for file, _, _ in given], pictures
+
+
+def _boxes(file: Path, expert: Expert, shape: tuple[int, ...]) -> tuple[Box, ...]:
+    """Read a file of labels of YOLO; a picture without one has no box. Raises ConfigError."""
+    if not file.is_file():
+        return ()
+    found = []
+    for line in regular.read(file, 1 << 20).decode(errors="replace").splitlines():
+        try:
+            number, x, y, width, height = (float(word) for word in line.split()[:5])
+            label = expert.labels[int(number)]
+        except (ValueError, IndexError) as error:
+            raise ConfigError(f"{file}: '{line:.60}' is no box of YOLO, or of a label that is not there") from error
+        sides = shape[1], shape[0]
+        left, top = (x - width / 2) * sides[0], (y - height / 2) * sides[1]
+        found.append((label, (left, top, left + width * sides[0], top + height * sides[1])))
+    return tuple(found)
