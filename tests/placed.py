@@ -5,7 +5,7 @@ from pathlib import Path
 
 from coe.bring.parts import reading
 from coe.bring.parts.answers import AS_IT_IS, Answers
-from coe.bring.parts.bom_join import BomPart
+from coe.bring.parts.bom import BomPart
 from coe.bring.parts.placement_file import Placement, PlacementFile
 
 

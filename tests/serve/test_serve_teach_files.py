@@ -91,11 +91,8 @@ def test_one_line_changes_and_no_other(changed: str, lines: dict[int, str]) -> N
 def test_entries_come_and_go_as_lines() -> None:
     lines = TEXT.splitlines(keepends=True)
     assert yaml_edit.without(TEXT, ("components", "B")) == "".join(lines[:6] + lines[9:])
-    assert yaml_edit.without(TEXT, ("placed_as", 0)) == "".join(lines[:11] + lines[12:])
     added = yaml_edit.with_entry(TEXT, ("components",), "C: {size: [1, 1]}")
     assert added == "".join([*lines[:10], "  C: {size: [1, 1]}\n", *lines[10:]])
-    first = yaml_edit.with_entry(TEXT, ("placed_as",), "- {package: R, component: C}", first=True)
-    assert first == "".join([*lines[:11], "- {package: R, component: C}\n", *lines[11:]])
     for place in (("components", "D"), ("none",), ("components", "A", "margin")):
         with pytest.raises(KeyError):
             yaml_edit.with_value(TEXT, place, "1")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from coe.board.parts_list import COLUMNS, BoardPart, Side
 from coe.bring.parts.answers import Answers
-from coe.bring.parts.bom_join import Bom, BomJoin, join
+from coe.bring.parts.bom import Bom, BomJoin, join
 from coe.bring.parts.naming import Names
 from coe.bring.parts.placement_file import Placement, PlacementFile
 from coe.bring.parts.reading import read_bom, read_file

@@ -6,11 +6,10 @@ x grows to the right and y up, from the drill and place origin, as in the outlin
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
 from coe.bring.parts.board_names import BOARD_NAMES, fitting_cells, left_unread
-from coe.bring.parts.s_expression import FOOTPRINTS, Node, Numbered, numbers_in, words_of
+from coe.bring.parts.s_expression import FOOTPRINTS, Node, numbers_in, read_board, words_of
 from coe.bring.parts.spreadsheet import Table
 from coe.bring.parts.text_table import TextLine
 
@@ -26,11 +25,12 @@ def is_board(raw: bytes) -> bool:
     return _START.match(raw) is not None
 
 
-def board_table(path: Path, lists: Sequence[Numbered]) -> Table:
+def board_table(path: Path, raw: bytes) -> Table:
     """Return the names of columns, and a line for each footprint that is for placement files, or a mark of the board.
 
     Raises ConfigError for a footprint without a place.
     """
+    lists = read_board(path, raw)
     origin = next((words for _, node in lists for words in words_of(node, "aux_axis_origin")), ["0", "0"])
     # A person may have named the copper layers; the front is the first of them, the back the last.
     layers = [inner for _, node in lists if node[0] == "layers" for inner in node if isinstance(inner, list)]
@@ -55,7 +55,7 @@ def board_table(path: Path, lists: Sequence[Numbered]) -> Table:
         cells += [*(f"{along:.6f}" for along in at), sides.get(side, side)]
         cells += fitting_cells(fields.items(), is_out=is_out)
         table.append(TextLine.of_cells(number, cells))
-    return Table(table, left_unread(without, "as KiCad has them in no placement file"))
+    return Table(table, left_unread(without, "as KiCad has them in no placement file"), drawn=lists)
 
 
 def _fields(node: Node) -> dict[str, str]:

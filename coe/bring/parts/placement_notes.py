@@ -9,9 +9,8 @@ from pathlib import Path
 
 from coe.bring.parts.not_fitted import says_so
 from coe.bring.parts.placement_header import PlacementHeader
-from coe.bring.parts.placement_rows import PlacementRow
+from coe.bring.parts.placement_rows import LIKE_A_NUMBER, PlacementRow
 from coe.bring.parts.refdes import USUAL
-from coe.bring.parts.spaced_row import LIKE_A_NUMBER
 from coe.bring.parts.vocabulary import UNIT_WORDS
 from coe.errors import ConfigError, list_few
 from coe.helpers.visible import visible

@@ -10,22 +10,34 @@ from pathlib import Path
 from typing import NamedTuple
 
 from coe.board.parts_list import FARTHEST_MM, Side
+from coe.bring.parts import openpnp_board
 from coe.bring.parts.answers import Answers
-from coe.bring.parts.board_files import read_board_file
+from coe.bring.parts.board_files import expect_list, read_board_file
 from coe.bring.parts.not_fitted import FittedRow, fitting_of
-from coe.bring.parts.openpnp_board import places_of
-from coe.bring.parts.other_cad_files import expect_list
 from coe.bring.parts.placement_file import FittedQuestion, Placement, PlacementFile, Units
 from coe.bring.parts.placement_header import PlacementHeader, find_header
 from coe.bring.parts.placement_notes import NotedRows, divided
-from coe.bring.parts.placement_numbers import CellNumber, has_decimal_commas, may_be_thousands, may_be_two, number_of
-from coe.bring.parts.placement_rows import WITHOUT_HEADER, PlacementRow, read_without_header, rows, without_header
-from coe.bring.parts.placement_units import PlacementUnits, unit_in_name, unit_remarks
+from coe.bring.parts.placement_numbers import (
+    CellNumber,
+    PlacementUnits,
+    has_decimal_commas,
+    may_be_thousands,
+    may_be_two,
+    number_of,
+    unit_in_name,
+    unit_remarks,
+)
+from coe.bring.parts.placement_rows import (
+    MIRRORED_TURN,
+    WITHOUT_HEADER,
+    PlacementRow,
+    read_without_header,
+    rows,
+    without_header,
+)
 from coe.bring.parts.program_forms import as_table
 from coe.bring.parts.refdes import expect_designators
-from coe.bring.parts.spaced_row import MIRRORED_TURN
-from coe.bring.parts.spreadsheet import Table
-from coe.bring.parts.table_file import expect_unstruck, lines_of
+from coe.bring.parts.spreadsheet import Table, expect_unstruck, lines_of
 from coe.bring.parts.text_table import TextLine, further_lines, in_utf8
 from coe.bring.parts.vocabulary import COLUMNS, ENDINGS, MIRRORED, MIRRORS, NEEDS, SIDES, UNIT_WORDS, one_word, plain
 from coe.errors import ConfigError
@@ -33,21 +45,20 @@ from coe.errors import ConfigError
 _NEAREST_MM = 0.2
 """No two parts lie nearer to each other."""
 _DEGREES = ("", "deg", "degree", "degrees", "\u00b0", "\u00ba")
-_XML = re.compile(rb"^\s*(?:\xef\xbb\xbf)?\s*<(\?xml|openpnp)")
 
 
 def parse(path: Path, raw: bytes, form: Answers) -> PlacementFile:
     """Return a placement file by its bytes; see `coe.bring.parts.reading`."""
     reader, raw = _PlacementReader(path, form), in_utf8(raw)
-    if board := read_board_file(path, raw):
-        file = replace(reader.file(board.table), drawn=board.drawn, edge=board.table.edge)
-    else:
+    table = read_board_file(path, raw)
+    if table is None:
         expect_list(path, raw, "the placement list (pick and place, centroid)")
-        if _XML.match(raw):
-            file = reader.openpnp(raw)
+        if openpnp_board.is_board(raw):
+            table = openpnp_board.board_table(path, raw)
         else:
-            table = lines_of(path, raw, "the placement file", reader.is_table)
-            file = reader.file(Table([*as_table(path, table.lines)], table.notes))
+            read = lines_of(path, raw, "the placement file", reader.is_table)
+            table = replace(read, lines=[*as_table(path, read.lines)])
+    file = replace(reader.file(table), drawn=table.drawn, edge=table.edge)
     if not file.placements:
         raise ConfigError(
             f"{path}: the file leaves out each of its {len(file.not_placed)} parts; correct what it says of them"
@@ -153,24 +164,6 @@ class _PlacementReader:
             name = header.names[header.columns[axis]]
             if word := unit_in_name(name):
                 self._units.state(word, f"the column '{name}'", header.number)
-
-    def openpnp(self, raw: bytes) -> PlacementFile:
-        """Read OpenPnP's board.xml."""
-        places = places_of(self._path, raw)
-        for place in places:
-            cells = place.row.cells or {}
-            self._units.state(place.unit, f"placement '{cells['refdes']}'", place.row.number)
-        self._angles.expect_degrees("degrees", self._turns(place.row for place in places if place.is_placed))
-        units, stated = self._units.agreed()
-        columns = {field: field for field in places[0].row.cells or ()}
-        header = PlacementHeader(0, ",", tuple(columns), (), {field: index for index, field in enumerate(columns)})
-        placements = tuple(
-            replace(self._placement(place.row, header, units), is_fiducial=place.is_fiducial)
-            for place in places
-            if place.is_placed
-        )
-        left_out = tuple((place.row.cells or {})["refdes"] for place in places if not place.is_placed)
-        return PlacementFile(placements, units, stated, columns, (), left_out)
 
     def _header(self, lines: Sequence[TextLine]) -> PlacementHeader:
         """Find the header of a file; raises ConfigError if no line is one."""

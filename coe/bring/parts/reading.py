@@ -12,7 +12,7 @@ from pathlib import Path
 from coe.bring.parts import bom as bom_list
 from coe.bring.parts import placements, text_table
 from coe.bring.parts.answers import AS_IT_IS, Answers
-from coe.bring.parts.bom_join import Bom, BomPart
+from coe.bring.parts.bom import Bom, BomPart
 from coe.bring.parts.placement_file import PlacementFile, expect_answered
 from coe.errors import ConfigError
 from coe.placement.panel_split import on_boards

@@ -1,14 +1,10 @@
-"""Tables in text files as CAD programs and placement machines write them: numbered lines, and the cells of a line.
-
-Parts lists and placement files are read through this file alone.
-"""
+"""Tables in text files as CAD programs and placement machines write them: numbered lines, and the cells of a line."""
 
 from __future__ import annotations
 
 import codecs
-import csv
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +14,6 @@ from coe.helpers import regular
 from coe.helpers.spelling import composed
 
 MAX_BYTES = 64 << 20
-SEPARATORS = (",", ";", "\t", None)
-"""What may stand between cells; None means spaces."""
 _LONGEST_LINE = 1 << 16
 _SIGNS = 64
 _MOST_ZEROS = 0.05
@@ -30,7 +24,6 @@ _SHEET = re.compile(r"(?P<file>.+\.(?:xlsx|xlsm|xls|ods))#(?P<sheet>.+)", re.IGN
 _CONTROLS = re.compile("[\0-\x08\x0e-\x19\x1c-\x1f]")
 """What stands in no text, but for a few: these make up an eighth of what is packed or encrypted."""
 _DECLARED = re.compile(r"(?<=<\?xml )([^>]*)encoding=\S+?(?=[\s?])")
-_NO_LETTERS = re.compile(r"[\W_]+")
 _NO_WIDTH = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")
 _MARKS = (
     *((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32")),
@@ -57,50 +50,6 @@ class TextLine:
     def is_remark(self) -> bool:
         """Whether the line begins with '#'."""
         return self.text.lstrip().startswith("#")
-
-    @property
-    def without_mark(self) -> TextLine:
-        """The line without the '#' of a remark."""
-        return TextLine(self.number, self.text.lstrip("# \t"))
-
-    def cells(self, separator: str | None) -> list[str]:
-        """Return the cells, without spaces around them; a cell in quotes may hold separators. None means spaces."""
-        text = self.text
-        if separator is None:
-            separator, text = " ", " ".join(text.split())
-        return [cell.strip() for cell in next(csv.reader([text], delimiter=separator, skipinitialspace=True), [])]
-
-
-@dataclass(frozen=True, slots=True)
-class TableHeader:
-    """The line that names the columns: what stands between its cells (None: spaces), and each field's column."""
-
-    line: TextLine
-    separator: str | None
-    words: tuple[str, ...]
-    columns: Mapping[str, int]
-
-
-def find_header(
-    lines: Iterable[TextLine], names: Mapping[str, Sequence[str]], needs: Collection[str]
-) -> TableHeader | None:
-    """Return the first line that has a column for each field of `needs`; None if no line has.
-
-    `names` holds the names of each field's column, in any case and with any signs between letters: the first that is
-    there counts.
-    """
-    known = {field: [_NO_LETTERS.sub("", name.casefold()) for name in of_field] for field, of_field in names.items()}
-    for line in lines:
-        for separator in SEPARATORS:
-            words = [cell.casefold() for cell in line.without_mark.cells(separator)]
-            bare = [_NO_LETTERS.sub("", word) for word in words]
-            there = {
-                field: next((name for name in of_field if name in bare), None) for field, of_field in known.items()
-            }
-            columns = {field: bare.index(name) for field, name in there.items() if name is not None}
-            if all(field in columns for field in needs):
-                return TableHeader(line, separator, tuple(words), columns)
-    return None
 
 
 def content(path: Path, noun: str) -> bytes:

@@ -74,9 +74,9 @@ def _with_new_parts(draft: BoardDraft, made: BoardDraft, text: str) -> str:
     draft.keep(draft.read(said=said.model_copy(update={"not_inspected": (*said.not_inspected, *unseen)})))
     rules = draft.rules.read_text(encoding="utf-8") if draft.rules.is_file() else ""
     for name in dict.fromkeys(part.component for part in new if part.refdes in seen):
-        text = yaml_edit.with_line(text, "components", yaml_edit.line(made.recipe.read_text("utf-8"), name))
+        text = yaml_edit.with_entry(text, ("components",), yaml_edit.line(made.recipe.read_text("utf-8"), name))
         if rules and not yaml_edit.has(rules, ("components", name)):
-            rules = yaml_edit.with_line(rules, "components", yaml_edit.line(made.rules.read_text("utf-8"), name))
+            rules = yaml_edit.with_entry(rules, ("components",), yaml_edit.line(made.rules.read_text("utf-8"), name))
     if rules:
         write_atomically(draft.rules, [rules])
     return text

@@ -32,13 +32,12 @@ def with_value(text: str, place: KeyPath, new: str) -> str:
 
 
 def without(text: str, place: KeyPath) -> str:
-    """Return the text without an entry of a mapping, or without an item of a list that stands in lines of its own."""
+    """Return the text without an entry of a mapping."""
     parent, node = _node(text, place[:-1]), _node(text, place)
-    if _is_flow(parent) and isinstance(parent, yaml.MappingNode):
+    assert isinstance(parent, yaml.MappingNode)
+    if _is_flow(parent):
         return _without_flow(text, parent, place)
-    first = node.start_mark.line
-    if isinstance(parent, yaml.MappingNode):
-        first = next(name.start_mark.line for name, value in parent.value if value is node or name.value == place[-1])
+    first = next(name.start_mark.line for name, value in parent.value if name.value == place[-1])
     last = text.count("\n", 0, _end(node))
     lines = text.splitlines(keepends=True)
     return "".join(lines[:first] + lines[last + 1 :])
@@ -60,18 +59,15 @@ def value(text: str, place: KeyPath) -> str:
     return text[node.start_mark.index : _end(node)]
 
 
-def with_entry(text: str, place: KeyPath, entry: str, *, first: bool = False) -> str:
-    """Return the text with one more line in a block mapping or list, at its end, or `first`; raises KeyError."""
+def with_entry(text: str, place: KeyPath, entry: str) -> str:
+    """Return the text with one more line at the end of a block mapping; raises KeyError."""
     parent = _node(text, place)
-    if _is_flow(parent) or not parent.value:
+    if _is_flow(parent) or not isinstance(parent, yaml.MappingNode) or not parent.value:
         raise KeyError(place)
-    child = parent.value[0] if first else parent.value[-1]
-    starts = child[0] if isinstance(child, tuple) else child
-    ends = child[1] if isinstance(child, tuple) else child
+    key, last = parent.value[-1]
     lines = text.splitlines(keepends=True)
-    at = starts.start_mark.line if first else text.count("\n", 0, _end(ends)) + 1
-    head = lines[starts.start_mark.line]
-    indent = head[: len(head) - len(head.lstrip())]
+    at = text.count("\n", 0, _end(last)) + 1
+    indent = " " * key.start_mark.column
     if at and not lines[at - 1].endswith("\n"):
         lines[at - 1] += "\n"
     return "".join([*lines[:at], f"{indent}{entry}\n", *lines[at:]])
@@ -115,13 +111,6 @@ def _end(node: yaml.Node) -> int:
         last = node.value[-1]
         return _end(last[1] if isinstance(last, tuple) else last)
     return int(node.end_mark.index)
-
-
-def with_line(text: str, key: str, entry: str) -> str:
-    """Return the text with one more line in the block at its top that is called so, which is written if need be."""
-    if has(text, (key,)):
-        return with_entry(text, (key,), entry)
-    return text.rstrip("\n") + f"\n{key}:\n  {entry}\n"
 
 
 def line(text: str, component: str) -> str:
