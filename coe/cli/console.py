@@ -16,8 +16,10 @@ from rich.segment import Segment
 from rich.table import Column, Table
 from rich.text import Text
 
+from coe.core import Verdict
 from coe.helpers.visible import is_visible, visible
 
+COLOURS = {Verdict.OK: "green", Verdict.NG: "bold red", Verdict.REVIEW: "yellow"}
 _WIDEST = 100_000
 """Columns that no table needs."""
 

@@ -18,7 +18,7 @@ from coe import config
 from coe.board import rules
 from coe.board.rules import Rules
 from coe.cli.common import Exit, application, err, out, point_out, run
-from coe.cli.console import styled, table_of
+from coe.cli.console import COLOURS, styled, table_of
 from coe.cli.options import OnLine, Options, WithinOption, add, option, seconds
 from coe.cli.placing import Placing, expected_of, foreseen, notes, refuse_unanswerable, warnings_of
 from coe.config import counted
@@ -30,13 +30,13 @@ from coe.scheduler.strategies import check_hurry
 from coe.store.store_reader import StoreReader
 
 if TYPE_CHECKING:
-    from coe.cli.inspect_run import InspectionRun
-    from coe.cli.inspect_watch import Watching
     from coe.pictures.finding import FoundImage, Skipped
     from coe.placement.board_layout import Layout
     from coe.placement.run_source import Source
     from coe.results.report_cards import ReferencePicture
     from coe.results.summary import Summary
+    from coe.runs.inspection import InspectionRun
+    from coe.runs.watch import Watching
 
 REPORT = "report.html"
 
@@ -68,7 +68,7 @@ class WatchOptions(Options):
 
     def watching(self) -> Watching | None:
         """Return what to watch; None without `--watch`. Raises ConfigError."""
-        from coe.cli.inspect_watch import Watching
+        from coe.runs.watch import Watching
 
         watch, done = self.watch, self.done
         if watch is None:
@@ -127,9 +127,7 @@ class Inspect(Placing, WatchOptions, OnLine):
         if resume and self.out_dir is None and watching is None:
             raise ConfigError("--resume needs the folder of the run: give it with --out")
         # Here, so that the help comes at once.
-        from coe.cli import inspect_run
-        from coe.cli.inspect_run import InspectionRun, RunManner
-        from coe.cli.inspect_watch import WatchRun
+        from coe.cli.run_view import RunView
         from coe.inspector import weights_used
         from coe.pictures import finding, photo_split
         from coe.placement.run_source import ArrivingSource
@@ -137,6 +135,9 @@ class Inspect(Placing, WatchOptions, OnLine):
         from coe.results.report import write_report
         from coe.results.report_cards import PixelSource
         from coe.results.summary import RunFigures
+        from coe.runs import inspection
+        from coe.runs.inspection import InspectionRun
+        from coe.runs.watch import WatchRun
 
         within_s, quiet = seconds(self.within), self.quiet or self.as_json
         board = rules.load(self.board)
@@ -152,19 +153,21 @@ class Inspect(Placing, WatchOptions, OnLine):
         if not quiet:
             _tell(layout, source.skipped)
         manifests = weights_used.manifests_of(board, options.store)
-        identity = inspect_run.identity_of(board, options, manifests, named, layout, expected, bits)
-        variants = inspect_run.variants_of(board, options, manifests, identity)
+        identity = inspection.identity_of(board, options, manifests, named, layout, expected, bits)
+        variants = inspection.variants_of(board, options, manifests, identity)
         placed = () if expected is None else expected.parts
-        used = inspect_run.used_of(board, manifests, options.store, placed)
+        used = inspection.used_of(board, manifests, options.store, placed)
         with ResultsFile(out_dir, identity, resume=resume, used=used) as results:
             learned = () if layout or watching else photo_split.learned_among(at, source.items)
             warnings = (*weights_used.warnings(board, manifests, placed), *warnings_of(layout), *learned)
             figures = RunFigures(board.board, options.strategy.name, precision=options.precision, warnings=warnings)
-            shown = RunManner(max_errors=self.max_errors, quiet=quiet)
+            view, most = RunView(quiet=quiet), self.max_errors
             if watching is not None and isinstance(source, ArrivingSource):
-                run_: InspectionRun = WatchRun(figures, results, source, watching, shown, expected, within_s)
+                run_: InspectionRun = WatchRun(figures, results, source, watching, view, expected, within_s, most)
             else:
-                run_ = InspectionRun(figures, results, source.items, partial(source.feed, within_s=within_s), shown)
+                run_ = InspectionRun(
+                    figures, results, source.items, partial(source.feed, within_s=within_s), view, most
+                )
             results.writes.attempt(results.path, lambda: run_.go(options, variants))
             items, skipped = source.items, source.skipped
             summary = results.finish(
@@ -287,7 +290,6 @@ def _status(summary: Summary) -> Exit:
 main = partial(run, app)
 
 
-_COLOURS = {Verdict.OK: "green", Verdict.NG: "bold red", Verdict.REVIEW: "yellow"}
 _NAMED = 10
 """The most serials that a sentence names."""
 _LISTED = 40
@@ -369,7 +371,7 @@ def _table(first: str, counted: Mapping[str, OutcomeCounts]) -> Table:
 
 def _cells(counts: OutcomeCounts, absent: bool) -> list[str | Text]:
     verdict = counts.verdict
-    colour = _COLOURS[verdict]
+    colour = COLOURS[verdict]
     counted = (counts.ok, counts.ng, counts.review, counts.errors, *((counts.absent,) if absent else ()))
     numbers = [str(number) if number else "·" for number in counted]
     return [str(counts.images), *numbers, Text(verdict, colour)]

@@ -17,7 +17,7 @@ from coe.cli import common, console, experts_command, inspect
 from coe.cli import inspect as inspect_cli
 from coe.cli import profile_command as profile_cli
 from coe.cli.console import Console, Progress, styled, words
-from coe.cli.inspect_run import RunProgress
+from coe.cli.run_view import RunProgress
 from coe.core import Failure, FailureKind, Finding, Request, Result, Verdict
 from coe.helpers.visible import is_visible, visible
 from coe.lab.cli import bench

@@ -27,7 +27,7 @@ from coe.cli import common, start
 from coe.cli.common import Exit, guarded
 from coe.cli.start import Steady, steady
 from coe.errors import CoeError, ConfigError, ImageError, RulesError, StoreError
-from coe.helpers import surroundings
+from coe.helpers import ending, surroundings
 from coe.helpers.files import DiskFull
 from coe.helpers.preprocessing import Outputs
 from coe.inspector import profile, settings
@@ -517,7 +517,7 @@ def test_an_interruption_anywhere_in_a_command_is_one_line_and_130(
         finally:  # as `timeout` does, which sends it to a process and to its group
             os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(start, "SAME_SIGNAL_S", 1e9)
+    monkeypatch.setattr(ending, "SAME_SIGNAL_S", 1e9)
     monkeypatch.setattr(Store, "__init__", interrupted)
     monkeypatch.setattr(rules, "load", interrupted)
     monkeypatch.setattr("coe.scheduler.strategies.strategy", interrupted)

@@ -12,8 +12,8 @@ import pytest
 
 from coe.cli import experts_command as experts_cli
 from coe.cli import inspect as inspect_cli
-from coe.cli import start
 from coe.core import Result
+from coe.helpers import ending
 from coe.results.records import ResultsFile
 from coe.store import kinds, runnable_kinds
 from coe.store.store import Store
@@ -221,7 +221,7 @@ def test_a_signal_writes_the_report_and_says_how_to_go_on(folder, tmp_path, insp
             os.kill(os.getpid(), number)
 
     with monkeypatch.context() as patch:
-        patch.setattr(start, "SAME_SIGNAL_S", 1e9)
+        patch.setattr(ending, "SAME_SIGNAL_S", 1e9)
         patch.setattr(ResultsFile, "write", write_and_interrupt)
         assert inspect() == 130
     said = capsys.readouterr().err

@@ -105,7 +105,7 @@ def test_slow_copies_reserved_files_and_renames_are_judged_once_they_are_whole(w
 def test_a_picture_without_an_end_mark_that_ends_in_zeros_is_not_judged(
     watch, into, tmp_path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("coe.cli.inspect_watch.GIVE_UP_S", 0.3)
+    monkeypatch.setattr("coe.runs.watch.GIVE_UP_S", 0.3)
     whole = picture(BRIGHT, ending=".bmp", side=200)
     (into / "SN1" / "R1__L.bmp").write_bytes(whole[:-90] + bytes(90))  # far less than what a run alone refuses
     (into / "SN1" / "R2__L.bmp").write_bytes(whole)
@@ -157,7 +157,7 @@ def test_what_has_an_error_is_not_moved_and_is_inspected_once_the_board_is_mende
 def test_what_cannot_be_moved_now_is_moved_later(
     watch, into, tmp_path, writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("coe.cli.inspect_watch.MOVE_AGAIN_S", 0.1)
+    monkeypatch.setattr("coe.runs.watch.MOVE_AGAIN_S", 0.1)
     done = tmp_path / "done"
     done.write_text("a disk that is not there yet")
     (into / "SN1" / "R1__L.png").write_bytes(picture(BRIGHT))

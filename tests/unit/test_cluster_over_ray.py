@@ -14,13 +14,13 @@ from tiny_line import Call
 
 from coe import Inspector
 from coe.cli import inspect
-from coe.cli.inspect_run import Notices
 from coe.cluster import over_ray, ray_session
 from coe.cluster.actor import BoxActor, BoxRefusal, versions
 from coe.cluster.links import BoxGone, NotCarried
 from coe.cluster.messages import BoxReport, Parcel
 from coe.errors import ConfigError, StoreError
 from coe.results.metrics import Recorder
+from coe.runs.inspection import Notices
 from coe.scheduler.events import Lost, PaceChanged
 
 REPORT = BoxReport((), (), Recorder({}).metrics(), settled=True)

@@ -42,6 +42,8 @@ LAZY_TORCH = {"lab", "profiler.line_run", "cli.experts_command", "store.tensor_f
 # `helpers.system` waits where Windows does not let a file be replaced yet.
 CLUSTER_THREADS = {f"cluster.{name}" for name in ("box", "head_thread", "cluster_engine", "over_ray", "ray_session")}
 CLOCKS = {
+    "runs",
+    "helpers.ending",
     "runtime",
     "profiler",
     "cli",
@@ -165,7 +167,9 @@ LINE = {
 }
 
 
-@pytest.mark.parametrize(("first", "needed"), [(r"$|inspector", LINE), (r"cli\.inspect", LINE | {"cli", "placement"})])
+@pytest.mark.parametrize(
+    ("first", "needed"), [(r"$|inspector", LINE), (r"cli\.inspect", LINE | {"cli", "placement", "runs"})]
+)
 def test_a_line_needs_few_packages(first: str, needed: set[str]) -> None:
     """The API, and `coe-inspect`, need no package that prepares experts and boxes, simulates, or reads a CAD's files.
 

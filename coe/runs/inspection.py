@@ -1,19 +1,15 @@
-"""A run of `coe-inspect`: what it is known by, its images through a line, and how far it is."""
+"""A run over images that are there: what it is known by, and its images through a line."""
 
 from __future__ import annotations
 
 import queue
 import signal
-import sys
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING
-
-from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
+from typing import TYPE_CHECKING, Protocol
 
 import coe
 from coe import config
@@ -21,17 +17,16 @@ from coe.board import calibration_file
 from coe.board.completeness import Expected
 from coe.board.parts_list import PlacedPart
 from coe.board.rules import Rules
-from coe.cli.common import err, point_out
-from coe.cli.console import Progress, styled, words
-from coe.cli.start import EndingSignals
 from coe.core import FailureKind, Request, Result, Verdict
 from coe.errors import LineClosed, shortened
+from coe.helpers.ending import EndingSignals
 from coe.helpers.system import peak_resident_bytes
 from coe.inspector.line_options import LineOptions
 from coe.inspector.weights_used import exam_rows, expert_digests, manifests_of, reference_digests, usable_variants
 from coe.pictures.finding import FoundImage
 from coe.pictures.picture_file import FileStamp
 from coe.placement.board_layout import Layout
+from coe.results.closing_boards import ClosedBoard
 from coe.results.metrics import Metrics
 from coe.results.records import ResultsFile
 from coe.results.run_file import RunIdentity, RunUsed, UsedVersion
@@ -101,8 +96,6 @@ def variants_of(
     return variants
 
 
-_PLAIN_EVERY_S = 10.0
-
 Variants = Callable[[Collection[str]], Collection[str]]
 """Returns the variants in which experts may run on devices of these names."""
 
@@ -111,21 +104,46 @@ Feed = Callable[[Sequence[FoundImage]], Iterable["Picture | Result"]]
 """Returns for each item its picture, or its result if no expert can inspect it; a sequence if all are known at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunManner:
-    """What of a run is shown, and after how many errors it ends."""
+class RunProgress(Protocol):
+    """How far a run is, for people."""
 
-    max_errors: int | None = None
-    quiet: bool = False
+    def expect(self, more: int) -> None:
+        """Raise the number of images that are to come."""
+
+    def advance(self, *, ng: bool) -> None:
+        """Count one result."""
+
+
+class RunView(Protocol):
+    """Where a run says what happens."""
+
+    def say(self, sentence: str) -> None:
+        """Say how the run goes on."""
+
+    def point_out(self, word: str, sentence: str) -> None:
+        """Say a sentence behind a word that says what it is about."""
+
+    def closed(self, board: ClosedBoard) -> None:
+        """Say that a board is closed."""
+
+    def progress(self, total: int, metrics: Callable[[], Metrics]) -> AbstractContextManager[RunProgress]:
+        """Show how far a run of so many images is, while it lasts."""
 
 
 class InspectionRun:
     """One run: feeds the line, writes results, and stops properly on a signal or after too many errors."""
 
     def __init__(
-        self, figures: RunFigures, results: ResultsFile, items: Sequence[FoundImage], feed: Feed, shown: RunManner
+        self,
+        figures: RunFigures,
+        results: ResultsFile,
+        items: Sequence[FoundImage],
+        feed: Feed,
+        view: RunView,
+        max_errors: int | None = None,
     ) -> None:
-        self._results, self._max_errors, self._quiet = results, shown.max_errors, shown.quiet
+        """`max_errors` is after how many images that could not be inspected the run ends; None: never."""
+        self._results, self._max_errors, self._view = results, max_errors, view
         self._feed, self._notices = feed, Notices()
         # Looked at before any file is read: one that is replaced meanwhile is inspected again when the run goes on.
         self._stamps = {item.name: stamp for item in items if (stamp := item.stamp()) is not None}
@@ -154,7 +172,7 @@ class InspectionRun:
         from coe.inspector.line import Line
 
         # Before the first result is written, so that a wrong set-up leaves no trace in the run's folder.
-        line = self._line = Line(line_options.but(watchers=[self._notices], say=self._say))
+        line = self._line = Line(line_options.but(watchers=[self._notices], say=self._view.say))
         self.figures = replace(self.figures, budget_bytes=line.budget_bytes)
         try:
             self._results.bind(variants({executor.device for executor in line.plan.executors}))
@@ -167,7 +185,7 @@ class InspectionRun:
         """Do `work` on a line while signals stop it properly, and close the line."""
         before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
-            with line, RunProgress(total, line.metrics, quiet=self._quiet) as self._progress:
+            with line, self._view.progress(total, line.metrics) as self._progress:
                 work()
         finally:
             for number, handler in before.items():
@@ -195,8 +213,7 @@ class InspectionRun:
 
     def _show_notices(self) -> None:
         for about, sentence in self._notices.fetch():
-            if not self._quiet:
-                point_out(about, sentence)
+            self._view.point_out(about, sentence)
 
     def _stream(self, line: Line, todo: Sequence[FoundImage]) -> Iterator[Result]:
         found = self._feed(todo)
@@ -223,9 +240,8 @@ class InspectionRun:
             self._progress.advance(ng=result.verdict is Verdict.NG)
         if result.error is not None and not is_skipped(result):
             self._errors += 1
-            if not self._quiet:
-                error = shortened(result.error, config.SHOWN_ERROR)
-                point_out("not inspected", f"{result.request.image}: {error}")
+            error = shortened(result.error, config.SHOWN_ERROR)
+            self._view.point_out("not inspected", f"{result.request.image}: {error}")
             if self._max_errors is not None and self._errors > self._max_errors:
                 self._stop()
 
@@ -244,12 +260,8 @@ class InspectionRun:
 
     def _end_properly(self) -> None:
         self.interrupted = True
-        self._say("stopping after the batch that runs (press Ctrl-C again to stop at once)")
+        self._view.say("stopping after the batch that runs (press Ctrl-C again to stop at once)")
         self._stop()
-
-    def _say(self, sentence: str) -> None:
-        if not self._quiet:
-            err.print(styled((sentence, "dim")))
 
 
 def request_of(item: FoundImage) -> Request:
@@ -287,54 +299,3 @@ class Notices:
         """Yield word and sentence of each notice since the last call."""
         while not self._notices.empty():
             yield self._notices.get()
-
-
-class RunProgress:
-    """Shows done/total, images/s, switches, hit ratio, NG so far and the time left; with `quiet`, nothing."""
-
-    def __init__(self, total: int, metrics: Callable[[], Metrics], *, quiet: bool) -> None:
-        self._total, self._metrics = total, metrics
-        self._done = self._ng = 0
-        self._live = not quiet and sys.stderr.isatty()
-        self._plain = not quiet and not self._live
-        self._spoken_s = time.monotonic()
-        self._bar = Progress(
-            words("inspecting", style="bold"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            words("{task.fields[figures]}"),
-            words("left", style="dim"),
-            TimeRemainingColumn(elapsed_when_finished=True),
-            console=err,
-            disable=not self._live,
-        )
-        self._task = self._bar.add_task("", total=total, figures="")
-
-    def __enter__(self) -> RunProgress:
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._bar.stop()
-
-    def expect(self, more: int) -> None:
-        """Raise the number of images that are to come."""
-        self._total += more
-        if self._live:
-            self._bar.update(self._task, total=self._total)
-
-    def advance(self, *, ng: bool) -> None:
-        """Count one result."""
-        self._done += 1
-        self._ng += ng
-        if self._live:
-            self._bar.update(self._task, completed=self._done, figures=self._figures())
-        elif self._plain and time.monotonic() - self._spoken_s > _PLAIN_EVERY_S:
-            self._spoken_s = time.monotonic()
-            err.print(f"{self._done}/{self._total} images, {self._figures()}")
-
-    def _figures(self) -> str:
-        now = self._metrics()
-        return f"{now.images_per_s:.1f} images/s, {now.switches} switches, {now.hit_ratio:.0%} hits, {self._ng} NG"

@@ -1,4 +1,4 @@
-"""`coe-inspect --watch`: each picture of a folder that fills is judged once it is whole, each board once complete."""
+"""A run over a folder that fills: each picture is judged once it is whole, each board once it is complete."""
 
 from __future__ import annotations
 
@@ -12,20 +12,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from coe.board.completeness import Expected
-from coe.cli.common import err, point_out
-from coe.cli.console import styled
-from coe.cli.inspect_run import InspectionRun, RunManner, Variants, request_of
-from coe.core import Failure, FailureKind, Result, Verdict
-from coe.errors import ImageError, LineClosed, list_few
+from coe.core import Failure, FailureKind, Result
+from coe.errors import ImageError, LineClosed
 from coe.inspector.line_options import LineOptions
 from coe.pictures.arriving import Arrivals
 from coe.pictures.finding import FoundImage
 from coe.pictures.folder import EntryKind, FolderEntry
 from coe.pictures.picture_file import FileStamp
 from coe.pictures.watched_folder import Listing
-from coe.results.closing_boards import BoardsFile, ClosedBoard, ClosingBoards
+from coe.results.closing_boards import BoardsFile, ClosingBoards
 from coe.results.records import ResultsFile
 from coe.results.summary import RunFigures
+from coe.runs.inspection import InspectionRun, RunView, Variants, request_of
 
 if TYPE_CHECKING:
     from coe.inspector.line import Line
@@ -40,7 +38,6 @@ _SHARE = 0.2
 """The most of the time that listings of the folder take."""
 MOVE_AGAIN_S = 5.0
 """After this time what could not be moved is tried again."""
-_COLOURS = {Verdict.OK: "green", Verdict.NG: "bold red", Verdict.REVIEW: "yellow"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +70,12 @@ class WatchRun(InspectionRun):
         results: ResultsFile,
         source: ArrivingSource,
         watching: Watching,
-        shown: RunManner,
+        view: RunView,
         expected: Expected | None,
         within_s: float | None,
+        max_errors: int | None = None,
     ) -> None:
-        super().__init__(figures, results, [], partial(source.feed, within_s=within_s), shown)
+        super().__init__(figures, results, [], partial(source.feed, within_s=within_s), view, max_errors)
         self._source, self._watching, self._watched = source, watching, source.watched
         self._taken_up(results)
         done = self._done_files(results)
@@ -137,7 +135,7 @@ class WatchRun(InspectionRun):
         if (seen is None) is not self._away:
             self._away = seen is None
             what = "does not answer; it is waited for" if self._away else "answers again"
-            self._say(f"{self._watching.folder} {what}")
+            self._view.say(f"{self._watching.folder} {what}")
         if seen is None:
             self._arrivals.lose_sight()
             self._boards.lose_sight(now)
@@ -242,8 +240,8 @@ class WatchRun(InspectionRun):
             except OSError as error:
                 self._to_move.add(name)
                 self._move_at = time.monotonic() + MOVE_AGAIN_S
-                if name not in self._not_moved and not self._quiet:
-                    point_out("not moved", f"{name}: {error.strerror or error}; it is tried again")
+                if name not in self._not_moved:
+                    self._view.point_out("not moved", f"{name}: {error.strerror or error}; it is tried again")
                 self._not_moved.add(name)
 
     def _close_boards(self, *, at_end: bool = False) -> None:
@@ -252,8 +250,7 @@ class WatchRun(InspectionRun):
         awaited = {serial for name in self._awaited for serial in self._serials.get(name, ())}
         for board in self._boards.close(time.monotonic(), awaited, at_end=at_end):
             self._boards_file.write(board)
-            if not self._quiet:
-                err.print(styled((f"{board.verdict} ", _COLOURS[board.verdict]), _sentence(board)))
+            self._view.closed(board)
 
     def _name_odd(self) -> None:
         """Give uploads that are under way, and what is no file, their errors, as a run over a whole folder does."""
@@ -290,10 +287,4 @@ class WatchRun(InspectionRun):
 
     def _end_properly(self) -> None:
         self._ending = True
-        self._say("ending after the pictures that are on the line (press Ctrl-C again to stop at once)")
-
-
-def _sentence(board: ClosedBoard) -> str:
-    lacking = f", no picture of {list_few(board.lacking, 10)}" if board.lacking else ""
-    errors = f", {board.not_inspected} not inspected" if board.not_inspected else ""
-    return f"{board.serial}: {board.pictures} pictures, {board.closed}{lacking}{errors}"
+        self._view.say("ending after the pictures that are on the line (press Ctrl-C again to stop at once)")
