@@ -14,7 +14,6 @@ import typer
 
 from coe import config
 from coe.board import drafting, rules
-from coe.board.board_spec import label_fault
 from coe.board.steps import polarity_is_known
 from coe.cli import experts_prepare
 from coe.cli.common import Exit, Steps, complain, err, out, point_out, show
@@ -33,10 +32,7 @@ from coe.core import Expert
 from coe.errors import CoeError, ConfigError, did_you_mean, list_few
 from coe.helpers.files import write_atomically
 from coe.helpers.strict_model import name_fault
-from coe.pictures import photographs, split_making
-from coe.pictures.label_folders import BAD, GOOD, letters, says_label
-from coe.pictures.photo_split import Purpose
-from coe.pictures.photographs import LAYOUT, LabelledPhotograph, Photograph
+from coe.pictures.photographs import LAYOUT, LabelledPhotograph
 from coe.store import kinds
 from coe.store.expert_id import ExpertId
 from coe.store.kinds import Kind, TrainingPlan
@@ -77,12 +73,16 @@ class Choose(InStore):
     no_prepare: NoPrepareOption = False
 
     def run(self) -> Exit:
+        from coe.learn import choosing
+
         shelf, path, images_at = self.shelf, Path(self.board), self.images_at
         there, name, bits = _board_of(path, self.board, self.bits)
         known = [kinds.resolve(word) for word in words_of(self.kinds_of)]
         if self.turned:
             known = [kind for kind in known if kind.learns_turned or kind.good_only]
-        parts = _parts_of(images_at)
+        parts, empty = choosing.parts_of(images_at)
+        if empty:
+            point_out("note", f"no pictures in {list_few(empty)}")
         _check_names(name, parts)
         polarities = _polarities(parts, self.polarity)
         plan = TrainingPlan(
@@ -103,7 +103,7 @@ class Choose(InStore):
                 with_polarity = polarities[component] or (
                     polarities[component] is None and polarity_is_known(component)
                 )
-                of_component = replace(plan, photographs=_checked(found), polarity=with_polarity)
+                of_component = replace(plan, photographs=choosing.checked(found), polarity=with_polarity)
                 others = [one.path for other, those in parts.items() if other != component for one in those if one.good]
                 chosen.append(_chosen(shelf, f"{name}/{component}", of_component, known, self.input_size, others))
             except CoeError as error:
@@ -167,49 +167,6 @@ def _board_of(path: Path, board: str, bits: int | None) -> tuple[Path | None, st
         return None, name, bits
     loaded = rules.load(board)
     return loaded.path, loaded.board, bits or loaded.bits
-
-
-def _parts_of(root: Path) -> dict[str, list[LabelledPhotograph]]:
-    """Return the photographs to learn from by component, with `good`, `bad` or the name of their folder as label."""
-    found = photographs.of_components(root)
-    if loose := [one.name for one in found if not one.component]:
-        raise ConfigError(f"'{root}' holds {loose[0]} beside the folders of components; expected {LAYOUT}")
-    photographs.expect_decided(root, found)
-    parts: dict[str, list[LabelledPhotograph]] = {}
-    for one in split_making.of_purpose(root, found, Purpose.LEARN):
-        parts.setdefault(one.component, []).append(_labelled(one))
-    if not parts:
-        raise ConfigError(f"'{root}' holds no pictures; expected {LAYOUT}")
-    if empty := photographs.without_pictures(root, found):
-        point_out("note", f"no pictures in {list_few(empty)}")
-    return parts
-
-
-def _labelled(one: Photograph) -> LabelledPhotograph:
-    label = "good" if letters(one.label) in GOOD else "bad" if letters(one.label) in BAD else one.label
-    return LabelledPhotograph(one.path, one.name, one.component, label, label in ("", "good"))
-
-
-def _checked(found: Sequence[LabelledPhotograph]) -> tuple[LabelledPhotograph, ...]:
-    """Return photographs whose labels make sense; raises ConfigError for others, and without good parts."""
-    labels = {one.label for one in found}
-    if labels == {""}:
-        return tuple(replace(one, label="good") for one in found)
-    if "" in labels:
-        name = next(one.name for one in found if not one.label)
-        raise ConfigError(f"{name} lies in no folder of a label, and others do; put it into good, or where it belongs")
-    if deeper := sorted({one.label for one in found if "/" in one.label}):
-        outer, _, inner = deeper[0].partition("/")
-        is_component = says_label(inner, ()) and not says_label(outer, ())
-        raise ConfigError(
-            f"{list_few(deeper)}: a folder of a label holds a folder; put its pictures among the others"
-            f"{f', or give the folder in which {outer} lies, if that is a component' if is_component else ''}"
-        )
-    if wrong := label_fault(sorted(labels)):
-        raise ConfigError(wrong)
-    if not any(one.good for one in found):
-        raise ConfigError("there are no pictures of good parts; put some into a folder 'good'")
-    return tuple(found)
 
 
 def _sound(component: str, plan: TrainingPlan) -> tuple[TrainingPlan, int]:

@@ -18,14 +18,17 @@ import numpy as np
 import torch
 
 from coe import config
+from coe.board.board_spec import label_fault
 from coe.core import NOTHING, Expert, Shown
-from coe.errors import CoeError, ConfigError, ImageError, TooFewPictures
+from coe.errors import CoeError, ConfigError, ImageError, TooFewPictures, list_few
 from coe.helpers.rates import Rate
 from coe.learn import backbones, learning
 from coe.learn.data_set import STRANGE
-from coe.pictures import alike
+from coe.pictures import alike, label_folders, split_making
+from coe.pictures import photographs as photograph_folders
 from coe.pictures.decoding import decode
-from coe.pictures.photographs import LabelledPhotograph
+from coe.pictures.photo_split import Purpose
+from coe.pictures.photographs import LAYOUT, LabelledPhotograph, Photograph
 from coe.store.exam import ExamItem, added
 from coe.store.expert_id import ExpertId
 from coe.store.kinds import Comparing, ExpertInput, Image, Kind, ModuleKind, Trained, TrainingPlan
@@ -107,6 +110,57 @@ class CrossValidated:
     def turned_pass(self) -> bool:
         """Whether good parts pass when they are turned: at which angle they lie tells nothing."""
         return any(item.item is Shown.TURNED and item.is_blind for item in self.exam)
+
+
+def parts_of(root: Path) -> tuple[dict[str, list[LabelledPhotograph]], list[str]]:
+    """Return the photographs to learn from by component, and which folders have no pictures.
+
+    Their labels are `good`, `bad` or the name of their folder. Raises ConfigError for a folder that is laid out in
+    another way, or leaves open what it means.
+    """
+    found = photograph_folders.of_components(root)
+    if loose := [one.name for one in found if not one.component]:
+        raise ConfigError(f"'{root}' holds {loose[0]} beside the folders of components; expected {LAYOUT}")
+    photograph_folders.expect_decided(root, found)
+    parts: dict[str, list[LabelledPhotograph]] = {}
+    for one in split_making.of_purpose(root, found, Purpose.LEARN):
+        parts.setdefault(one.component, []).append(_labelled(one))
+    if not parts:
+        raise ConfigError(f"'{root}' holds no pictures; expected {LAYOUT}")
+    return parts, list(photograph_folders.without_pictures(root, found))
+
+
+def _labelled(one: Photograph) -> LabelledPhotograph:
+    label = (
+        "good"
+        if label_folders.letters(one.label) in label_folders.GOOD
+        else "bad"
+        if label_folders.letters(one.label) in label_folders.BAD
+        else one.label
+    )
+    return LabelledPhotograph(one.path, one.name, one.component, label, label in ("", "good"))
+
+
+def checked(found: Sequence[LabelledPhotograph]) -> tuple[LabelledPhotograph, ...]:
+    """Return photographs whose labels make sense; raises ConfigError for others, and without good parts."""
+    labels = {one.label for one in found}
+    if labels == {""}:
+        return tuple(replace(one, label="good") for one in found)
+    if "" in labels:
+        name = next(one.name for one in found if not one.label)
+        raise ConfigError(f"{name} lies in no folder of a label, and others do; put it into good, or where it belongs")
+    if deeper := sorted({one.label for one in found if "/" in one.label}):
+        outer, _, inner = deeper[0].partition("/")
+        is_component = label_folders.says_label(inner, ()) and not label_folders.says_label(outer, ())
+        raise ConfigError(
+            f"{list_few(deeper)}: a folder of a label holds a folder; put its pictures among the others"
+            f"{f', or give the folder in which {outer} lies, if that is a component' if is_component else ''}"
+        )
+    if wrong := label_fault(sorted(labels)):
+        raise ConfigError(wrong)
+    if not any(one.good for one in found):
+        raise ConfigError("there are no pictures of good parts; put some into a folder 'good'")
+    return tuple(found)
 
 
 def candidates(
