@@ -6,8 +6,8 @@ Exams are shown here for all commands that say what an expert's word is worth.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,9 +18,8 @@ from coe.cli.common import Exit, complain, err, out, point_out, show
 from coe.cli.experts_options import WithKinds
 from coe.cli.options import OfBoard, Record, Share, option
 from coe.config import counted
-from coe.core import NOTHING, Expert, Failure, FailureKind, Request, Result, Shown
+from coe.core import Expert, Failure, FailureKind, Request, Result, Shown
 from coe.errors import CoeError, ConfigError, list_few
-from coe.helpers.files import FolderLock, NoLocks, NotWritten
 from coe.helpers.rates import CONFIDENCE, Rate
 from coe.helpers.visible import visible
 from coe.inspector import weights_used
@@ -91,7 +90,7 @@ class Calibrate(_Verified):
         assert rate is not None
         wanted, loaded = WantedRate(goal, rate, self.confidence), self.rules
         if self.write:  # before the pictures are judged, which takes long
-            with _alone(loaded.path):
+            with calibration_file.alone(loaded.path):
                 pass
         found = verified.by_expert(
             verified.find(self.images_at, loaded.experts, loaded.components, purpose=Purpose.VERIFY)
@@ -105,7 +104,7 @@ class Calibrate(_Verified):
             ):
                 continue  # it learned from them, to stand behind the other
             try:
-                check_pictures(asked, loaded.experts[id], of_expert)
+                _check(asked, loaded.experts[id], of_expert)
                 answers = asked.answers(id, of_expert)
             except CoeError as error:
                 complain(f"{id}: {error}")
@@ -126,7 +125,9 @@ class Calibrate(_Verified):
                 out.print(str(draw_thresholds.draw(outcome, self.plots / f"{id}.png")))
         for outcome in outcomes:
             _show_curve(outcome)
-        with _alone(loaded.path) if self.write else nullcontext():  # another calibration may end at the same time
+        with (
+            calibration_file.alone(loaded.path) if self.write else nullcontext()
+        ):  # another calibration may end at the same time
             _put(loaded, outcomes, write=self.write)
         judged = [outcome.answers.expert.id for outcome in outcomes]
         if self.write:
@@ -186,49 +187,9 @@ def _examine(
     tell_gaps(board, store)
 
 
-@contextmanager
-def _alone(board: Path) -> Iterator[None]:
-    """Hold the lock of a board file's folder, in which its calibration is written; raises NotWritten."""
-    path, lock = calibration_file.path_for(board), None
-    try:
-        with suppress(NoLocks):
-            lock = FolderLock.take(path.parent, wait=True)
-    except OSError as error:
-        way = (
-            f"copy {board.name}, with its calibration if it has one, into a folder of your own, and calibrate it there"
-        )
-        raise NotWritten(f"{path} cannot be written: {error.strerror}; {way}") from error
-    try:
-        yield
-    finally:
-        if lock is not None:
-            lock.release()
-
-
-def check_pictures(asked: BoardExperts, expert: Expert, pictures: Sequence[VerifiedPicture]) -> None:
-    """Raise ConfigError for pictures of labels that an expert cannot give, and for such as it learned from.
-
-    Say if nobody knows what it learned from, and which pictures contradict each other.
-    """
-    for remark in asked.under_two_labels(pictures):
+def _check(asked: BoardExperts, expert: Expert, pictures: Sequence[VerifiedPicture]) -> None:
+    for remark in asked.remarks_on(expert, pictures):
         point_out("note", f"{expert.id}: {remark}")
-    if not asked.detects(expert) and (nothing := [one.name for one in pictures if one.label == NOTHING]):
-        raise ConfigError(f"it is no detector, and {nothing[0]} is labelled '{NOTHING}'")
-    if made := asked.in_references(expert, pictures):
-        told = (
-            f"{expert.id}: its reference is made from {len(made)} of its {len(pictures)} pictures, such as "
-            f"{list_few(made)}: these fit it better than others will; take them out"
-        )
-        point_out("note", told)
-    known = asked.learned_from(expert, pictures)
-    if known is None:
-        told = f"nobody knows which pictures '{expert.weights}' learned from; give it none of these"
-        point_out("note", told)
-    elif known:
-        raise ConfigError(
-            f"it learned from {len(known)} of its {len(pictures)} pictures, such as {list_few(known)}: their scores "
-            "are better than those of others; take them out, or give other pictures"
-        )
 
 
 def _bounded(confidence: float, **rates: Rate | None) -> dict[str, Any]:
@@ -369,7 +330,7 @@ class Evaluate(_Verified):
         faults = []
         for id, of_expert in pictures.items():
             try:
-                check_pictures(asked, chosen[id], of_expert)
+                _check(asked, chosen[id], of_expert)
             except ConfigError as error:
                 faults.append(f"{id}: {error}")
         if faults:

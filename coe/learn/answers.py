@@ -14,7 +14,7 @@ from coe.board import photo_labels
 from coe.board.rules import Rules
 from coe.board.steps import Component
 from coe.core import FULL, NOTHING, Expert, Finding, Shown, Verdict
-from coe.errors import ConfigError, ImageError, StoreError, readable
+from coe.errors import ConfigError, ImageError, StoreError, list_few, readable
 from coe.inspector import line_references
 from coe.learn.verified import VerifiedPicture, digest_of_files
 from coe.pictures import alike
@@ -179,6 +179,28 @@ class BoardExperts:
 
     def _is_compared(self, expert: Expert, picture: VerifiedPicture) -> bool:
         return picture.reference is not None or any(one.references or one.is_given for one in self._served(expert))
+
+    def remarks_on(self, expert: Expert, pictures: Sequence[VerifiedPicture]) -> Iterator[str]:
+        """Yield what is odd of an expert's pictures: if nobody knows what it learned from, and which contradict.
+
+        Then raise ConfigError for pictures of labels that it cannot give, or that it learned from.
+        """
+        yield from self.under_two_labels(pictures)
+        if not self.detects(expert) and (nothing := [one.name for one in pictures if one.label == NOTHING]):
+            raise ConfigError(f"it is no detector, and {nothing[0]} is labelled '{NOTHING}'")
+        if made := self.in_references(expert, pictures):
+            yield (
+                f"its reference is made from {len(made)} of its {len(pictures)} pictures, such as {list_few(made)}: "
+                "these fit it better than others will; take them out"
+            )
+        known = self.learned_from(expert, pictures)
+        if known is None:
+            yield f"nobody knows which pictures '{expert.weights}' learned from; give it none of these"
+        elif known:
+            raise ConfigError(
+                f"it learned from {len(known)} of its {len(pictures)} pictures, such as {list_few(known)}: their "
+                "scores are better than those of others; take them out, or give other pictures"
+            )
 
     def in_references(self, expert: Expert, pictures: Iterable[VerifiedPicture]) -> list[str]:
         """Return the names of the pictures from which the reference is made that they are compared with."""
