@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import json
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -16,7 +15,6 @@ from typing import TYPE_CHECKING
 from coe import config
 from coe.board import labelled_photographs, rules
 from coe.board.photo_labels import Answers
-from coe.board.rules import Rules
 from coe.board.steps import polarity_is_known
 from coe.cli import experts_prepare
 from coe.cli.common import Exit, Steps, err, out, point_out
@@ -35,10 +33,8 @@ from coe.cli.options import OfBoard, SeedOption, argument, finite, option, words
 from coe.core import Expert
 from coe.errors import ConfigError, list_few, readable
 from coe.learn import backbones, data_set, frames, learning
-from coe.pictures import finding, folder
-from coe.pictures.label_folders import TO_CHOOSE
 from coe.pictures.photographs import LabelledPhotograph
-from coe.results import marks, records, run_file
+from coe.results import marks, records
 from coe.results.marks import PictureMark
 from coe.store import kinds
 from coe.store.expert_id import ExpertId
@@ -48,7 +44,7 @@ from coe.store.store import Store
 from coe.variants import accept
 
 if TYPE_CHECKING:
-    from coe.learn.verified import VerifiedPicture
+    pass
 
 
 class Train(Described):
@@ -139,7 +135,7 @@ class Train(Described):
             common, whole = config.format_bytes(manifest.body.bytes), config.format_bytes(manifest.whole_bytes)
             out.print(f"{id}: {common} of its {whole} are a body, which experts with these layers have in common")
         if not self.no_prepare:
-            samples = _samples_of(data) if labelled is None else ([one.path for one in labelled], LABELLED)
+            samples = data_set.samples_of(data) if labelled is None else ([one.path for one in labelled], LABELLED)
             experts_prepare.prepare_new(self.store, id, *samples, self.allowed, bits=plan.bits)
 
     def _usual_start(self, kind: Kind) -> str | None:
@@ -222,19 +218,6 @@ def _frozen(text: str | None) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _samples_of(data: Path) -> tuple[list[Path], str]:
-    """Return the images of a data set, only the held-out ones if a folder "val" holds them; and in words which."""
-    # The YAML of a data set may name another folder than its own.
-    root = data if data.is_dir() else data.parent / str(data_set.read(data).get("path", ""))
-    files = [entry.path for entry in folder.walk(root) if entry.kind is folder.EntryKind.FILE] if root.is_dir() else []
-    pictures = sorted(path for path in files if path.suffix.lower() in finding.EXTENSIONS)
-    places = {path: path.relative_to(root).parts for path in pictures}
-    is_split = any("train" in place for place in places.values())
-    names = {*TO_CHOOSE} if is_split else {"val"}  # a label may be called valid
-    held = [path for path, place in places.items() if not names.isdisjoint(place)]
-    return held or pictures, f"the {'held-out ' if held else ''}pictures of its training"
-
-
 class Learn(OfBoard, WithKinds):
     """Train the experts anew of which a person said that they were wrong, and replace those that get better.
 
@@ -268,7 +251,7 @@ class Learn(OfBoard, WithKinds):
         if self.mark:
             _mark(self.of[0], self.mark)
         board, status = self.rules, Exit.OK
-        found = {folder: _marked(board, folder, self.images_at) for folder in self.of}
+        found = {folder: lessons.of_folder(board, folder, self.images_at, self._note) for folder in self.of}
         marked = [one for folder, some in found.items() for one in lessons.renamed(some, folder.as_posix())]
         if not marked:
             raise ConfigError(
@@ -284,7 +267,7 @@ class Learn(OfBoard, WithKinds):
                 board.experts[id],
                 self.allowed,
                 plan,
-                said=partial(point_out, "note"),
+                said=self._note,
                 told=err.print,
                 train=partial(learned, "learning", self.shelf),
             )
@@ -302,37 +285,8 @@ class Learn(OfBoard, WithKinds):
                 experts_prepare.prepare_new(self.store, manifest.id, samples, allow_kinds=self.allowed, bits=board.bits)
         return status
 
-
-def _marked(board: Rules, folder: Path, images_at: Path | None) -> list[VerifiedPicture]:
-    """Return the marked pictures of a run or an export; raises ConfigError."""
-    from coe.learn import lessons
-
-    if not folder.is_dir():
-        raise ConfigError(f"{folder}: there is no such folder; give --from the folder of a run, or an export")
-    words_said, run = marks.read(folder), folder / run_file.RUN
-    if not run.is_file():
-        return lessons.of_marks(board, words_said, folder)
-    try:
-        row = json.loads(run.read_text(encoding="utf-8"))
-        place, layout, name = images_at or Path(row["images"]), row.get("layout"), row["board"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{run} does not say where its pictures lie; give --images") from error
-    if name != board.board:
-        raise ConfigError(f"{folder} is a run of board '{name}', not of '{board.board}'")
-    if layout:
-        raise ConfigError(
-            f"{folder} is a run of pictures of whole boards; mark their crops (coe-experts crop, or an export of the "
-            "station)"
-        )
-    pictures = place if place.is_dir() else place.parent
-    marked = lessons.of_marks(board, words_said, pictures)
-    if changed := lessons.changed_since(words_said, pictures):
-        point_out(
-            "note",
-            f"{len(changed)} of {len(words_said)} marked pictures are younger than the word on them, as {changed[0]}; "
-            "where another picture was taken under the name, mark it again",
-        )
-    return marked
+    def _note(self, remark: str) -> None:
+        point_out("note", remark)
 
 
 def _mark(run: Path, words: Sequence[str]) -> None:

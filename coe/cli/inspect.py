@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -22,18 +22,16 @@ from coe.cli.console import COLOURS, styled, table_of
 from coe.cli.options import OnLine, Options, WithinOption, add, option, seconds
 from coe.cli.placing import Placing, expected_of, foreseen, notes, refuse_unanswerable, warnings_of
 from coe.config import counted
-from coe.core import FULL, Result, Verdict
-from coe.errors import ConfigError, StoreError, list_few
+from coe.core import FULL, Verdict
+from coe.errors import ConfigError, list_few
 from coe.inspector.line_options import Door, LineOptions
 from coe.results.summary import OutcomeCounts, Summary
 from coe.scheduler.strategies import check_hurry
-from coe.store.store_reader import StoreReader
 
 if TYPE_CHECKING:
-    from coe.pictures.finding import FoundImage, Skipped
+    from coe.pictures.finding import Skipped
     from coe.placement.board_layout import Layout
     from coe.placement.run_source import Source
-    from coe.results.report_cards import ReferencePicture
     from coe.results.summary import Summary
     from coe.runs.inspection import InspectionRun
     from coe.runs.watch import Watching
@@ -178,7 +176,7 @@ class Inspect(Placing, WatchOptions, OnLine):
                 left_alone=[finding.printable(entry.path.relative_to(at).as_posix()) for entry in skipped],
             )
             report = out_dir / REPORT
-            references = _references(items, board, options.store, identity.references, bits)
+            references = inspection.references_of(items, board, options.store, identity.references, bits)
             pictures = PixelSource(source.pixels, references, source.view)
             try:
                 rendered = partial(write_report, report, board.board, results.results, summary, pictures, used=used)
@@ -249,36 +247,6 @@ def _tell(layout: Layout | None, skipped: Sequence[Skipped]) -> None:
     if skipped:
         others = counted(len(skipped), "file that is no image", "files that are no images")
         err.print(f"skipped: {others}, such as {skipped[0].path.name}")
-
-
-def _references(
-    items: Sequence[FoundImage], board: Rules, store: StoreReader, checksums: Mapping[str, str], bits: int | None = None
-) -> Callable[[Result], ReferencePicture | None]:
-    """Return a function that gives the reference that an image was compared with."""
-    # `checksums` are those of the references that the run used, by id; `bits` of 16-bit samples count. A reference that
-    # was replaced meanwhile is not shown: no picture was compared with it.
-    from coe.pictures import finding
-    from coe.results.report_cards import ReferencePicture
-    from coe.store.reference_reader import ReferenceReader
-
-    by_name, references = {item.name: item for item in items}, ReferenceReader(store)
-
-    def reference(result: Result) -> ReferencePicture | None:
-        item = by_name[result.request.image]
-        ids = board.components[item.component].references
-        if item.reference is not None:
-            return ReferencePicture(finding.decode(item.reference, bits=bits))
-        if not ids:
-            return None
-        id = next((one.reference for one in result.findings if one.reference in ids), ids[0])
-        manifest = references.manifest(id)
-        if manifest.checksum != checksums[id]:
-            raise StoreError(f"reference '{id}' was replaced after the run began")
-        encoded = references.read(manifest)
-        image, spread = finding.decode(encoded.image), finding.decode(encoded.spread)[:, :, 0]
-        return ReferencePicture(image, spread, f"{id}, version {manifest.version}", manifest.checksum)
-
-    return reference
 
 
 def _status(summary: Summary) -> Exit:

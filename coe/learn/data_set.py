@@ -9,8 +9,8 @@ from typing import Any
 from coe.errors import ConfigError, readable
 from coe.helpers import strict_yaml
 from coe.helpers.spelling import composed
-from coe.pictures import finding
-from coe.pictures.label_folders import GOOD, letters
+from coe.pictures import finding, folder
+from coe.pictures.label_folders import GOOD, TO_CHOOSE, letters
 
 STRANGE = "strange"
 """The one label of a kind that learns from good parts alone."""
@@ -61,3 +61,16 @@ def names(data: Mapping[str, Any], path: Path) -> tuple[str, ...]:
     if (count := str(data.get("nc") or len(labels))) != str(len(labels)):
         raise ConfigError(f"data set '{path}': 'nc' says {count} labels, and 'names' has {len(labels)}")
     return tuple(map(composed, labels))
+
+
+def samples_of(data: Path) -> tuple[list[Path], str]:
+    """Return the images of a data set, only the held-out ones if a folder "val" holds them; and in words which."""
+    # The YAML of a data set may name another folder than its own.
+    root = data if data.is_dir() else data.parent / str(read(data).get("path", ""))
+    files = [entry.path for entry in folder.walk(root) if entry.kind is folder.EntryKind.FILE] if root.is_dir() else []
+    pictures = sorted(path for path in files if path.suffix.lower() in finding.EXTENSIONS)
+    places = {path: path.relative_to(root).parts for path in pictures}
+    is_split = any("train" in place for place in places.values())
+    names = {*TO_CHOOSE} if is_split else {"val"}  # a label may be called valid
+    held = [path for path, place in places.items() if not names.isdisjoint(place)]
+    return held or pictures, f"the {'held-out ' if held else ''}pictures of its training"

@@ -7,7 +7,8 @@ half, which is McNemar's exact test, one-sided; and if it lets no more bad parts
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -24,8 +25,41 @@ from coe.learn import verified
 from coe.learn.evaluation import Evaluation, JudgedPicture
 from coe.learn.verified import VerifiedPicture
 from coe.pictures.photographs import LabelledPhotograph
+from coe.results import marks, run_file
 from coe.results.marks import PictureMark
 from coe.store.learned import PictureDigests
+
+
+def of_folder(board: Rules, folder: Path, images_at: Path | None, note: Callable[[str], None]) -> list[VerifiedPicture]:
+    """Return the marked pictures of a run or an export; raises ConfigError.
+
+    `images_at` is where the pictures of a run lie now; None: where the run says. `note` takes what is odd.
+    """
+    if not folder.is_dir():
+        raise ConfigError(f"{folder}: there is no such folder; give --from the folder of a run, or an export")
+    words_said, run = marks.read(folder), folder / run_file.RUN
+    if not run.is_file():
+        return of_marks(board, words_said, folder)
+    try:
+        row = json.loads(run.read_text(encoding="utf-8"))
+        place, layout, name = images_at or Path(row["images"]), row.get("layout"), row["board"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{run} does not say where its pictures lie; give --images") from error
+    if name != board.board:
+        raise ConfigError(f"{folder} is a run of board '{name}', not of '{board.board}'")
+    if layout:
+        raise ConfigError(
+            f"{folder} is a run of pictures of whole boards; mark their crops (coe-experts crop, or an export of the "
+            "station)"
+        )
+    pictures = place if place.is_dir() else place.parent
+    marked = of_marks(board, words_said, pictures)
+    if changed := changed_since(words_said, pictures):
+        note(
+            f"{len(changed)} of {len(words_said)} marked pictures are younger than the word on them, as {changed[0]}; "
+            "where another picture was taken under the name, mark it again"
+        )
+    return marked
 
 
 def of_marks(board: Rules, marks: Iterable[PictureMark], folder: Path) -> list[VerifiedPicture]:

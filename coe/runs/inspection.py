@@ -18,17 +18,19 @@ from coe.board.completeness import Expected
 from coe.board.parts_list import PlacedPart
 from coe.board.rules import Rules
 from coe.core import FailureKind, Request, Result, Verdict
-from coe.errors import LineClosed, shortened
+from coe.errors import LineClosed, StoreError, shortened
 from coe.helpers.ending import EndingSignals
 from coe.helpers.system import peak_resident_bytes
 from coe.inspector.line_options import LineOptions
 from coe.inspector.weights_used import exam_rows, expert_digests, manifests_of, reference_digests, usable_variants
+from coe.pictures import finding
 from coe.pictures.finding import FoundImage
 from coe.pictures.picture_file import FileStamp
 from coe.placement.board_layout import Layout
 from coe.results.closing_boards import ClosedBoard
 from coe.results.metrics import Metrics
 from coe.results.records import ResultsFile
+from coe.results.report_cards import ReferencePicture
 from coe.results.run_file import RunIdentity, RunUsed, UsedVersion
 from coe.results.summary import RunFigures, is_skipped
 from coe.scheduler.events import Command, Event, Late, Lost, PaceChanged
@@ -94,6 +96,34 @@ def variants_of(
         return usable_variants(board, manifests, options.precision, options.experiment.label_floor, devices)
 
     return variants
+
+
+def references_of(
+    items: Sequence[FoundImage], board: Rules, store: StoreReader, checksums: Mapping[str, str], bits: int | None = None
+) -> Callable[[Result], ReferencePicture | None]:
+    """Return a function that gives the reference that an image was compared with.
+
+    `checksums` are those of the references that the run used, by id; `bits` of 16-bit samples count. A reference that
+    was replaced meanwhile is not shown: no picture was compared with it.
+    """
+    by_name, references = {item.name: item for item in items}, ReferenceReader(store)
+
+    def reference(result: Result) -> ReferencePicture | None:
+        item = by_name[result.request.image]
+        ids = board.components[item.component].references
+        if item.reference is not None:
+            return ReferencePicture(finding.decode(item.reference, bits=bits))
+        if not ids:
+            return None
+        id = next((one.reference for one in result.findings if one.reference in ids), ids[0])
+        manifest = references.manifest(id)
+        if manifest.checksum != checksums[id]:
+            raise StoreError(f"reference '{id}' was replaced after the run began")
+        encoded = references.read(manifest)
+        image, spread = finding.decode(encoded.image), finding.decode(encoded.spread)[:, :, 0]
+        return ReferencePicture(image, spread, f"{id}, version {manifest.version}", manifest.checksum)
+
+    return reference
 
 
 Variants = Callable[[Collection[str]], Collection[str]]
