@@ -29,6 +29,10 @@ _BEYOND = 0.5
 """How far boxes may reach beyond the picture, as shares of it."""
 _SOME = 20
 """Fewer different boxes do not tell whether they are shares."""
+_WIDEST_STEP = 0.5
+"""In larger steps no score above 0 is one of 8 bits."""
+_LEVELS = 5
+"""Fewer different numbers tell no step."""
 _NEARLY_ALL = 0.9
 """Of the boxes of a grid so many are counted; some offsets may be as large as pixels."""
 _MOST_CHOSEN = 1000
@@ -140,6 +144,12 @@ def read(values: NDArray[Any], asked: Outputs, expert: Expert) -> Outputs:
         activation = None
         if not are_shares(scores):
             raise StoreError(f"its scores go from {scores.min():.3g} to {scores.max():.3g}, not from 0 to 1")
+    levels = np.unique(values)
+    if len(levels) >= _LEVELS and (step := float(np.diff(levels).min())) > _WIDEST_STEP:
+        raise StoreError(
+            f"its boxes and scores share a step of {step:.3g} in 8 bits, and scores lie from 0 to 1: nothing would be "
+            "found; quantise it without its last Concat (`nodes_to_exclude`), or give it in floats"
+        )
     filled = boxes.transpose(0, 2, 1)[boxes.any(axis=1)]
     if not filled.size:
         return asked.model_copy(update={"activation": activation})

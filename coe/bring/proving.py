@@ -154,15 +154,13 @@ def _by_labels(
     if few:
         each = f"{_LEAST} labelled pictures or more, about equally many of each label, would refute it"
         return Proof(unproven=f"{UNPROVEN}: {each}")
-    if all((said == answers[0]).all() for said in answers):
-        return Proof(unproven=f"{UNPROVEN}: it makes no difference on the {len(pictures)} pictures")
-    rivals = [
-        one.options
-        for one, said, count in zip(statements, answers, right, strict=True)
-        if count > right[0] - _BEATEN and (said != answers[0]).any()
-    ]
-    told = f"{UNPROVEN}: {len(pictures)} pictures do not tell it from {', '.join(rivals)}" if rivals else ""
-    return Proof(unproven=told)
+    return _open(statements, [count > right[0] - _BEATEN for count in right], f"{len(pictures)} labelled pictures")
+
+
+def _open(statements: Sequence[_Statement], fits: Sequence[bool], shown: str) -> Proof:
+    """Return what pictures that refute nothing leave open: the other statements that fit as well."""
+    rivals = [one.options for one, is_fit in zip(statements, fits, strict=True) if is_fit and one.options]
+    return Proof(unproven=f"{UNPROVEN}: {shown} do not tell it from {', '.join(rivals)}" if rivals else "")
 
 
 def _few(options: Sequence[str]) -> str:
@@ -188,11 +186,7 @@ def _by_boxes(brought: Brought, kind: Kind, statements: Sequence[_Statement], pi
         return Proof(f"the true boxes {overlaps} with {statements[best].options}")
     if len(pictures) < _LEAST_REMEMBERED:
         return Proof(unproven=f"{UNPROVEN}: {_LEAST_REMEMBERED} pictures with boxes or more would refute it")
-    rivals = [
-        one.options for one, iou in zip(statements, found, strict=True) if one.options and iou > found[0] - _WORSE_IOU
-    ]
-    told = f"{UNPROVEN}: {len(pictures)} pictures with boxes do not tell it from {', '.join(rivals)}" if rivals else ""
-    return Proof(unproven=told)
+    return _open(statements, [iou > found[0] - _WORSE_IOU for iou in found], f"{len(pictures)} pictures with boxes")
 
 
 def _mean_best_iou(findings: Sequence[Finding], pictures: Sequence[Shown]) -> float:

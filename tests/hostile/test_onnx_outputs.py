@@ -748,6 +748,28 @@ def test_one_score_beside_a_map_and_a_word_counts(tmp_path: Path, call: Call, be
         assert judge(file, 250)[0] == "bad"
 
 
+@pytest.mark.parametrize(("step", "status"), [(0.25, 0), (0.75, 2), (2.5, 2)])
+def test_a_detector_whose_scores_are_lost_in_8_bits_is_refused(
+    tmp_path: Path, call: Call, step: float, status: int
+) -> None:
+    table = np.stack([np.linspace(9, 30, 40)] * 2 + [np.linspace(5, 8, 40)] * 2 + [np.full(40, 0.3)] * 2)
+    file = detector(tmp_path / "m.onnx", table, 0.01 * np.ones_like(table))
+    model = onnx.load(str(file))
+    model.graph.node[-1].output[0] = "floats"
+    model.graph.initializer.extend(
+        [numpy_helper.from_array(np.float32(step), "step"), numpy_helper.from_array(np.uint8(0), "zero")]
+    )
+    model.graph.node.extend(
+        [
+            helper.make_node("QuantizeLinear", ["floats", "step", "zero"], ["steps"]),
+            helper.make_node("DequantizeLinear", ["steps", "step", "zero"], ["output0"]),
+        ]
+    )
+    onnx.save(model, str(file))
+    said = take(call, file, "--labels", "a,b", "--input", SIZE, "--layout", "yolov8")
+    assert (said.status, "nodes_to_exclude" in said.words) == (status, status == 2), said.err
+
+
 def grid_apart(path: Path, form: str, columns: int, beside: tuple[str, ...] = (), named: str = "boxes") -> Path:
     """A detector of a grid of 25 boxes of 8 pixels, the 13th lit, whose boxes and scores are two outputs."""
     centres = np.array([[2 + 6 * (place % 5), 2 + 6 * (place // 5)] for place in range(25)], np.float32)
