@@ -10,8 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -21,7 +20,6 @@ from coe.board.board_spec import BoardSpec, StatedScores
 from coe.core import NOTHING
 from coe.errors import RulesError, did_you_mean
 from coe.helpers import strict_yaml
-from coe.helpers.files import FolderLock, NoLocks, NotWritten
 from coe.helpers.spelling import composed
 from coe.helpers.strict_model import Name, Share, StrictModel, of_yaml
 from coe.helpers.strict_yaml import KeyPath, YamlDocument
@@ -174,22 +172,3 @@ def _check_labels(document: YamlDocument, place: KeyPath, scores: Iterable[str],
         if label not in labels:
             why = f"'{label}' is not a label of '{place[1]}'{did_you_mean(label, labels)}; mend the entry, or take it"
             raise document.error((*place, label), f"{why} out")
-
-
-@contextmanager
-def alone(board: Path) -> Iterator[None]:
-    """Hold the lock of a board file's folder, in which its calibration is written; raises NotWritten."""
-    path, lock = path_for(board), None
-    try:
-        with suppress(NoLocks):
-            lock = FolderLock.take(path.parent, wait=True)
-    except OSError as error:
-        way = (
-            f"copy {board.name}, with its calibration if it has one, into a folder of your own, and calibrate it there"
-        )
-        raise NotWritten(f"{path} cannot be written: {error.strerror}; {way}") from error
-    try:
-        yield
-    finally:
-        if lock is not None:
-            lock.release()

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from coe.board import calibration_file, rules
+from coe.board import rules
 from coe.board.rules import Rules
 from coe.cli.common import Exit, complain, err, out, point_out, show
 from coe.cli.experts_options import WithKinds
@@ -90,7 +90,7 @@ class Calibrate(_Verified):
         assert rate is not None
         wanted, loaded = WantedRate(goal, rate, self.confidence), self.rules
         if self.write:  # before the pictures are judged, which takes long
-            with calibration_file.alone(loaded.path):
+            with calibration_text.alone(loaded.path):
                 pass
         found = verified.by_expert(
             verified.find(self.images_at, loaded.experts, loaded.components, purpose=Purpose.VERIFY)
@@ -126,7 +126,7 @@ class Calibrate(_Verified):
         for outcome in outcomes:
             _show_curve(outcome)
         with (
-            calibration_file.alone(loaded.path) if self.write else nullcontext()
+            calibration_text.alone(loaded.path) if self.write else nullcontext()
         ):  # another calibration may end at the same time
             _put(loaded, outcomes, write=self.write)
         judged = [outcome.answers.expert.id for outcome in outcomes]

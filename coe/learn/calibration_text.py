@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,7 +16,7 @@ from coe.board.calibration_file import BoardCalibration, CalibratedExpert, parse
 from coe.board.rules import Rules
 from coe.errors import ConfigError, list_few
 from coe.helpers import strict_yaml
-from coe.helpers.files import write_atomically
+from coe.helpers.files import FolderLock, NoLocks, NotWritten, write_atomically
 from coe.helpers.strict_model import of_yaml
 
 if TYPE_CHECKING:
@@ -93,3 +94,22 @@ def _scores_of_steps(before: Rules, after: Rules, changed: Mapping[str, StatedSc
             yield (f"{id}: `min_score` of {list_few(least)} still counts, too{scale}")
         if first:
             yield f"{id}: `min_scores` of {list_few(first)} count in the place of those written here{scale}"
+
+
+@contextmanager
+def alone(board: Path) -> Iterator[None]:
+    """Hold the lock of a board file's folder, in which its calibration is written; raises NotWritten."""
+    path, lock = calibration_file.path_for(board), None
+    try:
+        with suppress(NoLocks):
+            lock = FolderLock.take(path.parent, wait=True)
+    except OSError as error:
+        way = (
+            f"copy {board.name}, with its calibration if it has one, into a folder of your own, and calibrate it there"
+        )
+        raise NotWritten(f"{path} cannot be written: {error.strerror}; {way}") from error
+    try:
+        yield
+    finally:
+        if lock is not None:
+            lock.release()
