@@ -7,7 +7,7 @@ import shlex
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,6 +33,8 @@ from coe.store.store_reader import StoreReader
 if TYPE_CHECKING:
     from coe.bring.board.first_board import FirstBoard
 
+_ANSWERS = "answers.yaml"
+_OF_PARTS = ("parts.csv", _ANSWERS)
 _LEAST = 6
 """With fewer pictures of a label there is hardly one each to learn from, to verify with and to test on."""
 
@@ -132,7 +134,7 @@ class New(Placed):
     def run(self) -> Exit:
         check_name(self.name)
         rules = self.to / config.RULES_FOLDER / f"{self.name}.yaml"
-        refuse_present({rules: None})
+        refuse_present([rules])
         if (self.photos is None) == (self.placements is None):
             raise ConfigError(
                 "give what the board is made from: --photos, a folder of photographs, or --placements, a placement file"
@@ -205,7 +207,7 @@ def notes(shown: Mapping[str, Mapping[str, int]]) -> list[str]:
     return said
 
 
-def refuse_present(paths: Mapping[Path, object]) -> None:
+def refuse_present(paths: Iterable[Path]) -> None:
     """Raise ConfigError, which names all of them, if files are there that would be replaced."""
     if present := [str(path) for path in paths if path.is_symlink() or path.exists()]:
         raise ConfigError(
@@ -215,8 +217,13 @@ def refuse_present(paths: Mapping[Path, object]) -> None:
 
 
 def write(board: FirstBoard) -> None:
-    """Write the files of a new board, and say what they are and what comes next; raises ConfigError for files there."""
-    refuse_present(board.files)
+    """Write the files of a new board, and say what they are and what comes next; raises ConfigError for files there.
+
+    Where `coe-board parts` has written answers, these were read, and they and parts.csv are written again.
+    """
+    refuse_present(
+        [path for path in board.files if path.name not in _OF_PARTS or not path.with_name(_ANSWERS).is_file()]
+    )
     for path, raw in board.files.items():
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)

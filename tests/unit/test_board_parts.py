@@ -183,3 +183,29 @@ def test_a_recipe_that_could_not_be_used_is_not_converted(call: Call, folder: Pa
     words = ("convert", "recipe.yaml", "--yes", "--units", "mm", "--placements", "pnp.csv", "--not-fitted", "N.C.")
     assert call(*words, *bottom, command=board_command).status == 2
     assert not (folder / "parts.csv").exists()
+
+
+def test_a_name_that_begins_as_a_remark_is_a_part(call: Call, folder: Path) -> None:
+    part = '<placement id="#1" side="Top" part-id="R"><location units="Millimeters" x="1" y="2"/></placement>'
+    (folder / "board.xml").write_text(f"<openpnp-board>{part}</openpnp-board>", encoding="utf-8")
+    assert call("parts", "board.xml", "--yes", command=board_command).status == 0
+    assert [row[0] for row in rows(folder)] == ["#1"]
+
+
+def test_a_file_of_the_bottom_side_alone_is_asked_about(call: Call, folder: Path) -> None:
+    (folder / "pnp.csv").write_text(ROWS.replace(",top", ",bottom").replace("N.C.", "10k"), encoding="utf-8")
+    assert parts(call, "--units", "mm").status == 2
+    assert not (folder / "parts.csv").exists()
+
+
+def test_a_board_is_made_from_what_was_answered_before(call: Call, folder: Path) -> None:
+    more = "".join(f"FID{n},Fiducial,Fiducial_1mm,{x},{y},0,top\n" for n, x, y in ((2, 28, 2), (3, 2, 18)))
+    (folder / "pnp.csv").write_text(ROWS + more, encoding="utf-8")
+    assert parts(call, "--units", "mm", "--not-fitted", "N.C.", "--to", "line7").status == 0
+    path = folder / "line7" / "answers.yaml"
+    path.write_text(path.read_text(encoding="utf-8").replace("R0402-10k", "R10k"), encoding="utf-8")
+    words = ("new", "line7", "--placements", "pnp.csv", "--yes")
+    assert call(*words, command=board_command).status == 0
+    assert "R10k" in read_recipe(folder / "line7" / "recipe.yaml").components
+    assert parts_list.read_places(folder / "line7" / "parts.csv")[0].component == "R10k"
+    assert call(*words, command=board_command).status == 2, "the recipe is never replaced"

@@ -46,7 +46,11 @@ class Converted:
         return (*self.file.not_placed, *(self.joined.not_fitted if self.joined else ()))
 
     def text(self, made_of: str) -> str:
-        """Return `parts.csv`, whose first line says what it is `made_of`."""
+        """Return `parts.csv`, whose first line says what it is `made_of`; raises ConfigError if it has no part."""
+        if not self.parts:
+            raise ConfigError(
+                "all parts lie on the bottom side: say how the file describes it with --bottom-x and --bottom-angle"
+            )
         remarks = [made_of, *([f"not fitted: {', '.join(self.not_fitted)}"] if self.not_fitted else [])]
         return "".join(f"# {' '.join(remark.split())}\n" for remark in remarks) + text_of(self.parts)
 
@@ -105,7 +109,10 @@ def _written(number: float) -> str:
 
 def _table(rows: Iterable[Sequence[str]]) -> str:
     written = io.StringIO()
-    csv.writer(written, lineterminator="\n").writerows(rows)
+    plain = csv.writer(written, lineterminator="\n")
+    quoted = csv.writer(written, lineterminator="\n", quoting=csv.QUOTE_ALL)
+    for row in rows:
+        (quoted if row[0].startswith("#") else plain).writerow(row)  # else it would be a remark
     return written.getvalue()
 
 

@@ -83,13 +83,21 @@ class Names:
     def __init__(self, answers: Answers, places: Sequence[Placement], known: Sequence[str] = ()) -> None:
         self.packages = [*answers.packages]
         self._answers = answers
-        self._fitting: dict[tuple[str, str], list[NamedParts]] = {}
         self._on_board = {
             name: part for part, names in on_boards([p.refdes for p in places], places).items() for name in names
         }
+        # Large boards have thousands of parts and hundreds of entries: a part is compared with few of them.
+        self._of_kind: dict[tuple[str, str], list[int]] = {}
+        self._open: list[int] = []
+        for number, entry in enumerate(answers.packages):
+            words = entry.package, entry.value
+            if None in words or "*" in "".join(map(str, words)):
+                self._open.append(number)
+            else:
+                self._of_kind.setdefault((look(words[0] or ""), look(words[1] or "")), []).append(number)
         self._names: dict[tuple[str, str, str], str] = {}
         taken = {entry.component.casefold() for entry in answers.packages}
-        unsaid = [place for place in places if place.refdes and not self._is_out(place) and self._said(place) is None]
+        unsaid = [place for place in places if place.refdes and self._said(place) is None and not self._is_out(place)]
         firsts = {_kind(place): place for place in reversed(unsaid)}
         for kind, _ in Counter(map(_kind, unsaid)).most_common():
             package, value, component = firsts[kind].package, firsts[kind].value, firsts[kind].component
@@ -101,26 +109,25 @@ class Names:
 
     def component(self, place: Placement) -> str:
         """Return the component of a place; "" for one that is not inspected."""
-        if self._is_left_out(place):
-            return ""
-        return self._said(place) or ("" if self._is_out(place) else self._names[_kind(place)])
+        said = self._said(place)
+        if said is not None:
+            return said
+        return "" if self._is_out(place) else self._names[_kind(place)]
 
     def _said(self, place: Placement) -> str | None:
-        # Large boards have thousands of parts, and hundreds of entries: these are compared once for each kind.
-        kind, name = (place.package, place.value), self._on_board.get(place.refdes, place.refdes)
-        if kind not in self._fitting:
-            self._fitting[kind] = [one for one in self._answers.packages if one.fits(*kind, one.refdes or "")]
-        return next((one.component for one in self._fitting[kind] if one.fits(*kind, name)), None)
-
-    def _is_left_out(self, place: Placement) -> bool:
-        """Tell whether a person leaves a place out."""
-        names = {place.refdes, self._on_board.get(place.refdes, place.refdes)}
-        return any(fits(word, name) for word in self._answers.not_inspected for name in names)
+        """Return what a person calls the part at a place: "" leaves it out; None if nobody has said."""
+        name = self._on_board.get(place.refdes, place.refdes)
+        if any(fits(word, one) for word in self._answers.not_inspected for one in {place.refdes, name}):
+            return ""
+        kind = look(place.package), look(place.value)
+        entries = (self._answers.packages[at] for at in sorted([*self._of_kind.get(kind, ()), *self._open]))
+        return next((one.component for one in entries if one.fits(place.package, place.value, name)), None)
 
     def _is_out(self, place: Placement) -> bool:
-        """Tell whether a place is left out by a person, or by its look."""
-        own = replace(place, refdes=self._on_board.get(place.refdes, place.refdes))
-        return self._is_left_out(place) or any(mark_of(one) is not None or is_no_part(one) for one in (place, own))
+        """Tell whether a place is a mark or no part by its look, under its name on the panel or on its board."""
+        own = self._on_board.get(place.refdes, place.refdes)
+        both = (place,) if own == place.refdes else (place, replace(place, refdes=own))
+        return any(mark_of(one) is not None or is_no_part(one) for one in both)
 
 
 def _kind(place: Placement) -> tuple[str, str, str]:
