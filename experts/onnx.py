@@ -71,9 +71,15 @@ class Onnx(FileKind):
 
         session = _Session(path, 1)
         described = session.description
-        is_classifier = described.rank == _OF_SCORES
+        is_classifier, shape = described.rank == _OF_SCORES, session.shape
+        columns = shape[-1] or 0 if is_classifier and len(shape) == _OF_SCORES else 0
         return onnx_reading.read(
-            path, session.metadata, described.input_size, is_classifier=is_classifier, takes_bytes=session.takes_bytes
+            path,
+            session.metadata,
+            described.input_size,
+            columns=columns,
+            is_classifier=is_classifier,
+            takes_bytes=session.takes_bytes,
         )
 
     def bundled(self, path: Path, work: Path) -> Path:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from coe.errors import StoreError, first_line, list_few
-from coe.helpers import regular
 
 MOST_BYTES = (1 << 31) - 1
 """A model is a message of protobuf, which holds no more."""
@@ -22,7 +21,7 @@ def bundled(path: Path, folder: Path) -> Path:
     Raises StoreError if such a file is missing, lies elsewhere, or is shorter than the model says.
     """
     import onnx
-    from onnx.external_data_helper import load_external_data_for_model, uses_external_data
+    from onnx.external_data_helper import ExternalDataInfo, load_external_data_for_model, uses_external_data
 
     try:
         if not 0 < path.stat().st_size <= MOST_BYTES:
@@ -35,12 +34,17 @@ def bundled(path: Path, folder: Path) -> Path:
     outside = [tensor for tensor in tensors_of(model) if uses_external_data(tensor)]
     if not outside:
         return path
-    _check(path, [_place(path, tensor) for tensor in outside])
     try:
-        load_external_data_for_model(model, str(path.parent))
+        _check_sizes(path, [ExternalDataInfo(tensor) for tensor in outside])
+        load_external_data_for_model(model, str(path.parent))  # refuses files that lie elsewhere, or are too short
         onnx.save_model(model, folder / path.name)
-    except Exception as error:  # the library raises several classes for files that changed meanwhile, or are odd
-        raise StoreError(f"{path}: the files with its weights cannot be read ({first_line(error):.300})") from error
+    except StoreError:
+        raise
+    except Exception as error:  # the library raises several classes for files that are missing, elsewhere, or odd
+        raise StoreError(
+            f"{path}: the files with its weights cannot be read ({first_line(error):.300}); copy what the exporter "
+            "wrote into one folder, whole"
+        ) from error
     return folder / path.name
 
 
@@ -65,59 +69,22 @@ def changed(path: Path, folder: Path, changes: Sequence[Callable[[Any], bool]]) 
     return folder / path.name
 
 
-class _Place:
-    """Where the numbers of a tensor lie: the file's name, the first byte, and how many there are (None: the rest)."""
-
-    def __init__(self, tensor: Any) -> None:
-        entries = {entry.key: entry.value for entry in tensor.external_data}
-        self.location = entries["location"]
-        self.offset = int(entries.get("offset", 0))
-        self.length = int(entries["length"]) if "length" in entries else None
-        if self.offset < 0 or (self.length or 0) < 0:
-            raise ValueError("a place before the file")
-
-
-def _place(path: Path, tensor: Any) -> _Place:
-    try:
-        return _Place(tensor)
-    except (KeyError, ValueError) as error:
-        raise StoreError(f"{path}: '{tensor.name:.100}' does not say where its numbers lie; export it again") from error
-
-
-def _check(path: Path, places: list[_Place]) -> None:
-    """Raise StoreError if any file of these places is not beside the model, or does not hold what it should."""
-    locations = dict.fromkeys(place.location for place in places)
+def _check_sizes(path: Path, places: Sequence[Any]) -> None:
+    """Raise StoreError if a model claims more weights than the files beside it hold, or than one file of ONNX does."""
     home = path.parent.resolve()
-    if outside := [name for name in locations if not (path.parent / name).resolve().is_relative_to(home)]:
-        raise StoreError(f"{path}: wants weights from {_quoted(outside)}, outside its folder; refused")
-    sizes = {name: _size(path.parent / name) for name in locations}
-    if missing := [name for name, size in sizes.items() if size is None]:
+    files = {name: home / name for name in {place.location for place in places}}
+    sizes = {name: file.stat().st_size if file.is_file() else 0 for name, file in files.items()}
+    claimed = sum(sizes[place.location] if place.length is None else place.length for place in places)
+    if claimed > sum(sizes.values()):
+        named = list_few(f"'{name:.100}'" for name in sizes)
         raise StoreError(
-            f"{path}: its weights lie in {_quoted(missing)}, and no such file is beside it; copy what the exporter "
-            "wrote into one folder"
+            f"{path}: claims {claimed:,} bytes of weights, more than {named} beside it hold; copy what the exporter "
+            "wrote into one folder, whole"
         )
-    claimed = 0
-    for place in places:
-        size = sizes[place.location] or 0
-        length = size - place.offset if place.length is None else place.length
-        if length < 0 or place.offset + length > size:
-            raise StoreError(f"{path}: '{place.location}' is shorter than the model says; copy it again, whole")
-        claimed += length
-    if claimed > sum(size or 0 for size in sizes.values()):
-        raise StoreError(f"{path}: claims {claimed:,} bytes of weights, more than its files hold; damaged or a trap")
     if claimed + path.stat().st_size > MOST_BYTES:
         raise StoreError(
             f"{path}: has {claimed:,} bytes of weights; an expert holds 2 GiB at most, as one file of ONNX does"
         )
-
-
-def _size(path: Path) -> int | None:
-    """Return the size of a regular file; None if there is none."""
-    try:
-        with regular.opened(path):
-            return path.stat().st_size
-    except (OSError, ValueError):
-        return None
 
 
 def tensors_of(model: Any) -> Iterator[Any]:
@@ -142,7 +109,3 @@ def _of_nodes(nodes: Any) -> Iterator[Any]:
             yield from attribute.tensors
             for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
                 yield from _tensors(graph)
-
-
-def _quoted(names: list[str]) -> str:
-    return list_few(f"'{name:.100}'" for name in names)

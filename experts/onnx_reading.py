@@ -36,11 +36,11 @@ def bundled(path: Path, work: Path) -> Path:
 
 
 def read(
-    path: Path, metadata: Mapping[str, str], size: int | None, *, is_classifier: bool, takes_bytes: bool
+    path: Path, metadata: Mapping[str, str], size: int | None, *, columns: int, is_classifier: bool, takes_bytes: bool
 ) -> Foreign:
     """Return what a model, its metadata and the records beside it say of its labels and pictures; raises StoreError.
 
-    Its input has `size` pixels (None if that is open), and takes bytes or floats.
+    Its input has `size` pixels (None if that is open), and takes bytes or floats; a classifier has `columns` (or 0).
     """
     stated = ultralytics_facts.stated(metadata, str(path))
     graph = onnx_checks.graph_of(path)
@@ -60,7 +60,8 @@ def read(
     if takes_bytes:
         seen["mean"], seen["std"] = NORMALIZATIONS["0..255"]
     unsaid = {name: why for name, why in found.unsaid.items() if name not in seen}
-    return Foreign({}, found.labels, input_size=size or found.input_size, seen=seen, unsaid=unsaid, remarks=remarks)
+    side = size or found.input_size
+    return Foreign({}, found.labels, {}, side, seen, unsaid, remarks=remarks, columns=columns)
 
 
 def _has_map(metadata: Mapping[str, str]) -> bool:

@@ -31,15 +31,11 @@ _ANTIALIASED = {"bilinear": "bilinear-antialias", "bicubic": "bicubic-antialias"
 _OF_PILLOW = {2: "bilinear-antialias", 3: "bicubic-antialias"}
 _CROPS = {"center": "center-crop", "squash": "stretch", "border": "letterbox"}
 """timm's words for `Preprocessing.resize`; its `border` pads with the mean."""
-_SHORTER = re.compile(r"(Alt|Bit|(Chinese)?CLIP|ConvNext|Levit|Mobile(Net|ViT)|PoolFormer)")
-"""Hugging Face's programs for which one number as the size is that of the shorter side."""
-_LEVIT = 256 / 224
-"""By how much Levit's program scales the shorter side larger than its size says."""
 _OTHER_STEPS = re.compile(
-    r"do_(?!(resize|rescale|normalize|center_crop|flip_channel_order|convert_rgb|reduce_labels|convert_annotations)$)\w+"
-    r"|crop_to_patches|resize_short|max_patches|max_size|tile_size"
+    r"do_(?!(resize|rescale|normalize|center_crop|convert_rgb|reduce_labels|convert_annotations)$)\w+|rescale_offset"
+    r"|include_top|crop_to_patches|resize_short|max_patches|max_size|tile_size"
 )
-"""Keys of its steps that nothing here does, such as padding to a square."""
+"""Keys of Hugging Face's steps that nothing here does, such as padding to a square."""
 _SQUARE_FROM = 384
 """From so many pixels on, Hugging Face's ConvNeXt cuts nothing off."""
 _FORMS_ALONE = re.compile(r"(Load|Pack|Collect|ImageToTensor|ToTensor|Normalize|DefaultFormatBundle)\w*")
@@ -183,47 +179,33 @@ def timm(settings: Mapping[str, Any]) -> Record:
 
 def hugging_face(processor: Mapping[str, Any]) -> Record:
     """Read a preprocessor_config.json of Hugging Face's programs."""
-    seen = _scaled_values(processor)
+    others = [str(key) for key, value in processor.items() if value and _OTHER_STEPS.fullmatch(str(key))]
+    if others:
+        return Record(unsaid=dict.fromkeys(("resize", "mean"), f"{', '.join(others)} are not done here"))
+    pair = _pair(processor.get("image_mean"), processor.get("image_std"))
+    scale = processor.get("rescale_factor", 1 / 255) if processor.get("do_rescale", True) else 1.0
+    pair = pair if processor.get("do_normalize", True) else _pair(0.0, 1.0)
+    seen: dict[str, Any] = {}
+    if pair is not None and type(scale) in (int, float) and scale > 0:
+        seen = {"mean": _over(pair[0], 255 * scale), "std": _over(pair[1], 255 * scale), "channels": "rgb"}
+    size, share, crop = processor.get("size"), processor.get("crop_pct"), processor.get("crop_size")
     if not processor.get("do_resize"):
         return Record(None, None, seen)
-    size, share = processor.get("size"), processor.get("crop_pct")
-    maker = str(processor.get("image_processor_type") or processor.get("feature_extractor_type"))
-    if type(size) is int and _SHORTER.match(maker):
-        size = {"shortest_edge": size}
-    short = _side(size.get("shortest_edge") if isinstance(size, dict) else None)
-    if short and maker.startswith("Levit"):
-        short = int(short * _LEVIT)
-    edge = short or _side([size.get("height"), size.get("width")] if isinstance(size, dict) else size)
     unsaid: dict[str, str] = {}
     if (resample := processor.get("resample")) in _OF_PILLOW:
         seen["interpolation"] = _OF_PILLOW[resample]
     elif resample is not None:
         unsaid["interpolation"] = f"resample = {resample!s:.20} is not done here"
-    how, crop = "center-crop" if short else "stretch", processor.get("crop_size")
+    sides = size if isinstance(size, dict) else {}  # what one number says, each of its programs knows
+    short = _side(sides.get("shortest_edge"))
+    edge = short or _side([sides.get("height"), sides.get("width")])
+    how = "center-crop" if short else "stretch"
     cut = _side([*crop.values()] if isinstance(crop, dict) else crop) if processor.get("do_center_crop") else None
     if isinstance(share, float) and share > 0 and edge:
         cut = edge
         how, edge = ("stretch", edge) if edge >= _SQUARE_FROM else ("center-crop", int(edge / share))
-    others = [key for key, value in processor.items() if value and _OTHER_STEPS.fullmatch(str(key))]
-    return _sighted(how, edge, cut, others or ["do_resize, do_center_crop"], seen | {"rounds_down": True}, unsaid,
-                    is_done=not others)  # fmt: skip
-
-
-def _scaled_values(level: Mapping[str, Any]) -> dict[str, Any]:
-    """Return mean, deviation and channels of what Hugging Face's program scales, shifts and normalises."""
-    scale = level.get("rescale_factor", 1 / 255) if level.get("do_rescale", True) else 1.0
-    # MobileViT's, which alone turns channels, does not normalise, and does not say so.
-    is_normalised = level.get("do_normalize", not level.get("do_flip_channel_order"))
-    pair = _pair(level.get("image_mean"), level.get("image_std")) if is_normalised else ((0.0,) * 3, (1.0,) * 3)
-    if pair is None or type(scale) not in (int, float) or scale <= 0:
-        return {}
-    factor, shift = 255.0 * scale, 1.0 if level.get("rescale_offset") else 0.0
-    times = 2 if level.get("include_top") else 1
-    return {
-        "mean": tuple((one + shift) / factor for one in pair[0]),
-        "std": tuple(one**times / factor for one in pair[1]),
-        "channels": "bgr" if level.get("do_flip_channel_order") else "rgb",
-    }
+    seen["rounds_down"] = True
+    return _sighted(how, edge, cut, ["do_resize and do_center_crop"], seen, unsaid, is_done=True)
 
 
 def openvino(metadata: Mapping[str, str]) -> Record:

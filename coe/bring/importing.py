@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,14 +10,13 @@ from typing import TYPE_CHECKING
 from coe.bring import facts, unwrapping
 from coe.bring.facts import Wishes
 from coe.bring.other_files import LOOKED_AT, other_file
-from coe.bring.unwrapping import Unwrapped
 from coe.core import Expert
-from coe.errors import CoeError, ConfigError, StoreError, readable
+from coe.errors import ConfigError, StoreError, readable
 from coe.helpers import regular
 from coe.helpers.plugins import running
-from coe.store import kinds, torch_file
+from coe.store import torch_file
 from coe.store.blob_format import optional_of
-from coe.store.kinds import FileKind, Foreign, Kind, ModuleKind, Unsaid
+from coe.store.kinds import FileKind, Kind, ModuleKind, Unsaid
 from coe.store.manifest import Manifest
 from coe.store.skeletons import bare_skeleton
 from coe.store.store import Store
@@ -72,12 +70,15 @@ def bring(file: Path, expert: Expert, kind: Kind, wishes: Wishes, work: Path) ->
         with running("kind", expert.kind, f"run with {file}"):
             whole = kind.bundled(file, work)
             try:
-                agreed = facts.agree(expert, kind.read(whole), kind, wishes)
+                foreign = kind.read(whole)
+                agreed = facts.agree(expert, foreign, kind, wishes)
                 outputs, missing = None, dict(agreed.missing)
-                if not {"labels", "input"} & missing.keys():
-                    accept.check_labels(agreed.expert)
+                # A classifier whose labels nobody says is asked about its scores, too, at once.
+                labels = agreed.expert.labels or tuple(map(str, range(max(2, foreign.columns) * (foreign.columns > 0))))
+                if labels and "input" not in missing:
+                    accept.check_labels(tried := replace(agreed.expert, labels=labels))
                     try:
-                        outputs = kind.settle(whole, agreed.expert)
+                        outputs = kind.settle(whole, tried)
                     except Unsaid as error:
                         missing |= error.missing
                 if missing:
@@ -99,50 +100,17 @@ def bring(file: Path, expert: Expert, kind: Kind, wishes: Wishes, work: Path) ->
         expert = replace(agreed.expert, alternates=foreign.looks)
         accept.check_labels(expert)
         try:
-            taken = _taken(kind, expert, foreign, file, wishes.prefix)
+            skeleton = bare_skeleton(kind, expert, optional=optional_of(foreign.state))
+            taken = unwrapping.unwrapped(foreign, skeleton.state_dict(), str(file), wishes.prefix)
+            unwrapping.check_layers(taken.layers, skeleton, str(file))
+            state = kind.convert(taken.state, expert)
         except StoreError as error:
-            if other := _kind_that_fits(kind, expert, foreign, file):
-                raise StoreError(f"{file}: fits kind '{other}', not '{expert.kind}'; give --kind {other}") from error
             raise StoreError(f"{file}: {str(error).removeprefix(f'{file}: ')}") from error
-    accept.check_module(kind, expert, taken.state)
+    accept.check_module(kind, expert, state)
     if agreed.missing:  # asked last: what is wrong with the file comes first
         raise facts.question(str(file), agreed.missing)
     remarks = (*agreed.remarks, *taken.remarks)
-    return Brought(expert, remarks, state=taken.state, is_stated=agreed.is_stated)
-
-
-def _taken(kind: ModuleKind, expert: Expert, foreign: Foreign, file: Path, prefix: str = "") -> Unwrapped:
-    """Return the tensors of a foreign file as a kind needs them; raises StoreError if they do not fit."""
-    taken, skeleton = _unwrapped(kind, expert, foreign, file, prefix)
-    unwrapping.check_layers(taken.layers, skeleton, str(file))
-    return replace(taken, state=kind.convert(taken.state, expert))
-
-
-def _unwrapped(
-    kind: ModuleKind, expert: Expert, foreign: Foreign, file: Path, prefix: str = ""
-) -> tuple[Unwrapped, torch.nn.Module]:
-    skeleton = bare_skeleton(kind, expert, optional=optional_of(foreign.state))
-    return unwrapping.unwrapped(foreign, skeleton.state_dict(), str(file), prefix), skeleton
-
-
-def _kind_that_fits(own: ModuleKind, expert: Expert, foreign: Foreign, file: Path) -> str:
-    """Return the name of the installed kind that a foreign file fits, as of a network of another size; "" for none.
-
-    None is looked for if it is of its `own` kind, so that something else is wrong, as the number of labels.
-    """
-    for name in dict.fromkeys((expert.kind, *kinds.names())):
-        with suppress(CoeError), running("kind", name, f"tried with {file}"):
-            kind, other = own if name == expert.kind else kinds.resolve(name), replace(expert, kind=name)
-            if not isinstance(kind, ModuleKind):
-                continue
-            taken, skeleton = _unwrapped(kind, other, foreign, file)
-            if not unwrapping.resembles(taken.state, skeleton.state_dict()):
-                continue
-            if kind is own:
-                break
-            accept.check_module(kind, other, _taken(kind, other, foreign, file).state)
-            return name
-    return ""
+    return Brought(expert, remarks, state=state, is_stated=agreed.is_stated)
 
 
 def bring_backbone(file: Path, expert: Expert, kind: Kind, wishes: Wishes) -> Brought:

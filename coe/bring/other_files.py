@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-import tarfile
 import zipfile
 from collections.abc import Collection
-from itertools import islice
 from pathlib import Path
 
 from coe.errors import list_few
@@ -26,6 +24,7 @@ _MARKS = (
     (0, b"BZh", _UNPACK),
     (0, b"7z\xbc\xaf", _UNPACK),
     (0, b"Rar!", _UNPACK),
+    (257, b"ustar", _UNPACK),
 )
 _PART = re.compile(r"-\d{5}-of-(?!00001\b)\d{5}\b")
 """How Hugging Face's programs name the parts of a network."""
@@ -47,23 +46,7 @@ def other_file(path: Path, start: bytes) -> str | None:
         return f"a model of OpenVINO; {_MADE_OF}"
     if said := next((said for at, mark, said in _MARKS if start[at : at + len(mark)] == mark), None):
         return said
-    if start[257:262] == b"ustar":
-        return _tape(path)
     return _archive(path) if start.startswith(b"PK\3\4") else None
-
-
-def _tape(path: Path) -> str:
-    try:
-        with tarfile.open(path) as archive:
-            names = {member.name for member in islice(archive, 10)}
-    except (OSError, tarfile.TarError, ValueError):
-        return _UNPACK
-    if not names >= {"pickle", "storages", "tensors"}:
-        return _UNPACK
-    return (
-        "in the form of torch before 0.1.12 (2017), whose opening runs code; open it with `torch.load` where it comes "
-        "from, and save its `state_dict()` with torch.save"
-    )
 
 
 def _archive(path: Path) -> str | None:

@@ -27,7 +27,6 @@ _IGNORED_SETTINGS = frozenset({"training", "inplace", "momentum", "i", "np", "ty
 """Settings of layers that change nothing when they judge, and numbers by which a network counts its layers."""
 _AROUND = {"DataParallel", "DistributedDataParallel", "OptimizedModule", "AveragedModel"}
 """Parts around a whole network that compute nothing themselves."""
-_NEARLY = 0.9
 _TO_ONNX = "export it as ONNX and import that with --kind onnx"
 
 
@@ -96,12 +95,6 @@ def _as_it_is(state: Mapping[str, torch.Tensor], layers: Mapping[str, Layer]) ->
     level = f"{levels.pop()}/" if len(levels) == 1 and levels != {""} else ""
     own = {name.removeprefix(level): layer for name, layer in layers.items()}
     return Unwrapped({name.removeprefix(level): value for name, value in state.items()}, own)
-
-
-def resembles(state: Mapping[str, torch.Tensor], wanted: Mapping[str, torch.Tensor]) -> bool:
-    """Tell whether tensors have the names of a kind's, counters aside, and nearly all have their shapes."""
-    names, needed = ([name for name in one if not name.endswith(_COUNTER)] for one in (state, wanted))
-    return {*names} == {*needed} and sum(state[n].shape == wanted[n].shape for n in needed) >= _NEARLY * len(needed)
 
 
 def backbone(foreign: Foreign, kind: ModuleKind, expert: Expert, where: str, prefix: str = "") -> Unwrapped:

@@ -339,7 +339,8 @@ class Foreign:
     says of a whole network what it is made of, by the names of its parts. `seen` holds the fields of `Preprocessing`
     that are recorded; `unsaid` says of fields why what is recorded is not done here. `settings` are what else the
     writer keeps beside the weights, and `remarks` sentences for the user. In the names of tensors and layers of nested
-    dicts, a `/` stands behind each key. For `looks` see `Trained`. A kind that opens files itself leaves `state` empty.
+    dicts, a `/` stands behind each key. `columns` is how many scores a classifier gives, 0 if that is open. For `looks`
+    see `Trained`. A kind that opens files itself leaves `state` empty.
     """
 
     state: dict[str, torch.Tensor]
@@ -350,4 +351,5 @@ class Foreign:
     unsaid: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
+    columns: int = 0
     looks: int = 1

@@ -66,7 +66,7 @@ def test_no_file_outside_the_folder_is_read(tmp_path: Path, location: str) -> No
     path = model(home / "x.onnx")
     os.symlink(tmp_path / "secret", home / "link")
     changed(path, location=location)
-    with pytest.raises(StoreError, match="outside its folder"):
+    with pytest.raises(StoreError, match="x\\.onnx"):
         bundled(path, tmp_path)
 
 
@@ -74,13 +74,13 @@ def test_files_that_are_missing_or_too_short_are_told(tmp_path: Path) -> None:
     path = model(tmp_path / "x.onnx")
     data = tmp_path / "x.onnx.data"
     data.write_bytes(data.read_bytes()[:-4])
-    with pytest.raises(StoreError, match="shorter than the model says"):
+    with pytest.raises(StoreError, match="beside it hold"):
         bundled(path, tmp_path)
     data.unlink()
-    with pytest.raises(StoreError, match=r"'x\.onnx\.data', and no such file"):
+    with pytest.raises(StoreError, match="beside it hold"):
         bundled(path, tmp_path)
     os.mkfifo(data)
-    with pytest.raises(StoreError, match="no such file"):
+    with pytest.raises(StoreError, match="beside it hold"):
         bundled(path, tmp_path)
 
 
@@ -102,5 +102,5 @@ def test_many_tensors_over_the_same_bytes_are_refused(tmp_path: Path) -> None:
         copy.CopyFrom(made.graph.initializer[0])
         copy.name = f"w{number}"
     path.write_bytes(made.SerializeToString())
-    with pytest.raises(StoreError, match="more than its files hold"):
+    with pytest.raises(StoreError, match="beside it hold"):
         bundled(path, tmp_path)
