@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from coe.bring.parts import reading
+from coe.bring.parts import converting
 from coe.bring.parts.answers import AS_IT_IS, Answers
 from coe.bring.parts.bom import BomPart
 from coe.bring.parts.placement_file import Placement, PlacementFile
@@ -14,13 +14,13 @@ def _with(answers: Answers, units: str) -> Answers:
 
 
 def read_file(path: Path, units: str = "", answers: Answers = AS_IT_IS) -> PlacementFile:
-    return reading.read_file(path, _with(answers, units))
+    return converting.read_file(path, _with(answers, units))
 
 
 def parse_file(
     path: Path, raw: bytes, units: str = "", answers: Answers = AS_IT_IS, bom: Mapping[str, BomPart] | None = None
 ) -> PlacementFile:
-    return reading.parse_file(path, raw, _with(answers, units), bom)
+    return converting.parse_file(path, raw, _with(answers, units), bom)
 
 
 def read_placements(path: Path, units: str = "", answers: Answers = AS_IT_IS) -> tuple[Placement, ...]:

@@ -69,9 +69,8 @@ class Placed(Bringing):
     def placed(self, placements: Path, name: str, to: Path) -> FirstBoard:
         """Make a board from a placement file; raises ConfigError."""
         from coe.board.parts_list import Side
-        from coe.bring.board.board_outline import edge_in, read_outline
+        from coe.bring.board.board_outline import drawn_sizes, edge_in, read_outline
         from coe.bring.board.draft_recipe import plan
-        from coe.bring.board.drawn_sizes import drawn_sizes
         from coe.bring.board.first_board import Making, marks_of
         from coe.bring.board.package_sizes import LIBRARY, read_library
 

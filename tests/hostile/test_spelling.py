@@ -13,8 +13,7 @@ from coe.board import parts_list, rules
 from coe.board.board_spec import label_fault
 from coe.board.parts_list import parse_places
 from coe.bring.parts.answers import Answers
-from coe.bring.parts.converting import joined_with
-from coe.bring.parts.reading import parse_file
+from coe.bring.parts.converting import joined_with, parse_file
 from coe.core import Expert
 from coe.errors import ConfigError, RulesError
 from coe.helpers.spelling import by_spelling, composed, look

@@ -14,9 +14,8 @@ from apps.demo import own_board
 from coe.board import rules
 from coe.board.parts_list import Side, read_places
 from coe.bring.board import first_board, found_camera
-from coe.bring.board.board_outline import read_outline
-from coe.bring.board.draft_recipe import plan
-from coe.bring.board.drawn_sizes import drawn_sizes
+from coe.bring.board.board_outline import drawn_sizes, read_outline
+from coe.bring.board.draft_recipe import first_draft, plan
 from coe.bring.board.found_camera import (
     FoundBoard,
     MarkMatch,
@@ -27,11 +26,9 @@ from coe.bring.board.found_camera import (
     map_through,
 )
 from coe.bring.board.pose_search import BoardDrawing, Pose
-from coe.bring.board.recipe_text import first_draft
 from coe.bring.parts.answers import Answers
 from coe.bring.parts.answers import read as read_answers
-from coe.bring.parts.converting import Converted, convert
-from coe.bring.parts.reading import read_file
+from coe.bring.parts.converting import Converted, convert, read_file
 from coe.cli import board_command
 from coe.errors import ConfigError
 from coe.pictures.image_source import ImageSource

@@ -11,8 +11,8 @@ from coe.board.parts_list import Side
 from coe.bring.parts import vocabulary
 from coe.bring.parts.answers import Answers
 from coe.bring.parts.bom import Bom, BomJoin, join
+from coe.bring.parts.converting import parse_bom, read_bom
 from coe.bring.parts.placement_file import Placement
-from coe.bring.parts.reading import parse_bom, read_bom
 from coe.bring.parts.refdes import designators
 from coe.errors import ConfigError
 from coe.helpers.strict_yaml import word_lists

@@ -14,8 +14,8 @@ from coe.board.parts_list import Side
 from coe.bring.board.board_outline import edge_in
 from coe.bring.parts import packed_files
 from coe.bring.parts.answers import Answers
+from coe.bring.parts.converting import parse_bom
 from coe.bring.parts.placement_file import PlacementFile
-from coe.bring.parts.reading import parse_bom
 from coe.errors import ConfigError
 
 TOP, BOTTOM, DATA = (

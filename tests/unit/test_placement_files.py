@@ -11,10 +11,9 @@ from placed import parse_file, parse_placements, read_file, read_placements
 from coe.board.parts_list import Side
 from coe.bring.board.board_outline import edge_in
 from coe.bring.parts.answers import Answers, NamedParts
-from coe.bring.parts.converting import convert
+from coe.bring.parts.converting import convert, parse_bom
 from coe.bring.parts.naming import Names
 from coe.bring.parts.placement_file import Placement
-from coe.bring.parts.reading import parse_bom
 from coe.errors import ConfigError
 
 FILES: dict[str, tuple[str, str]] = {

@@ -18,8 +18,8 @@ from thorough import THOROUGH
 from coe.board.parts_list import Side
 from coe.bring.parts import spreadsheet
 from coe.bring.parts.answers import AS_IT_IS, Answers
+from coe.bring.parts.converting import read_bom
 from coe.bring.parts.placement_file import Placement
-from coe.bring.parts.reading import read_bom
 from coe.errors import ConfigError
 
 TOP, BOTTOM = Side.TOP, Side.BOTTOM

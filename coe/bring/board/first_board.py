@@ -18,7 +18,7 @@ from coe import config
 from coe.board.drafting import FIRST_EXPERT, TODO
 from coe.board.parts_list import NAME as PARTS
 from coe.board.steps import polarity_is_known
-from coe.bring.board.draft_recipe import BoardPlan
+from coe.bring.board.draft_recipe import BoardPlan, RecipeDraft, drawn_in_pixels, first_draft
 from coe.bring.board.found_camera import (
     FoundBoard,
     board_at,
@@ -29,7 +29,6 @@ from coe.bring.board.found_camera import (
     lie_alike,
     map_through,
 )
-from coe.bring.board.recipe_text import RecipeDraft, drawn_in_pixels, first_draft
 from coe.bring.parts.answers import NAME as ANSWERS
 from coe.bring.parts.converting import Converted
 from coe.errors import ConfigError, ImageError, did_you_mean

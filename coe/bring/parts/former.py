@@ -11,8 +11,7 @@ from typing import Any
 import yaml
 
 from coe.bring.parts.answers import AS_IT_IS, Answers, BottomX
-from coe.bring.parts.converting import Converted, joined_with
-from coe.bring.parts.reading import parse_bom, parse_file
+from coe.bring.parts.converting import Converted, joined_with, parse_bom, parse_file
 from coe.errors import ConfigError, list_few
 from coe.helpers import strict_yaml
 from coe.helpers.strict_model import parsed_json, validated

@@ -48,7 +48,7 @@ _DEGREES = ("", "deg", "degree", "degrees", "\u00b0", "\u00ba")
 
 
 def parse(path: Path, raw: bytes, form: Answers) -> PlacementFile:
-    """Return a placement file by its bytes; see `coe.bring.parts.reading`."""
+    """Return a placement file by its bytes; see `converting.parse_file`."""
     reader, raw = _PlacementReader(path, form), in_utf8(raw)
     table = read_board_file(path, raw)
     if table is None:
