@@ -158,7 +158,7 @@ def examined(
         features = np.column_stack((whole.double().numpy(), beyond.clip(LEAST, MOST)))
         return np.asarray(~says_good(sheet.images, features, own) | (beyond > look.limit))
 
-    made = exam.sheets(look.parts.images, patch_train.unlike_edges(kind, module, look.parts))
+    made = exam.sheets(look.parts.images)
     asked = [sheet for sheet in made if shows_turned or sheet.item is not Shown.TURNED]
     return patch_train.examined(kind, module, look, asked, called)
 
@@ -172,8 +172,7 @@ def exam_of(items: list[ExamItem] | None, left_out: tuple[str, ...]) -> Exam | N
     """Return an exam of these rows, None for one that was not taken; None if there is nothing to say."""
     if items is None:
         return Exam(left_out=left_out) if left_out else None
-    is_surface = not any(item.item is Shown.MISSING for item in items)
-    return Exam(items=tuple(items), is_surface=is_surface, left_out=left_out)
+    return Exam.of(items, left_out)
 
 
 def turned(images: torch.Tensor, turns: int) -> torch.Tensor:

@@ -8,9 +8,8 @@ does not: what an expert says of such pictures says nothing of real ones.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, TypeVar
 
 import cv2
@@ -21,39 +20,36 @@ from torch.nn import functional
 
 from coe.comparing.motion import grey_of
 from coe.core import Shown
-from coe.errors import ConfigError
-from coe.helpers.preprocessing import NORMALIZATIONS
-from coe.learn.backbones import packaged_file
-from coe.store import torch_file
 from coe.store.exam import MOST, ExamItem
 from coe.store.kinds import Image
-from experts.backbone import ARCHITECTURES, create, patches
 from experts.core_set import core_set
-from experts.lite0_weights import PACKAGED, by_timms_names
 from experts.nearness import LEAST_DEVIATIONS
-from experts.normalising import normalise
-from experts.one_thread import hasten
 
 T = TypeVar("T")
 MOST_SHOWN = 32
 """An item is made from at most so many good pictures, taken evenly."""
-_FILLS = 0.9
-"""A part that fills more than this share of its pictures, on both sides, has no surroundings to take a piece of."""
 _LEAST_STRIP = 4
 """So many pixels of surroundings, or more, make a piece."""
 _FEATHER = 2.5
-_SPUR = 0.25
-_OTHER, _OTHER_OF_MOST = 0.5, 0.55
-"""Edges lie so far from each other, as does what is no part; or so much of how far the farthest place lies."""
-_SEES = 24
-"""In a grid of so many places, of an input of 192 pixels, each sees one place farther than it is."""
-_EDGES = 256
-"""So many places of edges stand for all of them."""
+_SMALLER = 0.08
+_GRID, _COLOURS = 32, 12
+"""A picture is seen in so many rows and columns of places, each of one of so many colours."""
+_SIZES, _LONGEST = range(8, 31, 2), 4
+"""The widths and heights of parts, in places, and how many times as long as wide a part may be."""
+_SEARCHED, _REACH, _MOVES = 8, 2, 4
+"""In so many pictures the size is searched, so many places off the middle; and so many off lie single parts."""
+_AROUND, _LARGER = 0.2, 0.5
+"""What lies as far around a part as this share of its shorter side differs from it; and the power of a part's area in
+what decides: a body alone differs from its surroundings nearly as the whole part does."""
+_OFF = 0.03
+"""So much less a place decides for each step that it lies off the middle."""
+_NOISE, _SOME = 4, 2048
+"""Grey levels by which pictures of one colour vary; and from so many places, about, their colours are learned."""
+_DIFFERS = 0.33
+"""Colours of a part and of what lies beside each of its sides differ by this distance (half of chi squared, 0 to 1)."""
 _BODY, _ACROSS = 0.4, 0.8
 """The shares of a part's longer and shorter side that are its body, between its pads."""
 _FITTING = cv2.TM_CCOEFF_NORMED
-_EYE, _CELL = 192, 8
-"""The sides in pixels of the input in which a part is found for a kind without a backbone, and of a place in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +60,21 @@ class Rectangle:
     top: int
     right: int
     bottom: int
+
+    @property
+    def width(self) -> int:
+        """Its columns."""
+        return self.right - self.left
+
+    @property
+    def height(self) -> int:
+        """Its rows."""
+        return self.bottom - self.top
+
+    def within(self, share: float) -> Rectangle:
+        """Return it without this share of its width and height on each side."""
+        across, down = round(share * self.width), round(share * self.height)
+        return Rectangle(self.left + across, self.top + down, self.right - across, self.bottom - down)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,36 +108,22 @@ def evenly(things: Sequence[T], most: int) -> list[T]:
     return [things[place] for place in np.linspace(0, len(things) - 1, most).round().astype(int)]
 
 
-def unlike_edges(seen: torch.Tensor) -> torch.Tensor:
-    """Return which places (n, G, H) of pictures with patches (n, G, H, channels) are unlike all that their edges show.
+def sheets(images: torch.Tensor) -> list[Sheet]:
+    """Return what is made of good pictures (n, 3, S, S) uint8 of one component.
 
-    `seen` are patches of an early stage: deeper ones see a part from afar.
-    """
-    grid = min(seen.shape[1:3])
-    seen = functional.normalize(seen, dim=3)
-    edge = torch.cat([seen[:, 0], seen[:, -1], seen[:, :, 0], seen[:, :, -1]], dim=1).flatten(0, 1)
-    usual = edge[core_set(edge, _EDGES)] if len(edge) > _EDGES else edge
-    far = torch.cdist(seen.flatten(0, 2), usual).amin(dim=1).view(seen.shape[:3])
-    # No place differs much if the part fills its pictures.
-    unlike = far > min(_OTHER, _OTHER_OF_MOST * float(far.amax(dim=(1, 2)).median()))
-    # A place sees what lies around it, so a part seems larger than it is by so many places on each side.
-    other = functional.max_pool2d((~unlike).float()[:, None], 2 * (grid // _SEES) + 1, 1, grid // _SEES)
-    return other[:, 0] == 0
-
-
-def sheets(images: torch.Tensor, unlike: torch.Tensor) -> list[Sheet]:
-    """Return what is made of good pictures (n, 3, S, S) uint8, of which `unlike` (n, G, G) tells where the part is.
-
-    A turned part is shown in its place and with its picture: the board around it gives the one away, a seam the other.
+    A part is turned in its place, and once more in a box that is a little smaller, since a seam through print or a
+    neighbour gives it away. Where nobody can tell the place, the picture is turned.
     """
     turned, bare = list[tuple[int, Image]](), list[tuple[int, Image]]()
-    for place in evenly(range(len(images)), MOST_SHOWN):
-        image = images[place].numpy()
-        turned.append((place, image[:, ::-1, ::-1]))
-        if (found := _found(image, unlike[place].numpy())) is not None:
-            turned.append((place, _turned_in_place(image, found.part)))
-            if (without := _bare(image, found)) is not None:
-                bare.append((place, without))
+    places = evenly(range(len(images)), MOST_SHOWN)
+    shown = [images[place].numpy() for place in places]
+    for place, image, found in zip(places, shown, parts_of(shown), strict=True):
+        if found is None:
+            turned.append((place, image[:, ::-1, ::-1]))
+            continue
+        turned += [(place, _turned_in_place(image, part)) for part in (found.part, found.part.within(_SMALLER))]
+        if (without := _bare(image, found)) is not None:
+            bare.append((place, without))
     made = {Shown.MISSING: bare, Shown.TURNED: turned}
     return [
         Sheet(item, torch.from_numpy(np.stack([image for _, image in of])), np.array([place for place, _ in of]))
@@ -161,38 +158,108 @@ def _made_of(
 
 
 def part_of(image: Image) -> FoundPart | None:
-    """Return where a picture (H, W, 3) uint8 RGB shows its part, as the pretrained network tells that is installed.
+    """Return where a picture (H, W, 3) uint8 RGB shows its part; None if nobody can tell."""
+    return parts_of([np.ascontiguousarray(image.transpose(2, 0, 1))])[0]
 
-    None without that network, and if the picture shows no part before its surroundings.
+
+def parts_of(images: Sequence[Image]) -> list[FoundPart | None]:
+    """Return where pictures (3, H, W) uint8 RGB of one component show their parts; None where nobody can tell.
+
+    A part lies near the middle, and its colours differ from those beside each of its sides, however near print or
+    neighbours are. The size is one for all pictures, that with which they differ most. If they do not differ in most
+    pictures (a surface, or parts at any place), all are None.
     """
-    return _found(np.ascontiguousarray(image.transpose(2, 0, 1)), _unlike(image))
+    found: list[FoundPart | None] = [None] * len(images)
+    shown = {place: one for place, image in enumerate(images) if (one := _shown(image)) is not None}
+    if not shown:
+        return found
+    coloured = _coloured([(images[place], around) for place, around in shown.items()])
+    size = _size_of(coloured[evenly(range(len(shown)), _SEARCHED)])
+    places = _candidates([size], _MOVES)
+    differs, decides = _differences(coloured, places)
+    best = decides.argmax(axis=1)
+    own = np.take_along_axis(differs, best[:, None], axis=1)[:, 0]
+    if np.median(own) < _DIFFERS:
+        return found
+    # A picture in which nothing differs enough has its part where most others have theirs.
+    usual = np.median(places[best], axis=0)
+    for number, (place, around) in enumerate(shown.items()):
+        box = places[best[number]] if own[number] >= _DIFFERS else usual
+        x, y = (side / _GRID for side in (around.width, around.height))
+        left, top, right, bottom = (round(value * scale) for value, scale in zip(box, (x, y, x, y), strict=True))
+        part = Rectangle(around.left + left, around.top + top, around.left + right, around.top + bottom)
+        if min(part.width, part.height) >= _LEAST_STRIP:
+            found[place] = FoundPart(part, around)
+    return found
 
 
-def _unlike(image: Image) -> NDArray[np.bool_]:
-    """Return which places of a picture (H, W, 3) are unlike its edges; none without the pretrained network."""
-    if (eye := _eye()) is None:
-        return np.zeros((1, 1), np.bool_)
-    with torch.inference_mode():
-        square = cv2.resize(image, (_EYE, _EYE), interpolation=cv2.INTER_AREA)
-        pixels = normalise(torch.from_numpy(square).permute(2, 0, 1)[None], torch.float32, *NORMALIZATIONS["-1..1"])
-        seen = patches([eye(pixels.contiguous(memory_format=torch.channels_last))], _EYE // _CELL)
-        return np.asarray(unlike_edges(seen)[0].numpy())
+def _coloured(pictures: Sequence[tuple[Image, Rectangle]]) -> NDArray[np.float32]:
+    """Return which of their colours places of pictures have, (n, grid, grid, colours), each 0 or 1."""
+    rows = []
+    for image, shown in pictures:
+        own = image[:, shown.top : shown.bottom, shown.left : shown.right].transpose(1, 2, 0)
+        small = cv2.resize(np.ascontiguousarray(own), (_GRID, _GRID), interpolation=cv2.INTER_AREA)
+        lab = cv2.cvtColor(small, cv2.COLOR_RGB2LAB).astype(np.float32)
+        rows.append((lab - np.median(lab, axis=(0, 1))) / (lab[..., 0].std() + _NOISE))  # whatever the light is
+    colours = torch.from_numpy(np.stack(rows)).flatten(0, 2)
+    some = colours[:: max(1, len(colours) // _SOME)]
+    middles = some[core_set(some, _COLOURS)]
+    for _ in range(3):  # Lloyd's
+        nearest = torch.cdist(some, middles).argmin(dim=1)
+        counts = torch.bincount(nearest, minlength=len(middles)).clamp_min(1)
+        middles = torch.zeros_like(middles).index_add_(0, nearest, some) / counts[:, None]
+    which = torch.cdist(colours, middles).argmin(dim=1)
+    return functional.one_hot(which, len(middles)).view(len(rows), _GRID, _GRID, -1).float().numpy()
 
 
-@cache
-def _eye() -> torch.nn.Module | None:
-    """Return the first layers of the network that comes in a package; None if that is not installed."""
-    try:
-        file = packaged_file(PACKAGED)
-    except ConfigError:
-        return None
-    network: Any = create(ARCHITECTURES["efficientnet-lite0"].timm_name, labels=0)
-    network.prune_intermediate_layers([1], prune_norm=True, prune_head=True)
-    weights = by_timms_names(torch_file.load(file), file)
-    network.load_state_dict({name: weights[name] for name in network.state_dict()})
-    first = torch.nn.Sequential(network.conv_stem, network.bn1, network.blocks)
-    hasten(first)
-    return first.eval().requires_grad_(False)
+def _candidates(sizes: Iterable[tuple[int, int]], reach: int) -> NDArray[np.intp]:
+    """Return left, top, right and bottom, in places, of rectangles (m, 4) that leave a place on each side."""
+    moves = range(-reach, reach + 1)
+    corners = (
+        ((_GRID - width) // 2 + x, (_GRID - height) // 2 + y, width, height)
+        for width, height in sizes
+        for x in moves
+        for y in moves
+    )
+    rows = [(x, y, x + width, y + height) for x, y, width, height in corners]
+    return np.array([row for row in rows if min(row) > 0 and max(row) < _GRID], np.intp)
+
+
+def _size_of(coloured: NDArray[np.float32]) -> tuple[int, int]:
+    """Return width and height, in places, of the part that pictures of one component show."""
+    sizes = [(x, y) for x in _SIZES for y in _SIZES if max(x, y) <= _LONGEST * min(x, y)]
+    places = _candidates(sizes, _REACH)
+    _, decides = _differences(coloured, places)
+    kinds, own = np.unique(places[:, 2:] - places[:, :2], axis=0, return_inverse=True)
+    most = [decides[:, own.ravel() == kind].max(axis=1).mean() for kind in range(len(kinds))]
+    width, height = kinds[int(np.argmax(most))].tolist()
+    return width, height
+
+
+def _differences(coloured: NDArray[np.float32], places: NDArray[np.intp]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return how much rectangles (m, 4) differ from what lies beside that side of which they differ least, (n, m).
+
+    And the same, more for larger ones and less for those off the middle, by which rectangles are compared.
+    """
+    sums = np.pad(coloured.cumsum(axis=1).cumsum(axis=2), ((0, 0), (1, 0), (1, 0), (0, 0)))
+
+    def within(left: NDArray[Any], top: NDArray[Any], right: NDArray[Any], bottom: NDArray[Any]) -> NDArray[Any]:
+        counts = sums[:, bottom, right] - sums[:, top, right] - sums[:, bottom, left] + sums[:, top, left]
+        return np.asarray(counts / counts.sum(axis=-1, keepdims=True))
+
+    left, top, right, bottom = places.T
+    width, height = right - left, bottom - top
+    far = np.maximum(2, (_AROUND * np.minimum(width, height)).round().astype(np.intp))
+    inside = within(left, top, right, bottom)
+    beside = (
+        within(np.maximum(left - far, 0), top, left, bottom),
+        within(right, top, np.minimum(right + far, _GRID), bottom),
+        within(left, np.maximum(top - far, 0), right, top),
+        within(left, bottom, right, np.minimum(bottom + far, _GRID)),
+    )
+    least = np.min([((inside - one) ** 2 / (inside + one + 1e-9)).sum(axis=-1) / 2 for one in beside], axis=0)
+    off = np.abs(left + right - _GRID) / 2 + np.abs(top + bottom - _GRID) / 2
+    return least, least * (width * height / _GRID**2) ** _LARGER * (1 - _OFF * off)
 
 
 def graded(item: Shown, passed: NDArray[np.bool_], label: str = "") -> ExamItem:
@@ -212,25 +279,6 @@ def tightened(limit: float, deviations: Sequence[float]) -> float:
     return min(limit, max(LEAST_DEVIATIONS, float(np.nextafter(beyond[most], -np.inf))))
 
 
-def _found(image: Image, unlike: NDArray[np.bool_]) -> FoundPart | None:
-    """Return where an image (3, H, W) shows its part; None if it shows none, or nothing around it."""
-    part, shown = _part(unlike, *image.shape[1:]), _shown(image)
-    if part is None or shown is None:
-        return None
-    part = Rectangle(
-        max(part.left, shown.left),
-        max(part.top, shown.top),
-        min(part.right, shown.right),
-        min(part.bottom, shown.bottom),
-    )
-    width, height = part.right - part.left, part.bottom - part.top
-    if min(width, height) < _LEAST_STRIP:
-        return None
-    if width > _FILLS * (shown.right - shown.left) and height > _FILLS * (shown.bottom - shown.top):
-        return None
-    return FoundPart(part, shown)
-
-
 def _bare(image: Image, found: FoundPart) -> Image | None:
     """Return an image (3, H, W) with its surroundings over the part; None if there is nothing around it."""
     if not (pieces := _pieces(image, found, found.part)):
@@ -245,7 +293,7 @@ def _without_body(image: Image, found: FoundPart) -> Image | None:
     Print on the board, or a neighbour's pads, would differ more than the bare board that is seen there.
     """
     part = found.part
-    width, height = part.right - part.left, part.bottom - part.top
+    width, height = part.width, part.height
     shares = (_BODY, _ACROSS) if width >= height else (_ACROSS, _BODY)
     across, down = (round((1 - share) / 2 * side) for share, side in zip(shares, (width, height), strict=True))
     body = Rectangle(part.left + across, part.top + down, part.right - across, part.bottom - down)
@@ -264,7 +312,7 @@ def _pieces(image: Image, found: FoundPart, inner: Rectangle) -> list[tuple[int,
         (part.left - shown.left, image[:, rows, shown.left : part.left][:, ::-1, ::-1]),
         (shown.right - part.right, image[:, rows, part.right : shown.right]),
     ]
-    width, height = inner.right - inner.left, inner.bottom - inner.top
+    width, height = inner.width, inner.height
     pieces = []
     for margin, strip in strips:
         if margin >= _LEAST_STRIP:
@@ -294,25 +342,6 @@ def _laid(image: Image, piece: Image, left: int, top: int) -> Image:
     over[:, rows, columns], opaque[rows, columns] = piece, 1
     opaque = cv2.GaussianBlur(opaque, (0, 0), _FEATHER)
     return np.asarray((opaque * over + (1 - opaque) * image).round().clip(0, 255), np.uint8)
-
-
-def _part(unlike: NDArray[np.bool_], height: int, width: int) -> Rectangle | None:
-    """Return where the part is in a picture of this size: its largest piece, and others nearly as large."""
-    count, numbers, stats, _ = cv2.connectedComponentsWithStats(unlike.astype(np.uint8))
-    if count < 2:
-        return None
-    areas = stats[1:, cv2.CC_STAT_AREA]
-    kept = 1 + np.flatnonzero(areas >= areas.max() / 4)
-    part = np.isin(numbers, kept)
-    # Spurs of single places are noise, or a trace that leads to the part.
-    columns, rows = (np.flatnonzero(count > _SPUR * count.max()) for count in (part.sum(axis=0), part.sum(axis=1)))
-    across, down = width / unlike.shape[1], height / unlike.shape[0]
-    return Rectangle(
-        round(int(columns[0]) * across),
-        round(int(rows[0]) * down),
-        round((int(columns[-1]) + 1) * across),
-        round((int(rows[-1]) + 1) * down),
-    )
 
 
 def _shown(image: Image) -> Rectangle | None:

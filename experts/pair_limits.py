@@ -216,7 +216,7 @@ def _graded(shown: Sequence[ExamPicture], limits: Mapping[str, GoodLimits]) -> E
         ExamItem(item=one.item, shown=1, passed=int(not _is_over(one, limits[one.reference])), component=one.component)
         for one in shown
     )
-    return Exam(items=apart(rows), is_surface=not any(one.item is Shown.MISSING for one in shown))
+    return Exam.of(apart(rows))
 
 
 def _are_alike(size: tuple[int, int], other: tuple[int, int]) -> bool:

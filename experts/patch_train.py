@@ -15,6 +15,7 @@ import cv2
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.nn import functional
 
 from coe.comparing import left_out
 from coe.comparing.alternates import best_of
@@ -27,6 +28,7 @@ from coe.store.runnable_kinds import BACKBONE
 from coe.store.skeletons import bare_skeleton
 from experts import exam, good_parts, series, suspects, two_groups
 from experts.backbone import BackboneKind, Seeing, load_backbone
+from experts.core_set import core_set
 from experts.nearness import AXES, Nearness
 from experts.patch_colours import colours, leeway_of
 from experts.patch_deviations import Bank, LeftOut, Parts, apart, largest_of, usual_at
@@ -55,6 +57,12 @@ _TWO_WAYS = "name a reference of each (`reference: [A, B]`): one limit for both 
 _OWN_LIMIT = "each has a limit of its own"
 _WHITE = 128
 """Pictures of which a hundredth is not as bright are made so before it is told where their parts are."""
+_OTHER, _OTHER_OF_MOST = 0.5, 0.55
+"""Edges lie so far from each other, as does what is no part; or so much of how far the farthest place lies."""
+_SEES = 24
+"""In a grid of so many places, of an input of 192 pixels, each sees one place farther than it is."""
+_EDGES = 256
+"""So many places of edges stand for all of them."""
 _BATCH = 8
 
 
@@ -161,8 +169,7 @@ def _together(expert: Expert, wanted: float, looks: Sequence[_Look], unfit: Mapp
     }
     state = {name: torch.cat([look.state[name] for look in looks]) for name in looks[0].state}
     items = added(item for look in looks for item in look.exam)
-    is_surface = not any(item.item is Shown.MISSING for item in items)
-    taken = Exam(items=items, is_surface=is_surface, left_out=tuple(strange))
+    taken = Exam.of(items, strange)
     return Trained(state, expert.labels, metrics, tuple(remarks), exam=taken)
 
 
@@ -306,12 +313,12 @@ def _looks(kind: BackboneKind, network: PatchNetwork, plan: TrainingPlan, refere
         own = replace(each, numbers=torch.arange(len(each.names))) if is_series else each
         unlike = wanted if own.colours is None else min(wanted, _UNLIKE_ALIGNED)
         look = learned_look(network, own, LeftOut(own), wanted, unlike)
-        shown = unlike_edges(kind, network, own)
-        if (share := max(0.01, float(shown[:, 1:-1, 1:-1].float().mean()))) < _SMALL:
+        if (share := _share_of(kind, network, own)) < _SMALL:
             remarks.append(
                 f"the part fills about {share:.0%} of its pictures, so that a defect is a few pixels; crop closer"
             )
-        look, items = examined(kind, network, look, exam.sheets(own.images, shown), partial(_called, network, look))
+        sheets = exam.sheets(own.images)
+        look, items = examined(kind, network, look, sheets, partial(_called, network, look))
         network.near.fill(look.nearness)
         state = network.state_dict()
         tensors = {name: one.contiguous().clone() for name, one in state.items() if not name.startswith(BACKBONE)}
@@ -349,13 +356,23 @@ def suspect(names: Sequence[str], good: Numbers, bad: Numbers | None) -> tuple[l
     ]
 
 
-def unlike_edges(kind: Seeing, network: torch.nn.Module, parts: Parts) -> torch.Tensor:
-    """Return which places (n, G, G) of their pictures parts fill: those unlike all that the pictures' edges show."""
+def _share_of(kind: Seeing, network: torch.nn.Module, parts: Parts) -> float:
+    """Return which share of their pictures parts fill: the places that are unlike all that the pictures' edges show."""
     seen = parts.seen
     # In little light hardly any place differs much.
     if (gain := _WHITE / max(1.0, float(np.percentile(parts.images[:, :, ::4, ::4], 99)))) > 1:
         seen, _ = see(kind, network, (parts.images * gain).clamp_max(255).to(torch.uint8))
-    return exam.unlike_edges(seen[..., : kind.architecture.channels[kind.stages[0]]])
+    seen = seen[..., : kind.architecture.channels[kind.stages[0]]]  # deeper ones see a part from afar
+    grid = min(seen.shape[1:3])
+    seen = functional.normalize(seen, dim=3)
+    edge = torch.cat([seen[:, 0], seen[:, -1], seen[:, :, 0], seen[:, :, -1]], dim=1).flatten(0, 1)
+    usual = edge[core_set(edge, _EDGES)] if len(edge) > _EDGES else edge
+    far = torch.cdist(seen.flatten(0, 2), usual).amin(dim=1).view(seen.shape[:3])
+    # No place differs much if the part fills its pictures.
+    unlike = far > min(_OTHER, _OTHER_OF_MOST * float(far.amax(dim=(1, 2)).median()))
+    # A place sees what lies around it, so a part seems larger than it is by so many places on each side.
+    other = functional.max_pool2d((~unlike).float()[:, None], 2 * (grid // _SEES) + 1, 1, grid // _SEES)
+    return max(0.01, float((other[:, 0] == 0)[:, 1:-1, 1:-1].float().mean()))
 
 
 def examined(

@@ -85,14 +85,21 @@ class ExamItem(StrictModel):
 class Exam(StrictModel):
     """The exam of one expert.
 
-    `is_surface` says that its pictures show no part before its surroundings, so that nothing could be shown as missing:
-    such an expert needs bad pictures of each kind. `left_out` names pictures that were given as good, look bad, and
-    were not learned from.
+    `is_surface` says that its pictures do not show where the part is, so that nothing could be shown as missing: such
+    an expert needs bad pictures of each kind. `left_out` names pictures that were given as good, look bad, and were not
+    learned from.
     """
 
     items: tuple[ExamItem, ...] = ()
     is_surface: bool = False
     left_out: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, items: Iterable[ExamItem], left_out: Iterable[str] = ()) -> Exam:
+        """Return an exam of these rows; without missing parts among them nobody can tell where the part is."""
+        rows = tuple(items)
+        unplaced = not any(row.item is Shown.MISSING for row in rows)
+        return cls(items=_proving(rows) if unplaced else rows, is_surface=unplaced, left_out=tuple(left_out))
 
     def again(self, items: Iterable[ExamItem]) -> Exam:
         """Return the exam with rows that were taken again in the place of those of the same items.
@@ -100,8 +107,7 @@ class Exam(StrictModel):
         An item that was decided stays as it is if too few pictures were shown now to decide it: a gap that many good
         parts have proved is not closed by one.
         """
-        again = tuple(items)
-        kept = self.items
+        again, kept = _proving(items) if self.is_surface else tuple(items), self.items
         for name in {(item.item, item.label): None for item in again}:
             now, before = ([one for one in rows if (one.item, one.label) == name] for rows in (again, kept))
             if _is_decided(now) or not _is_decided(before):
@@ -124,8 +130,8 @@ class Exam(StrictModel):
         notes = []
         if self.is_surface:
             notes.append(
-                "its pictures show a surface, or no more than the part, so nothing can be shown as missing: it needs "
-                "bad pictures of each kind"
+                "its pictures do not show where the part is (a surface, a part that fills them or lies at any place), "
+                "so the exam does not tell whether missing or turned parts pass: it needs bad pictures of each kind"
             )
         if self.left_out:
             few = list_few(self.left_out, _NAMED)
@@ -227,6 +233,14 @@ def stops_of(exam: Exam | None) -> dict[str, dict[Shown, bool]]:
         for component in dict.fromkeys(["", *(row.component for row in rows)])
         if (stops := _stops([row for row in rows if row.is_of(component, rows)]))
     }
+
+
+def _proving(items: Iterable[ExamItem]) -> tuple[ExamItem, ...]:
+    """Return the rows that hold of parts whose place is unknown.
+
+    Surroundings that turn with a part give it away: that turned parts pass is proved then, and never that they do not.
+    """
+    return tuple(item for item in items if item.item is not Shown.TURNED or item.is_blind)
 
 
 def _is_decided(rows: Iterable[ExamItem]) -> bool:

@@ -1,5 +1,6 @@
 """OK is earned: how near a part is to good ones, which good pictures look bad, and what an exam shows."""
 
+import cv2
 import numpy as np
 import pytest
 import torch
@@ -7,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coe.core import Shown
-from coe.store.exam import added
+from coe.store.exam import Exam, ExamItem, added, stops_of
 from coe.store.kinds import resolve
 from experts import exam, suspects
 from experts.nearness import LEAST_DEVIATIONS, Cloud, Nearness, NearnessNetwork
@@ -83,26 +84,80 @@ def pictures(count: int) -> torch.Tensor:
 
 
 def test_an_exam_shows_the_part_missing_and_turned() -> None:
-    unlike = torch.zeros(4, 16, 16, dtype=torch.bool)
-    unlike[:, 5:10, 4:12] = True
     images = pictures(4)
-    missing, turned = exam.sheets(images, unlike)
+    missing, turned = exam.sheets(images)
     assert (missing.item, turned.item) == (Shown.MISSING, Shown.TURNED)
     assert missing.made_of.tolist() == [0, 1, 2, 3]
-    assert turned.made_of.tolist() == [0, 0, 1, 1, 2, 2, 3, 3], "with their pictures, and in their places"
+    assert turned.made_of.tolist() == [0, 0, 1, 1, 2, 2, 3, 3], "in two boxes each"
     assert turned.least(np.array([1.0, 5, 2, 0, 3, 7, 4, 8])).tolist() == [1, 0, 3, 4]
     around = torch.ones(128, 128, dtype=torch.bool)
     around[24:98, 16:112] = False
-    assert torch.equal(turned.images[1::2, :, around], images[:, :, around])
-    assert int(missing.images.max()) < 130, "nothing is left of the part"
+    for boxes in (turned.images[::2], turned.images[1::2]):
+        assert torch.equal(boxes[:, :, around], images[:, :, around])
+        assert not torch.equal(boxes[:, :, 48:72, 40:88], images[:, :, 48:72, 40:88])
+    assert int(missing.images[:, :, 48:72, 40:88].max()) < 130, "nothing is left of the part"
     assert torch.equal(missing.images[:, :, :30], images[:, :, :30]), "and all around it"
-    assert torch.equal(turned.images[::2], images.flip(2, 3))
 
 
-def test_a_surface_has_no_part_that_could_be_missing() -> None:
-    everywhere = torch.ones(4, 16, 16, dtype=torch.bool)
-    for unlike in (everywhere, ~everywhere):
-        assert [sheet.item for sheet in exam.sheets(pictures(4), unlike)] == [Shown.TURNED]
+def crowded(seed: int, at: tuple[int, int] = (0, 0), contrast: float = 1.0) -> np.ndarray:
+    """A part (3, 128, 128) between two like it, with print close to a third side, moved by `at` pixels."""
+    chance = np.random.default_rng(seed)
+    board = np.full((128, 128, 3), (30.0, 90.0, 160.0))
+    for top in (-22, 42, 106):
+        board[max(0, top) : top + 44, 28:100] = (190, 180, 170)  # its pads, and its body
+        board[max(0, top + 2) : top + 42, 44:84] = (40, 36, 34)
+    board[30:98, 104:112] = (240, 240, 235)
+    board = contrast * board + (1 - contrast) * np.array((30, 90, 160))
+    moved = np.roll(board * chance.uniform(0.8, 1.2), at, (0, 1))
+    return (moved + chance.normal(0, 4, moved.shape)).clip(0, 255).astype(np.uint8).transpose(2, 0, 1)
+
+
+def boxes(found: list[exam.FoundPart | None]) -> list[tuple[int, int, int, int] | None]:
+    return [one and (one.part.left, one.part.top, one.part.right, one.part.bottom) for one in found]
+
+
+def is_near(box: tuple[int, int, int, int] | None, wanted: tuple[int, int, int, int], by: int = 8) -> bool:
+    return box is not None and max(abs(one - two) for one, two in zip(box, wanted, strict=True)) <= by
+
+
+def test_a_part_is_found_between_its_like_and_print_and_where_it_is_hardly_seen_by_the_others() -> None:
+    moves = [(0, 0), (4, 4), (-4, 0), (0, 4), (4, -4), (0, 0), (-4, -4), (0, 0)]
+    images = [crowded(seed, at) for seed, at in enumerate(moves)]
+    found = boxes(exam.parts_of([*images, crowded(9, contrast=0.02)]))
+    for (down, across), box in zip([*moves, (0, 0)], found, strict=True):
+        assert is_near(box, (28 + across, 42 + down, 100 + across, 86 + down)), f"{box} moved by {across, down}"
+
+
+def test_strange_parts_among_the_good_move_no_box() -> None:
+    good = [crowded(seed) for seed in range(12)]
+    turned = [crowded(seed)[:, ::-1, ::-1].copy() for seed in range(20, 26)]
+    assert all(is_near(box, (28, 42, 100, 86)) for box in boxes(exam.parts_of([*good, *turned])))
+
+
+def nowhere() -> dict[str, list[np.ndarray]]:
+    """Pictures in which nobody can tell where a part is."""
+    chance = np.random.default_rng(7)
+    anywhere = chance.integers(90, 110, (12, 3, 128, 128)).astype(np.uint8)
+    for image, (left, top) in zip(anywhere, chance.choice([4, 88], (12, 2)), strict=True):
+        image[:, top : top + 32, left : left + 32] = 200
+    weave = chance.integers(60, 140, (12, 8, 8)).astype(np.uint8)
+    return {
+        "parts at any place": list(anywhere),
+        "a surface": [np.stack([cv2.resize(one, (128, 128), interpolation=cv2.INTER_CUBIC)] * 3) for one in weave],
+        "one colour": [np.full((3, 128, 128), 100, np.uint8)] * 3,
+    }
+
+
+@pytest.mark.parametrize("what", list(nowhere()))
+def test_where_nobody_can_tell_the_place_the_exam_does_not_tell_what_passes(what: str) -> None:
+    images = nowhere()[what]
+    assert exam.parts_of(images) == [None] * len(images)
+    (sheet,) = exam.sheets(torch.from_numpy(np.stack(images)))
+    assert (sheet.item, len(sheet.images)) == (Shown.TURNED, len(images))
+    for passed, told in ((0, {}), (12, {Shown.TURNED: False})):
+        taken = Exam.of([ExamItem(item=Shown.TURNED, shown=12, passed=passed)])
+        assert (stops_of(taken).get("", {}), len(taken.notes)) == (told, 1), "undecided, or proved to pass"
+        assert stops_of(Exam(is_surface=True).again(taken.items)).get("", {}) == told
 
 
 def test_rows_of_looks_add_up() -> None:
