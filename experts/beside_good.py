@@ -158,7 +158,7 @@ def examined(
         features = np.column_stack((whole.double().numpy(), beyond.clip(LEAST, MOST)))
         return np.asarray(~says_good(sheet.images, features, own) | (beyond > look.limit))
 
-    made = exam.sheets(look.parts.images)
+    made = exam.sheets(look.parts.images, alike=shows_turned)
     asked = [sheet for sheet in made if shows_turned or sheet.item is not Shown.TURNED]
     return patch_train.examined(kind, module, look, asked, called)
 

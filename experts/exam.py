@@ -108,8 +108,8 @@ def evenly(things: Sequence[T], most: int) -> list[T]:
     return [things[place] for place in np.linspace(0, len(things) - 1, most).round().astype(int)]
 
 
-def sheets(images: torch.Tensor) -> list[Sheet]:
-    """Return what is made of good pictures (n, 3, S, S) uint8 of one component.
+def sheets(images: torch.Tensor, *, alike: bool = True) -> list[Sheet]:
+    """Return what is made of good pictures (n, 3, S, S) uint8 of one component; not `alike` if parts lie at any angle.
 
     A part is turned in its place, and once more in a box that is a little smaller, since a seam through print or a
     neighbour gives it away. Where nobody can tell the place, the picture is turned.
@@ -117,7 +117,8 @@ def sheets(images: torch.Tensor) -> list[Sheet]:
     turned, bare = list[tuple[int, Image]](), list[tuple[int, Image]]()
     places = evenly(range(len(images)), MOST_SHOWN)
     shown = [images[place].numpy() for place in places]
-    for place, image, found in zip(places, shown, parts_of(shown), strict=True):
+    parts = parts_of(shown) if alike else [one for image in shown for one in parts_of([image])]
+    for place, image, found in zip(places, shown, parts, strict=True):
         if found is None:
             turned.append((place, image[:, ::-1, ::-1]))
             continue
