@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import queue
 import signal
+import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -22,14 +23,22 @@ from rich.progress import BarColumn, TaskID, TimeElapsedColumn
 
 from apps.demo import work
 from apps.demo.lessons import BODY
-from apps.demo.production import lot, truth_file
+from apps.demo.production import lot, shoot, truth_file
 from apps.demo.recipe import recipe, renderer
-from coe.board import rules
+from coe.board import photo_labels, rules
+from coe.board.photo_labels import Answers
 from coe.cli.console import Console, Progress, words
 from coe.errors import CoeError, StoreError
+from coe.learn import evaluation
+from coe.learn.answers import BoardExperts
+from coe.learn.verified import VerifiedPicture
+from coe.store.exam import Exam
 from coe.store.store import Store
 
 IMAGES = Path("build/demo/images")
+POLARITY = "polarity"
+_EXAM_SEED, _EXAM_BOARDS = 5001, 3
+"""The lot whose good parts are shown to it, turned; nothing is learned or measured by it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +135,28 @@ def build(
     return trained
 
 
+def examine(store: Store) -> None:
+    """Let the detector of polarity take the exam that its training does not, as `coe-experts calibrate --write` does.
+
+    Classifiers pass turned parts on to it, so that these are OK by its word alone.
+    """
+    board = rules.load(work.BOARD)
+    expert = board.experts[POLARITY]
+    if expert.weights not in store.ids() or store.manifest(expert.weights).exam is not None:
+        return
+    served, (label, *_) = photo_labels.served(board.components, POLARITY), Answers.of_labels(expert).good
+    places = [place for place in lot(_EXAM_BOARDS, _EXAM_SEED) if not place.defect and place.component in served]
+    with tempfile.TemporaryDirectory(prefix="demo-") as folder:
+        shoot(places, Path(folder))
+        pictures = [
+            VerifiedPicture(Path(folder, one.file), one.file, POLARITY, label, component=one.component)
+            for one in places
+        ]
+        items = evaluation.examined(board, BoardExperts(board, store, ()), POLARITY, pictures)
+    with store.changing(expert.weights) as manifest:
+        store.rewrite(manifest.model_copy(update={"exam": Exam(items=items)}))
+
+
 @contextmanager
 def ending_workers() -> Iterator[None]:
     """End the worker processes started inside the block if it ends by an error, Ctrl-C or SIGTERM.
@@ -187,6 +218,7 @@ def main(arguments: list[str] | None = None) -> None:
         only=set(options.only) if options.only else None,
         workers=options.workers,
     )
+    examine(Store(options.store))
     took, cpu = time.perf_counter() - begun, sum(os.times()[:4])
     print(f"demo board ready: {len(trained)} experts trained, {took:.0f} s, {cpu:.0f} s of CPU time")
     print(f"next: coe-inspect --board demo --images {options.images}")

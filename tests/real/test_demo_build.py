@@ -1,21 +1,27 @@
 """The demo board made for real: a build in small, and the full one's figures where it has been made."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
+from exams import exam
 from rich.console import Console
 from safetensors.torch import save_file
 
 from apps.demo import first_look, work
-from apps.demo.build import Edition, build, missing_experts
+from apps.demo.build import Edition, build, examine, missing_experts
 from apps.demo.evaluate import inspect, tally, total
 from apps.demo.lessons import BODY, Amount
 from apps.demo.production import lot, read_truth
 from apps.demo.recipe import KEPT, TrainingRecipe
 from coe import Inspector
+from coe.board import rules
+from coe.core import Shown
+from coe.inspector import weights_used
 from coe.store.bodies import names
-from coe.store.kinds import resolve
+from coe.store.kinds import ModuleKind, resolve
+from coe.store.skeletons import random_weights
 from coe.store.store import Store
 
 
@@ -52,6 +58,27 @@ def test_a_small_build_trains_what_is_asked_for_and_is_not_made_twice(tmp_path: 
     first, second = (store.manifest(id) for id in store.ids())
     assert first.body == second.body is not None
     assert {next(part for part in KEPT if name.startswith(f"{part}.")) for name in names(store, first)} == set(KEPT)
+
+
+def test_polarity_takes_an_exam_so_that_the_board_accepts_nothing(tmp_path: Path) -> None:
+    store, polarity = Store(tmp_path / "store"), rules.load("demo").experts["polarity"]
+    kind = resolve(polarity.kind)
+    assert isinstance(kind, ModuleKind)
+    state = random_weights(kind, polarity, 1)
+    entry = {"kind": kind.name, "labels": polarity.labels, "input_size": polarity.input_size}
+    store.put(polarity.weights, state=state, **entry)
+    examine(store)
+    manifest = store.manifest(polarity.weights)
+    assert manifest.exam is not None
+    assert [(one.item, one.is_passed) for one in manifest.exam.items] == [(Shown.TURNED, True)], "it sees no mark"
+    board = rules.load("demo")
+    blind = SimpleNamespace(exam=exam(missing=True, turned=False), few_pixels="", knows_good_parts=True)
+    manifests = {expert.weights: blind for expert in board.experts.values()} | {polarity.weights: manifest}
+    stopped = {name for row in weights_used.exam_rows(board, manifests) for name in row.stopped}
+    assert stopped == {name for name, one in board.components.items() if one.steps_of("polarity")}
+    assert not any(one.accepts for one in board.components.values())
+    examine(store)
+    assert store.manifest(polarity.weights) == manifest, "it took one"
 
 
 @pytest.mark.slow
