@@ -43,11 +43,6 @@ class Description:
     rank: int
 
 
-def describe(path: Path) -> Description:
-    """Read the shapes of a model file; raises StoreError if it is no ONNX model, or does not fit this kind."""
-    return _Session(path, 1).description
-
-
 class Onnx(FileKind):
     """Models with one image input (n, 3, H, W) or (n, H, W, 3) RGB whose batch is open or 1.
 
@@ -244,7 +239,7 @@ def _decided(session: _Session, path: Path, expert: Expert, asked: Outputs, answ
         said = said.model_copy(update={"activation": "none"})
     try:
         try:
-            return onnx_outputs.decide(answers, expert, said)
+            return onnx_outputs.decide(answers, expert, said, stated.layouts)
         except Unsaid as error:
             # Classifiers of Hugging Face, timm and the YOLOv5 repository give logits, unless they give probabilities.
             is_known = stated.labels is not None or "config.json" in records.of_files(path)[1]

@@ -55,23 +55,9 @@ def check_portable(path: Path) -> None:
 
 def graph_of(path: Path) -> Any:
     """Return the graph of a model that was opened before, its functions inlined; other files are not read."""
-    return _inlined(path).graph
-
-
-def with_outputs(path: Path, names: Sequence[str]) -> bytes:
-    """Return a model that was opened before, its functions inlined, that also gives tensors inside of it."""
-    model = _inlined(path)
-    given = {one.name for one in model.graph.output}
-    model.graph.output.extend(
-        type(model.graph.output[0])(name=name) for name in dict.fromkeys(names) if name not in given
-    )
-    return bytes(model.SerializeToString())
-
-
-def _inlined(path: Path) -> Any:
     import onnx.inliner
 
-    return onnx.inliner.inline_local_functions(onnx.load_model(path, load_external_data=False))
+    return onnx.inliner.inline_local_functions(onnx.load_model(path, load_external_data=False)).graph
 
 
 def check_steady(path: Path, once: NDArray[Any], again: NDArray[Any]) -> None:

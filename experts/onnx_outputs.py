@@ -36,11 +36,12 @@ def pictures(size: int) -> Image:
     return np.stack([*flat, noise, patches[:, :size, :size], np.stack(waves)]).astype(np.uint8)
 
 
-def decide(answers: Mapping[str, Any], expert: Expert, said: Outputs) -> Outputs:
+def decide(answers: Mapping[str, Any], expert: Expert, said: Outputs, makers: Sequence[Layout] = ()) -> Outputs:
     """Return which output of an expert's model counts, and what it means.
 
-    `answers` are the outputs for the test pictures, by name; `said` is what the user or the file's record says. Raises
-    StoreError, which begins with "it", if nothing fits, and Unsaid where shapes leave a choice.
+    `answers` are the outputs for the test pictures, by name; `said` is what the user or the file's record says, and
+    `makers` the layouts of boxes that its maker's detectors have, () for any. Raises StoreError, which begins with
+    "it", if nothing fits, and Unsaid where shapes leave a choice.
     """
     count = len(expert.labels)
     if said.name and said.name not in answers:
@@ -53,12 +54,14 @@ def decide(answers: Mapping[str, Any], expert: Expert, said: Outputs) -> Outputs
             f"it returns {shapes} for {PICTURES} pictures, not one row or table for each; export it without what "
             "chooses boxes (NMS) and in the layout (n, labels), or (n, ..., N) of boxes"
         )
-    fitting = {
-        name: own
-        for name, table in each.items()
-        if (own := [said.layout] * may_fit(table.shape, said.layout, count, name)
-            if said.layout else layouts_of(name, table.shape, expert))
-    }  # fmt: skip
+    fitting: dict[str, list[Layout]] = {}
+    for name, table in each.items():
+        if said.layout is not None:
+            own = [said.layout] * may_fit(table.shape, said.layout, count, name)
+        else:
+            own = [one for one in layouts_of(name, table.shape, expert) if one == "scores" or one in (makers or (one,))]
+        if own:
+            fitting[name] = own
     if not fitting:
         shapes = ", ".join(f"'{name}' {_shape(table)}" for name, table in answers.items())
         inside = f" in the layout {said.layout}" if said.layout else ""

@@ -28,6 +28,13 @@ class UltralyticsFacts:
     input_size: int | None = None
     layout: Layout | None = None
 
+    @property
+    def layouts(self) -> tuple[Layout, ...]:
+        """Those that the detectors of these programs have; () for one of another maker."""
+        if self.task == "detect":
+            return ("yolov8", "end2end")
+        return ("yolov5",) if not self.task and self.labels is not None else ()
+
     def seen(self, is_classifier: bool) -> Preprocessing | None:
         """Return what a network sees that ultralytics or the YOLOv5 repository wrote; None for one of another maker."""
         if is_classifier:

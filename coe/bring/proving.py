@@ -225,7 +225,7 @@ def _by_memory(
     if apart[0] > _WORSE * apart[best]:
         far = f"{apart[0]:.2f} nats from its own, and {apart[best]:.2f}"
         return Proof(f"what its first batch norm remembers lies {far} with {statements[best].options}")
-    return Proof()
+    return _open(statements, [one <= _WORSE * apart[0] for one in apart], "the network's memories")
 
 
 def _divergence(

@@ -590,6 +590,13 @@ def test_large_boxes_of_a_small_picture_are_no_corners_where_ultralytics_says_wh
         file = detector(tmp_path / "d.onnx", table, np.zeros_like(table), metadata)
         said = take(call, file, "--labels", "a,b", "--input", SIZE)
         assert (said.status, "yolov8 or corners" in said.words) == (status, metadata is None)
+    earlier = {key: text for key, text in ULTRALYTICS.items() if key != "end2end"}  # before its exporter said more
+    cells = np.tile([16, 16, 8, 4, 0.1, 0.5, 0.2], (CELLS, 1))
+    repository = {"names": "{0: 'a', 1: 'b'}", "stride": "32"}
+    for maker, made, layout in ((earlier, table, "yolov8"), (repository, cells, "yolov5")):
+        file = detector(tmp_path / "d.onnx", made, np.zeros_like(made), maker)
+        assert take(call, file, "--labels", "a,b", "--input", SIZE).status == 0
+        assert manifest(file).outputs.layout == layout
 
 
 @pytest.mark.parametrize("layout", ["yolov5", "yolov8"])

@@ -14,7 +14,6 @@ from coe.errors import ConfigError, StoreError
 from coe.helpers.preprocessing import NORMALIZATIONS, Outputs, Preprocessing
 from coe.store.kinds import resolve
 from experts.normalising import DEVIATION, MEAN
-from experts.onnx import describe
 from experts.onnx import onnx as kind
 
 LOGITS = Outputs(name="means", layout="scores", activation="softmax")
@@ -140,13 +139,6 @@ def test_outputs_that_do_not_fit_the_labels_name_the_shapes(tmp_path):
         match=r"\(6, 9, 9\), which does not fit 2 labels; 2 labels need \(n, 2\), \(n, 6, N\) or \(n, N, 7\)",
     ):
         run(detector(tmp_path / "d.onnx", np.zeros((9, 9))), JOINT, painted(0))
-
-
-def test_it_says_what_a_file_takes(tmp_path):
-    told = describe(classifier(tmp_path / "c.onnx", 1))
-    assert (told.input_size, told.batch, told.rank) == (32, 1, 2)
-    open_size = describe(classifier(tmp_path / "o.onnx", "n", size="s"))
-    assert (open_size.input_size, open_size.batch) == (None, None)
 
 
 def test_another_input_size_is_told_before_anything_runs(tmp_path):
