@@ -347,7 +347,7 @@ class LineOptions(BaseModel):
     parts: Annotated[
         Parts,
         Option(
-            "Parts list of the board in the order of the camera, a file or PlacedParts; with several boards, a mapping "
+            "Parts of the board in the order of the camera, a parts.csv or PlacedParts; with several boards, a mapping "
             "from a board to its list. Experts are then loaded before the images that need them come.",
             default="the order is learned from the boards that came before",
             check=lambda name, value: () if value is None else value,
