@@ -96,7 +96,7 @@ def _expert_row(m: Manifest) -> dict[str, Any]:
         "input": m.input_size,
         "labels": "(a backbone)" if m.is_backbone else ", ".join(m.labels),
         "size": Size(m.whole_bytes),
-        "held out": measures + (", unproven" if m.unproven else ""),
+        "held out": ", ".join(filter(None, (measures, "unproven" if m.unproven else ""))),
         "lets pass": None if m.is_backbone else lets_pass(m),
         "prepared": ", ".join(m.variants),
     }
