@@ -209,3 +209,18 @@ def test_a_board_is_made_from_what_was_answered_before(call: Call, folder: Path)
     assert "R10k" in read_recipe(folder / "line7" / "recipe.yaml").components
     assert parts_list.read_places(folder / "line7" / "parts.csv")[0].component == "R10k"
     assert call(*words, command=board_command).status == 2, "the recipe is never replaced"
+
+
+def test_a_mark_of_the_package_of_a_part_stays_a_mark_and_a_package_of_marks_alone_can_be_named(folder: Path) -> None:
+    rows = "P1,x,PIN,1,1,0,top\nTP1,x,PIN,2,2,0,top\nTP2,x,PAD,3,3,0,top\nTP3,x,PAD,4,4,0,top\n"
+    (folder / "pnp.csv").write_text(f"{ROWS.splitlines()[0]}\n{rows}", encoding="utf-8")
+
+    def named(said: answers.Answers) -> list[str]:
+        return [part.component for part in convert(folder / "pnp.csv", None, said).parts]
+
+    said = convert(folder / "pnp.csv", None, answers.Answers.model_validate({"unit": "mm"})).answers
+    assert named(said) == ["PIN-x", "", "", ""], "the next export is named as the first one"
+    pads = {"package": "PAD", "value": "x", "component": "PAD"}
+    by_name = {"refdes": "TP1", "component": "PIN-x"}
+    more = said.with_more({"packages": [by_name, pads, *said.model_dump(mode="json")["packages"]]})
+    assert named(more) == ["PIN-x", "PIN-x", "PAD", "PAD"]

@@ -73,6 +73,9 @@ def component_name(package: str, value: str, taken: set[str]) -> str:
     return name
 
 
+_LEFT_OUT = NamedParts.model_construct(component="", refdes="*")
+
+
 class Names:
     """What parts are called: as a person says, as a column of the file says, or by package and value.
 
@@ -95,6 +98,8 @@ class Names:
                 self._open.append(number)
             else:
                 self._of_kind.setdefault((look(words[0] or ""), look(words[1] or "")), []).append(number)
+        is_part = {_words(place) for place in places if not self._is_out(place)}
+        self._all_out = {_words(place) for place in places if not place.is_fiducial} - is_part
         self._names: dict[tuple[str, str, str], str] = {}
         taken = {entry.component.casefold() for entry in answers.packages}
         unsaid = [place for place in places if place.refdes and self._said(place) is None and not self._is_out(place)]
@@ -110,18 +115,21 @@ class Names:
     def component(self, place: Placement) -> str:
         """Return the component of a place; "" for one that is not inspected."""
         said = self._said(place)
-        if said is not None:
-            return said
-        return "" if self._is_out(place) else self._names[_kind(place)]
+        if said is not None and (not said.component or said.refdes is not None):
+            return said.component
+        # An entry for packages names marks if it names nothing else: else that of a part would be theirs, too.
+        if self._is_out(place) and (said is None or place.is_fiducial or _words(place) not in self._all_out):
+            return ""
+        return self._names[_kind(place)] if said is None else said.component
 
-    def _said(self, place: Placement) -> str | None:
-        """Return what a person calls the part at a place: "" leaves it out; None if nobody has said."""
+    def _said(self, place: Placement) -> NamedParts | None:
+        """Return what a person says of the part at a place: without a component, it is left out; None if nothing."""
         name = self._on_board.get(place.refdes, place.refdes)
         if any(fits(word, one) for word in self._answers.not_inspected for one in {place.refdes, name}):
-            return ""
-        kind = look(place.package), look(place.value)
-        entries = (self._answers.packages[at] for at in sorted([*self._of_kind.get(kind, ()), *self._open]))
-        return next((one.component for one in entries if one.fits(place.package, place.value, name)), None)
+            return _LEFT_OUT
+        numbers = sorted([*self._of_kind.get(_words(place), ()), *self._open])
+        entries = (self._answers.packages[number] for number in numbers)
+        return next((one for one in entries if one.fits(place.package, place.value, name)), None)
 
     def _is_out(self, place: Placement) -> bool:
         """Tell whether a place is a mark or no part by its look, under its name on the panel or on its board."""
@@ -131,4 +139,8 @@ class Names:
 
 
 def _kind(place: Placement) -> tuple[str, str, str]:
-    return ("", "", place.component) if place.component else (look(place.package), look(place.value), "")
+    return ("", "", place.component) if place.component else (*_words(place), "")
+
+
+def _words(place: Placement) -> tuple[str, str]:
+    return look(place.package), look(place.value)
