@@ -27,7 +27,7 @@ _WORDS = {
     Shown.UNTAUGHT: "defects that nobody taught, such as '{label}',",
 }
 NO_EXAM = "took no exam: nothing tells what passes that must not; coe-experts calibrate --write shows it such pictures"
-NO_GOOD = "knows no good parts: what nobody taught may be OK; coe-experts calibrate --near lets them be learned"
+NO_GOOD = "no good parts known: what nobody taught may be OK; coe-experts calibrate --near lets them be learned"
 _NAMED = 5
 
 
