@@ -47,8 +47,8 @@ _NOISE, _SOME = 4, 2048
 """Grey levels by which pictures of one colour vary; and from so many places, about, their colours are learned."""
 _DIFFERS = 0.33
 """Colours of a part and of what lies beside each of its sides differ by this distance (half of chi squared, 0 to 1)."""
-_BODY, _ACROSS = 0.4, 0.8
-"""The shares of a part's longer and shorter side that are its body, between its pads."""
+_METAL = 60
+"""Pads and leads differ from a body by more than so many grey levels, and the mean of a line of print does not."""
 _FITTING = cv2.TM_CCOEFF_NORMED
 
 
@@ -293,14 +293,25 @@ def _without_body(image: Image, found: FoundPart) -> Image | None:
 
     Print on the board, or a neighbour's pads, would differ more than the bare board that is seen there.
     """
-    part = found.part
-    width, height = part.width, part.height
-    shares = (_BODY, _ACROSS) if width >= height else (_ACROSS, _BODY)
-    across, down = (round((1 - share) / 2 * side) for share, side in zip(shares, (width, height), strict=True))
-    body = Rectangle(part.left + across, part.top + down, part.right - across, part.bottom - down)
+    body = _body(image, found.part)
     if not (pieces := _pieces(image, found, body)):
         return None
     return _laid(image, min((piece for _, piece in pieces), key=np.std), body.left, body.top)
+
+
+def _body(image: Image, part: Rectangle) -> Rectangle:
+    """Return the body of a part, which looks like its middle: all but the pads or leads that are seen at its ends."""
+    inside = image[:, part.top : part.bottom, part.left : part.right].astype(np.float32)
+    ends = list[tuple[int, int]]()
+    for lines in (inside, inside.transpose(0, 2, 1)):
+        across, length = lines.shape[1:]
+        line = lines[:, across // 4 : across - across // 4].mean(axis=1)
+        middle = np.median(line[:, length // 3 : length - length // 3], axis=1, keepdims=True)
+        metal = np.flatnonzero(np.abs(line - middle).max(axis=0) > _METAL)
+        before, after = metal[metal < length / 3], metal[metal >= 2 * length / 3]
+        ends.append((int(before[-1]) + 1 if len(before) else 0, int(after[0]) if len(after) else length))
+    (left, right), (top, bottom) = ends
+    return Rectangle(part.left + left, part.top + top, part.left + right, part.top + bottom)
 
 
 def _pieces(image: Image, found: FoundPart, inner: Rectangle) -> list[tuple[int, Image]]:

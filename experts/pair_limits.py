@@ -54,8 +54,8 @@ _FAR, _MOST_STRANGE = 3.5, 1 / 3
 largest share of the parts of a component that may be left out."""
 _TO_DEVIATION = 1.4826
 """The standard deviation of normal values, in median absolute deviations."""
-_OF_EACH = 3
-"""Of so many good parts of each component, at least, an exam is made: if two of three pass, it is blind."""
+_OF_EACH = 6
+"""Of so many good parts of each component, at least, an exam is made: if three of six pass, it is blind."""
 _ALIKE_PX = 2
 """Pictures of one package differ by no more than this in width and height."""
 

@@ -183,13 +183,13 @@ def added(items: Iterable[ExamItem]) -> tuple[ExamItem, ...]:
 
 
 def apart(items: Iterable[ExamItem]) -> tuple[ExamItem, ...]:
-    """Return rows of single components as one row of each item, beside those of components that are blind to it alone.
+    """Return rows of single components as one row of each item, beside those of components of which too much passes.
 
-    So a component that is blind does not hide among others, nor are others thought blind because it is.
+    So a component that is blind, or may be, does not hide among others, nor are others thought blind because it is.
     """
     rows = tuple(items)
     several = len({row.component for row in rows}) > 1
-    own = [row for row in rows if row.is_blind and several]
+    own = [row for row in rows if row.rate.share > MOST and several]
     others = [row.model_copy(update={"component": ""}) for row in rows if row not in own]
     return (*added(others), *own)
 
@@ -231,7 +231,7 @@ def stops_of(exam: Exam | None) -> dict[str, dict[Shown, bool]]:
     return {
         component: stops
         for component in dict.fromkeys(["", *(row.component for row in rows)])
-        if (stops := _stops([row for row in rows if row.is_of(component, rows)]))
+        if (stops := _stops([row for row in rows if row.is_of(component, rows)])) or component
     }
 
 

@@ -187,6 +187,17 @@ def test_a_part_is_turned_where_it_lies_and_its_pads_stay_where_its_body_is_miss
     assert (bare[32:48, 26:30, 0] > 200).all(), "and the pads are seen"
 
 
+def test_all_of_a_body_is_missing_whose_leads_stand_at_its_sides() -> None:
+    picture = np.full((96, 96, 3), 60, np.uint8)
+    picture[:, :, 2] = np.random.default_rng(0).integers(110, 130, (96, 96))
+    picture[28:68, 24:72] = 30
+    picture[40:46, 32:64:2] = 110  # its print
+    picture[16:28, 28:68:8] = picture[68:80, 28:68:8] = 220
+    bare = dict(exam.made_of(picture, exam.part_of(picture)))[Shown.MISSING]
+    assert bare[34:62, 30:66, 2].min() > 90, "no body and no print"
+    assert (bare[18:24, 28:68:8, 0] > 150).all(), "and the leads are seen"
+
+
 @pytest.mark.parametrize("name", ["probe", "patch", "resnet18"])
 def test_calibration_shows_kinds_that_see_wholes_the_part_missing_too(name: str) -> None:
     part = pictures(1)[0].permute(1, 2, 0).numpy()
