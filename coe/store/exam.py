@@ -158,7 +158,7 @@ class ExamRow(StrictModel):
     @property
     def is_told(self) -> bool:
         """Whether it is shown although there are many rows: something passes, or the pictures have a fault."""
-        return self.item.is_blind if self.item is not None else self.note != NO_EXAM
+        return self.item.is_blind if self.item is not None else self.note not in (NO_EXAM, NO_GOOD)
 
     @property
     def follows(self) -> str:

@@ -267,6 +267,7 @@ def test_an_expert_whose_ok_is_not_earned_is_named_whoever_else_took_an_exam(
     for row in weights_used.exam_rows(board, manifests):
         found.setdefault(row.expert, set()).add(row.note)
     assert found == told
+    assert not any(row.is_told for row in weights_used.exam_rows(board, manifests)), "the warnings tell it"
     said = weights_used.warnings(board, manifests)
     assert {id for id in board.experts if any(f"'{id}'" in sentence for sentence in said)} == found.keys()
     for taken, is_told in ((Exam(), True), (Exam(is_surface=True), False), (exam(missing=True), False)):
