@@ -168,10 +168,10 @@ def agree(expert: Expert, foreign: Foreign, kind: Kind, said: Wishes) -> Agreed:
         missing |= {name: "" for name in _ASKED if name not in fields} | unsaid
         try:
             seen = Preprocessing.model_validate({**dict(kind.preprocessing), **fields})
+            was = Preprocessing.model_validate({**dict(seen), **foreign.seen})
         except ValidationError as error:
             raise ConfigError(f"its record of pictures makes no sense ({first_line(error)})") from error
-        if any(getattr(seen, name) != value for name, value in _plain(foreign.seen, kind).items()):
-            was = seen.model_copy(update=_plain(foreign.seen, kind))
+        if was != seen:
             against.append(f"it sees pictures {was.described(size)}, not {seen.described(size)}")
         if seen.shortest_edge is not None and seen.shortest_edge < size:
             raise ConfigError(f"--resize: to keep the middle {size} pixels needs a shorter side of {size} or more")
@@ -182,12 +182,6 @@ def agree(expert: Expert, foreign: Foreign, kind: Kind, said: Wishes) -> Agreed:
     agreed = replace(expert, labels=labels, input_size=size, preprocessing=seen, outputs=said.outputs)
     is_stated = any(name in said.preprocessing and name not in foreign.seen for name in _ASKED)
     return Agreed(agreed, tuple(remarks), missing, is_stated)
-
-
-def _plain(seen: Mapping[str, Any], kind: Kind) -> dict[str, Any]:
-    """Return recorded fields in the types of `Preprocessing`."""
-    whole = Preprocessing.model_validate({**dict(kind.preprocessing or Preprocessing()), **seen})
-    return {name: getattr(whole, name) for name in seen}
 
 
 def described(expert: Expert) -> list[str]:

@@ -309,7 +309,8 @@ def _files(folder: Path) -> tuple[list[Path], list[str]]:
         raise ConfigError(f"{folder}: {said}")
     taken = [name for name in names if name.lower().endswith(_ENDINGS) and not name.startswith(".")]
     models = tuple(name for name in taken if name.lower().endswith(_ONNX))
-    others = [name for name in names if name not in taken and not (models and name.startswith(models))]
+    known = {*taken, facts.FILE}
+    others = [name for name in names if name not in known and not (models and name.startswith(models))]
     return [folder / name for name in taken], others
 
 
