@@ -137,6 +137,8 @@ def _by_labels(
     """Compare how many labelled pictures each statement, and each order of the labels, judges right."""
     labels = list(brought.expert.labels)
     counts = Counter(one.label for one in pictures)
+    if kind.task == "classify" and len(counts) == 1:
+        return Proof(f"all pictures have the label '{pictures[0].label}', which tells nothing; show some of each label")
     truth = np.array([one.label for one in pictures])
     answers = [
         np.array([found.label for found in _findings(brought, kind, one.expert, pictures)]) for one in statements

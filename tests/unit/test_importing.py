@@ -83,10 +83,11 @@ def test_pictures_that_are_unclear_keep_the_expert_out(run: Callable[..., Said],
 def test_a_picture_that_cannot_be_read_is_told(run: Callable[..., Said], tmp_path: Path) -> None:
     lamp(tmp_path / "lamp.onnx")
     picture(tmp_path / "labelled" / "dark" / "a.png", 5)
+    picture(tmp_path / "labelled" / "bright" / "a.png", 250)
     (tmp_path / "labelled" / "dark" / "b.png").write_bytes(b"no picture")
     said = run("import", "b/lamp", tmp_path / "lamp.onnx", *LAMP, "--images", tmp_path / "labelled")
     assert (said.status, "not judged: dark/b.png" in said.words) == (1, True)
-    assert "1 of 1 as labelled" in said.out
+    assert "2 of 2 as labelled" in said.out
 
 
 def test_a_folder_of_weights_becomes_experts_and_a_draft(run: Callable[..., Said], tmp_path: Path) -> None:

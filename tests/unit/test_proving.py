@@ -113,12 +113,14 @@ def test_labelled_pictures_refute_what_was_stated(tmp_path: Path) -> None:
     ]
     for expert, options in stated:
         assert options in prove(replace(brought, expert=expert), onnx, reds_and_blues(), 0.0).fault
-    assert "--right" in prove(brought, onnx, [replace(one, label="red") for one in reds_and_blues(4)], 0.8).fault
+    mixed = [replace(one, label="red") for one in reds_and_blues(4)][:-1] + reds_and_blues(4)[-1:]
+    assert "--right" in prove(brought, onnx, mixed, 0.8).fault
+    assert "all pictures" in prove(brought, onnx, reds_and_blues(20)[:20], 0.8).fault
 
 
-def test_too_few_pictures_or_those_of_one_label_prove_nothing(tmp_path: Path) -> None:
+def test_too_few_pictures_or_uneven_ones_prove_nothing(tmp_path: Path) -> None:
     brought = colours(tmp_path / "c.onnx")
-    for pictures in (reds_and_blues(9), reds_and_blues(20)[:20], reds_and_blues(20)[:25], coloured(30)):
+    for pictures in (reds_and_blues(9), reds_and_blues(20)[:25], coloured(30)):
         proof = prove(brought, onnx, pictures, 0.8)
         assert (proof.fault, "not proven" in proof.unproven) == ("", True)
 
