@@ -69,8 +69,9 @@ class Bringing(Options):
         said = answers.read(path) if self.answers or path.is_file() else answers.Answers()
         more: dict[str, Any] = {} if self.units is None else {"unit": self.units}
         if self.columns is not None:
-            named = answers.columns_of(self.columns)
-            more["columns"] = {**said.named_columns, **named} if isinstance(named, dict) else named
+            more |= answers.columns_of(self.columns)
+            if "columns" in more:
+                more["columns"] = {**said.columns, **more["columns"]}
         for key, words in (("not_fitted", self.not_fitted), ("not_inspected", self.leave_out)):
             if words:
                 more[key] = tuple(dict.fromkeys((*getattr(said, key), *words)))

@@ -465,7 +465,7 @@ def test_words_in_chinese_are_read_below_names_in_english() -> None:
 
 def test_a_file_of_fusion_without_a_header_may_have_commas(tmp_path: Path) -> None:
     path = written(tmp_path, "board-front.csv", "R1,12.70,-3.50,90,10k,R0402\nC1,1.0,2.0,0,100n,C0603\n")
-    places = read_placements(path, "mm", Answers(columns=("refdes", "x", "y", "rotation", "value", "package")))
+    places = read_placements(path, "mm", Answers(order=("refdes", "x", "y", "rotation", "value", "package")))
     assert [(place.refdes, place.x_mm, place.value, place.side) for place in places] == [
         ("R1", 12.7, "10k", Side.TOP),
         ("C1", 1.0, "100n", Side.TOP),

@@ -98,7 +98,7 @@ def test_the_file_of_eagle_has_no_header_and_its_name_tells_the_side(tmp_path: P
     assert places(tmp_path / "board.mnb")[0][4] is BOTTOM
     (tmp_path / "board.txt").write_text("R1 12.70 -3.50 90 10k R_0402\n")
     with pytest.raises(ConfigError, match=r"\.mnt \(top\), \.mnb \(bottom\)"):
-        places(tmp_path / "board.txt", answers=Answers(columns=("refdes", "x", "y", "rotation", "value", "package")))
+        places(tmp_path / "board.txt", answers=Answers(order=("refdes", "x", "y", "rotation", "value", "package")))
 
 
 def written(path: Path, content: str | bytes | list[list[object]]) -> Path:
@@ -530,10 +530,10 @@ WORDS = st.sampled_from(
     rows=st.lists(st.lists(WORDS | texts(5), max_size=8), max_size=5),
     separator=st.sampled_from([",", ";", "\t", " "]),
     encoding=st.sampled_from(["utf-8", "utf-16", "cp1252"]),
-    columns=st.sampled_from([{}, ("refdes", "x", "y", "rotation")]),
+    order=st.sampled_from([(), ("refdes", "x", "y", "rotation")]),
 )
 def test_whatever_a_file_holds_it_is_read_or_refused_in_a_sentence(
-    rows: list[list[str]], separator: str, encoding: str, columns: Any
+    rows: list[list[str]], separator: str, encoding: str, order: Any
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "pnp.mnt")
@@ -541,7 +541,7 @@ def test_whatever_a_file_holds_it_is_read_or_refused_in_a_sentence(
         path.write_bytes(text.encode(encoding, "replace"))
         refusal = ""
         try:
-            assert read_placements(path, "mm", Answers(columns=columns))
+            assert read_placements(path, "mm", Answers(order=order))
         except ConfigError as error:
             refusal = str(error)
     assert len(refusal) < 2000

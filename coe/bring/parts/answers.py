@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from coe.board.parts_list import Side
 from coe.bring.parts.placement_file import Units
@@ -92,8 +92,8 @@ class NamedParts(StrictModel):
 class Answers(StrictModel):
     """How a placement file is read where it is read wrong, and what its parts are called; each key may be left out.
 
-    `unit` is that of its coordinates, if it states none. `columns` names the column of a field; a list of fields says
-    that the file has no header, and what stands in its columns. `sides` are words for the sides; `fitted` and
+    `unit` is that of its coordinates, if it states none. `columns` names the column of a field, `order` the
+    fields of a file without a header. `sides` are words for the sides; `fitted` and
     `not_fitted` are words that say so of a part, here and in a BOM, where nobody knows what they say (`*` stands for
     any signs). `decimal` says what stands before the fraction of a number. `angles` says what angles count, `clockwise`
     that they grow clockwise. `y` down: y grows downwards. `offset` in mm is added to x and y after that. `side` and
@@ -104,7 +104,8 @@ class Answers(StrictModel):
     """
 
     unit: Units | None = None
-    columns: dict[FieldName, Heading] | tuple[FieldName, ...] = Field(default_factory=dict)
+    columns: dict[FieldName, Heading] = Field(default_factory=dict)
+    order: tuple[FieldName, ...] = ()
     sides: dict[str, Side] = Field(default_factory=dict)
     fitted: tuple[str, ...] = ()
     not_fitted: tuple[str, ...] = ()
@@ -119,6 +120,13 @@ class Answers(StrictModel):
     packages: tuple[NamedParts, ...] = ()
     not_inspected: tuple[str, ...] = ()
 
+    @field_validator("order")
+    @classmethod
+    def _has_places(cls, order: tuple[FieldName, ...]) -> tuple[FieldName, ...]:
+        if order and not {"refdes", "x", "y"} <= {*order}:
+            raise ValueError("it needs refdes, x and y")
+        return order
+
     @model_validator(mode="after")
     def _is_clear(self) -> Answers:
         looks: dict[tuple[str | None, ...], NamedParts] = {}
@@ -129,14 +137,7 @@ class Answers(StrictModel):
                     f"{before.words!a} ({before.component}) and {entry.words!a} ({entry.component}) look the same; "
                     "take one of the two entries out"
                 )
-        if isinstance(self.columns, tuple) and not {"refdes", "x", "y"} <= {*self.columns}:
-            raise ValueError("a list of columns needs refdes, x and y")
         return self
-
-    @property
-    def named_columns(self) -> Mapping[str, str]:
-        """The names of columns that a person has said."""
-        return {} if isinstance(self.columns, tuple) else {str(field): name for field, name in self.columns.items()}
 
     def says_fitted(self, word: str) -> bool | None:
         """Tell whether a word says that a part is fitted; None if a person has not said."""
@@ -176,17 +177,17 @@ def parse(path: Path, raw: bytes) -> Answers:
     return of_yaml(strict_yaml.parse(path, raw, f"some of {', '.join(Answers.model_fields)}"), Answers)
 
 
-def columns_of(words: str) -> dict[str, str] | tuple[str, ...]:
-    """Return the columns that a person names, as refdes=Bauteil,x=Ost, or of a file without names, as refdes,x,y.
+def columns_of(words: str) -> dict[str, Any]:
+    """Return the answer that a person gives: refdes=Bauteil,x=Ost, or of a file without a header refdes,x,y.
 
     Raises ConfigError.
     """
     named = [word.partition("=") for word in words.split(",")]
     if not any(sign for _, sign, _ in named):
-        return tuple(field.strip() for field, _, _ in named)
+        return {"order": [field.strip() for field, _, _ in named]}
     if wrong := next((field for field, sign, name in named if not (sign and name.strip())), None):
         raise ConfigError(f"--columns '{wrong}': write FIELD=NAME for each column, as refdes=Bauteil,x=Ost,y=Nord")
-    return {field.strip(): name.strip() for field, _, name in named}
+    return {"columns": {field.strip(): name.strip() for field, _, name in named}}
 
 
 def _flow(value: object) -> str:

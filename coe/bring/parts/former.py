@@ -81,7 +81,7 @@ def version(path: Path, raw: bytes) -> tuple[Converted, str]:
         key: value for key, value in (("unit", whole.get("units")), ("bottom", whole.get("bottom"))) if value
     }
     if whole.get("dialect") == "eagle":
-        beside["columns"] = _EAGLE
+        beside["order"] = _EAGLE
     former = recipe(Path(f"{path.name}: whole.recipe"), text.encode(), AS_IT_IS.with_more(beside))
     bom = parse_bom(Path("bom.csv"), whole["bom"].encode(), former.answers, asks=False) if whole.get("bom") else None
     read = parse_file(file, placements.encode(), former.answers, bom)

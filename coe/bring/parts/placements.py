@@ -86,7 +86,8 @@ class _PlacementReader:
 
     def __init__(self, path: Path, form: Answers) -> None:
         self._path, self._form = path, form
-        self._columns = {**COLUMNS, **{field: (name,) for field, name in form.named_columns.items()}}
+        self._columns: dict[str, tuple[str, ...]] = dict(COLUMNS)
+        self._columns.update({str(field): (name,) for field, name in form.columns.items()})
         self._units = PlacementUnits(path, form.unit)
         self._sides = PlacementSides(path, form)
         self._angles = PlacementAngles(path, form)
@@ -120,7 +121,7 @@ class _PlacementReader:
             raise ConfigError(f"{self._path}: there is no part in the placement file; export it again")
         self._expect_cells(parts, header)
         if header.number:  # else each row is of one part
-            expect_designators(self._path, parts, header, is_said="refdes" in self._form.named_columns)
+            expect_designators(self._path, parts, header, is_said="refdes" in self._form.columns)
         fitting = fitting_of(
             [FittedRow(row.number, row.cells or {}, row.all_cells) for row in parts], header.names, header.columns
         )
@@ -167,10 +168,9 @@ class _PlacementReader:
 
     def _header(self, lines: Sequence[TextLine]) -> PlacementHeader:
         """Find the header of a file; raises ConfigError if no line is one."""
-        said = self._form.columns
         found = find_header(lines, self._columns, self._needs)
-        if found is None and (isinstance(said, tuple) or self._path.suffix.lower() in ENDINGS):
-            found = without_header(said if isinstance(said, tuple) else WITHOUT_HEADER, lines)
+        if found is None and (self._form.order or self._path.suffix.lower() in ENDINGS):
+            found = without_header(self._form.order or WITHOUT_HEADER, lines)
         if found is None:
             needs = [field for field in self._needs if field != "rotation"]
             if (near := find_header(lines, self._columns, needs)) is not None:
