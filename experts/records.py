@@ -23,6 +23,8 @@ from coe.helpers.preprocessing import NORMALIZATIONS
 
 _MOST_BYTES = 1 << 20
 _DEEPEST = 8
+_LARGEST = 1 << 16
+"""No side of a picture has more pixels."""
 _FILES = {"config.json", "preprocessor_config.json", "args.yaml", "pipeline.json"}
 """What Hugging Face's programs, timm and MMDeploy write beside a model."""
 _WEIGHTS = re.compile(r"(pytorch_)?(.+?)(_(quantized|optimized|simplified|fp16|u?int8|q4\w*))?\.", re.IGNORECASE)
@@ -186,13 +188,13 @@ def hugging_face(processor: Mapping[str, Any]) -> Record:
     scale = processor.get("rescale_factor", 1 / 255) if processor.get("do_rescale", True) else 1.0
     pair = pair if processor.get("do_normalize", True) else _pair(0.0, 1.0)
     seen: dict[str, Any] = {}
-    if pair is not None and type(scale) in (int, float) and scale > 0:
+    if pair is not None and type(scale) in (int, float) and 0 < scale <= 1:
         seen = {"mean": _over(pair[0], 255 * scale), "std": _over(pair[1], 255 * scale), "channels": "rgb"}
     size, share, crop = processor.get("size"), processor.get("crop_pct"), processor.get("crop_size")
     if not processor.get("do_resize"):
         return Record(None, None, seen)
     unsaid: dict[str, str] = {}
-    if (resample := processor.get("resample")) in _OF_PILLOW:
+    if type(resample := processor.get("resample")) is int and resample in _OF_PILLOW:
         seen["interpolation"] = _OF_PILLOW[resample]
     elif resample is not None:
         unsaid["interpolation"] = f"resample = {resample!s:.20} is not done here"
@@ -244,7 +246,7 @@ def openmmlab(settings: Mapping[str, Any]) -> Record:
     known = {"Resize", "ResizeEdge", "CenterCrop"}
     size = (scaled or {}).get("scale", (scaled or {}).get("size"))
     is_short = "ResizeEdge" in others or (isinstance(size, list | tuple) and len(size) == 2 and size[1] == -1)
-    edge = _side(size[0] if is_short and isinstance(size, list | tuple) else size)
+    edge = _side(size[0] if is_short and isinstance(size, list | tuple) and size else size)
     is_done = scaled is not None and not others.keys() - known and not scaled.get("keep_ratio")
     is_done &= (scaled or {}).get("edge", "short") == "short"
     unsaid: dict[str, str] = {}
@@ -363,6 +365,8 @@ def _first_steps(content: Mapping[str, Any]) -> Any:
 def _pair(mean: Any, std: Any) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
     """Return a mean and a deviation of three channels each, from three numbers or from one; None for anything else."""
     both = [list(one) if isinstance(one, list | tuple) else [one] for one in (mean, std)]
+    if any(isinstance(value, bool) for one in both for value in one):
+        return None
     try:
         numbers = [[float(value) for value in one] * (3 if len(one) == 1 else 1) for one in both]
     except (TypeError, ValueError, OverflowError):
@@ -379,5 +383,5 @@ def _over(values: Sequence[float], scale: float) -> tuple[float, ...]:
 def _side(size: Any) -> int | None:
     """Return the side of a square, from a number or from equal ones; None for anything else."""
     sides = size if isinstance(size, list | tuple) else [size]
-    is_square = bool(sides) and all(type(side) is int and side == sides[0] > 0 for side in sides)
+    is_square = bool(sides) and all(type(side) is int and 0 < side == sides[0] <= _LARGEST for side in sides)
     return sides[0] if is_square else None

@@ -335,6 +335,17 @@ def test_what_hugging_faces_processors_say(name: str) -> None:
     assert (read.unsaid, read.seen["rounds_down"], read.seen["interpolation"]) == ({}, True, "bilinear-antialias")
 
 
+@pytest.mark.parametrize("odd", [[], {}, "x", 10**400, float("nan"), [[1]], None, True])
+def test_records_of_another_form_say_nothing(odd: Any) -> None:
+    keys = ("size", "crop_size", "resample", "image_mean", "rescale_factor", "crop_pct", "mean", "std", "interpolation")
+    settings = {**dict.fromkeys((*keys, "input_size", "img_size", "val_crop_size", "val_resize_size"), odd)}
+    settings |= {"do_resize": True, "do_center_crop": True, "data_preprocessor": settings, "args": settings}
+    settings["pipeline"] = [{"type": "Resize", "size": odd, "scale": odd}, {"type": "ResizeEdge", "scale": odd}]
+    for read in (records.of_checkpoint, records.torchvision, records.timm, records.hugging_face, records.openmmlab):
+        found = read(settings)
+        assert (found.input_size, found.seen.get("mean", found.seen.get("resize"))) == (None, None)
+
+
 def test_records_beside_the_weights_count(tmp_path: Path, state: State) -> None:
     save_file(state, tmp_path / "model.safetensors")
     norm = {"type": "Normalize", "mean": [127.5] * 3, "std": [127.5] * 3, "to_rgb": True}
