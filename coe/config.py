@@ -25,7 +25,7 @@ MIN_SAMPLE_BITS, MAX_SAMPLE_BITS = 8, 16
 """The least and the largest number of low bits that may count in samples of 16 bits."""
 MIN_INPUT, MAX_INPUT = 8, 4096
 """The smallest and the largest side of an expert's square input, in pixels."""
-CHOSEN_KINDS = ("patch", "probe", "efficientnet-lite0")
+CHOSEN_KINDS = ("probe", "patch", "efficientnet-lite0")
 """The kinds among which `coe-experts choose` chooses; among equals the first."""
 CHOSEN_INPUT = (64, 224)
 """The least and the largest side of the input that it gives them, in pixels."""
