@@ -74,7 +74,7 @@ class Import(Described):
     channels: str | None = option("The order that the network takes.", metavar="rgb|bgr")
     pad: str | None = option("The colour around a letterbox, as 114.", metavar="GREY")
     output: str | None = option("The output of an ONNX model that counts, if several could.", metavar="NAME")
-    layout: str | None = option("scores, yolov8, yolov5 or end2end, if several could be.", metavar="NAME")
+    layout: str | None = option("scores, yolov8, corners, yolov5 or end2end, if several could be.", metavar="NAME")
     activation: str | None = option(
         "What the scores need: softmax, sigmoid, or none for probabilities.", metavar="NAME"
     )
