@@ -36,6 +36,8 @@ from coe.variants.onnx_graph import replaced
 OPSET = 17
 OFF = 1e-3
 """By how much of the largest output the exported model may differ from torch, in float."""
+_NOTHING = 1e-6
+"""Numbers that differ by less are the same, however small all of them are."""
 _LAYERS = ("Conv", "Gemm", "MatMul")
 """The operators that hold weights; all computation between the first and the last of them is quantised."""
 _FEW = 32
@@ -106,8 +108,11 @@ def _prove(
     model: onnx.ModelProto, expert: Expert, batch: torch.Tensor, expected: Sequence[torch.Tensor], fault: str
 ) -> None:
     actual = OnnxNetwork(model.SerializeToString(), 1, f"the model of '{expert.id}'").run(batch.numpy())
-    for exact, seen in zip(expected, flat(actual), strict=True):
-        if exact.shape != seen.shape or not torch.allclose(exact, seen, atol=OFF * float(exact.abs().max()), rtol=0):
+    pairs = list(zip(expected, flat(actual), strict=True))
+    # Whole numbers count only if there are no others: which of two near things is chosen may turn with the last bit.
+    for exact, seen in [pair for pair in pairs if pair[0].is_floating_point()] or pairs:
+        off = max(OFF * float(exact.abs().max()), _NOTHING)
+        if exact.shape != seen.shape or not torch.allclose(exact, seen, atol=off, rtol=0):
             raise StoreError(fault)
 
 
