@@ -130,7 +130,9 @@ def learned_parts(network: PatchNetwork, rows: Rows, least: int) -> LearnedLook:
     places = exam.evenly(list(np.flatnonzero(rows.good)), patch_train.MOST)
     numbers = rows.groups[places]
     if (different := len(np.unique(numbers))) < least:
-        raise TooFewPictures(f"{different} good parts are too few to compare with; give {least}")
+        raise TooFewPictures(
+            f"{different} different good parts are too few to compare with (copies count once); give {least}"
+        )
     names, whole = [rows.names[place] for place in places], torch.from_numpy(rows.whole[places])
     parts = Parts(names, rows.images[places], rows.seen[places].float(), whole, torch.from_numpy(numbers), None)
     judge = LeftOut(parts, ROWS)

@@ -49,6 +49,8 @@ _DIFFERS = 0.33
 """Colours of a part and of what lies beside each of its sides differ by this distance (half of chi squared, 0 to 1)."""
 _METAL = 60
 """Pads and leads differ from a body by more than so many grey levels, and the mean of a line of print does not."""
+_PLAIN = 6
+"""Grey levels by which a row or column of one colour may vary, in a JPEG."""
 _FITTING = cv2.TM_CCOEFF_NORMED
 
 
@@ -357,9 +359,22 @@ def _laid(image: Image, piece: Image, left: int, top: int) -> Image:
 
 
 def _shown(image: Image) -> Rectangle | None:
-    """Return where an input (3, S, S) shows the picture: the rows and columns that are not of one colour."""
-    varied = (image != image[:, :, :1]).any(axis=0) | (image != image[:, :1, :]).any(axis=0)
-    rows, columns = (np.flatnonzero(varied.any(axis=axis)) for axis in (1, 0))
-    if not len(rows) or not len(columns):
-        return None
-    return Rectangle(int(columns[0]), int(rows[0]), int(columns[-1]) + 1, int(rows[-1]) + 1)
+    """Return where an input (3, S, S) shows the picture: without edges of one colour, one within the other.
+
+    Pictures may have a frame, and an input is padded around it.
+    """
+    box = Rectangle(0, 0, image.shape[2], image.shape[1])
+    while True:
+        own = image[:, box.top : box.bottom, box.left : box.right]
+        rows, columns = (np.flatnonzero((np.ptp(own, axis=axis) > _PLAIN).any(axis=0)) for axis in (2, 1))
+        if not len(rows) or not len(columns):
+            return None
+        inner = Rectangle(
+            box.left + int(columns[0]),
+            box.top + int(rows[0]),
+            box.left + int(columns[-1]) + 1,
+            box.top + int(rows[-1]) + 1,
+        )
+        if inner == box:
+            return box
+        box = inner

@@ -22,7 +22,7 @@ from coe.core import FULL, NOTHING, Shown, Verdict
 from coe.errors import StoreError, list_few
 from coe.helpers.spelling import composed
 from coe.inspector.precision import allowed
-from coe.store.exam import NO_EXAM, NO_GOOD, Exam, ExamRow, stops_of, warnings_of
+from coe.store.exam import NO_EXAM, NO_GOOD, NOT_TOLD, Exam, ExamRow, stops_of, warnings_of
 from coe.store.manifest import Manifest
 from coe.store.reference_reader import ReferenceReader
 from coe.store.store_reader import NoSuchExpert, StoreReader
@@ -157,21 +157,30 @@ def warnings(board: Rules, manifests: Mapping[str, Manifest], parts: Sequence[Pl
 def cautions(board: Rules, manifests: Mapping[str, Manifest]) -> dict[str, tuple[str, ...]]:
     """Return by id what is said of experts wherever their word is shown, as ends of sentences.
 
-    They were taught with too few pixels; or their word makes a part OK, and they took no exam, or are classifiers that
-    do not know how good parts look, as imported ones. `manifests` are by weights; experts without one are left out.
+    They were taught with too few pixels; or their word makes a part OK, and they took no exam, or one that leaves open
+    whether missing parts, or turned ones with a polarity, pass; or they are classifiers, such as imported ones, that do
+    not know how good parts look. `manifests` are by weights; experts without one are left out.
     """
     unaware = knowing_no_good_part(board, manifests)
-    deciding = {
-        step.expert
-        for component in board.components.values()
-        for step in component.root.walk()
-        if Verdict.OK in step.outcomes.values() and board.experts[step.expert].reads is None
-    }
+    exams = {id: manifests[one.weights].exam for id, one in board.experts.items() if one.weights in manifests}
+    deciding: dict[str, set[Shown]] = {}
+    for component in board.components.values():
+        steps = list(component.root.walk())
+        taken = [exam for step in steps if (exam := exams.get(step.expert)) is not None]
+        rows = {row.item for exam in taken for row in exam.items}
+        # Of a surface, or of parts without a place, the note of its exam says that nothing is shown as missing.
+        asked = {item for item in DECIDING if item is not Shown.MISSING or not any(exam.is_surface for exam in taken)}
+        if not component.has_polarity():
+            asked.discard(Shown.TURNED)
+        for step in steps:
+            if Verdict.OK in step.outcomes.values() and board.experts[step.expert].reads is None:
+                deciding.setdefault(step.expert, set()).update(asked - rows)
     told = {}
     for id, expert in board.experts.items():
         if (manifest := manifests.get(expert.weights)) is not None:
             took_none = manifest.exam is None or not manifest.exam.is_taken
-            of_exam = NO_EXAM if took_none and id in deciding else ""
+            lacking = tuple(item for item in DECIDING if item in deciding.get(id, ()))
+            of_exam = NO_EXAM if took_none and id in deciding else NOT_TOLD.get(lacking, "")
             of_good = NO_GOOD if id in unaware else ""
             told[id] = tuple(filter(None, (manifest.few_pixels, of_exam, of_good)))
     return told

@@ -28,6 +28,11 @@ _WORDS = {
 }
 NO_EXAM = "took no exam: nothing tells what passes that must not; coe-experts calibrate --write shows it such pictures"
 NO_GOOD = "no good parts known: what nobody taught may be OK; coe-experts calibrate --near lets them be learned"
+NOT_TOLD: dict[tuple[Shown, ...], str] = {
+    items: f"its exam does not tell whether {' or '.join(items)} parts pass: give it bad pictures of each kind"
+    for items in ((Shown.MISSING,), (Shown.TURNED,), (Shown.MISSING, Shown.TURNED))
+}
+"""What is said of an expert by the items, of those that decide, of which neither it nor another there has a row."""
 _NAMED = 5
 
 
@@ -158,7 +163,7 @@ class ExamRow(StrictModel):
     @property
     def is_told(self) -> bool:
         """Whether it is shown although there are many rows: something passes, or the pictures have a fault."""
-        return self.item.is_blind if self.item is not None else self.note not in (NO_EXAM, NO_GOOD)
+        return self.item.is_blind if self.item is not None else self.note not in (NO_EXAM, NO_GOOD, *NOT_TOLD.values())
 
     @property
     def follows(self) -> str:

@@ -128,6 +128,18 @@ def test_a_part_is_found_between_its_like_and_print_and_where_it_is_hardly_seen_
         assert is_near(box, (28 + across, 42 + down, 100 + across, 86 + down)), f"{box} moved by {across, down}"
 
 
+def test_a_frame_of_one_colour_is_no_part_of_a_picture_also_in_a_padded_input() -> None:
+    """Else the whole framed picture would be the part, and be turned and covered with what is around it."""
+    chance, framed = np.random.default_rng(5), []
+    for seed in range(8):
+        image = np.tile(np.array((124, 116, 104), np.uint8)[:, None, None], (1, 128, 128))
+        image[:, 8:120] = chance.integers(250, 254, (3, 112, 128))  # a frame, as a JPEG keeps it
+        content = cv2.resize(crowded(seed).transpose(1, 2, 0), (88, 88), interpolation=cv2.INTER_AREA)
+        image[:, 20:108, 20:108] = content.transpose(2, 0, 1)
+        framed.append(image)
+    assert all(is_near(box, (39, 49, 89, 79)) for box in boxes(exam.parts_of(framed)))
+
+
 def test_strange_parts_among_the_good_move_no_box() -> None:
     good = [crowded(seed) for seed in range(12)]
     turned = [crowded(seed)[:, ::-1, ::-1].copy() for seed in range(20, 26)]

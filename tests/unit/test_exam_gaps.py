@@ -23,7 +23,7 @@ from coe.errors import RulesError, StoreError
 from coe.inspector import weights_used
 from coe.results import result_lines
 from coe.scheduler.costs import Cost
-from coe.store.exam import NO_EXAM, NO_GOOD, Exam, ExamItem, apart, stops_of
+from coe.store.exam import NO_EXAM, NO_GOOD, NOT_TOLD, Exam, ExamItem, apart, stops_of
 from coe.store.store import Store
 from coe.testing import Experiment, VirtualLine, pools_of, rules_from
 
@@ -276,6 +276,31 @@ def test_an_expert_whose_ok_is_not_earned_is_named_whoever_else_took_an_exam(
         assert (NO_EXAM in notes) == (is_told and "near" in told)
 
 
+@pytest.mark.parametrize(
+    ("polarity", "taken", "beside", "lacking"),
+    [
+        ("no", exam(missing=True), None, ()),
+        ("yes", exam(missing=True), None, (Shown.TURNED,)),
+        ("yes", exam(missing=True), exam(missing=True, turned=True), ()),
+        ("yes", exam(missing=True, turned=False), None, ()),
+        ("yes", Exam(is_surface=True), None, (Shown.TURNED,)),
+        ("no", Exam(is_surface=True), None, ()),
+        ("no", Exam(items=exam(missing=True, turned=True).items[1:]), None, (Shown.MISSING,)),
+    ],
+)
+def test_an_exam_that_leaves_open_whether_parts_pass_is_told_unless_another_expert_there_tells(
+    polarity: str, taken: Exam, beside: Exam | None, lacking: tuple[Shown, ...]
+) -> None:
+    experts = ", ".join(f"{id}: {EXPERTS['near']}" for id in ("near", "behind"))
+    component = f"{{inspect: near, polarity: {polarity}, then: {{none: behind}}}}"
+    board = rules_from(f"{{board: b, experts: {{{experts}}}, components: {{A: {component}}}}}")
+    known = {"unproven": "", "few_pixels": "", "knows_good_parts": True}
+    exams = {"near": beside, "behind": taken}
+    manifests = {f"b/{id}": SimpleNamespace(**known, exam=exams[id]) for id in exams}
+    told = weights_used.cautions(board, manifests)["behind"]
+    assert told == ((NOT_TOLD[lacking],) if lacking else ())
+
+
 def test_each_verdict_says_that_small_defects_may_pass(
     own_tiny: tuple[Path, Path], pictures: list[Picture], tmp_path: Path, call: Call
 ) -> None:
@@ -332,10 +357,10 @@ def test_the_rows_of_a_board_tell_what_follows_at_each_component() -> None:
     exams = {"b/body": exam(turned=False), "b/mark": exam(turned=True)}
     known = {"unproven": "", "few_pixels": "", "knows_good_parts": True}
     manifests = {weights: SimpleNamespace(exam=taken, **known) for weights, taken in exams.items()}
-    blind, clear = weights_used.exam_rows(board, manifests)
+    blind, clear = (row for row in weights_used.exam_rows(board, manifests) if row.item is not None)
     assert (blind.review, blind.accepted, blind.stopped, blind.passing) == (("U1",), ("U2",), ("U4",), ("R3",))
     assert (clear.expert, clear.follows) == ("mark", "")
-    told = weights_used.warnings(board, manifests)
+    told = [one for one in weights_used.warnings(board, manifests) if NOT_TOLD[Shown.MISSING,] not in one]
     assert [(name in told[0], name in told[1], name in told[2]) for name in ("U1", "U2", "R3")] == [
         (True, False, False),
         (False, True, False),
@@ -343,7 +368,7 @@ def test_the_rows_of_a_board_tell_what_follows_at_each_component() -> None:
     ]
     assert "accepts: [turned]" in told[0], "the way out"
     assert weights_used.exam_rows(board, {}) == ()
-    named, _ = weights_used.exam_rows(board, manifests, [PlacedPart("R3", "R3"), PlacedPart("R3", "D4")])
+    named, *_ = weights_used.exam_rows(board, manifests, [PlacedPart("R3", "R3"), PlacedPart("R3", "D4")])
     assert named.review == ("U1", "R3"), "a diode stands at a place of the component"
 
 
