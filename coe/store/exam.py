@@ -29,7 +29,7 @@ _WORDS = {
 NO_EXAM = "took no exam: nothing tells what passes that must not; coe-experts calibrate --write shows it such pictures"
 NO_GOOD = "no good parts known: what nobody taught may be OK; coe-experts calibrate --near lets them be learned"
 NOT_TOLD: dict[tuple[Shown, ...], str] = {
-    items: f"its exam does not tell whether {' or '.join(items)} parts pass: give it bad pictures of each kind"
+    items: f"no exam tells whether {' or '.join(items)} parts pass: give bad pictures of such parts"
     for items in ((Shown.MISSING,), (Shown.TURNED,), (Shown.MISSING, Shown.TURNED))
 }
 """What is said of an expert by the items, of those that decide, of which neither it nor another there has a row."""
