@@ -47,6 +47,7 @@ class WholeBoard(StrictModel):
     """
 
     model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, str | dict[str, str] | None] = Field(init=False)
 
     parts: Content = ""
     recipe: Content

@@ -12,6 +12,7 @@ from golden_parts import bad, noisy, part
 
 from coe.core import Expert
 from coe.errors import CoeError, StoreError
+from coe.helpers.preprocessing import Layout, Outputs
 from coe.runtime.runner import findings_of
 from coe.store import kinds
 from coe.store.kinds import Comparing, ExpertInput, Kind, ModuleKind, Reference
@@ -80,9 +81,10 @@ def test_no_number_of_an_output_may_be_none(name: str) -> None:
         assert is_refused(kind, spoilt(outputs, place, NONSENSE[number % 3]), prepared, expert), place
 
 
-@pytest.mark.parametrize("shape", [(1, 3), (1, 7, 40), (1, 40, 8)])
-def test_no_number_of_a_model_file_s_output_may_be_none(shape: tuple[int, ...]) -> None:
-    expert = Expert("e", "onnx", ("bridge", "joint", "lifted"), 64, "e", frozenset({"bridge"}))
+@pytest.mark.parametrize(("shape", "layout"), [((1, 3), "scores"), ((1, 7, 40), "yolov8"), ((1, 40, 8), "yolov5")])
+def test_no_number_of_a_model_file_s_output_may_be_none(shape: tuple[int, ...], layout: Layout) -> None:
+    labels, means = ("bridge", "joint", "lifted"), Outputs(layout=layout)
+    expert = Expert("e", "onnx", labels, 64, "e", frozenset({"bridge"}), outputs=means)
     outputs = np.full(shape, 0.1, np.float32)
     assert not is_refused(onnx, outputs, PLAIN, expert)
     for place in range(outputs.size):

@@ -19,6 +19,7 @@ from coe.lab.cli import bench
 from coe.learn.golden_reference import learn
 from coe.pictures.finding import FoundImage
 from coe.results.run_file import RunIdentity
+from coe.runs import inspection
 from coe.store import kinds
 from coe.store.references import References
 from coe.store.store import Store
@@ -200,7 +201,7 @@ def test_the_report_shows_no_reference_that_came_after_the_run_began(line_files:
     board, store = rules.load(line_files[0]), line_files[1]
     item, checksum = FoundImage(Path("a.png"), "U1", name="a.png"), References(store).manifest("pairs/U1").checksum
     run = RunIdentity("pairs", references={"pairs/U1": checksum})
-    reference = inspect._references([item], board, store, run.references)
+    reference = inspection.references_of([item], board, store, run.references)
     result = Result(Request(0, "U1", "a.png"), Verdict.OK, (), 0.1)
     shown = reference(result)
     assert np.array_equal(shown.image, part())
