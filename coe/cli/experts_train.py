@@ -124,7 +124,7 @@ class Train(Described):
             bf16=self.bf16,
             bits=rules.load(board).bits if self.bits is None and board is not None else self.bits,
             turned=self.turned,
-            polarity=_has_polarity(expert, id, board),
+            polarity=rules.load(board).has_polarity(expert.id) if board else polarity_is_known(ExpertId.of(id).name),
         )
         trained = learned("training", shelf, expert, kind, plan, start)
         frame = learned_from.frame(kind, trained)
@@ -164,11 +164,6 @@ def _labelled(expert: Expert, board: str | None, kind: Kind, data: Path) -> tupl
         return None
     with readable(data):
         return labelled_photographs.read(data, expert, rules.load(board), good_only=kind.good_only)
-
-
-def _has_polarity(expert: Expert, id: str, board: str | None) -> bool:
-    """Tell whether a part that an expert inspects has a polarity: by the rules of its board, else by its name."""
-    return polarity_is_known(ExpertId.of(id).name) if board is None else rules.load(board).has_polarity(expert.id)
 
 
 def _tell(trained: Trained, manifest: Manifest, answers: Answers | None) -> None:
