@@ -30,8 +30,8 @@ Train = Callable[[Expert, Kind, TrainingPlan, str | None], Trained]
 class Relearning:
     """One expert of a board that learns anew from marked pictures and photographs.
 
-    `said` takes remarks for people, `told` other sentences, and `steps` opens what shows how far a training is.
-    Raises ConfigError for an expert that does not learn from pictures with a label.
+    `said` takes remarks for people, `told` takes other sentences, and `train` trains, and shows how far it is. Raises
+    ConfigError for an expert that does not learn from pictures with a label.
     """
 
     def __init__(

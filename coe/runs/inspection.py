@@ -41,7 +41,6 @@ from coe.store.store_reader import StoreReader
 if TYPE_CHECKING:
     from coe.inspector.inspector import Picture
     from coe.inspector.line import Line
-    from coe.inspector.line_options import LineOptions
 
 
 def identity_of(
