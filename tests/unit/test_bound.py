@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
-from scenario.lines import board
-from scenario.lines import cost as cost_of
+from lines import board
+from lines import cost as cost_of
 
 from coe.board.rules import Rules
 from coe.core import Finding, Request

@@ -91,7 +91,7 @@ def test_an_option_of_the_model_is_at_each_of_its_doors() -> None:
 
 
 def test_the_page_has_the_options_as_they_are() -> None:
-    assert table_of_page() == table(), "write it again: python tests/option_table.py"
+    assert table_of_page() == table(), "write it again: python tests/support/option_table.py"
 
 
 def test_a_line_is_opened_from_options(tiny: tuple[Path, Path]) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from coe.inspector.line_options import OPTIONS, Door, LineArguments, LineOptions
 
-PAGE = Path(__file__).parents[1] / "docs" / "api.md"
+PAGE = Path(__file__).parents[2] / "docs" / "api.md"
 _COMMANDS = {Door.INSPECT: "inspect", Door.RUN: "bench run", Door.PROFILE: "profile"}
 _HEAD = "| option | type | default | meaning | in `coe-` | in `serve.yaml` |\n|---|---|---|---|---|---|\n"
 _TABLE = re.compile(re.escape(_HEAD.splitlines()[0]) + r"\n(?:\|.*\n)*")
