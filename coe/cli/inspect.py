@@ -218,7 +218,7 @@ def _out(at: Path, watching: Watching | None, board: Rules, out_dir: Path | None
 
 def _source(at: Path, watching: Watching | None, board: Rules, layout: Layout | None, bits: int | None) -> Source:
     """Return the images of a path, or of a folder that fills; raises ConfigError."""
-    from coe.pictures.watched_folder import WatchedFolder
+    from coe.pictures.filling import WatchedFolder
     from coe.placement.run_source import ArrivingSource, source_of
 
     if watching is not None:

@@ -18,6 +18,7 @@ from coe.core import Failure, FailureKind, Result
 from coe.errors import ConfigError, ImageError, readable
 from coe.helpers.spelling import composed
 from coe.pictures import finding
+from coe.pictures.filling import WatchedFolder
 from coe.pictures.finding import FoundImage, Skipped, natural, printable, serial_in
 from coe.pictures.folder import EntryKind, FolderEntry, walk, why_no_file
 from coe.pictures.image_source import Picture
@@ -29,7 +30,6 @@ from coe.pictures.picture_names import (
     raw_beside,
     unfinished,
 )
-from coe.pictures.watched_folder import WatchedFolder
 from coe.placement.board_layout import Layout, Site
 from coe.placement.board_pictures import BoardPicture, read_board, serial_of
 from coe.placement.board_view import BoardView
@@ -241,6 +241,7 @@ class ArrivingSource:
         self._sources: dict[str, Source] = {}
         self._of_image: dict[str, str] = {}
         self._serials: dict[str, str] = {}
+        self._boards: dict[str, frozenset[str]] = {}
         self.skipped: list[Skipped] = []
 
     @property
@@ -269,13 +270,15 @@ class ArrivingSource:
 
     def serials_of(self, name: str) -> frozenset[str]:
         """Return the boards that a file belongs to, by its name."""
-        if images := self.images_of(name):
-            return frozenset(item.serial for item in images)
-        path = self.watched.file(name)
-        if self._layout is None:
-            item = finding.image_at(FolderEntry(path, EntryKind.FILE), self.watched.path, self._known)
-            return frozenset() if item is None else frozenset({item.serial})
-        return frozenset(serial_of(serial_in(path), unit) for unit in self._layout.units)
+        if name not in self._boards:
+            path = self.watched.file(name)
+            if self._layout is not None:
+                serials = {serial_of(serial_in(path), unit) for unit in self._layout.units}
+            else:
+                item = finding.image_at(FolderEntry(path, EntryKind.FILE), self.watched.path, self._known)
+                serials = set() if item is None else {item.serial}
+            self._boards[name] = frozenset(serials - {""})
+        return self._boards[name]
 
     def arrive(self, name: str, entry: FolderEntry | None = None) -> Source | None:
         """Take in a file by its name in the folder, again if it came before; None if it is no picture."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from coe.board.completeness import Expected, place_of
 from coe.core import Result, Verdict
 from coe.helpers.files import append, write_atomically, writing
+from coe.pictures.filling import QuietBoards
 from coe.results.summary import RunFigures, summarise
 
 BOARDS = "boards.jsonl"
@@ -39,46 +40,38 @@ class ClosedBoard:
 class ClosingBoards:
     """The boards whose pictures come in; times are seconds of one clock.
 
-    With `expected` a board is complete once it lacks nothing, else once no picture of it came for `quiet_s`. `closed`
-    are those of an earlier process by serial: they get another line only if it differs.
+    With `expected` a board is complete once it lacks nothing, else once no picture of it came for `quiet_s`; `open` are
+    the boards that are neither. `closed` are those of an earlier process by serial: they get another line only if it
+    differs.
     """
 
     def __init__(self, expected: Expected | None, quiet_s: float, closed: Iterable[ClosedBoard] = ()) -> None:
-        self._expected, self._quiet_s = expected, quiet_s
+        self._expected, self.open = expected, QuietBoards[str](quiet_s)
         self._closed = {board.serial: board for board in closed}
         self._results: dict[str, dict[str, Result]] = {}
-        self._last_s: dict[str, float] = {}
-
-    def come(self, serial: str, now: float) -> None:
-        """Note that a picture of a board came, or came again; the board is open now."""
-        if serial:
-            self._last_s[serial] = now
 
     def take(self, result: Result, now: float) -> None:
         """Note the result of an image of a board; the board is open now."""
         serial = result.request.serial
         if serial:
             self._results.setdefault(serial, {})[result.request.image] = result
-            self._last_s.setdefault(serial, now)
+            if serial not in self.open:
+                self.open.come(serial, now)
 
     def drop(self, serial: str, image: str) -> None:
         """Forget the result of an image that is taken again."""
         self._results.get(serial, {}).pop(image, None)
 
-    def lose_sight(self, now: float) -> None:
-        """Note that nobody sees what comes: no board is quiet meanwhile."""
-        self._last_s = dict.fromkeys(self._last_s, now)
-
     def close(self, now: float, awaited: Collection[str], *, at_end: bool = False) -> Iterator[ClosedBoard]:
         """Yield the boards that are to be closed now; `awaited` are serials of which pictures have no result yet."""
-        for serial, last_s in list(self._last_s.items()):
+        for serial in self.open:
             results = self._results.get(serial, {})
             if serial in awaited or not results:
                 continue
             whole = self._expected is not None and not self._expected.lacking(r.request for r in results.values())
-            quiet = now - last_s >= self._quiet_s
+            quiet = self.open.is_quiet(serial, now)
             if whole or quiet or at_end:
-                del self._last_s[serial]
+                self.open.close(serial)
                 board = self._judge(serial, list(results.values()), COMPLETE if whole else QUIET if quiet else ENDED)
                 if board != self._closed.get(serial):
                     self._closed[serial] = board

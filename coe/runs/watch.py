@@ -15,11 +15,10 @@ from coe.board.completeness import Expected
 from coe.core import Failure, FailureKind, Result
 from coe.errors import ImageError, LineClosed
 from coe.inspector.line_options import LineOptions
-from coe.pictures.arriving import Arrivals
+from coe.pictures.filling import FillingFolder
 from coe.pictures.finding import FoundImage
 from coe.pictures.folder import EntryKind, FolderEntry
 from coe.pictures.picture_file import FileStamp
-from coe.pictures.watched_folder import Listing
 from coe.results.closing_boards import BoardsFile, ClosingBoards
 from coe.results.records import ResultsFile
 from coe.results.summary import RunFigures
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
     from coe.inspector.line import Line
     from coe.placement.run_source import ArrivingSource
 
-GIVE_UP_S = 60.0
-"""A picture that stays torn for so long gets an error; it is judged all the same once it changes."""
 UNDER_WAY = 64
 """The most files whose pictures are on the line at a time."""
 _PAUSE_S = 0.05
@@ -79,23 +76,22 @@ class WatchRun(InspectionRun):
         self._source, self._watching, self._watched = source, watching, source.watched
         self._taken_up(results)
         done = self._done_files(results)
-        self._arrivals = Arrivals(watching.settle_s, GIVE_UP_S, done)
         self._judged, self._to_move = set(done), set(done)
         self._not_moved, self._move_at = set[str](), 0.0
         self._boards_file = BoardsFile(results.folder)
         self._boards = ClosingBoards(expected, watching.quiet_s, self._boards_file.boards)
+        self._folder = FillingFolder(source.watched, watching.settle_s, self._boards.open, source.serials_of, done)
         for result in results.results:
             self._boards.take(result, time.monotonic())
         self._under_way: dict[str, _OnLine] = {}
         self._answers: queue.SimpleQueue[tuple[str, Result]] = queue.SimpleQueue()
-        self._listing, self._serials = Listing(), dict[str, frozenset[str]]()
         self._ending, self._away = False, False
 
     def go(self, line_options: LineOptions, variants: Variants) -> None:
         """Inspect what comes, on a line with this configuration, until the watch ends."""
         line = self._opened(line_options, variants)
         self._work(line, 0, lambda: self._watch(line))
-        for name in list(self._arrivals.open()):  # no verdict holds for what lies there now
+        for name in list(self._folder.arrivals.open()):  # no verdict holds for what lies there now
             for item in self._source.images_of(name) or self._arrived(name):
                 self._results.drop(item.name)
 
@@ -107,7 +103,7 @@ class WatchRun(InspectionRun):
                 if self._look(now):
                     last_s = now
                 look_at = now + max(self._watching.settle_s / 4, (time.monotonic() - now) / _SHARE, _PAUSE_S)
-                for name in [] if self._away else self._arrivals.look(self._listing.files, now, self._room):
+                for name in [] if self._away else self._folder.ready(now, self._room):
                     self._hand_in(line, name)
             if self._take_answers() or self._under_way or self._awaited:
                 last_s = time.monotonic()
@@ -127,40 +123,31 @@ class WatchRun(InspectionRun):
     @property
     def _awaited(self) -> list[str]:
         """The names of files that lie there and have no answer yet."""
-        return [name for name in self._arrivals.open() if name in self._listing.files]
+        return [name for name in self._folder.arrivals.open() if name in self._folder.listing.files]
 
     def _look(self, now: float) -> bool:
         """List the folder; return whether something changed in it, or it cannot be seen, which is said once."""
-        seen = self._watched.look()
+        seen = self._folder.look(now)
         if (seen is None) is not self._away:
             self._away = seen is None
-            what = "does not answer; it is waited for" if self._away else "answers again"
-            self._view.say(f"{self._watching.folder} {what}")
+            self._view.say(self._folder.away or f"{self._watching.folder} answers again")
         if seen is None:
-            self._arrivals.lose_sight()
-            self._boards.lose_sight(now)
             self._to_move |= self._judged  # one that could not be seen for a moment lies there still
             return True
-        before, self._listing = self._listing.files, seen
-        changed = [name for name, file in seen.files.items() if before.get(name) != file]
-        for name in changed:
-            if name not in self._serials:
-                self._serials[name] = self._source.serials_of(name)
-            for serial in self._serials[name]:
-                self._boards.come(serial, now)
-            self._to_move |= {name} & self._judged
+        changed = self._folder.take_in(seen, now)
+        self._to_move |= self._judged.intersection(changed)
         return bool(changed)
 
     def _hand_in(self, line: Line, name: str) -> None:
         """Give the pictures of a file to the line; what cannot be inspected has its results at once."""
-        stamp = self._arrivals.stamp(name)
+        stamp = self._folder.arrivals.stamp(name)
         self._judged.discard(name)
         for before in self._source.images_of(name):
             self._results.drop(before.name)
             self._boards.drop(before.serial, before.name)
         items = self._arrived(name)
         if not items:  # a note
-            self._arrivals.judged(name, self._watched.stamp(name))
+            self._folder.holds(name, time.monotonic())
             return
         self._under_way[name] = _OnLine(name, stamp, items)
         if self._progress is not None:
@@ -207,19 +194,15 @@ class WatchRun(InspectionRun):
         """Write the results of a file, if they hold; else its pictures are inspected again."""
         now, name = time.monotonic(), file.name
         kinds = {result.failure.kind for result in file.results.values() if result.failure is not None}
-        if FailureKind.STOPPED in kinds:
-            self._arrivals.put_back(name)
-        elif any(kind.is_of_picture for kind in kinds):
-            holds = self._arrivals.torn(name, now)
-        else:
-            holds = self._arrivals.judged(name, self._watched.stamp(name))
-            if holds and not kinds:
-                self._judged.add(name)
-                self._to_move.add(name)
-        if FailureKind.STOPPED in kinds or not holds:
+        if is_stopped := FailureKind.STOPPED in kinds:
+            self._folder.arrivals.put_back(name)
+        if is_stopped or not self._folder.holds(name, now, torn=any(kind.is_of_picture for kind in kinds)):
             if self._progress is not None:
                 self._progress.expect(-len(file.items))
             return
+        if not kinds:
+            self._judged.add(name)
+            self._to_move.add(name)
         for result in file.results.values():
             self._write(result, file.stamp)
             self._answered += 1
@@ -229,10 +212,10 @@ class WatchRun(InspectionRun):
         """Move what has its verdict; what cannot be moved stays, is told once, and is tried again."""
         if self._watching.done is None or self._away or time.monotonic() < self._move_at:
             return
-        for name in [name for name in self._to_move if name in self._listing.files]:
+        for name in self._to_move & self._folder.listing.files.keys():
             self._to_move.discard(name)
-            stamp = self._listing.files[name].stamp
-            if not self._arrivals.is_done(name, stamp):
+            stamp = self._folder.listing.files[name].stamp
+            if not self._folder.arrivals.is_done(name, stamp):
                 continue
             try:
                 if self._watched.put_away(name, stamp):
@@ -247,16 +230,16 @@ class WatchRun(InspectionRun):
     def _close_boards(self, *, at_end: bool = False) -> None:
         if self._away:
             return
-        awaited = {serial for name in self._awaited for serial in self._serials.get(name, ())}
+        awaited = {serial for name in self._awaited for serial in self._source.serials_of(name)}
         for board in self._boards.close(time.monotonic(), awaited, at_end=at_end):
             self._boards_file.write(board)
             self._view.closed(board)
 
     def _name_odd(self) -> None:
         """Give uploads that are under way, and what is no file, their errors, as a run over a whole folder does."""
-        uploads = self._listing.uploads
-        entries = {name: FolderEntry(self._watched.file(name), EntryKind.FILE) for name in uploads}
-        for name, entry in (entries | dict(self._listing.odd)).items():
+        listing = self._folder.listing
+        entries = {name: FolderEntry(self._watched.file(name), EntryKind.FILE) for name in listing.uploads}
+        for name, entry in (entries | dict(listing.odd)).items():
             source = self._source.arrive(name, entry)
             for item in [] if source is None else source.items:
                 failure = item.failure or Failure(FailureKind.IMAGE, entry.reason or "is an upload under way")

@@ -14,8 +14,8 @@ from lamp import BOARD, lamp_board
 from tiny_line import Call
 
 from coe.cli import inspect as inspect_cli
+from coe.pictures.filling import WatchedFolder
 from coe.pictures.picture_file import FileStamp
-from coe.pictures.watched_folder import WatchedFolder
 
 BRIGHT, DARK = 230, 20
 PATIENT = ("--settle", "200ms", "--quiet-time", "0.3", "--until-idle", "1s")
@@ -105,7 +105,7 @@ def test_slow_copies_reserved_files_and_renames_are_judged_once_they_are_whole(w
 def test_a_picture_without_an_end_mark_that_ends_in_zeros_is_not_judged(
     watch, into, tmp_path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("coe.runs.watch.GIVE_UP_S", 0.3)
+    monkeypatch.setattr("coe.pictures.filling.GIVE_UP_S", 0.3)
     whole = picture(BRIGHT, ending=".bmp", side=200)
     (into / "SN1" / "R1__L.bmp").write_bytes(whole[:-90] + bytes(90))  # far less than what a run alone refuses
     (into / "SN1" / "R2__L.bmp").write_bytes(whole)

@@ -19,9 +19,9 @@ from whole_boards import WHOLE, layout_of, picture_of
 from whole_boards import png as png_of
 
 from coe.errors import CoeError, ConfigError
-from coe.pictures import watched_folder
+from coe.pictures import filling
+from coe.pictures.filling import GIVE_UP_S, WatchedFolder
 from coe.pictures.picture_file import PictureFile
-from coe.pictures.watched_folder import WatchedFolder
 from coe.serve import failpoints, service_config
 from coe.serve.clock import now_us
 from coe.serve.database import board_rows, fault_log, states, views
@@ -32,7 +32,7 @@ from coe.serve.failpoints import Failpoint
 from coe.serve.folder_section import FolderSection
 from coe.serve.gate import folder_feeder
 from coe.serve.gate.board_routes import Handed, hand_in
-from coe.serve.gate.folder_feeder import AGAIN_S, GIVE_UP_S, NOTES, FolderFeeder
+from coe.serve.gate.folder_feeder import AGAIN_S, NOTES, FolderFeeder
 from coe.serve.gate.problems import Problem
 from coe.serve.gate.upload_routes import discard_views
 
@@ -211,7 +211,7 @@ def test_a_picture_that_waits_for_its_last_piece_is_not_handed_in(camera: Camera
 
 
 @pytest.mark.parametrize(
-    ("owner", "name", "said"), [(PictureFile, "read", "does not answer"), (watched_folder, "walk", "{folder}")]
+    ("owner", "name", "said"), [(PictureFile, "read", "does not answer"), (filling, "walk", "{folder}")]
 )
 def test_a_share_that_answers_again_later_is_asked_once_and_costs_no_picture(
     camera: Camera, monkeypatch: pytest.MonkeyPatch, owner: object, name: str, said: str

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from coe.core import Request, Result, Verdict
-from coe.pictures.arriving import LONGEST_PAUSE_S, Arrivals, Sighting
+from coe.pictures.filling import LONGEST_PAUSE_S, Arrivals, Sighting, WatchedFolder
 from coe.pictures.picture_file import FileStamp
-from coe.pictures.watched_folder import WatchedFolder
 from coe.results.closing_boards import ClosingBoards
 
 FEW = 10
@@ -149,9 +148,9 @@ def test_a_picture_that_is_replaced_as_it_is_moved_is_not_taken_for_the_one_befo
 
 def test_no_board_is_quiet_while_its_share_is_away() -> None:
     boards = ClosingBoards(None, quiet_s=30.0)
-    boards.come("SN1", 0.0)
+    boards.open.come("SN1", 0.0)
     boards.take(Result(Request(1, "L", "R1.png", "SN1"), Verdict.OK, (), 0.1), 1.0)
     for now in (10.0, 40.0, 70.0):
-        boards.lose_sight(now)
+        boards.open.lose_sight(now)
     assert not list(boards.close(71.0, ()))
     assert [board.closed for board in boards.close(100.0, ())] == ["quiet"]

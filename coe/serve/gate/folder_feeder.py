@@ -21,15 +21,14 @@ from coe.errors import CoeError, ConfigError, ImageError, LateImage, Unsupported
 from coe.helpers.files import FolderLock, write_atomically
 from coe.helpers.strict_model import of_json
 from coe.helpers.timely import in_time
-from coe.pictures.arriving import Arrivals
 from coe.pictures.decoding import decode
+from coe.pictures.filling import FillingFolder, Listing, QuietBoards, WatchedFolder
 from coe.pictures.finding import image_at, serial_in
 from coe.pictures.folder import EntryKind, FolderEntry
 from coe.pictures.found_image import FoundImage
 from coe.pictures.label_folders import Components
 from coe.pictures.picture_file import FileStamp, PictureFile
 from coe.pictures.picture_names import goes_with_pictures
-from coe.pictures.watched_folder import Listing, WatchedFolder
 from coe.serve.database import recipe_versions
 from coe.serve.database.database_errors import DatabaseError
 from coe.serve.enums import FaultKind
@@ -44,8 +43,6 @@ from coe.serve.request import BoardRequest
 
 NOTES = "folders"
 """The folder of the notes in that of the service."""
-GIVE_UP_S = 60.0
-"""A picture that stays torn for so long is told; it counts all the same once it changes."""
 AGAIN_S = 10.0
 """After this time a board that was refused is handed in again."""
 CHECKED_AT_A_TIME = 64
@@ -67,19 +64,15 @@ class FolderFeeder:
         self, gate: Gate, name: str, section: FolderSection, now_s: Callable[[], float] = time.monotonic
     ) -> None:
         self._gate, self._name, self._section, self._now_s = gate, name, section, now_s
-        self._watched = WatchedFolder(section.path, section.done)
-        self._taken = TakenPictures(gate, gate.config.data / NOTES / name, self._watched)
-        self._arrivals = Arrivals(section.settle_s, GIVE_UP_S)
-        self._listing = Listing()
+        self._folder = self._unseen()
+        self._taken = TakenPictures(gate, gate.config.data / NOTES / name, self._folder.watched)
         self._items: dict[str, FoundImage | None] = {}
         self._files: dict[str, PictureFile] = {}
         """The pictures that are whole, as they lie there."""
         self._boards: dict[FolderGroup, FolderBoard] = {}
         self._asked: FolderRecipe | None = None
-        self._late: LateImage | None = None
         self._lock: FolderLock | None = None
         self._troubles: dict[str, str] = {}
-        self._odd: list[str] = []
         self._unmoved: dict[str, str] = {}
         self._told: str | None = None
 
@@ -100,38 +93,33 @@ class FolderFeeder:
         try:
             await self._turn()
         except LateImage as error:
-            self._late = error
+            self._folder.watched.late = error
             self._troubles[self._name] = f"a picture in {self._section.path} {error}"
 
     async def _turn(self) -> None:
         gate, now = self._gate, self._now_s()
         await gate.keep(self._taken.settle)
         asked = await self._recipe()
-        # While a read does not come back, the next one would not either.
-        is_away = self._late is not None and not self._late.is_back()
-        seen = None if is_away else await asyncio.to_thread(self._watched.look)
+        seen = await asyncio.to_thread(self._folder.look, now)
         self._troubles.pop(self._name, None)
         if asked is None or seen is None:
-            self._arrivals.lose_sight()
-            for board in self._boards.values():
-                board.last_s = now  # nobody sees what comes
+            self._folder.lose_sight(now)
             lacks = f"recipe '{self._section.recipe}' has no active version; activate one"
-            away = f"{self._section.path} does not answer; it is waited for"
-            self._troubles[self._name] = away if seen is None else lacks
+            self._troubles[self._name] = self._folder.away or lacks
             return
         if not await asyncio.to_thread(self._is_ours):
             self._troubles[self._name] = f"another service takes the pictures of {self._section.path}; end one of them"
             return
-        await asyncio.to_thread(self._take_in, asked, seen, now)
+        await asyncio.to_thread(self._take_in, seen, now)
         await asyncio.to_thread(self._put_away)
-        waiting = self._arrivals.look(seen.files, now, CHECKED_AT_A_TIME)
+        waiting = self._folder.ready(now, CHECKED_AT_A_TIME)
         try:
             while waiting:
                 await gate.draw(partial(self._check, asked, waiting[0], now))
                 del waiting[0]
         finally:
             for name in waiting:
-                self._arrivals.put_back(name)
+                self._folder.arrivals.put_back(name)
         for group in list(self._ready(asked, now)):
             await self._hand_in(asked, group)
         await gate.keep(self._taken.settle)
@@ -161,44 +149,47 @@ class FolderFeeder:
             known = Components(content.board(active.name).components)
             self._asked = FolderRecipe(active.name, active.id, content, known)
             # What a name says may be something else now.
-            self._items, self._files, self._listing = {}, {}, Listing()
-            self._arrivals = Arrivals(self._section.settle_s, GIVE_UP_S)
+            self._items, self._files, self._folder = {}, {}, self._unseen(self._folder)
         return self._asked
 
-    def _take_in(self, asked: FolderRecipe, seen: Listing, now: float) -> None:
-        """Take in a listing: what is new or changed in it is not known to be whole, and its board not quiet."""
+    def _unseen(self, before: FillingFolder[FolderGroup] | None = None) -> FillingFolder[FolderGroup]:
+        """Return the folder, of which no picture was seen; boards stay as quiet as they were `before`."""
+        watched = before.watched if before else WatchedFolder(self._section.path, self._section.done)
+        boards = before.boards if before else QuietBoards[FolderGroup](self._section.quiet_s)
+        return FillingFolder(watched, self._section.settle_s, boards, self._groups)
+
+    def _groups(self, name: str) -> Iterator[FolderGroup]:
+        """Yield the board that a picture which is new or changed belongs to; it is not known to be whole."""
+        self._forget(name)
+        item = self._items[name] = in_time(partial(self._item, name))
+        if item is not None:
+            yield FolderGroup.of(item)
+
+    def _take_in(self, seen: Listing, now: float) -> None:
+        """Take in a listing: which boards have pictures there, but for notes and what was handed in."""
         for name in self._items.keys() - seen.files.keys():
             self._forget(name)
-        for board in self._boards.values():
-            board.names = []
+        self._folder.take_in(seen, now)
+        before, self._boards = self._boards, {}
         for name, sighting in seen.files.items():
-            before = self._listing.files.get(name)
-            is_new = before is None or (before.stamp, before.unfinished) != (sighting.stamp, sighting.unfinished)
-            if is_new:
-                self._forget(name)
-            if name not in self._items:
-                self._items[name] = in_time(partial(self._item, asked, name))
             item = self._items[name]
-            if item is None or self._taken.holds(name, sighting.stamp):  # a note, or handed in
-                continue
-            board = self._boards.setdefault(FolderGroup.of(item), FolderBoard(now))
-            board.names.append(name)
-            board.last_s = now if is_new else board.last_s
-        for group in [group for group, board in self._boards.items() if not board.names]:
-            del self._boards[group]
+            if item is not None and not self._taken.holds(name, sighting.stamp):
+                group = FolderGroup.of(item)
+                board = self._boards.setdefault(group, FolderBoard(before[group].again_s if group in before else 0.0))
+                board.names.append(name)
+        for group in before.keys() - self._boards.keys():
             self._troubles.pop(str(group), None)
-        # What was there for one look alone was moved while it was looked at.
-        self._odd = [f"{name} {odd.reason}" for name, odd in seen.odd.items() if name in self._listing.odd]
-        self._listing = seen  # at the end: what has gone wrong on the way is new once more
+            self._folder.boards.close(group)
 
     def _forget(self, name: str) -> None:
         for known in (self._items, self._files, self._troubles):
             known.pop(name, None)
 
-    def _item(self, asked: FolderRecipe, name: str) -> FoundImage | None:
-        entry = FolderEntry(self._watched.file(name), EntryKind.FILE)
-        if asked.content.whole is None:
-            return image_at(entry, self._section.path, asked.known)
+    def _item(self, name: str) -> FoundImage | None:
+        assert self._asked is not None, "a listing is taken in for a recipe"
+        entry = FolderEntry(self._folder.watched.file(name), EntryKind.FILE)
+        if self._asked.content.whole is None:
+            return image_at(entry, self._section.path, self._asked.known)
         return None if goes_with_pictures(entry.path) else FoundImage(entry.path, "", serial_in(entry.path), name=name)
 
     def _check(self, asked: FolderRecipe, name: str, now: float) -> None:
@@ -207,21 +198,21 @@ class FolderFeeder:
         if item is None or item.failure is not None:
             if item is not None and item.failure is not None:
                 self._troubles[name] = f"{name} {item.failure.reason}"
-            self._arrivals.judged(name, self._watched.stamp(name))
+            self._folder.holds(name, now)
             return
-        file = PictureFile(self._watched.file(name))
+        file = PictureFile(self._folder.watched.file(name))
         try:
-            self._watched.check_end(name)
+            self._folder.watched.check_end(name)
             decode(file, bits=asked.content.bits, limit_pixels=self._gate.config.limits.pixels)
         except UnsupportedImage:  # it may be whole, and the line says what it is
             pass
         except LateImage:
             raise
         except ImageError as error:
-            if self._arrivals.torn(name, now):
+            if self._folder.holds(name, now, torn=True):
                 self._troubles[name] = f"{name} {error}"
             return
-        if self._arrivals.judged(name, self._watched.stamp(name)):
+        if self._folder.holds(name, now):
             self._files[name] = file
 
     def _ready(self, asked: FolderRecipe, now: float) -> Iterator[FolderGroup]:
@@ -232,21 +223,20 @@ class FolderFeeder:
         """
         parts = asked.content.parts
         for group, board in self._boards.items():
-            names = [name for name in board.names if not self._listing.files[name].unfinished]
+            names = [name for name in board.names if not self._folder.listing.files[name].unfinished]
             missing = [name for name in names if name not in self._files]
             whole = [name for name in names if name in self._files]
             if now < board.again_s or not whole or any(name not in self._troubles or not parts for name in missing):
                 continue
             items = [item for item in map(self._items.get, whole) if item]
-            is_complete = asked.is_complete(group, items)
-            if is_complete or now - board.last_s >= self._section.quiet_s:
+            if asked.is_complete(group, items) or self._folder.boards.is_quiet(group, now):
                 yield group
 
     async def _hand_in(self, asked: FolderRecipe, group: FolderGroup) -> None:
         """Hand a board in; what is refused is told, and tried again."""
         gate, board, key = self._gate, self._boards[group], f"{self._name}-{secrets.token_hex(16)}"
         names = [name for name in board.names if name in self._files]
-        stamps = {name: self._listing.files[name].stamp for name in names}
+        stamps = {name: self._folder.listing.files[name].stamp for name in names}
         self._troubles.pop(str(group), None)
         try:
             data, by_view = asked.request(group, {name: item for name in names if (item := self._items[name])})
@@ -261,7 +251,7 @@ class FolderFeeder:
             if isinstance(error, ImageError):  # of a file that is not what was looked at
                 for name in names:
                     del self._files[name]
-                    self._arrivals.put_back(name)
+                    self._folder.arrivals.put_back(name)
             if isinstance(error, LateImage):
                 raise
             problem = problem_of(error)
@@ -269,11 +259,11 @@ class FolderFeeder:
                 self._troubles[str(group)] = f"{group}: {problem.detail}; {problem.way_out}"
 
     def _put_away(self) -> None:
-        self._unmoved = self._taken.put_away(self._listing)
+        self._unmoved = self._taken.put_away(self._folder.listing)
 
     async def _tell(self) -> None:
         """Raise a fault of what a person has to see to; clear it once there is nothing."""
-        lines = [*self._troubles.values(), *self._odd, *self._unmoved.values()]
+        lines = [*self._troubles.values(), *self._folder.odd, *self._unmoved.values()]
         text = list_few(lines, _TOLD, "; ")
         if text == self._told:
             return
@@ -386,7 +376,6 @@ class FolderGroup:
 class FolderBoard:
     """The pictures of a board that lie in the folder, and until when it is let alone."""
 
-    last_s: float
     again_s: float = 0.0
     names: list[str] = field(default_factory=list)
 
