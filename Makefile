@@ -73,9 +73,10 @@ stress: setup ## property tests with random seeds; then threads, kills and flood
 	$(BIN)/python -m pytest -m stress -o timeout=1800 \
 	    || { echo "failed with seed $$seed (again: make stress SEED=$$seed)"; exit 1; }
 
-check: setup ## lint and types alone
+check: setup ## lint, layers and types alone
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache --no-logo
 	$(BIN)/mypy
 
 serve: first-look ## run the demo line as a service with boards that arrive by themselves, and say which page to open
