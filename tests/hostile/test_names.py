@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 from tiny_line import Call
 
-from coe.cli import common, console, experts_command, inspect
+from coe.cli import common, experts_command, inspect
 from coe.cli import inspect as inspect_cli
 from coe.cli import profile_command as profile_cli
 from coe.cli.console import Console, Progress, styled, words
@@ -28,9 +28,6 @@ from coe.results.report import write_report
 from coe.results.report_cards import PixelSource
 from coe.results.run_file import RunIdentity
 from coe.results.summary import OutcomeCounts, RunFigures, Summary
-
-CLI = Path(console.__file__).parent
-APPS = Path(__file__).parents[2] / "apps"
 
 MARKUP = [
     "[/x]",
@@ -216,16 +213,3 @@ def test_the_live_line_of_a_run_needs_no_markup(screen: Screen) -> None:
     with RunProgress(3, Metrics, quiet=False) as line:
         line.advance(ng=True)
     text_of(screen)
-
-
-# No place that prints can forget it
-
-
-PRINTING = sorted(path for path in (*CLI.glob("*.py"), *APPS.rglob("*.py")) if path.name != "console.py")
-
-
-@pytest.mark.parametrize("path", PRINTING, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_consoles_and_bars_are_made_in_one_place(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    assert not re.search(r"from rich(\.console|\.progress)? import [^\n]*\b(Console|Progress|TextColumn|print)\b", text)
-    assert not re.search(r"markup=True|from_markup|\.print\([^\n]*\[/?(bold|red|green|yellow|dim)", text)
