@@ -15,7 +15,7 @@ from pathlib import Path
 import typer
 
 from coe.errors import CoeError
-from coe.pictures.finding import TABLE
+from coe.pictures.photographs import TABLE
 from coe.store.kinds import Progress
 
 LINK = "data"

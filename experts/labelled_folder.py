@@ -1,6 +1,7 @@
-"""Reading labelled photographs into memory: `coe.board.labelled_photographs` says which, and with which labels.
+"""Reading photographs into memory: `coe.learn.labelled` says which, and with which labels.
 
-With `data/test/<label>/*` as well, `val` chooses the best epoch, and `test` measures the outcome.
+With `data/test/<label>/*` as well, `val` chooses the best epoch, and `test` measures the outcome. Of good parts each
+picture has its component; what is known to be bad is left out, and what is unclear refused.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from pathlib import Path
 
 import torch
 
-from coe.board import labelled_photographs
 from coe.core import Expert
 from coe.errors import ConfigError, ImageError, TooFewPictures, readable
+from coe.learn import labelled
 from coe.pictures.decoding import decode
-from coe.pictures.photographs import LabelledPhotograph
-from coe.store.kinds import Kind, TrainingPlan
+from coe.pictures.label_folders import letters
+from coe.pictures.photographs import Photograph, Purpose
+from coe.store.kinds import Image, Kind, TrainingPlan
 from experts.proof import MANY, halved
 from experts.taken import DataPart, TakenPictures
 
@@ -64,18 +66,19 @@ def _parts(expert: Expert, plan: TrainingPlan) -> dict[DataPart, dict[str, list[
             f"expert '{expert.id}' has only one label ({', '.join(expert.labels)}) and would give it to every image; "
             "a classifier needs two or more"
         )
-    found = labelled_photographs.read(plan.data, expert) if plan.photographs is None else plan.photographs
-    parts = {one.part for one in found}
-    listed = {part: _listed(plan.data / part, [one for one in found if one.part == part], expert) for part in parts}
-    if "test" in listed:
-        choosing = {DataPart.CHOOSING: listed["val"]} if "val" in listed else {}
-        return {DataPart.TRAINING: listed["train"], DataPart.HELD_OUT: listed["test"], **choosing}
-    if "val" in listed:
-        training, held = listed["train"], listed["val"]
+    found = _rows(expert, plan)
+    purposes: dict[Purpose, list[Photograph]] = {Purpose.LEARN: []}
+    for one in found:
+        purposes.setdefault(one.purpose or Purpose.LEARN, []).append(one)
+    listed = {purpose: _listed(plan.data, rows, expert) for purpose, rows in purposes.items()}
+    training = listed[Purpose.LEARN]
+    if Purpose.TEST in listed:
+        choosing = {DataPart.CHOOSING: listed[Purpose.VERIFY]} if Purpose.VERIFY in listed else {}
+        return {DataPart.TRAINING: training, DataPart.HELD_OUT: listed[Purpose.TEST], **choosing}
+    if Purpose.VERIFY in listed:
+        held = listed[Purpose.VERIFY]
     else:
-        training, held = _held_out(
-            listed.get("train") or listed.get("") or _listed(plan.data, [], expert), plan, expert
-        )
+        training, held = _held_out(training, plan, expert)
     return {DataPart.TRAINING: training, **(_halves(held, plan) if any(held.values()) else {})}
 
 
@@ -89,11 +92,19 @@ def _halves(held: dict[str, list[Path]], plan: TrainingPlan) -> dict[DataPart, d
     }
 
 
-def _listed(root: Path, found: Sequence[LabelledPhotograph], expert: Expert) -> dict[str, list[Path]]:
+def _rows(expert: Expert, plan: TrainingPlan, *, good_only: bool = False) -> Sequence[Photograph]:
+    """Return the photographs of a plan; without any, those in its folder, by the labels of the expert alone."""
+    if plan.photographs is not None:
+        return plan.photographs
+    return labelled.of_expert(plan.data, expert, good_only=good_only, components=plan.references if good_only else ())
+
+
+def _listed(root: Path, found: Sequence[Photograph], expert: Expert) -> dict[str, list[Path]]:
     listed: dict[str, list[Path]] = {label: [] for label in expert.labels}
     for one in found:
         listed[one.label].append(one.path)
     if missing := [label for label, paths in listed.items() if not paths]:
+        root = root / found[0].name.partition("/")[0] if found and found[0].purpose else root
         raise TooFewPictures(
             f"'{root}' holds no pictures of {', '.join(missing)}, and expert '{expert.id}' has the labels "
             f"{list(expert.labels)}; give a folder of pictures for each"
@@ -133,3 +144,37 @@ def _loaded(
     size = expert.input_size
     stacked = torch.stack(images) if images else torch.zeros(0, 3, size, size, dtype=torch.uint8)
     return LabelledImages(stacked, torch.tensor(labels, dtype=torch.int64))
+
+
+# Good parts
+
+
+def good_pictures(expert: Expert, plan: TrainingPlan) -> list[tuple[str, Path]]:
+    """Return the pictures of good parts in a plan's folder, sorted, each with its component.
+
+    Without a folder of a component, all pictures are of the first component. Raises ConfigError if there is no folder.
+    """
+    if not plan.data.is_dir():
+        raise ConfigError(f"{plan.data}: give a folder with images of good parts")
+    if letters(name := plan.data.resolve().name) in {letters(label) for label in (*expert.labels, *expert.reject)}:
+        raise ConfigError(f"{plan.data}: '{name}' is a label against a part; give a folder with good parts alone")
+    found = _rows(expert, plan, good_only=True)
+    first = next(iter(plan.references), "")
+    of_component = [(one.component or first, one.path) for one in found if one.good]
+    order = list(plan.references) or [first]
+    return sorted(of_component, key=lambda pair: (order.index(pair[0]) if pair[0] in order else 0, pair[1]))
+
+
+def bad_pictures(expert: Expert, plan: TrainingPlan) -> list[Path]:
+    """Return the pictures in a plan's folder that are known to be bad, sorted."""
+    return sorted(one.path for one in _rows(expert, plan, good_only=True) if not one.good)
+
+
+def pixels(path: Path, plan: TrainingPlan, taken: TakenPictures, part: DataPart = DataPart.TRAINING) -> Image:
+    """Return a picture, (H, W, 3) uint8 RGB, and note it; raises ConfigError if it cannot be read."""
+    try:
+        image = decode(path, bits=plan.bits)
+    except ImageError as error:
+        raise ConfigError(f"'{path}' {error}; remove it from the folder") from error
+    taken.add(path, image, part)
+    return image

@@ -21,7 +21,7 @@ from coe.core import Expert
 from coe.errors import ConfigError, ImageError
 from coe.learn import data_set
 from coe.pictures.decoding import decode
-from coe.pictures.finding import EXTENSIONS
+from coe.pictures.formats import EXTENSIONS
 from coe.store.kinds import Image, Reference, TrainingPlan
 from coe.store.learned import PictureDigests
 from experts import yolo_images

@@ -27,7 +27,7 @@ from coe.helpers.rates import prediction_factor, tolerance_factor
 from coe.learn import golden_reference
 from coe.store.exam import LEAST_SHOWN, MOST, Exam, ExamItem, added, apart
 from coe.store.kinds import Progress, Reference, Trained, TrainingPlan
-from experts import exam, good_parts, pair_data
+from experts import exam, labelled_folder, pair_data
 from experts.difference_network import LIMIT, UNIT
 from experts.pair import PairKind, stacked_of
 from experts.pair_data import LabelledPair
@@ -319,7 +319,7 @@ def _in_folder(kind: PairKind, expert: Expert, plan: TrainingPlan) -> _Parts:
         )
     if len(plan.references) > 1 and not any((plan.data / component).is_dir() for component in plan.references):
         raise ConfigError(f"{plan.data}: give a folder with a folder of each component: {', '.join(plan.references)}")
-    pictures = good_parts.pictures(expert, plan)
+    pictures = labelled_folder.good_pictures(expert, plan)
     if not pictures:
         places = f"in {plan.data} itself, or in a folder of each component ({', '.join(plan.references)})"
         raise ConfigError(f"{plan.data} holds no images of good parts; put them {places}")
@@ -336,7 +336,7 @@ def _in_folder(kind: PairKind, expert: Expert, plan: TrainingPlan) -> _Parts:
         random.Random(plan.seed).shuffle(paths)
         for path in paths:
             name = path.relative_to(plan.data).as_posix()
-            image = good_parts.pixels(path, plan, taken)
+            image = labelled_folder.pixels(path, plan, taken)
             look = best_of(image, reference.alternates)
             comparison = compare(image, look.image, look.spread)
             if comparison.difference is None:

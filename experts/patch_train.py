@@ -26,7 +26,7 @@ from coe.store.exam import Exam, ExamItem, added
 from coe.store.kinds import Comparing, ExpertInput, Image, Progress, Reference, Trained, TrainingPlan
 from coe.store.runnable_kinds import BACKBONE
 from coe.store.skeletons import bare_skeleton
-from experts import exam, good_parts, series, suspects, two_groups
+from experts import exam, labelled_folder, series, suspects, two_groups
 from experts.backbone import BackboneKind, Seeing, load_backbone
 from experts.core_set import core_set
 from experts.nearness import AXES, Nearness
@@ -193,13 +193,13 @@ def _pictures(
         best = best_of(image, reference.alternates)
         return kind.compare(image, best, expert), best.id
 
-    paths = [path for _, path in good_parts.pictures(expert, plan)]
+    paths = [path for _, path in labelled_folder.good_pictures(expert, plan)]
     if len(paths) > MOST:
         remarks.append(f"learned from {MOST} of {len(paths)} pictures, taken evenly: a bank has no room for more")
         paths = exam.evenly(paths, MOST)
     for path in paths:
         name = path.relative_to(plan.data).as_posix() if path.is_relative_to(plan.data) else path.name
-        prepared, id = input_of(good_parts.pixels(path, plan, taken))
+        prepared, id = input_of(labelled_folder.pixels(path, plan, taken))
         if prepared.doubt:
             without[name] = prepared.doubt
         elif (key := prepared.pixels.tobytes()) not in known:
@@ -215,9 +215,9 @@ def _pictures(
                 f"{plan.data}: {len(group.good)} pictures of good parts{of}{same} are too few; give at least {FEW}, of "
                 f"as many parts, and better {ADVISED}"
             )
-    for path in exam.evenly(good_parts.bad_pictures(expert, plan), MOST):
+    for path in exam.evenly(labelled_folder.bad_pictures(expert, plan), MOST):
         # Bad pictures say which good ones look bad; nothing else is learned from them.
-        prepared, id = input_of(good_parts.pixels(path, plan, taken, DataPart.HELD_OUT))
+        prepared, id = input_of(labelled_folder.pixels(path, plan, taken, DataPart.HELD_OUT))
         if not prepared.doubt:
             groups[id].bad.append(prepared.pixels)
     return groups, without, remarks

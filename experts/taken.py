@@ -17,7 +17,7 @@ from coe.core import Expert
 from coe.errors import readable
 from coe.pictures import alike
 from coe.pictures.decoding import decode
-from coe.pictures.photographs import passed_over
+from coe.pictures.finding import passed_over
 from coe.store.kinds import Image
 from coe.store.learned import LearnedPictures, PictureDigests
 from coe.store.manifest import SHORTER

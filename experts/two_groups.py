@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coe.errors import list_few
-from coe.pictures.found_image import natural
+from coe.pictures.photographs import natural
 
 _FEW = 3
 """A smaller group is chance."""

@@ -15,7 +15,7 @@ from coe.errors import ConfigError, ImageError
 from coe.helpers.spelling import composed
 from coe.helpers.system import usable_cores
 from coe.learn import data_set
-from coe.pictures import photographs
+from coe.pictures import finding
 from coe.pictures.decoding import decode
 from coe.pictures.label_folders import TO_CHOOSE
 from coe.store.kinds import TrainingPlan
@@ -67,7 +67,7 @@ def read(expert: Expert, plan: TrainingPlan) -> YoloImages:
         choosing, held_out = halved(held_out, plan.seed)
     if not training or not held_out:
         inside = (path for place in _places(root, raw["train"], plan.data) for path in place.rglob("*"))
-        over = photographs.passed_over(inside, root)
+        over = finding.passed_over(inside, root)
         raise ConfigError(f"data set '{plan.data}' has too few images to train on and to hold some out{over}")
     return YoloImages(root, training, choosing, held_out)
 
@@ -104,7 +104,7 @@ def images_of(root: Path, entry: Any, source: Path) -> list[Path]:
     images: list[Path] = []
     for place in _places(root, entry, source):
         if place.is_dir():
-            images += sorted(photographs.pictures(place, strict=True))
+            images += sorted(finding.pictures(place, strict=True))
         elif place.is_file():
             try:
                 lines = place.read_text(encoding="utf-8-sig").split("\n")

@@ -31,7 +31,7 @@ from coe.cli.console import Console, Progress, words
 from coe.errors import CoeError, StoreError
 from coe.learn import evaluation
 from coe.learn.answers import BoardExperts
-from coe.learn.verified import VerifiedPicture
+from coe.pictures.photographs import Photograph
 from coe.store.exam import Exam
 from coe.store.store import Store
 
@@ -149,7 +149,7 @@ def examine(store: Store) -> None:
     with tempfile.TemporaryDirectory(prefix="demo-") as folder:
         shoot(places, Path(folder))
         pictures = [
-            VerifiedPicture(Path(folder, one.file), one.file, POLARITY, label, component=one.component)
+            Photograph(Path(folder, one.file), one.component, name=one.file, expert=POLARITY, label=label)
             for one in places
         ]
         items = evaluation.examined(board, BoardExperts(board, store, ()), POLARITY, pictures)

@@ -29,7 +29,7 @@ from coe.board import rules
 from coe.cli.common import Exit, err, guarded, out
 from coe.core import Failure, FailureKind, Request, Result, Verdict, worst
 from coe.errors import CoeError
-from coe.pictures import finding
+from coe.pictures import finding, photographs
 
 NAMED = 6
 """The most places of a board that are named if it is not OK."""
@@ -97,7 +97,7 @@ class Conveyor:
         return FinishedBoard(serial, tuple(results), lacking)
 
 
-def unseen(item: finding.FoundImage, failure: Failure) -> Result:
+def unseen(item: photographs.Photograph, failure: Failure) -> Result:
     """Return the result of a picture that never reaches the line: it counts for its board, and it is no pass."""
     return Result(Request(-1, item.component, item.name, item.serial, item.refdes), None, (), 0.0, failure)
 
@@ -135,7 +135,7 @@ async def run(
             boards.append(conveyor.board(serial))
             out.print(str(boards[-1]), soft_wrap=True)
 
-        async def frame(item: finding.FoundImage) -> None:
+        async def frame(item: photographs.Photograph) -> None:
             if item.failure is not None:
                 return deliver(unseen(item, item.failure))
             about = {"serial": item.serial, "refdes": item.refdes, "name": item.name}

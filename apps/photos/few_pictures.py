@@ -23,7 +23,7 @@ import typer
 from coe.core import Expert, Finding
 from coe.learn import backbones, learning
 from coe.pictures.decoding import decode
-from coe.pictures.photographs import LabelledPhotograph
+from coe.pictures.photographs import Photograph
 from coe.store import kinds
 from coe.store.kinds import Kind, ModuleKind, TrainingPlan
 from coe.store.store import Store
@@ -88,7 +88,8 @@ def tried(
 ) -> Draw:
     """Let a kind with an input of `side` pixels learn from photographs, with `more` of the plan, and judge others."""
     photographs = tuple(
-        LabelledPhotograph(one.path, one.path.name, "part", "good" if one.good else "bad", one.good) for one in learned
+        Photograph(one.path, "part", name=one.path.name, label="good" if one.good else "bad", good=one.good)
+        for one in learned
     )
     labels = ("strange",) if kind.good_only else ("bad", "good")
     start = backbones.start_of(store, kind)

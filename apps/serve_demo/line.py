@@ -23,7 +23,7 @@ import httpx
 
 from coe.board import rules
 from coe.pictures import finding
-from coe.pictures.finding import FoundImage
+from coe.pictures.photographs import Photograph
 from coe.serve import service_config as configs
 from coe.serve.creation import CONFIG, KEYS, Wanted, create
 
@@ -39,16 +39,16 @@ def client_of(port: int, key: str = "") -> httpx.Client:
     return httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=60, trust_env=False)
 
 
-def boards_in(folder: Path) -> dict[str, list[FoundImage]]:
+def boards_in(folder: Path) -> dict[str, list[Photograph]]:
     """Return the pictures of each board in a folder."""
     found, _ = finding.find(folder, rules.load(BOARD).components)
-    boards: dict[str, list[FoundImage]] = defaultdict(list)
+    boards: dict[str, list[Photograph]] = defaultdict(list)
     for item in found:
         boards[item.serial].append(item)
     return boards
 
 
-def hand_in(feeder: httpx.Client, name: str, serial: str, items: Sequence[FoundImage]) -> None:
+def hand_in(feeder: httpx.Client, name: str, serial: str, items: Sequence[Photograph]) -> None:
     """Hand a board in, with its pictures; raises HTTPError if it is refused, or if nobody answers."""
     for item in items:
         content = item.path.read_bytes()
@@ -70,7 +70,7 @@ def wait_until_ready(anybody: httpx.Client, service: subprocess.Popen[bytes]) ->
 
 
 def feed(
-    feeder: httpx.Client, boards: Mapping[str, Sequence[FoundImage]], every_s: float, is_running: Callable[[], bool]
+    feeder: httpx.Client, boards: Mapping[str, Sequence[Photograph]], every_s: float, is_running: Callable[[], bool]
 ) -> None:
     """Hand boards in, the same ones again under new serials, until Ctrl-C, or until the service has ended."""
     begun = int(time.time())

@@ -23,7 +23,7 @@ from PIL import Image
 from coe.annotations.marked import Findings, MarkedBox, MarkedSet, PictureIndex, around, turned
 from coe.errors import ConfigError, first_line, list_few
 from coe.helpers.spelling import composed
-from coe.pictures.finding import EXTENSIONS
+from coe.pictures.formats import EXTENSIONS
 from coe.pictures.label_folders import spelling
 
 _KNOWN = "give COCO JSON, Pascal VOC XML (a file, or a folder of them) or a folder of masks"

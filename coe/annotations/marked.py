@@ -15,7 +15,7 @@ from pathlib import Path
 from coe.errors import ConfigError, first_line, list_few
 from coe.helpers.spelling import composed
 from coe.pictures.exif import ACROSS, seen_size
-from coe.pictures.finding import EXTENSIONS
+from coe.pictures.formats import EXTENSIONS
 
 _SHOWN = 20
 _ROUNDED_PX = 1.0

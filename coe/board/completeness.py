@@ -17,7 +17,7 @@ from coe.board.steps import GIVEN, Component
 from coe.core import FULL, Finding, Request, Result, Verdict
 from coe.errors import ConfigError, list_few
 from coe.helpers.spelling import composed
-from coe.pictures.found_image import FoundImage, natural
+from coe.pictures.photographs import Photograph, natural
 
 COMPLETENESS_STEP = "(completeness)"
 """Where findings name an expert: the step that asks for a picture of each part. No expert can have this id."""
@@ -57,7 +57,7 @@ class Expected:
         """A text that tells two expectations apart."""
         return hashlib.sha256(repr((self.by, self.parts, sorted(self.counts.items()))).encode()).hexdigest()
 
-    def lacking(self, images: Iterable[Request | FoundImage]) -> tuple[PlacedPart, ...]:
+    def lacking(self, images: Iterable[Request | Photograph]) -> tuple[PlacedPart, ...]:
         """Return the parts that no image of a board shows; without reference designators those of `counts`.
 
         `images` are all images of the board, inspected or not.
@@ -72,13 +72,13 @@ class Expected:
             for _ in range(count - places[component])
         )
 
-    def results(self, images: Sequence[Request | FoundImage], serials: Iterable[str] = ()) -> Iterator[Result]:
+    def results(self, images: Sequence[Request | Photograph], serials: Iterable[str] = ()) -> Iterator[Result]:
         """Yield a result for each place without a picture, REVIEW with the reason as a doubt, board by board.
 
         A board is a serial: one of the images, or of `serials`, which may have no image. Images with a reference
         designator and no serial are one board.
         """
-        boards: dict[str, list[Request | FoundImage]] = {serial: [] for serial in serials}
+        boards: dict[str, list[Request | Photograph]] = {serial: [] for serial in serials}
         for image in images:
             if image.serial or image.refdes:
                 boards.setdefault(image.serial, []).append(image)
@@ -107,7 +107,7 @@ def _result(serial: str, part: PlacedPart, number: int, count: int) -> Result:
     return Result(Request(-1, part.component, image, serial, part.refdes), Verdict.REVIEW, (finding,), 0.0)
 
 
-def check_references(items: Iterable[FoundImage], components: Iterable[Component]) -> None:
+def check_references(items: Iterable[Photograph], components: Iterable[Component]) -> None:
     """Raise ConfigError if an image lacks the reference that it must bring, or has one that no expert uses."""
     given = {component.name: component.is_given for component in components}
     for item in items:

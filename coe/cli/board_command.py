@@ -26,7 +26,7 @@ from coe.cli.options import add, argument, option
 from coe.errors import ConfigError, list_few
 from coe.helpers.files import replacing, writing
 from coe.helpers.strict_model import name_fault
-from coe.pictures import photographs
+from coe.pictures import finding
 from coe.pictures.label_folders import GOOD, letters
 from coe.store.store_reader import StoreReader
 
@@ -177,10 +177,10 @@ def look(photos: Path) -> dict[str, Counter[str]]:
 
     Raises ConfigError for pictures that lie elsewhere, and for a component none of whose folders means good.
     """
-    found = photographs.of_components(photos)
+    found = finding.of_components(photos)
     if loose := [one.name for one in found if not one.component or "/" in one.label]:
-        raise ConfigError(f"{photos}: {list_few(loose)}: expected {photographs.LAYOUT}")
-    photographs.expect_decided(photos, found)
+        raise ConfigError(f"{photos}: {list_few(loose)}: expected {finding.LAYOUT}")
+    finding.expect_decided(photos, found)
     shown: dict[str, Counter[str]] = {}
     for one in found:
         shown.setdefault(one.component, Counter())[one.label] += 1

@@ -32,7 +32,8 @@ from coe.core import Expert
 from coe.errors import CoeError, ConfigError, did_you_mean, list_few
 from coe.helpers.files import write_atomically
 from coe.helpers.strict_model import name_fault
-from coe.pictures.photographs import LAYOUT, LabelledPhotograph
+from coe.pictures.finding import LAYOUT
+from coe.pictures.photographs import Photograph
 from coe.store import kinds
 from coe.store.expert_id import ExpertId
 from coe.store.kinds import Kind, TrainingPlan
@@ -253,14 +254,12 @@ def _chosen(
     return taken.expert, taken.kind
 
 
-def _counts(found: Sequence[LabelledPhotograph]) -> str:
+def _counts(found: Sequence[Photograph]) -> str:
     """Say how many photographs there are of each label."""
     return ", ".join(f"{count} {label}" for label, count in Counter(one.label for one in found).items())
 
 
-def _tell(
-    component: str, found: Sequence[LabelledPhotograph], results: Sequence[CrossValidated], best: CrossValidated
-) -> None:
+def _tell(component: str, found: Sequence[Photograph], results: Sequence[CrossValidated], best: CrossValidated) -> None:
     """Print how the kinds judged what they had not learned, which was taken, and how sure that is."""
     from coe.learn import choosing
 
@@ -298,7 +297,7 @@ def _tell(
             out.print(f"{component}: {names} (p = {chance:.2g})")
 
 
-def _tell_untried(component: str, found: Sequence[LabelledPhotograph], known: Sequence[Kind]) -> None:
+def _tell_untried(component: str, found: Sequence[Photograph], known: Sequence[Kind]) -> None:
     """Print which kinds could not learn from these photographs, and what they need."""
     from coe.learn import choosing
 

@@ -34,7 +34,7 @@ from coe.helpers.allowed_text import pattern_fault
 from coe.helpers.files import alone, replacing, writing
 from coe.learn import backbones, frames
 from coe.learn.window_search import FoundWindow, WindowSearch
-from coe.pictures import finding
+from coe.pictures.formats import EXTENSIONS
 from coe.pictures.image_source import ImageSource
 from coe.store import bodies, kinds, skeletons
 from coe.store.expert_id import ExpertId
@@ -158,7 +158,7 @@ class Show(WithKinds):
         kind = kinds.resolve(self.shelf.manifest(self.id).kind, self.allowed)
         if not images_at.is_dir():
             raise ConfigError(f"{images_at}: there is no such folder; give --images a folder of pictures of good parts")
-        paths = sorted(path for path in images_at.rglob("*") if path.suffix.lower() in finding.EXTENSIONS)
+        paths = sorted(path for path in images_at.rglob("*") if path.suffix.lower() in EXTENSIONS)
         if not paths:
             raise ConfigError(f"{images_at} holds no pictures")
         images = [np.asarray(ImageSource.of(path).decode(), np.uint8) for path in paths[:_MOST_PICTURES]]

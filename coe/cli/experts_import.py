@@ -34,13 +34,13 @@ from coe.helpers import regular
 from coe.helpers.files import DiskFull, write_atomically
 from coe.helpers.plugins import running
 from coe.learn import backbones
-from coe.pictures.finding import natural
+from coe.pictures.photographs import natural
 from coe.store import bodies, kinds
 from coe.store.expert_id import ExpertId
 from coe.store.kinds import Comparing, ExpertInput, FileKind, Kind, ModuleKind
 
 if TYPE_CHECKING:
-    from coe.learn.verified import VerifiedPicture
+    from coe.pictures.photographs import Photograph
 
 _ENDINGS = (".safetensors", ".pth.tar", ".pth", ".pt", ".ckpt", ".onnx", ".bin", ".pkl")
 _ONNX = ".onnx"
@@ -196,7 +196,7 @@ class Import(Described):
             raise ConfigError(f"{self.id}: {proof.fault}; state it otherwise, or give --force")
         return replace(brought, unproven=proof.fault or proof.unproven)
 
-    def _judge(self, expert: Expert, pictures: Sequence[VerifiedPicture]) -> Exit:
+    def _judge(self, expert: Expert, pictures: Sequence[Photograph]) -> Exit:
         """Judge an expert's pictures, and say which it judges otherwise than they are labelled."""
         from coe.learn import answers, evaluation
 
@@ -256,11 +256,11 @@ class Import(Described):
         if self.images_at is None:
             out.print(_UNCHECKED)
             return True
-        from coe.learn import verified
+        from coe.learn import labelled
 
         try:
             experts = {name: replace(self.shelf.manifest(f"{board}/{name}").expert(), id=name) for name in names}
-            pictures = verified.find(self.images_at, experts)
+            pictures = labelled.find(self.images_at, experts)
         except (ConfigError, StoreError) as error:
             complain(error)
             return False
@@ -283,13 +283,13 @@ class Import(Described):
         return True
 
 
-def _pictures(expert: Expert, images_at: Path) -> list[VerifiedPicture]:
-    from coe.learn import verified
+def _pictures(expert: Expert, images_at: Path) -> list[Photograph]:
+    from coe.learn import labelled
 
-    return verified.find(images_at, {expert.id: expert}, alone=expert.id)
+    return labelled.find(images_at, {expert.id: expert}, alone=expert.id)
 
 
-def _prepared(kind: Kind, expert: Expert, bits: int | None, picture: VerifiedPicture) -> ExpertInput:
+def _prepared(kind: Kind, expert: Expert, bits: int | None, picture: Photograph) -> ExpertInput:
     from coe.learn.answers import decoded, given_reference
 
     if not isinstance(kind, Comparing) or (picture.reference is None and not kind.needs_reference):

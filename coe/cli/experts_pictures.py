@@ -19,11 +19,9 @@ from coe.core import Result
 from coe.errors import ConfigError
 from coe.helpers.files import replacing, writing
 from coe.helpers.spelling import composed
-from coe.pictures import photographs, split_making
-from coe.pictures.finding import printable
+from coe.pictures import finding, photographs
 from coe.pictures.label_folders import BAD, GOOD, letters
-from coe.pictures.photo_split import SPLIT, Purpose
-from coe.pictures.photo_split import Split as SplitFile
+from coe.pictures.photographs import SPLIT, Purpose, printable
 from coe.placement.run_source import WholeBoards
 
 
@@ -53,17 +51,15 @@ class Split(Options):
             raise ConfigError(f"--verify {verify:g} and --test {test:g} leave nothing to learn from")
         if (photos / "train").is_dir():
             raise ConfigError(f"{photos} has a folder 'train', which says already what its pictures are for")
-        found, before = photographs.of_components(photos), SplitFile.beside(photos)
+        found, before = finding.of_components(photos), photographs.Split.beside(photos)
         shares = {Purpose.LEARN: 1 - verify - test, Purpose.VERIFY: verify, Purpose.TEST: test}
-        after = split_making.extended(photos, found, shares, pattern=self.group, seed=self.seed)
-        split_making.write(after)
-        counts: dict[tuple[str, str], Counter[Purpose]] = {}
-        for one in found:
-            counts.setdefault((one.component, one.label), Counter())[after.rows[after.name_of(one.path)].purpose] += 1
-        if before is not None and (gone := sorted(set(before.rows) - set(after.rows))):
+        rows = photographs.split(photos, found, shares, pattern=self.group, seed=self.seed)
+        counts: dict[tuple[str, str], Counter[Purpose | None]] = {}
+        for one in rows:
+            counts.setdefault((one.component, one.label), Counter())[one.purpose] += 1
+        if before is not None and (gone := sorted(set(before.rows) - {composed(one.name) for one in rows})):
             point_out("note", f"{len(gone)} pictures are not there any more, such as {gone[0]}")
-        groups = len({row.group for row in after.rows.values()})
-        out.print(f"{photos / SPLIT}: {len(found)} pictures in {groups} groups")
+        out.print(f"{photos / SPLIT}: {len(rows)} pictures in {len({one.part for one in rows})} groups")
         return Record(
             [
                 {"component": component, "label": label, **{f"to {each}": of[each] for each in Purpose}}

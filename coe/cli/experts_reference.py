@@ -11,9 +11,8 @@ from coe.cli.experts_options import InStore
 from coe.cli.options import OfBoard, option
 from coe.config import counted
 from coe.errors import CoeError, ConfigError, did_you_mean
-from coe.pictures import finding, split_making
-from coe.pictures.finding import FoundImage
-from coe.pictures.photo_split import Purpose
+from coe.pictures import finding, photographs
+from coe.pictures.photographs import Photograph, Purpose
 from coe.store.expert_id import ExpertId
 from coe.store.references import References
 
@@ -51,15 +50,15 @@ class Reference(OfBoard, InStore):
         loaded, images_at, references, trouble = self.rules, self.images_at, References(self.shelf), False
         wanted = _wanted(loaded, self.alternate)
         items, _ = finding.find(images_at, photo_labels.known_to(loaded))
-        by_id: dict[str, list[FoundImage]] = {}
-        good: list[FoundImage] = []
+        by_id: dict[str, list[Photograph]] = {}
+        good: list[Photograph] = []
         for item in items:
             if item.failure is not None:
                 complain(f"{item.name}: {item.failure.reason}")
                 trouble = True
             elif item.component in wanted and photo_labels.is_good(loaded, item.component, item.label):
                 good.append(item)
-        for item in split_making.of_purpose(images_at, good, Purpose.LEARN) if images_at.is_dir() else good:
+        for item in photographs.of_purpose(images_at, good, Purpose.LEARN) if images_at.is_dir() else good:
             by_id.setdefault(wanted[item.component], []).append(item)
         for id, given in by_id.items():
             chosen = given[:1] if self.first_of_two and len(given) == 2 else given

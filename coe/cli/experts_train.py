@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from coe import config
-from coe.board import labelled_photographs, rules
+from coe.board import rules
 from coe.board.photo_labels import Answers
 from coe.board.steps import polarity_is_known
 from coe.cli import experts_prepare
@@ -32,8 +32,8 @@ from coe.cli.experts_verified import show_exam, tell
 from coe.cli.options import OfBoard, SeedOption, argument, finite, option, words_of
 from coe.core import Expert
 from coe.errors import ConfigError, list_few, readable
-from coe.learn import backbones, data_set, frames, learning
-from coe.pictures.photographs import LabelledPhotograph
+from coe.learn import backbones, data_set, frames, labelled, learning
+from coe.pictures.photographs import Photograph
 from coe.results import marks, records
 from coe.results.marks import PictureMark
 from coe.store import kinds
@@ -108,10 +108,10 @@ class Train(Described):
         learned_from = frames.LearnedFrom()
         if board and kind.good_only and data.is_dir():
             learned_from = frames.of_expert(shelf, board, expert.id, kind)
-        labelled = _labelled(expert, board, kind, data)
+        rows = _rows(expert, board, kind, data)
         plan = TrainingPlan(
             data=data,
-            photographs=labelled,
+            photographs=rows,
             work=Path(),
             epochs=self.epochs,
             batch=self.batch,
@@ -135,7 +135,7 @@ class Train(Described):
             common, whole = config.format_bytes(manifest.body.bytes), config.format_bytes(manifest.whole_bytes)
             out.print(f"{id}: {common} of its {whole} are a body, which experts with these layers have in common")
         if not self.no_prepare:
-            samples = data_set.samples_of(data) if labelled is None else ([one.path for one in labelled], LABELLED)
+            samples = data_set.samples_of(data) if rows is None else ([one.path for one in rows], LABELLED)
             experts_prepare.prepare_new(self.store, id, *samples, self.allowed, bits=plan.bits)
 
     def _usual_start(self, kind: Kind) -> str | None:
@@ -158,12 +158,12 @@ def learned(doing: str, shelf: Store, expert: Expert, kind: Kind, plan: Training
         return learning.learn(shelf, expert, kind, plan, start, progress)
 
 
-def _labelled(expert: Expert, board: str | None, kind: Kind, data: Path) -> tuple[LabelledPhotograph, ...] | None:
+def _rows(expert: Expert, board: str | None, kind: Kind, data: Path) -> tuple[Photograph, ...] | None:
     """Return the photographs of an expert as the rules of its board label them; None without a board, or a folder."""
     if board is None or not data.is_dir() or not (kind.good_only or kind.task == "classify"):
         return None
     with readable(data):
-        return labelled_photographs.read(data, expert, rules.load(board), good_only=kind.good_only)
+        return labelled.of_expert(data, expert, rules.load(board), good_only=kind.good_only)
 
 
 def _tell(trained: Trained, manifest: Manifest, answers: Answers | None) -> None:

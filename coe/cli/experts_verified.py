@@ -24,7 +24,7 @@ from coe.helpers.rates import CONFIDENCE, Rate
 from coe.helpers.visible import visible
 from coe.inspector import weights_used
 from coe.learn import calibration_text
-from coe.pictures.photo_split import Purpose
+from coe.pictures.photographs import Purpose
 from coe.results.evaluation_report import EvaluationRow, write_evaluation
 from coe.results.report_cards import PixelSource
 from coe.store.exam import NO_EXAM, Exam, ExamItem, warnings_of
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from coe.learn.answers import BoardExperts
     from coe.learn.calibration import ExpertCalibration
     from coe.learn.evaluation import Evaluation
-    from coe.learn.verified import VerifiedPicture
+    from coe.pictures.photographs import Photograph
 
 _AROUND = 20
 _SHOWN = 5
@@ -79,7 +79,7 @@ class Calibrate(_Verified):
     )
 
     def run(self) -> Record:
-        from coe.learn import behind, calibration, draw_thresholds, verified
+        from coe.learn import behind, calibration, draw_thresholds, labelled
         from coe.learn.answers import BoardExperts
         from coe.learn.thresholds import Goal, WantedRate
 
@@ -92,8 +92,8 @@ class Calibrate(_Verified):
         if self.write:  # before the pictures are judged, which takes long
             with calibration_text.alone(loaded.path):
                 pass
-        found = verified.by_expert(
-            verified.find(self.images_at, loaded.experts, loaded.components, purpose=Purpose.VERIFY)
+        found = labelled.by_expert(
+            labelled.find(self.images_at, loaded.experts, loaded.components, purpose=Purpose.VERIFY)
         )
         asked = BoardExperts(loaded, self.shelf, self.allowed)
         outcomes: list[ExpertCalibration] = []
@@ -138,7 +138,7 @@ class Calibrate(_Verified):
         trouble |= not self._near(none, found)
         return Record(list(map(_calibrated, outcomes)), Exit.NOT_GOOD if trouble else Exit.OK)
 
-    def _near(self, none: Sequence[str], found: Mapping[str, Sequence[VerifiedPicture]]) -> bool:
+    def _near(self, none: Sequence[str], found: Mapping[str, Sequence[Photograph]]) -> bool:
         """Let experts learn good parts, to stand behind those that know none, or say so; tell whether all could."""
         from coe.learn import behind
 
@@ -165,9 +165,7 @@ class Calibrate(_Verified):
         return done
 
 
-def _examine(
-    board: Rules, store: Store, pictures: Mapping[str, Sequence[VerifiedPicture]], allowed: Sequence[str]
-) -> None:
+def _examine(board: Rules, store: Store, pictures: Mapping[str, Sequence[Photograph]], allowed: Sequence[str]) -> None:
     """Show experts again what must not pass, by the thresholds that hold now; the rows go into their exams."""
     from coe.learn import evaluation
     from coe.learn.answers import BoardExperts
@@ -187,7 +185,7 @@ def _examine(
     tell_gaps(board, store)
 
 
-def _check(asked: BoardExperts, expert: Expert, pictures: Sequence[VerifiedPicture]) -> None:
+def _check(asked: BoardExperts, expert: Expert, pictures: Sequence[Photograph]) -> None:
     for remark in asked.remarks_on(expert, pictures):
         point_out("note", f"{expert.id}: {remark}")
 
@@ -275,12 +273,12 @@ class Evaluate(_Verified):
     report: Path | None = option("Write a page (HTML) with the rates and the wrong pictures.")
 
     def run(self) -> Record:
-        from coe.learn import evaluation, verified
+        from coe.learn import evaluation, labelled
         from coe.learn.answers import BoardExperts
 
         board, shelf = self.rules, self.shelf
-        pictures = verified.by_expert(
-            verified.find(self.images_at, board.experts, board.components, purpose=Purpose.TEST)
+        pictures = labelled.by_expert(
+            labelled.find(self.images_at, board.experts, board.components, purpose=Purpose.TEST)
         )
         asked = BoardExperts(board, shelf, self.allowed)
         self._check(asked, pictures)
@@ -322,7 +320,7 @@ class Evaluate(_Verified):
             **_bounded(self.confidence, escapes=row.escapes, false_calls=row.false_calls),
         }
 
-    def _check(self, asked: BoardExperts, pictures: dict[str, list[VerifiedPicture]]) -> None:
+    def _check(self, asked: BoardExperts, pictures: dict[str, list[Photograph]]) -> None:
         """Raise CoeError for experts whose weights do not fit the rules, and for pictures that they learned from."""
         chosen = {id: self.rules.experts[id] for id in pictures}
         weights_used.read_manifests(replace(self.rules, experts=chosen), self.shelf)

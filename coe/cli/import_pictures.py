@@ -11,7 +11,7 @@ from coe.core import Expert
 from coe.errors import ConfigError, ImageError, readable
 from coe.helpers import regular
 from coe.pictures.decoding import decode
-from coe.pictures.finding import TABLE, natural
+from coe.pictures.photographs import TABLE, natural
 from coe.pictures.picture_file import PictureFile
 
 _LABELS = "labels"
@@ -31,9 +31,9 @@ def shown(folder: Path, expert: Expert, bits: int | None) -> tuple[list[Path], l
     Raises ConfigError for a folder that is unclear.
     """
     if are_labelled(folder):
-        from coe.learn import verified
+        from coe.learn import labelled
 
-        found = verified.find(folder, {expert.id: expert}, alone=expert.id)
+        found = labelled.find(folder, {expert.id: expert}, alone=expert.id)
         given: list[tuple[PictureFile, str, Path | None]] = [(one.file, one.label, None) for one in found]
     else:
         boxes = folder / _LABELS

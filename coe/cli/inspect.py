@@ -25,11 +25,12 @@ from coe.config import counted
 from coe.core import FULL, Verdict
 from coe.errors import ConfigError, list_few
 from coe.inspector.line_options import Door, LineOptions
+from coe.pictures import photographs
 from coe.results.summary import OutcomeCounts, Summary
 from coe.scheduler.strategies import check_hurry
 
 if TYPE_CHECKING:
-    from coe.pictures.finding import Skipped
+    from coe.pictures.photographs import Skipped
     from coe.placement.board_layout import Layout
     from coe.placement.run_source import Source
     from coe.results.summary import Summary
@@ -127,7 +128,6 @@ class Inspect(Placing, WatchOptions, OnLine):
         # Here, so that the help comes at once.
         from coe.cli.run_view import RunView
         from coe.inspector import weights_used
-        from coe.pictures import finding, photo_split
         from coe.placement.run_source import ArrivingSource
         from coe.results.records import ResultsFile
         from coe.results.report import write_report
@@ -156,7 +156,7 @@ class Inspect(Placing, WatchOptions, OnLine):
         placed = () if expected is None else expected.parts
         used = inspection.used_of(board, manifests, options.store, placed)
         with ResultsFile(out_dir, identity, resume=resume, used=used) as results:
-            learned = () if layout or watching else photo_split.learned_among(at, source.items)
+            learned = () if layout or watching else photographs.learned_among(at, source.items)
             warnings = (*weights_used.warnings(board, manifests, placed), *warnings_of(layout), *learned)
             figures = RunFigures(board.board, options.strategy.name, precision=options.precision, warnings=warnings)
             view, most = RunView(quiet=quiet), self.max_errors
@@ -173,7 +173,7 @@ class Inspect(Placing, WatchOptions, OnLine):
                 run_.figures,
                 expected=expected,
                 empty=[entry.serial for entry in skipped if entry.serial],
-                left_alone=[finding.printable(entry.path.relative_to(at).as_posix()) for entry in skipped],
+                left_alone=[photographs.printable(entry.path.relative_to(at).as_posix()) for entry in skipped],
             )
             report = out_dir / REPORT
             references = inspection.references_of(items, board, options.store, identity.references, bits)
@@ -194,10 +194,9 @@ add(app, Inspect)
 
 def _place(images_at: Path | None, watching: Watching | None) -> Path:
     """Return where the images lie; raises ConfigError."""
-    from coe.pictures import image_table
 
     if images_at is not None and watching is None:
-        return image_table.file_at(images_at.parent, images_at.name)
+        return photographs.file_at(images_at.parent, images_at.name)
     if watching is None or images_at is not None:
         raise ConfigError("give --images PATH, or --watch FOLDER for a folder that fills")
     return watching.folder

@@ -11,7 +11,7 @@ from coe.board.completeness import Expected
 from coe.board.parts_list import PlacedPart
 from coe.cli.options import Options, option
 from coe.errors import ConfigError
-from coe.pictures.found_image import FoundImage
+from coe.pictures.photographs import Photograph
 
 if TYPE_CHECKING:
     from coe.board.rules import Rules
@@ -83,7 +83,7 @@ def expected_of(board: Rules, layout: Layout | None, parts: Path | None, expect:
     return expected
 
 
-def refuse_unanswerable(expected: Expected | None, items: Sequence[FoundImage]) -> None:
+def refuse_unanswerable(expected: Expected | None, items: Sequence[Photograph]) -> None:
     """Raise ConfigError if counts are asked for, and no image says of which board it is."""
     if expected is not None and expected.by == "counts" and not any(item.serial or item.refdes for item in items):
         raise ConfigError(

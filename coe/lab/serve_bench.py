@@ -33,7 +33,7 @@ from coe.errors import CoeError, ConfigError
 from coe.lab import past_boards
 from coe.pictures import finding
 from coe.pictures.array_images import encoded
-from coe.pictures.found_image import FoundImage
+from coe.pictures.photographs import Photograph
 from coe.serve import service_config as configs
 from coe.serve.clock import SECOND_US, now_us
 from coe.serve.creation import CONFIG, KEYS, Wanted, create
@@ -115,7 +115,7 @@ class Service:
         return httpx.Client(base_url=self.address, headers=headers, timeout=120, trust_env=False)
 
     def hand_in(
-        self, client: httpx.Client, pictures: Sequence[FoundImage], within_s: float | None = None, pool: Any = None
+        self, client: httpx.Client, pictures: Sequence[Photograph], within_s: float | None = None, pool: Any = None
     ) -> int:
         """Hand a board in with a picture of each component, and return its id; raises ServiceFailed."""
         key, number = f"measured-{time.time_ns()}", range(len(pictures))
@@ -230,7 +230,7 @@ def times_ms(
     ]
 
 
-def decisions(service: Service, pictures: Sequence[FoundImage], much: Amounts) -> list[Measured]:
+def decisions(service: Service, pictures: Sequence[Photograph], much: Amounts) -> list[Measured]:
     """Measure the time from the acceptance of a board of four components to its decision, one board after another."""
     taken, times_s = cycle(pictures), []
     with service.client("feeder") as feeder:
@@ -240,7 +240,7 @@ def decisions(service: Service, pictures: Sequence[FoundImage], much: Amounts) -
     return times_ms("decisions", "accepted to decided", times_s)
 
 
-def intake(service: Service, pictures: Sequence[FoundImage], much: Amounts) -> list[Measured]:
+def intake(service: Service, pictures: Sequence[Photograph], much: Amounts) -> list[Measured]:
     """Measure how long a client waits until a picture of 5 MB is accepted, and what the disk alone takes of that."""
     side = round((5_000_000 / 3) ** 0.5)
     noise = np.random.default_rng(0).integers(0, 255, (side, side, 3), dtype=np.uint8)
@@ -260,7 +260,7 @@ def intake(service: Service, pictures: Sequence[FoundImage], much: Amounts) -> l
     return times_ms("intake", f"a view of {len(content) / 1e6:.1f} MB accepted", accepted_s, 150, note)
 
 
-def pages(service: Service, pictures: Sequence[FoundImage], much: Amounts) -> list[Measured]:
+def pages(service: Service, pictures: Sequence[Photograph], much: Amounts) -> list[Measured]:
     """Measure every page, and what machines read, as an engineer sees it."""
     database = open_database(service.config.database_url)
     (newest,) = database.read(board_rows.newest, limit=1)
@@ -275,7 +275,7 @@ def pages(service: Service, pictures: Sequence[FoundImage], much: Amounts) -> li
     return measured
 
 
-def clients(service: Service, pictures: Sequence[FoundImage], much: Amounts) -> list[Measured]:
+def clients(service: Service, pictures: Sequence[Photograph], much: Amounts) -> list[Measured]:
     """Measure how late clients learn of the events of boards, and how many events a client missed."""
     heard = asyncio.run(_listen(service, much.clients, pictures[0]))
     most = max(map(len, heard))
@@ -284,7 +284,7 @@ def clients(service: Service, pictures: Sequence[FoundImage], much: Amounts) -> 
     return times_ms("clients", f"an event at {much.clients} clients", delays_s, 1000, missed)
 
 
-async def _listen(service: Service, number: int, picture: FoundImage) -> list[list[float]]:
+async def _listen(service: Service, number: int, picture: Photograph) -> list[list[float]]:
     heard: list[dict[int, list[float]]] = [{} for _ in range(number)]
     headers = {"Authorization": f"Bearer {service.keys['operator']}"}
     there = asyncio.Semaphore(0)
@@ -316,7 +316,7 @@ async def _listen(service: Service, number: int, picture: FoundImage) -> list[li
     return [[delay_s for id in ids for delay_s in mine.get(id, ())] for mine in heard]
 
 
-def pace(service: Service, pictures: Sequence[FoundImage], much: Amounts) -> list[Measured]:
+def pace(service: Service, pictures: Sequence[Photograph], much: Amounts) -> list[Measured]:
     """Hand boards in at a steady pace, over four connections, and measure whether the service keeps up."""
     of_board, every_s = list(islice(cycle(pictures), much.components)), 3600 / much.boards_per_hour
     ids, took_s, began_s = [], [], time.perf_counter()
@@ -336,7 +336,7 @@ def pace(service: Service, pictures: Sequence[FoundImage], much: Amounts) -> lis
     ]
 
 
-def speed(service: Service, pictures: Sequence[FoundImage], much: Amounts) -> list[Measured]:
+def speed(service: Service, pictures: Sequence[Photograph], much: Amounts) -> list[Measured]:
     """Measure images a second of the service beside those of the engine alone, in turn, on the same images and memory.
 
     The time of the service begins when the first of its boards, which were all accepted before, begins.

@@ -16,10 +16,11 @@ from coe.board.steps import Component
 from coe.core import FULL, NOTHING, Expert, Finding, Shown, Verdict
 from coe.errors import ConfigError, ImageError, StoreError, list_few, readable
 from coe.inspector import line_references
-from coe.learn.verified import VerifiedPicture, digest_of_files
+from coe.learn.labelled import digest_of_files
 from coe.pictures import alike
 from coe.pictures.decoding import decode
 from coe.pictures.image_source import ImageSource, ReferenceSource
+from coe.pictures.photographs import Photograph
 from coe.runtime.cpu import load_alone
 from coe.store import kinds
 from coe.store.kinds import Comparing, ExpertInput, Image, Kind, Reference
@@ -58,7 +59,7 @@ class ExpertAnswers:
 class PictureAnswer:
     """A verified picture, and what its expert says of it; None for a picture that it cannot judge, and why."""
 
-    picture: VerifiedPicture
+    picture: Photograph
     finding: Finding | None
     failure: str = ""
 
@@ -67,8 +68,8 @@ def ask(
     store: Store,
     expert: Expert,
     kind: Kind,
-    pictures: Iterable[VerifiedPicture],
-    prepare: Callable[[VerifiedPicture], ExpertInput],
+    pictures: Iterable[Photograph],
+    prepare: Callable[[Photograph], ExpertInput],
 ) -> Iterator[PictureAnswer]:
     """Yield what an expert says of each picture, in full precision; raises CoeError if it cannot run."""
     expert = replace(expert, variant=FULL)
@@ -83,7 +84,7 @@ def ask(
             yield PictureAnswer(picture, finding)
 
 
-def decoded(picture: VerifiedPicture, bits: int | None = None) -> Image:
+def decoded(picture: Photograph, bits: int | None = None) -> Image:
     """Return the pixels of a picture, (H, W, 3) uint8 RGB; raises ImageError.
 
     `bits` says how many low bits of 16-bit samples count.
@@ -112,11 +113,11 @@ class BoardExperts:
         line_references.check(board, self._kinds)
         self._references = References(references_of or store)
 
-    def answers(self, id: str, pictures: Sequence[VerifiedPicture]) -> ExpertAnswers:
+    def answers(self, id: str, pictures: Sequence[Photograph]) -> ExpertAnswers:
         """Return what an expert says of its pictures; raises CoeError if it cannot run."""
         # Raw scores: what the rules say of an earlier calibration must not go into the next.
         raw = replace(self._board.experts[id], temperature=1.0, ignore_under={})
-        judged: list[VerifiedPicture] = []
+        judged: list[Photograph] = []
         answers, failed, doubtful = [], {}, {}
         for answer in self.ask(raw, pictures):
             picture, finding = answer.picture, answer.finding
@@ -139,15 +140,15 @@ class BoardExperts:
         outcomes = {step.outcomes.get(NOTHING) for step in self._board.steps_of(id)}
         return bool(outcomes) and outcomes <= {Verdict.NG, Verdict.REVIEW}
 
-    def ask(self, expert: Expert, pictures: Iterable[VerifiedPicture]) -> Iterator[PictureAnswer]:
+    def ask(self, expert: Expert, pictures: Iterable[Photograph]) -> Iterator[PictureAnswer]:
         """Yield what an expert of the board says of each picture; raises CoeError if it cannot run."""
         kind = self._kinds[expert.kind]
         expert = self._store.manifest(expert.weights).fit(expert)
         return ask(self._store, expert, kind, pictures, partial(self._prepared, kind, expert))
 
     def ask_what_must_not_pass(
-        self, expert: Expert, pictures: Iterable[VerifiedPicture]
-    ) -> Iterator[tuple[VerifiedPicture, Shown, Finding]]:
+        self, expert: Expert, pictures: Iterable[Photograph]
+    ) -> Iterator[tuple[Photograph, Shown, Finding]]:
         """Yield what an expert says of pictures that must not pass, made of good ones; see `Kind.must_not_pass`.
 
         Good pictures that cannot be read are left out. Raises CoeError if the expert cannot run.
@@ -169,18 +170,18 @@ class BoardExperts:
         """Tell whether an expert of the board is a detector."""
         return self._kinds[expert.kind].task == "detect"
 
-    def _prepared(self, kind: Kind, expert: Expert, picture: VerifiedPicture) -> ExpertInput:
+    def _prepared(self, kind: Kind, expert: Expert, picture: Photograph) -> ExpertInput:
         return self._input(kind, expert, picture, decoded(picture, self._board.bits))
 
-    def _input(self, kind: Kind, expert: Expert, picture: VerifiedPicture, pixels: Image) -> ExpertInput:
+    def _input(self, kind: Kind, expert: Expert, picture: Photograph, pixels: Image) -> ExpertInput:
         if isinstance(kind, Comparing) and (kind.needs_reference or self._is_compared(expert, picture)):
             return kind.compare_best(pixels, self._reference(expert, picture), expert)
         return kind.preprocess(pixels, expert)
 
-    def _is_compared(self, expert: Expert, picture: VerifiedPicture) -> bool:
+    def _is_compared(self, expert: Expert, picture: Photograph) -> bool:
         return picture.reference is not None or any(one.references or one.is_given for one in self._served(expert))
 
-    def remarks_on(self, expert: Expert, pictures: Sequence[VerifiedPicture]) -> Iterator[str]:
+    def remarks_on(self, expert: Expert, pictures: Sequence[Photograph]) -> Iterator[str]:
         """Yield what is odd of an expert's pictures: if nobody knows what it learned from, and which contradict.
 
         Then raise ConfigError for pictures of labels that it cannot give, or that it learned from.
@@ -202,7 +203,7 @@ class BoardExperts:
                 "scores are better than those of others; take them out, or give other pictures"
             )
 
-    def in_references(self, expert: Expert, pictures: Iterable[VerifiedPicture]) -> list[str]:
+    def in_references(self, expert: Expert, pictures: Iterable[Photograph]) -> list[str]:
         """Return the names of the pictures from which the reference is made that they are compared with."""
         if not isinstance(self._kinds[expert.kind], Comparing):
             return []
@@ -221,12 +222,12 @@ class BoardExperts:
                     known.append(picture.name)
         return known
 
-    def under_two_labels(self, pictures: Iterable[VerifiedPicture]) -> list[str]:
+    def under_two_labels(self, pictures: Iterable[Photograph]) -> list[str]:
         """Return a remark on pictures that look the same and have different labels, or none; see `alike`.
 
         With another reference it is another question, so pictures that bring theirs are not compared.
         """
-        bits, kept, seen = self._board.bits, list[VerifiedPicture](), []
+        bits, kept, seen = self._board.bits, list[Photograph](), []
         for picture in pictures:
             with suppress(ImageError):  # it is named when it is judged
                 if picture.reference is None:
@@ -234,7 +235,7 @@ class BoardExperts:
                     kept.append(picture)
         return alike.remarks(seen, lambda place: decoded(kept[place], bits))
 
-    def learned_from(self, expert: Expert, pictures: Iterable[VerifiedPicture]) -> list[str] | None:
+    def learned_from(self, expert: Expert, pictures: Iterable[Photograph]) -> list[str] | None:
         """Return the names of the pictures that an expert learned from; None if nobody knows which.
 
         Raises ConfigError if a file cannot be read.
@@ -253,7 +254,7 @@ class BoardExperts:
     def _served(self, expert: Expert) -> list[Component]:
         return list(photo_labels.served(self._board.components, expert.id).values())
 
-    def _reference(self, expert: Expert, picture: VerifiedPicture) -> Reference:
+    def _reference(self, expert: Expert, picture: Photograph) -> Reference:
         if picture.reference is not None:
             return given_reference(picture.reference, self._board.bits)
         shown = [one for one in self._served(expert) if picture.component in ("", one.name)]

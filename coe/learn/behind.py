@@ -16,8 +16,7 @@ from coe.config import CHOSEN_INPUT
 from coe.core import NOTHING, Expert, Verdict
 from coe.learn import backbones, evaluation, learning
 from coe.learn.data_set import STRANGE
-from coe.learn.verified import VerifiedPicture
-from coe.pictures.photographs import LabelledPhotograph
+from coe.pictures.photographs import Photograph
 from coe.store import kinds
 from coe.store.kinds import Trained, TrainingPlan
 from coe.store.store import Store
@@ -40,14 +39,14 @@ class Behind:
     then: str
 
 
-def learn(board: Rules, store: Store, id: str, pictures: Sequence[VerifiedPicture], root: Path) -> Behind:
+def learn(board: Rules, store: Store, id: str, pictures: Sequence[Photograph], root: Path) -> Behind:
     """Learn from those of an expert's verified pictures that are good, which lie in `root`, and store the new expert.
 
     Raises CoeError, as for too few good pictures.
     """
     of, new = board.experts[id], f"{id}{SUFFIX}"
     found = evaluation.good_of(board, id, pictures)
-    good = tuple(LabelledPhotograph(one.path, one.name, "", "", good=True) for one in found)
+    good = tuple(Photograph(one.path, name=one.name, good=True) for one in found)
     expert = Expert(new, _KIND, (STRANGE,), CHOSEN_INPUT[1], f"{of.weights}{SUFFIX}", frozenset({STRANGE}))
     kind = kinds.resolve(_KIND)
     plan = TrainingPlan(root, root, 1, 1, 1e-3, photographs=good, bits=board.bits)

@@ -24,11 +24,10 @@ from coe.errors import CoeError, ConfigError, ImageError, TooFewPictures, list_f
 from coe.helpers.rates import Rate
 from coe.learn import backbones, learning
 from coe.learn.data_set import STRANGE
-from coe.pictures import alike, label_folders, split_making
-from coe.pictures import photographs as photograph_folders
+from coe.pictures import alike, finding, label_folders, photographs
 from coe.pictures.decoding import decode
-from coe.pictures.photo_split import Purpose
-from coe.pictures.photographs import LAYOUT, LabelledPhotograph, Photograph
+from coe.pictures.finding import LAYOUT
+from coe.pictures.photographs import Photograph, Purpose
 from coe.store.exam import ExamItem, added
 from coe.store.expert_id import ExpertId
 from coe.store.kinds import Comparing, ExpertInput, Image, Kind, ModuleKind, Trained, TrainingPlan
@@ -89,13 +88,13 @@ class CrossValidated:
     failure: str = ""
     exam: tuple[ExamItem, ...] = ()
 
-    def rates(self, photographs: Sequence[LabelledPhotograph]) -> tuple[Rate | None, Rate | None]:
+    def rates(self, photographs: Sequence[Photograph]) -> tuple[Rate | None, Rate | None]:
         """Return escapes of the bad and false calls of the good; None where there are no such pictures."""
         bad = [passed for one, passed in zip(photographs, self.passed, strict=True) if not one.good]
         good = [not passed for one, passed in zip(photographs, self.passed, strict=True) if one.good]
         return (Rate(sum(bad), len(bad)) if bad else None, Rate(sum(good), len(good)) if good else None)
 
-    def loss(self, photographs: Sequence[LabelledPhotograph]) -> tuple[float, int]:
+    def loss(self, photographs: Sequence[Photograph]) -> tuple[float, int]:
         """Return the mean of the shares of escapes and of false calls, escapes weighing more; then what exams let pass.
 
         Turned parts count only where they are defects.
@@ -112,36 +111,31 @@ class CrossValidated:
         return any(item.item is Shown.TURNED and item.is_blind for item in self.exam)
 
 
-def parts_of(root: Path) -> tuple[dict[str, list[LabelledPhotograph]], list[str]]:
+def parts_of(root: Path) -> tuple[dict[str, list[Photograph]], list[str]]:
     """Return the photographs to learn from by component, and which folders have no pictures.
 
     Their labels are `good`, `bad` or the name of their folder. Raises ConfigError for a folder that is laid out in
     another way, or leaves open what it means.
     """
-    found = photograph_folders.of_components(root)
+    found = finding.of_components(root)
     if loose := [one.name for one in found if not one.component]:
         raise ConfigError(f"'{root}' holds {loose[0]} beside the folders of components; expected {LAYOUT}")
-    photograph_folders.expect_decided(root, found)
-    parts: dict[str, list[LabelledPhotograph]] = {}
-    for one in split_making.of_purpose(root, found, Purpose.LEARN):
+    finding.expect_decided(root, found)
+    parts: dict[str, list[Photograph]] = {}
+    for one in photographs.of_purpose(root, found, Purpose.LEARN):
         parts.setdefault(one.component, []).append(_labelled(one))
     if not parts:
         raise ConfigError(f"'{root}' holds no pictures; expected {LAYOUT}")
-    return parts, list(photograph_folders.without_pictures(root, found))
+    return parts, list(finding.without_pictures(root, found))
 
 
-def _labelled(one: Photograph) -> LabelledPhotograph:
-    label = (
-        "good"
-        if label_folders.letters(one.label) in label_folders.GOOD
-        else "bad"
-        if label_folders.letters(one.label) in label_folders.BAD
-        else one.label
-    )
-    return LabelledPhotograph(one.path, one.name, one.component, label, label in ("", "good"))
+def _labelled(one: Photograph) -> Photograph:
+    word = label_folders.letters(one.label)
+    label = "good" if word in label_folders.GOOD else "bad" if word in label_folders.BAD else one.label
+    return replace(one, label=label, good=label in ("", "good"))
 
 
-def checked(found: Sequence[LabelledPhotograph]) -> tuple[LabelledPhotograph, ...]:
+def checked(found: Sequence[Photograph]) -> tuple[Photograph, ...]:
     """Return photographs whose labels make sense; raises ConfigError for others, and without good parts."""
     labels = {one.label for one in found}
     if labels == {""}:
@@ -186,7 +180,7 @@ def candidates(
     return found
 
 
-def obstacle(kind: Kind, photographs: Sequence[LabelledPhotograph]) -> str:
+def obstacle(kind: Kind, photographs: Sequence[Photograph]) -> str:
     """Say what a kind needs that these photographs are not; "" if it may learn from them."""
     if isinstance(kind, Comparing) and kind.needs_reference:
         return "a reference is needed"
@@ -199,7 +193,7 @@ def obstacle(kind: Kind, photographs: Sequence[LabelledPhotograph]) -> str:
 def judged(
     store: Store,
     candidate: CandidateKind,
-    photographs: Sequence[LabelledPhotograph],
+    photographs: Sequence[Photograph],
     folds: Sequence[frozenset[int]],
     progress: Callable[[int, int], None],
     clock: Callable[[], float],
@@ -275,7 +269,7 @@ def is_superfluous(candidate: CandidateKind, results: Sequence[CrossValidated]) 
     return bool(candidate.plan.freeze) and any(one.right and all(one.right) for one in results)
 
 
-def best_of(results: Sequence[CrossValidated], photographs: Sequence[LabelledPhotograph]) -> CrossValidated | None:
+def best_of(results: Sequence[CrossValidated], photographs: Sequence[Photograph]) -> CrossValidated | None:
     """Return the kind with the fewest escapes and false calls, among equals that of which the exam lets less pass.
 
     Among those the first; None if none could learn.
@@ -284,7 +278,7 @@ def best_of(results: Sequence[CrossValidated], photographs: Sequence[LabelledPho
     return min(learned, key=lambda one: one.loss(photographs), default=None)
 
 
-def why(best: CrossValidated, results: Sequence[CrossValidated], photographs: Sequence[LabelledPhotograph]) -> str:
+def why(best: CrossValidated, results: Sequence[CrossValidated], photographs: Sequence[Photograph]) -> str:
     """Say why a kind is taken before the others, by the one that comes nearest to it."""
     others = [one for one in results if one is not best and not one.failure]
     if not others:
@@ -324,7 +318,7 @@ def chance_of(best: CrossValidated, other: CrossValidated) -> float:
     return float(binom.sf(better - 1, better + worse, 0.5)) if better else 1.0
 
 
-def unproven(best: CrossValidated, photographs: Sequence[LabelledPhotograph]) -> str | None:
+def unproven(best: CrossValidated, photographs: Sequence[Photograph]) -> str | None:
     """Say why the bad and the good pictures do not prove a kind; "" if they do, None where they are too few for that.
 
     Fisher's exact test: how probable is it that one calls so many of the bad ones who calls pictures at random?
@@ -342,17 +336,15 @@ def unproven(best: CrossValidated, photographs: Sequence[LabelledPhotograph]) ->
     return f"it calls {found} of {bad} bad and {false_calls.events} of {good} good pictures: that may be chance"
 
 
-def seen(photographs: Sequence[LabelledPhotograph], bits: int | None) -> list[SeenPhotograph]:
+def seen(photographs: Sequence[Photograph], bits: int | None) -> list[SeenPhotograph]:
     """Return how photographs look; each is decoded once. Raises ConfigError for one that cannot be read."""
     decoded = (_decoded(one.path, bits) for one in photographs)
     return [SeenPhotograph(digest_of(pixels), alike.look_of(pixels), max(pixels.shape[:2])) for pixels in decoded]
 
 
-def under_two_labels(
-    photographs: Sequence[LabelledPhotograph], looks: Sequence[SeenPhotograph]
-) -> list[tuple[str, str]]:
+def under_two_labels(photographs: Sequence[Photograph], looks: Sequence[SeenPhotograph]) -> list[tuple[str, str]]:
     """Return the names of pictures that are identical and stand under different labels, in pairs."""
-    first: dict[int, LabelledPhotograph] = {}
+    first: dict[int, Photograph] = {}
     pairs = []
     for one, look in zip(photographs, looks, strict=True):
         other = first.setdefault(look.digest, one)
@@ -361,17 +353,13 @@ def under_two_labels(
     return pairs
 
 
-def different(
-    photographs: Sequence[LabelledPhotograph], looks: Sequence[SeenPhotograph]
-) -> tuple[LabelledPhotograph, ...]:
+def different(photographs: Sequence[Photograph], looks: Sequence[SeenPhotograph]) -> tuple[Photograph, ...]:
     """Return photographs without those that are the same picture as one before them."""
     first = {look.digest: one for one, look in zip(reversed(photographs), reversed(looks), strict=True)}
     return tuple(one for one, look in zip(photographs, looks, strict=True) if first[look.digest] is one)
 
 
-def remarks_on(
-    photographs: Sequence[LabelledPhotograph], looks: Sequence[SeenPhotograph], bits: int | None
-) -> list[str]:
+def remarks_on(photographs: Sequence[Photograph], looks: Sequence[SeenPhotograph], bits: int | None) -> list[str]:
     """Return a remark on copies, saved anew or in another size, that stand under different labels; or none."""
     named = [(one.name, look.look, one.label) for one, look in zip(photographs, looks, strict=True)]
     return alike.remarks(named, lambda place: _decoded(photographs[place].path, bits))
@@ -416,7 +404,7 @@ def folds_of(store: Store, known: Sequence[CandidateKind], plan: TrainingPlan) -
     return [frozenset(fold) for fold in folds]
 
 
-def _parts(store: Store, known: Sequence[CandidateKind], photographs: Sequence[LabelledPhotograph]) -> Sequence[int]:
+def _parts(store: Store, known: Sequence[CandidateKind], photographs: Sequence[Photograph]) -> Sequence[int]:
     """Return the number of its part for each picture, as the first of the kinds says that can tell."""
     labels = [one.label for one in photographs]
     for kind in known:

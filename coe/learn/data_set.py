@@ -9,7 +9,8 @@ from typing import Any
 from coe.errors import ConfigError, readable
 from coe.helpers import strict_yaml
 from coe.helpers.spelling import composed
-from coe.pictures import finding, folder
+from coe.pictures import folder
+from coe.pictures.formats import EXTENSIONS
 from coe.pictures.label_folders import GOOD, TO_CHOOSE, letters
 
 STRANGE = "strange"
@@ -39,7 +40,7 @@ def read(path: Path) -> Mapping[str, Any]:
         )
     if not path.is_file():
         raise ConfigError(f"{path}: no such file; give the YAML of a YOLO data set")
-    if path.suffix.lower() in finding.EXTENSIONS:
+    if path.suffix.lower() in EXTENSIONS:
         raise ConfigError(f"{path} is a picture; give the YAML of a YOLO data set, or a folder of images")
     entries = strict_yaml.read(path, "data set", "train and names").data
     if not isinstance(entries, dict) or "train" not in entries or "names" not in entries:
@@ -68,7 +69,7 @@ def samples_of(data: Path) -> tuple[list[Path], str]:
     # The YAML of a data set may name another folder than its own.
     root = data if data.is_dir() else data.parent / str(read(data).get("path", ""))
     files = [entry.path for entry in folder.walk(root) if entry.kind is folder.EntryKind.FILE] if root.is_dir() else []
-    pictures = sorted(path for path in files if path.suffix.lower() in finding.EXTENSIONS)
+    pictures = sorted(path for path in files if path.suffix.lower() in EXTENSIONS)
     places = {path: path.relative_to(root).parts for path in pictures}
     is_split = any("train" in place for place in places.values())
     names = {*TO_CHOOSE} if is_split else {"val"}  # a label may be called valid

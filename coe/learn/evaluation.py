@@ -15,7 +15,7 @@ from coe.board.steps import Step
 from coe.core import Expert, Finding, Request, Result, Verdict, worst
 from coe.helpers.rates import Rate
 from coe.learn.answers import BoardExperts, PictureAnswer
-from coe.learn.verified import VerifiedPicture
+from coe.pictures.photographs import Photograph
 from coe.results.evaluation_report import EvaluationRow, WrongPicture
 from coe.store.exam import ExamItem, added, apart
 
@@ -132,13 +132,13 @@ def _judged(asked: PictureAnswer, finding: Finding, outcomes: Sequence[_Outcome]
     return JudgedPicture(asked, finding, verdict, escape, false_call)
 
 
-def good_of(board: Rules, id: str, pictures: Iterable[VerifiedPicture]) -> list[VerifiedPicture]:
+def good_of(board: Rules, id: str, pictures: Iterable[Photograph]) -> list[Photograph]:
     """Return those of an expert's verified pictures that are good wherever it looks."""
     steps = board.steps_of(id)
     return [one for one in pictures if not any(step.outcomes.get(one.label) in _CALLS for step in steps)]
 
 
-def examined(board: Rules, asked: BoardExperts, id: str, pictures: Sequence[VerifiedPicture]) -> tuple[ExamItem, ...]:
+def examined(board: Rules, asked: BoardExperts, id: str, pictures: Sequence[Photograph]) -> tuple[ExamItem, ...]:
     """Return the exam of an expert by the rules of a board, made from those of its verified pictures that are good.
 
     A picture passes if it is OK at any of the components that it may show. An expert that judges each component by its

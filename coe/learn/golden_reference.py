@@ -19,10 +19,10 @@ from coe.comparing.alignment import align, same_shape
 from coe.comparing.comparison import is_dark
 from coe.comparing.motion import LEAST_FIT, LEAST_SEEN, OPENING, lasting_differences
 from coe.errors import ConfigError, ImageError
-from coe.pictures import finding
 from coe.pictures.array_images import DecodedImage, encoded
-from coe.pictures.finding import FoundImage
+from coe.pictures.decoding import decode
 from coe.pictures.image_source import ImageSource
+from coe.pictures.photographs import Photograph
 from coe.store.learned import digest_of
 from coe.store.reference_reader import EncodedReference, ReferenceManifest
 from coe.store.references import NewReference, References
@@ -211,7 +211,7 @@ def _size(picture: DecodedImage) -> str:
 
 
 def made(
-    references: References, id: str, items: list[FoundImage], source: str, bits: int | None
+    references: References, id: str, items: list[Photograph], source: str, bits: int | None
 ) -> tuple[ReferenceManifest, dict[str, str]]:
     """Make a reference and put it into the store; return its manifest, and why pictures were left out, by name."""
     reasons: dict[str, str] = {}
@@ -220,7 +220,7 @@ def made(
     for place in range(count):
         item = items[place * len(items) // count]
         try:
-            pictures[item.name] = finding.decode(item.file, bits=bits)
+            pictures[item.name] = decode(item.file, bits=bits)
         except ImageError as error:
             reasons[item.name] = str(error)
     learned = learn(pictures)
@@ -229,6 +229,6 @@ def made(
     return references.put(id, new), {**reasons, **learned.left_out}
 
 
-def _pixels(item: FoundImage) -> int:
+def _pixels(item: Photograph) -> int:
     """Return how many pixels a picture has by its header; 0 if that does not tell."""
     return ImageSource.of(item.path, "RGB").pixels()

@@ -13,7 +13,7 @@ import torch
 from coe.core import Expert
 from coe.errors import TooFewPictures
 from coe.helpers.plugins import running
-from coe.pictures.photographs import passed_over
+from coe.pictures.finding import passed_over
 from coe.store import bodies
 from coe.store.blob_format import optional_of
 from coe.store.kinds import BACKBONE, Image, Kind, ModuleKind, Progress, Trained, TrainingPlan

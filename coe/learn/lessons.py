@@ -21,16 +21,15 @@ from coe.board.photo_labels import Answers
 from coe.board.rules import Rules
 from coe.errors import ConfigError, list_few, readable
 from coe.helpers.rates import CONFIDENCE, Rate
-from coe.learn import verified
+from coe.learn import labelled
 from coe.learn.evaluation import Evaluation, JudgedPicture
-from coe.learn.verified import VerifiedPicture
-from coe.pictures.photographs import LabelledPhotograph
+from coe.pictures.photographs import Photograph
 from coe.results import marks, run_file
 from coe.results.marks import PictureMark
 from coe.store.learned import PictureDigests
 
 
-def of_folder(board: Rules, folder: Path, images_at: Path | None, note: Callable[[str], None]) -> list[VerifiedPicture]:
+def of_folder(board: Rules, folder: Path, images_at: Path | None, note: Callable[[str], None]) -> list[Photograph]:
     """Return the marked pictures of a run or an export; raises ConfigError.
 
     `images_at` is where the pictures of a run lie now; None: where the run says. `note` takes what is odd.
@@ -62,12 +61,12 @@ def of_folder(board: Rules, folder: Path, images_at: Path | None, note: Callable
     return marked
 
 
-def of_marks(board: Rules, marks: Iterable[PictureMark], folder: Path) -> list[VerifiedPicture]:
+def of_marks(board: Rules, marks: Iterable[PictureMark], folder: Path) -> list[Photograph]:
     """Return the pictures in a folder on which a person said a word, with what that means for each expert.
 
     Raises ConfigError with all that are unclear, or whose pictures are not there.
     """
-    found: list[VerifiedPicture] = []
+    found: list[Photograph] = []
     faults: dict[str, None] = {}
     for mark in marks:
         path = folder / mark.image
@@ -86,7 +85,7 @@ def of_marks(board: Rules, marks: Iterable[PictureMark], folder: Path) -> list[V
             faults[f"{mark.image}: {error}"] = None
             continue
         found += [
-            VerifiedPicture(path, mark.image, expert, label, component=mark.component)
+            Photograph(path, mark.component, name=mark.image, expert=expert, label=label)
             for expert, label in truths.items()
         ]
     if faults:
@@ -109,17 +108,17 @@ def changed_since(marks: Iterable[PictureMark], folder: Path) -> list[str]:
 class Lesson:
     """What one expert is to learn from, and the pictures that neither expert may learn from."""
 
-    learn: tuple[VerifiedPicture, ...]
-    held_out: tuple[VerifiedPicture, ...]
+    learn: tuple[Photograph, ...]
+    held_out: tuple[Photograph, ...]
 
 
-def divided(marked: Sequence[VerifiedPicture], digests: Mapping[Path, PictureDigests]) -> Lesson:
+def divided(marked: Sequence[Photograph], digests: Mapping[Path, PictureDigests]) -> Lesson:
     """Divide marked pictures of one expert: of each label every second is held out, in an order by their content.
 
     Pictures of the same content stay together.
     """
-    learn: list[VerifiedPicture] = []
-    held: list[VerifiedPicture] = []
+    learn: list[Photograph] = []
+    held: list[Photograph] = []
     places: dict[tuple[str, int], int] = {}
     counts: dict[str, int] = {}
     for one in sorted(marked, key=lambda one: (one.label, digests[one.path].pixels, one.name)):
@@ -130,9 +129,9 @@ def divided(marked: Sequence[VerifiedPicture], digests: Mapping[Path, PictureDig
     return Lesson(tuple(learn), tuple(held))
 
 
-def expect_agreeing(pictures: Iterable[VerifiedPicture]) -> None:
+def expect_agreeing(pictures: Iterable[Photograph]) -> None:
     """Raise ConfigError with the pictures, of marks and photographs, that are one file and have two labels."""
-    by_content: dict[int, VerifiedPicture] = {}
+    by_content: dict[int, Photograph] = {}
     faults = []
     for one in pictures:
         with readable(one.name):
@@ -143,15 +142,15 @@ def expect_agreeing(pictures: Iterable[VerifiedPicture]) -> None:
         raise ConfigError(f"the same picture has two labels: {list_few(faults, between='; ')}; correct one")
 
 
-def photographs(board: Rules, expert: str, pictures: Iterable[VerifiedPicture]) -> tuple[LabelledPhotograph, ...]:
+def photographs(board: Rules, expert: str, pictures: Iterable[Photograph]) -> tuple[Photograph, ...]:
     """Return pictures of an expert as a training takes them."""
     good = Answers.of_steps(board.steps_of(expert), board.experts[expert]).good
-    return tuple(LabelledPhotograph(p.path, p.name, p.component, p.label, p.label in good) for p in pictures)
+    return tuple(replace(one, good=one.label in good) for one in pictures)
 
 
-def of_photographs(board: Rules, folder: Path, expert: str) -> list[VerifiedPicture]:
+def of_photographs(board: Rules, folder: Path, expert: str) -> list[Photograph]:
     """Return the photographs of a folder that say something of an expert; raises ConfigError."""
-    return [one for one in verified.find(folder, board.experts, board.components) if one.expert == expert]
+    return [one for one in labelled.find(folder, board.experts, board.components) if one.expert == expert]
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,12 +211,12 @@ def _is_wrong(one: JudgedPicture) -> bool:
     return one.escape or one.false_call
 
 
-def without(pictures: Iterable[VerifiedPicture], names: Iterable[str]) -> tuple[VerifiedPicture, ...]:
+def without(pictures: Iterable[Photograph], names: Iterable[str]) -> tuple[Photograph, ...]:
     """Return pictures but those of some names."""
     left_out = set(names)
     return tuple(one for one in pictures if one.name not in left_out)
 
 
-def renamed(pictures: Iterable[VerifiedPicture], where: str) -> list[VerifiedPicture]:
+def renamed(pictures: Iterable[Photograph], where: str) -> list[Photograph]:
     """Return pictures whose names say from where they are, so that those of several folders differ."""
     return [replace(one, name=f"{where}/{one.name}") for one in pictures]

@@ -14,9 +14,8 @@ from coe.learn import backbones, evaluation, frames, learning, lessons
 from coe.learn.answers import BoardExperts, decoded
 from coe.learn.evaluation import Evaluation
 from coe.learn.lessons import LessonComparison
-from coe.learn.verified import VerifiedPicture
-from coe.pictures import split_making
-from coe.pictures.photo_split import Purpose, Split
+from coe.pictures import photographs
+from coe.pictures.photographs import Photograph, Purpose, Split
 from coe.store import kinds
 from coe.store.kinds import Kind, ModuleKind, Trained, TrainingPlan
 from coe.store.learned import PictureDigests
@@ -55,7 +54,7 @@ class Relearning:
                 "its own data"
             )
 
-    def learn(self, marked: Sequence[VerifiedPicture], *, take: bool) -> tuple[LessonComparison, Manifest | None]:
+    def learn(self, marked: Sequence[Photograph], *, take: bool) -> tuple[LessonComparison, Manifest | None]:
         """Train, compare, and replace the expert if it is better, or to be taken; return its new manifest, if so."""
         id, asked = self._expert.id, BoardExperts(self._board, self._shelf, self._allowed)
         own = lessons.of_photographs(self._board, self._plan.data, id)
@@ -67,10 +66,10 @@ class Relearning:
         unseen = lessons.without(own, known or ())
         is_split = Split.beside(self._plan.data) is not None
         # Without knowledge of what the expert in use learned from, no photograph is a fair test of it.
-        test = tuple(split_making.of_purpose(self._plan.data, unseen, Purpose.TEST)) if is_split and unseen else unseen
+        test = tuple(photographs.of_purpose(self._plan.data, unseen, Purpose.TEST)) if is_split and unseen else unseen
         test = test if known is not None else ()
         study = (
-            split_making.of_purpose(self._plan.data, own, Purpose.LEARN)
+            photographs.of_purpose(self._plan.data, own, Purpose.LEARN)
             if is_split
             else lessons.without(own, [one.name for one in test])
         )
@@ -97,16 +96,16 @@ class Relearning:
             folder = candidate.folder(self._expert.weights)
             return comparison, self._shelf.adopt(manifest, folder, candidate.bodies)
 
-    def _judged(self, asked: BoardExperts, pictures: Sequence[VerifiedPicture]) -> Evaluation:
+    def _judged(self, asked: BoardExperts, pictures: Sequence[Photograph]) -> Evaluation:
         return evaluation.by_rules(self._board, self._expert, asked.ask(self._expert, pictures))
 
-    def _digests(self, pictures: Sequence[VerifiedPicture]) -> dict[Path, PictureDigests]:
+    def _digests(self, pictures: Sequence[Photograph]) -> dict[Path, PictureDigests]:
         try:
             return {one.path: PictureDigests.of_file(one.path, decoded(one, self._board.bits)) for one in pictures}
         except (ImageError, OSError) as error:
             raise ConfigError(f"a marked picture of '{self._expert.id}' cannot be read: {error}") from error
 
-    def _train(self, candidate: Store, pictures: Sequence[VerifiedPicture]) -> None:
+    def _train(self, candidate: Store, pictures: Sequence[Photograph]) -> None:
         """Train the expert on pictures, from the weights in use, and put it into a store of its own."""
         kind, weights = self._kind, self._expert.weights
         assert isinstance(kind, ModuleKind), "checked when the lesson was made"

@@ -26,7 +26,7 @@ from coe.helpers.files import TEMPORARY
 from coe.helpers.timely import answered, in_time
 from coe.pictures.folder import EntryKind, FolderEntry, walk
 from coe.pictures.formats import Bmp, format_of
-from coe.pictures.found_image import printable
+from coe.pictures.photographs import printable
 from coe.pictures.picture_faults import unwritten
 from coe.pictures.picture_file import FileStamp
 from coe.pictures.picture_names import stem, unfinished

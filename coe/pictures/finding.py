@@ -1,10 +1,15 @@
-"""The images of a run, and the component that each of them shows. No image is dropped, and nothing is guessed.
+"""The pictures of a folder as rows (`coe.pictures.photographs`): what names of folders and files say of each.
 
-There are three layouts: `<component>/<image>`, also with folders of labels (`coe.pictures.photographs`),
+`find` is for runs. There are three layouts: `<component>/<image>`, also with folders of labels,
 `<serial>/<refdes>__<component>.<ext>`, and a table `images.csv`. An image that fits no layout, or whose names disagree,
-becomes a `FoundImage` with an `error`, so that it gets a result like every other image. So does every file that lies
-where an image belongs and cannot be read, whatever its ending is (`coe.pictures.picture_names`). `decode` gives the
-pixels.
+becomes a row with an `error`, so that it gets a result like every other image. So does every file that lies where an
+image belongs and cannot be read, whatever its ending is (`coe.pictures.picture_names`). No image is dropped, and
+nothing is guessed.
+
+`labelled` is for whoever learns from photographs, `<component>/<label>/*`, or measures by them. A folder of a label has
+the name of a label, or a usual word for good or bad; what that means for an expert, the rules say
+(`coe.board.photo_labels`). A date says nothing of parts, so such a folder is as good as the one in which it lies.
+Pictures straight in the folder of a component have no label.
 """
 
 from __future__ import annotations
@@ -15,15 +20,13 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-from coe.core import Failure, FailureKind
-from coe.errors import ConfigError, readable
-from coe.helpers.spelling import composed
-from coe.pictures.decoding import decode
-from coe.pictures.folder import EntryKind, FolderEntry, walk, why_no_file
+from coe.core import NOTHING, Failure, FailureKind
+from coe.errors import ConfigError, list_few, readable
+from coe.helpers.spelling import by_spelling, composed
+from coe.pictures.folder import OF_SYSTEMS, EntryKind, FolderEntry, walk, why_no_file
 from coe.pictures.formats import EXTENSIONS
-from coe.pictures.found_image import FoundImage, Skipped, natural, printable
-from coe.pictures.image_table import read_table
-from coe.pictures.label_folders import Components, words
+from coe.pictures.label_folders import BAD, GOOD, Components, is_undecided, letters, spelling, words
+from coe.pictures.photographs import TABLE, Photograph, Skipped, natural, printable, read_table
 from coe.pictures.picture_names import (
     RAW_BESIDE,
     bare,
@@ -37,16 +40,17 @@ from coe.pictures.picture_names import (
     unfinished,
 )
 
-__all__ = ["EXTENSIONS", "TABLE", "FoundImage", "Skipped", "decode", "find", "natural", "printable"]
-
-TABLE = "images.csv"
+LAYOUT = "<component>/<label>/<picture>, where a label may be good or bad"
 LAYOUTS = (
     "expected <component>/<image>, <component>/<label>/<image>, <serial>/<refdes>__<component>.<ext>, or a table "
     f"{TABLE}"
 )
+_SHOWN = 3
+_MASKS = "groundtruth"
+"""The name of folders in which masks lie beside pictures, by its `letters`."""
 
 
-def find(source: Path, components: Components | Collection[str]) -> tuple[list[FoundImage], list[Skipped]]:
+def find(source: Path, components: Components | Collection[str]) -> tuple[list[Photograph], list[Skipped]]:
     """Return the images in a folder, a table or a single file, in natural order (R2 before R10).
 
     The labels of `components` may name folders in theirs, as may words for good and bad, and dates.
@@ -84,7 +88,7 @@ def find(source: Path, components: Components | Collection[str]) -> tuple[list[F
     return items, skipped
 
 
-def image_at(entry: FolderEntry, folder: Path, known: Components) -> FoundImage | None:
+def image_at(entry: FolderEntry, folder: Path, known: Components) -> Photograph | None:
     """Return the image of one entry of a folder, as `find` would; None if it is none. Its neighbours do not count.
 
     What lies in a folder that is no component, and tells neither serial nor component, belongs to that board.
@@ -116,9 +120,9 @@ def _absolute(path: Path) -> Path:
     return whole.resolve() if ".." in whole.parts[-2:] else whole
 
 
-def _walk(folder: Path, known: Components) -> tuple[list[FoundImage], list[Skipped]]:
-    items: list[FoundImage] = []
-    notes: list[FoundImage] = []
+def _walk(folder: Path, known: Components) -> tuple[list[Photograph], list[Skipped]]:
+    items: list[Photograph] = []
+    notes: list[Photograph] = []
     skipped: list[Skipped] = []
     whole = _absolute(folder)
     entries = list(walk(folder, hidden=True))
@@ -149,7 +153,7 @@ def _walk(folder: Path, known: Components) -> tuple[list[FoundImage], list[Skipp
     return items, sorted(skipped, key=lambda other: natural(str(other.path)))
 
 
-def _is_image(item: FoundImage, entry: FolderEntry, parent: PurePosixPath) -> bool:
+def _is_image(item: Photograph, entry: FolderEntry, parent: PurePosixPath) -> bool:
     """Tell whether an entry is an image, or may have been one: by its ending, its place, or its content."""
     name, kind = entry.path.name, entry.kind
     if kind is EntryKind.LEFT:
@@ -169,7 +173,7 @@ def _is_image(item: FoundImage, entry: FolderEntry, parent: PurePosixPath) -> bo
     )
 
 
-def _told_apart(items: Iterable[FoundImage]) -> Iterator[FoundImage]:
+def _told_apart(items: Iterable[Photograph]) -> Iterator[Photograph]:
     """Give images an error whose names are one name in NFC: they look the same, and nobody could tell their results."""
     names: dict[str, list[str]] = defaultdict(list)
     items = list(items)
@@ -184,7 +188,7 @@ def _told_apart(items: Iterable[FoundImage]) -> Iterator[FoundImage]:
             yield item
 
 
-def _on_boards(items: Iterable[FoundImage]) -> Iterator[FoundImage]:
+def _on_boards(items: Iterable[Photograph]) -> Iterator[Photograph]:
     """Give images without serial and component to the board in whose folder they lie: it is not OK without them."""
     items = list(items)
     serials = {item.serial for item in items if item.serial}
@@ -194,7 +198,7 @@ def _on_boards(items: Iterable[FoundImage]) -> Iterator[FoundImage]:
         yield replace(item, serial=parent) if lies_there else item
 
 
-def _file(path: Path, inside: PurePosixPath, folder: Path, known: Components, reason: str = "") -> FoundImage:
+def _file(path: Path, inside: PurePosixPath, folder: Path, known: Components, reason: str = "") -> Photograph:
     """Return the item of an entry, which has a failure if it cannot be the picture that its name is about."""
     # `reason` says why it cannot be read at all. Hidden folders do not count in `inside`: programs write uploads there.
     open_parts = [part for part in inside.parts[:-1] if not part.startswith(".")]
@@ -206,7 +210,7 @@ def _file(path: Path, inside: PurePosixPath, folder: Path, known: Components, re
     return replace(item, name=printable(str(inside)), failure=failure)
 
 
-def _place(path: Path, inside: PurePosixPath, folder: Path, known: Components) -> FoundImage:
+def _place(path: Path, inside: PurePosixPath, folder: Path, known: Components) -> Photograph:
     """Return the item of an image by its name; `inside` is its path relative to `folder`, which is absolute."""
     name, own = printable(str(inside)), composed(folder.name)
     of_label = [composed(part) for part in inside.parts[:-1]]
@@ -219,25 +223,25 @@ def _place(path: Path, inside: PurePosixPath, folder: Path, known: Components) -
         # cookie/good/a.png, as <component>/<label>/<image>, is of a component that the board lacks.
         is_labelled = len(of_label) == 2 and "__" not in inside.name and of_label[1] not in known
         reason = known.unknown(of_label[0]) if is_labelled else "lies too deep in the folder"
-        return FoundImage(path, "", name=name, failure=_unclear(f"{reason}; {LAYOUTS}"))
+        return Photograph(path, "", name=name, failure=_unclear(f"{reason}; {LAYOUTS}"))
     parent = composed(inside.parts[0] if len(inside.parts) == 2 else folder.name)
     refdes, mark, component = composed(_named(inside.name, known)).partition("__")
     if parent in known:
         stated = _stated(component, known)
         failure = None if stated in (None, parent) else _two_names(parent, str(stated))
         # We do not guess which of two names is right: the image counts for neither component.
-        return FoundImage(path, "" if failure else parent, name=name, failure=failure)
+        return Photograph(path, "" if failure else parent, name=name, failure=failure)
     serial = printable(parent)
     component_of_folder, stated = known.spelt(parent), known.spelt(component)
     if component_of_folder is not None and stated not in (None, component_of_folder):
         # c0/R1__C5: a serial hardly has the name of a component.
-        return FoundImage(path, "", name=name, failure=_two_names(parent, str(stated)))
+        return Photograph(path, "", name=name, failure=_two_names(parent, str(stated)))
     if not mark:
         reason = f"its folder '{serial}' is not a component of the board{known.hint(parent) or '; ' + LAYOUTS}"
-        return FoundImage(path, "", name=name, failure=_unclear(reason))
+        return Photograph(path, "", name=name, failure=_unclear(reason))
     refdes, component = printable(refdes), printable(component)
     failure = None if component in known else _unclear(known.unknown(component))
-    return FoundImage(path, component, serial, refdes, name, failure)
+    return Photograph(path, component, serial, refdes, name, failure)
 
 
 def _named(name: str, known: Components) -> str:
@@ -266,3 +270,146 @@ def _two_names(folder: str, stated: str) -> Failure:
         f"its folder says component '{folder}' and its name says '{stated}'; rename one of them, or list the image in "
         f"a table {TABLE}"
     )
+
+
+# Photographs with labels
+
+
+def expect_decided(root: Path, found: Iterable[Photograph]) -> None:
+    """Raise ConfigError with the folders that lie where those of labels do, and are undecided, or called nearly alike.
+
+    Folders of labels in the place of those of components are refused.
+    So is `none`: before a board says what a detector answers, it may as well mean that the part is missing.
+    """
+    found = list(found)
+    said = sorted({one.component for one in found if letters(one.component) in GOOD | BAD})
+    if said and not any(one.label for one in found):
+        raise ConfigError(
+            f"{root}: '{said[0]}' says good or bad, where the name of a component is expected; put these folders into "
+            f"one that is called as the component is, as {root / 'R0402' / said[0]}"
+        )
+    called: dict[tuple[str, str], str] = {}
+    for one in found:
+        former = called.setdefault((one.component, spelling(one.label)), one.label)
+        if former != one.label and letters(former) not in GOOD | BAD:
+            raise ConfigError(
+                f"{root}: '{former}' and '{one.label}' of {one.component or 'one component'} are one label in two "
+                "spellings; put their pictures into one folder"
+            )
+    open_ = (one for one in found if one.label and (is_undecided(one.label) or letters(one.label) == NOTHING))
+    if undecided := sorted({one.folder for one in open_}):
+        raise ConfigError(
+            f"{root}: {', '.join(undecided)}: is that good or bad? Sort these pictures into folders of labels, rename "
+            "a folder after what is wrong with its parts, or take them out"
+        )
+
+
+def labelled(root: Path, components: Collection[str], labels: Collection[str], *, strict: bool) -> list[Photograph]:
+    """Return the pictures in a folder of photographs, in natural order.
+
+    The folder holds a folder of each component, or is that of one component, or holds folders of labels alone. With
+    `strict`, ConfigError is raised for what is called a picture and cannot be read for what its name says; else it is
+    passed over. Raises OSError.
+    """
+    found = [_labelled(root, path, components, labels) for path in pictures(root, strict=strict)]
+    try:
+        by_spelling({photograph.name.rpartition("/")[0] for photograph in found})
+    except ValueError as error:
+        raise ConfigError(f"'{root}': {error}") from error
+    return sorted(found, key=lambda photograph: natural(photograph.name))
+
+
+def of_components(root: Path) -> list[Photograph]:
+    """Return the pictures of a folder of folders of components, before any rules name these.
+
+    Raises ConfigError if there are none, or if the folder cannot be read.
+    """
+    if not root.is_dir():
+        raise ConfigError(f"'{root}' is not a folder; expected {LAYOUT}")
+    with readable(root):
+        folders = {composed(path.name) for path in root.iterdir() if path.is_dir()}
+        found = labelled(root, folders, (), strict=True)
+    if not found:
+        raise ConfigError(f"'{root}' holds no pictures; expected {LAYOUT}")
+    return found
+
+
+def without_pictures(root: Path, found: Iterable[Photograph]) -> list[str]:
+    """Return the folders of components and of labels that hold no picture of those `found`, as they lie in `root`."""
+    holding = {folder for one in found for folder in one.path.parents}
+    empty = [path.relative_to(root) for path in (*root.glob("*/"), *root.glob("*/*/")) if path not in holding]
+    meant = [path for path in empty if not any(part[0] == "." or OF_SYSTEMS.fullmatch(part) for part in path.parts)]
+    return sorted((path.as_posix() for path in meant if path.parent not in empty), key=natural)
+
+
+def _labelled(root: Path, path: Path, components: Collection[str], labels: Collection[str]) -> Photograph:
+    inside = path.relative_to(root)
+    folders = [composed(name) for name in inside.parts[:-1]]
+    component, own = "", composed(root.resolve().name)
+    if folders and folders[0] in components:
+        component, *folders = folders
+    elif own in components:
+        component = own
+    return Photograph(path, component, name=inside.as_posix(), label="/".join(words(folders, labels)))
+
+
+def expect_no_masks(root: Path, folders: Iterable[str]) -> None:
+    """Raise ConfigError if one of some folders in `root` holds masks, as those of MVTec AD and its relatives do."""
+    if masks := sorted({name for name in folders if letters(PurePosixPath(name).name) == _MASKS}):
+        raise ConfigError(
+            f"{root}: '{masks[0]}' holds masks, as in MVTec AD, and no photographs; take it out, and put the folders "
+            "of 'train' and 'test' side by side, as <component>/good/<picture> and <component>/<defect>/<picture> "
+            "(`coe-experts boxes` makes boxes of masks)"
+        )
+
+
+def _may_hold_masks(files: Iterable[Path]) -> set[str]:
+    """Return the folders that lie beside `train` or `test`, or hold what is called a mask; others are a user's own."""
+    masks, folders = set[Path](), set[Path]()
+    for file in files:
+        folders.update(file.parents)
+        if file.stem.endswith("_mask"):
+            masks.update(file.parents)
+    return {one.as_posix() for one in folders if one in masks or {one.parent / "train", one.parent / "test"} & folders}
+
+
+def pictures(root: Path, *, strict: bool) -> Iterator[Path]:
+    """Yield the pictures in a folder and its folders; `strict` as for `labelled`."""
+    entries = list(walk(root, hidden=True))
+    expect_no_masks(root, _may_hold_masks(entry.path.relative_to(root) for entry in entries))
+    raw = raw_beside(entry.path for entry in entries)
+    for entry in entries:
+        inside = PurePosixPath(entry.path.relative_to(root).as_posix())
+        hidden = any(name.startswith(".") for name in inside.parts)
+        if entry.kind is EntryKind.EMPTY and entry.path.suffix.lower() in EXTENSIONS:
+            raise ConfigError(f"{entry.path} is a folder, not a file; remove it")
+        if entry.kind is EntryKind.EMPTY or (entry.kind is EntryKind.LEFT and not entry.path.is_symlink()):
+            continue
+        if entry.kind is EntryKind.FILE and (hidden or entry.path.suffix.lower() not in EXTENSIONS):
+            if (
+                strict
+                and is_called_picture(inside.name)
+                and entry.path not in raw
+                and not goes_with_pictures(entry.path)
+            ):
+                why = unfinished(inside.name) or other_format(entry.path) or "is not read: its folder is hidden"
+                raise ConfigError(f"{entry.path} {why}")
+            continue
+        if hidden:
+            continue
+        if entry.kind is not EntryKind.FILE:
+            raise ConfigError(f"{entry.path} {entry.reason}; mend it or remove it")
+        yield entry.path
+
+
+def passed_over(paths: Iterable[Path], root: Path) -> str:
+    """Name those of paths, notes aside, that are files without an ending of a picture, behind a sentence."""
+    over = set()
+    for path in paths:
+        hidden = path.name.startswith(".")
+        read = not hidden and path.suffix.lower() in EXTENSIONS
+        meant = is_called_picture(path.name) or not hidden
+        if meant and not read and not path.is_dir() and not goes_with_pictures(path):
+            over.add(path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path))
+    names = list_few(sorted(over, key=natural), _SHOWN)
+    return f"; passed over {len(over)} files that are no pictures by their names: {names}" if over else ""

@@ -1,192 +1,410 @@
-"""The layout of photographs, `<component>/<label>/*`: what it says of a picture, for every command that reads it.
+"""Photographs as a table: each row is a picture, with what its folders, a table or a person say of it.
 
-A folder of a label has the name of a label, or a usual word for good or bad; what that means for an expert, the rules
-say (`coe.board.photo_labels`). A date says nothing of parts, so such a folder is as good as the one in which it lies.
-Pictures straight in the folder of a component have no label. `split.csv` beside the folders of components says what
-each picture is for (`coe.pictures.photo_split`).
+`images.csv` is such a table, whose rows are the images of a run; `split.csv` beside the folders of components adds what
+each picture is for, and which show one part. Pictures of one part stay together, and what `split.csv` says of a picture
+stays, however many are added. Nothing is guessed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+import csv
+import hashlib
+import io
+import os
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import chain
+from pathlib import Path
 
-from coe.core import NOTHING
+from coe.core import Failure, FailureKind
 from coe.errors import ConfigError, list_few, readable
-from coe.helpers.spelling import by_spelling, composed
-from coe.pictures.folder import OF_SYSTEMS, EntryKind, walk
-from coe.pictures.formats import EXTENSIONS
-from coe.pictures.found_image import natural
-from coe.pictures.label_folders import BAD, GOOD, is_undecided, letters, spelling, words
-from coe.pictures.picture_names import goes_with_pictures, is_called_picture, other_format, raw_beside, unfinished
+from coe.helpers import regular
+from coe.helpers.files import write_atomically
+from coe.helpers.spelling import composed
+from coe.pictures.folder import why_no_file
+from coe.pictures.label_folders import GOOD, Components, letters
+from coe.pictures.picture_file import FileStamp, PictureFile
+from coe.pictures.picture_names import other_format
 
-LAYOUT = "<component>/<label>/<picture>, where a label may be good or bad"
-_SHOWN = 3
-_MASKS = "groundtruth"
-"""The name of folders in which masks lie beside pictures, by its `letters`."""
+TABLE, SPLIT = "images.csv", "split.csv"
+SPLIT_COLUMNS = ("path", "group", "for")
+SHOWN = 5
+
+
+class Purpose(StrEnum):
+    """What a picture is for; folders `train`, `val` and `test` say the same."""
+
+    LEARN = "learn"
+    VERIFY = "verify"
+    TEST = "test"
 
 
 @dataclass(frozen=True, slots=True)
 class Photograph:
-    """A picture, and what its folders say of it.
+    """A picture, and what is known of it; "" or None where nothing is.
 
-    `name` is its path within the folder that was read. `label` is the name of its folder of a label as it stands, ""
-    if there is none; several such folders within each other have a slash between their names.
+    `name` is its POSIX path in the folder that was read, unique there; in a run a byte that is not UTF-8 stands as
+    `\\xNN`, and a backslash is doubled. `failure` is set if it cannot be inspected whatever its pixels are; then `path`
+    may be a folder, or lead nowhere. `reference` is a picture of a good part, `sha256` the checksum of the file, where
+    a table gives them.
+
+    `label` is the name of its folder of a label as it stands, with a slash between several; once an `expert` shall
+    judge it, the true label for that (`coe.learn.labelled`), and `good` tells whether that speaks for the part.
+    `purpose` is what it is for, and `part` is equal for pictures of one part.
     """
 
     path: Path
-    name: str
-    component: str
-    label: str
+    component: str = ""
+    serial: str = ""
+    refdes: str = ""
+    name: str = ""
+    failure: Failure | None = None
+    reference: Path | None = None
+    sha256: str = ""
+    label: str = ""
+    expert: str = ""
+    good: bool | None = None
+    purpose: Purpose | None = None
+    part: str = ""
+
+    @property
+    def file(self) -> PictureFile:
+        """The file to be read; with a checksum it is read only if that fits."""
+        return PictureFile(self.path, self.sha256)
+
+    @property
+    def folder(self) -> str:
+        """The folder in which it lies by its name; the name itself where it lies in none."""
+        return self.name.rpartition("/")[0] or self.name
+
+    def stamp(self) -> FileStamp | None:
+        """Look by what the file is known now; None if there is none."""
+        with suppress(OSError):
+            return FileStamp.of(self.path.stat())
+        return None
+
+    @property
+    def error(self) -> str | None:
+        """The sentence that says why it cannot be inspected; None if it can."""
+        return self.failure.reason if self.failure is not None else None
 
 
 @dataclass(frozen=True, slots=True)
-class LabelledPhotograph(Photograph):
-    """A picture with its true label for one expert, "" where all that is known is that the part is good.
+class Skipped:
+    """An entry that was left alone: a file that goes with pictures, an empty folder, a second link to a folder.
 
-    `good` tells whether the label speaks for the part. `part` is the folder `train`, `val` or `test` in which it lies.
+    `serial` is set for an empty folder that may be a board's: none of its pictures is there.
     """
 
-    good: bool
-    part: str = ""
+    path: Path
+    reason: str
+    serial: str = ""
 
 
-def expect_decided(root: Path, found: Iterable[Photograph]) -> None:
-    """Raise ConfigError with the folders that lie where those of labels do, and are undecided, or called nearly alike.
+def natural(name: str) -> list[tuple[int, int, str]]:
+    """Sort key that reads runs of digits as numbers, so that R2 comes before R10; the name itself breaks ties."""
+    key = []
+    for at, part in enumerate(re.split(r"([0-9]+)", name)):
+        digits = part.lstrip("0")
+        key.append((0, len(digits), digits) if at % 2 else (1, 0, part))
+    return [*key, (1, 0, name)]
 
-    Folders of labels in the place of those of components are refused.
-    So is `none`: before a board says what a detector answers, it may as well mean that the part is missing.
+
+def printable(name: str) -> str:
+    """Return a file name as valid text, whatever its bytes on the disk are; different names stay different."""
+    return os.fsencode(name).replace(b"\\", b"\\\\").decode("utf-8", "backslashreplace")
+
+
+# Tables
+
+
+@dataclass(frozen=True, slots=True)
+class TableRow:
+    """A line of a table: its cells by column, without spaces around them, and what stands after the last column."""
+
+    number: int
+    cells: Mapping[str, str]
+    surplus: str
+
+
+def read_rows(table: Path, needs: Sequence[str], header: str) -> Iterator[TableRow]:
+    """Yield the lines of a CSV table that are not empty; raises ConfigError, which says what the header must be.
+
+    Columns are named in upper or lower case, and stand once; those of `needs` must be there.
     """
-    found = list(found)
-    said = sorted({one.component for one in found if letters(one.component) in GOOD | BAD})
-    if said and not any(one.label for one in found):
-        raise ConfigError(
-            f"{root}: '{said[0]}' says good or bad, where the name of a component is expected; put these folders into "
-            f"one that is called as the component is, as {root / 'R0402' / said[0]}"
-        )
-    called: dict[tuple[str, str], str] = {}
-    for one in found:
-        former = called.setdefault((one.component, spelling(one.label)), one.label)
-        if former != one.label and letters(former) not in GOOD | BAD:
-            raise ConfigError(
-                f"{root}: '{former}' and '{one.label}' of {one.component or 'one component'} are one label in two "
-                "spellings; put their pictures into one folder"
-            )
-    open_ = (one for one in found if one.label and (is_undecided(one.label) or letters(one.label) == NOTHING))
-    if undecided := sorted({one.name.rpartition("/")[0] for one in open_}):
-        raise ConfigError(
-            f"{root}: {', '.join(undecided)}: is that good or bad? Sort these pictures into folders of labels, rename "
-            "a folder after what is wrong with its parts, or take them out"
-        )
-
-
-def find(root: Path, components: Collection[str], labels: Collection[str], *, strict: bool) -> list[Photograph]:
-    """Return the pictures in a folder of photographs, in natural order.
-
-    The folder holds a folder of each component, or is that of one component, or holds folders of labels alone. With
-    `strict`, ConfigError is raised for what is called a picture and cannot be read for what its name says; else it is
-    passed over. Raises OSError.
-    """
-    found = [_placed(root, path, components, labels) for path in pictures(root, strict=strict)]
     try:
-        by_spelling({photograph.name.rpartition("/")[0] for photograph in found})
-    except ValueError as error:
-        raise ConfigError(f"'{root}': {error}") from error
-    return sorted(found, key=lambda photograph: natural(photograph.name))
+        text = table.read_bytes().decode("utf-8-sig")  # `read_text` would change line ends within cells
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{table} is not UTF-8 text; save it as CSV UTF-8") from error
+    first = text.partition("\n")[0]
+    delimiter = max(",;\t", key=first.count)  # spreadsheets in many countries write ';'
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    try:
+        columns = [column.strip().lower() for column in next(rows, [])]
+        if missing := [column for column in needs if column not in columns]:
+            raise ConfigError(f"{table}:1: no column {' and no column '.join(missing)}; {header}")
+        if twice := sorted(column for column in set(columns) if column and columns.count(column) > 1):
+            raise ConfigError(f"{table}:1: the column {twice[0]} is there twice; rename or remove one of them")
+        for row in rows:
+            cells = [cell.strip() for cell in row]
+            if any(cells):
+                surplus = next(filter(None, cells[len(columns) :]), "")
+                yield TableRow(rows.line_num, dict(zip(columns, cells, strict=False)), surplus)
+    except csv.Error as error:
+        raise ConfigError(f"{table}:{rows.line_num}: not a line of CSV: {error}") from error
 
 
-def of_components(root: Path) -> list[Photograph]:
-    """Return the pictures of a folder of folders of components, before any rules name these.
+def read_table(table: Path, known: Components) -> list[Photograph]:
+    """Return the images of a table, in its order; raises ConfigError if it has no usable header or is no table."""
+    header = "the first line must be path,component,serial,refdes (and reference, sha256, if images bring them)"
+    items: list[Photograph] = []
+    lines: dict[str, tuple[int, str]] = {}
+    for row in read_rows(table, ("path", "component"), header):
+        item = _of_row(table, row, known)
+        number, before = lines.setdefault(composed(item.name), (row.number, item.name))
+        if number != row.number:
+            spelt = "" if before == item.name else f" ({before!a} and {item.name!a} are one name)"
+            raise ConfigError(
+                f"{table}:{row.number}: '{item.name}' is listed already in line {number}{spelt}; list each image once"
+            )
+        items.append(item)
+    return items
 
-    Raises ConfigError if there are none, or if the folder cannot be read.
+
+def _of_row(table: Path, row: TableRow, known: Components) -> Photograph:
+    component, serial, refdes = (composed(row.cells.get(column, "")) for column in ("component", "serial", "refdes"))
+    item, error = stated(table, row)
+    kind, where = FailureKind.IMAGE, f"{table.name}:{row.number}"
+    if not item.name:
+        error = "the path is empty"
+    elif not error and row.surplus:
+        error = f"'{row.surplus}' stands after the last column; quote cells that contain the separator"
+    elif not error and not component:
+        kind, error = FailureKind.RULES, "the component is empty"
+    elif not error and (reason := other_format(item.path)):
+        error = f"'{item.name}' {reason}"
+    elif not error and component not in known:
+        kind, error = FailureKind.RULES, known.unknown(component)
+    failure = Failure(kind, f"{where}: {error}") if error else None
+    name = item.name or where
+    return replace(item, component=component, serial=serial, refdes=refdes, name=name, failure=failure)
+
+
+def stated(table: Path, row: TableRow) -> tuple[Photograph, str]:
+    """Return the picture that a row names by `path`, `reference` and `sha256`, and what is wrong with these, or ""."""
+    folder, faults = table.parent, []
+
+    def at(column: str, what: str) -> tuple[str, Path]:
+        cell = row.cells.get(column, "")
+        inside = os.path.normpath(cell.replace("\\", "/")) if cell else ""
+        first = inside.partition("/")[0]
+        path = folder / inside
+        if "\0" in inside or os.path.isabs(inside) or first == ".." or ":" in first:
+            faults.append(f"{what}'{inside}' leaves the folder of the table; give a path relative to it")
+        elif inside:
+            path = file_at(folder, inside)
+            if not os.path.lexists(path):
+                faults.append(f"there is no {what or 'file '}'{inside}'")
+            elif reason := why_no_file(path):
+                faults.append(f"{what}'{inside}' {reason}")
+        return inside, path
+
+    inside, path = at("path", "")
+    named, reference = at("reference", "reference ")
+    checksum = row.cells.get("sha256", "").lower()
+    if checksum and not re.fullmatch("[0-9a-f]{64}", checksum):
+        said = f"'{checksum[:80]}' is not a SHA-256; write 64 hexadecimal digits, as `sha256sum` does, or nothing"
+        faults.append(said)
+    return Photograph(path, name=inside, reference=reference if named else None, sha256=checksum), next(
+        iter(faults), ""
+    )
+
+
+def file_at(folder: Path, inside: str) -> Path:
+    """Return where the file lies that a normal path names, however its accented letters are written (NFC or NFD).
+
+    The very name comes first. Of two other names none is taken: the path then leads nowhere.
     """
-    if not root.is_dir():
-        raise ConfigError(f"'{root}' is not a folder; expected {LAYOUT}")
-    with readable(root):
-        folders = {composed(path.name) for path in root.iterdir() if path.is_dir()}
-        found = find(root, folders, (), strict=True)
-    if not found:
-        raise ConfigError(f"'{root}' holds no pictures; expected {LAYOUT}")
-    return found
+    path = folder / inside
+    if inside.isascii() or os.path.lexists(path):
+        return path
+    spelt = {folder / unicodedata.normalize(form, inside) for form in ("NFC", "NFD")}
+    there = [other for other in spelt if os.path.lexists(other)]
+    return there[0] if len(there) == 1 else path
 
 
-def without_pictures(root: Path, found: Iterable[Photograph]) -> list[str]:
-    """Return the folders of components and of labels that hold no picture of those `found`, as they lie in `root`."""
-    holding = {folder for one in found for folder in one.path.parents}
-    empty = [path.relative_to(root) for path in (*root.glob("*/"), *root.glob("*/*/")) if path not in holding]
-    meant = [path for path in empty if not any(part[0] == "." or OF_SYSTEMS.fullmatch(part) for part in path.parts)]
-    return sorted((path.as_posix() for path in meant if path.parent not in empty), key=natural)
+# What pictures are for
 
 
-def _placed(root: Path, path: Path, components: Collection[str], labels: Collection[str]) -> Photograph:
-    inside = path.relative_to(root)
-    folders = [composed(name) for name in inside.parts[:-1]]
-    component, own = "", composed(root.resolve().name)
-    if folders and folders[0] in components:
-        component, *folders = folders
-    elif own in components:
-        component = own
-    return Photograph(path, inside.as_posix(), component, "/".join(words(folders, labels)))
+@dataclass(frozen=True, slots=True)
+class Split:
+    """The rows of `split.csv` in the folder `root`: purpose and part by the name of the picture in it, in NFC."""
 
+    root: Path
+    rows: Mapping[str, tuple[Purpose, str]]
 
-def expect_no_masks(root: Path, folders: Iterable[str]) -> None:
-    """Raise ConfigError if one of some folders in `root` holds masks, as those of MVTec AD and its relatives do."""
-    if masks := sorted({name for name in folders if letters(PurePosixPath(name).name) == _MASKS}):
-        raise ConfigError(
-            f"{root}: '{masks[0]}' holds masks, as in MVTec AD, and no photographs; take it out, and put the folders "
-            "of 'train' and 'test' side by side, as <component>/good/<picture> and <component>/<defect>/<picture> "
-            "(`coe-experts boxes` makes boxes of masks)"
+    @classmethod
+    def beside(cls, folder: Path) -> Split | None:
+        """Return the split of a folder of photographs, or of one component beside others; None if there is none.
+
+        Raises ConfigError for a file that makes no sense.
+        """
+        here = folder.resolve()
+        root = next((place for place in (here, here.parent) if (place / SPLIT).is_file()), None)
+        return None if root is None else cls(root, _purposes(root / SPLIT))
+
+    def name_of(self, path: Path) -> str:
+        """Return how the file names a picture."""
+        place = path.parent.resolve() / path.name
+        return composed(
+            place.relative_to(self.root).as_posix() if place.is_relative_to(self.root) else place.as_posix()
         )
 
-
-def _may_hold_masks(files: Iterable[Path]) -> set[str]:
-    """Return the folders that lie beside `train` or `test`, or hold what is called a mask; others are a user's own."""
-    masks, folders = set[Path](), set[Path]()
-    for file in files:
-        folders.update(file.parents)
-        if file.stem.endswith("_mask"):
-            masks.update(file.parents)
-    return {one.as_posix() for one in folders if one in masks or {one.parent / "train", one.parent / "test"} & folders}
+    def added_to(self, pictures: Iterable[Photograph]) -> list[Photograph]:
+        """Return pictures with their purposes and parts; None and "" for those that the file does not name."""
+        rows = ((one, self.rows.get(self.name_of(one.path), (one.purpose, one.part))) for one in pictures)
+        return [replace(one, purpose=purpose, part=part) for one, (purpose, part) in rows]
 
 
-def pictures(root: Path, *, strict: bool) -> Iterator[Path]:
-    """Yield the pictures in a folder and its folders; `strict` as for `find`."""
-    entries = list(walk(root, hidden=True))
-    expect_no_masks(root, _may_hold_masks(entry.path.relative_to(root) for entry in entries))
-    raw = raw_beside(entry.path for entry in entries)
-    for entry in entries:
-        inside = PurePosixPath(entry.path.relative_to(root).as_posix())
-        hidden = any(name.startswith(".") for name in inside.parts)
-        if entry.kind is EntryKind.EMPTY and entry.path.suffix.lower() in EXTENSIONS:
-            raise ConfigError(f"{entry.path} is a folder, not a file; remove it")
-        if entry.kind is EntryKind.EMPTY or (entry.kind is EntryKind.LEFT and not entry.path.is_symlink()):
-            continue
-        if entry.kind is EntryKind.FILE and (hidden or entry.path.suffix.lower() not in EXTENSIONS):
-            if (
-                strict
-                and is_called_picture(inside.name)
-                and entry.path not in raw
-                and not goes_with_pictures(entry.path)
-            ):
-                why = unfinished(inside.name) or other_format(entry.path) or "is not read: its folder is hidden"
-                raise ConfigError(f"{entry.path} {why}")
-            continue
-        if hidden:
-            continue
-        if entry.kind is not EntryKind.FILE:
-            raise ConfigError(f"{entry.path} {entry.reason}; mend it or remove it")
-        yield entry.path
+def of_purpose(folder: Path, pictures: Sequence[Photograph], purpose: Purpose) -> list[Photograph]:
+    """Return the pictures of a folder of photographs that are for a purpose; all of them without a split.
+
+    Raises ConfigError for pictures that the split does not name, and if none is for it.
+    """
+    split = Split.beside(folder)
+    if split is None:
+        return list(pictures)
+    rows = split.added_to(pictures)
+    if new := [split.name_of(one.path) for one in rows if one.purpose is None]:
+        raise ConfigError(
+            f"{split.root / SPLIT} does not say what {list_few(new, SHOWN)} "
+            f"{'is' if len(new) == 1 else 'are'} for; run `coe-experts split {split.root}`, which leaves the others as "
+            "they are"
+        )
+    chosen = [one for one in rows if one.purpose is purpose]
+    if pictures and not chosen:
+        raise ConfigError(f"{split.root / SPLIT}: none of these {len(pictures)} pictures is to {purpose}")
+    return chosen
 
 
-def passed_over(paths: Iterable[Path], root: Path) -> str:
-    """Name those of paths, notes aside, that are files without an ending of a picture, behind a sentence."""
-    over = set()
-    for path in paths:
-        hidden = path.name.startswith(".")
-        read = not hidden and path.suffix.lower() in EXTENSIONS
-        meant = is_called_picture(path.name) or not hidden
-        if meant and not read and not path.is_dir() and not goes_with_pictures(path):
-            over.add(path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path))
-    names = list_few(sorted(over, key=natural), _SHOWN)
-    return f"; passed over {len(over)} files that are no pictures by their names: {names}" if over else ""
+def learned_among(folder: Path, pictures: Sequence[Photograph]) -> tuple[str, ...]:
+    """Return a warning if pictures that are inspected are such that experts learned from; else nothing."""
+    try:
+        split = Split.beside(folder) if folder.is_dir() else None
+    except ConfigError:  # of another program
+        return ()
+    learned = 0 if split is None else [one.purpose for one in split.added_to(pictures)].count(Purpose.LEARN)
+    if split is None or not learned:
+        return ()
+    return (
+        f"{learned} of the {len(pictures)} pictures are training pictures, as {split.root / SPLIT} says: this run does "
+        "not show how good the experts are; run `coe-experts evaluate`",
+    )
+
+
+def _purposes(table: Path) -> dict[str, tuple[Purpose, str]]:
+    rows: dict[str, tuple[Purpose, str]] = {}
+    purposes: dict[str, tuple[Purpose, int]] = {}
+    with readable(table):
+        for row in read_rows(table, SPLIT_COLUMNS, f"the first line must be {','.join(SPLIT_COLUMNS)}"):
+            name, part, word = (row.cells.get(column, "") for column in SPLIT_COLUMNS)
+            where = f"{table}:{row.number}"
+            if word not in list(Purpose):
+                raise ConfigError(f"{where}: '{word}' is not known; write {', '.join(Purpose)}")
+            if composed(name) in rows:
+                raise ConfigError(f"{where}: '{name}' stands twice")
+            purpose = Purpose(word)
+            first, line = purposes.setdefault(part, (purpose, row.number))
+            if first is not purpose:
+                raise ConfigError(f"{where}: group '{part}' is to {purpose} here, and to {first} in line {line}")
+            rows[composed(name)] = purpose, part
+    return rows
+
+
+def split(
+    root: Path, photographs: Sequence[Photograph], shares: Mapping[Purpose, float], *, pattern: str = "", seed: int = 0
+) -> list[Photograph]:
+    """Write `split.csv` of all photographs of a folder, and return them with purposes; what it said before stays.
+
+    New parts go, in an order by the seed, to the purpose that lacks most of its share among the pictures of their
+    component and label. The part of a picture is its component and its name up to `__`, or what the first group of
+    the regular expression `pattern` finds in its path. Files of the same bytes are one part.
+
+    Raises ConfigError for a pattern that makes no sense, or that finds nothing in a path, for files of the same bytes
+    of which one is good and another is not, and for a folder with the split of the folder around it; NotWritten.
+    """
+    before = Split.beside(root)
+    if before is not None and before.root != root.resolve():
+        raise ConfigError(f"{before.root / SPLIT} says what its pictures are for; split {before.root}")
+    rows = _with_parts(photographs if before is None else before.added_to(photographs), pattern)
+    counts: dict[tuple[str, str], Counter[Purpose]] = {}
+    purposes = {} if before is None else {part: purpose for purpose, part in before.rows.values()}
+    members: dict[str, list[Photograph]] = {}
+    for one in rows:
+        members.setdefault(one.part, []).append(one)
+    old = [part for part in members if part in purposes]
+    new = [part for part in members if part not in purposes]
+    by_chance = sorted(new, key=lambda part: hashlib.sha256(f"{seed} {part}".encode()).hexdigest())
+    for part in chain(old, by_chance):
+        strata = Counter((one.component, one.label) for one in members[part])
+        if part not in purposes:
+            purposes[part] = max(shares, key=lambda purpose: _lacking(purpose, shares[purpose], strata, counts))
+        for stratum, number in strata.items():
+            counts.setdefault(stratum, Counter())[purposes[part]] += number
+    rows = [replace(one, purpose=purposes[one.part]) for one in rows]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(SPLIT_COLUMNS)
+    named = sorted(((composed(one.name), one) for one in rows), key=lambda pair: natural(pair[0]))
+    writer.writerows((name, one.part, one.purpose) for name, one in named)
+    write_atomically(root.resolve() / SPLIT, [text.getvalue()])
+    return rows
+
+
+def _lacking(
+    purpose: Purpose,
+    share: float,
+    strata: Mapping[tuple[str, str], int],
+    counts: Mapping[tuple[str, str], Mapping[Purpose, int]],
+) -> float:
+    """Return how many pictures a purpose lacks of its share, if these were given to nobody yet."""
+    lacking = 0.0
+    for stratum, number in strata.items():
+        had = counts.get(stratum, {})
+        lacking += share * (sum(had.values()) + number) - had.get(purpose, 0)
+    return lacking if share else float("-inf")
+
+
+def _with_parts(photographs: Sequence[Photograph], pattern: str) -> list[Photograph]:
+    """Return photographs with their parts: that of a picture of the same bytes, else its own."""
+    try:
+        search = re.compile(pattern).search if pattern else None
+    except re.error as error:
+        raise ConfigError(f"'{pattern}' is no regular expression: {error}") from error
+    by_content: dict[str, str] = {}
+    says: dict[tuple[str, str], Photograph] = {}
+    parts: dict[Path, str] = {}
+    faults = []
+    for one in sorted(photographs, key=lambda one: not one.part):  # those that have a part come first
+        digest = regular.sha256(one.path)
+        own = one.part or _own_part(one, search and search(composed(one.name)), pattern)
+        parts[one.path] = by_content.setdefault(digest, own)
+        other = says.setdefault((digest, one.component), one)
+        if one.label and other.label and (letters(one.label) in GOOD) != (letters(other.label) in GOOD):
+            faults.append(" and ".join(sorted((one.name, other.name), key=natural)))
+    if faults:
+        raise ConfigError(f"the same picture is good and is not: {list_few(faults, SHOWN, '; ')}; take one out")
+    return [replace(one, part=parts[one.path]) for one in photographs]
+
+
+def _own_part(one: Photograph, matched: re.Match[str] | None, pattern: str) -> str:
+    if not pattern:
+        return f"{one.component}/{composed(one.path.stem).partition('__')[0]}".lstrip("/")
+    if matched is None or not (text := matched.group(min(1, matched.re.groups))):
+        raise ConfigError(f"the pattern '{pattern}' finds no group in '{one.name}'")
+    return text

@@ -17,11 +17,13 @@ from coe.board.rules import Rules
 from coe.core import Failure, FailureKind, Result
 from coe.errors import ConfigError, ImageError, readable
 from coe.helpers.spelling import composed
-from coe.pictures import finding
+from coe.pictures import finding, photographs
+from coe.pictures.decoding import decode
 from coe.pictures.filling import WatchedFolder
-from coe.pictures.finding import FoundImage, Skipped, natural, printable, serial_in
+from coe.pictures.finding import serial_in
 from coe.pictures.folder import EntryKind, FolderEntry, walk, why_no_file
 from coe.pictures.image_source import Picture
+from coe.pictures.photographs import Photograph, Skipped, natural, printable
 from coe.pictures.picture_names import (
     RAW_BESIDE,
     goes_with_pictures,
@@ -39,14 +41,14 @@ class Source(Protocol):
     """The images of a run, and where their pixels come from; `skipped` are files that are no pictures."""
 
     @property
-    def items(self) -> Sequence[FoundImage]:
+    def items(self) -> Sequence[Photograph]:
         """All images, in the order in which they are inspected."""
 
     @property
     def skipped(self) -> Sequence[Skipped]:
         """The files that were left alone."""
 
-    def feed(self, todo: Sequence[FoundImage], within_s: float | None) -> Iterable[Picture | Result]:
+    def feed(self, todo: Sequence[Photograph], within_s: float | None) -> Iterable[Picture | Result]:
         """Return for each item its picture, or its result if no expert can inspect it."""
 
     def pixels(self, name: str) -> NDArray[np.uint8]:
@@ -59,11 +61,11 @@ class Source(Protocol):
 class EachFile:
     """Files of which each shows one component."""
 
-    def __init__(self, items: Sequence[FoundImage], skipped: Sequence[Skipped], bits: int | None) -> None:
+    def __init__(self, items: Sequence[Photograph], skipped: Sequence[Skipped], bits: int | None) -> None:
         self.items, self.skipped, self._bits = items, skipped, bits
         self._items = {item.name: item for item in items}
 
-    def feed(self, todo: Sequence[FoundImage], within_s: float | None) -> Sequence[Picture]:
+    def feed(self, todo: Sequence[Photograph], within_s: float | None) -> Sequence[Picture]:
         """Return the picture of each item: all are known, so the line may take them in any order."""
         return [
             Picture(
@@ -81,7 +83,7 @@ class EachFile:
 
     def pixels(self, name: str) -> NDArray[np.uint8]:
         """Return the pixels of a file."""
-        return finding.decode(self._items[name].file, bits=self._bits)
+        return decode(self._items[name].file, bits=self._bits)
 
     def view(self, serial: str) -> BoardView | None:
         """Return None: no file shows a whole board."""
@@ -103,7 +105,7 @@ class WholeBoards:
         self._names: dict[Path, str] = {}
         self._serials: dict[str, str] = {}
         self._sites: dict[str, tuple[Path, Site]] = {}
-        self.items: list[FoundImage] = []
+        self.items: list[Photograph] = []
         self.skipped: list[Skipped] = []
         with readable(images_at):
             entries = sorted(_entries(images_at, name), key=lambda named: natural(named[1]))
@@ -117,7 +119,7 @@ class WholeBoards:
             raise ConfigError(f"{images_at} holds no pictures of boards; give --images a folder of them")
         self._paths = {item.serial: item.path for item in self.items}
 
-    def feed(self, todo: Sequence[FoundImage], within_s: float | None) -> Iterator[Picture | Result]:
+    def feed(self, todo: Sequence[Photograph], within_s: float | None) -> Iterator[Picture | Result]:
         """Yield for each item its crop, or its result if it has none, board by board; one picture is in memory."""
         for path, items in groupby(todo, key=lambda item: item.path):
             board, names = self._board(path), {item.name for item in items}
@@ -173,7 +175,7 @@ class WholeBoards:
             image = f"{name}/{site.name}"
             self._sites[image] = entry.path, site
             of_unit = of_units[site.unit]
-            self.items.append(FoundImage(entry.path, site.component, of_unit, site.refdes, image, failure))
+            self.items.append(Photograph(entry.path, site.component, of_unit, site.refdes, image, failure))
 
 
 def _entries(images_at: Path, name: str) -> Iterator[tuple[FolderEntry, str]]:
@@ -222,10 +224,10 @@ class ArrivingSource:
     """
 
     def __init__(self, watched: WatchedFolder, board: Rules, layout: Layout | None, bits: int | None) -> None:
-        if (watched.path / finding.TABLE).exists():
+        if (watched.path / photographs.TABLE).exists():
             raise ConfigError(
-                f"{watched.path} holds {finding.TABLE}, and a table that may not be finished says nothing of pictures "
-                "that come later; inspect it with --images, or take the table away"
+                f"{watched.path} holds {photographs.TABLE}, and a table that may not be finished says nothing of "
+                "pictures that come later; inspect it with --images, or take the table away"
             )
         if given := [part.name for part in board.components.values() if part.is_given]:
             raise ConfigError(f"--watch: '{given[0]}' needs a reference with each picture; use --images")
@@ -245,14 +247,14 @@ class ArrivingSource:
         self.skipped: list[Skipped] = []
 
     @property
-    def items(self) -> list[FoundImage]:
+    def items(self) -> list[Photograph]:
         """All images that came, in natural order of their names."""
         items = (item for source in self._sources.values() for item in source.items)
         return sorted(items, key=lambda item: natural(item.name))
 
-    def resume(self, images: Iterable[FoundImage]) -> None:
+    def resume(self, images: Iterable[Photograph]) -> None:
         """Take in images that an earlier process inspected."""
-        files: dict[str, list[FoundImage]] = {}
+        files: dict[str, list[Photograph]] = {}
         for item in images:
             files.setdefault(self.file_of(item.name), []).append(item)
         for name, items in files.items():
@@ -301,7 +303,7 @@ class ArrivingSource:
         for item in [] if source is None else source.items:
             self._of_image.pop(item.name, None)
 
-    def images_of(self, name: str) -> Sequence[FoundImage]:
+    def images_of(self, name: str) -> Sequence[Photograph]:
         """Return the images of a file; none if it did not come yet."""
         return self._sources[name].items if name in self._sources else []
 
@@ -313,7 +315,7 @@ class ArrivingSource:
         elif name in self._sources:
             self._sources[name] = WholeBoards(self._layout_(), self.watched.place(name), self._bits, name)
 
-    def feed(self, todo: Sequence[FoundImage], within_s: float | None) -> Iterable[Picture | Result]:
+    def feed(self, todo: Sequence[Photograph], within_s: float | None) -> Iterable[Picture | Result]:
         """Return for each item, all of one file, its picture, or its result if no expert can inspect it."""
         return self._sources[self._of_image[todo[0].name]].feed(todo, within_s)
 

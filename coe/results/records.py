@@ -29,7 +29,7 @@ from coe.helpers.files import (
     write_atomically,
     writing,
 )
-from coe.pictures.finding import FoundImage
+from coe.pictures.photographs import Photograph
 from coe.pictures.picture_file import FileStamp
 from coe.results import csv_table, run_file
 from coe.results.result_lines import from_line, taken_of, to_line
@@ -96,7 +96,7 @@ class ResultsFile:
         """The names of the images that have a verdict or are skipped; those with an error are to be inspected again."""
         return frozenset(name for name, result in self._results.items() if result.error is None or is_skipped(result))
 
-    def left_of(self, items: Sequence[FoundImage], stamps: Mapping[str, FileStamp]) -> list[FoundImage]:
+    def left_of(self, items: Sequence[Photograph], stamps: Mapping[str, FileStamp]) -> list[Photograph]:
         """Return the items that are still to be inspected, in their order; `stamps` are their files, by name.
 
         If an item now has another component, serial or refdes than when it was inspected, as after a correction of the
@@ -137,7 +137,7 @@ class ResultsFile:
 
     def finish(
         self,
-        items: Sequence[FoundImage],
+        items: Sequence[Photograph],
         part: RunFigures,
         *,
         expected: Expected | None = None,
@@ -160,7 +160,7 @@ class ResultsFile:
         missing = [item for item in items if item.name not in self._results]
         by, unchecked = "", NOBODY_ASKED
         if expected is not None:
-            seen: list[Request | FoundImage] = [*(result.request for result in ordered), *missing]
+            seen: list[Request | Photograph] = [*(result.request for result in ordered), *missing]
             ordered += expected.results(seen, empty)
             if empty or any(image.serial or image.refdes for image in seen):
                 by = expected.by
@@ -252,7 +252,7 @@ def read(path: Path) -> list[Result]:
     return _parse(path)[0]
 
 
-def _place(image: Request | FoundImage) -> tuple[str, str, str]:
+def _place(image: Request | Photograph) -> tuple[str, str, str]:
     return image.component, image.serial, image.refdes
 
 

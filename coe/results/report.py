@@ -23,7 +23,7 @@ from coe.board.completeness import is_absent
 from coe.core import FULL, Result, Verdict
 from coe.helpers.files import write_atomically
 from coe.helpers.visible import visible
-from coe.pictures.finding import natural
+from coe.pictures.photographs import natural
 from coe.placement.board_view import LOCATION_STEP
 from coe.results.drawing import shown_score
 from coe.results.report_cards import CropMark, EmbeddedPicture, PixelSource, card

@@ -9,7 +9,7 @@ from typing import Any
 
 from coe.board.completeness import is_absent, place_of
 from coe.core import FULL, FailureKind, Request, Result, Verdict, finite, second_looks
-from coe.pictures.finding import FoundImage, natural
+from coe.pictures.photographs import Photograph, natural
 from coe.scheduler.demand import Drift
 
 NOBODY_ASKED = "no parts list was given"
@@ -227,7 +227,7 @@ class Summary:
         }
 
 
-def summarise(results: Iterable[Result], run: RunFigures, missing: Iterable[FoundImage] = ()) -> Summary:
+def summarise(results: Iterable[Result], run: RunFigures, missing: Iterable[Photograph] = ()) -> Summary:
     """Count a run. `missing` are images that have no result, as after an interruption.
 
     Whoever asked for a picture of each part says so in the summary: `results` alone do not tell it.
@@ -236,7 +236,7 @@ def summarise(results: Iterable[Result], run: RunFigures, missing: Iterable[Foun
     components: dict[str, Counter[str]] = {}
     total: Counter[str] = Counter()
     results = list(results)
-    outcomes: list[tuple[Request | FoundImage, str]] = [
+    outcomes: list[tuple[Request | Photograph, str]] = [
         *((result.request, _outcome(result)) for result in results),
         *((item, "missing") for item in missing),
     ]
@@ -269,7 +269,7 @@ def several(requests: Iterable[Request]) -> tuple[str, ...]:
     return tuple(names) if len(names) > 1 else ()
 
 
-def _titled(image: Request | FoundImage, name: str, products: tuple[str, ...]) -> str:
+def _titled(image: Request | Photograph, name: str, products: tuple[str, ...]) -> str:
     board = image.board if isinstance(image, Request) else ""
     return f"{board}/{name}" if products and board else name
 

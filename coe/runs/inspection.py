@@ -23,8 +23,8 @@ from coe.helpers.ending import EndingSignals
 from coe.helpers.system import peak_resident_bytes
 from coe.inspector.line_options import LineOptions
 from coe.inspector.weights_used import exam_rows, expert_digests, manifests_of, reference_digests, usable_variants
-from coe.pictures import finding
-from coe.pictures.finding import FoundImage
+from coe.pictures.decoding import decode
+from coe.pictures.photographs import Photograph
 from coe.pictures.picture_file import FileStamp
 from coe.placement.board_layout import Layout
 from coe.results.closing_boards import ClosedBoard
@@ -98,7 +98,7 @@ def variants_of(
 
 
 def references_of(
-    items: Sequence[FoundImage], board: Rules, store: StoreReader, checksums: Mapping[str, str], bits: int | None = None
+    items: Sequence[Photograph], board: Rules, store: StoreReader, checksums: Mapping[str, str], bits: int | None = None
 ) -> Callable[[Result], ReferencePicture | None]:
     """Return a function that gives the reference that an image was compared with.
 
@@ -111,7 +111,7 @@ def references_of(
         item = by_name[result.request.image]
         ids = board.components[item.component].references
         if item.reference is not None:
-            return ReferencePicture(finding.decode(item.reference, bits=bits))
+            return ReferencePicture(decode(item.reference, bits=bits))
         if not ids:
             return None
         id = next((one.reference for one in result.findings if one.reference in ids), ids[0])
@@ -119,7 +119,7 @@ def references_of(
         if manifest.checksum != checksums[id]:
             raise StoreError(f"reference '{id}' was replaced after the run began")
         encoded = references.read(manifest)
-        image, spread = finding.decode(encoded.image), finding.decode(encoded.spread)[:, :, 0]
+        image, spread = decode(encoded.image), decode(encoded.spread)[:, :, 0]
         return ReferencePicture(image, spread, f"{id}, version {manifest.version}", manifest.checksum)
 
     return reference
@@ -129,7 +129,7 @@ Variants = Callable[[Collection[str]], Collection[str]]
 """Returns the variants in which experts may run on devices of these names."""
 
 
-Feed = Callable[[Sequence[FoundImage]], Iterable["Picture | Result"]]
+Feed = Callable[[Sequence[Photograph]], Iterable["Picture | Result"]]
 """Returns for each item its picture, or its result if no expert can inspect it; a sequence if all are known at once."""
 
 
@@ -166,7 +166,7 @@ class InspectionRun:
         self,
         figures: RunFigures,
         results: ResultsFile,
-        items: Sequence[FoundImage],
+        items: Sequence[Photograph],
         feed: Feed,
         view: RunView,
         max_errors: int | None = None,
@@ -233,7 +233,7 @@ class InspectionRun:
             interrupted=self.interrupted,
         )
 
-    def _inspect(self, line: Line, todo: Sequence[FoundImage]) -> None:
+    def _inspect(self, line: Line, todo: Sequence[Photograph]) -> None:
         for result in self._stream(line, todo):
             if result.failure is None or result.failure.kind is not FailureKind.STOPPED:
                 self._write(result)
@@ -244,7 +244,7 @@ class InspectionRun:
         for about, sentence in self._notices.fetch():
             self._view.point_out(about, sentence)
 
-    def _stream(self, line: Line, todo: Sequence[FoundImage]) -> Iterator[Result]:
+    def _stream(self, line: Line, todo: Sequence[Photograph]) -> Iterator[Result]:
         found = self._feed(todo)
 
         def pictures() -> Iterator[Picture]:
@@ -293,7 +293,7 @@ class InspectionRun:
         self._stop()
 
 
-def request_of(item: FoundImage) -> Request:
+def request_of(item: Photograph) -> Request:
     """Return the request of an image that no line was asked for."""
     return Request(-1, item.component, item.name, item.serial, item.refdes)
 

@@ -16,8 +16,8 @@ from coe.core import Failure, FailureKind, Result
 from coe.errors import ImageError, LineClosed
 from coe.inspector.line_options import LineOptions
 from coe.pictures.filling import FillingFolder
-from coe.pictures.finding import FoundImage
 from coe.pictures.folder import EntryKind, FolderEntry
+from coe.pictures.photographs import Photograph
 from coe.pictures.picture_file import FileStamp
 from coe.results.closing_boards import BoardsFile, ClosingBoards
 from coe.results.records import ResultsFile
@@ -54,7 +54,7 @@ class _OnLine:
 
     name: str
     stamp: FileStamp
-    items: Sequence[FoundImage]
+    items: Sequence[Photograph]
     results: dict[str, Result] = field(default_factory=dict)
 
 
@@ -170,7 +170,7 @@ class WatchRun(InspectionRun):
         except LineClosed:
             self._stop()
 
-    def _arrived(self, name: str) -> Sequence[FoundImage]:
+    def _arrived(self, name: str) -> Sequence[Photograph]:
         source = self._source.arrive(name)
         return [] if source is None else source.items
 
@@ -253,7 +253,7 @@ class WatchRun(InspectionRun):
                 results.drop(request.image)
         requests = [result.request for result in results.results]
         self._source.resume(
-            FoundImage(self._watched.path, r.component, r.serial, r.refdes, name=r.image) for r in requests
+            Photograph(self._watched.path, r.component, r.serial, r.refdes, name=r.image) for r in requests
         )
 
     def _done_files(self, results: ResultsFile) -> dict[str, FileStamp]:

@@ -18,7 +18,7 @@ from coe.errors import ConfigError, StoreError, first_line, list_few
 from coe.helpers import plugins, values
 from coe.helpers.preprocessing import Outputs, Preprocessing
 from coe.pictures.image_source import Reference
-from coe.pictures.photographs import LabelledPhotograph
+from coe.pictures.photographs import Photograph
 from coe.store import runnable_kinds, safetensors_header, torch_file
 from coe.store.blob_format import Identity
 from coe.store.exam import Exam
@@ -238,7 +238,7 @@ class TrainingPlan:
     freeze: tuple[str, ...] = ()
     references: Mapping[str, Reference] = field(default_factory=dict)
     false_calls: float | None = None
-    photographs: tuple[LabelledPhotograph, ...] | None = None
+    photographs: tuple[Photograph, ...] | None = None
     bf16: bool | None = None
     bits: int | None = None
     turned: bool = False

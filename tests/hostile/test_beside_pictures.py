@@ -11,7 +11,7 @@ from picture_folders import encoded, write
 
 from coe.core import Expert
 from coe.errors import ConfigError, DamagedImage
-from coe.learn import verified
+from coe.learn import labelled
 from coe.pictures.decoding import decode
 from coe.pictures.finding import find
 from coe.pictures.picture_file import PictureFile
@@ -117,10 +117,10 @@ def test_verified_pictures_that_cannot_be_read_are_refused(tmp_path: Path, name:
     for path in (place / "a.png", place / "a.CR3", place / ".DS_Store", place / "@eaDir" / "a.png"):
         write(path, encoded() if path.suffix == ".png" else RAW)
     experts = {"body": Expert("body", "resnet18", ("good", "bad"), 64, "body")}
-    assert [picture.name for picture in verified.find(tmp_path, experts)] == ["body/good/a.png"]
+    assert [picture.name for picture in labelled.find(tmp_path, experts)] == ["body/good/a.png"]
     (place / name).write_bytes(RAW)
     with pytest.raises(ConfigError):
-        verified.find(tmp_path, experts)
+        labelled.find(tmp_path, experts)
 
 
 def test_what_lies_beside_pictures_of_whole_boards_is_no_board(tmp_path: Path) -> None:

@@ -16,14 +16,14 @@ from coe.board.parts_list import PlacedPart
 from coe.cli import inspect as inspect_cli
 from coe.core import Request, Verdict
 from coe.errors import ConfigError
-from coe.pictures.finding import FoundImage
+from coe.pictures.photographs import Photograph
 from coe.results.records import read
 
 PARTS = (PlacedPart("C", "R1"), PlacedPart("C", "R2"), PlacedPart("C", "R3"))
 
 
-def image(refdes: str, component: str = "C", serial: str = "SN1") -> FoundImage:
-    return FoundImage(Path(f"{refdes}.png"), component, serial, refdes, f"{serial}/{refdes}__{component}.png")
+def image(refdes: str, component: str = "C", serial: str = "SN1") -> Photograph:
+    return Photograph(Path(f"{refdes}.png"), component, serial, refdes, f"{serial}/{refdes}__{component}.png")
 
 
 def save(path: Path) -> None:

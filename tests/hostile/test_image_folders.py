@@ -16,14 +16,15 @@ from tiny_line import Call
 
 from coe.cli import inspect as inspect_cli
 from coe.errors import ConfigError
-from coe.pictures.finding import FoundImage, find
+from coe.pictures.finding import find
+from coe.pictures.photographs import Photograph
 
 COMPONENTS = {"C0", "C5", "R-0402", "QFP_1", "A__B"}
 
 Make = Callable[[Path], None]
 
 
-def only(folder: Path) -> FoundImage:
+def only(folder: Path) -> Photograph:
     (item,) = find(folder, COMPONENTS)[0]
     return item
 

@@ -21,7 +21,7 @@ from coe.cli.run_view import RunProgress
 from coe.core import Failure, FailureKind, Finding, Request, Result, Verdict
 from coe.helpers.visible import is_visible, visible
 from coe.lab.cli import bench
-from coe.pictures.finding import FoundImage
+from coe.pictures.photographs import Photograph
 from coe.results.metrics import Metrics
 from coe.results.records import ResultsFile
 from coe.results.report import write_report
@@ -153,7 +153,7 @@ def test_a_report_and_its_files_hold_a_name_whole(name: str, shown: str, tmp_pat
     with ResultsFile(tmp_path, RunIdentity("b")) as results:
         results.write(result)
         results.write(lost)
-        items = [FoundImage(Path(), name, name, name, image) for image in (name, f"2{name}")]
+        items = [Photograph(Path(), name, name, name, image) for image in (name, f"2{name}")]
         summary = results.finish(items, RunFigures("b"))
     rows = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text("utf-8").split("\n")[:-1]]
     assert [row["image"].encode("utf-8", "backslashreplace").decode() for row in rows] == [held, f"2{held}"]

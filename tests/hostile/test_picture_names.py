@@ -13,7 +13,9 @@ from tiny_line import Call
 from coe.cli import inspect as inspect_cli
 from coe.core import FailureKind
 from coe.errors import ConfigError, ImageError
-from coe.pictures.finding import FoundImage, decode, find
+from coe.pictures.decoding import decode
+from coe.pictures.finding import find
+from coe.pictures.photographs import Photograph
 
 COMPONENTS = {"C5", "R0402-1.5K", "U-QFP32"}
 _NAMES = """
@@ -25,7 +27,7 @@ UNFINISHED, NOT_READ = (names.split() for names in _NAMES.split("/"))
 NFD = unicodedata.normalize("NFD", "Prüf")
 
 
-def found(folder: Path) -> dict[str, FoundImage]:
+def found(folder: Path) -> dict[str, Photograph]:
     return {item.name: item for item in find(folder, COMPONENTS)[0]}
 
 

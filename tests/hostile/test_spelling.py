@@ -18,7 +18,7 @@ from coe.core import Expert
 from coe.errors import ConfigError, RulesError
 from coe.helpers.spelling import by_spelling, composed, look
 from coe.inspector.weights_used import read_manifests
-from coe.learn import verified
+from coe.learn import labelled
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.request import BoardRequest
 from coe.store.store import Store
@@ -137,7 +137,7 @@ def test_labels_meet_in_rules_weights_and_folders(tmp_path: Path) -> None:
     assert read_manifests(read, store)["tiny/body"].labels == ("ok", NFD)
     (tmp_path / "pictures" / "body" / NFD).mkdir(parents=True)
     (tmp_path / "pictures" / "body" / NFD / "a.png").write_bytes(b"")
-    (picture,) = verified.find(tmp_path / "pictures", read.experts)
+    (picture,) = labelled.find(tmp_path / "pictures", read.experts)
     assert picture.label == NFC
     assert label_fault(["ok", NFC, NFD]) is not None
 

@@ -132,9 +132,9 @@ def test_pictures_of_either_reference_are_no_proof(two_looks: Path) -> None:
     board = rules.load("two.yaml")
     assert board.components["U1"].references == ("two/blank", "two/marked")
     asked = BoardExperts(board, Store(None), ["golden_parts"])
-    from coe.learn.verified import VerifiedPicture
+    from coe.pictures.photographs import Photograph
 
-    pictures = [VerifiedPicture(two_looks / name / "U1" / "00.png", name, "any", "none") for name in LOOKS]
+    pictures = [Photograph(two_looks / name / "U1" / "00.png", name=name, expert="any", label="none") for name in LOOKS]
     assert asked.in_references(board.experts["any"], pictures) == list(LOOKS)
 
 

@@ -22,7 +22,7 @@ from coe.errors import ConfigError
 from coe.learn import lessons
 from coe.learn.answers import PictureAnswer
 from coe.learn.evaluation import Evaluation, JudgedPicture
-from coe.learn.verified import VerifiedPicture
+from coe.pictures.photographs import Photograph
 from coe.results import marks
 from coe.results.marks import PictureMark
 from coe.store import kinds
@@ -154,7 +154,10 @@ def test_a_picture_that_is_younger_than_the_word_on_it_is_named(tmp_path: Path) 
 
 def evaluation(*right: bool, bad: bool = False) -> Evaluation:
     """What an expert says of pictures: which are judged as they should be; the others are escapes or false calls."""
-    pictures = [PictureAnswer(VerifiedPicture(Path(f"{n}"), f"{n}", "lamp", "dark"), None) for n in range(len(right))]
+    pictures = [
+        PictureAnswer(Photograph(Path(f"{n}"), name=f"{n}", expert="lamp", label="dark"), None)
+        for n in range(len(right))
+    ]
     judged = [
         JudgedPicture(one, Finding("lamp", "fp32", "dark", 1.0), Verdict.OK, bad and not ok, not bad and not ok)
         for one, ok in zip(pictures, right, strict=True)
@@ -249,7 +252,7 @@ def test_the_last_word_counts_and_an_empty_one_takes_it_back(tmp_path: Path) -> 
 
 
 def test_marked_pictures_of_equal_content_are_never_on_both_sides() -> None:
-    pictures = [VerifiedPicture(Path(f"{n}.png"), f"{n}.png", "lamp", "dark") for n in range(9)]
+    pictures = [Photograph(Path(f"{n}.png"), name=f"{n}.png", expert="lamp", label="dark") for n in range(9)]
     digests = {one.path: PictureDigests(n, n // 3) for n, one in enumerate(pictures)}
     lesson = lessons.divided(pictures, digests)
     sides = [{digests[one.path].pixels for one in side} for side in (lesson.learn, lesson.held_out)]

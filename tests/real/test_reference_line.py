@@ -17,7 +17,7 @@ from coe.core import FailureKind, Request, Result
 from coe.errors import ConfigError, RulesError, StoreError
 from coe.lab.cli import bench
 from coe.learn.golden_reference import learn
-from coe.pictures.finding import FoundImage
+from coe.pictures.photographs import Photograph
 from coe.results.run_file import RunIdentity
 from coe.runs import inspection
 from coe.store import kinds
@@ -199,7 +199,7 @@ def test_a_run_is_bound_to_its_references(line_files: tuple[Path, Store], tmp_pa
 
 def test_the_report_shows_no_reference_that_came_after_the_run_began(line_files: tuple[Path, Store]) -> None:
     board, store = rules.load(line_files[0]), line_files[1]
-    item, checksum = FoundImage(Path("a.png"), "U1", name="a.png"), References(store).manifest("pairs/U1").checksum
+    item, checksum = Photograph(Path("a.png"), "U1", name="a.png"), References(store).manifest("pairs/U1").checksum
     run = RunIdentity("pairs", references={"pairs/U1": checksum})
     reference = inspection.references_of([item], board, store, run.references)
     result = Result(Request(0, "U1", "a.png"), Verdict.OK, (), 0.1)

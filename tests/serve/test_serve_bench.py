@@ -15,7 +15,7 @@ from coe.board import rules
 from coe.lab import past_boards, serve_bench
 from coe.lab.serve_bench import PAGES, PARTS, QUICK, Measured, Service
 from coe.lab.workloads import synthetic
-from coe.pictures.found_image import FoundImage
+from coe.pictures.photographs import Photograph
 from coe.serve.clock import now_us
 from coe.serve.database import audit, recipe_versions
 from coe.serve.database.hourly import Window, board_counts
@@ -45,7 +45,7 @@ def test_each_part_measures_a_running_service(served: Served, tiny: tuple[Path, 
     config = served.gate.config.model_copy(update={"station": "tiny", "database": url})
     service = Service(served.address, config, keys, psutil.Process())
     past_boards.fill(served.database, 1, ["C"], 20, now_us())
-    much, pictures = replace(QUICK, clients=3), [FoundImage(path, "C")]
+    much, pictures = replace(QUICK, clients=3), [Photograph(path, "C")]
     with deciding(served.gate.config, served.database, quick_opener(tiny, QuickDevice())):
         measures = (serve_bench.decisions, serve_bench.intake, serve_bench.pages, serve_bench.clients, serve_bench.pace)
         figures = [figure for measure in measures for figure in measure(service, pictures, much)]

@@ -23,13 +23,13 @@ from coe.core import Box, Expert, Finding, Shown, Verdict
 from coe.errors import ConfigError
 from coe.helpers.files import FolderLock
 from coe.helpers.rates import Rate
-from coe.learn import calibration_text, verified
+from coe.learn import calibration_text, labelled
 from coe.learn.answers import BoardExperts, ExpertAnswers, LabelledFinding
 from coe.learn.calibration import ExpertCalibration, calibrate, unreached, warnings
 from coe.learn.draw_thresholds import draw
 from coe.learn.temperature import ScoredAnswers, fitted, temperature
 from coe.learn.thresholds import Goal, Use, WantedRate, choose, curve_of
-from coe.learn.verified import VerifiedPicture
+from coe.pictures.photographs import Photograph
 from coe.store.exam import Exam, ExamItem
 from coe.store.store import Store
 from coe.testing import rules_from
@@ -398,7 +398,7 @@ def test_pictures_lie_in_folders_of_experts_and_labels(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     (tmp_path / "body/ok/notes.txt").touch()
     board = rules_from(FILE)
-    pictures = verified.find(tmp_path, board.experts)
+    pictures = labelled.find(tmp_path, board.experts)
     assert [(picture.name, picture.expert, picture.label) for picture in pictures] == [
         ("body/ok/2.png", "body", "ok"),
         ("body/ok/10.png", "body", "ok"),
@@ -407,7 +407,7 @@ def test_pictures_lie_in_folders_of_experts_and_labels(tmp_path: Path) -> None:
     (tmp_path / "body" / "okay").mkdir()
     (tmp_path / "body/okay/1.png").touch()
     with pytest.raises(ConfigError, match=r"body/okay: 'okay'.*'body'.*'ok'"):
-        verified.find(tmp_path, board.experts)
+        labelled.find(tmp_path, board.experts)
 
 
 def test_pictures_stand_in_a_table(tmp_path: Path) -> None:
@@ -416,18 +416,18 @@ def test_pictures_stand_in_a_table(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     table.write_text("path;expert;label;reference\na.png;seen;hole;good.png\na.png;body;bad;\n")
     experts = rules_from(FILE).experts
-    first, second = verified.find(tmp_path, experts)
+    first, second = labelled.find(tmp_path, experts)
     assert (first.expert, first.label, first.reference) == ("seen", "hole", tmp_path / "good.png")
     assert second.reference is None
     for line, message in {
-        "b.png;seen;hole;": "images.csv:2: there is no picture 'b.png' in the folder of the table",
-        "../a.png;seen;hole;": "images.csv:2: there is no picture '../a.png' in the folder of the table",
+        "b.png;seen;hole;": "images.csv:2: there is no file 'b.png'",
+        "../a.png;seen;hole;": "images.csv:2: '../a.png' leaves the folder of the table",
         "a.png;sen;hole;": "images.csv:2: 'sen' is not an expert; did you mean 'seen'",
         "a.png;seen;hole;\na.png;seen;none;": "images.csv:3: 'a.png' is listed for 'seen' already in line 2",
     }.items():
         table.write_text(f"path;expert;label;reference\n{line}\n")
         with pytest.raises(ConfigError) as caught:
-            verified.find(table, experts)
+            labelled.find(table, experts)
         assert str(caught.value).startswith(message)
 
 
@@ -577,7 +577,7 @@ def test_what_follows_none_on_the_board_says_whether_it_speaks_against_a_part(
     file = tmp_path / "a.png"
     Image.fromarray(np.zeros((64, 64, 3), np.uint8)).save(file)
     asked = BoardExperts(rules.load(tmp_path / "tiny.yaml"), Store(store))
-    answers = asked.answers("joint", [verified.VerifiedPicture(file, "a.png", "joint", "none")])
+    answers = asked.answers("joint", [Photograph(file, name="a.png", expert="joint", label="none")])
     assert ("none" in answers.expert.reject) is against
 
 
@@ -601,7 +601,7 @@ def test_good_parts_are_learned_for_a_model_that_knows_none_and_stand_behind_its
     def verdicts(*pictures: np.ndarray) -> list[Verdict | None]:
         shown = picture_folders.saved(lamp_board.parent / "shown", *pictures)
         asked = BoardExperts(board, store)
-        seen = [VerifiedPicture(path, path.name, "", "") for path in sorted(shown.iterdir())]
+        seen = [Photograph(path, name=path.name) for path in sorted(shown.iterdir())]
         near = board.components["U1"].root.outcomes["bright"]
         assert isinstance(near, tuple)
         found = [one.finding for one in asked.ask(board.experts["lamp-near"], seen)]

@@ -11,7 +11,7 @@ from tiny_line import Call
 from coe.cli import inspect
 from coe.core import Expert, FailureKind
 from coe.errors import ConfigError, DamagedImage
-from coe.learn import verified
+from coe.learn import labelled
 from coe.pictures import finding
 from coe.pictures.decoding import decode
 
@@ -73,10 +73,10 @@ def test_what_is_no_checksum_is_an_error_of_its_line(stated: str, folder: Path) 
 def test_verified_pictures_have_checksums_too(folder: Path) -> None:
     checksum = hashlib.sha256((folder / "a.jpg").read_bytes()).hexdigest()
     (folder / "images.csv").write_text(f"path,expert,label,sha256\na.jpg,e,ok,{checksum}\nb.jpg,e,bad,{checksum}\n")
-    whole, damaged = verified.find(folder, {"e": EXPERT})
+    whole, damaged = labelled.find(folder, {"e": EXPERT})
     decode(whole.file)
     with pytest.raises(DamagedImage):
         decode(damaged.file)
     (folder / "images.csv").write_text("path,expert,label,sha256\na.jpg,e,ok,12\n")
     with pytest.raises(ConfigError, match=r"images\.csv:2: '12' is not a SHA-256"):
-        verified.find(folder, {"e": EXPERT})
+        labelled.find(folder, {"e": EXPERT})

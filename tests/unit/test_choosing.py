@@ -22,7 +22,7 @@ from coe.core import Expert, Finding, Shown
 from coe.errors import ConfigError
 from coe.learn import choosing
 from coe.learn.choosing import CandidateKind, CrossValidated
-from coe.pictures.photographs import LabelledPhotograph
+from coe.pictures.photographs import Photograph
 from coe.store import kinds, runnable_kinds
 from coe.store.exam import Exam, ExamItem
 from coe.store.kinds import ExpertInput, ModuleKind, Trained, TrainingPlan
@@ -63,7 +63,7 @@ class Brightness(ModuleKind):
         return Trained({"weight": torch.zeros(len(bias), 1), "bias": bias}, expert.labels, {})
 
 
-def photographs(root: Path, counts: dict[str, int]) -> tuple[LabelledPhotograph, ...]:
+def photographs(root: Path, counts: dict[str, int]) -> tuple[Photograph, ...]:
     found = []
     for label, count in counts.items():
         (root / label).mkdir(parents=True)
@@ -71,15 +71,15 @@ def photographs(root: Path, counts: dict[str, int]) -> tuple[LabelledPhotograph,
             pixels = np.full((16, 16, 3), (180 if label == "good" else 60) + number, np.uint8)
             path = root / label / f"{number}.png"
             Image.fromarray(pixels).save(path)
-            found.append(LabelledPhotograph(path, f"{label}/{number}.png", "C1", label, label == "good"))
+            found.append(Photograph(path, "C1", name=f"{label}/{number}.png", label=label, good=label == "good"))
     return tuple(found)
 
 
-def plan(found: tuple[LabelledPhotograph, ...]) -> TrainingPlan:
+def plan(found: tuple[Photograph, ...]) -> TrainingPlan:
     return TrainingPlan(Path(), Path(), 1, 1, 1e-3, threads=1, photographs=found)
 
 
-def judged(kind: ModuleKind, found: tuple[LabelledPhotograph, ...], store: Store) -> CrossValidated:
+def judged(kind: ModuleKind, found: tuple[Photograph, ...], store: Store) -> CrossValidated:
     (candidate,) = choosing.candidates(store, "b/C1", plan(found), [kind], 16)
     folds = choosing.folds_of(store, [candidate], plan(found))
     return choosing.judged(store, candidate, found, folds, lambda *_: None, lambda: 0.0)
@@ -157,7 +157,9 @@ def answered(
 
 
 TEN_BAD_TEN_GOOD = tuple(
-    LabelledPhotograph(Path(f"{place}.png"), f"{place}.png", "C1", "good" if place >= 10 else "bad", place >= 10)
+    Photograph(
+        Path(f"{place}.png"), "C1", name=f"{place}.png", label="good" if place >= 10 else "bad", good=place >= 10
+    )
     for place in range(20)
 )
 

@@ -24,7 +24,7 @@ from coe.inspector import weights_used
 from coe.lab.cli import bench
 from coe.pictures.finding import find
 from coe.pictures.label_folders import Components
-from coe.pictures.photo_split import Purpose
+from coe.pictures.photographs import Purpose
 from coe.runtime.cuda import torch_driver
 from coe.serve import command as serve
 from coe.store.store import Store

@@ -23,8 +23,8 @@ from thorough import THOROUGH
 from coe.errors import ImageError, UnsupportedImage
 from coe.pictures import decoding
 from coe.pictures.array_images import Order
+from coe.pictures.decoding import decode
 from coe.pictures.exif import SeenSize, seen_size
-from coe.pictures.finding import decode
 from coe.pictures.formats import pixels_in
 from coe.pictures.image_source import ImageSource
 

@@ -10,12 +10,13 @@ from picture_folders import make
 from texts import texts
 
 from coe.errors import ConfigError
-from coe.pictures.finding import FoundImage, find, natural
+from coe.pictures.finding import find
+from coe.pictures.photographs import Photograph, natural
 
 COMPONENTS = {"R0402", "C0603", "U-QFP32"}
 
 
-def told(items: list[FoundImage]) -> list[tuple[str, str, str, str]]:
+def told(items: list[Photograph]) -> list[tuple[str, str, str, str]]:
     return [(item.name, item.component, item.serial, item.refdes) for item in items if item.error is None]
 
 
@@ -128,7 +129,7 @@ def test_a_bad_row_is_an_error_of_that_image_alone(tmp_path: Path) -> None:
         "images.csv:4: '../a.png' leaves the folder of the table; give a path relative to it",
         "images.csv:5: '/etc/a.png' leaves the folder of the table; give a path relative to it",
         "images.csv:6: the path is empty",
-        "images.csv:7: the component is empty",
+        "images.csv:7: there is no file 'a2.png'",
     ]
     assert items[4].name == "images.csv:6"
 

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image, ImageOps
 
 from coe.errors import DamagedImage, ImageError, UnsupportedImage
-from coe.pictures.finding import decode
+from coe.pictures.decoding import decode
 
 HEIGHT, WIDTH = 150, 200
 NOISE = np.random.default_rng(0).integers(0, 256, (HEIGHT, WIDTH, 3), dtype=np.uint8)

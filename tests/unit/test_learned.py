@@ -16,8 +16,8 @@ from coe.cli import experts_command
 from coe.core import Expert
 from coe.errors import ConfigError, StoreError
 from coe.learn.answers import BoardExperts
-from coe.learn.verified import VerifiedPicture
 from coe.pictures.decoding import decode
+from coe.pictures.photographs import Photograph
 from coe.store.kinds import Reference, Trained, TrainingPlan
 from coe.store.learned import LearnedPictures, PictureDigests
 from coe.store.store import Store
@@ -216,9 +216,9 @@ def test_pictures_from_which_their_own_reference_is_made_are_named(tmp_path: Pat
     board = rules.load(tmp_path / "b.yaml")
     asked = BoardExperts(board, Store(tmp_path / "store"))
     given = [
-        VerifiedPicture(own, "own", "any", "none"),
-        VerifiedPicture(other, "other", "any", "none"),
-        VerifiedPicture(other, "beside itself", "any", "none", reference=other),
-        VerifiedPicture(own, "beside another", "any", "none", reference=other),
+        Photograph(own, name="own", expert="any", label="none"),
+        Photograph(other, name="other", expert="any", label="none"),
+        Photograph(other, name="beside itself", expert="any", label="none", reference=other),
+        Photograph(own, name="beside another", expert="any", label="none", reference=other),
     ]
     assert asked.in_references(board.experts["any"], given) == ["own", "beside itself"]

@@ -9,15 +9,14 @@ from test_photographs import BOARD
 from tiny_line import Call
 
 from apps.photos.few_pictures import Draw, Photo, drawn, line_of
-from coe.board import labelled_photographs
 from coe.board.rules import Rules
 from coe.board.rules import of_bytes as rules_of
 from coe.cli import experts_command
 from coe.errors import ConfigError
-from coe.learn import verified
-from coe.pictures import finding, photo_split
+from coe.learn import labelled
+from coe.pictures import finding, photographs
 from coe.pictures.label_folders import Components
-from coe.pictures.photo_split import SPLIT, Purpose, Split
+from coe.pictures.photographs import SPLIT, Purpose, Split
 
 
 def save(path: Path, value: int) -> Path:
@@ -44,7 +43,7 @@ def board() -> Rules:
 
 def purposes(photos: Path) -> dict[str, str]:
     split = Split.beside(photos)
-    return {name: str(row.purpose) for name, row in split.rows.items()}
+    return {name: str(purpose) for name, (purpose, _) in split.rows.items()}
 
 
 def test_each_label_has_its_shares_and_parts_stay_together(photos: Path, call: Call) -> None:
@@ -87,16 +86,16 @@ def test_commands_obey_it(photos: Path, call: Call, board: Rules) -> None:
     def of(purpose: str) -> set[str]:
         return {name for name, one in said.items() if one == purpose}
 
-    learned = labelled_photographs.read(photos, board.experts["chip"], board)
+    learned = labelled.of_expert(photos, board.experts["chip"], board)
     assert {one.name for one in learned} == of("learn")
-    alone = labelled_photographs.read(photos / "D1", board.experts["chip"], board)
+    alone = labelled.of_expert(photos / "D1", board.experts["chip"], board)
     assert {f"D1/{one.name}" for one in alone} == of("learn")
     for purpose in (Purpose.VERIFY, Purpose.TEST):
-        found = verified.find(photos, board.experts, board.components, purpose=purpose)
+        found = labelled.find(photos, board.experts, board.components, purpose=purpose)
         assert {one.name for one in found} == of(purpose)
     save(photos / "D1" / "good" / "new.png", 99)
     with pytest.raises(ConfigError, match=r"D1/good/new\.png"):
-        labelled_photographs.read(photos, board.experts["chip"], board)
+        labelled.of_expert(photos, board.experts["chip"], board)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +114,7 @@ def test_options_that_leave_nothing_are_refused(photos: Path, call: Call, option
 def test_a_split_that_makes_no_sense_is_refused(photos: Path, board: Rules, row: str) -> None:
     (photos / SPLIT).write_text(f"path,group,for\n{row}\n", encoding="utf-8")
     with pytest.raises(ConfigError, match=SPLIT):
-        labelled_photographs.read(photos, board.experts["chip"], board)
+        labelled.of_expert(photos, board.experts["chip"], board)
 
 
 def test_the_folder_around_it_has_the_split(photos: Path, call: Call) -> None:
@@ -133,14 +132,14 @@ def test_a_picture_that_is_good_and_is_not_is_told(photos: Path, call: Call) -> 
 
 def test_a_run_over_pictures_that_experts_learned_from_warns(photos: Path, call: Call) -> None:
     found, _ = finding.find(photos, Components(["D1"], ["cracked", "missing"]))
-    assert photo_split.learned_among(photos, found) == ()
+    assert photographs.learned_among(photos, found) == ()
     call("split", photos, command=experts_command)
-    (warning,) = photo_split.learned_among(photos, found)
+    (warning,) = photographs.learned_among(photos, found)
     assert f"{list(purposes(photos).values()).count('learn')} of the 31" in warning
     tested = [one for one in found if purposes(photos)[f"{one.name}"] == "test"]
-    assert photo_split.learned_among(photos, tested) == ()
+    assert photographs.learned_among(photos, tested) == ()
     (photos / SPLIT).write_text("image;fold\n1;2\n")  # of another program
-    assert photo_split.learned_among(photos, found) == ()
+    assert photographs.learned_among(photos, found) == ()
 
 
 # The draws of `apps.photos.few_pictures`

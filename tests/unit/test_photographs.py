@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from coe.board import labelled_photographs, photo_labels
+from coe.board import photo_labels
 from coe.board.rules import Rules
 from coe.board.rules import of_bytes as rules_of
 from coe.cli import board_command
 from coe.core import Expert
 from coe.errors import ConfigError
-from coe.learn import verified
-from coe.pictures import finding, photographs
+from coe.learn import labelled
+from coe.pictures import finding
 
 BOARD = b"""board: line7
 experts:
@@ -41,12 +41,12 @@ def make(root: Path, *names: str) -> Path:
 
 def truths(root: Path, board: Rules) -> list[tuple[str, str, str]]:
     """Return (picture, expert, label) of verified pictures."""
-    return [(one.name, one.expert, one.label) for one in verified.find(root, board.experts, board.components)]
+    return [(one.name, one.expert, one.label) for one in labelled.find(root, board.experts, board.components)]
 
 
 def learned(root: Path, board: Rules | None, expert: Expert, **more: bool) -> dict[str, str]:
     """Return the labels of the good and bad pictures from which an expert learns, by name."""
-    found = labelled_photographs.read(root, expert, board, **more)
+    found = labelled.of_expert(root, expert, board, **more)
     return {one.name: one.label or ("good" if one.good else "bad") for one in found}
 
 
@@ -127,10 +127,10 @@ def test_a_folder_that_leaves_it_open_is_no_label_of_an_inspection(tmp_path: Pat
 def test_what_is_unclear_is_told_at_once(tmp_path: Path, board: Rules, names: list[str], told: list[str]) -> None:
     make(tmp_path, *names)
     with pytest.raises(ConfigError) as refused:
-        verified.find(tmp_path, board.experts, board.components)
+        labelled.find(tmp_path, board.experts, board.components)
     assert all(word in str(refused.value) for word in told)
     with pytest.raises(ConfigError):
-        [labelled_photographs.read(tmp_path, expert, board) for expert in board.experts.values()]
+        [labelled.of_expert(tmp_path, expert, board) for expert in board.experts.values()]
 
 
 def test_photographs_of_other_components_alone_are_refused(tmp_path: Path, board: Rules) -> None:
@@ -146,11 +146,11 @@ def test_photographs_of_other_components_alone_are_refused(tmp_path: Path, board
 
 def test_a_folder_of_a_users_own_may_be_called_ground_truth(tmp_path: Path, board: Rules) -> None:
     make(tmp_path, "R0402/ground truth/1.png", "R0402/good/2.png")
-    found = photographs.find(tmp_path, board.components, (), strict=True)
+    found = finding.labelled(tmp_path, board.components, (), strict=True)
     assert [(one.component, one.label) for one in found] == [("R0402", "good"), ("R0402", "ground truth")]
     make(tmp_path, "R0402/ground truth/1_mask.png")  # as in MVTec AD 2
     with pytest.raises(ConfigError, match="masks"):
-        photographs.find(tmp_path, board.components, (), strict=True)
+        finding.labelled(tmp_path, board.components, (), strict=True)
 
 
 def test_a_bad_part_is_never_taken_for_a_good_one(tmp_path: Path, board: Rules) -> None:
@@ -178,7 +178,7 @@ def test_layouts_without_components_stay_as_they_were(tmp_path: Path, board: Rul
         assert learned(labels, rules, sorting.experts["e"]) == {"ok/1.png": "ok", "R0402/2.png": "R0402"}
     expert = sorting.experts["e"]
     split = make(tmp_path / "split", "train/ok/1.png", "train/R0402/2.png", "val/ok/3.png")
-    assert [one.part for one in labelled_photographs.read(split, expert)] == ["train", "train", "val"]
+    assert [one.purpose for one in labelled.of_expert(split, expert)] == ["learn", "learn", "verify"]
     of_experts = make(tmp_path / "experts", "chip/ok/1.png", "strange/none/2.png")
     assert truths(of_experts, board) == [("chip/ok/1.png", "chip", "ok"), ("strange/none/2.png", "strange", "none")]
     words = make(tmp_path / "words", "good/1.png", "cracked/2.png", "missing/3.png")
@@ -195,7 +195,7 @@ def test_layouts_without_components_stay_as_they_were(tmp_path: Path, board: Rul
 def test_a_folder_that_nobody_has_sorted_is_neither_good_nor_bad(tmp_path: Path, board: Rules, folder: str) -> None:
     make(tmp_path, "U3/good/1.png", f"U3/{folder}/2.png")
     for refusing in (
-        lambda: verified.find(tmp_path, board.experts, board.components),
+        lambda: labelled.find(tmp_path, board.experts, board.components),
         lambda: learned(tmp_path, board, board.experts["strange"], good_only=True),
         lambda: board_command.look(tmp_path),
     ):

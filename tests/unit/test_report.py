@@ -23,7 +23,7 @@ from coe.core import Box, Failure, FailureKind, Finding, Heat, Request, Result, 
 from coe.errors import ImageError
 from coe.helpers.files import DiskFull
 from coe.helpers.visible import is_visible, visible
-from coe.pictures.finding import FoundImage
+from coe.pictures.photographs import Photograph
 from coe.results.report import write_report
 from coe.results.report_cards import PixelSource, ReferencePicture
 from coe.results.result_lines import from_line, to_line
@@ -94,7 +94,7 @@ def render(
     folder: Path,
     results: Sequence[Result],
     load: Callable[[str], np.ndarray] = grey,
-    missing: Sequence[FoundImage] = (),
+    missing: Sequence[Photograph] = (),
     board: str = "demo",
     **options: int,
 ) -> tuple[str, Page]:
@@ -282,7 +282,7 @@ def test_no_serials(tmp_path: Path) -> None:
 
 
 def test_an_incomplete_run_says_so(tmp_path: Path) -> None:
-    missing = [FoundImage(Path("x"), "R0402", "SN1", "R9", "x")] * 2
+    missing = [Photograph(Path("x"), "R0402", "SN1", "R9", "x")] * 2
     page = render(tmp_path, [result("a")], missing=missing)[1]
     assert "This run is not complete. 2 images have not been inspected" in page.text
     assert "0 of 1 board passed" in page.text

@@ -24,7 +24,7 @@ from coe.core import Box, Failure, FailureKind, Finding, Request, Result, Verdic
 from coe.errors import ConfigError
 from coe.helpers import files
 from coe.helpers.files import LOCK, DiskFull, NotWritten, write_atomically
-from coe.pictures.finding import FoundImage
+from coe.pictures.photographs import Photograph
 from coe.pictures.picture_file import FileStamp
 from coe.results.records import ResultsFile, read
 from coe.results.result_lines import from_line, to_line
@@ -51,8 +51,8 @@ def failed(name: str) -> Result:
     return result(name, None, "is empty")
 
 
-def item(name: str, serial: str = "SN1") -> FoundImage:
-    return FoundImage(Path(name), "R0402", serial, "R1", name)
+def item(name: str, serial: str = "SN1") -> Photograph:
+    return Photograph(Path(name), "R0402", serial, "R1", name)
 
 
 IDENTITY = RunIdentity("demo", "f1", "s", "late-binding", "fp32", 0.999, {"body": "1", "joint": "2"})

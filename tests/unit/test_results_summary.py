@@ -11,7 +11,7 @@ from tiny_line import Call
 
 from coe.cli import inspect as inspect_cli
 from coe.core import Failure, FailureKind, Finding, Request, Result, Verdict
-from coe.pictures.finding import FoundImage
+from coe.pictures.photographs import Photograph
 from coe.results.summary import OutcomeCounts, RunFigures, summarise
 from coe.scheduler.demand import Drift
 from coe.store.store import Store
@@ -25,7 +25,7 @@ def result(serial: str, component: str, verdict: Verdict | None) -> Result:
 
 
 def board(*verdicts: Verdict | None, missing: int = 0) -> Verdict:
-    items = [FoundImage(Path("x"), "R", "SN1")] * missing
+    items = [Photograph(Path("x"), "R", "SN1")] * missing
     return (
         summarise([result("SN1", "R", verdict) for verdict in verdicts], RunFigures("demo"), items)
         .boards["SN1"]
@@ -75,7 +75,7 @@ def test_first_pass_yield_is_of_boards_and_good_images_are_no_yield() -> None:
         result("SN4", "A", OK),
         result("", "A", OK),
     ]
-    waiting = [FoundImage(Path("x"), "A", "SN4"), FoundImage(Path("y"), "A")]
+    waiting = [Photograph(Path("x"), "A", "SN4"), Photograph(Path("y"), "A")]
     summary = summarise(results, RunFigures("demo"), waiting)
     assert (summary.boards_ok, summary.boards_decided, summary.board_fpy) == (1, 3, 1 / 3)  # SN4 is not decided yet
     assert summary.total.good_share == 12 / 14
@@ -88,7 +88,7 @@ def test_first_pass_yield_is_of_boards_and_good_images_are_no_yield() -> None:
 
 @pytest.mark.parametrize("serial", ["", "SN1"])
 def test_without_a_board_that_is_decided_there_is_no_yield(serial: str) -> None:
-    summary = summarise([result(serial, "A", OK)], RunFigures("demo"), [FoundImage(Path("x"), "A", serial)])
+    summary = summarise([result(serial, "A", OK)], RunFigures("demo"), [Photograph(Path("x"), "A", serial)])
     assert (summary.boards_decided, summary.board_fpy, summary.to_json()["board_fpy"]) == (0, None, None)
 
 

@@ -32,9 +32,9 @@ from coe.bring.board.found_camera import (
 from coe.bring.parts.answers import NAME as ANSWERS
 from coe.bring.parts.converting import Converted
 from coe.errors import ConfigError, ImageError, did_you_mean
-from coe.pictures import photographs
+from coe.pictures import finding
 from coe.pictures.array_images import DecodedImage, encoded
-from coe.pictures.finding import EXTENSIONS
+from coe.pictures.formats import EXTENSIONS
 from coe.pictures.image_source import ImageSource
 from coe.placement.board_layout import Layout, lay_out
 from coe.placement.board_recipe import parse_recipe
@@ -127,7 +127,7 @@ def marks_of(shown: Mapping[str, Sequence[float]], plan: BoardPlan) -> dict[tupl
 def read_pictures(images: Path) -> dict[Path, DecodedImage]:
     """Return a few pictures of a folder, or one picture, (H, W, 3) uint8 RGB; raises ConfigError."""
     if images.is_dir():
-        paths = [path for path in photographs.pictures(images, strict=True) if path.parent == images]
+        paths = [path for path in finding.pictures(images, strict=True) if path.parent == images]
         paths = sorted(paths)[:MOST_PICTURES]
     else:
         paths = [images]

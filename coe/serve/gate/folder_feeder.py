@@ -25,8 +25,8 @@ from coe.pictures.decoding import decode
 from coe.pictures.filling import FillingFolder, Listing, QuietBoards, WatchedFolder
 from coe.pictures.finding import image_at, serial_in
 from coe.pictures.folder import EntryKind, FolderEntry
-from coe.pictures.found_image import FoundImage
 from coe.pictures.label_folders import Components
+from coe.pictures.photographs import Photograph
 from coe.pictures.picture_file import FileStamp, PictureFile
 from coe.pictures.picture_names import goes_with_pictures
 from coe.serve.database import recipe_versions
@@ -66,7 +66,7 @@ class FolderFeeder:
         self._gate, self._name, self._section, self._now_s = gate, name, section, now_s
         self._folder = self._unseen()
         self._taken = TakenPictures(gate, gate.config.data / NOTES / name, self._folder.watched)
-        self._items: dict[str, FoundImage | None] = {}
+        self._items: dict[str, Photograph | None] = {}
         self._files: dict[str, PictureFile] = {}
         """The pictures that are whole, as they lie there."""
         self._boards: dict[FolderGroup, FolderBoard] = {}
@@ -185,12 +185,12 @@ class FolderFeeder:
         for known in (self._items, self._files, self._troubles):
             known.pop(name, None)
 
-    def _item(self, name: str) -> FoundImage | None:
+    def _item(self, name: str) -> Photograph | None:
         assert self._asked is not None, "a listing is taken in for a recipe"
         entry = FolderEntry(self._folder.watched.file(name), EntryKind.FILE)
         if self._asked.content.whole is None:
             return image_at(entry, self._section.path, self._asked.known)
-        return None if goes_with_pictures(entry.path) else FoundImage(entry.path, "", serial_in(entry.path), name=name)
+        return None if goes_with_pictures(entry.path) else Photograph(entry.path, "", serial_in(entry.path), name=name)
 
     def _check(self, asked: FolderRecipe, name: str, now: float) -> None:
         """Find out whether a picture that stands still is whole."""
@@ -364,7 +364,7 @@ class FolderGroup:
     alone: str = ""
 
     @classmethod
-    def of(cls, item: FoundImage) -> FolderGroup:
+    def of(cls, item: Photograph) -> FolderGroup:
         """Return that of a picture."""
         return cls(item.serial, "" if item.serial or item.refdes else item.name)
 
@@ -389,7 +389,7 @@ class FolderRecipe:
     content: RecipeContent
     known: Components
 
-    def request(self, group: FolderGroup, items: Mapping[str, FoundImage]) -> tuple[dict[str, Any], dict[str, str]]:
+    def request(self, group: FolderGroup, items: Mapping[str, Photograph]) -> tuple[dict[str, Any], dict[str, str]]:
         """Return the request of a board of these pictures, by name, and their names by the views that it names.
 
         Raises ConfigError for pictures that cannot be one board.
@@ -409,7 +409,7 @@ class FolderRecipe:
         shown = {view: {"refdes": view, "component": items[name].component} for view, name in by_view.items()}
         return asked | {"views": shown}, by_view
 
-    def is_complete(self, group: FolderGroup, items: Sequence[FoundImage]) -> bool:
+    def is_complete(self, group: FolderGroup, items: Sequence[Photograph]) -> bool:
         """Return whether no picture of a board can be missing."""
         parts = self.content.parts
         return bool(self.content.whole or group.alone or (parts and {item.refdes for item in items} >= parts.keys()))

@@ -15,8 +15,7 @@ from starlette.responses import Response
 from coe.errors import ImageError
 from coe.helpers.files import replacing, writing
 from coe.helpers.strict_model import StrictModel
-from coe.pictures.finding import EXTENSIONS
-from coe.pictures.formats import format_of, pixels_in
+from coe.pictures.formats import EXTENSIONS, format_of, pixels_in
 from coe.pictures.image_source import ImageSource
 from coe.serve.gate.image_routes import shown
 from coe.serve.gate.operations import ENGINEER, HandlerResult, OperationRouter, Visit

@@ -8,9 +8,9 @@ from typing import Literal
 
 from coe.config import counted
 from coe.errors import ConfigError
-from coe.pictures.finding import EXTENSIONS
-from coe.pictures.found_image import natural
+from coe.pictures.formats import EXTENSIONS
 from coe.pictures.label_folders import GOOD, letters
+from coe.pictures.photographs import natural
 from coe.serve.teach import undo_stack
 from coe.serve.teach.teach_draft import BoardDraft, files_in
 

@@ -23,8 +23,8 @@ from coe.bring.parts.converting import Converted, convert
 from coe.errors import ConfigError
 from coe.helpers.files import write_atomically
 from coe.helpers.strict_model import StrictModel, of_json
-from coe.pictures.finding import EXTENSIONS
-from coe.pictures.photo_split import SPLIT
+from coe.pictures.formats import EXTENSIONS
+from coe.pictures.photographs import SPLIT
 from coe.placement import Layout, lay_out, read_places, read_recipe
 
 FOLDER = "teach"

@@ -18,11 +18,11 @@ from coe.board import rules
 from coe.errors import CoeError, ConfigError
 from coe.helpers.files import write_atomically
 from coe.helpers.rates import CONFIDENCE, Rate
-from coe.learn import calibration, calibration_text, thresholds, verified
+from coe.learn import calibration, calibration_text, labelled, thresholds
 from coe.learn.answers import BoardExperts
 from coe.learn.calibration import ExpertCalibration
 from coe.learn.thresholds import Curve, Goal, ThresholdChoice, ThresholdPoint, Use, WantedRate
-from coe.learn.verified import VerifiedPicture
+from coe.pictures.photographs import Photograph
 from coe.serve.teach.teach_draft import SCORES, BoardDraft
 from coe.store.store import Store
 
@@ -34,7 +34,7 @@ _CALLED_FROM = 0.5
 class ExpertScores:
     """An expert of a board with all its photographs, and those that it has not learned from."""
 
-    def __init__(self, board: rules.Rules, store: Store, id: str, pictures: Sequence[VerifiedPicture]) -> None:
+    def __init__(self, board: rules.Rules, store: Store, id: str, pictures: Sequence[Photograph]) -> None:
         """Ask the expert; raises CoeError if it cannot run."""
         asked, expert = BoardExperts(board, store), board.experts[id]
         known = {*(asked.learned_from(expert, pictures) or ()), *asked.in_references(expert, pictures)}
@@ -107,7 +107,7 @@ def main() -> None:
     """Write the scores of the draft that the arguments name."""
     draft, store = BoardDraft(Path(sys.argv[1]), sys.argv[2]), Store(Path(sys.argv[3]))
     board = rules.load(str(draft.rules))
-    of_expert = verified.by_expert(verified.find(draft.photos, board.experts, board.components))
+    of_expert = labelled.by_expert(labelled.find(draft.photos, board.experts, board.components))
     try:
         if len(sys.argv) > 4:
             id, threshold = sys.argv[4], float(sys.argv[5])

@@ -1,0 +1,291 @@
+"""Photographs with the true labels for experts, as the names of folders or a table give them. Nothing is guessed.
+
+Folders are `<component>/<label>/<picture>` (`coe.pictures.finding`), of which a picture may say something of several
+experts, by the rules of the board (`coe.board.photo_labels`); or `<expert>/<label>/<picture>`. A table is `images.csv`
+with the columns path, expert and label, and if wanted reference (the picture of a good part) and sha256.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from coe.board import photo_labels
+from coe.board.photo_labels import Answers
+from coe.board.rules import Rules
+from coe.board.steps import Component, labels_of
+from coe.core import NOTHING, Expert
+from coe.errors import ConfigError, did_you_mean, list_few, readable
+from coe.helpers import regular
+from coe.helpers.spelling import composed
+from coe.pictures import finding, photographs
+from coe.pictures.finding import LAYOUT
+from coe.pictures.formats import EXTENSIONS
+from coe.pictures.label_folders import BAD, GOOD, TO_CHOOSE, is_undecided, letters
+from coe.pictures.photographs import TABLE, Photograph, Purpose
+
+COLUMNS = ("path", "expert", "label")
+LAYOUTS = f"expected {LAYOUT}, <expert>/<label>/<picture>, or a table {TABLE} with the columns {', '.join(COLUMNS)}"
+_PARTS = {"train": Purpose.LEARN, **dict.fromkeys(TO_CHOOSE, Purpose.VERIFY), "test": Purpose.TEST}
+"""What the pictures in folders of a data set are for."""
+_FAULTS = 20
+"""So many folders whose meaning is not clear are named."""
+
+Row = tuple[str, str, str, bool | None]
+"""Component ("": any that the expert inspects), expert, true label, and whether that speaks for the part, if known."""
+
+
+def digest_of_files(pictures: Iterable[Photograph]) -> str:
+    """Return a SHA-256 of the files of pictures, their labels and references; raises ConfigError."""
+    lines = sorted(
+        f"{one.label} {regular.sha256(one.path)} {regular.sha256(one.reference) if one.reference else ''}"
+        for one in pictures
+    )
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def by_expert(pictures: Iterable[Photograph]) -> dict[str, list[Photograph]]:
+    """Return the pictures of each expert."""
+    of_experts: dict[str, list[Photograph]] = {}
+    for picture in pictures:
+        of_experts.setdefault(picture.expert, []).append(picture)
+    return of_experts
+
+
+def find(
+    source: Path,
+    experts: Mapping[str, Expert],
+    components: Mapping[str, Component] | None = None,
+    alone: str = "",
+    purpose: Purpose | None = None,
+) -> list[Photograph]:
+    """Return the pictures of a folder or a table that experts shall judge, in natural order.
+
+    `components` are those of the board, if there is one: the name of an expert goes before that of a component. With
+    `alone`, an expert's name, pictures in `<label>/<picture>` are that expert's. `purpose` chooses among photographs
+    with a split. Raises ConfigError for what is unclear.
+    """
+    table = source / TABLE if source.is_dir() else source
+    with readable(source):
+        if table.is_file() and table.suffix.lower() == ".csv":
+            rows = list(_of_table(table, experts))
+        elif source.is_dir():
+            labels = {label for expert in experts.values() for label in expert.labels}
+            found = finding.labelled(source, components or {}, labels, strict=True)
+            rows = _with_truths(source, found, _of_any(source, experts, components or {}, alone))
+            if purpose is not None:
+                rows = photographs.of_purpose(source, rows, purpose)
+        else:
+            raise ConfigError(f"{source}: there is no such folder or table; {LAYOUTS}")
+    if not rows:
+        raise ConfigError(f"{source} holds no pictures; {LAYOUTS}")
+    return rows
+
+
+def of_expert(
+    root: Path,
+    expert: Expert,
+    board: Rules | None = None,
+    *,
+    good_only: bool = False,
+    components: Collection[str] = (),
+    may_lack: bool = False,
+) -> tuple[Photograph, ...]:
+    """Return the photographs of a folder from which an expert may learn, in natural order.
+
+    Without `board`, the labels of the expert alone tell what folders mean, and `components` may name folders. For an
+    expert that learns from good parts alone (`good_only`), pictures straight in the folder of a component, or in
+    `root`, are good, their label is "", and its labels are all against a part; folders `train`, `val` and `test`, which
+    say what pictures are for, are for the others.
+
+    Of photographs with a split, those to learn from are returned. Raises ConfigError with all folders whose meaning is
+    not clear, and if no component of the expert is shown, unless it `may_lack`; OSError.
+    """
+    if not root.is_dir():
+        raise ConfigError(f"'{root}' is not a folder; expected {LAYOUT}, or a folder of pictures for each label")
+    if not good_only and (root / "train").is_dir():
+        return tuple(_of_data_set(root, expert, board, components))
+    own = {} if board is None else photo_labels.served(board.components, expert.id)
+    names = set(components) if board is None else set(board.components)
+    labels = {*map(composed, expert.labels), *expert.reject, *labels_of(own.values())}
+    folders = {composed(path.name) for path in root.iterdir() if path.is_dir() and not path.name.startswith(".")}
+    if not good_only and folders == set(map(composed, expert.labels)):
+        names = set()  # a label may be called as a component is
+    found = finding.labelled(root, names, labels, strict=False)
+    if any(one.component for one in found) and composed(root.resolve().name) not in names:
+        others = sorted({one.name.partition("/")[0] for one in found if not one.component})
+        if others and board is not None:
+            hint = did_you_mean(others[0], board.components)
+            raise ConfigError(f"'{root}' holds {list_few(others, _FAULTS)}, which is no component of the board{hint}")
+        found = [one for one in found if one.component]
+    shows_others_alone = bool(found) and all(one.component and one.component not in own for one in found)
+    if board is not None and shows_others_alone and not may_lack:
+        raise ConfigError(f"'{root}' shows no {' or '.join(own) or 'component'}, which expert '{expert.id}' inspects")
+    learned = photographs.of_purpose(root, found, Purpose.LEARN)
+    return tuple(_with_truths(root, learned, _Meaning(expert, board, own, good_only=good_only).of_folder))
+
+
+def _with_truths(
+    root: Path, found: Iterable[Photograph], meaning: Callable[[str, str], Iterable[Row]]
+) -> list[Photograph]:
+    """Return a row of each photograph for each expert of which its folders say something.
+
+    `meaning` says what a component and a label mean; ConfigError is raised with all folders that are unclear.
+    """
+    known: dict[tuple[str, str], tuple[Row, ...]] = {}
+    faults: dict[str, None] = {}
+    rows = []
+    for one in found:
+        key = one.component, one.label
+        if key not in known:
+            known[key] = ()
+            try:
+                known[key] = tuple(meaning(*key))
+            except ConfigError as error:
+                faults[f"{one.folder}: {error}"] = None
+        rows += [replace(one, component=c, expert=e, label=label, good=good) for c, e, label, good in known[key]]
+    if faults:
+        raise ConfigError(f"'{root}': {list_few(faults, _FAULTS, '; ')}")
+    return rows
+
+
+def _of_any(
+    root: Path, experts: Mapping[str, Expert], components: Mapping[str, Component], alone: str
+) -> Callable[[str, str], Iterator[Row]]:
+    """Return what the folders of a component and a label mean for all experts."""
+
+    def meaning(component: str, label: str) -> Iterator[Row]:
+        folders = [*filter(None, (component, *label.split("/")))]
+        if alone and len(folders) == 1:
+            folders = [alone, *folders]
+        if len(folders) != 2:
+            raise ConfigError(f"{LAYOUTS}{', or <label>/<picture>' if alone else ''}")
+        if alone and folders[0] not in experts:
+            raise ConfigError(f"these pictures are of '{alone}' if you give {root / folders[0]}, <label>/<picture>")
+        named = experts.get(folders[0])
+        if not component or (named is not None and label in (*named.labels, NOTHING)):
+            yield "", folders[0], _known_label(experts, *folders), None
+        else:
+            truths = photo_labels.of_component(components[component], experts, label)
+            yield from ((component, expert, truth, None) for expert, truth in truths.items())
+
+    return meaning
+
+
+def _of_table(table: Path, experts: Mapping[str, Expert]) -> Iterator[Photograph]:
+    lines: dict[tuple[str, str], int] = {}
+    for row in photographs.read_rows(table, COLUMNS, LAYOUTS):
+        where = f"{table.name}:{row.number}"
+        one, fault = photographs.stated(table, row)
+        expert, label = (row.cells.get(column, "") for column in COLUMNS[1:])
+        if fault or not one.name:
+            raise ConfigError(f"{where}: {fault or 'the path is empty'}")
+        if earlier := lines.get((one.name, expert)):
+            raise ConfigError(f"{where}: '{one.name}' is listed for '{expert}' already in line {earlier}")
+        lines[one.name, expert] = row.number
+        try:
+            yield replace(one, expert=expert, label=_known_label(experts, expert, label))
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error}") from error
+
+
+def _known_label(experts: Mapping[str, Expert], expert: str, label: str) -> str:
+    """Return a label of an expert in NFC; raises ConfigError for an expert or a label that nobody knows."""
+    if expert not in experts:
+        raise ConfigError(f"'{expert}' is not an expert{did_you_mean(expert, experts)}")
+    labels = [*experts[expert].labels, NOTHING]
+    if composed(label) not in labels:
+        raise ConfigError(f"'{label}' is not a label of '{expert}'{did_you_mean(label, labels)}")
+    return composed(label)
+
+
+def _of_data_set(root: Path, expert: Expert, board: Rules | None, components: Collection[str]) -> Iterator[Photograph]:
+    inside = [path.name for path in root.iterdir() if not path.name.startswith(".")]
+    finding.expect_no_masks(root, inside)
+    if others := sorted(name for name in inside if (root / name).is_dir() and name not in _PARTS):
+        raise ConfigError(f"'{root}' has 'train', and beside it {others}; only 'val' and 'test' may stand there")
+    if len(several := [name for name in inside if name in TO_CHOOSE]) > 1:
+        raise ConfigError(f"'{root}' has {list_few(several)}, which mean the same; keep one of them")
+    if loose := sorted(name for name in inside if (root / name).suffix.lower() in EXTENSIONS):
+        raise ConfigError(f"'{root}' holds {loose[0]} beside the folders of labels; put each picture into one of them")
+    for name, purpose in _PARTS.items():
+        if (root / name).is_dir():
+            for one in of_expert(root / name, expert, board, components=components, may_lack=name != "train"):
+                yield replace(one, name=f"{name}/{one.name}", purpose=purpose)
+
+
+@dataclass(frozen=True, slots=True)
+class _Meaning:
+    """What the names of folders mean for an expert, which inspects the components `own`."""
+
+    expert: Expert
+    board: Rules | None
+    own: Mapping[str, Component]
+    good_only: bool
+
+    def of_folder(self, component: str, label: str) -> Iterator[Row]:
+        """Yield the true label, unless the folder says nothing of the expert."""
+        meant = self._label(component, label)
+        if meant is not None:
+            yield component, self.expert.id, *meant
+
+    def _label(self, component: str, label: str) -> tuple[str, bool] | None:
+        if self.board is not None and component and component not in self.own:
+            return None
+        words = label.split("/")
+        if self.good_only:
+            return "", self._is_good(words)
+        if not label:
+            raise ConfigError("it lies in no folder of a label; put each picture into one")
+        sorts = {letters(word) in GOOD for word in words}
+        if len(words) > 1 and (len(sorts) > 1 or not all(letters(word) in GOOD | BAD for word in words)):
+            raise ConfigError("a folder of a label holds a folder; put its pictures among the others, or take it out")
+        if self.board is None:
+            return self._by_labels(words[0])
+        meant = {self._by_rules(self.own[name], words[0]) for name in ([component] if component else self.own)}
+        if len(meant) > 1:
+            raise ConfigError(
+                f"'{words[0]}' means another label for each of {', '.join(self.own)}; put it into folders of these"
+            )
+        return meant.pop() if meant else None
+
+    def _is_good(self, words: Sequence[str]) -> bool:
+        against = {letters(one) for one in (*self.expert.labels, *self.expert.reject)}
+        names = [word for word in words if word]
+        # Without rules that say that `none` passes it may as well mean that a part is missing.
+        open_ = self.board is None and NOTHING in map(letters, names)
+        if not open_ and all(letters(name) in GOOD - against for name in names):
+            return True
+        others = {letters(one) for one in labels_of(self.own.values())}
+        if (
+            len(names) == 1
+            and not open_
+            and (
+                letters(names[0]) in BAD | against | others
+                or (self.board is not None and letters(names[0]) not in GOOD and not is_undecided(names[0]))
+            )
+        ):
+            return False
+        raise ConfigError(
+            f"nobody knows whether its parts are good, and expert '{self.expert.id}' learns from good parts alone; "
+            "take it out, or name it good or bad"
+        )
+
+    def _by_labels(self, word: str) -> tuple[str, bool]:
+        answers = Answers.of_labels(self.expert)
+        by_spelling = {composed(label): label for label in self.expert.labels}
+        if composed(word) not in by_spelling and letters(word) not in GOOD | BAD:
+            raise ConfigError(
+                f"'{word}' is no label of expert '{self.expert.id}'{did_you_mean(word, self.expert.labels)}"
+            )
+        label = by_spelling.get(composed(word)) or answers.of_word(word)
+        return label, label in answers.good
+
+    def _by_rules(self, component: Component, word: str) -> tuple[str, bool] | None:
+        assert self.board is not None
+        label = photo_labels.of_component(component, self.board.experts, word).get(self.expert.id)
+        if label is None:
+            return None
+        return label, label in Answers.of_steps(component.steps_of(self.expert.id), self.expert).good
