@@ -21,7 +21,6 @@ from coe.cli import inspect
 from coe.core import Verdict
 from coe.helpers.files import DiskFull
 from coe.inspector import line as line_module
-from coe.inspector.line_options import LineOptions
 from coe.results.records import ResultsFile
 from coe.store.store import Store
 
@@ -307,35 +306,6 @@ def test_a_folder_that_cannot_take_a_run_is_refused_before_it(
     assert said.status == 2
     assert "--out" in said.words
     assert IdleLine.opened == opened
-
-
-@pytest.mark.parametrize("name", ["a" * 256, "a/" * 2500, "é" * 200, "b/" + "b" * 300], ids=range(4))
-def test_a_name_that_is_too_long_for_a_folder(run: Run, name: str) -> None:
-    said = run(out=name)
-    assert said.status == 2
-    assert "File name too long" in said.words
-
-
-@pytest.mark.parametrize("option", ["--images", "--store", "--board", "--profile"])
-@pytest.mark.parametrize(
-    "name", ["a" * 300, "a/" * 2500, "a" * 300 + ".yaml", "a" * 300 + ".csv"], ids=["name", "path", "yaml", "csv"]
-)
-def test_a_name_that_is_too_long_anywhere_is_a_sentence(run: Run, option: str, name: str) -> None:
-    said = run(option, name, line={"__init__": inspector_settings})
-    assert said.status == 2
-    assert said.err.count("error:") == 1
-
-
-def inspector_settings(self: IdleLine, line_options: LineOptions) -> None:
-    """Look at the files that a line looks at when it is opened."""
-    from coe.board import rules
-    from coe.inspector import weights_used
-    from coe.inspector.settings import settle
-
-    known = rules.load(line_options.board)
-    weights_used.read_manifests(known, line_options.store)
-    settle(known, line_options)
-    raise AssertionError("every case names a file that cannot be there")
 
 
 @pytest.mark.parametrize("cell", ["a" * 300, "a" * 300 + ".png", "a/" * 3000 + "x.png"], ids=range(3))

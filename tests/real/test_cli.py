@@ -69,19 +69,6 @@ def test_boards_that_are_late_are_named_and_counted(inspect, tmp_path, capsys):
     assert "late: 12 results came after they were due, of 2 boards" in said.out
 
 
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        (("--strategy", "coserve", "--within", "5s"), "strategy 'coserve' looks at neither ages nor due times"),
-        (("--strategy", "samba", "--max-wait", "5s"), "strategy 'samba' looks at neither ages nor due times"),
-    ],
-)
-def test_times_that_mean_nothing_are_refused_before_anything_is_written(inspect, tmp_path, capsys, options, sentence):
-    assert inspect(*options) == 2
-    assert sentence in " ".join(capsys.readouterr().err.split())
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_run_leaves_all_its_files(inspect, tmp_path, capsys):
     assert inspect() in (0, 1)
     out = tmp_path / "out"
@@ -175,28 +162,6 @@ def test_a_full_disk_ends_with_a_sentence_and_status_4(inspect, tmp_path, capsys
     (tmp_path / "out" / "results.jsonl").symlink_to("/dev/full")
     assert inspect() == 4
     assert "Traceback" not in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        (("--board", "nowhere.yaml"), "no such board file"),
-        (("--board", "dmo"), "did you mean 'demo'"),
-        (("--images", "nowhere"), "no such folder"),
-        (("--memory", "lots"), "not an amount of memory"),
-        (("--strategy", "fast"), "no strategy 'fast'"),
-        (("--executors", "tpu=1"), "no device 'tpu'"),
-        (("--store", "nowhere"), "4 of 4 experts"),
-        (("--memory", "3MB"), "give at least"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "=".join(value),
-)
-def test_wrong_usage_is_one_sentence_and_status_2(inspect, capsys, tmp_path, options, sentence):
-    assert inspect(*options) == 2
-    said = capsys.readouterr().err
-    assert sentence in " ".join(said.split())
-    assert "Traceback" not in said
-    assert not (tmp_path / "out" / "summary.json").exists()
 
 
 def _many(folder: Path) -> None:
