@@ -8,7 +8,7 @@ with the columns path, expert and label, and if wanted reference (the picture of
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from coe.helpers.spelling import composed
 from coe.pictures import finding, photographs
 from coe.pictures.finding import LAYOUT
 from coe.pictures.formats import EXTENSIONS
-from coe.pictures.label_folders import BAD, GOOD, TO_CHOOSE, is_undecided, letters
+from coe.pictures.label_folders import BAD, GOOD, TO_CHOOSE, letters
 from coe.pictures.photographs import TABLE, Photograph, Purpose
 
 COLUMNS = ("path", "expert", "label")
@@ -227,47 +227,34 @@ class _Meaning:
 
     def of_folder(self, component: str, label: str) -> Iterator[Row]:
         """Yield the true label, unless the folder says nothing of the expert."""
-        meant = self._label(component, label)
-        if meant is not None:
-            yield component, self.expert.id, *meant
-
-    def _label(self, component: str, label: str) -> tuple[str, bool] | None:
+        words, of = label.split("/"), [component] if component else [*self.own]
         if self.board is not None and component and component not in self.own:
-            return None
-        words = label.split("/")
-        if self.good_only:
-            return "", self._is_good(words)
-        if not label:
+            return
+        if not label and not self.good_only:
             raise ConfigError("it lies in no folder of a label; put each picture into one")
         sorts = {letters(word) in GOOD for word in words}
         if len(words) > 1 and (len(sorts) > 1 or not all(letters(word) in GOOD | BAD for word in words)):
             raise ConfigError("a folder of a label holds a folder; put its pictures among the others, or take it out")
+        meant: set[tuple[str, bool] | None]
         if self.board is None:
-            return self._by_labels(words[0])
-        meant = {self._by_rules(self.own[name], words[0]) for name in ([component] if component else self.own)}
+            meant = {self._good_by_labels(words[0]) if self.good_only else self._by_labels(words[0])}
+        elif self.good_only:
+            meant = {("", photo_labels.is_good(self.board, name, label)) for name in of}
+        else:
+            meant = {self._by_rules(self.board, self.own[name], words[0]) for name in of} - {None}
         if len(meant) > 1:
             raise ConfigError(
                 f"'{words[0]}' means another label for each of {', '.join(self.own)}; put it into folders of these"
             )
-        return meant.pop() if meant else None
+        yield from ((component, self.expert.id, *one) for one in meant if one is not None)
 
-    def _is_good(self, words: Sequence[str]) -> bool:
-        against = {letters(one) for one in (*self.expert.labels, *self.expert.reject)}
-        names = [word for word in words if word]
-        # Without rules that say that `none` passes it may as well mean that a part is missing.
-        open_ = self.board is None and NOTHING in map(letters, names)
-        if not open_ and all(letters(name) in GOOD - against for name in names):
-            return True
-        others = {letters(one) for one in labels_of(self.own.values())}
-        if (
-            len(names) == 1
-            and not open_
-            and (
-                letters(names[0]) in BAD | against | others
-                or (self.board is not None and letters(names[0]) not in GOOD and not is_undecided(names[0]))
-            )
-        ):
-            return False
+    def _good_by_labels(self, word: str) -> tuple[str, bool]:
+        against = {letters(one) for one in (*self.expert.labels, *self.expert.reject)} | BAD
+        if not word or letters(word) in GOOD - against - {NOTHING}:
+            return "", True
+        if letters(word) in against:
+            return "", False
+        # `none` may as well mean that a part is missing.
         raise ConfigError(
             f"nobody knows whether its parts are good, and expert '{self.expert.id}' learns from good parts alone; "
             "take it out, or name it good or bad"
@@ -283,9 +270,8 @@ class _Meaning:
         label = by_spelling.get(composed(word)) or answers.of_word(word)
         return label, label in answers.good
 
-    def _by_rules(self, component: Component, word: str) -> tuple[str, bool] | None:
-        assert self.board is not None
-        label = photo_labels.of_component(component, self.board.experts, word).get(self.expert.id)
+    def _by_rules(self, board: Rules, component: Component, word: str) -> tuple[str, bool] | None:
+        label = photo_labels.of_component(component, board.experts, word).get(self.expert.id)
         if label is None:
             return None
         return label, label in Answers.of_steps(component.steps_of(self.expert.id), self.expert).good
