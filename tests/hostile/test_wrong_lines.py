@@ -1,4 +1,4 @@
-"""Lines of commands that cannot work: the rows of usage.yaml."""
+"""Lines of commands that cannot work: the rows of wrong_lines.yaml."""
 
 import shlex
 from pathlib import Path
@@ -12,7 +12,7 @@ from coe.cli import experts_command, inspect, profile_command
 from coe.lab.cli import bench
 
 COMMANDS = {"inspect": inspect, "profile": profile_command, "experts": experts_command, "bench": bench}
-TABLE = yaml.safe_load(Path(__file__).with_name("usage.yaml").read_text(encoding="utf-8"))
+TABLE = yaml.safe_load(Path(__file__).with_name("wrong_lines.yaml").read_text(encoding="utf-8"))
 ROWS = [pytest.param(name, line, words, id=f"{name} {line}") for name in TABLE for line, words in TABLE[name].items()]
 
 
