@@ -111,7 +111,7 @@ def _others(expert: Expert, kind: Kind) -> Iterator[_Statement]:
         yield _Statement(f"--layout {layout}", replace(expert, outputs=means.model_copy(update={"layout": layout})))
 
 
-def _findings(brought: Brought, kind: Kind, expert: Expert, pictures: Sequence[Shown]) -> list[Finding]:
+def findings(brought: Brought, kind: Kind, expert: Expert, pictures: Sequence[Shown]) -> list[Finding]:
     """Return what a model says of pictures if it is stated as an expert is."""
     if isinstance(kind, ModuleKind):
         assert brought.state is not None, "it was read as tensors"
@@ -140,9 +140,7 @@ def _by_labels(
     if kind.task == "classify" and len(counts) == 1:
         return Proof(f"all pictures have the label '{pictures[0].label}', which tells nothing; show some of each label")
     truth = np.array([one.label for one in pictures])
-    answers = [
-        np.array([found.label for found in _findings(brought, kind, one.expert, pictures)]) for one in statements
-    ]
+    answers = [np.array([found.label for found in findings(brought, kind, one.expert, pictures)]) for one in statements]
     right = [int((said == truth).sum()) for said in answers]
     few = len(pictures) < _LEAST or len(counts) < len(labels) or max(counts.values()) > _UNEVEN * min(counts.values())
     tried = list(zip(right, (one.options for one in statements), strict=True))
@@ -181,7 +179,7 @@ def _reordered(said: NDArray[np.str_], truth: NDArray[np.str_], labels: Sequence
 
 def _by_boxes(brought: Brought, kind: Kind, statements: Sequence[_Statement], pictures: Sequence[Shown]) -> Proof:
     """Compare how well each statement finds the true boxes."""
-    found = [_mean_best_iou(_findings(brought, kind, one.expert, pictures), pictures) for one in statements]
+    found = [_mean_best_iou(findings(brought, kind, one.expert, pictures), pictures) for one in statements]
     best = int(np.argmax(found))
     if found[best] >= found[0] + _WORSE_IOU:
         overlaps = f"overlap with what it finds by {found[0]:.2f} (IoU), and by {found[best]:.2f}"

@@ -85,9 +85,9 @@ class Placed(Bringing):
         converted = self.converted(placements, how, unit="pixels" if self.in_pixels else "mm")
         self.confirm(placements)
         library = read_library(Path(LIBRARY)) if Path(LIBRARY).is_file() else ()
-        edge = None if self.outline is None else read_outline(self.outline)
-        drawn = edge_in(placements, converted.file, how), drawn_sizes(placements, converted.file.drawn)
-        planned = plan(converted, Side(side), library, edge, *drawn)
+        edge, sizes = (None, {}) if self.outline is None else read_outline(self.outline)
+        drawn = {**sizes, **drawn_sizes(placements, converted.file.drawn)}
+        planned = plan(converted, Side(side), library, edge, edge_in(placements, converted.file, how), drawn)
         seen = marks_of(dict(map(_named_point, self.marks or ())), planned)
         held, made_of = self.held or self.in_pixels, source(placements, self.bom)
         with Progress(console=err, disable=images is None or self.in_pixels) as bar:

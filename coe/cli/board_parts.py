@@ -15,12 +15,15 @@ from coe.cli.common import Exit, err, out
 from coe.cli.options import Options, argument, option
 from coe.errors import ConfigError, did_you_mean, list_few, readable
 from coe.helpers import regular
-from coe.helpers.files import write_atomically, writing
+from coe.helpers.files import replacing, write_atomically, writing
 from coe.helpers.spelling import fits
 
 if TYPE_CHECKING:
     from coe.bring.parts.answers import Answers
     from coe.bring.parts.converting import Converted
+
+
+_RECIPE = "recipe.yaml"
 
 
 class Bringing(Options):
@@ -115,6 +118,10 @@ class Parts(Bringing):
         "without places, for pictures of single parts."
     )
     to: Path = option("Folder for parts.csv and answers.yaml.", Path("."), metavar="FOLDER")
+    images: Path | None = option(
+        "Pictures of whole boards: before it asks, it draws into them what recipe.yaml in the folder will cut out.",
+        metavar="FOLDER",
+    )
 
     def run(self) -> Exit:
         from coe.bring.parts.converting import changes, list_of
@@ -136,9 +143,29 @@ class Parts(Bringing):
             told = changes(parts_list.read_places(place), converted.parts)
             for line in told or ["no part came, went or moved"]:
                 err.print(f"{place}: {line}")
+        if self.images is not None:
+            self._draw(converted, self.images)
         self.confirm(self.file)
         put(converted, self.to, source(self.file, self.bom))
         return Exit.OK
+
+    def _draw(self, converted: Converted, images: Path) -> None:
+        """Draw into pictures what will be cut out, and say how the board lies in them; raises ConfigError."""
+        from coe.bring.board.first_board import overlay_of, read_pictures
+        from coe.placement import lay_out, read_recipe
+
+        recipe = self.to / _RECIPE
+        if not recipe.is_file():
+            raise ConfigError(
+                f"--images: there is no {recipe}, which says how large parts are; `coe-board new` writes one, and "
+                "draws the overlays itself"
+            )
+        layout = lay_out(read_recipe(recipe), converted.parts)
+        for picture, pixels in read_pictures(images).items():
+            drawn, place = overlay_of(pixels, layout), self.to / f"overlay-{picture.stem}.png"
+            with writing(place), replacing(place) as file:
+                file.write(drawn.file)
+            out.print(f"written: {place}: {drawn.said}")
 
 
 class Convert(Bringing):

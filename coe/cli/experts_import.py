@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -31,7 +32,7 @@ from coe.cli.options import argument, option
 from coe.core import Expert
 from coe.errors import ConfigError, StoreError, list_few, readable, sentence_of
 from coe.helpers import regular
-from coe.helpers.files import DiskFull, write_atomically
+from coe.helpers.files import DiskFull, replacing, write_atomically, writing
 from coe.helpers.plugins import running
 from coe.learn import backbones
 from coe.pictures.photographs import natural
@@ -90,6 +91,9 @@ class Import(Described):
         None,
         "--images",
     )
+    sheet: Path | None = option(
+        "With pictures without labels: draw what the model says of each, and ask whether that is right.", metavar="FILE"
+    )
     right: float = option("The share of labelled pictures that it must judge as labelled.", 0.8)
     draft: Path | None = option(
         "For a folder: where to write a draft of the board file. Default: BOARD.yaml, unless it is there."
@@ -100,6 +104,8 @@ class Import(Described):
             raise ConfigError(
                 "a backbone has no labels yet, and judges nothing; leave --labels, --board and --images out"
             )
+        if self.sheet is not None and (self.images_at is None or self.file is None or os.path.isdir(self.file)):
+            raise ConfigError("--sheet shows what one file of weights says of --images; give both")
         if self.file is None:
             return self._packaged()
         if os.path.isdir(self.file):  # unlike `Path.is_dir`, it does not raise for a name that is too long
@@ -167,7 +173,7 @@ class Import(Described):
             shown: list[Shown] = []
             if images_at is not None:
                 paths, shown = import_pictures.shown(images_at, brought.expert, self._bits)
-            brought = self._proved(brought, kind, shown)
+            brought = self._proved(brought, kind, paths, shown)
             manifest = brought.put(shelf, file.name, licence)
             if isinstance(kind, ModuleKind) and kind.common and not self.as_backbone:
                 manifest = bodies.divide_frozen(shelf, manifest, kind.common)
@@ -184,7 +190,7 @@ class Import(Described):
             labelled_by = "its labelled pictures"
             experts_prepare.prepare_new(shelf.root, id, paths, labelled_by, self.allowed, bits=self._bits)
 
-    def _proved(self, brought: Brought, kind: Kind, shown: Sequence[Shown]) -> Brought:
+    def _proved(self, brought: Brought, kind: Kind, paths: Sequence[Path], shown: Sequence[Shown]) -> Brought:
         """Hold what was stated against pictures; raises ConfigError if they refute it, unless the user insists."""
         if self.as_backbone or isinstance(kind, Comparing) or brought.expert.preprocessing is None:
             return brought
@@ -192,9 +198,17 @@ class Import(Described):
             return replace(brought, unproven=proving.UNPROVEN if brought.is_stated else None)
         with running("kind", brought.expert.kind, "run with pictures"):
             proof = proving.prove(brought, kind, shown, self.right)
+            said = proving.findings(brought, kind, brought.expert, shown) if self.sheet is not None else []
         if proof.fault and not self.force:
             raise ConfigError(f"{self.id}: {proof.fault}; state it otherwise, or give --force")
-        return replace(brought, unproven=proof.fault or proof.unproven)
+        unproven = proof.fault or proof.unproven
+        if self.sheet is not None:
+            with writing(self.sheet), replacing(self.sheet) as file:
+                import_pictures.sheet(paths, shown, said, brought.expert).save(file, "PNG")
+            out.print(f"written: {self.sheet}")
+            if unproven and not proof.fault and sys.stdin.isatty():
+                unproven = "" if typer.confirm("Is what it says of these pictures right?", err=True) else unproven
+        return replace(brought, unproven=unproven)
 
     def _judge(self, expert: Expert, pictures: Sequence[Photograph]) -> Exit:
         """Judge an expert's pictures, and say which it judges otherwise than they are labelled."""

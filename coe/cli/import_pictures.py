@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
 from coe.bring.proving import Box, Shown
-from coe.core import Expert
+from coe.core import Expert, Finding
 from coe.errors import ConfigError, ImageError, readable
 from coe.helpers import regular
 from coe.pictures.decoding import decode
@@ -41,16 +43,32 @@ def shown(folder: Path, expert: Expert, bits: int | None) -> tuple[list[Path], l
         with readable(home):
             files = [home / name for name in sorted(regular.names(home), key=natural) if not name.startswith(".")]
         given = [(PictureFile(file), "", boxes / f"{file.stem}.txt" if boxes.is_dir() else None) for file in files]
-    pictures = []
+    paths, pictures = [], []
     for file, label, beside in given:
         try:
             image = np.asarray(decode(file, bits=bits), np.uint8)
         except ImageError:
             continue
+        paths.append(file.path)
         pictures.append(Shown(image, label, None if beside is None else _boxes(beside, expert, image.shape)))
     if not pictures:
         raise ConfigError(f"{folder}: holds no picture that can be read")
-    return [file.path for file, _, _ in given], pictures
+    return paths, pictures
+
+
+def sheet(paths: Sequence[Path], pictures: Sequence[Shown], findings: Sequence[Finding], expert: Expert) -> Image.Image:
+    """Draw a few pictures with what a model says of each: a label around the whole picture, or its boxes."""
+    from coe.annotations import yolo_folder
+    from coe.annotations.marked import MarkedBox, MarkedPicture, MarkedSet
+
+    marked = []
+    for path, picture, finding in zip(paths, pictures, findings, strict=True):
+        height, width = picture.image.shape[:2]
+        boxes = [MarkedBox(box.label, *box.xyxy, "") for box in finding.boxes]
+        if finding.label in expert.labels and not boxes:
+            boxes = [MarkedBox(finding.label, 0, 0, width, height, "")]
+        marked.append(MarkedPicture(path, width, height, tuple(boxes)))
+    return yolo_folder.draw(MarkedSet(expert.labels, tuple(marked)))
 
 
 def _boxes(file: Path, expert: Expert, shape: tuple[int, ...]) -> tuple[Box, ...]:

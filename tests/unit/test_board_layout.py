@@ -231,6 +231,12 @@ SIZES = {
     "SOT-23": (2.6, 3.0),
     "SOT23-5": (3.0, 3.1),
     "D_SOD-323_HandSoldering": (2.8, 1.5),
+    "QFN16_3x3": (3.0, 3.0),
+    "3x3": (3.0, 3.0),
+    "DFN-8-2x3x0.9": (2.0, 3.0),
+    "MSOP-10-3x3": (5.1, 3.0),
+    "PinHeader_1x04_P2.54mm_Vertical": (2.54, 17.78),  # around its first pin
+    "PinSocket_2x14_P2.54mm": (7.62, 68.58),
 }
 
 
@@ -240,7 +246,7 @@ def test_the_size_is_in_the_name(package: str) -> None:
     assert (size.width_mm, size.height_mm) == SIZES[package]
 
 
-@pytest.mark.parametrize("package", ["", "PinHeader_1x04_P2.54mm_Vertical", "MountingHole_3.2mm_M3", "X1"])
+@pytest.mark.parametrize("package", ["", "JST_XH_1x04", "MountingHole_3.2mm_M3", "X1", "2x14", "HDR2x4"])
 def test_a_name_without_a_size_tells_none(package: str) -> None:
     assert size_of(package) is None
 

@@ -113,13 +113,13 @@ def test_nothing_is_replaced(call: Call, folder: Path) -> None:
 
 def test_a_package_without_a_size_is_left_to_a_person_and_then_known(call: Call, folder: Path) -> None:
     with open(folder / "pnp.csv", "a", encoding="utf-8") as file:
-        file.write("J1,Conn,PinHeader_1x04_P2.54mm_Vertical,20,12,0,top\n")
+        file.write("J1,Conn,XH_4A,20,12,0,top\n")
     assert new(call, "--to", "first") == 0
-    assert "TODO: the size of PinHeader" in (folder / "first" / "line7" / "recipe.yaml").read_text(encoding="utf-8")
+    assert "TODO: the size of XH_4A" in (folder / "first" / "line7" / "recipe.yaml").read_text(encoding="utf-8")
 
-    (folder / "package_sizes.yaml").write_text("sizes:\n  - {package: PinHeader_1x04*, size: [2.6, 10.2]}\n")
+    (folder / "package_sizes.yaml").write_text("sizes:\n  - {package: XH_4*, size: [2.6, 10.2]}\n")
     assert new(call) == 0
-    assert read_recipe(folder / "line7" / "recipe.yaml").components["PinHeader-Conn"].size == (2.6, 10.2)
+    assert read_recipe(folder / "line7" / "recipe.yaml").components["XH4A-Conn"].size == (2.6, 10.2)
 
 
 def test_a_name_that_is_none_and_a_board_without_marks_are_refused(call: Call, folder: Path) -> None:
@@ -156,6 +156,13 @@ def test_a_board_is_found_in_photographs_turned_and_aslant(
     assert said.status == 0
 
     layout = made(folder, "own")
+    (folder / "own" / "overlay-SN1.png").unlink()
+    export = ("parts", at / "pnp.csv", "--bom", at / "bom.csv", "--images", at / "boards", "--yes", "--to")
+    again = call(*export, "own", command=board_command)
+    assert (again.status, "overlay-SN1.png: registered" in " ".join(again.out.split())) == (0, True)
+    assert (folder / "own" / "overlay-SN1.png").read_bytes().startswith(b"\x89PNG")
+    assert call(*export, "other", "--units", "mm", command=board_command).status == 2  # no recipe lies there
+
     recipe = layout.recipe
     assert (recipe.camera.turn, recipe.fiducials.look) == (pytest.approx(90, abs=1), "bright")
     assert recipe.um_per_pixel == pytest.approx(41.2, rel=1e-3)
@@ -308,8 +315,8 @@ KICAD = """(kicad_pcb (version 20221018)
 def test_the_edge_of_a_board_comes_from_a_gerber_file_or_from_kicad(tmp_path: Path) -> None:
     (gerber := tmp_path / "b-Edge_Cuts.gm1").write_text(GERBER)
     (kicad := tmp_path / "b.kicad_pcb").write_text(KICAD)
-    assert read_outline(gerber) == (100.0, -80.0, 162.0, -39.0)
-    assert read_outline(kicad) == (0.0, 0.0, 62.0, 41.0)
+    assert read_outline(gerber)[0] == (100.0, -80.0, 162.0, -39.0)
+    assert read_outline(kicad)[0] == (0.0, 0.0, 62.0, 41.0)
     for drawn, edge in (
         ("(gr_arc (start 20 20) (end 20 10) (angle 270) ", (10.0, -30.0, 30.0, -10.0)),  # from the top
         ("(gr_arc (start 20 20) (end 20 10) (angle -90) ", (10.0, -20.0, 20.0, -10.0)),
@@ -318,7 +325,7 @@ def test_the_edge_of_a_board_comes_from_a_gerber_file_or_from_kicad(tmp_path: Pa
         ("(gr_curve (pts (xy 0 0) (xy 0 -4) (xy 8 -4) (xy 8 0)) ", (0.0, 0.0, 8.0, 3.0)),
     ):
         kicad.write_text(f"(kicad_pcb {drawn}(layer Edge.Cuts)))")
-        assert read_outline(kicad) == pytest.approx(edge, abs=1e-3)
+        assert read_outline(kicad)[0] == pytest.approx(edge, abs=1e-3)
     kicad.write_text(KICAD.replace("start 162 80", "start 162"))
     with pytest.raises(ConfigError, match="number"):
         read_outline(kicad)
@@ -337,7 +344,7 @@ def test_a_board_of_kicad_tells_its_parts_and_its_edge(call: Call, folder: Path)
     of_part = KICAD.replace("(gr_line", "(fp_line").partition("  (fp_line")  # as of a board in a standard form
     of_part = f'{of_part[0]} (footprint "X" (at 10 20 90) (layer "F.Cu") {"".join(of_part[1:])})'
     (folder / "c.kicad_pcb").write_text(of_part)
-    assert read_outline(folder / "c.kicad_pcb") == (-51.0, 160.0, -10.0, 222.0)
+    assert read_outline(folder / "c.kicad_pcb")[0] == (-51.0, 160.0, -10.0, 222.0)
     (folder / "pnp.csv").write_text((folder / "pnp.csv").read_text().replace("at 110 70", "at 110 81"))  # over the edge
     assert call("new", "line9", "--placements", "pnp.csv", "--yes", "--held", command=board_command).status == 0
     assert read_recipe(folder / "line9" / "recipe.yaml").outline.y == (-1, 41)
@@ -345,6 +352,9 @@ def test_a_board_of_kicad_tells_its_parts_and_its_edge(call: Call, folder: Path)
     (folder / "form.yaml").write_text("offset: [500, 0]\n")  # the edge in the file no longer lies around the parts
     words = ("new", "line8", "--placements", "pnp.csv", "--yes", "--held", "--answers", "form.yaml")
     assert call(*words, command=board_command).status == 0
+
+
+EDGE = "(gr_line (start 0 0) (end 4 3) (layer Edge.Cuts))"
 
 
 def test_a_board_of_kicad_tells_sizes_that_names_do_not(tmp_path: Path) -> None:
@@ -361,6 +371,9 @@ def test_a_board_of_kicad_tells_sizes_that_names_do_not(tmp_path: Path) -> None:
         assert sizes == {text: (6, 5)}
         (planned,) = plan(convert(tmp_path / "b.kicad_pcb", None, Answers()), Side.TOP, drawn=drawn_in).parts
         assert planned.size_mm == ((6, 5) if text == "U_X" else (1, 0.5))
+    (tmp_path / "b.kicad_pcb").write_text(f"(kicad_pcb {part}{EDGE})")  # beside another placement file
+    edge, given = read_outline(tmp_path / "b.kicad_pcb")
+    assert ({name: (size.width_mm, size.height_mm) for name, size in given.items()}, edge[2]) == ({"R_0402": (6, 5)}, 4)
     (tmp_path / "b.kicad_pcb").write_text(f"(kicad_pcb {part.replace('(size 1', '(size x')})")
     with pytest.raises(ConfigError):
         drawn_sizes(tmp_path / "b.kicad_pcb", read_file(tmp_path / "b.kicad_pcb").drawn)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import cv2
@@ -180,6 +181,22 @@ def test_without_pictures_the_manifest_says_that_nothing_is_proven(run: Callable
         cv2.imwrite(str(tmp_path / "plain" / f"{number}.png"), one.image)
     said = run("--channels", "rgb", "--normalize", "0..1", "--images", tmp_path / "plain")
     assert (said.status, "no picture has a label" in said.words) == (0, True)
+
+
+@pytest.mark.parametrize("is_right", [True, False])
+def test_a_person_confirms_what_a_model_says_of_pictures_without_labels(
+    run: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_right: bool
+) -> None:
+    (tmp_path / "plain").mkdir()
+    for number, one in enumerate(reds_and_blues(2)):
+        cv2.imwrite(str(tmp_path / "plain" / f"{number}.png"), one.image[:, :, ::-1])
+    stated = ("--channels", "rgb", "--normalize", "0..1", "--sheet", tmp_path / "sheet.png")
+    assert run(*stated).status == 2  # of which pictures?
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr("typer.confirm", lambda *_, **__: is_right)
+    assert run(*stated, "--images", tmp_path / "plain").status == 0
+    assert cv2.imread(str(tmp_path / "sheet.png")).shape[2] == 3
+    assert (Store(tmp_path / "s").manifest("b/x").unproven == "") is is_right
 
 
 def test_boxes_of_yolo_are_read_beside_their_pictures(run: Callable[..., Said], tmp_path: Path) -> None:

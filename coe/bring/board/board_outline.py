@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from cmath import rect
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from math import atan2, cos, hypot, isfinite, pi, radians, sin
 from pathlib import Path
@@ -29,15 +29,19 @@ _STEPS = 72
 """So quarters of a turn are among those of an arc of one, two, three or four quarters."""
 
 
-def read_outline(path: Path) -> Rectangle:
-    """Return the rectangle around the board; raises ConfigError if the file is no Gerber file and none of KiCad."""
+def read_outline(path: Path) -> tuple[Rectangle, Mapping[str, PackageSize]]:
+    """Return the rectangle around the board, and the sizes of the packages that a board of KiCad draws.
+
+    Raises ConfigError if the file is no Gerber file and none of KiCad.
+    """
     raw = text_table.content(path, _NOUN)
     text = raw.decode("utf-8-sig", "replace")
+    drawn = read_board(path, raw) if text.lstrip().startswith("(kicad_pcb") else []
     with numbers_in(path, "its edge"):
-        edge = _around(_kicad(read_board(path, raw)) if text.lstrip().startswith("(kicad_pcb") else _gerber(path, text))
+        edge = _around(_kicad(drawn) if drawn else _gerber(path, text))
     if edge is None:
         raise ConfigError(f"{path}: it draws no edge of a board; give the layer Edge.Cuts, or the profile")
-    return edge
+    return edge, drawn_sizes(path, drawn)
 
 
 def edge_in(path: Path, file: PlacementFile, form: Answers) -> Rectangle | None:

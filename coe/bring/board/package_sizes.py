@@ -2,7 +2,9 @@
 
 Names carry sizes in a few ways: chips in tenths of a mm (`1005Metric`, `CAPC1608X55N`) or in hundredths of an inch
 (`R0402`), bodies in mm (`SOIC-8_3.9x4.9mm`), IPC-7351 in hundredths of a mm (`SOIC127P600X175-8N`: pitch, span over
-the leads, height, pins), and EasyEDA in mm (`SOIC-8_L4.9-W3.9-P1.27-LS6.0-BL`).
+the leads, height, pins), and EasyEDA in mm (`SOIC-8_L4.9-W3.9-P1.27-LS6.0-BL`). Rows of pins
+(`2x14_P2.54mm`) tell how far a header of KiCad reaches from its first pin, which is its place: a size reaches evenly to
+both sides of a place.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ LIBRARY = "package_sizes.yaml"
 """The name of the file with sizes, of ours and of a user."""
 _NEEDS = "a list `sizes` of entries {package: NAME, size: [width, height]}"
 
-_MM = r"\d+(?:\.\d+)?"
+_MM, _MORE = r"\d+(?:\.\d+)?", r"\d?(?:\.\d+)?"
 Length = Annotated[float, Field(gt=0, le=500, allow_inf_nan=False)]
 
 
@@ -64,9 +66,8 @@ def size_of(package: str, library: Sequence[NamedSize] = ()) -> PackageSize | No
         if _fits(entry.package, name):
             return PackageSize(*entry.size, f"'{entry.package}' in {LIBRARY}")
     for pattern, make in _WAYS:
-        if match := re.search(pattern, name, re.IGNORECASE):
-            width, height = make(match)
-            return PackageSize(round(width, 2), round(height, 2), "its name")
+        if (match := re.search(pattern, name, re.IGNORECASE)) and (size := make(match)):
+            return PackageSize(round(size[0], 2), round(size[1], 2), "its name")
     return None
 
 
@@ -84,6 +85,7 @@ _INCH_CHIPS = {
 }
 _LEADS = (("msop|vssop", 2.1), ("tssop|htssop", 2.2), ("ssop|qsop", 2.7), ("soj", 1.0), ("so|soic|sop|hsop", 2.2))
 """By how many mm the leads of a family reach over the body, both sides together."""
+_SLIMMEST = 3.0
 _WIDE_MM = 7.0
 """Bodies as wide as this have longer leads."""
 
@@ -95,6 +97,18 @@ def _body(match: re.Match[str]) -> tuple[float, float]:
         return width + 2.2, length + 2.2
     leads = next((leads for names, leads in _LEADS if re.fullmatch(names, family)), 0.0)
     return width + (2.9 if leads and width >= _WIDE_MM else leads), length
+
+
+def _bare(match: re.Match[str]) -> tuple[float, float] | None:
+    """Return the size of `FAMILY-WxL` without a unit, if it has the shape of a body: 2x14 may be pins."""
+    sides = sorted((float(match[2]), float(match[3])))
+    return _body(match) if sides[1] <= _SLIMMEST * sides[0] else None
+
+
+def _header(match: re.Match[str]) -> tuple[float, float]:
+    """Return the size of KiCad's `PinHeader_ROWSxPINS_Ppitch`, around its first pin."""
+    across, along = (float(match[at]) for at in (1, 2))
+    return (2 * across - 1) * float(match[3]), (2 * along - 1) * float(match[3])
 
 
 def _gullwing(match: re.Match[str]) -> tuple[float, float]:
@@ -118,7 +132,7 @@ def _of_easyeda(match: re.Match[str]) -> tuple[float, float]:
     return (across, length) if match[6] == "T" else (length, across)
 
 
-_WAYS: tuple[tuple[str, Callable[[re.Match[str]], tuple[float, float]]], ...] = (
+_WAYS: tuple[tuple[str, Callable[[re.Match[str]], tuple[float, float] | None]], ...] = (
     (r"(?<!\d)(\d{2})(\d{2})Metric", lambda chip: (float(chip[1]) / 10, float(chip[2]) / 10)),
     (r"^CP_Elec_(\d+(?:\.\d+)?)x", lambda can: (float(can[1]) + 0.3, float(can[1]) + 0.3)),
     (r"^[A-Z]+\d+P(\d{3,4})X(\d{3,4})X\d+-", lambda flat: (float(flat[1]) / 100, float(flat[2]) / 100)),
@@ -130,6 +144,11 @@ _WAYS: tuple[tuple[str, Callable[[re.Match[str]], tuple[float, float]]], ...] = 
     ),
     (rf"^(.*?)[_-]L({_MM})-W({_MM})(?:.*?-P({_MM}))?(?:.*?-LS({_MM}))?(?:.*?-([TB])[LR]\b)?", _of_easyeda),
     (r"^([A-Za-z]+)[^x]*?[_-](\d+(?:\.\d+)?)x(\d+(?:\.\d+)?)(?:x\d+(?:\.\d+)?)?mm", _body),
+    (rf"^Pin(?:Header|Socket)_(\d)x(\d+)_P({_MM})mm", _header),
+    (
+        rf"^(?!.*(?:header|hdr|socket|conn|jst|pin|dip))([A-Za-z]*)(?:.*[_-])?(?<![\d.])([1-9]{_MORE})x([1-9]{_MORE})(?:x{_MM})?$",
+        _bare,
+    ),
     (rf"(?<!\d)({'|'.join(_INCH_CHIPS)})(?!\d)", lambda chip: _INCH_CHIPS[chip[1]]),
 )
 """Patterns of names, the surest first, each with the size that its match tells."""

@@ -8,12 +8,24 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Protocol
 
 from coe.bring.parts import eagle_board, ipc_2581, kicad_board, odb_plus_plus
 from coe.bring.parts.spreadsheet import Table
 from coe.errors import ConfigError
 
-_CONVERTERS = (kicad_board, eagle_board, ipc_2581, odb_plus_plus)
+
+class Converter(Protocol):
+    """A module that reads the boards of one program."""
+
+    def is_board(self, raw: bytes) -> bool:
+        """Tell whether bytes are those of a board."""
+
+    def board_table(self, path: Path, raw: bytes) -> Table:
+        """Return the names of columns, and a line for each part; raises ConfigError."""
+
+
+CONVERTERS: list[Converter] = [kicad_board, eagle_board, ipc_2581, odb_plus_plus]
 _LOOKED_AT = 4096
 """So many first bytes are enough."""
 _MARKS = {
@@ -47,5 +59,5 @@ def expect_list(path: Path, raw: bytes, wanted: str) -> None:
 
 def read_board_file(path: Path, raw: bytes) -> Table | None:
     """Return the parts of a board; None for bytes that are of none. Raises ConfigError."""
-    converter = next((one for one in _CONVERTERS if one.is_board(raw)), None)
+    converter = next((one for one in CONVERTERS if one.is_board(raw)), None)
     return None if converter is None else converter.board_table(path, raw)
