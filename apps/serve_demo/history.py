@@ -54,7 +54,7 @@ def fill(database: Database, recipe: Recipe, wanted: argparse.Namespace, picture
             writer.rows.insert()
     database.write(
         fault_log.note,
-        NewFault(Process.BRIDGE, FaultKind.SINK, "the broker at 127.0.0.1 refuses connections", "mqtt"),
+        NewFault(Process.WEB, FaultKind.SINK, "the broker at 127.0.0.1 refuses connections", "mqtt"),
         end_us - HOUR_US,
     )
 

@@ -27,13 +27,40 @@ ConfigArgument = Annotated[Path, typer.Argument(metavar="CONFIG", help="The conf
 
 @app.command("run")
 def run_service(config_path: ConfigArgument) -> None:
-    """Run a service until SIGTERM or Ctrl-C; begun boards are finished first.
+    """Run both processes of a service until SIGTERM or Ctrl-C; begun boards are finished first.
+
+    One that ends is started again. In a plant, let systemd or compose run `web` and `worker` (docs/operations.md).
 
     Example: coe-serve run line7/serve.yaml
     """
-    from coe.serve.supervisor import Supervisor
+    from coe.serve import processes
 
-    Supervisor(config_path).run()
+    if status := processes.run(config_path):
+        raise typer.Exit(status)
+
+
+@app.command()
+def web(config_path: ConfigArgument) -> None:
+    """Run the pages, the intake of boards and the messages until SIGTERM or Ctrl-C.
+
+    Example: coe-serve web /etc/coe/serve.yaml
+    """
+    from coe.serve import processes
+    from coe.serve.service_config import load
+
+    processes.web(load(config_path))
+
+
+@app.command()
+def worker(config_path: ConfigArgument) -> None:
+    """Run the line that decides boards until SIGTERM or Ctrl-C; begun boards are finished first.
+
+    Example: coe-serve worker /etc/coe/serve.yaml
+    """
+    from coe.serve import processes
+    from coe.serve.service_config import load
+
+    processes.worker(load(config_path))
 
 
 @app.command()

@@ -173,10 +173,8 @@ class Subject(StrEnum):
 class Process(StrEnum):
     """The processes of the service: whose fault it is, and whose heartbeat."""
 
-    SUPERVISOR = "supervisor"
-    GATE = "gate"
+    WEB = "web"
     WORKER = "worker"
-    BRIDGE = "bridge"
 
 
 class FaultKind(StrEnum):

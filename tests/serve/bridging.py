@@ -15,9 +15,23 @@ from coe.serve.database import event_log, fault_log, outbox
 from coe.serve.database.connecting import Database
 from coe.serve.enums import EventKind
 
+RELAY = """
+import sys, threading
+from pathlib import Path
+from coe.serve.bridge import outbox_relay, sink_settings
+from coe.serve.database.connecting import open_database
+from coe.serve.service_config import load
+config, stop = load(Path(sys.argv[1])), threading.Event()
+threading.Thread(target=lambda: (sys.stdin.read(), stop.set())).start()
+sinks = sink_settings.sinks_of(config.station, config.sinks)
+outbox_relay.tell(sinks, open_database(config.database_url), stop)
+"""
+"""A program that tells the sinks of a config file until its standard input ends."""
+
 
 @contextmanager
 def bridged(database: Database, sinks: Mapping[str, Callable[[], Sink]]) -> Iterator[None]:
+    database.write(outbox.register_sinks, list(sinks), NOON)
     stop = threading.Event()
     bridge = threading.Thread(target=outbox_relay.tell, args=(sinks, database, stop))
     bridge.start()

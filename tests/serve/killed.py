@@ -1,6 +1,5 @@
 """Processes of a service that end by kill -9 at a labelled point, forked from a process that has torch loaded."""
 
-import asyncio
 import json
 import multiprocessing
 import os
@@ -22,7 +21,7 @@ from serving import client_of, put
 from stations import quick_opener
 
 from coe.core import Verdict
-from coe.serve import failpoints
+from coe.serve import failpoints, processes
 from coe.serve.bridge import outbox_relay
 from coe.serve.bridge.event_format import EventFormat
 from coe.serve.bridge.sinks import Message, Origin, Sink, SinkConnection
@@ -133,11 +132,9 @@ def status_of(process: ForkServerProcess) -> int | None:
 
 
 def serve_gate(config: ServeConfig, point: Failpoint | None, nth: int) -> None:
-    """Run a gate until it is told to end, or until the point."""
-    from coe.serve.gate import server
-
+    """Run `web` until it is told to end, or until the point."""
     kill_at(point, nth)
-    asyncio.run(server.serve(config))
+    processes.web(config)
 
 
 class FileSink(SinkConnection):

@@ -178,7 +178,7 @@ def test_answers_are_as_they_are_described(served: Served, description: Descript
     hand_in(feeder, "b1", {"R1": "A"}, serial="S1")
     hand_in(feeder, "b1", {"R1": "A"}, serial="S2")  # a conflict
     board = served.database.write(decided, "b2", ng("R1"), ng("R2"))
-    served.database.write(fault_log.note, NewFault(Process.GATE, FaultKind.DISK_FULL, "no room"), 5)
+    served.database.write(fault_log.note, NewFault(Process.WEB, FaultKind.DISK_FULL, "no room"), 5)
     engineer.post("/api/v1/recipes/next", json={"rules": TINY})
     engineer.post("/api/v1/recipes/next/1/activate")
     engineer.post("/api/v1/trials", json={"recipe": "tiny", "boards": 10})

@@ -56,7 +56,7 @@ def test_what_waits_while_a_sink_is_down_is_told_once_it_is_back_and_the_fault_i
         eventually(lambda: sink.numbers == [1])
         sink.is_down = True
         append(sqlite_database, 2, 3)
-        eventually(lambda: open_faults(sqlite_database) == [(Process.BRIDGE, FaultKind.SINK, "plant")])
+        eventually(lambda: open_faults(sqlite_database) == [(Process.WEB, FaultKind.SINK, "plant")])
         eventually(lambda: queues(sqlite_database)[0].error == "it is down")
         assert waiting(sqlite_database, "plant") == 3, "two events, and that of the fault"
         sink.is_down = False
@@ -148,20 +148,11 @@ def test_the_state_of_the_station_is_shown_at_the_start_and_when_it_changes(sqli
         eventually(lambda: [one.line for one in sink.shown] == [LineState.DOWN, LineState.WAITING])
 
 
-def test_a_message_names_the_recipe_and_the_bridge_gives_signs_of_life(
-    sqlite_database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(outbox_relay, "BEAT_S", 0.02)
+def test_a_message_names_the_recipe(sqlite_database: Database) -> None:
     sink = Remembered()
     with told(sqlite_database, plant=sink):
         sqlite_database.write(decided, "k1", ng())
         eventually(lambda: len(sink.told) == 2)
-
-        def is_alive() -> bool:
-            return Process.BRIDGE in sqlite_database.read(states.heartbeats)
-
-        eventually(is_alive)  # a relay does not wait for it
-        assert sqlite_database.read(states.heartbeats)[Process.BRIDGE].facts == {"sinks": ["plant"]}
     body = sink.told[1].body
     assert (body["kind"], body["station"]) == ("board.decided", "aoi-1")
     assert (body["body"]["recipe"], body["body"]["version"], body["body"]["verdict"]) == ("demo", 1, "NG")

@@ -69,7 +69,6 @@ from coe.serve.enums import (
     Role,
     Subject,
 )
-from coe.serve.supervisor import _reopen
 
 
 def kinds(database: Database) -> list[EventKind]:
@@ -108,6 +107,28 @@ def test_recipes_and_keys_of_a_database_from_before_the_first_release_are_taken_
         keys.add(connection, "eva", Role.OPERATOR, "another", now_us=NOON)
     with pytest.raises(ConfigError, match="already"):
         take_from(bare_database, database)
+
+
+def test_a_database_of_the_first_schema_is_taken_over(database: Database) -> None:
+    with database.writing() as connection:
+        states.change(connection, Subject.INTAKE, Intake.DRAINING, by="supervisor", now_us=NOON)
+        fault_log.note(connection, NewFault(Process.WEB, FaultKind.SINK, "away", "plant"), NOON)
+        states.beat(connection, Process.WEB, pid=7, now_us=NOON, facts={})
+        states.beat(connection, Process.WORKER, pid=8, now_us=NOON, facts={})
+        for statement in (
+            "UPDATE fault SET process = 'bridge'",
+            "UPDATE heartbeat SET process = 'gate' WHERE process = 'web'",
+            "INSERT INTO heartbeat (process, pid, beat_us, facts) VALUES ('bridge', 1, 1, '{}')",
+            "UPDATE alembic_version SET version_num = '1'",
+        ):
+            connection.exec_driver_sql(statement)
+    with pytest.raises(ConfigError, match="coe-serve migrate"):
+        expect_newest(database)
+    assert migrate(database)
+    with database.reading() as connection:
+        assert [one.process for one in fault_log.open_faults(connection)] == [Process.WEB]
+        assert {one.process: one.pid for one in states.heartbeats(connection).values()} == dict.fromkeys(Process, 0)
+        assert the(states.current(connection, Subject.INTAKE)).changed_by == Process.WORKER
 
 
 def test_two_processes_may_make_the_tables_at_once(bare_database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -470,24 +491,20 @@ def test_states_change_only_to_other_states(database: Database) -> None:
         assert states.heartbeats(connection)[Process.WORKER].facts == {"board": None}  # what it does not say stays
 
 
-def test_a_persons_drain_during_the_end_of_the_service_stays(database: Database) -> None:
-    def change(state: Intake, by: str) -> bool:
-        return states.change(connection, Subject.INTAKE, state, by=by, now_us=NOON)
+def test_a_persons_drain_during_the_end_of_the_worker_is_noted_as_theirs(database: Database) -> None:
+    def change(by: str) -> bool:
+        return states.change(connection, Subject.INTAKE, Intake.DRAINING, by=by, now_us=NOON)
 
     with database.writing() as connection:
-        assert change(Intake.DRAINING, Process.SUPERVISOR)
-        assert not change(Intake.DRAINING, Process.SUPERVISOR)
-    _reopen(database)
-    with database.writing() as connection:
-        assert states.intake(connection) is Intake.OPEN
-        assert not change(Intake.OPEN, "ann")
-        assert change(Intake.DRAINING, Process.SUPERVISOR)
-        assert change(Intake.DRAINING, "ann")
-    _reopen(database)
-    with database.writing() as connection:
-        assert states.intake(connection) is Intake.DRAINING
-        with pytest.raises(ConfigError):  # else that person's drain would look like the service's
-            keys.add(connection, Process.SUPERVISOR, Role.ENGINEER, keys.generate(), now_us=NOON)
+        assert [change(by) for by in (Process.WORKER, Process.WORKER, "ann", Process.WORKER)] == [
+            True,
+            False,
+            True,
+            False,
+        ]
+        assert the(states.current(connection, Subject.INTAKE)).changed_by == "ann"
+        with pytest.raises(ConfigError):  # else that person's drain would look like the worker's
+            keys.add(connection, Process.WORKER, Role.ENGINEER, keys.generate(), now_us=NOON)
 
 
 def test_keys_are_known_by_their_hash_until_they_end(database: Database) -> None:

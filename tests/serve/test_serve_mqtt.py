@@ -10,7 +10,7 @@ from pathlib import Path
 
 import paho.mqtt.publish
 import pytest
-from bridging import append, bridged, is_faulty
+from bridging import RELAY, append, bridged, is_faulty
 from brokers import Mosquitto, answers, free_port, hearing
 from certificates import Authority
 from serve_rows import NOON, decided, ng
@@ -128,17 +128,14 @@ def test_a_broker_that_restarts_in_mid_stream_loses_nothing(
 
 
 _DIES = """
-import os, signal, sys
-from pathlib import Path
-from coe.serve import failpoints, service_config
-from coe.serve.bridge import outbox_relay
+import os, signal
+from coe.serve import failpoints
 passed = []
 def die(point):
     passed.append(point)
     if len(passed) == 3:
         os.kill(os.getpid(), signal.SIGKILL)
 failpoints.hook = die
-outbox_relay.run(service_config.load(Path(sys.argv[1])))
 """
 
 
@@ -151,7 +148,7 @@ def test_a_bridge_that_is_killed_repeats_what_it_had_not_noted_with_the_same_ids
     for number in range(5):
         append(sqlite_database, number)
     with hearing(broker.port, "coe/test/#") as hearer:
-        died = subprocess.run([sys.executable, "-c", _DIES, str(file)], check=False)
+        died = subprocess.run([sys.executable, "-c", _DIES + RELAY, str(file)], stdin=subprocess.PIPE, check=False)
         assert died.returncode == -signal.SIGKILL
         eventually(lambda: len(hearer.bodies("coe/test/recipe/staged")) == 3)
         with plant_told(sqlite_database, tmp_path, port=broker.port):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from bridging import RELAY
 from serve_rows import NOON, decided, ng
 from waiting import eventually
 
@@ -33,7 +34,7 @@ def test_the_example_of_the_docs_is_told_by_its_path_and_by_its_entry_point(
         outbox.register_sinks(connection, ["day", "night"], NOON)
         decided(connection, "k1", ng())
     bridge = subprocess.Popen(
-        [sys.executable, "-m", "coe.serve.child", "bridge", str(file)],
+        [sys.executable, "-c", RELAY, str(file)],
         stdin=subprocess.PIPE,
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(theirs)},

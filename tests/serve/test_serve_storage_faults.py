@@ -131,7 +131,7 @@ def test_a_locked_database_is_shown_everywhere_at_once_and_the_history_has_it_af
     assert history(station.database) == [(FaultKind.DATABASE, "database", "")]
     monkeypatch.setattr(own_faults, "HOLD_S", 0.0)
     look(station)
-    assert history(station.database) == [(FaultKind.DATABASE, "database", "gate")]
+    assert history(station.database) == [(FaultKind.DATABASE, "database", "web")]
     assert shown(station) == []
     assert station.nobody.get("/health/ready").status_code == 200
 
@@ -390,8 +390,8 @@ def test_a_disk_that_fills_is_warned_of_before_and_the_faults_clear_themselves(
     assert shown(station) == []
     assert station.nobody.get("/health/ready").status_code == 200
     assert [(kind, by) for kind, _, by in history(station.database)] == [
-        (FaultKind.DISK_FULL, "gate"),
-        (FaultKind.DISK_LOW, "gate"),
+        (FaultKind.DISK_FULL, "web"),
+        (FaultKind.DISK_LOW, "web"),
     ]
 
 
@@ -451,7 +451,7 @@ def test_a_database_that_met_a_full_disk_stays_a_fault_until_there_is_room_and_a
 def test_a_fault_of_an_earlier_process_is_cleared_when_its_cause_is_gone(station: Served) -> None:
     with station.database.writing() as connection:
         for kind in (FaultKind.DISK_LOW, FaultKind.DISK_FULL):
-            fault_log.note(connection, NewFault(Process.GATE, kind, "before"), 1)
+            fault_log.note(connection, NewFault(Process.WEB, kind, "before"), 1)
     look(station)
     assert shown(station) == []
 
@@ -460,7 +460,7 @@ def test_a_fault_of_an_earlier_process_is_cleared_when_its_cause_is_gone(station
 def test_a_clock_far_off_at_the_start_removes_no_picture_until_somebody_says_so(served: Served, ahead_us: int) -> None:
     put(served.feeder, "k1", "R1")
     config, before_us = served.gate.config, now_us() - ahead_us
-    served.database.write(states.beat, Process.GATE, pid=1, now_us=before_us)
+    served.database.write(states.beat, Process.WEB, pid=1, now_us=before_us)
     with closing(open_gate(config)) as gate:
         later_us = now_us() + 400 * DAY_US
         assert remove_old(gate, 0, later_us, None) == 0
@@ -468,7 +468,7 @@ def test_a_clock_far_off_at_the_start_removes_no_picture_until_somebody_says_so(
         assert remove_old(gate, 0, later_us, None) == 0
         with gate.database.writing() as connection:
             [fault] = fault_log.open_faults(connection)
-            assert (fault.kind, fault.process) == (FaultKind.CLOCK, Process.GATE)
+            assert (fault.kind, fault.process) == (FaultKind.CLOCK, Process.WEB)
             fault_log.clear(connection, fault.id, by="ann", now_us=now_us())
         assert remove_old(gate, 0, later_us, None) == 1
 

@@ -377,7 +377,7 @@ def test_a_broker_that_is_away_for_an_hour_gets_everything_in_order_and_is_asked
     with sqlite_database.reading() as connection:
         assert outbox.queues(connection)[0].waiting <= 1, "the event that the fault is over"
         (fault,) = fault_log.newest(connection)
-    assert (fault.kind, fault.times, fault.cleared_by) == (FaultKind.SINK, 65, "bridge")
+    assert (fault.kind, fault.times, fault.cleared_by) == (FaultKind.SINK, 65, "web")
 
 
 # ---- TLS to a broker

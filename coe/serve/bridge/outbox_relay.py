@@ -1,4 +1,4 @@
-"""The bridge as a process: each sink with its queue on a thread. Events go in their order.
+"""The bridge: each sink with its queue on a thread of `web`. Events go in their order.
 
 A sink that fails is tried again after pauses that grow to a minute; its events wait in the outbox, and no other sink
 waits for it. A crash between the acknowledgement and the outbox repeats a message, with the same id.
@@ -7,29 +7,23 @@ waits for it. A crash between the acknowledgement and the outbox repeats a messa
 from __future__ import annotations
 
 import logging
-import os
-import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 
 from sqlalchemy import Connection
 
 from coe.errors import CoeError
 from coe.serve import failpoints
-from coe.serve.bridge.sink_settings import sinks_of
 from coe.serve.bridge.sinks import EventEnvelope, Sign, Sink, SinkFailed, StationStatus
 from coe.serve.clock import now_us
 from coe.serve.database import fault_log, outbox, recipe_versions, row_types, states
-from coe.serve.database.connecting import Database, open_database
+from coe.serve.database.connecting import Database
 from coe.serve.database.database_errors import DatabaseError
-from coe.serve.database.migration import expect_newest
 from coe.serve.database.recipe_versions import KeptRecipes
 from coe.serve.database.tables import Board, Event, NewFault
 from coe.serve.enums import EventKind, FaultKind, Process
-from coe.serve.service_config import ServeConfig
 
 LOOK_S = 0.2
 """How often a relay looks into the outbox."""
@@ -37,9 +31,8 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 """The pause after the first failure of a sink; each later pause is twice as long, up to the longest."""
 TOGETHER = 100
 """How many events are acknowledged in one transaction."""
-BEAT_S = 2.0
 GRACE_S = 3.0
-"""How long a sink may take to finish what it sends when the bridge ends; what was not acknowledged is sent again."""
+"""How long a sink may take to finish what it sends when the process ends; what was not acknowledged is sent again."""
 _SHOWN = {EventKind.STATE_CHANGED, EventKind.FAULT_RAISED, EventKind.FAULT_CLEARED}
 
 _log = logging.getLogger(__name__)
@@ -59,7 +52,7 @@ class OutboxRelay:
         self._failures = 0
         self._told: list[Event] = []
         self._recipes = KeptRecipes()
-        # A fault may be open from before the bridge was started.
+        # A fault may be open from before the process was started.
         self._may_have_fault = True
         self._next_beat_s = 0.0
 
@@ -173,9 +166,7 @@ class OutboxRelay:
 
     def _overcome(self) -> None:
         if self._may_have_fault:
-            self._database.write(
-                fault_log.clear_about, Process.BRIDGE, FaultKind.SINK, about=self._name, now_us=now_us()
-            )
+            self._database.write(fault_log.clear_about, Process.WEB, FaultKind.SINK, about=self._name, now_us=now_us())
         self._may_have_fault, self._failures = False, 0
 
     def _fail(self, why: str) -> float:
@@ -192,7 +183,7 @@ class OutboxRelay:
         name = self._name
         message = f"sink '{name}' cannot be told: {why}; its messages wait"
         with self._database.writing() as connection:
-            fault_log.note(connection, NewFault(Process.BRIDGE, FaultKind.SINK, message, name), now_us())
+            fault_log.note(connection, NewFault(Process.WEB, FaultKind.SINK, message, name), now_us())
             for oldest in outbox.waiting(connection, name, limit=1):
                 outbox.failed(connection, name, oldest.id, error=why)
         self._may_have_fault = True
@@ -213,22 +204,8 @@ def _status(connection: Connection) -> StationStatus:
     )
 
 
-def run(config: ServeConfig) -> None:
-    """Tell all sinks until SIGTERM or SIGINT; raises ConfigError if it cannot begin."""
-    database = open_database(config.database_url)
-    expect_newest(database)
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    try:
-        tell(sinks_of(config.station, config.sinks), database, stop)
-    finally:
-        database.close()
-
-
 def tell(sinks: Mapping[str, Callable[[], Sink]], database: Database, stop: threading.Event) -> None:
-    """Make these the sinks, and tell each on a thread of its own until `stop`; raises DatabaseError at the start."""
-    database.write(outbox.register_sinks, list(sinks), now_us())
+    """Tell each registered sink on a thread of its own until `stop`."""
     # Daemons: a sink that hangs does not keep the process alive.
     threads = [
         threading.Thread(target=OutboxRelay(name, make, database, stop).run, name=f"coe-sink-{name}", daemon=True)
@@ -236,10 +213,6 @@ def tell(sinks: Mapping[str, Callable[[], Sink]], database: Database, stop: thre
     ]
     for thread in threads:
         thread.start()
-    is_ending = False
-    while not is_ending:
-        with suppress(DatabaseError), database.writing() as connection:
-            states.beat(connection, Process.BRIDGE, pid=os.getpid(), now_us=now_us(), facts={"sinks": list(sinks)})
-        is_ending = stop.wait(BEAT_S)
+    stop.wait()
     for thread in threads:
         thread.join(GRACE_S)

@@ -7,17 +7,16 @@ server belongs to a session, so the service keeps a connection open for it. Both
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import psutil
-from sqlalchemy import URL, Connection, Engine, create_engine, event, func, make_url, select, text
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from coe.errors import ConfigError
-from coe.helpers.files import LOCK, FolderLock
-from coe.serve.database.database_errors import DatabaseError, DatabaseErrorKind, translated
+from coe.serve.database.database_errors import translated
 
 BUSY_S = 5.0
 """How long a transaction waits for another writer before it raises DatabaseError."""
@@ -210,62 +209,3 @@ def file_system_of(path: Path) -> str:
     # A later mount at the same place hides the earlier one.
     deepest = max(enumerate(mounts), key=lambda at: (len(Path(at[1].mountpoint).parts), at[0]), default=None)
     return deepest[1].fstype.lower() if deepest else ""
-
-
-_KEY = int.from_bytes(b"coeserve", "big")
-"""The number of the lock; those of PostgreSQL are of one database, not of the whole server."""
-_DETECTION = "SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3"
-"""The server ends a session whose machine is gone after half a minute; by itself it would keep the lock for hours."""
-
-
-class Claim:
-    """The claim to a database. One thread at a time."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._session: Connection | None = None
-        self._file: FolderLock | None = None
-
-    def hold(self) -> bool:
-        """Take the claim, or make sure that it is still held; False if another service holds it.
-
-        A server that was restarted has forgotten the claim, which is then taken again. Raises DatabaseError.
-        """
-        if self._database.is_sqlite:
-            return self._holds_file()
-        if self._session is not None:
-            try:
-                with translated(self._database.url):
-                    self._session.execute(select(1))
-                return True
-            except DatabaseError:
-                self.release()
-        with translated(self._database.url):
-            session = self._database.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-            self._session = session
-            session.execute(text(_DETECTION))
-            if session.scalar(select(func.pg_try_advisory_lock(_KEY))):
-                return True
-        self.release()
-        return False
-
-    def _holds_file(self) -> bool:
-        path = Path(f"{Path(self._database.url.database or '').resolve()}{LOCK}")
-        try:
-            self._file = self._file or FolderLock.take_file(path, wait=False)
-        except OSError as error:
-            message = f"{path} cannot be locked: {error.strerror}; give the service the right to"
-            raise DatabaseError(DatabaseErrorKind.LOST, message) from None
-        return self._file is not None
-
-    def release(self) -> None:
-        """Let another service take the claim."""
-        if self._file is not None:
-            self._file.release()
-            self._file = None
-        session, self._session = self._session, None
-        if session is not None:
-            with suppress(DatabaseError), translated(self._database.url):
-                # The pool would keep the session, and its lock with it.
-                session.invalidate()
-                session.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, insert, select, update
 
 from coe.serve.clock import SECOND_US
 from coe.serve.database import event_log
@@ -22,13 +22,13 @@ def change(
 ) -> bool:
     """Note a new state and append the event; False if the subject is in this state already.
 
-    A person who drains while the service ends, which drains too, is noted: that drain stays.
+    A person who drains while the worker ends, which drains too, is noted: that drain stays.
     """
     in_turn(connection, state_change)
     before = current(connection, subject)
     if before is not None and before.state == state.value:
-        is_of_end = state is Intake.DRAINING and before.changed_by == Process.SUPERVISOR
-        if not is_of_end or by == Process.SUPERVISOR:
+        is_of_end = state is Intake.DRAINING and before.changed_by == Process.WORKER
+        if not is_of_end or by == Process.WORKER:
             return False
     row = {"subject": subject, "state": state.value, "changed_us": now_us, "changed_by": by, "reason": reason}
     connection.execute(insert(state_change).values(row))
@@ -47,7 +47,7 @@ def change(
 def hold(connection: Connection, *, by: str, now_us: int, reason: str) -> None:
     """Hold the line; one that a person drains stays drained."""
     newest = current(connection, Subject.INTAKE)
-    if newest is None or newest.state != Intake.DRAINING or newest.changed_by == Process.SUPERVISOR:
+    if newest is None or newest.state != Intake.DRAINING or newest.changed_by == Process.WORKER:
         change(connection, Subject.INTAKE, Intake.HELD, by=by, now_us=now_us, reason=reason)
 
 
@@ -104,4 +104,14 @@ def heartbeats(connection: Connection) -> dict[Process, Heartbeat]:
 def living_worker(connection: Connection, now_us: int) -> Heartbeat | None:
     """Return the last sign of life of the worker; None if it is silent."""
     beat = heartbeats(connection).get(Process.WORKER)
-    return beat if beat is not None and abs(now_us - beat.beat_us) <= SILENT_S * SECOND_US else None
+    return beat if beat is not None and lives(beat, now_us) else None
+
+
+def lives(beat: Heartbeat, now_us: int) -> bool:
+    """Return whether a process did not end, and gave its sign of life lately."""
+    return beat.pid != 0 and abs(now_us - beat.beat_us) <= SILENT_S * SECOND_US
+
+
+def leave(connection: Connection, process: Process) -> None:
+    """Note that a process ended in order: its sign of life has no process any more."""
+    connection.execute(update(heartbeat).where(heartbeat.c.process == process).values(pid=0))

@@ -26,7 +26,7 @@ from coe.serve.gate.own_faults import DataDisk, OwnFaults
 from coe.serve.gate.problems import Problem, ProblemKind, disk_failed
 from coe.serve.gate.storage import Storage
 from coe.serve.picture_folder import Pictures, Receiving
-from coe.serve.secret_file import SESSIONS, read_or_make
+from coe.serve.secret_file import SESSIONS, place_of, read_or_make
 from coe.serve.service_config import ServeConfig
 from coe.serve.teach.teach_work import Works
 from coe.serve.tls_files import WatchedCertificate
@@ -79,6 +79,8 @@ class Gate:
     """The commands that run for boards which people teach."""
     _drawing: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(DRAWN))
     faults: OwnFaults = field(init=False)
+    place: str = ""
+    """The name of its data folder, which no other service has."""
     secret: bytes = b""
     """What signs sessions, as of the last look: pages need no disk for it."""
     certificates: Sequence[WatchedCertificate] = ()
@@ -90,6 +92,7 @@ class Gate:
 
     def __post_init__(self) -> None:
         silent = partial(DatabaseError, DatabaseErrorKind.LOST, self.database.silence)
+        self.place = place_of(self.config.data)
         self.queries = Storage("gate", silent)
         self.files = Storage("pictures", partial(disk_failed, "does not answer"))
         self.faults = OwnFaults(lambda: self.now_us(), folders=self.config.folders)  # noqa: PLW0108 - a test replaces it

@@ -82,7 +82,7 @@ class OwnFaults:
         with self._lock:
             before = self._open.get(key)
             fault = (
-                Fault(Process.GATE, kind, message, about, id=0, raised_us=now_us, seen_us=now_us)
+                Fault(Process.WEB, kind, message, about, id=0, raised_us=now_us, seen_us=now_us)
                 if before is None
                 else replace(before.fault, message=message, seen_us=now_us, times=before.fault.times + 1)
             )
@@ -142,9 +142,9 @@ class OwnFaults:
             over = set(self._over)
         now_us = self._now_us()
         for (kind, about), noted in new.items():
-            fault_log.note(connection, NewFault(Process.GATE, kind, noted.fault.message, about), now_us)
+            fault_log.note(connection, NewFault(Process.WEB, kind, noted.fault.message, about), now_us)
         for kind, about in over:
-            fault_log.clear_about(connection, Process.GATE, kind, about=about, now_us=now_us)
+            fault_log.clear_about(connection, Process.WEB, kind, about=about, now_us=now_us)
 
         def written() -> None:
             with self._lock:

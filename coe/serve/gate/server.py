@@ -33,6 +33,7 @@ from coe.serve.gate.storage import GLANCE_S
 from coe.serve.picture_folder import PARTS, Pictures
 from coe.serve.retention import remove_strays, sweep
 from coe.serve.service_config import ServeConfig
+from coe.serve.systemd import ALIVE, notify
 from coe.serve.tls_files import certificates_of
 
 _log = logging.getLogger(__name__)
@@ -59,6 +60,7 @@ class _Server(uvicorn.Server):
         scheme, host = "https" if config.listen.has_tls else "http", config.listen.host
         place = f"[{host}]" if ":" in host else host
         port = self.servers[0].sockets[0].getsockname()[1]
+        notify()
         sys.stderr.write(f"{config.station}: {scheme}://{place}:{port}, data in {config.data}\n")
 
     async def shutdown(self, sockets: Any = None) -> None:
@@ -73,7 +75,7 @@ def open_gate(config: ServeConfig) -> Gate:
     expect_keys(config, database)
     gate = Gate(config, database, Pictures(config.pictures), Feed(database))
     gate.certificates = list(certificates_of(config.model_dump()))
-    before = database.read(states.heartbeats).get(Process.GATE)
+    before = database.read(states.heartbeats).get(Process.WEB)
     if before is not None and abs(off_us := gate.now_us() - before.beat_us) > LONGEST_OFF_US:
         _doubt_clock(gate, off_us, "the last sign of life")
     return gate
@@ -89,7 +91,7 @@ def _doubt_clock(gate: Gate, off_us: int, since: str) -> None:
 
 def _is_clock_doubted(gate: Gate) -> bool:
     faults = gate.database.read(gate.open_faults)
-    return any(fault.kind is FaultKind.CLOCK and fault.process is Process.GATE for fault in faults)
+    return any(fault.kind is FaultKind.CLOCK and fault.process is Process.WEB for fault in faults)
 
 
 def follow_clock(gate: Gate, clock: SteadyClock, was_told: bool) -> bool:
@@ -183,6 +185,7 @@ def remove_old(gate: Gate, part: int, now_us: int, since_us: int | None) -> int:
 async def _beat(gate: Gate) -> None:
     while True:
         try:
+            notify(ALIVE)  # the loop turns; a database that is away is no reason to start again
             await give_sign(gate)
         except Exception:  # whatever it is: without this task no fault would be seen, nor that one is over
             _log.exception("no sign of life")
@@ -193,7 +196,7 @@ async def give_sign(gate: Gate) -> None:
     """Look at the disk, and give a sign of life with the gate's own faults, if the database takes it."""
 
     def beat(connection: SqlConnection) -> None:
-        states.beat(connection, Process.GATE, pid=os.getpid(), now_us=gate.now_us(), facts={})
+        states.beat(connection, Process.WEB, pid=os.getpid(), now_us=gate.now_us(), facts={"place": gate.place})
 
     warn_of_certificates(gate)
     look = asyncio.ensure_future(gate.look())

@@ -1,7 +1,7 @@
 """What watches a line and changes nothing: which experts lie in memory, which boards will be late, and what hangs.
 
 Nothing in a process can end a thread that hangs in an expert's code, or on a disk that does not answer; so the process
-ends, no thread is waited for, and its supervisor starts it again. Whatever a board waits for on a thread is watched
+ends, no thread is waited for, and systemd starts it again. Whatever a board waits for on a thread is watched
 here, or has its own end.
 """
 

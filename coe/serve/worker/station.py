@@ -34,6 +34,7 @@ from coe.serve.database.database_errors import DatabaseError
 from coe.serve.database.tables import Activation, Board, NewFault, Recipe
 from coe.serve.enums import ActivationState, EventKind, FaultKind, Intake, LineState, Process
 from coe.serve.picture_folder import Pictures
+from coe.serve.secret_file import place_of
 from coe.serve.service_config import ServeConfig
 from coe.serve.worker.feeder import Feeder
 from coe.serve.worker.items import Items, items_of
@@ -77,7 +78,7 @@ class Station:
         self._feeder = Feeder(clocks.now_s, self._rung.set)
         self._queue = Queue()
         self._runs: dict[int, BoardRun] = {}
-        self._report = WorkerReport(database, clocks, watch)
+        self._report = WorkerReport(database, clocks, watch, place_of(config.data))
         self._locating = Locating(database, self._rung.set, self._report, watch)
         self._next_look_s = -math.inf
         self._seen_event = 0
@@ -101,12 +102,17 @@ class Station:
         """Begin no more boards; may be called by a signal handler."""
         self.is_ending = True
 
-    def run(self) -> None:
-        """Decide boards until `end`; then finish begun boards, for `drain_s` at most, and close; raises LineHangs."""
+    def run(self, turn: Callable[[], object] = bool, drain: Callable[[], object] = bool) -> None:
+        """Decide boards until `end`; then finish begun boards, for `drain_s` at most, and close.
+
+        `turn` is called in each round, `drain` once, when the end begins. Raises LineHangs.
+        """
         ends_s = math.inf
         while not (self.is_ending and (self.is_idle or self._clocks.now_s() >= ends_s)):
             if self.is_ending and ends_s == math.inf:
                 ends_s = self._clocks.now_s() + self._config.drain_s
+                drain()
+            turn()
             self.step()
         self.close()
 

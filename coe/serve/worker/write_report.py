@@ -67,9 +67,9 @@ def endangered(images: int, waiting: Iterable[Queued], now_s: float, per_image_s
 class WorkerReport:
     """The line's own part of the database. The loop's thread alone uses it."""
 
-    def __init__(self, database: Database, clocks: Clocks, watch: LineWatch) -> None:
+    def __init__(self, database: Database, clocks: Clocks, watch: LineWatch, place: str) -> None:
         self._database, self._now_us, self._now_s, self._pid = database, clocks.now_us, clocks.now_s, os.getpid()
-        self._watch, self._hang = watch, ""
+        self._watch, self._hang, self._place = watch, "", place
         self._faults: list[NewFault] = []
         self._database_fault: FaultKind | None = None
         self._named: set[int] = set()
@@ -151,7 +151,7 @@ class WorkerReport:
         now_us = self._now_us()
         with self._database.writing() as connection:
             states.change(connection, Subject.LINE, state, by=Process.WORKER, now_us=now_us)
-            facts: dict[str, Any] | None = {} if self._state is None else None
+            facts = {"place": self._place} if self._state is None else None
             states.beat(connection, Process.WORKER, pid=self._pid, now_us=now_us, facts=facts)
         self._state = state
 
@@ -208,6 +208,7 @@ class WorkerReport:
         metrics = line.metrics() if line else None
         running = self._watch.running()
         return {
+            "place": self._place,
             "recipes": sorted(product.name for product in products.current.values()),
             "queued": len(queue),
             "boards": [{"board": id, "done": len(run.results), "of": len(run.items.seen)} for id, run in runs.items()],

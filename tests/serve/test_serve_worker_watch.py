@@ -1,5 +1,6 @@
-"""A worker that stands still keeps no board waiting, and is started again."""
+"""A worker that is gone or stands still keeps no board waiting."""
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -10,14 +11,15 @@ from tiny_line import TINY
 from waiting import eventually
 
 from coe.core import Verdict
+from coe.serve import worker_watch
 from coe.serve.clock import SECOND_US, Clocks, now_us
 from coe.serve.database import call_rows, event_log, fault_log, states
 from coe.serve.database.connecting import Database
-from coe.serve.database.database_errors import DatabaseError, DatabaseErrorKind
+from coe.serve.database.states import SILENT_S
 from coe.serve.database.tables import NewFault
-from coe.serve.enums import CallReason, EventKind, FaultKind, Process
+from coe.serve.enums import CallReason, EventKind, FaultKind, LineState, Process, Subject
 from coe.serve.service_config import ServeConfig
-from coe.serve.silent_worker import AWAY_S, SILENT_S, STARTS_FOR, SilentWorker
+from coe.serve.worker_watch import STARTS_FOR, WorkerWatch
 
 PID = 7
 
@@ -26,24 +28,22 @@ database = embedded_database(busy_s=0.1)
 
 
 class Watch:
-    """A look at the worker of a service at times that a test sets."""
+    """A look at the worker of a service at times that a test sets; `age_s` after its last sign it begins."""
 
-    def __init__(self, config: ServeConfig, database: Database) -> None:
+    def __init__(self, config: ServeConfig, database: Database, age_s: float = 0.0) -> None:
         self.passed_s, self.database = 0.0, database
-        self.refusals = list[DatabaseError]()
-        clocks = Clocks(lambda: now_us() + round(self.passed_s * SECOND_US), lambda: self.passed_s)
-        self._silent = SilentWorker(config, database, self.refusals.append, clocks)
+        clocks = Clocks(lambda: now_us() + round((age_s + self.passed_s) * SECOND_US), lambda: self.passed_s)
+        self._watch = WorkerWatch(config, database, clocks)
+        self._watch.look()
 
-    def at(self, passed_s: float, pid: int | None = PID, every_s: float = AWAY_S) -> str:
-        """Look again and again until then, as the supervisor does; return what the last look says."""
-        while True:
+    def at(self, passed_s: float, every_s: float = 1.0) -> None:
+        """Look again and again until then."""
+        while self.passed_s < passed_s:
             self.passed_s = min(passed_s, self.passed_s + every_s)
-            why = self._silent.look(pid, 0.0)
-            if why or self.passed_s >= passed_s:
-                return why
+            self._watch.look()
 
-    def beat(self, pid: int = PID) -> None:
-        self.database.write(states.beat, Process.WORKER, pid=pid, now_us=now_us())
+    def beat(self) -> None:
+        self.database.write(states.beat, Process.WORKER, pid=PID, now_us=now_us())
 
     def faults(self) -> list[tuple[FaultKind, str]]:
         with self.database.reading() as connection:
@@ -52,10 +52,9 @@ class Watch:
 
 @pytest.fixture
 def watch(config: ServeConfig, database: Database) -> Watch:
-    watch = Watch(config, database)
-    watch.beat()
-    assert watch.at(0) == ""
-    return watch
+    database.write(states.change, Subject.LINE, LineState.RUNNING, by="worker", now_us=now_us())
+    database.write(states.beat, Process.WORKER, pid=PID, now_us=now_us())
+    return Watch(config, database)
 
 
 def decisions_of(database: Database, board_id: int) -> int:
@@ -73,10 +72,10 @@ def test_boards_that_are_due_while_the_worker_is_silent_are_review_and_late_once
     due = accept(config, database, recipe.id, {"R1": LIGHT, "R2": DARK}, within_s=30)
     other = accept(config, database, recipe.id, {"R1": LIGHT}, key="k2")
     for passed_s in (SILENT_S - 1, SILENT_S, 29):
-        assert watch.at(passed_s) == ""
+        watch.at(passed_s)
         assert watch.faults() == (SILENT if passed_s >= SILENT_S else [])
         assert state_of(database, due.id).verdict is None
-    assert watch.at(32) == ""
+    watch.at(32)
     for _ in range(2):
         found = state_of(database, due.id)
         assert (found.verdict, found.late, found.calls) == (Verdict.REVIEW, True, 2)
@@ -88,7 +87,7 @@ def test_boards_that_are_due_while_the_worker_is_silent_are_review_and_late_once
         assert decided.count(due.id) == 1
         with deciding(config, database, quick_opener(tiny, QuickDevice())):
             eventually(lambda: state_of(database, other.id).verdict is Verdict.OK)
-    assert watch.at(33) == ""
+    watch.at(33)
     assert watch.faults() == []
 
 
@@ -110,44 +109,61 @@ def test_a_worker_that_was_silent_decides_no_board_again_that_it_had_begun(
     assert state_of(database, board.id).verdict is Verdict.REVIEW
 
 
-def test_a_silent_worker_is_killed_after_the_time_of_the_config_and_one_that_starts_has_longer(
-    config: ServeConfig, watch: Watch
+@pytest.mark.parametrize("age_s", [0, 5, 3600])
+def test_silence_counts_from_the_row_when_web_starts_again(
+    config: ServeConfig, database: Database, watch: Watch, age_s: float
 ) -> None:
-    most_s = config.line.hangs_after_s
-    assert watch.at(most_s, pid=None) == ""
-    assert watch.at(most_s) == ""
-    assert watch.at(most_s + 1, pid=PID + 1) == ""
-    assert watch.at(most_s + 1)
-    assert watch.at(most_s + 2) == ""  # the next one has its time
-    assert watch.at(most_s + 2 + STARTS_FOR * most_s, pid=PID + 1)
+    recipe = activated(database, TINY)
+    due = accept(config, database, recipe.id, {"R1": LIGHT}, within_s=1)
+    later = Watch(config, database, age_s)
+    decided_s = next(at for at in range(1, 20) if later.at(at) or state_of(database, due.id).verdict is not None)
+    assert decided_s == max(3, SILENT_S - age_s), "a worker that lives gives a sign meanwhile"
+    later.beat()
+    later.at(later.passed_s + 2)
+    assert later.faults() == []
+
+
+@pytest.mark.parametrize("state", [LineState.STARTING, LineState.DOWN])
+def test_a_worker_that_starts_or_ended_in_order_is_missed_later(watch: Watch, state: LineState) -> None:
+    watch.database.write(states.change, Subject.LINE, state, by="worker", now_us=now_us())
+    watch.at(STARTS_FOR * SILENT_S - 1)
+    assert watch.faults() == []
+    watch.at(STARTS_FOR * SILENT_S)
+    assert watch.faults() == SILENT
 
 
 def test_a_worker_is_not_silent_while_nobody_can_write(config: ServeConfig, database: Database, watch: Watch) -> None:
     with locked(database):
-        assert watch.at(2 * config.line.hangs_after_s) == ""
-    assert {error.kind for error in watch.refusals} == {DatabaseErrorKind.BUSY}
-    assert watch.at(2 * config.line.hangs_after_s + 1) == ""
+        watch.at(3 * SILENT_S, every_s=4.0)
+    watch.at(3 * SILENT_S + 1)
     assert watch.faults() == []
 
 
-def test_a_worker_is_not_silent_while_the_database_answers_nobody(
-    config: ServeConfig, watch: Watch, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object) -> None:
-        raise DatabaseError(DatabaseErrorKind.LOST, "no answer")
-
-    with monkeypatch.context() as failing:
-        failing.setattr(fault_log, "note", fail)  # of parts of a disk that fails
-        assert watch.at(2 * SILENT_S) == ""
-    away_s = 10 * config.line.hangs_after_s
-    assert watch.at(away_s, every_s=away_s) == ""
-    assert watch.at(away_s + SILENT_S - 1) == ""
+def test_a_worker_is_not_silent_while_the_database_answers_nobody(watch: Watch) -> None:
+    watch.at(100, every_s=100)
+    watch.at(100 + SILENT_S - 1)
     assert watch.faults() == []
+    watch.at(100 + SILENT_S)
+    assert watch.faults() == SILENT
 
 
-def test_a_fault_of_an_earlier_supervisor_is_cleared_by_the_first_sign(config: ServeConfig, database: Database) -> None:
+def test_no_error_ends_the_watch(config: ServeConfig, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    stop, looks = threading.Event(), iter([ValueError(), None])
+
+    def look(self: WorkerWatch) -> None:
+        if (error := next(looks)) is not None:
+            raise error
+        stop.set()
+
+    monkeypatch.setattr(worker_watch, "LOOK_S", 0.0)
+    monkeypatch.setattr(WorkerWatch, "look", look)
+    WorkerWatch(config, database).run(stop)
+    assert next(looks, "all") == "all"
+
+
+def test_a_fault_of_an_earlier_web_is_cleared_by_the_first_sign(config: ServeConfig, database: Database) -> None:
     with database.writing() as connection:
-        new = NewFault(Process.SUPERVISOR, FaultKind.PROCESS_SILENT, "before", Process.WORKER)
+        new = NewFault(Process.WEB, FaultKind.PROCESS_SILENT, "before", Process.WORKER)
         fault_log.note(connection, new, 1)
     watch = Watch(config, database)
     watch.at(1)
