@@ -4,20 +4,19 @@ import json
 import re
 import shutil
 import tomllib
-from configparser import ConfigParser
 from pathlib import Path
 
-import pytest
+import yaml
 from quick_line import QuickDevice
 from serve_rows import NOON, decided, decision, late, ng, the
 from serving import Served, config_of, hand_in, png, serving
 from stations import deciding, quick_opener
 from waiting import eventually
 
-from coe.serve import supervisor
+from coe.serve import processes
 from coe.serve.backup import back_up
 from coe.serve.clock import now_us
-from coe.serve.database import audit, board_rows, decisions, event_log, keys, states, views
+from coe.serve.database import audit, board_rows, decisions, event_log, keys, views
 from coe.serve.database.connecting import open_database
 from coe.serve.database.decisions import Amendment
 from coe.serve.database.migration import migrate
@@ -73,23 +72,20 @@ def kinds_of(service: Served, id: int) -> list[EventKind]:
         return [event.kind for event in event_log.after(connection, 0, board_id=id)]
 
 
-@pytest.fixture
-def unit() -> ConfigParser:
-    parser = ConfigParser(interpolation=None, strict=True)
-    parser.optionxform = str
-    parser.read(FOLDER / "coe-serve.service", encoding="utf-8")
-    return parser
-
-
-def test_systemd_waits_as_long_as_the_service_needs(unit: ConfigParser) -> None:
-    service = unit["Service"]
-    assert service["Type"] == "notify"
-    assert re.fullmatch(r"/opt/coe/current/bin/coe-serve run /etc/coe/serve\.yaml", service["ExecStart"])
-    # A line that dies again and again, and a database that is locked for a minute, are no reason to start all again.
-    silent_s = supervisor.MOST_PAUSE_S + 60.0 + states.SILENT_S + supervisor.NOTIFY_S
-    assert float(service["WatchdogSec"]) > silent_s
-    drain_s = ServeConfig(station="a").drain_s
-    assert float(service["TimeoutStopSec"]) > drain_s + 2 * supervisor.GRACE_S
+def test_systemd_and_compose_wait_as_long_as_each_process_needs() -> None:
+    config = ServeConfig(station="a")
+    compose = yaml.safe_load((FOLDER / "compose.yaml").read_text(encoding="utf-8"))["services"]
+    for name, most_s in (("web", 2 * processes.GRACE_S), ("worker", config.drain_s + processes.GRACE_S)):
+        text = (FOLDER / f"coe-{name}.service").read_text(encoding="utf-8")
+        unit = dict(re.findall(r"^(\w+)=(.*)$", text, re.MULTILINE))
+        assert (unit["Type"], unit["Restart"]) == ("notify", "always")
+        assert unit["ExecStart"] == f"/opt/coe/current/bin/coe-serve {name} /etc/coe/serve.yaml"
+        assert float(unit["TimeoutStopSec"]) > most_s
+        container = compose[name]
+        assert (container["restart"], container["command"]) == ("always", [name, "/etc/coe/serve.yaml"])
+        assert float(container["stop_grace_period"].removesuffix("s")) > most_s
+    # A worker that starts has so long until it ends by itself, with a trace.
+    assert float(unit["WatchdogSec"]) >= processes.STARTS_FOR * config.line.hangs_after_s
 
 
 def test_the_container_is_made_of_what_the_guide_makes() -> None:
@@ -101,17 +97,6 @@ def test_the_container_is_made_of_what_the_guide_makes() -> None:
     assert "--requirement /wheelhouse/requirements.lock" in text
     assert all("--no-index" in part and "--no-deps" in part for part in re.findall(r"pip install[^&]*", text))
     assert (FOLDER.parents[1] / "requirements.lock").is_file()
-
-
-def test_the_container_is_run_by_the_owner_of_its_data_and_has_time_to_end() -> None:
-    text = (FOLDER / "Containerfile").read_text(encoding="utf-8")
-    build, run = (
-        re.sub(r"\\\n#", "", text).partition(f"podman {word}")[2].splitlines()[0] for word in ("build", "run")
-    )
-    assert "--format docker" in build  # the other format has no health check
-    assert '--user "$(id --user coe):$(id --group coe)"' in run
-    (stop_s,) = re.findall(r"--stop-timeout (\d+)", run)
-    assert float(stop_s) > ServeConfig(station="a").drain_s + 2 * supervisor.GRACE_S
 
 
 # What the dashboard and the guide say of the metrics is what the gate exports
