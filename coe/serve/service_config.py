@@ -126,6 +126,9 @@ class Limits(StrictModel):
     """The longest time in which a client may send a body."""
     free_share: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = 0.05
     """With less of the disk of `data` free, a fault warns."""
+    child_memory: Size = 16 * 2**30
+    child_hours: Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)] = 12.0
+    """What a trial, or a command of the page /teach, may take with all that it starts; then it is ended."""
 
 
 class Retention(StrictModel):

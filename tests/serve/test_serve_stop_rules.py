@@ -186,7 +186,7 @@ def test_a_held_line_takes_no_board_until_its_last_alarm_is_cleared(database: Da
     assert database.read(states.intake) is Intake.OPEN
 
 
-@pytest.mark.parametrize(("by", "then"), [("ann", Intake.DRAINING), (Process.SUPERVISOR, Intake.HELD)])
+@pytest.mark.parametrize(("by", "then"), [("ann", Intake.DRAINING), (Process.WORKER, Intake.HELD)])
 def test_a_hold_leaves_a_persons_drain_and_outlives_an_end_in_order(database: Database, by: str, then: Intake) -> None:
     database.write(states.change, Subject.INTAKE, Intake.DRAINING, by=by, now_us=NOON)
     for number in range(3):

@@ -26,16 +26,18 @@ from serving import Served, png, problem, signed_in
 from waiting import eventually
 
 from coe.board import rules
+from coe.helpers.strict_model import of_json
 from coe.placement import read_recipe
+from coe.serve.bounded import Bounds
 from coe.serve.enums import Role
 from coe.serve.gate import teach_files, teach_routes
 from coe.serve.recipe_content import RecipeContent
-from coe.serve.teach import table_text, undo_stack
+from coe.serve.teach import table_text, teach_work, undo_stack
 from coe.serve.teach.package_table import rows_of
 from coe.serve.teach.take_results import CUT, compared, take_chosen, take_crops
 from coe.serve.teach.teach_draft import BoardDraft
 from coe.serve.teach.teach_steps import TeachStep, current, states
-from coe.serve.teach.teach_work import Work, Works
+from coe.serve.teach.teach_work import Work, Works, log_of
 
 ROWS = """\
 Ref,Val,Package,PosX,PosY,Rot,Side
@@ -630,6 +632,16 @@ def test_a_restart_of_the_service_ends_what_runs_and_says_so(served: Served) -> 
     (draft.folder / "work.json").write_text(work.model_dump_json())
     assert served.engineer.get("/teach/line7/work").json()["state"] == "failed"
     assert "this was ended by a restart" in served.engineer.get("/teach/line7/place").text
+
+
+def test_commands_that_take_too_much_are_ended_and_the_log_says_why(served: Served) -> None:
+    draft = with_files(served)
+    work = Work(what="x", then="place", commands=(("python", "-c", "import time; time.sleep(600)"),))
+    for bounds, said in ((Bounds(1, 60), "memory"), (Bounds(2**40, 0), "h;")):
+        (draft.folder / "work.json").write_text(work.model_dump_json())
+        teach_work.run(draft, bounds)
+        assert of_json(json.loads((draft.folder / "work.json").read_bytes()), Work).state == "failed"
+        assert said in log_of(draft)
 
 
 def test_a_state_that_somebody_broke_is_a_sentence(served: Served) -> None:

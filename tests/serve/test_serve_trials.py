@@ -303,6 +303,29 @@ def test_a_trial_whose_database_fails_each_time_says_so(shop: Shop, monkeypatch:
     assert "damaged" in ended.reason
 
 
+def test_a_trial_that_takes_too_much_is_ended(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial_routes, "LOOK_S", 0.01)
+    served.limit(child_memory=1)
+    asked = served.engineer.post("/api/v1/trials", json={"recipe": "tiny"}).json()["trial"]
+    carried_out(served)
+    ended = the(served.database.read(row_types.get, StoredTrial, asked))
+    assert ended.state is TrialState.FAILED
+    assert "child_memory" in ended.reason
+
+
+def carried_out(served: Served) -> None:
+    """Carry out trials until all have ended."""
+
+    async def until_all_have_ended() -> None:
+        carrying = asyncio.create_task(trial_routes.carry_out(served.gate))
+        while served.database.read(trial_rows.next_unfinished) is not None:
+            assert not carrying.done()
+            await asyncio.sleep(0.01)
+        carrying.cancel()
+
+    asyncio.run(asyncio.wait_for(until_all_have_ended(), 60))
+
+
 def test_trials_whose_processes_cannot_be_started_fail_one_after_the_other(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -313,14 +336,7 @@ def test_trials_whose_processes_cannot_be_started_fail_one_after_the_other(
     monkeypatch.setattr(trial_routes, "LOOK_S", 0.0)
     asked = [served.engineer.post("/api/v1/trials", json={"recipe": "tiny"}).json()["trial"] for _ in range(2)]
 
-    async def until_all_have_ended() -> None:
-        carrying = asyncio.create_task(trial_routes.carry_out(served.gate))
-        while served.database.read(trial_rows.next_unfinished) is not None:
-            assert not carrying.done()
-            await asyncio.sleep(0.01)
-        carrying.cancel()
-
-    asyncio.run(asyncio.wait_for(until_all_have_ended(), 60))
+    carried_out(served)
     ended = [the(served.database.read(row_types.get, StoredTrial, id)) for id in asked]
     assert [one.state for one in ended] == [TrialState.FAILED] * 2
 

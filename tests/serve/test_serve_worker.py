@@ -22,13 +22,13 @@ from coe.errors import DeviceLost
 from coe.inspector.asked_boards import AskedBoard
 from coe.scheduler.costs import Cost, CostTable
 from coe.scheduler.events import Finished, Load, Loaded, LoadFailed, Lost, Run, RunFailed, Why
+from coe.serve import processes
 from coe.serve.clock import Clocks, now_us
 from coe.serve.database import board_rows, fault_log, findings, hourly, states
 from coe.serve.database.connecting import Database, open_database
 from coe.serve.enums import BoardState, CallReason, EventKind, FaultKind, Intake, LineState, Process, Subject
 from coe.serve.service_config import ServeConfig
 from coe.serve.worker import station as station_module
-from coe.serve.worker import worker_process
 from coe.serve.worker.line_watchers import LineHangs, LineWatch, RunningBatch
 from coe.serve.worker.product import OpenLine
 from coe.serve.worker.station import MAX_ATTEMPTS, Station
@@ -178,17 +178,17 @@ def test_a_batch_hangs_after_many_times_its_forecast(images: int, hangs_after_s:
 
 
 def test_the_process_of_a_line_that_hangs_waits_for_no_thread(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    def hang(station: Station) -> None:
+    def hang(station: Station, *_: object) -> None:
         raise LineHangs("it does not return")
 
     def leave(status: int) -> None:
         raise SystemExit(status)
 
     monkeypatch.setattr(Station, "run", hang)
-    monkeypatch.setattr(worker_process.os, "_exit", leave)
-    monkeypatch.setattr(worker_process.signal, "signal", lambda *_: None)
-    with pytest.raises(SystemExit, match=str(worker_process.HUNG)):
-        worker_process.run(shop.config)
+    monkeypatch.setattr(processes.os, "_exit", leave)
+    monkeypatch.setattr(processes.signal, "signal", lambda *_: None)
+    with pytest.raises(SystemExit, match=str(processes.HUNG)):
+        processes.worker(shop.config)
 
 
 def test_a_page_that_is_read_while_the_state_changes_shows_the_recipe(shop: Shop) -> None:

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from sqlalchemy import Connection
 
+from coe.serve.bounded import Bounds
 from coe.serve.clock import now_us
 from coe.serve.component_pictures import Cutter
 from coe.serve.database import fault_log
@@ -92,6 +93,7 @@ class Gate:
 
     def __post_init__(self) -> None:
         silent = partial(DatabaseError, DatabaseErrorKind.LOST, self.database.silence)
+        self.works.bounds = self.bounds
         self.place = place_of(self.config.data)
         self.queries = Storage("gate", silent)
         self.files = Storage("pictures", partial(disk_failed, "does not answer"))
@@ -113,6 +115,10 @@ class Gate:
         self.files.expect()
         async with self._drawing:
             return await self.keep(work)
+
+    def bounds(self) -> Bounds:
+        """Return the bounds of a process that begins now."""
+        return Bounds(self.config.limits.child_memory, 3600 * self.config.limits.child_hours)
 
     def read_secret(self) -> bytes:
         """Return the secret that signs sessions; raises OSError."""

@@ -145,11 +145,15 @@ def facts(trial: StoredTrial) -> dict[str, Any]:
 async def carry_out(gate: Gate) -> None:
     """Run the oldest trial that is not finished in a process of its own, one after the other, as long as this runs."""
     process: BaseProcess | None = None
-    told, news, running_id = None, None, 0
+    told, news, running_id, bounds = None, None, 0, gate.bounds()
     try:
         while True:
             has_ended = process is None or not process.is_alive()  # what it told before is read below
             try:
+                if process is not None and not has_ended and (why := bounds.broken_by(process.pid or 0)):
+                    process.kill()
+                    failed = partial(trial_rows.end, id=running_id, state=TrialState.FAILED, now_us=gate.now_us())
+                    await gate.write(partial(failed, reason=why))
                 if told is not None:
                     news = await asyncio.to_thread(_newest, told) or news
                 if news is not None:
@@ -169,6 +173,7 @@ async def carry_out(gate: Gate) -> None:
                         target=trial_process.main, args=(gate.config, running_id, telling), daemon=True
                     )
                     await asyncio.to_thread(process.start)
+                    bounds = gate.bounds()
                     telling.close()
                     _give_way(process, inspects=bool(wanted.asked.get("inspect")))
             except (DatabaseError, OSError):  # the next time will do, or say that the process did not start

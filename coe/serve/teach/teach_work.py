@@ -8,21 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import psutil
+
 from coe.cli.start import Exit
 from coe.errors import ConfigError
 from coe.helpers.files import write_atomically
 from coe.helpers.strict_model import StrictModel, of_json
+from coe.serve.bounded import Bounds
 from coe.serve.teach.teach_draft import BoardDraft
 
 WORK, LOG = "work.json", "work.log"
@@ -30,6 +34,8 @@ RESTARTED, STOPPED = -1, -2
 """How work ended that a restart of the service, or a person, ended."""
 _LOG_BYTES = 6000
 _NICE = 10
+LOOK_S = 1.0
+"""How often it is looked what a command takes."""
 
 
 class Work(StrictModel):
@@ -56,6 +62,8 @@ class Works:
     running: dict[Path, subprocess.Popen[bytes]] = field(default_factory=dict)
     reading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
     """Held while an uploaded table is read: each may take much memory."""
+    bounds: Callable[[], Bounds] = lambda: Bounds(2**40, math.inf)
+    """Those of commands that begin now."""
     _changing: dict[Path, threading.Lock] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -69,6 +77,8 @@ class Works:
             write_atomically(draft.folder / WORK, [work.model_dump_json()])
             (draft.folder / LOG).write_bytes(b"")
             command = [sys.executable, "-m", "coe.serve.teach.teach_work", str(draft.root), draft.name]
+            bounds = self.bounds()
+            command += [str(bounds.most_bytes), str(bounds.most_s)]
             self.running[draft.folder] = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, cwd=draft.root, start_new_session=True
             )
@@ -138,7 +148,7 @@ def log_of(draft: BoardDraft) -> str:
         return file.read().decode("utf-8", "replace")
 
 
-def run(draft: BoardDraft) -> None:
+def run(draft: BoardDraft, bounds: Bounds) -> None:
     """Run the commands of `work.json`, until one fails. One that found something wrong in pictures did not fail."""
     path = draft.folder / WORK
     work = of_json(json.loads(path.read_bytes()), Work)
@@ -151,11 +161,29 @@ def run(draft: BoardDraft) -> None:
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=draft.root, env=environment
             ) as running:
                 _children.append(running)
+                why = ""
+                while running.poll() is None and not why:
+                    why = bounds.broken_by(running.pid)
+                    with suppress(subprocess.TimeoutExpired):
+                        running.wait(LOOK_S)
+                if why:
+                    _kill(running)
+                    log.write(f"{why}\n".encode())
             status = running.returncode
             if status not in (Exit.OK, Exit.NOT_GOOD):
                 _tell(path, work, at=number, state="failed", exit=status)
                 return
     _tell(path, work, at=len(work.commands), state="done")
+
+
+def _kill(command: subprocess.Popen[bytes]) -> None:
+    """End a command and what it has started."""
+    with suppress(psutil.Error):
+        for one in psutil.Process(command.pid).children(recursive=True):
+            with suppress(psutil.Error):
+                one.kill()
+    command.kill()
+    command.wait()
 
 
 _children: list[subprocess.Popen[bytes]] = []
@@ -188,7 +216,7 @@ def main() -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with suppress(OSError, AttributeError):  # Windows has no such thing
         os.nice(_NICE)
-    run(BoardDraft(Path(sys.argv[1]), sys.argv[2]))
+    run(BoardDraft(Path(sys.argv[1]), sys.argv[2]), Bounds(int(sys.argv[3]), float(sys.argv[4])))
 
 
 if __name__ == "__main__":
