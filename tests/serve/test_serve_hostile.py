@@ -222,7 +222,7 @@ def test_a_full_disk_refuses_pictures_and_is_told_until_there_is_room(
 
 def test_a_full_disk_before_the_gate_was_started_is_no_fault_once_there_is_room(served: Served) -> None:
     with served.database.writing() as connection:
-        fault_log.note(connection, NewFault(Process.GATE, FaultKind.DISK_FULL, "of the gate before"), now_us())
+        fault_log.note(connection, NewFault(Process.WEB, FaultKind.DISK_FULL, "of the gate before"), now_us())
         fault_log.note(connection, NewFault(Process.WORKER, FaultKind.DISK_FULL, "of the line"), now_us())
     served.gate.faults = OwnFaults(now_us)
     assert put(served.feeder, "k", "v").status_code == 201

@@ -52,7 +52,7 @@ def watch() -> LineWatch:
 
 @pytest.fixture
 def report(database: Database, watch: LineWatch) -> WorkerReport:
-    return WorkerReport(database, CLOCKS, watch)
+    return WorkerReport(database, CLOCKS, watch, "here")
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What the pages that teach a board do to files: entries of YAML change alone, what was cut and found is taken over."""
+"""What the pages that teach a board do to files: what was cut and found is taken over, and comes back."""
 
 import os
 import signal
@@ -12,23 +12,27 @@ from serve_rows import the
 from waiting import eventually
 
 from coe.errors import ConfigError
-from coe.serve.teach import undo_stack, yaml_edit
+from coe.helpers import strict_yaml
+from coe.serve.teach import undo_stack
 from coe.serve.teach.crop_gallery import crops
 from coe.serve.teach.take_results import take_crops, take_map
-from coe.serve.teach.teach_draft import BoardDraft
+from coe.serve.teach.teach_draft import BoardDraft, text_of
 from coe.serve.teach.teach_work import RESTARTED, STOPPED, WORK, Work, Works, log_of
 
 
 def test_files_of_one_name_come_back_each_to_its_place(tmp_path: Path) -> None:
     draft = BoardDraft(tmp_path, "recipe")  # routing_rules/recipe.yaml and recipe/recipe.yaml
-    for path in (draft.rules, draft.recipe):
-        path.parent.mkdir()
-        path.write_text(f"{path.parent.name} before")
+
+    def texts() -> list[str]:
+        return [path.read_text().splitlines()[-1] for path in (draft.rules, draft.recipe)]
+
+    before = draft.state.model_copy(update={"rules": {"a": "1"}, "recipe": {"b": "2"}})
+    draft.say(before)
     undo_stack.remember(draft, "a step")
-    for path in (draft.rules, draft.recipe):
-        path.write_text("after")
+    draft.say(before.model_copy(update={"rules": {"a": "3"}, "recipe": {"b": "4"}}))
+    assert texts() == ["{a: 3}", "{b: 4}"]
     undo_stack.take_back(draft)
-    assert [path.read_text() for path in (draft.rules, draft.recipe)] == ["routing_rules before", "recipe before"]
+    assert texts() == ["{a: 1}", "{b: 2}"]
 
 
 def test_work_runs_until_a_next_step_can_begin(tmp_path: Path) -> None:
@@ -54,48 +58,10 @@ def test_work_that_a_person_stops_was_not_ended_by_a_restart(tmp_path: Path) -> 
         assert (the(works.of(draft)).state, the(works.of(draft)).exit) == ("failed", exit_of)
 
 
-TEXT = """\
-# head
-side: top
-um_per_pixel: 50  # TODO: how many
-outline: {x: [0, 20], y: [0, 16]}  # mine
-components:  # all
-  A: {size: [1, 2]}  # TODO: a guess
-  B:
-    size: [3, 4]   # sure
-    margin: 0.1
-  \u03a9: {size: [5, 6], margin: 0.2, crop: 64}
-placed_as:
-- {package: P, component: A}
-- {package: Q, component: B}
-not_inspected: []
-"""
-
-
-@pytest.mark.parametrize(
-    ("changed", "lines"),
-    [
-        (yaml_edit.with_value(TEXT, ("components", "A", "size"), "[7, 8]"), {6: "  A: {size: [7, 8]}"}),
-        (yaml_edit.with_value(TEXT, ("components", "B", "size"), "[7, 8]"), {8: "    size: [7, 8]   # sure"}),
-        (yaml_edit.with_value(TEXT, ("placed_as", 1, "component"), "C"), {13: "- {package: Q, component: C}"}),
-        (yaml_edit.without(TEXT, ("components", "\u03a9", "margin")), {10: "  \u03a9: {size: [5, 6], crop: 64}"}),
-        (yaml_edit.without(TEXT, ("components", "\u03a9", "crop")), {10: "  \u03a9: {size: [5, 6], margin: 0.2}"}),
-    ],
-)
-def test_one_line_changes_and_no_other(changed: str, lines: dict[int, str]) -> None:
-    before, after = TEXT.splitlines(), changed.splitlines()
-    assert len(before) == len(after)
-    assert {number: line for number, line in enumerate(after, 1) if line != before[number - 1]} == lines
-
-
-def test_entries_come_and_go_as_lines() -> None:
-    lines = TEXT.splitlines(keepends=True)
-    assert yaml_edit.without(TEXT, ("components", "B")) == "".join(lines[:6] + lines[9:])
-    added = yaml_edit.with_entry(TEXT, ("components",), "C: {size: [1, 1]}")
-    assert added == "".join([*lines[:10], "  C: {size: [1, 1]}\n", *lines[10:]])
-    for place in (("components", "D"), ("none",), ("components", "A", "margin")):
-        with pytest.raises(KeyError):
-            yaml_edit.with_value(TEXT, place, "1")
+def test_words_are_read_as_they_were_written() -> None:
+    words = ["no", "1e3", "2.40", "null", "", "a: b", "# x", "- y", "\u03a9", "'", "0x1f", "~", "2026-01-01"]
+    data = {"labels": words, "components": {word or "-": {"size": ["1", "2.0"]} for word in words}, "none": None}
+    assert strict_yaml.parse(Path("x.yaml"), text_of(data).encode()).data == data
 
 
 def made_beside(draft: BoardDraft, recipe: str, unseen: str = "[]") -> None:
@@ -138,8 +104,9 @@ def test_of_a_recipe_that_is_there_the_map_changes_alone(tmp_path: Path) -> None
     draft = begun(tmp_path)
     made_beside(draft, MINE)
     take_map(draft)
-    assert draft.recipe.read_text() == MINE
-    draft.rules.write_text("board: line7  # mine\n")
+    before = draft.state
+    assert (before.recipe["held"], before.open, draft.is_found) == ("true", ("um_per_pixel",), False)
+    draft.say(before.model_copy(update={"rules": {"board": "mine", "components": {}}}))
     fiducials = "fiducials:\n  diameter: 1\n  at: {F1: [1, 2], F2: [9, 9]}\n"
     measured = "um_per_pixel: 40\ncamera: {turn: 90}\n"
     made_beside(
@@ -148,27 +115,29 @@ def test_of_a_recipe_that_is_there_the_map_changes_alone(tmp_path: Path) -> None
         f"{measured}{fiducials}components:\n  A: {{size: [1, 1]}}\n",
     )
     take_map(draft)
-    lines = MINE.splitlines(keepends=True)
-    assert draft.recipe.read_text() == "".join([*lines[:3], measured, fiducials, lines[4], *lines[6:]])
-    assert draft.rules.read_text() == "board: line7  # mine\n"
+    after = draft.state
+    kept = {key: value for key, value in before.recipe.items() if key not in ("um_per_pixel", "held")}
+    found = yaml.load(measured + fiducials, yaml.BaseLoader)
+    assert (after.recipe, after.rules, after.open) == (kept | found, {"board": "mine", "components": {}}, ())
     assert (draft.folder / "overlay-SN1.png").is_file()
 
 
 def test_parts_of_a_newer_placement_file_are_added_to_what_is_there(tmp_path: Path) -> None:
     draft = begun(tmp_path, f"{ROWS}C1,1u,C_0603,8,5,0,top\nTP1,,TP,2,2,0,top\nJ1,x,J,9,9,0,top\n")
-    draft.rules.parent.mkdir()
-    draft.rules.write_text("board: line7\nexperts: {}\ncomponents:\n  mine: {inspect: x}  # mine\n")
-    draft.recipe.write_text(MINE)
-    more = "  C0603-1u: {size: [3, 4]}  # 1: C1\n  J-x: {size: [9, 9]}\n"
+    mine = yaml.load(MINE, yaml.BaseLoader)
+    board = {"board": "line7", "experts": {}, "components": {"mine": {"inspect": "x"}}}
+    draft.say(draft.state.model_copy(update={"recipe": mine, "rules": board}))
+    more = "  C0603-1u: {size: [3, 4]}  # TODO: the size\n  J-x: {size: [9, 9]}\n"
     made_beside(draft, f"{MINE}{more}", "[J1]")
     (draft.folder / "found" / "routing_rules" / "line7.yaml").write_text(
         "components:\n  C0603-1u: {inspect: first-look}\n"
     )
     take_map(draft)
-    text = draft.recipe.read_text()
-    assert "  mine: {size: [1, 2]}\n  C0603-1u: {size: [3, 4]}  # 1: C1\n" in text
+    state = draft.state
+    assert state.recipe["components"] == {"mine": {"size": ["1", "2"]}, "C0603-1u": {"size": ["3", "4"]}}
     assert [site.component for site in draft.layout.sites] == ["mine", "C0603-1u"]
-    assert draft.rules.read_text().endswith("  mine: {inspect: x}  # mine\n  C0603-1u: {inspect: first-look}\n")
+    assert state.rules["components"] == {"mine": {"inspect": "x"}, "C0603-1u": {"inspect": "first-look"}}
+    assert state.open == ("um_per_pixel", "C0603-1u")
 
 
 def test_parts_that_are_cut_again_stay_what_a_person_said(tmp_path: Path) -> None:

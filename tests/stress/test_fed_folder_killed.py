@@ -54,8 +54,8 @@ def write_boards(folder: Path, number: int, seed: str, written: set[str]) -> Non
 
 
 def kill_gate(database: Database) -> None:
-    beat = database.read(states.heartbeats).get(Process.GATE)
-    if beat is not None:
+    beat = database.read(states.heartbeats).get(Process.WEB)
+    if beat is not None and beat.pid:
         with suppress(ProcessLookupError):  # it is being started again
             os.kill(beat.pid, signal.SIGKILL)
 

@@ -9,18 +9,17 @@ from pydantic import Field
 
 from coe.board import calibration_file, rules
 from coe.errors import ConfigError
-from coe.helpers.files import write_atomically
 from coe.helpers.strict_model import Name, Share, StrictModel
 from coe.serve.database import audit
 from coe.serve.gate.operations import ENGINEER, RowId, Visit
 from coe.serve.gate.problems import existing
 from coe.serve.gate.teach_files import DraftRouter, draft_named, picture_of
 from coe.serve.recipe_content import RecipeContent, WholeBoard
-from coe.serve.teach import board_map, crop_gallery, package_table, teach_work, undo_stack, yaml_edit
+from coe.serve.teach import board_map, crop_gallery, package_table, teach_work, undo_stack
 from coe.serve.teach.crop_gallery import Mark
 from coe.serve.teach.package_table import NamedPackage
 from coe.serve.teach.take_results import CHOSEN, CUT, FOUND, fresh
-from coe.serve.teach.teach_draft import BOARDS, BoardDraft, DraftState, Word
+from coe.serve.teach.teach_draft import BOARDS, BoardDraft, Reading, Word, text_of
 from coe.serve.teach.teach_steps import TeachStep, missing
 
 router = DraftRouter()
@@ -52,12 +51,12 @@ async def begin(visit: Visit) -> Mapping[str, Any]:
     return {"draft": draft.name}
 
 
-@router.change("POST", "/teach/{draft}/reading", body=DraftState, answers={202: "the board is searched"})
+@router.change("POST", "/teach/{draft}/reading", body=Reading, answers={202: "the board is searched"})
 def read_so(visit: Visit, draft: BoardDraft) -> None:
     """Say how the placement file reads; `read` says that all is right, and the board is searched in the pictures."""
-    said: DraftState = visit.body.form
+    said: Reading = visit.body.form
     undo_stack.remember(draft, "Placement file read")
-    state = draft.state.model_copy(update={**said.model_dump(), "fits": False, "named": draft.state.named})
+    state = draft.state.model_copy(update={**said.model_dump(), "fits": False})
     if said.read:
         read = draft.read(state)
         board_map.planned_of(read, state)
@@ -122,10 +121,9 @@ def fits(visit: Visit, draft: BoardDraft) -> None:
     if not draft.is_found:
         raise ConfigError("the board was found in no picture; show two points of it, or search again")
     undo_stack.remember(draft, "Place confirmed")
-    if any(line.startswith("held:") for line in draft.open_lines):  # decided by who looked at all pictures
-        text = draft.recipe.read_text(encoding="utf-8")
-        write_atomically(draft.recipe, [yaml_edit.with_value(text, ("held",), "true")])
-    draft.say(draft.state.model_copy(update={"fits": True}))
+    state = draft.state  # who looked at all pictures has decided that a fixture holds it
+    still = tuple(word for word in state.open if word != "held")
+    draft.say(state.model_copy(update={"fits": True, "open": still}))
 
 
 class PackagesRequest(StrictModel):
@@ -250,10 +248,8 @@ def _store(visit: Visit) -> str:
 @router.change("GET", "/teach/{draft}/recipe", answers={200: "the body of `POST /api/v1/recipes/{name}`"})
 def get_recipe(visit: Visit, draft: BoardDraft) -> dict[str, Any]:
     """The files of a board as a recipe of the service."""
-    calibration = calibration_file.content(draft.rules) or b""
-    whole = WholeBoard(parts=draft.parts.read_text(encoding="utf-8"), recipe=draft.recipe.read_text(encoding="utf-8"))
-    content = RecipeContent(
-        rules=draft.rules.read_text(encoding="utf-8"), calibration=calibration.decode(), whole=whole
-    )
+    calibration, state = calibration_file.content(draft.rules) or b"", draft.state
+    whole = WholeBoard(parts=draft.parts.read_text(encoding="utf-8"), recipe=text_of(state.recipe or {}))
+    content = RecipeContent(rules=text_of(state.rules or {}), calibration=calibration.decode(), whole=whole)
     content.board(draft.name)
     return content.model_dump(mode="json")

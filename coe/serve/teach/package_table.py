@@ -1,13 +1,13 @@
 """The table of packages: pairs of package and value with their counts, and the component that each is inspected as.
 
-What a person changes there goes into the board recipe and the board file, line by line.
+What a person changes there goes into recipe and rules of the draft.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,21 +15,19 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from coe.board import rules
-from coe.board.drafting import FIRST_EXPERT, TODO
+from coe.board.drafting import FIRST_EXPERT
 from coe.board.parts_list import Side
 from coe.bring.parts.answers import NamedParts
 from coe.bring.parts.converting import Converted
 from coe.bring.parts.placement_file import Placement
 from coe.errors import ConfigError
-from coe.helpers.files import write_atomically
 from coe.helpers.strict_model import Name, StrictModel
-from coe.placement import BoardRecipe, lay_out, parse_recipe, read_recipe
-from coe.serve.teach import undo_stack, yaml_edit
+from coe.placement import lay_out, parse_recipe, read_recipe
+from coe.serve.teach import undo_stack
 from coe.serve.teach.crop_gallery import crops
-from coe.serve.teach.teach_draft import BoardDraft
+from coe.serve.teach.teach_draft import BoardDraft, text_of
 
 Millimetres = Annotated[float, Field(gt=0, le=500, allow_inf_nan=False)]
-_TODO = re.compile(rf"#.*\b{TODO}\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +57,7 @@ class NamedPackage(StrictModel):
 
 def rows_of(draft: BoardDraft) -> list[PackageRow]:
     """Return the rows, those of most parts first; raises ConfigError for files that cannot be read."""
-    recipe = read_recipe(draft.recipe)
-    guessed = _guessed(draft.recipe.read_text(encoding="utf-8"))
+    recipe, guessed = read_recipe(draft.recipe), draft.state.open
     rows = []
     for (package, value), places in _kinds(draft, draft.read()).items():
         component = next((place.component for place in places if place.component), "")
@@ -80,13 +77,6 @@ def _kinds(draft: BoardDraft, read: Converted) -> dict[tuple[str, str], list[Pla
     return kinds
 
 
-def _guessed(recipe: str) -> set[str]:
-    """Return the components whose size a person must still say."""
-    if TODO not in recipe:
-        return set()
-    return {line.split(":")[0].strip() for line in recipe.splitlines() if _TODO.search(line)}
-
-
 def name(draft: BoardDraft, said: Sequence[NamedPackage]) -> None:
     """Write what a person said of the rows into recipe and board file; raises ConfigError, and writes nothing then."""
     edit = _Edit(draft)
@@ -97,34 +87,29 @@ def name(draft: BoardDraft, said: Sequence[NamedPackage]) -> None:
     undo_stack.remember(draft, "Parts named", moves=moves, replaced=gone)
     if edit.changes:
         draft.forget_scores()
-    write_atomically(draft.recipe, [edit.recipe_text])
-    write_atomically(draft.rules, [edit.rules_text])
     draft.keep(edit.read)
-    draft.say(draft.state.model_copy(update={"named": True}))
+    said_now = {"named": True, "recipe": edit.recipe, "rules": edit.rules, "open": tuple(edit.open)}
+    draft.say(draft.state.model_copy(update=said_now))
 
 
 class _Edit:
-    """Recipe, board file and answers while they are changed; `read` is how the placement file reads by these."""
+    """Recipe, rules and answers while they are changed; `read` is how the placement file reads by these."""
 
     def __init__(self, draft: BoardDraft) -> None:
         self._draft = draft
-        self.recipe_text = draft.recipe.read_text(encoding="utf-8")
-        self.rules_text = draft.rules.read_text(encoding="utf-8")
+        state = draft.state
+        if state.recipe is None or state.rules is None:
+            raise ConfigError("the board was not placed yet; place it first")
+        self.recipe, self.rules, self.open = deepcopy(state.recipe), deepcopy(state.rules), list(state.open)
         self.read = draft.read()
         self._answers = self.read.answers
-        self._before = self.recipe_text, self.rules_text, self.read.parts
+        self._before = state.recipe, state.rules, state.open, self.read.parts
         self._left: dict[str, str] = {}
         """Components that rows have left, and what those are called now; empty if they are not inspected any more."""
         self._dropped: frozenset[str] = frozenset()
         self._component_of: dict[str, str] = {}
         self._kinds = _kinds(draft, self.read)
-        self._parsed: tuple[str, BoardRecipe] | None = None
-
-    @property
-    def _recipe(self) -> BoardRecipe:
-        if self._parsed is None or self._parsed[0] != self.recipe_text:
-            self._parsed = self.recipe_text, parse_recipe(self._draft.recipe, self.recipe_text.encode())
-        return self._parsed[1]
+        self._sizes = {name: spec.size for name, spec in read_recipe(draft.recipe).components.items()}
 
     def row(self, said: NamedPackage) -> None:
         """Take what was said of one row."""
@@ -151,26 +136,24 @@ class _Edit:
     def _map(self, said: NamedPackage, before: str | None) -> None:
         assert said.component is not None
         new = said.component
-        if new not in self._recipe.components:
-            size = f"[{said.size[0]:.8g}, {said.size[1]:.8g}]"
-            line = f"{new}: {{size: {size}}}"
-            self.recipe_text = yaml_edit.with_entry(self.recipe_text, ("components",), line)
+        self.recipe["components"].setdefault(new, {})
         entry = NamedParts(package=said.package, value=said.value, component=new)
         own = (said.package, said.value, None)
         others = [one for one in self._answers.packages if (one.package, one.value, one.refdes) != own]
         self._say(packages=(entry, *others))
-        if not yaml_edit.has(self.rules_text, ("components", new)):
-            line = f"{new}: {{count: 1, {self._inspects(before, new)}}}"
-            self.rules_text = yaml_edit.with_entry(self.rules_text, ("components",), line)
+        if new not in self.rules["components"]:
+            self.rules["components"][new] = {"count": "1", **self._inspects(before, new)}
         if before is not None:
             self._left[before] = new
 
-    def _inspects(self, before: str | None, new: str) -> str:
+    def _inspects(self, before: str | None, new: str) -> dict[str, str]:
         """Return which expert looks first at a new component: that of what it was before, or one that compares."""
-        board = rules.of_bytes(self._draft.rules, self.rules_text.encode())
-        known = None if before is None else board.components.get(before)
-        inspect = f"inspect: {FIRST_EXPERT if known is None else known.root.expert}"
-        return inspect if known is not None and not known.references else f"{inspect}, reference: {new}"
+        known = None if before is None else self._board().components.get(before)
+        inspect = {"inspect": FIRST_EXPERT if known is None else known.root.expert}
+        return inspect if known is not None and not known.references else {**inspect, "reference": new}
+
+    def _board(self) -> rules.Rules:
+        return rules.of_bytes(self._draft.rules, text_of(self.rules).encode())
 
     def _drop_unused(self) -> None:
         inspected = {part.component for part in self.read.parts if part.side == Side(self._draft.state.side)} - {""}
@@ -178,31 +161,28 @@ class _Edit:
             raise ConfigError("no part would be inspected any more; leave the tick in at least one row")
         self._dropped = frozenset(self._left.keys() - inspected)
         for component in self._dropped:
-            for text, attribute in ((self.recipe_text, "recipe_text"), (self.rules_text, "rules_text")):
-                if yaml_edit.has(text, ("components", component)):
-                    setattr(self, attribute, yaml_edit.without(text, ("components", component)))
+            self.recipe["components"].pop(component, None)
+            self.rules["components"].pop(component, None)
+        self.open = [word for word in self.open if word not in self._dropped]
 
     def _size(self, said: NamedPackage) -> None:
         assert said.component is not None
-        place = ("components", said.component, "size")
-        size = f"[{said.size[0]:.8g}, {said.size[1]:.8g}]"
-        if tuple(self._recipe.components[said.component].size) != said.size or said.component in _guessed(
-            self.recipe_text
-        ):
-            self.recipe_text = yaml_edit.with_value(self.recipe_text, place, size)
+        if self._sizes.get(said.component) != said.size:
+            self._sizes[said.component] = said.size
+            self.recipe["components"][said.component]["size"] = [f"{side:.8g}" for side in said.size]
+        self.open = [word for word in self.open if word != said.component]
 
     def finish(self) -> None:
         """Drop components that no part has any more, write counts, and prove both texts; raises ConfigError."""
         self.read = self._draft.read(said=self._answers)
         self._drop_unused()
-        layout = lay_out(self._recipe, self.read.parts)
+        layout = lay_out(parse_recipe(self._draft.recipe, text_of(self.recipe).encode()), self.read.parts)
         first = next(iter(layout.units), "")
         counts = Counter(site.component for site in layout.sites if site.unit == first)
         for name, count in counts.items():
-            where = ("components", name, "count")
-            if yaml_edit.has(self.rules_text, where) and yaml_edit.value(self.rules_text, where) != str(count):
-                self.rules_text = yaml_edit.with_value(self.rules_text, where, str(count))
-        board = rules.of_bytes(self._draft.rules, self.rules_text.encode())
+            if "count" in self.rules["components"].get(name, ()):
+                self.rules["components"][name]["count"] = str(count)
+        board = self._board()
         layout.check(board.components, board.board)
         self._component_of = {place.refdes: "" for places in self._kinds.values() for place in places}
         self._component_of |= {site.refdes: site.component for site in layout.sites}
@@ -210,7 +190,7 @@ class _Edit:
     @property
     def changes(self) -> bool:
         """Whether anything is otherwise than it was."""
-        return (self.recipe_text, self.rules_text, self.read.parts) != self._before
+        return (self.recipe, self.rules, tuple(self.open), self.read.parts) != self._before
 
     def photographs(self) -> tuple[dict[str, str], list[Path]]:
         """Return the photographs of parts that are called otherwise now, from and to, within the draft's folder.

@@ -1,6 +1,6 @@
 """`python -m coe.serve.teach.take_results map|crops|chosen FOLDER NAME [STORE]`: puts what a command made into a draft.
 
-Nothing that a person wrote or said is lost: of a new recipe only the map is taken if there is a recipe already, and a
+Nothing that a person said is lost: of a new recipe only the map is taken if there is a recipe already, and a
 photograph that is cut again stays in the folder of what it shows. Components for which there are too few pictures stay
 compared with a good part; what that needs is made, too.
 """
@@ -11,19 +11,21 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from coe.board import rules
 from coe.cli.start import Exit
-from coe.helpers.files import write_atomically
-from coe.placement import parse_recipe, read_board, read_places
-from coe.serve.teach import board_map, yaml_edit
+from coe.helpers import strict_yaml
+from coe.placement import read_board, read_places
+from coe.serve.teach import board_map
 from coe.serve.teach.crop_gallery import crops
-from coe.serve.teach.teach_draft import BoardDraft, files_in
+from coe.serve.teach.teach_draft import BoardDraft, DraftState, files_in, text_of
 from coe.serve.teach.teach_work import command_of
 
 FOUND, CUT, CHOSEN = "found", "cut", "chosen"
@@ -40,46 +42,50 @@ def fresh(draft: BoardDraft, folder: str) -> str:
 
 
 def take_map(draft: BoardDraft) -> None:
-    """Take board file, recipe and overlays; of the recipe only the map if there is one, and no board file then."""
-    made = BoardDraft(draft.folder / FOUND, draft.name)
-    text = made.recipe.read_text(encoding="utf-8")
-    if draft.recipe.is_file():
-        before = draft.recipe.read_text(encoding="utf-8")
-        text = yaml_edit.with_tops(before, {key: yaml_edit.top(text, key) for key in _OF_THE_MAP}, after="side")
-        text = _with_new_parts(draft, made, text)
-    else:
+    """Take recipe, rules and overlays; of the recipe only the map if there is one, and no rules then."""
+    made, state = BoardDraft(draft.folder / FOUND, draft.name), draft.state
+    found = made.state
+    assert found.recipe is not None
+    if state.recipe is None:
         made.parts.replace(draft.parts)
         made.answers.replace(draft.answers)
+        state = state.model_copy(update={"recipe": found.recipe, "open": found.open})
+    else:
+        kept = {key: value for key, value in state.recipe.items() if key not in _OF_THE_MAP}
+        of_map = {key: found.recipe[key] for key in _OF_THE_MAP if key in found.recipe}
+        still = [word for word in state.open if word not in _OF_THE_MAP]
+        still += [word for word in found.open if word in _OF_THE_MAP]
+        state = state.model_copy(update={"recipe": kept | of_map, "open": tuple(still)})
+        state = _with_new_parts(draft, made, found, state)
     for picture in files_in(made.folder):
         if picture.name.startswith("overlay-"):
             picture.replace(draft.folder / picture.name)
-    if not draft.rules.is_file():
-        draft.rules.parent.mkdir(exist_ok=True)
-        write_atomically(draft.rules, [made.rules.read_text(encoding="utf-8")])
-    write_atomically(draft.recipe, [text])
+    draft.say(state.model_copy(update={"rules": state.rules or found.rules}))
     shutil.rmtree(draft.folder / FOUND)
 
 
-def _with_new_parts(draft: BoardDraft, made: BoardDraft, text: str) -> str:
-    """Return a recipe with the components that another placement file alone has, as the new recipe has them.
+def _with_new_parts(draft: BoardDraft, made: BoardDraft, found: DraftState, state: DraftState) -> DraftState:
+    """Return a draft with the components that another placement file alone has, as the new recipe has them.
 
-    Also the board file; of those parts, what no picture shows is not inspected.
+    Of those parts, what no picture shows is not inspected.
     """
-    old = parse_recipe(draft.recipe, text.encode())
+    assert state.recipe is not None
+    assert found.recipe is not None
+    known = state.recipe["components"]
     seen = {part.refdes for part in read_places(made.parts) if part.component}
-    read = draft.read()
-    new = [part for part in read.parts if part.side is old.side and part.component not in {"", *old.components}]
+    read = draft.read(state)
+    new = [part for part in read.parts if part.side == state.side and part.component not in {"", *known}]
     unseen = [part.refdes for part in new if part.refdes not in seen]
     said = read.answers
-    draft.keep(draft.read(said=said.model_copy(update={"not_inspected": (*said.not_inspected, *unseen)})))
-    rules = draft.rules.read_text(encoding="utf-8") if draft.rules.is_file() else ""
-    for name in dict.fromkeys(part.component for part in new if part.refdes in seen):
-        text = yaml_edit.with_entry(text, ("components",), yaml_edit.line(made.recipe.read_text("utf-8"), name))
-        if rules and not yaml_edit.has(rules, ("components", name)):
-            rules = yaml_edit.with_entry(rules, ("components",), yaml_edit.line(made.rules.read_text("utf-8"), name))
-    if rules:
-        write_atomically(draft.rules, [rules])
-    return text
+    more = {"not_inspected": (*said.not_inspected, *unseen)}
+    draft.keep(draft.read(state, said=said.model_copy(update=more)))
+    names = dict.fromkeys(part.component for part in new if part.refdes in seen)
+    changes: dict[str, Any] = {"open": (*state.open, *(word for word in found.open if word in names))}
+    for key, mine, theirs in (("recipe", state.recipe, found.recipe), ("rules", state.rules, found.rules)):
+        if mine is not None and theirs is not None:
+            added = {name: theirs["components"][name] for name in names if name in theirs["components"]}
+            changes[key] = {**mine, "components": added | mine["components"]}
+    return state.model_copy(update=changes)
 
 
 def take_crops(draft: BoardDraft) -> None:
@@ -108,28 +114,21 @@ def take_crops(draft: BoardDraft) -> None:
 
 
 def take_chosen(draft: BoardDraft) -> list[str]:
-    """Write the lines of the chosen experts into the board file; return the components that have none."""
-    chosen = draft.folder / CHOSEN / f"{draft.name}.yaml"
-    text = draft.rules.read_text(encoding="utf-8")
-    names: list[str] = []
-    if chosen.is_file():
-        lines = chosen.read_text(encoding="utf-8")
-        names = list(rules.of_bytes(chosen, lines.encode()).components)
-        for name in names:
-            entry = yaml_edit.value(lines, ("experts", name))
-            if yaml_edit.has(text, ("experts", name)):
-                text = yaml_edit.with_value(text, ("experts", name), entry)
-            else:
-                text = yaml_edit.with_entry(text, ("experts",), f"{name}: {entry}")
-            text = yaml_edit.with_value(text, ("components", name, "inspect"), name)
-            polarity = ("components", name, "polarity")
-            if yaml_edit.has(lines, polarity) and not yaml_edit.has(text, polarity):
-                text = yaml_edit.with_key(text, polarity, yaml_edit.value(lines, polarity))
-            if yaml_edit.has(text, ("components", name, "reference")):  # it has learned without one
-                text = yaml_edit.without(text, ("components", name, "reference"))
-    board = rules.of_bytes(draft.rules, text.encode())
-    write_atomically(draft.rules, [text])
-    return [name for name in board.components if name not in names]
+    """Take the chosen experts into the rules; return the components that have none."""
+    chosen, state = draft.folder / CHOSEN / f"{draft.name}.yaml", draft.state
+    assert state.rules is not None
+    board = deepcopy(state.rules)
+    found = strict_yaml.parse(chosen, chosen.read_bytes()).data if chosen.is_file() else {"components": {}}
+    for name, one in found["components"].items():
+        board["experts"][name] = found["experts"][name]
+        component = board["components"][name]
+        component["inspect"] = name
+        if "polarity" in one:
+            component.setdefault("polarity", one["polarity"])
+        component.pop("reference", None)  # it has learned without one
+    rules.of_bytes(draft.rules, text_of(board).encode())
+    draft.say(state.model_copy(update={"rules": board}))
+    return [name for name in board["components"] if name not in found["components"]]
 
 
 def compared(draft: BoardDraft, store: str) -> list[tuple[str, ...]]:

@@ -1,7 +1,8 @@
-"""The draft of a board: its folder, and what a person has said of its files.
+"""The draft of a board: its folder, and what a person has said of it, in one `draft.json`.
 
-In the folder of drafts lie `routing_rules/NAME.yaml` and `NAME/recipe.yaml`, as `coe-board new NAME` writes them there;
-beside them in `NAME` the uploaded files in `placements`, `bom` and `boards`, the `photos`, and `teach.json`.
+Board file and board recipe are written from it, as `routing_rules/NAME.yaml` and `NAME/recipe.yaml`, for the commands.
+A board that was begun with commands is taken from these files once. Beside them in `NAME` lie the uploaded files in
+`placements`, `bom` and `boards`, and the `photos`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+import yaml
 from pydantic import Field
 
 from coe import config
@@ -21,6 +23,7 @@ from coe.bring.parts import answers
 from coe.bring.parts.answers import Answers
 from coe.bring.parts.converting import Converted, convert
 from coe.errors import ConfigError
+from coe.helpers import strict_yaml
 from coe.helpers.files import write_atomically
 from coe.helpers.strict_model import StrictModel, of_json
 from coe.pictures.formats import EXTENSIONS
@@ -29,13 +32,15 @@ from coe.placement import Layout, lay_out, read_places, read_recipe
 
 FOLDER = "teach"
 """The folder of drafts in that of the service's data."""
-PLACEMENTS, BOM, BOARDS, STATE = "placements", "bom", "boards", "teach.json"
+PLACEMENTS, BOM, BOARDS, STATE = "placements", "bom", "boards", "draft.json"
+_FORMER = "teach.json"
+"""The state of a draft of an earlier version, beside its files."""
 SCORES = "scores.json"
 Word = Annotated[str, Field(max_length=100)]
 
 
-class DraftState(StrictModel):
-    """What a person has said: how the placement file reads, and what was looked at and found right.
+class Reading(StrictModel):
+    """How a placement file reads; `read` says that a person found it right.
 
     `units` and `bottom` go into the answers, which keep all else that is said of the file.
     """
@@ -46,6 +51,17 @@ class DraftState(StrictModel):
     bottom_angle: Word = ""
     held: bool = False
     read: bool = False
+
+
+class DraftState(Reading):
+    """What a person has said, and found right; `recipe` and `rules` are the data of the two files, in plain words.
+
+    `open` names what of the recipe must still be decided: its keys, and components whose size nobody knows.
+    """
+
+    recipe: dict[str, Any] | None = None
+    rules: dict[str, Any] | None = None
+    open: tuple[str, ...] = ()
     fits: bool = False
     named: bool = False
     bounded: bool = False
@@ -117,17 +133,37 @@ class BoardDraft:
     def state(self) -> DraftState:
         """What was said of it; raises ConfigError for a file that somebody broke."""
         path = self.folder / STATE
-        if not path.is_file():
-            return DraftState()
+        is_former = not path.is_file()
+        path = self.folder / _FORMER if is_former else path
         try:
-            data = json.loads(path.read_bytes())
-            return of_json({key: data[key] for key in data if key != "dialect"}, DraftState)  # an earlier version's
+            data = json.loads(path.read_bytes()) if path.is_file() else {}
+            if is_former:
+                data = {key: data[key] for key in data if key != "dialect"} | self._of_commands()
+            return of_json(data, DraftState)
         except ValueError as error:
             raise ConfigError(f"{path}: not JSON: {error}; delete it, and confirm again") from None
 
+    def _of_commands(self) -> dict[str, Any]:
+        """Return recipe and rules as commands, or a person, have written them."""
+        data = {
+            key: strict_yaml.parse(path, path.read_bytes()).data
+            for key, path in (("recipe", self.recipe), ("rules", self.rules))
+            if path.is_file()
+        }
+        text = self.recipe.read_text(encoding="utf-8") if self.recipe.is_file() else ""
+        todo = [line.split(":")[0].strip() for line in text.splitlines() if TODO in line.partition("#")[2]]
+        return {**data, "open": todo}
+
     def say(self, state: DraftState) -> None:
-        """Keep what a person said."""
+        """Keep what a person said, and write board file and recipe from it."""
+        self.folder.mkdir(parents=True, exist_ok=True)
         write_atomically(self.folder / STATE, [state.model_dump_json(indent=1) + "\n"])
+        for path, data in ((self.recipe, state.recipe), (self.rules, state.rules)):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if data is None:
+                path.unlink(missing_ok=True)
+            else:
+                write_atomically(path, [text_of(data)])
 
     def forget_scores(self) -> None:
         """Say that nothing is learned: what parts are, or what pictures show, is no longer what was learned from."""
@@ -168,19 +204,14 @@ class BoardDraft:
 
     @property
     def open_lines(self) -> list[str]:
-        """The lines of its files where a person must decide."""
-        return [
-            line
-            for path in (self.recipe, self.rules, self.answers)
-            if path.is_file()
-            for line in path.read_text(encoding="utf-8").splitlines()
-            if TODO in line.partition("#")[2]
-        ]
+        """What a person must decide: words of the recipe, and lines of the answers."""
+        text = self.answers.read_text(encoding="utf-8") if self.answers.is_file() else ""
+        return [*self.state.open, *(line for line in text.splitlines() if TODO in line.partition("#")[2])]
 
     @property
     def is_found(self) -> bool:
         """Tell whether pictures, or a person, have told the scale."""
-        return not any(line.startswith("um_per_pixel:") for line in self.open_lines)
+        return "um_per_pixel" not in self.state.open
 
     @property
     def reading(self) -> tuple[str, ...]:
@@ -193,6 +224,21 @@ class BoardDraft:
     def named(self, path: Path) -> str:
         """Return a path as commands that run in the folder of drafts name it."""
         return path.relative_to(self.root).as_posix()
+
+
+class _Words(yaml.SafeDumper):
+    """Writes words as they stand: readers of these files take numbers and `no` as words, too."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 - as yaml has it
+        first: [one for one in known if one[0].endswith(":null")]
+        for first, known in yaml.SafeDumper.yaml_implicit_resolvers.items()
+    }
+
+
+def text_of(data: dict[str, Any]) -> str:
+    """Return the data of a file as YAML."""
+    head = f"# Written by the station from {STATE}; it writes it again.\n"
+    return head + yaml.dump(data, Dumper=_Words, sort_keys=False, allow_unicode=True, default_flow_style=None)
 
 
 def drafts(root: Path) -> list[BoardDraft]:

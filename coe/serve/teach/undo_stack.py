@@ -1,4 +1,4 @@
-"""Undo: before each step its files are kept, and what was moved is noted. Steps are taken back one after another."""
+"""Undo: a list of snapshots of a draft's texts, each with what its step moved. Steps are taken back one by one."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from coe.helpers.files import write_atomically
 from coe.serve.clock import now_us
 from coe.serve.teach.teach_draft import SCORES, STATE, BoardDraft
 
-_STACK, _NOTE, _REPLACED, _KEPT = "undo", "step.json", "replaced", "kept"
-_MOST = 200
-"""So many steps can be taken back."""
+_STACK, _MOST = "undo", 200
+"""The folder of snapshots, and how many steps can be taken back."""
 
 
 def remember(
@@ -33,25 +32,21 @@ def remember(
     `moves` are those, from and to, within the draft's folder; those that are `replaced` are put away. What the step
     makes in the folders `made_in` goes when it is taken back.
     """
+    if not (draft.folder / STATE).is_file():  # of commands
+        draft.say(draft.state)
     steps = _steps(draft)
-    number = max(now_us(), int(steps[-1].name) + 1 if steps else 0)  # a page may show one that was taken back
-    place = draft.folder / _STACK / str(number)
-    kept, moved = {}, dict(moves or {})
-    shutil.rmtree(place, ignore_errors=True)  # of a step that a kill ended before it was noted
-    place.mkdir(parents=True)
-    for path in _texts(draft):
-        kept[draft.named(path)] = path.is_file()
-        if path.is_file():
-            (kept_as := place / _KEPT / draft.named(path)).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, kept_as)
+    number = max(now_us(), int(steps[-1].stem) + 1 if steps else 0)  # a page may show one that was taken back
+    moved = dict(moves or {})
+    moved |= {(name := _inner(draft, path)): f"{_STACK}/{number}/{name}" for path in replaced}
+    texts = {draft.named(path): path.read_text(encoding="utf-8") if path.is_file() else None for path in _texts(draft)}
     there = {draft.named(folder): _listed(folder) for folder in made_in}
-    moved |= {(name := _inner(draft, path)): f"{_inner(draft, place)}/{_REPLACED}/{name}" for path in replaced}
-    note = {"what": what, "kept": kept, "moves": moved, "there": there}
-    write_atomically(place / _NOTE, [json.dumps(note)])
+    (draft.folder / _STACK).mkdir(parents=True, exist_ok=True)
+    note = json.dumps({"what": what, "texts": texts, "moves": moved, "there": there})
+    write_atomically(draft.folder / _STACK / f"{number}.json", [note])
     for before, after in moved.items():
         _move(draft.folder / before, draft.folder / after)
     for old in steps[: max(0, len(steps) + 1 - _MOST)]:
-        shutil.rmtree(old)
+        _forget(old)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +60,7 @@ class UndoStep:
 def last(draft: BoardDraft) -> UndoStep | None:
     """Return the step that would be taken back next; None without one."""
     steps = _steps(draft)
-    return UndoStep(int(steps[-1].name), str(_note(steps[-1])["what"])) if steps else None
+    return UndoStep(int(steps[-1].stem), str(_note(steps[-1])["what"])) if steps else None
 
 
 def take_back(draft: BoardDraft, number: int = 0) -> str:
@@ -73,7 +68,7 @@ def take_back(draft: BoardDraft, number: int = 0) -> str:
     if not (steps := _steps(draft)):
         raise ConfigError("there is no step that could be taken back")
     place, note = steps[-1], _note(steps[-1])
-    if number not in (0, int(place.name)):
+    if number not in (0, int(place.stem)):
         raise ConfigError(f"the last step is another one now ({note['what']}); load the page again")
     for there, before in note["moves"].items():
         if (draft.folder / before).is_file():
@@ -81,32 +76,34 @@ def take_back(draft: BoardDraft, number: int = 0) -> str:
     for folder, before in note["there"].items():
         for name in set(_listed(draft.root / folder)) - set(before):
             (draft.root / folder / name).unlink(missing_ok=True)
-    for name, was_there in note["kept"].items():
+    for name, text in note["texts"].items():
         path = draft.root / name
-        if was_there:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, [(place / _KEPT / name).read_text(encoding="utf-8")])
-        else:
+        if text is None:
             path.unlink(missing_ok=True)
-    (place / _NOTE).unlink()  # first, so that a kill leaves no step of which half is gone
-    shutil.rmtree(place)
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, [text])
+    draft.say(draft.state)  # writes board file and recipe
+    _forget(place)
     return str(note["what"])
 
 
 def _texts(draft: BoardDraft) -> list[Path]:
-    calibration = calibration_file.path_for(draft.rules)
-    texts = [draft.rules, calibration, draft.recipe, draft.parts, draft.answers]
-    return [*texts, draft.folder / STATE, draft.folder / SCORES, draft.split]
+    files = [draft.folder / STATE, draft.parts, draft.answers, draft.folder / SCORES, draft.split]
+    return [*files, calibration_file.path_for(draft.rules)]
 
 
 def _steps(draft: BoardDraft) -> list[Path]:
-    stack = draft.folder / _STACK
-    found = [path for path in stack.iterdir() if (path / _NOTE).is_file()] if stack.is_dir() else []
-    return sorted(found, key=lambda step: int(step.name))
+    return sorted((draft.folder / _STACK).glob("*.json"), key=lambda step: int(step.stem))
+
+
+def _forget(step: Path) -> None:
+    step.unlink()  # first, so that a kill leaves no step of which half is gone
+    shutil.rmtree(step.with_suffix(""), ignore_errors=True)
 
 
 def _note(step: Path) -> dict[str, Any]:
-    note: dict[str, Any] = json.loads((step / _NOTE).read_bytes())
+    note: dict[str, Any] = json.loads(step.read_bytes())
     return note
 
 
