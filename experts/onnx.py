@@ -14,19 +14,22 @@ import torch
 from numpy.typing import NDArray
 
 from coe.core import Expert, Finding
-from coe.errors import StoreError, first_line
+from coe.errors import NoInt8, StoreError, first_line
 from coe.helpers import regular
 from coe.helpers.preprocessing import NORMALIZATIONS, Outputs, Preprocessing
 from coe.runtime.onnx_network import library_version, open_session
 from coe.store.kinds import ExpertInput, FileKind, Foreign, Image, Unsaid
-from experts import onnx_checks, onnx_grids, onnx_outputs, records, ultralytics_facts
+from experts import onnx_checks, onnx_forms, onnx_grids, onnx_outputs, records, ultralytics_facts
 from experts.findings import Cut, classified, detected
 from experts.geometry import fitted_image
+from experts.onnx_forms import Entry
 
 if TYPE_CHECKING:
     import onnx as onnx_model
 
 _IMAGENET = NORMALIZATIONS["imagenet"]
+_USUAL = 224
+"""The side of a picture for a model of open sides, in pixels."""
 _OF_SCORES = 2
 """The rank of a classifier's output."""
 
@@ -69,16 +72,11 @@ class Onnx(FileKind):
         is_classifier, shape = described.rank == _OF_SCORES, session.shape
         columns = shape[-1] or 0 if is_classifier and len(shape) == _OF_SCORES else 0
         return onnx_reading.read(
-            path,
-            session.metadata,
-            described.input_size,
-            columns=columns,
-            is_classifier=is_classifier,
-            takes_bytes=session.takes_bytes,
+            path, session.metadata, session.entry, session.labels, columns=columns, is_classifier=is_classifier
         )
 
     def bundled(self, path: Path, work: Path) -> Path:
-        """Take weights in other files into one file, whose model takes squares and gives a table; raises StoreError."""
+        """Take weights in other files into one file; raises StoreError."""
         from experts import onnx_reading
 
         return onnx_reading.bundled(path, work)
@@ -105,8 +103,10 @@ class Onnx(FileKind):
         if expert.outputs is None:
             raise StoreError("nobody has said what its outputs mean; import it again (coe-experts import)")
         session = self.open(path, expert, 1)
+        if not session.is_one_table:
+            raise NoInt8("it takes grey or oblong pictures, or its table is made of several outputs")
         normalization = session.mean, session.deviation
-        return taking_pixels(path, session.means.name, normalization, expert.input_size, session.order)
+        return taking_pixels(path, session.means.name, normalization, expert.input_size, session.entry.order)
 
     def open(self, path: Path, expert: Expert, threads: int) -> _Session:
         """Open a model; raises StoreError if it cannot be read, or takes images of another size than the expert's."""
@@ -132,6 +132,8 @@ class Onnx(FileKind):
         """Turn the model's first output into findings; raises StoreError if its shape does not fit the labels."""
         values, count = np.asarray(outputs, dtype=np.float32), len(expert.labels)
         means = expert.outputs or getattr(outputs, "means", None) or Outputs()
+        if means.layout == "scores":  # int8 gives them as the file does, also among axes of size 1
+            values = values.reshape(len(prepared), -1)
         if means.layout is None or not onnx_outputs.may_fit(values.shape, means.layout, count, means.name):
             raise StoreError(f"the model of expert '{expert.id}' returns {values.shape}; {onnx_outputs.needed(count)}")
         if means.layout == "scores":
@@ -163,58 +165,66 @@ class _Session:
             raise StoreError(f"{path}: cannot be read: {error.strerror or error}") from error
         except Exception as error:  # onnxruntime's classes of errors have no other common parent
             raise StoreError(f"{path}: {_refusal(path, first_line(error), library_version())}") from error
-        self._input = self._session.get_inputs()[0]
         self._outputs = self._session.get_outputs()
-        shape = self._input.shape
-        if len(self._session.get_inputs()) != 1 or len(shape) != 4 or self._input.type not in onnx_checks.NUMBERS:
-            raise onnx_checks.misfit(path, self._input.type, shape, len(self._session.get_inputs()))
-        self.order = onnx_checks.places(shape)
-        sizes = (shape[self.order.index(axis)] for axis in range(4))
-        batch, channels, height, width = (value if isinstance(value, int) else None for value in sizes)
-        if channels not in (3, None) or height != width or batch not in (1, None):
-            raise onnx_checks.misfit(path, self._input.type, shape, 1)
-        self.description = Description(input_size=height, batch=batch, rank=_rank(self._outputs))
+        self.entry = Entry.of(path, self._session.get_inputs())
+        self._runs_alone = onnx_forms.chooses(self._outputs)
+        rank = onnx_forms.rank_of(self._outputs, self.entry)
+        self.description = Description(self.entry.size, self.entry.batch, rank)
         self.shape = tuple(size if isinstance(size, int) else None for size in self._outputs[0].shape)
-        self.takes_bytes = self._input.type == "tensor(uint8)"
+        self.takes_bytes = self.entry.kind == "tensor(uint8)"
         self.metadata: Mapping[str, str] = self._session.get_modelmeta().custom_metadata_map
         self.mean, self.deviation = NORMALIZATIONS["0..1"]
         self.means = Outputs(name=self._outputs[0].name)
 
+    @property
+    def is_one_table(self) -> bool:
+        """Whether the model takes pictures as they come, and gives the output that counts itself."""
+        return self.entry.is_usual and self.means.name in [one.name for one in self._outputs]
+
     def run(self, images: Image) -> NDArray[Any]:
         """Return the output that counts for images (n, 3, S, S) uint8."""
-        (values,) = self._run(images, [self.means.name])
-        answer = np.asarray(values).view(_Answer)
+        name = self.means.name
+        parts = self._run(images, onnx_forms.parts_of(name, [one.name for one in self._outputs]))
+        answer = np.asarray(_joined([onnx_forms.table_of(name, raw, count) for count, raw in parts])).view(_Answer)
         answer.means = self.means
         return answer
 
-    def answers(self, size: int, names: Sequence[str] = (), *, alone: bool = False) -> dict[str, Any]:
-        """Return outputs for the test pictures, by name, all by default; each runs by itself if they run `alone`."""
-        names = names or [output.name for output in self._outputs]
-        return dict(zip(names, self._run(onnx_outputs.pictures(size), names, alone=alone), strict=True))
+    def answers(self, size: int, *, alone: bool = False) -> dict[str, Any]:
+        """Return outputs, and tables made of them, for the test pictures, by name; each runs by itself if `alone`."""
+        names = [output.name for output in self._outputs]
+        parts = self._run(onnx_outputs.pictures(size), names, alone=alone)
+        raw = {name: _joined([answers[name] for _, answers in parts]) for name in names}
+        tables, count_alone = onnx_forms.tables(raw, self._outputs, self.entry)
+        made = {name: _joined([onnx_forms.table_of(name, one, count) for count, one in parts]) for name in tables}
+        return made if count_alone else raw | made
 
-    def _run(self, images: Image, names: Sequence[str], *, alone: bool = False) -> list[Any]:
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels of a map of scores by label; none without such a map."""
+        maps = [one.name for one in self._outputs if one.type.startswith("seq(map(string")]
+        if not maps:
+            return ()
+        ((_, raw),) = self._run(onnx_outputs.pictures(self.entry.size or _USUAL)[:1], maps[:1])
+        return tuple(raw[maps[0]][0])
+
+    def _run(self, images: Image, names: Sequence[str], *, alone: bool = False) -> list[tuple[int, dict[str, Any]]]:
+        """Return how many pictures each run had, and the outputs of these names."""
         values = self._values(images)
-        step = 1 if alone else self.description.batch or len(values)
-        parts = [
-            self._session.run(names, {self._input.name: values[start : start + step]})
-            for start in range(0, len(values), step)
+        one_by_one = alone or self._runs_alone or not self.entry.has_batch
+        step = 1 if one_by_one else self.entry.batch or len(values)
+        chunks = [values[start : start + step] for start in range(0, len(values), step)]
+        return [
+            (len(one), dict(zip(names, self._session.run(names, self.entry.given(one)), strict=True))) for one in chunks
         ]
-        return parts[0] if len(parts) == 1 else [_joined(list(same)) for same in zip(*parts, strict=True)]
 
     def _values(self, images: Image) -> NDArray[Any]:
-        wanted = onnx_checks.NUMBERS[self._input.type]
-        if wanted is np.uint8:
-            return np.ascontiguousarray(images.transpose(self.order))
+        if self.takes_bytes:
+            return images
         scaled = images.astype(np.float32) / np.float32(255)
         if (self.mean, self.deviation) != NORMALIZATIONS["0..1"]:
             mean, deviation = (np.array(one, np.float32)[None, :, None, None] for one in (self.mean, self.deviation))
             scaled = (scaled - mean) / deviation
-        return np.ascontiguousarray(scaled.transpose(self.order), dtype=wanted)
-
-
-def _rank(outputs: Sequence[Any]) -> int:
-    ranks = [len(output.shape) for output in outputs]
-    return next((rank for rank in ranks if rank in (2, 3)), ranks[0])
+        return scaled
 
 
 def _refusal(path: Path, reason: str, version: str) -> str:

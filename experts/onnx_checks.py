@@ -114,7 +114,7 @@ def misfit(path: Path, kind: str, shape: Sequence[Any], inputs: int) -> StoreErr
     elif len(sizes) == 4:
         _, channels, height, width = (sizes[places(shape).index(axis)] for axis in range(4))
         way = "export it with a batch of 1, or of any size (dynamic)"
-        if channels not in (3, None):
+        if channels not in (1, 3, None):
             way = f"it takes {channels} channels; export it with a first layer that makes them of red, green and blue"
         elif height != width:
             way = "export it with both sides fixed, or both open, and with opset 17"

@@ -5,7 +5,7 @@ A file is read only if it lies in the folder of the model, and no more is read t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,27 +45,6 @@ def bundled(path: Path, folder: Path) -> Path:
             f"{path}: the files with its weights cannot be read ({first_line(error):.300}); copy what the exporter "
             "wrote into one folder, whole"
         ) from error
-    return folder / path.name
-
-
-def changed(path: Path, folder: Path, changes: Sequence[Callable[[Any], bool]]) -> Path:
-    """Return a model file with changes, a copy in `folder`; `path` if none of them says that it changed the model.
-
-    Raises StoreError if the copy cannot be written.
-    """
-    import onnx
-
-    try:
-        model = onnx.load_model(path)
-    except Exception:  # no ONNX model at all: onnxruntime says so
-        return path
-    made = [change(model) for change in changes]
-    if True not in made:
-        return path
-    try:
-        onnx.save_model(model, folder / path.name)
-    except Exception as error:  # the library raises what it likes
-        raise StoreError(f"{path}: cannot be written in the form of the store ({first_line(error):.200})") from error
     return folder / path.name
 
 

@@ -15,7 +15,7 @@ from coe.errors import StoreError
 from coe.helpers.preprocessing import Layout, Outputs
 from coe.store.kinds import Unsaid
 from experts.findings import Floats
-from experts.onnx_tables import CHOSEN, UNNUMBERED
+from experts.onnx_forms import CHOSEN, UNNUMBERED
 
 NEARLY = 1e-3
 """By how much scores in 16 bits may exceed their range."""

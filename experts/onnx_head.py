@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coe.helpers.preprocessing import NORMALIZATIONS
-from experts import onnx_checks, onnx_sides
+from experts import onnx_checks
 
 _PASSED = onnx_checks.PASSED | {"Pad", "Resize", "Split", "Upsample"}
 """Operators that change where numbers stand, and no number."""
@@ -38,7 +38,7 @@ def normalised(graph: Any) -> dict[str, Any]:
         ]
         if not readers:
             break
-        if not all(node.op_type in _PASSED or node.name == onnx_sides.GREY for node in readers):
+        if not all(node.op_type in _PASSED for node in readers):
             node, *others = readers
             constants = [_constant(name, tensors) for name in node.input if name not in names]
             numbers = [np.asarray(one, np.float64) for one in constants if one is not None]
@@ -47,7 +47,7 @@ def normalised(graph: Any) -> dict[str, Any]:
                 break
             if not _changes_nothing(node.op_type, numbers[0]):
                 return _fields(node.op_type, numbers, ordered=ordered)
-        ordered = ordered and _REORDERING.isdisjoint(node.op_type for node in readers if node.name != onnx_sides.NAME)
+        ordered = ordered and _REORDERING.isdisjoint(node.op_type for node in readers)
         names = {name for node in readers for name in node.output}
     return {}
 

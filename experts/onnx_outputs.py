@@ -14,8 +14,8 @@ from coe.errors import StoreError
 from coe.helpers.preprocessing import Activation, Layout, Outputs
 from coe.store.kinds import Image, Unsaid
 from experts import onnx_grids
+from experts.onnx_forms import UNNUMBERED
 from experts.onnx_grids import NEARLY, are_shares
-from experts.onnx_tables import UNNUMBERED
 
 _STEP = 1 / 256
 """A step of scores in 8 bits: probabilities of many labels sum to 1 less or more of such steps."""
