@@ -19,7 +19,7 @@ from coe.helpers import regular
 from coe.helpers.preprocessing import NORMALIZATIONS, Outputs, Preprocessing
 from coe.runtime.onnx_network import library_version, open_session
 from coe.store.kinds import ExpertInput, FileKind, Foreign, Image, Unsaid
-from experts import onnx_checks, onnx_forms, onnx_grids, onnx_outputs, records, ultralytics_facts
+from experts import onnx_forms, onnx_grids, onnx_outputs, records, ultralytics_facts
 from experts.findings import Cut, classified, detected
 from experts.geometry import fitted_image
 from experts.onnx_forms import Entry
@@ -83,17 +83,19 @@ class Onnx(FileKind):
 
     def settle(self, path: Path, expert: Expert) -> Outputs:
         """Run test pictures, and return which output counts and what it means; raises StoreError if that stays open."""
-        onnx_checks.check_portable(path)
+        from experts import onnx_reading
+
+        onnx_reading.check_portable(path)
         session = self._opened(_Session(path, 1), path, expert, settled=True)
         if session.takes_bytes and (session.mean, session.deviation) != NORMALIZATIONS["0..255"]:
             raise StoreError(f"{path}: the model takes bytes, 0 to 255, and normalises itself; leave --normalize out")
         ask = partial(session.answers, expert.input_size)
-        answers = onnx_checks.answered(path, ask)
+        answers = onnx_outputs.answered(path, ask)
         means = _decided(session, path, expert, expert.outputs or Outputs(), answers)
         answer = answers[means.name]
-        onnx_checks.check_steady(path, answer, ask()[means.name])
+        onnx_outputs.check_steady(path, answer, ask()[means.name])
         if means.layout == "scores":
-            onnx_checks.check_alone(path, answer, ask(alone=True)[means.name])
+            onnx_outputs.check_alone(path, answer, ask(alone=True)[means.name])
         return means
 
     def network(self, path: Path, expert: Expert) -> onnx_model.ModelProto:

@@ -17,8 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from experts.onnx_checks import CHANNELS_LAST, NUMBERS, misfit, places
+from coe.errors import StoreError
 
+NUMBERS = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(uint8)": np.uint8}
+CHANNELS_LAST = (0, 2, 3, 1)
+"""Where the axes of pictures (n, 3, S, S) stand in the input of a model of TensorFlow, (n, S, S, 3)."""
 CHOSEN, UNNUMBERED = "chosen:", "torchvision:"
 """What names of tables of corners, scores and labels begin with; those of one picture alone are torchvision's."""
 _WITH_SCORES, _ALONE = 5, 4
@@ -32,6 +35,30 @@ _SIZES = re.compile("scale|size|shape")
 _MAP = "seq(map"
 _FLOATS, _WHOLES = ("tensor(float)", "tensor(float16)"), {"tensor(int32)": np.int32, "tensor(int64)": np.int64}
 _ROWS, _TABLES = (2, 3), 3
+
+
+def places(shape: Sequence[Any]) -> tuple[int, int, int, int]:
+    """Return where the axes of pictures (n, 3, S, S) stand in an input of four axes."""
+    return CHANNELS_LAST if shape[3] in (1, 3, 4) and shape[1] not in (1, 3, 4) else (0, 1, 2, 3)
+
+
+def _misfit(path: Path, kind: str, shape: Sequence[Any], inputs: int) -> StoreError:
+    """Return an error that says what is wrong with a model's input, and the way out."""
+    sizes = [size if isinstance(size, int) else None for size in shape]
+    way = "export it for pictures"
+    if inputs != 1:
+        way = f"it has {inputs} inputs; export it with the picture as its only one, the others as constants"
+    elif kind not in NUMBERS:
+        way = "export it with an input of float32, float16 or uint8"
+    elif len(sizes) == 4:
+        _, channels, height, width = (sizes[places(shape).index(axis)] for axis in range(4))
+        way = "export it with a batch of 1, or of any size (dynamic)"
+        if channels not in (1, 3, None):
+            way = f"it takes {channels} channels; export it with a first layer that makes them of red, green and blue"
+        elif height != width:
+            way = "export it with both sides fixed, or both open, and with opset 17"
+    needed = "(n, 3, height, width) or (n, height, width, 3) with n open or 1"
+    return StoreError(f"{path}: takes {kind} of shape {list(shape)}; it must be {needed}: {way}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +88,7 @@ class Entry:
         others = [one for one in inputs if one is not picture]
         sizes = {one.name: _SIZES.search(one.name) for one in others if list(one.shape[1:]) == [2]}
         shape, has_batch = list(picture.shape), len(picture.shape) == 4
-        error = misfit(path, picture.type, shape, len(inputs))
+        error = _misfit(path, picture.type, shape, len(inputs))
         if len(pictures) != 1 or len(sizes) < len(others) or None in sizes.values() or picture.type not in NUMBERS:
             raise error
         if not has_batch and {1, 3}.isdisjoint((shape[0], shape[2])):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from coe.core import Expert
-from coe.errors import StoreError
+from coe.errors import StoreError, first_line
 from coe.helpers.preprocessing import Activation, Layout, Outputs
 from coe.store.kinds import Image, Unsaid
 from experts import onnx_grids
@@ -21,6 +22,8 @@ _STEP = 1 / 256
 """A step of scores in 8 bits: probabilities of many labels sum to 1 less or more of such steps."""
 _SURE = 0.1
 """The only score of a sure answer is nearer to 0 or 1."""
+_BESIDE = 0.25
+"""By which share of the whole range a classifier's numbers may depend on the pictures beside a picture."""
 PICTURES = 6
 """The number of test pictures."""
 
@@ -149,3 +152,44 @@ def _is_table(values: Any) -> bool:
 
 def _shape(values: Any) -> str:
     return str(tuple(getattr(values, "shape", ())))
+
+
+# Whether answers are fit to be an expert's
+
+
+def check_steady(path: Path, once: NDArray[Any], again: NDArray[Any]) -> None:
+    """Raise StoreError if a model says something else of the same pictures when it is asked again."""
+    if once.shape != again.shape or not np.array_equal(once, again, equal_nan=True):
+        raise StoreError(
+            f"{path}: it answers otherwise each time for the same picture; was it exported as for training, with its "
+            "dropout? Export it after `model.eval()`"
+        )
+
+
+def answered(path: Path, ask: Callable[..., dict[str, Any]]) -> dict[str, Any]:
+    """Return what a model says of the test pictures; raises StoreError if its open batch takes one picture alone."""
+    try:
+        return ask()
+    except Exception as error:  # onnxruntime's classes of errors have no other common parent
+        ask(alone=True)
+        raise StoreError(
+            f"{path}: its batch is open, and it runs one picture at a time alone ({first_line(error):.200}); export it "
+            "with a batch of 1, or give it one: `python -m onnxruntime.tools.make_dynamic_shape_fixed --input_name "
+            "NAME --input_shape 1,3,HEIGHT,WIDTH OLD NEW`"
+        ) from error
+
+
+def check_alone(path: Path, together: NDArray[Any], alone: NDArray[Any]) -> None:
+    """Raise StoreError if what a classifier says of a picture depends on the pictures beside it.
+
+    Models that are quantised while they run differ a little; see `_BESIDE`.
+    """
+    spread = float(np.ptp(together)) or 1.0
+    if (
+        together.shape != alone.shape
+        or float(np.abs(np.subtract(together, alone, dtype=np.float64)).max()) > _BESIDE * spread
+    ):
+        raise StoreError(
+            f"{path}: what it says of a picture depends on the pictures beside it; was it exported as for training, "
+            "with its batch norms? Export it after `model.eval()`, or with a batch of 1"
+        )

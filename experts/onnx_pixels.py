@@ -11,7 +11,7 @@ from onnx import TensorProto, compose, helper, inliner, numpy_helper, version_co
 
 from coe.errors import NoInt8, first_line
 from coe.helpers.preprocessing import Colour
-from experts.onnx_external import tensors_of
+from experts.onnx_reading import tensors_of
 
 _PER_CHANNEL = 13
 """The first opset with a scale for each channel; models of older ones are brought to `_NEWER`."""

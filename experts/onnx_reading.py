@@ -1,20 +1,69 @@
-"""Reading a foreign ONNX model: made into one file that the kind can run, and what its writer recorded."""
+"""Reading a foreign ONNX model: made into one file, what its writer recorded, and what its head does to pixels.
+
+Weights may lie in other files beside it, as torch exports them: a file is read only if it lies in the folder of the
+model, and no more is read than the files hold. A model that normalises pixels itself must not get normalised ones.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from coe.errors import StoreError, first_line, list_few
+from coe.helpers import regular
 from coe.helpers.preprocessing import NORMALIZATIONS
 from coe.store.kinds import Foreign
-from experts import onnx_checks, onnx_external, onnx_head, records, ultralytics_facts
+from experts import records, ultralytics_facts
 from experts.onnx_forms import Entry
 from experts.records import Record
+
+MOST_BYTES = (1 << 31) - 1
+"""A model is a message of protobuf, which holds no more."""
+_PASSED = frozenset(
+    [
+        "Cast",
+        "Concat",
+        "DequantizeLinear",
+        "Flatten",
+        "Gather",
+        "Identity",
+        "Pad",
+        "QuantizeLinear",
+        "Reshape",
+        "Resize",
+        "Slice",
+        "Split",
+        "Squeeze",
+        "Transpose",
+        "Unsqueeze",
+        "Upsample",
+    ]
+)
+"""Operators that change where numbers stand, or how they are written, and no number."""
+_NOT_READ = frozenset({"Shape", "Size"})
+"""Operators that read no number."""
+_REORDERING = {"Concat", "Conv", "Gather", "Slice", "Split"}
+"""Operators after which channels may stand in another order."""
+_MOST_PASSED = 12
+_BRIGHTEST = 2.0
+"""What subtracts more, or divides by more, takes pixels from 0 to 255."""
+_FAINTEST = 0.1
+"""What multiplies by less takes pixels from 0 to 255."""
+_LEAST_MEAN = 0.05
+"""What subtracts less normalises nothing."""
+_WHITEST = 3.0
+"""No normalised pixel is larger: a batch norm of three channels with larger means takes pixels from 0 to 255."""
+_NEARLY = 0.015
+"""By so much the means that people use for ImageNet's pictures differ."""
 
 
 def bundled(path: Path, work: Path) -> Path:
     """Return a model file that needs no other: `path`, or a copy in `work`; raises StoreError."""
-    whole = onnx_external.bundled(path, work)
+    whole = _bundled(path, work)
     if whole != path:
         records.copied(path, work)
     return whole
@@ -28,13 +77,13 @@ def read(
     `labels` are those of a map of scores that it gives, if any; a classifier has `columns` (or 0).
     """
     stated = ultralytics_facts.stated(metadata, str(path))
-    graph = onnx_checks.graph_of(path)
+    graph = graph_of(path)
     known = stated.seen(is_classifier)
     found, _, remarks = records.of_files(path)
     if known is not None:
         found = Record(stated.labels, stated.input_size, dict(known)).beside(Record(found.labels))
     else:
-        own = Record(records.labels_of(labels), None, onnx_head.normalised(graph))
+        own = Record(records.labels_of(labels), None, normalised(graph))
         found = own.beside(records.openvino(metadata)).beside(found)
     seen = dict(found.seen)
     if entry.sides is not None:
@@ -47,3 +96,187 @@ def read(
     unsaid = {name: why for name, why in found.unsaid.items() if name not in seen}
     side = entry.size or found.input_size
     return Foreign({}, found.labels, {}, side, seen, unsaid, remarks=remarks, columns=columns)
+
+
+def check_portable(path: Path) -> None:
+    """Raise StoreError for a model that onnxruntime saved after it had fitted it to a processor.
+
+    Its weights lie in blocks as wide as the registers of that processor; on another one it may say something else.
+    """
+    import onnx
+
+    with regular.opened(path) as file:
+        is_saved = regular.read_at(file, 8, 0)[4:] == b"ORTM"
+    domains = () if is_saved else (node.domain for node in onnx.load_model(path, load_external_data=False).graph.node)
+    if is_saved or "com.microsoft.nchwc" in domains:
+        raise StoreError(
+            f"{path}: onnxruntime saved it for the processor on which it ran; give the ONNX model that it was made of"
+        )
+
+
+def graph_of(path: Path) -> Any:
+    """Return the graph of a model that was opened before, its functions inlined; other files are not read."""
+    import onnx.inliner
+
+    return onnx.inliner.inline_local_functions(onnx.load_model(path, load_external_data=False)).graph
+
+
+# Weights in other files
+
+
+def _bundled(path: Path, folder: Path) -> Path:
+    """Return a model file with all of its weights: `path`, or a copy in `folder` with the weights of other files.
+
+    Raises StoreError if such a file is missing, lies elsewhere, or is shorter than the model says.
+    """
+    import onnx
+    from onnx.external_data_helper import ExternalDataInfo, load_external_data_for_model, uses_external_data
+
+    try:
+        if not 0 < path.stat().st_size <= MOST_BYTES:
+            return path  # onnxruntime says what is wrong with it
+        model = onnx.load_model(path, load_external_data=False)
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except Exception:  # no ONNX model at all: onnxruntime says so
+        return path
+    outside = [tensor for tensor in tensors_of(model) if uses_external_data(tensor)]
+    if not outside:
+        return path
+    try:
+        _check_sizes(path, [ExternalDataInfo(tensor) for tensor in outside])
+        load_external_data_for_model(model, str(path.parent))  # refuses files that lie elsewhere, or are too short
+        onnx.save_model(model, folder / path.name)
+    except StoreError:
+        raise
+    except Exception as error:  # the library raises several classes for files that are missing, elsewhere, or odd
+        raise StoreError(
+            f"{path}: the files with its weights cannot be read ({first_line(error):.300}); copy what the exporter "
+            "wrote into one folder, whole"
+        ) from error
+    return folder / path.name
+
+
+def _check_sizes(path: Path, places: Sequence[Any]) -> None:
+    """Raise StoreError if a model claims more weights than the files beside it hold, or than one file of ONNX does."""
+    home = path.parent.resolve()
+    files = {name: home / name for name in {place.location for place in places}}
+    sizes = {name: file.stat().st_size if file.is_file() else 0 for name, file in files.items()}
+    claimed = sum(sizes[place.location] if place.length is None else place.length for place in places)
+    if claimed > sum(sizes.values()):
+        named = list_few(f"'{name:.100}'" for name in sizes)
+        raise StoreError(
+            f"{path}: claims {claimed:,} bytes of weights, more than {named} beside it hold; copy what the exporter "
+            "wrote into one folder, whole"
+        )
+    if claimed + path.stat().st_size > MOST_BYTES:
+        raise StoreError(
+            f"{path}: has {claimed:,} bytes of weights; an expert holds 2 GiB at most, as one file of ONNX does"
+        )
+
+
+def tensors_of(model: Any) -> Iterator[Any]:
+    """Yield all tensors that a model holds, those inside of its nodes and functions too."""
+    yield from _tensors(model.graph)
+    for function in model.functions:
+        yield from _of_nodes(function.node)
+
+
+def _tensors(graph: Any) -> Iterator[Any]:
+    yield from graph.initializer
+    for sparse in graph.sparse_initializer:
+        yield from (sparse.values, sparse.indices)
+    yield from _of_nodes(graph.node)
+
+
+def _of_nodes(nodes: Any) -> Iterator[Any]:
+    for node in nodes:
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                yield attribute.t
+            yield from attribute.tensors
+            for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+                yield from _tensors(graph)
+
+
+# What the first arithmetic says of pixels
+
+
+class Tensors:
+    """The tensors of a graph: the operators that compute them and the constants by name, and the inputs."""
+
+    def __init__(self, graph: Any) -> None:
+        self.makers = {name: node for node in graph.node for name in node.output}
+        self.constants = {one.name: one for one in graph.initializer}
+        self.inputs = [one for one in graph.input if one.name not in self.constants]
+
+    def numbers(self, name: str) -> NDArray[Any] | None:
+        """Return the values of a constant, also of one that an operator writes; None for others and in other files."""
+        import onnx
+
+        if (constant := self.constants.get(name)) is None:
+            node = self.makers.get(name)
+            if node is None or node.op_type not in ("Constant", "ConstantOfShape") or not node.attribute:
+                return None
+            constant = onnx.helper.get_attribute_value(node.attribute[0])
+        if not isinstance(constant, onnx.TensorProto):
+            return np.asarray(constant)
+        is_elsewhere = constant.data_location == onnx.TensorProto.EXTERNAL
+        return None if is_elsewhere else np.asarray(onnx.numpy_helper.to_array(constant))
+
+
+def normalised(graph: Any) -> dict[str, Any]:
+    """Return the fields of `Preprocessing` that the first arithmetic of a model leaves no choice of."""
+    tensors = Tensors(graph)
+    names = {one.name for one in tensors.inputs[:1]}
+    ordered = True
+    for _ in range(_MOST_PASSED):
+        readers = [node for node in graph.node if names.intersection(node.input) and node.op_type not in _NOT_READ]
+        if not readers:
+            break
+        if not all(node.op_type in _PASSED for node in readers):
+            node, *others = readers
+            constants = [_constant(name, tensors) for name in node.input if name not in names]
+            numbers = [np.asarray(one, np.float64) for one in constants if one is not None]
+            is_first = node.input[0] in names or node.op_type in ("Mul", "Add")
+            if others or not is_first or not numbers or len(numbers) < len(constants):
+                break
+            if not _changes_nothing(node.op_type, numbers[0]):
+                return _fields(node.op_type, numbers, ordered=ordered)
+        ordered = ordered and _REORDERING.isdisjoint(node.op_type for node in readers)
+        names = {name for node in readers for name in node.output}
+    return {}
+
+
+def _constant(name: str, tensors: Tensors) -> NDArray[Any] | None:
+    """Return a constant by its name, also one that the model writes in another form first; None for no numbers."""
+    while (node := tensors.makers.get(name)) is not None and node.op_type in _PASSED and node.input:
+        name = node.input[0]
+    values = tensors.numbers(name)
+    return values if values is not None and values.size and values.dtype.kind in "fiu" else None
+
+
+def _changes_nothing(operator: str, first: NDArray[np.float64]) -> bool:
+    if operator in ("Sub", "Add"):
+        return bool(np.abs(first).max() < _LEAST_MEAN)
+    return operator in ("Mul", "Div") and bool((first == 1).all())
+
+
+def _fields(operator: str, numbers: list[NDArray[np.float64]], *, ordered: bool) -> dict[str, Any]:
+    """Return what an operator beside constants says of the pixels that it takes."""
+    if operator == "BatchNormalization" and [one.size for one in numbers] == [3] * 4:
+        first = numbers[2]
+        span = "0..255" if first.max() > _WHITEST and first.min() >= 0 else ""
+    elif operator in ("Sub", "Add", "Mul", "Div") and (numbers[0].size in (1, 3) or operator == "Sub"):
+        first = numbers[0]  # some subtract the mean of all pictures
+        largest = np.abs(first).max()
+        is_bytes = largest < _FAINTEST if operator == "Mul" else largest > _BRIGHTEST
+        span = "0..255" if is_bytes else "0..1"
+    else:
+        return {}
+    mean, std = NORMALIZATIONS[span] if span else ((), ())
+    means = np.abs(first.ravel()) / (255 if np.abs(first).max() > _BRIGHTEST else 1)
+    usual = NORMALIZATIONS["imagenet"][0]
+    turns = {"rgb": usual, "bgr": usual[::-1]} if ordered and means.size == 3 and operator not in ("Mul", "Div") else {}
+    channels = [name for name, one in turns.items() if np.allclose(means, one, atol=_NEARLY)]
+    return ({"mean": mean, "std": std} if span else {}) | ({"channels": channels[0]} if channels else {})

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from coe.errors import StoreError
-from experts.onnx_external import bundled
+from experts.onnx_reading import bundled
 
 
 def model(path: Path, *, location: str = "x.onnx.data", columns: int = 8) -> Path:
