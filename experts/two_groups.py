@@ -20,7 +20,7 @@ _LEAST = 0.25
 _GAP = 0.3
 """By how much, as a logarithm, nearest pictures of two groups lie farther apart than those within them.
 
-With it 417 of 420 mixtures of two parts were named, and 4 of 1,280 draws of one part (kind `patch`, docs/results.md).
+With it 417 of 420 mixtures of two parts were named, and 4 of 1,280 draws of one part (kind `patch`).
 """
 _SHOWN = 3
 

@@ -183,7 +183,7 @@ serve = partial(_start, "serve")
 def use_one_heap() -> None:
     """Let all threads of this process, and of those it starts, share one heap, unless the environment says otherwise.
 
-    glibc gives each thread a heap of its own, and keeps free memory in each, some MB (docs/results.md). Another C
+    glibc gives each thread a heap of its own, and keeps free memory in each, some MB. Another C
     library is left as it is.
     """
     if "MALLOC_ARENA_MAX" in os.environ:

@@ -116,7 +116,7 @@ def decoding(memory_bytes: int, given_bytes: int | None = None) -> Decoding:
     """Return how many pictures are decoded at a time, and in how much memory; see `settings.waiting_bytes`.
 
     Two cores are left to decisions and to an executor, if there are four. On two cores, one thread makes fewer inputs
-    than decisions and a quick device take (docs/results.md).
+    than decisions and a quick device take.
     """
     part = inbox_bytes(memory_bytes) // 4 if given_bytes is None else given_bytes
     return Decoding(max(2, usable_cores() - 2), part, part)

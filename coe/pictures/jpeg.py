@@ -2,7 +2,7 @@
 
 libjpeg goes on behind damage: what it cannot read becomes grey, or is shifted, and a warning says so. Pillow and OpenCV
 drop that warning, so a picture that lost a piece on its way from the camera would be judged with its grey part.
-simplejpeg makes an error of each warning, and is quicker than both (docs/results.md). Pixels are the same.
+simplejpeg makes an error of each warning, and is quicker than both. Pixels are the same.
 
 libjpeg also warns of what cameras and programs write wrongly beside the pixels: profiles in the wrong order, versions
 that never were, comments that end early. So only the segments on which pixels depend reach a decoder. What is put right

@@ -15,6 +15,7 @@ from typing import Any
 
 import pages
 import pytest
+import results_page
 import typer
 
 from coe.cli.start import MODULES
@@ -158,3 +159,9 @@ def test_files_and_methods_that_a_tour_names_are_there(name: str) -> None:
         assert re.search(rf"def {match[2]}\b|^    (self\.)?{match[2]}\b.*=|self\.{match[2]}: ", code, re.MULTILINE), (
             match[0]
         )
+
+
+def test_the_figures_on_the_page_are_those_of_the_data() -> None:
+    assert results_page.PAGE.read_text(encoding="utf-8") == results_page.page(), (
+        "write it again: python tests/support/results_page.py"
+    )

@@ -59,7 +59,7 @@ TAILS: Mapping[str, Tail | None] = {
 }
 """How steeply counts fall.
 
-With `narrow` the simulated baseline switches as often as the paper's does (docs/results.md); the counts of the
+With `narrow` the simulated baseline switches as often as the paper's does; the counts of the
 paper's boards are not given.
 """
 
