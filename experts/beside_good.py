@@ -17,6 +17,7 @@ from torch.nn import functional
 from coe.board.photo_labels import Answers
 from coe.core import Expert, Shown
 from coe.errors import TooFewPictures
+from coe.pictures.photographs import Purpose
 from coe.store.exam import Exam, ExamItem
 from coe.store.kinds import TrainingPlan
 from coe.store.manifest import IN_DOUBT
@@ -28,7 +29,7 @@ from experts.patch_deviations import LeftOut, Parts
 from experts.patch_network import CELL, PatchNetwork
 from experts.patch_train import LearnedLook, see
 from experts.probe_network import LEAST, MOST, ROWS
-from experts.taken import DataPart, TakenPictures
+from experts.taken import TakenPictures
 
 TURNS = 8
 """In how many turns, 45 degrees apart, each picture is learned if parts lie turned."""
@@ -80,7 +81,7 @@ class Pictures(LabelledImages):
     numbers: Places
 
     @classmethod
-    def of_data(cls, learning: LabelledImages, taken: TakenPictures, *parts: DataPart) -> Pictures:
+    def of_data(cls, learning: LabelledImages, taken: TakenPictures, *parts: Purpose) -> Pictures:
         """Return the pictures of some parts of the data, whose images and labels are `learning`."""
         pictures = [picture for part in parts for picture in taken.pictures if picture.part is part]
         known: dict[int, int] = {}

@@ -15,6 +15,7 @@ from torch.nn import functional
 from coe.core import Expert
 from coe.errors import ConfigError
 from coe.helpers.rates import Rate
+from coe.pictures.photographs import Purpose
 from coe.store.exam import ExamItem
 from coe.store.kinds import ModuleKind, Progress, Trained, TrainingPlan
 from coe.store.skeletons import skeleton
@@ -23,7 +24,7 @@ from experts.augment import Augment
 from experts.beside_good import Pictures
 from experts.labelled_folder import LabelledImages, read
 from experts.proof import unproven_answers
-from experts.taken import DataPart, TakenPictures
+from experts.taken import TakenPictures
 from experts.trainers import computing, forward_precision, load_matching
 
 WEIGHT_DECAY = 0.02
@@ -47,7 +48,7 @@ def train(kind: ModuleKind, expert: Expert, plan: TrainingPlan, progress: Progre
 def _train(kind: ModuleKind, expert: Expert, plan: TrainingPlan, progress: Progress, augment: Augment) -> Trained:
     taken = TakenPictures(plan.data, plan.bits)
     parts = read(kind, expert, plan, taken)
-    training, chooses = Pictures.of_data(parts.training, taken, DataPart.TRAINING), len(parts.choosing.labels) > 0
+    training, chooses = Pictures.of_data(parts.training, taken, Purpose.LEARN), len(parts.choosing.labels) > 0
     watched = parts.choosing if chooses else parts.held_out
     generator = torch.Generator().manual_seed(plan.seed)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")

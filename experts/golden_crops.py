@@ -18,13 +18,14 @@ from torch.nn import functional
 
 from coe.comparing.motion import Numbers
 from coe.core import Expert
+from coe.pictures.photographs import Purpose
 from coe.store.kinds import Image, TrainingPlan
 from experts import pair_data, pair_limits
 from experts.pair import PairKind, differences
 from experts.pair_data import LabelledPair, PairFiles
 from experts.pair_limits import GoodPart
 from experts.proposals import CELL, REACH, Region, covering, crops, regions
-from experts.taken import DataPart, TakenPictures, TrainingPicture
+from experts.taken import TakenPictures, TrainingPicture
 
 _Parts = tuple[NDArray[np.uint8], list[Numbers], list[Numbers]]
 """Crops (n, side, side, 3), and for each the labels (m,) and boxes (m, 4) of the defects in it."""
@@ -74,7 +75,7 @@ class CutPairs:
 
 
 def cut(
-    kind: PairKind, expert: Expert, pairs: Sequence[PairFiles], plan: TrainingPlan, taken: TakenPictures, part: DataPart
+    kind: PairKind, expert: Expert, pairs: Sequence[PairFiles], plan: TrainingPlan, taken: TakenPictures, part: Purpose
 ) -> CutPairs:
     """Cut the crops of pairs as a line would find them, and of a training part those that differ when displaced.
 
@@ -88,7 +89,7 @@ def cut(
             parts.append(pair_limits.of_pair(kind, expert, pair))
             yield pair
 
-    crops = crops_of(fitting(), kind.levels, chance if part is DataPart.TRAINING else None)
+    crops = crops_of(fitting(), kind.levels, chance if part is Purpose.LEARN else None)
     return CutPairs(crops, parts, remarks)
 
 

@@ -16,6 +16,7 @@ from torch.nn import functional
 from coe.core import Expert
 from coe.errors import ConfigError
 from coe.helpers.rates import Rate
+from coe.pictures.photographs import Purpose
 from coe.store.kinds import Progress, Trained, TrainingPlan
 from coe.store.skeletons import bare_skeleton
 from experts import pair_data, pair_limits
@@ -25,7 +26,7 @@ from experts.golden_network import PEAKS, SIDE, GoldenNetwork, peaks
 from experts.pair import PairKind
 from experts.proof import unproven_answers, unproven_objects
 from experts.proposals import REACH
-from experts.taken import DataPart, TakenPictures
+from experts.taken import TakenPictures
 from experts.trainers import computing, forward_precision, load_matching
 
 _BOX_WEIGHT, _BOX_BETA = 2.0, 0.03
@@ -66,8 +67,8 @@ def train(kind: PairKind, expert: Expert, plan: TrainingPlan, progress: Progress
         pairs, taken = pair_data.read(expert, plan), TakenPictures(plan.data.parent)
         inverse = _by_label(pair_data.inverse(expert, plan.data))
         made = {part: cut(kind, expert, files, plan, taken, part) for part, files in pairs.items() if files}
-        choosing = made[DataPart.CHOOSING].crops if DataPart.CHOOSING in made else None
-        data = _Data(made[DataPart.TRAINING].crops, choosing, made[DataPart.HELD_OUT].crops, inverse)
+        choosing = made[Purpose.VERIFY].crops if Purpose.VERIFY in made else None
+        data = _Data(made[Purpose.LEARN].crops, choosing, made[Purpose.TEST].crops, inverse)
         trained = _train(kind, expert, plan, progress, data)
         remarks = [sentence for one in made.values() for sentence in one.remarks]
         return replace(

@@ -18,10 +18,10 @@ from coe.errors import ConfigError, ImageError, TooFewPictures, readable
 from coe.learn import labelled
 from coe.pictures.decoding import decode
 from coe.pictures.label_folders import letters
-from coe.pictures.photographs import Photograph, Purpose
+from coe.pictures.photographs import Photograph, Purpose, by_purpose
 from coe.store.kinds import Image, Kind, TrainingPlan
 from experts.proof import MANY, halved
-from experts.taken import DataPart, TakenPictures
+from experts.taken import TakenPictures
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,44 +51,45 @@ def read(kind: Kind, expert: Expert, plan: TrainingPlan, taken: TakenPictures) -
     """
     with readable(plan.data):
         listed = _parts(expert, plan)
-    loaded = {part: _loaded(listed.get(part, {}), kind, expert, plan, taken, part) for part in DataPart}
-    held, leaked = loaded[DataPart.HELD_OUT], taken.leaked
-    clean = [picture.path not in leaked for picture in taken.pictures if picture.part is DataPart.HELD_OUT]
+    loaded = {part: _loaded(listed.get(part, {}), kind, expert, plan, taken, part) for part in Purpose}
+    held, leaked = loaded[Purpose.TEST], taken.leaked
+    clean = [picture.path not in leaked for picture in taken.pictures if picture.part is Purpose.TEST]
     kept = torch.tensor(clean, dtype=torch.bool)
     return LabelledParts(
-        loaded[DataPart.TRAINING], loaded[DataPart.CHOOSING], LabelledImages(held.images[kept], held.labels[kept])
+        loaded[Purpose.LEARN], loaded[Purpose.VERIFY], LabelledImages(held.images[kept], held.labels[kept])
     )
 
 
-def _parts(expert: Expert, plan: TrainingPlan) -> dict[DataPart, dict[str, list[Path]]]:
+def _parts(expert: Expert, plan: TrainingPlan) -> dict[Purpose, dict[str, list[Path]]]:
     if len(expert.labels) < 2:
         raise ConfigError(
             f"expert '{expert.id}' has only one label ({', '.join(expert.labels)}) and would give it to every image; "
             "a classifier needs two or more"
         )
     found = _rows(expert, plan)
-    purposes: dict[Purpose, list[Photograph]] = {Purpose.LEARN: []}
-    for one in found:
-        purposes.setdefault(one.purpose or Purpose.LEARN, []).append(one)
-    listed = {purpose: _listed(plan.data, rows, expert) for purpose, rows in purposes.items()}
+    listed = {
+        purpose: _listed(plan.data, rows, expert)
+        for purpose, rows in by_purpose(found).items()
+        if rows or purpose is Purpose.LEARN
+    }
     training = listed[Purpose.LEARN]
     if Purpose.TEST in listed:
-        choosing = {DataPart.CHOOSING: listed[Purpose.VERIFY]} if Purpose.VERIFY in listed else {}
-        return {DataPart.TRAINING: training, DataPart.HELD_OUT: listed[Purpose.TEST], **choosing}
+        choosing = {Purpose.VERIFY: listed[Purpose.VERIFY]} if Purpose.VERIFY in listed else {}
+        return {Purpose.LEARN: training, Purpose.TEST: listed[Purpose.TEST], **choosing}
     if Purpose.VERIFY in listed:
         held = listed[Purpose.VERIFY]
     else:
         training, held = _held_out(training, plan, expert)
-    return {DataPart.TRAINING: training, **(_halves(held, plan) if any(held.values()) else {})}
+    return {Purpose.LEARN: training, **(_halves(held, plan) if any(held.values()) else {})}
 
 
-def _halves(held: dict[str, list[Path]], plan: TrainingPlan) -> dict[DataPart, dict[str, list[Path]]]:
+def _halves(held: dict[str, list[Path]], plan: TrainingPlan) -> dict[Purpose, dict[str, list[Path]]]:
     if sum(map(len, held.values())) < MANY:
-        return {DataPart.HELD_OUT: held}
+        return {Purpose.TEST: held}
     halves = {label: halved(paths, plan.seed) for label, paths in held.items()}
     return {
-        DataPart.CHOOSING: {label: half for label, (half, _) in halves.items()},
-        DataPart.HELD_OUT: {label: half for label, (_, half) in halves.items()},
+        Purpose.VERIFY: {label: half for label, (half, _) in halves.items()},
+        Purpose.TEST: {label: half for label, (_, half) in halves.items()},
     }
 
 
@@ -129,7 +130,7 @@ def _held_out(
 
 
 def _loaded(
-    listed: dict[str, list[Path]], kind: Kind, expert: Expert, plan: TrainingPlan, taken: TakenPictures, part: DataPart
+    listed: dict[str, list[Path]], kind: Kind, expert: Expert, plan: TrainingPlan, taken: TakenPictures, part: Purpose
 ) -> LabelledImages:
     images, labels = [], []
     for place, label in enumerate(expert.labels):
@@ -170,7 +171,7 @@ def bad_pictures(expert: Expert, plan: TrainingPlan) -> list[Path]:
     return sorted(one.path for one in _rows(expert, plan, good_only=True) if not one.good)
 
 
-def pixels(path: Path, plan: TrainingPlan, taken: TakenPictures, part: DataPart = DataPart.TRAINING) -> Image:
+def pixels(path: Path, plan: TrainingPlan, taken: TakenPictures, part: Purpose = Purpose.LEARN) -> Image:
     """Return a picture, (H, W, 3) uint8 RGB, and note it; raises ConfigError if it cannot be read."""
     try:
         image = decode(path, bits=plan.bits)

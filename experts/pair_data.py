@@ -22,11 +22,12 @@ from coe.errors import ConfigError, ImageError
 from coe.learn import data_set
 from coe.pictures.decoding import decode
 from coe.pictures.formats import EXTENSIONS
+from coe.pictures.photographs import Purpose, by_purpose
 from coe.store.kinds import Image, Reference, TrainingPlan
 from coe.store.learned import PictureDigests
 from experts import yolo_images
 from experts.pair import Compared, compared, in_picture
-from experts.taken import DataPart, digests_of
+from experts.taken import digests_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +59,13 @@ class LabelledPair:
         return self.path.name
 
 
-def read(expert: Expert, plan: TrainingPlan) -> dict[DataPart, list[PairFiles]]:
+def read(expert: Expert, plan: TrainingPlan) -> dict[Purpose, list[PairFiles]]:
     """Return the pairs to train on, to choose by (there may be none), and held out; see `experts.yolo_images.read`.
 
     Raises ConfigError if the labels differ from the expert's, if an image has no reference, or if there are too few.
     """
-    images = yolo_images.read(expert, plan)
-    return {part: [_files(image, plan.data) for image in paths] for part, paths in images.parts()}
+    images = by_purpose(yolo_images.read(expert, plan))
+    return {purpose: [_files(image.path, plan.data) for image in rows] for purpose, rows in images.items()}
 
 
 def inverse(expert: Expert, source: Path) -> tuple[int, ...] | None:

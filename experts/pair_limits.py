@@ -25,13 +25,14 @@ from coe.core import Expert, GoodLimits, Shown
 from coe.errors import ConfigError, list_few
 from coe.helpers.rates import prediction_factor, tolerance_factor
 from coe.learn import golden_reference
+from coe.pictures.photographs import Purpose
 from coe.store.exam import LEAST_SHOWN, MOST, Exam, ExamItem, added, apart
 from coe.store.kinds import Progress, Reference, Trained, TrainingPlan
 from experts import exam, labelled_folder, pair_data
 from experts.difference_network import LIMIT, UNIT
 from experts.pair import PairKind, stacked_of
 from experts.pair_data import LabelledPair
-from experts.taken import DataPart, TakenPictures, TrainingPicture
+from experts.taken import TakenPictures, TrainingPicture
 
 SHARE = 0.02
 """The share of good parts that may lie over each of the two limits."""
@@ -303,7 +304,7 @@ def _in_data_set(kind: PairKind, expert: Expert, plan: TrainingPlan) -> _Parts:
     files = [pair for pairs in pair_data.read(expert, plan).values() for pair in pairs]
     for pair in pair_data.labelled(files, len(expert.labels), plan, remarks):
         if not len(pair.boxes):
-            taken.pictures.append(TrainingPicture(pair.path, "", DataPart.TRAINING, pair.digests))
+            taken.pictures.append(TrainingPicture(pair.path, "", Purpose.LEARN, pair.digests))
             good.append(of_pair(kind, expert, pair))
     if not good:
         raise ConfigError(f"data set '{plan.data}' has no image without a box; calibrate on good parts")

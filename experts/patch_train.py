@@ -22,6 +22,7 @@ from coe.comparing.alternates import best_of
 from coe.core import Expert, Shown
 from coe.errors import ConfigError, TooFewPictures
 from coe.helpers.rates import Rate, extreme_factor, prediction_factor
+from coe.pictures.photographs import Purpose
 from coe.store.exam import Exam, ExamItem, added
 from coe.store.kinds import Comparing, ExpertInput, Image, Progress, Reference, Trained, TrainingPlan
 from coe.store.runnable_kinds import BACKBONE
@@ -34,7 +35,7 @@ from experts.patch_colours import colours, leeway_of
 from experts.patch_deviations import Bank, LeftOut, Parts, apart, largest_of, usual_at
 from experts.patch_network import EXAMPLES, SIDE, USUAL, PatchNetwork, picture_logarithm, seen_and_whole, window
 from experts.scale import Numbers, Scale
-from experts.taken import DataPart, TakenPictures
+from experts.taken import TakenPictures
 from experts.trainers import computing
 
 WANTED = 0.05
@@ -217,7 +218,7 @@ def _pictures(
             )
     for path in exam.evenly(labelled_folder.bad_pictures(expert, plan), MOST):
         # Bad pictures say which good ones look bad; nothing else is learned from them.
-        prepared, id = input_of(labelled_folder.pixels(path, plan, taken, DataPart.HELD_OUT))
+        prepared, id = input_of(labelled_folder.pixels(path, plan, taken, Purpose.TEST))
         if not prepared.doubt:
             groups[id].bad.append(prepared.pixels)
     return groups, without, remarks

@@ -14,6 +14,7 @@ import torch
 from coe.board.photo_labels import Answers
 from coe.core import Expert, Shown
 from coe.errors import ConfigError
+from coe.pictures.photographs import Purpose
 from coe.store.exam import ExamItem
 from coe.store.kinds import Progress, Trained, TrainingPlan
 from coe.store.skeletons import bare_skeleton
@@ -26,7 +27,7 @@ from experts.logistic import Chosen, LinearHead, Numbers, Places, calibrated, ju
 from experts.patch_train import LearnedLook
 from experts.probe_network import LEAST, MOST, ProbeNetwork
 from experts.proof import unproven_answers
-from experts.taken import DataPart, TakenPictures
+from experts.taken import TakenPictures
 from experts.trainers import computing
 
 _FEW = 10
@@ -51,7 +52,7 @@ def train(kind: BackboneKind, expert: Expert, plan: TrainingPlan, progress: Prog
         _refuse_same(taken, expert)
         _refuse_alike(taken, expert)
         learning, turns = _joined(parts.training, parts.choosing), TURNS if plan.turned else 1
-        pictures = Pictures.of_data(learning, taken, DataPart.TRAINING, DataPart.CHOOSING)
+        pictures = Pictures.of_data(learning, taken, Purpose.LEARN, Purpose.VERIFY)
         rows = beside_good.rows_of(kind, module, expert, pictures, turns)
         remarks = _remarks(rows, expert, kind.architecture.channels[kind.stages[-1]])
         left_out, named = beside_good.suspects(rows)
@@ -174,7 +175,7 @@ def _refuse_same(taken: TakenPictures, expert: Expert) -> None:
 
 def _refuse_alike(taken: TakenPictures, expert: Expert) -> None:
     """Raise ConfigError for labels whose pictures are all the same one: no other could judge it."""
-    learned = [p for p in taken.pictures if p.part in (DataPart.TRAINING, DataPart.CHOOSING)]
+    learned = [p for p in taken.pictures if p.part in (Purpose.LEARN, Purpose.VERIFY)]
     given = {label: [p.digests.pixels for p in learned if p.label == label] for label in expert.labels}
     if alike := [f"'{label}' ({len(digests)})" for label, digests in given.items() if len(set(digests)) == 1]:
         raise ConfigError(

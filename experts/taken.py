@@ -10,7 +10,6 @@ import statistics
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from pathlib import Path
 
 from coe.core import Expert
@@ -18,6 +17,7 @@ from coe.errors import readable
 from coe.pictures import alike
 from coe.pictures.decoding import decode
 from coe.pictures.finding import passed_over
+from coe.pictures.photographs import Purpose
 from coe.store.kinds import Image
 from coe.store.learned import LearnedPictures, PictureDigests
 from coe.store.manifest import SHORTER
@@ -35,14 +35,6 @@ def digests_of(path: Path, pixels: Image) -> PictureDigests:
         return PictureDigests.of_file(path, pixels)
 
 
-class DataPart(StrEnum):
-    """What a picture is for: to learn from, to choose the best epoch by, or to measure the outcome."""
-
-    TRAINING = "to learn from"
-    CHOOSING = "to choose by"
-    HELD_OUT = "held out"
-
-
 @dataclass(frozen=True, slots=True)
 class TrainingPicture:
     """A picture that was taken, its label ("" without one), what it is for, and how it looks, if that is asked.
@@ -52,7 +44,7 @@ class TrainingPicture:
 
     path: Path
     label: str
-    part: DataPart
+    part: Purpose
     digests: PictureDigests
     look: alike.Look | None = None
     aspect: float = 1.0
@@ -66,25 +58,25 @@ class TakenPictures:
     bits: int | None = None
     pictures: list[TrainingPicture] = field(default_factory=list)
 
-    def add(self, path: Path, pixels: Image, part: DataPart, label: str = "") -> None:
+    def add(self, path: Path, pixels: Image, part: Purpose, label: str = "") -> None:
         """Note a picture, (H, W, 3) uint8 RGB; raises ConfigError if its file cannot be read any more."""
         digests, aspect = digests_of(path, pixels), min(pixels.shape[:2]) / max(pixels.shape[:2])
         self.pictures.append(TrainingPicture(path, label, part, digests, alike.look_of(pixels), aspect))
 
     def hold_out(self, paths: Collection[Path]) -> None:
         """Note that pictures which were taken are held out."""
-        self.pictures = [replace(p, part=DataPart.HELD_OUT) if p.path in paths else p for p in self.pictures]
+        self.pictures = [replace(p, part=Purpose.TEST) if p.path in paths else p for p in self.pictures]
 
     @property
     def learned(self) -> LearnedPictures:
         """The digests of the pictures from which something was learned or chosen: of all but those held out."""
-        return LearnedPictures.of(p.digests for p in self.pictures if p.part is not DataPart.HELD_OUT)
+        return LearnedPictures.of(p.digests for p in self.pictures if p.part is not Purpose.TEST)
 
     @property
     def leaked(self) -> frozenset[Path]:
         """The held-out pictures that something was learned from, or chosen by, as well."""
-        learned = {p.digests.pixels for p in self.pictures if p.part is not DataPart.HELD_OUT}
-        return frozenset(p.path for p in self.pictures if p.part is DataPart.HELD_OUT and p.digests.pixels in learned)
+        learned = {p.digests.pixels for p in self.pictures if p.part is not Purpose.TEST}
+        return frozenset(p.path for p in self.pictures if p.part is Purpose.TEST and p.digests.pixels in learned)
 
     def measures(self, expert: Expert) -> dict[str, float]:
         """Return how many pixels of the expert's input the shorter sides of most pictures have, if these are strips."""
@@ -119,7 +111,7 @@ class TakenPictures:
         )
         if twice := [group for group in several if group not in across and len({p.label for p in group}) == 1]:
             yield f"identical pictures are given more than once, {self._told(twice)}; each counts as often"
-        different = {(p.label, p.digests.pixels): (p, look) for p, look in seen if p.part is not DataPart.HELD_OUT}
+        different = {(p.label, p.digests.pixels): (p, look) for p, look in seen if p.part is not Purpose.TEST}
         for label in dict.fromkeys(label for label, _ in different):
             own = [one for (other, _), one in different.items() if other == label]
             shots = [p.path for p, _ in own]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,28 +17,15 @@ from coe.learn import data_set
 from coe.pictures import finding
 from coe.pictures.decoding import decode
 from coe.pictures.label_folders import TO_CHOOSE
+from coe.pictures.photographs import Photograph, Purpose
 from coe.store.kinds import TrainingPlan
 from coe.store.learned import PictureDigests
 from experts.proof import MANY, halved
-from experts.taken import DataPart, TakenPictures, TrainingPicture, digests_of
+from experts.taken import TakenPictures, TrainingPicture, digests_of
 
 
-@dataclass(frozen=True, slots=True)
-class YoloImages:
-    """The images of a data set, which lie in `root` unless a list names others."""
-
-    root: Path
-    training: list[Path]
-    choosing: list[Path]
-    held_out: list[Path]
-
-    def parts(self) -> Iterator[tuple[DataPart, list[Path]]]:
-        """Yield each part with its images."""
-        yield from zip(DataPart, (self.training, self.choosing, self.held_out), strict=True)
-
-
-def read(expert: Expert, plan: TrainingPlan) -> YoloImages:
-    """Read the YAML of a data set (`path`, `train`, `val`, `test`, `names`).
+def read(expert: Expert, plan: TrainingPlan) -> list[Photograph]:
+    """Return the images that the YAML of a data set (`path`, `train`, `val`, `test`, `names`) lists, with purposes.
 
     `train`, `val` and `test` are folders or list files, relative to `path` (itself relative to the YAML). `val` chooses
     the epoch, and `test` measures it; without `test` see `experts.proof`. Without either, a share `plan.held_out` of
@@ -53,7 +39,7 @@ def read(expert: Expert, plan: TrainingPlan) -> YoloImages:
             f"data set '{plan.data}' has the labels {list(names)}, expert '{expert.id}' has {list(expert.labels)}; "
             "they must be the same in the same order"
         )
-    root = (plan.data.parent / str(raw.get("path") or ".")).resolve()
+    root = root_of(plan.data)
     training = images_of(root, raw["train"], plan.data)
     beside = next((raw[name] for name in TO_CHOOSE if raw.get(name)), None), raw.get("test")
     choosing, held_out = (images_of(root, entry, plan.data) if entry else [] for entry in beside)
@@ -69,27 +55,32 @@ def read(expert: Expert, plan: TrainingPlan) -> YoloImages:
         inside = (path for place in _places(root, raw["train"], plan.data) for path in place.rglob("*"))
         over = finding.passed_over(inside, root)
         raise ConfigError(f"data set '{plan.data}' has too few images to train on and to hold some out{over}")
-    return YoloImages(root, training, choosing, held_out)
+    purposes = zip(Purpose, (training, choosing, held_out), strict=True)
+    return [Photograph(path, name=str(path), purpose=purpose) for purpose, paths in purposes for path in paths]
 
 
-def prove(data: YoloImages, bits: int | None) -> TakenPictures:
-    """Return what is taken; raises ConfigError for the first image that is not whole. `bits` as for `decode`.
+def root_of(source: Path) -> Path:
+    """Return the folder in which the images of a data set lie, unless a list names others; raises ConfigError."""
+    return (source.parent / str(data_set.read(source).get("path") or ".")).resolve()
+
+
+def prove(images: Sequence[Photograph], plan: TrainingPlan) -> TakenPictures:
+    """Return what is taken; raises ConfigError for the first image that is not whole.
 
     ultralytics would learn its grey part, or skip it.
     """
 
     def proved(path: Path) -> PictureDigests:
         try:
-            return digests_of(path, decode(path, bits=bits))
+            return digests_of(path, decode(path, bits=plan.bits))
         except ImageError as error:
             raise ConfigError(f"'{path}' {error}; remove it or save it again with 8 bits a channel") from error
 
-    taken = TakenPictures(data.root)
-    parts = [(path, part) for part, paths in data.parts() for path in paths]
+    taken = TakenPictures(root_of(plan.data))
     with ThreadPoolExecutor(usable_cores()) as pool:
         try:
-            for (path, part), digests in zip(parts, pool.map(proved, [path for path, _ in parts]), strict=True):
-                taken.pictures.append(TrainingPicture(path, "", part, digests))
+            for one, digests in zip(images, pool.map(proved, [one.path for one in images]), strict=True):
+                taken.pictures.append(TrainingPicture(one.path, "", one.purpose or Purpose.LEARN, digests))
         except ConfigError:
             pool.shutdown(cancel_futures=True)
             raise

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coe.errors import ConfigError, list_few
+from coe.pictures.photographs import Purpose
 from experts import yolo_images
-from experts.taken import DataPart, TrainingPicture
+from experts.taken import TrainingPicture
 
 _SHOWN = 10
 _WHY = "ignoring corrupt image/label: "
@@ -49,7 +50,7 @@ def check(pictures: Sequence[TrainingPicture], labels: int, source: Path) -> Che
         _, boxes, shape, *_, message = utils.verify_image_label(
             (str(picture.path), str(file), "", False, labels, 0, 0, False)
         )
-        learns |= picture.part is DataPart.TRAINING and boxes is not None and len(boxes) > 0
+        learns |= picture.part is Purpose.LEARN and boxes is not None and len(boxes) > 0
         if boxes is not None:
             over += [f"{_named(file)} ({' '.join(f'{one:.4g}' for one in box)})" for box in _over_edge(boxes)]
             marked.append(boxes)

@@ -22,6 +22,7 @@ from coe.helpers.rates import Rate
 from coe.pictures.array_images import DecodedImage, ordered
 from coe.pictures.decoding import decode
 from coe.pictures.exif import seen_size
+from coe.pictures.photographs import Purpose, by_purpose
 from coe.runtime.processor import trainer_threads
 from coe.store.kinds import Progress, Trained, TrainingPlan
 from coe.store.manifest import SMALLEST
@@ -72,20 +73,20 @@ def read_data_set(plan: TrainingPlan, expert: Expert) -> tuple[dict[str, Any], T
 
     Raises ConfigError also if an image is not whole.
     """
-    data = yolo_images.read(expert, plan)
-    taken = yolo_images.prove(data, plan.bits)
+    images = yolo_images.read(expert, plan)
+    taken, by = yolo_images.prove(images, plan), by_purpose(images)
     plan.work.mkdir(parents=True, exist_ok=True)
     lists = {}
-    chosen_by = data.choosing or data.held_out
-    for split, images in (("train", data.training), ("val", chosen_by), ("test", data.held_out)):
+    chosen_by = by[Purpose.VERIFY] or by[Purpose.TEST]
+    for split, rows in (("train", by[Purpose.LEARN]), ("val", chosen_by), ("test", by[Purpose.TEST])):
         lists[split] = plan.work / f"{split}.txt"
-        lists[split].write_text("".join(f"{image}\n" for image in images), encoding="utf-8")
+        lists[split].write_text("".join(f"{one.path}\n" for one in rows), encoding="utf-8")
     described = {
-        "path": data.root,
+        "path": taken.root,
         "train": str(lists["train"]),
         "val": str(lists["val"]),
         "test": str(lists["test"]),
-        "chooses": bool(data.choosing),
+        "chooses": bool(by[Purpose.VERIFY]),
         "nc": len(expert.labels),
         "names": dict(enumerate(expert.labels)),
         "channels": 3,

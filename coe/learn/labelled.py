@@ -8,7 +8,7 @@ with the columns path, expert and label, and if wanted reference (the picture of
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -237,7 +237,7 @@ class _Meaning:
             raise ConfigError("a folder of a label holds a folder; put its pictures among the others, or take it out")
         meant: set[tuple[str, bool] | None]
         if self.board is None:
-            meant = {self._good_by_labels(words[0]) if self.good_only else self._by_labels(words[0])}
+            meant = {self._good_by_labels(words) if self.good_only else self._by_labels(words[0])}
         elif self.good_only:
             meant = {("", photo_labels.is_good(self.board, name, label)) for name in of}
         else:
@@ -248,11 +248,11 @@ class _Meaning:
             )
         yield from ((component, self.expert.id, *one) for one in meant if one is not None)
 
-    def _good_by_labels(self, word: str) -> tuple[str, bool]:
+    def _good_by_labels(self, words: Sequence[str]) -> tuple[str, bool]:
         against = {letters(one) for one in (*self.expert.labels, *self.expert.reject)} | BAD
-        if not word or letters(word) in GOOD - against - {NOTHING}:
+        if all(letters(word) in GOOD - against - {NOTHING} for word in filter(None, words)):
             return "", True
-        if letters(word) in against:
+        if len(words) == 1 and letters(words[0]) in against:
             return "", False
         # `none` may as well mean that a part is missing.
         raise ConfigError(

@@ -37,7 +37,10 @@ SHOWN = 5
 
 
 class Purpose(StrEnum):
-    """What a picture is for; folders `train`, `val` and `test` say the same."""
+    """What a picture is for; folders `train`, `val` and `test` say the same.
+
+    A threshold is verified with a picture, or the best epoch of a training chosen; what is to test on measures the end.
+    """
 
     LEARN = "learn"
     VERIFY = "verify"
@@ -290,6 +293,14 @@ def of_purpose(folder: Path, pictures: Sequence[Photograph], purpose: Purpose) -
     if pictures and not chosen:
         raise ConfigError(f"{split.root / SPLIT}: none of these {len(pictures)} pictures is to {purpose}")
     return chosen
+
+
+def by_purpose(pictures: Iterable[Photograph]) -> dict[Purpose, list[Photograph]]:
+    """Return pictures by what they are for; those of which nobody says it are to learn from."""
+    found: dict[Purpose, list[Photograph]] = {purpose: [] for purpose in Purpose}
+    for one in pictures:
+        found[one.purpose or Purpose.LEARN].append(one)
+    return found
 
 
 def learned_among(folder: Path, pictures: Sequence[Photograph]) -> tuple[str, ...]:

@@ -14,10 +14,11 @@ from coe.errors import ConfigError, DamagedImage
 from coe.learn import labelled
 from coe.pictures.decoding import decode
 from coe.pictures.finding import find
+from coe.pictures.photographs import Purpose
 from coe.pictures.picture_file import PictureFile
 from coe.placement import Layout
 from coe.placement.run_source import WholeBoards
-from experts.taken import DataPart, TakenPictures
+from experts.taken import TakenPictures
 
 COMPONENTS = {"C5", "R0402"}
 RAW = b"\0\0\0\x18ftypcrx \0\0\0\1" + bytes(range(256))
@@ -105,7 +106,7 @@ def test_a_training_says_what_it_passed_over(tmp_path: Path) -> None:
     taken = TakenPictures(tmp_path)
     for name in ("a.png", "b.webp", ".in.c.png", "d.png.part", "notes.txt", ".DS_Store", "README"):
         write(tmp_path / "good" / name, encoded() if name == "a.png" else NOTES["README"])
-    taken.add(tmp_path / "good" / "a.png", np.zeros((8, 8, 3), np.uint8), DataPart.TRAINING)
+    taken.add(tmp_path / "good" / "a.png", np.zeros((8, 8, 3), np.uint8), Purpose.LEARN)
     said = taken.sentence()
     assert all(f"good/{name}" in said for name in ("b.webp", ".in.c.png", "d.png.part"))
     assert not any(name in said for name in ("notes", "DS_Store", "README"))

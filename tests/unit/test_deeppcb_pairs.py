@@ -18,10 +18,10 @@ from apps.deeppcb.measures import ImageBoxes
 from apps.deeppcb.pairs import lay_out
 from apps.deeppcb.train import balanced
 from coe.core import Expert
+from coe.pictures.photographs import Purpose
 from coe.store.kinds import TrainingPlan
 from coe.store.store import Store
 from experts import pair_data
-from experts.taken import DataPart
 
 
 def pair(folder: Path, key: str) -> Pair:
@@ -54,7 +54,7 @@ def test_pairs_are_read_back_with_their_boxes(tmp_path: Path) -> None:
     expert = Expert("e", "golden", LABELS, 640, "b/e")
     plan = TrainingPlan(described, tmp_path, 1, 8, 1e-3)
     parts = pair_data.read(expert, plan)
-    training, held = parts[DataPart.TRAINING], parts[DataPart.HELD_OUT]
+    training, held = parts[Purpose.LEARN], parts[Purpose.TEST]
     assert [files.image.name for files in (*training, *held)] == ["group1-a-0.jpg", "group1-b-1.jpg", "group1-c-0.jpg"]
     assert pair_data.inverse(expert, described) == (1, 0, 3, 2, 5, 4), "an open is a short in the negative"
     (labelled,) = pair_data.labelled(held, len(LABELS), plan, remarks := [])

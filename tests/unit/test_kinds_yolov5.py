@@ -14,6 +14,7 @@ import yaml
 from coe.bring.unwrapping import check_layers, unwrapped
 from coe.core import Expert
 from coe.errors import ConfigError, StoreError
+from coe.pictures.photographs import Purpose, by_purpose
 from coe.store.kinds import ExpertInput, TrainingPlan, resolve
 from experts import yolo_images, yolo_labels
 from experts.checkpoint import read_checkpoint
@@ -154,9 +155,8 @@ def test_without_a_val_split_a_share_is_held_out_by_seed(tmp_path):
 def test_many_held_out_images_are_halved_and_a_test_part_measures(tmp_path):
     def parts(path):
         read = yolo_images.read(JOINT, plan(path, tmp_path / "w"))
-        assert not {*read.training} & {*read.choosing, *read.held_out}
-        assert not {*read.choosing} & {*read.held_out}
-        return [len(images) for _, images in read.parts()]
+        assert len({one.path for one in read}) == len(read)
+        return [len(rows) for rows in by_purpose(read).values()]
 
     data = data_set(tmp_path / "d", images=4)
     trained, held = parts(data)[0], parts(data)[2]
@@ -166,7 +166,7 @@ def test_many_held_out_images_are_halved_and_a_test_part_measures(tmp_path):
         shutil.copy(next(folder.iterdir()), folder / f"{number}.jpg")
     assert parts(data) == [trained, 25, 25]
     data.write_text(data.read_text() + "test: images/train\n")
-    assert len(yolo_images.read(JOINT, plan(data, tmp_path / "w")).held_out) == trained
+    assert len(by_purpose(yolo_images.read(JOINT, plan(data, tmp_path / "w")))[Purpose.TEST]) == trained
 
 
 def test_a_detector_that_sees_nothing_is_unproven(tmp_path):
@@ -256,7 +256,7 @@ def test_folders_as_roboflow_names_them_are_found(tmp_path):
     data_set(tmp_path / "d", images=3)
     data = tmp_path / "d" / "data.yaml"
     data.write_text("train: ../images/train\nval: ../images/val\nnc: 2\nnames: [joint, bridge]\n")
-    assert [len(images) for _, images in yolo_images.read(JOINT, plan(data, tmp_path / "w")).parts()] == [3, 0, 3]
+    assert [len(rows) for rows in by_purpose(yolo_images.read(JOINT, plan(data, tmp_path / "w"))).values()] == [3, 0, 3]
 
 
 @pytest.mark.parametrize(
@@ -275,8 +275,8 @@ def test_images_are_found_where_they_lay_on_another_machine(tmp_path, text, line
     data.write_text(f"{text}\nnames: [joint, bridge]\n")
     (tmp_path / "d" / "list.txt").write_text("\n".join(reversed(lines)), encoding="utf-8")
     read = yolo_images.read(JOINT, plan(data, tmp_path / "w"))
-    assert [len(images) for _, images in read.parts()] == [1 if lines else 3, 0, 3]
-    assert all(path.is_file() for _, images in read.parts() for path in images)
+    assert [len(rows) for rows in by_purpose(read).values()] == [1 if lines else 3, 0, 3]
+    assert all(one.path.is_file() for one in read)
 
 
 @pytest.mark.parametrize("line", ["0 0.1 0.1 0.3 0.3", "0 0.5 0.5 0 0.1", "0 0.02 0.5 0.2 0.2\n0 0.98 0.5 0.2 0.2"])

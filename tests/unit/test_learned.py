@@ -17,13 +17,13 @@ from coe.core import Expert
 from coe.errors import ConfigError, StoreError
 from coe.learn.answers import BoardExperts
 from coe.pictures.decoding import decode
-from coe.pictures.photographs import Photograph
+from coe.pictures.photographs import Photograph, Purpose
 from coe.store.kinds import Reference, Trained, TrainingPlan
 from coe.store.learned import LearnedPictures, PictureDigests
 from coe.store.store import Store
 from experts.difference import difference
 from experts.resnet import ResNet
-from experts.taken import DataPart, TakenPictures
+from experts.taken import TakenPictures
 
 GOOD = Expert("alien", "patch", ("strange",), 96, "shop/alien", frozenset({"strange"}))
 DIFFERENT = Expert("day", "difference", ("different",), 96, "shop/day", frozenset({"different"}))
@@ -146,13 +146,13 @@ def test_kinds_of_good_parts_refuse_folders_that_do_not_mean_good(tmp_path: Path
 def test_identical_pictures_are_said(tmp_path: Path) -> None:
     taken = TakenPictures(tmp_path)
     for number, (part_of, label) in enumerate(
-        [(DataPart.TRAINING, "ok"), (DataPart.HELD_OUT, "ok"), (DataPart.CHOOSING, "ok"), (DataPart.TRAINING, "ok")]
+        [(Purpose.LEARN, "ok"), (Purpose.TEST, "ok"), (Purpose.VERIFY, "ok"), (Purpose.LEARN, "ok")]
     ):
         taken.add(save(tmp_path / label / f"{number}.png", noise(number)), noise(number), part_of, label)
     assert list(taken.identical()) == []
     assert taken.leaked == frozenset()
     copy = save(tmp_path / "ok" / "copy.bmp", noise(0))
-    taken.add(copy, noise(0), DataPart.HELD_OUT, "ok")
+    taken.add(copy, noise(0), Purpose.TEST, "ok")
     (across,) = taken.identical()
     assert "two parts" in across
     assert "0.png = ok/copy.bmp" in across
@@ -161,17 +161,17 @@ def test_identical_pictures_are_said(tmp_path: Path) -> None:
     defect = noise(2)
     defect[8:14, 8:14] //= 2
     for name, pixels in (("copy.jpg", other), ("defect.png", defect)):
-        taken.add(save(tmp_path / "bad" / name, pixels), pixels, DataPart.TRAINING, "bad")
+        taken.add(save(tmp_path / "bad" / name, pixels), pixels, Purpose.LEARN, "bad")
     still = noise(4).repeat(16, axis=0).repeat(16, axis=1) // 2  # as of a camera that does not move
     spot, line = still.copy(), still.copy()
     spot[100:103, 100:103] += 100
     line[50:110, 80] += 60
     for name, pixels, label in (("still", still, "ok"), ("spot", spot, "bad"), ("line", line, "bad")):
-        taken.add(save(tmp_path / label / f"{name}.png", pixels), pixels, DataPart.TRAINING, label)
+        taken.add(save(tmp_path / label / f"{name}.png", pixels), pixels, Purpose.LEARN, label)
     _, torn = taken.identical()
     assert "ok/3.png = bad/copy.jpg" in torn
     assert not any(name in torn for name in ("defect", "still", "spot", "line"))
-    taken.add(save(tmp_path / "bad" / "same.bmp", still), still, DataPart.TRAINING, "bad")
+    taken.add(save(tmp_path / "bad" / "same.bmp", still), still, Purpose.LEARN, "bad")
     assert any("ok/still.png = bad/same.bmp" in said for said in taken.identical())
     assert len(taken.learned) == 9, "what is held out alone was not learned"
     assert not taken.learned.holds(digests(tmp_path / "ok" / "1.png"))
@@ -185,7 +185,7 @@ def test_pictures_that_are_all_one_shot_are_told_by_label(tmp_path: Path) -> Non
         frame = still + np.random.default_rng(number).integers(0, 5, still.shape).astype(np.uint8)
         other = spot if number == 3 else frame + np.uint8(3)  # one that shows another part
         for label, pixels in (("ok", frame), ("bad", other)):
-            taken.add(save(tmp_path / label / f"{number}.png", pixels), pixels, DataPart.TRAINING, label)
+            taken.add(save(tmp_path / label / f"{number}.png", pixels), pixels, Purpose.LEARN, label)
     said = [one for one in taken.identical() if "one shot" in one]
     assert len(said) == 1
     assert "4 pictures of 'ok'" in said[0]

@@ -13,6 +13,7 @@ from coe.core import Expert
 from coe.errors import ConfigError
 from coe.helpers.rates import Rate
 from coe.inspector import weights_used
+from coe.pictures.photographs import Purpose
 from coe.results.summary import RunFigures, summarise
 from coe.store.kinds import Trained, TrainingPlan
 from coe.store.store import Store
@@ -20,7 +21,7 @@ from coe.testing import rules_from
 from experts import classifier_train, labelled_folder
 from experts.proof import MANY, halved, unproven_answers, unproven_objects
 from experts.resnet import ResNet
-from experts.taken import DataPart, TakenPictures
+from experts.taken import TakenPictures
 
 CHIP = Expert("chip", "resnet18", ("dark", "bright"), 32, "b/chip", frozenset({"dark"}))
 SMALL = ResNet(18)
@@ -84,11 +85,11 @@ def test_few_held_out_pictures_choose_nothing_and_many_are_halved(tmp_path: Path
     for seed, split in enumerate(("train", "val", "test")):
         pictures(own / split, 3, seed=seed)
 
-    def parts(data: Path) -> dict[DataPart, list[Path]]:
+    def parts(data: Path) -> dict[Purpose, list[Path]]:
         taken = TakenPictures(data)
         read = labelled_folder.read(SMALL, CHIP, plan(data), taken)
         counts = [len(part.labels) for part in (read.training, read.choosing, read.held_out)]
-        by_part = {part: [p.path for p in taken.pictures if p.part is part] for part in DataPart}
+        by_part = {part: [p.path for p in taken.pictures if p.part is part] for part in Purpose}
         assert counts == [len(paths) for paths in by_part.values()]
         assert len({path for paths in by_part.values() for path in paths}) == sum(counts), "no picture is in two parts"
         return by_part
@@ -96,7 +97,7 @@ def test_few_held_out_pictures_choose_nothing_and_many_are_halved(tmp_path: Path
     assert [len(paths) for paths in parts(few).values()] == [16, 0, 4]
     halves = parts(many)
     assert [len(paths) for paths in halves.values()] == [192, 24, 24]
-    assert sum(p.parent.name == "dark" for p in halves[DataPart.HELD_OUT]) == 12, "each label is in both halves"
+    assert sum(p.parent.name == "dark" for p in halves[Purpose.TEST]) == 12, "each label is in both halves"
     own_parts = parts(own)
     assert [{p.parent.parent.name for p in paths} for paths in own_parts.values()] == [{"train"}, {"val"}, {"test"}]
     first, second = halved(range(9), 1)
@@ -188,7 +189,7 @@ def test_a_training_measures_how_narrow_its_pictures_are(tmp_path: Path) -> None
     taken = TakenPictures(tmp_path)
     for number, height in enumerate((20, 10, 10)):
         (tmp_path / f"{number}.png").write_bytes(bytes([number]))
-        taken.add(tmp_path / f"{number}.png", np.zeros((height, 200, 3), np.uint8), DataPart.TRAINING)
+        taken.add(tmp_path / f"{number}.png", np.zeros((height, 200, 3), np.uint8), Purpose.LEARN)
     assert taken.measures(CHIP) == {"shorter_px": pytest.approx(1.6)}
     assert not replace(taken, pictures=[replace(picture, aspect=0.5) for picture in taken.pictures]).measures(CHIP)
 
