@@ -208,8 +208,8 @@ class LineOptions(BaseModel):
     board: Annotated[
         Boards,
         Option(
-            "Name of a board, or path of its file; or several, as a list, or as a mapping from each to how many of "
-            "these boards pass in the same time.",
+            "Board: a name, or the path of its file. Several: a list, or a mapping to how many of each pass in the "
+            "same time.",
             check=lambda name, value: value,
         ),
     ]
@@ -227,7 +227,7 @@ class LineOptions(BaseModel):
     memory: Annotated[
         int | None,
         Option(
-            "Memory for experts, batches and images under way, as 1.5GiB.",
+            "Memory for experts, batches and images under way, e.g. 1.5GiB.",
             ALL_DOORS,
             f"the profile's, or {config.MEMORY}",
             defaults={
@@ -240,7 +240,7 @@ class LineOptions(BaseModel):
     executors: Annotated[
         str | None,
         Option(
-            "Parallel workers by device, as cpu=2 or cuda=2,cpu=1.",
+            "Parallel workers by device, e.g. cpu=2 or cuda=2,cpu=1.",
             INSPECTING | {Door.RUN},
             f"the profile's, or {config.EXECUTORS}",
             defaults={Door.RUN: (config.EXECUTORS, "")},
@@ -252,7 +252,7 @@ class LineOptions(BaseModel):
         Option(
             "Threads of each worker.",
             INSPECTING,
-            "the profile's, or an equal share of the cores that are free",
+            "the profile's, or an equal share of the free cores",
             rare=True,
             typed=int,
             least=1,
@@ -262,13 +262,13 @@ class LineOptions(BaseModel):
     device_memory: Annotated[
         int | None,
         Option(
-            "GPU memory for experts and batches, as 8GiB.", ALL_DOORS, "most of the free memory", check=values.amount
+            "GPU memory for experts and batches, e.g. 8GiB.", ALL_DOORS, "most of the free memory", check=values.amount
         ),
     ] = None
     host_memory: Annotated[
         int | None,
         Option(
-            "With a GPU: host memory for copies of experts, as 4GiB.",
+            "With a GPU: host memory for copies of experts, e.g. 4GiB.",
             ALL_DOORS,
             config.HOST_MEMORY,
             rare=True,
@@ -278,7 +278,7 @@ class LineOptions(BaseModel):
     search_kernels: Annotated[
         bool,
         Option(
-            "With a GPU: before the first image, search for the quickest kernels. Without, a line opens sooner.",
+            "With a GPU: search for the fastest kernels before the first image. Without it, a line opens sooner.",
             INSPECTING | {Door.RUN},
             rare=True,
             typed=bool,
@@ -287,9 +287,9 @@ class LineOptions(BaseModel):
     profile: Annotated[
         Profile | Path | str | None,
         Option(
-            "The file that coe-profile wrote, or none.",
+            "File that coe-profile wrote, or none.",
             INSPECTING,
-            "the file where coe-profile writes",
+            "the file that coe-profile writes by default",
             metavar="FILE|none",
             check=lambda name, value: None if value == "none" else _A_PROFILE(name, value),
         ),
@@ -297,7 +297,7 @@ class LineOptions(BaseModel):
     disk_bandwidth: Annotated[
         int | None,
         Option(
-            "Load no faster than a disk of this bandwidth, as 530MB/s; cached files load faster than real disks.",
+            "Load no faster than a disk of this bandwidth, e.g. 530MB/s, though files are cached.",
             frozenset({Door.RUN}),
             check=values.bandwidth,
         ),
@@ -305,8 +305,7 @@ class LineOptions(BaseModel):
     cluster: Annotated[
         str | None,
         Option(
-            "Inspect on all machines of a Ray cluster that this machine is a part of: auto, or the address of its head "
-            "node. See docs/cluster.md.",
+            "Inspect on all machines of this machine's Ray cluster: auto, or the address of its head node.",
             INSPECTING,
             "this machine alone",
             metavar="auto|HOST:PORT",
@@ -316,7 +315,7 @@ class LineOptions(BaseModel):
     strategy: Annotated[
         Strategy,
         Option(
-            "How experts are scheduled and evicted: a name, coserve, or package.module:NAME. See docs/strategies.md.",
+            "How experts are scheduled and evicted: a name, e.g. coserve, or package.module:NAME.",
             INSPECTING,
             config.STRATEGY,
             rare=True,
@@ -326,7 +325,7 @@ class LineOptions(BaseModel):
     precision: Annotated[
         str,
         Option(
-            "fp32, or mixed (for each expert its smallest variant that agrees). See docs/precision.md.",
+            "fp32, or mixed (the smallest variant of each expert that agrees with fp32).",
             INSPECTING,
             check=check_precision,
         ),
@@ -334,7 +333,7 @@ class LineOptions(BaseModel):
     max_wait_s: Annotated[
         float | None,
         Option(
-            "The longest time an image may take, in a text as 60s; after half of it late-binding runs the image first.",
+            "Longest time an image may take (as text: 60s); after half of it, late-binding prioritises the image.",
             INSPECTING | {Door.RUN},
             f"{config.MAX_WAIT_S:g}s",
             rare=True,
@@ -347,19 +346,19 @@ class LineOptions(BaseModel):
     parts: Annotated[
         Parts,
         Option(
-            "Parts of the board in the order of the camera, a parts.csv or PlacedParts; with several boards, a mapping "
-            "from a board to its list. Experts are then loaded before the images that need them come.",
-            default="the order is learned from the boards that came before",
+            "Parts of the board in camera order: a parts.csv or a list of PlacedPart; with several boards, a mapping "
+            "from board to list. Experts are then loaded before their images arrive.",
+            default="learned from earlier boards",
             check=lambda name, value: () if value is None else value,
         ),
     ] = ()
     inbox: Annotated[
-        int, Option("The most images under way, on all boxes together.", typed=int, least=1, most=config.MAX_INBOX)
+        int, Option("Most images under way, on all boxes together.", typed=int, least=1, most=config.MAX_INBOX)
     ] = config.INBOX_IMAGES
     inbox_bytes: Annotated[
         int | None,
         Option(
-            "The most bytes of images under way, beside the memory.",
+            "Most bytes of images under way, in addition to the memory.",
             default="a part of the memory",
             typed=int,
             least=1,
@@ -369,15 +368,14 @@ class LineOptions(BaseModel):
     on_full: Annotated[
         OnFull,
         Option(
-            "What submit does when so many images are under way: wait, or raise LineFull.",
-            check=one_of("block", "raise"),
+            "When the inbox is full, submit waits (block) or raises LineFull (raise).", check=one_of("block", "raise")
         ),
     ] = "block"
     allow_kinds: Annotated[
         tuple[str, ...],
         Option(
-            "Python package whose kinds the board may name by a dotted path; its code will run. On a command line also "
-            "a package in the working folder. Repeatable.",
+            "Python package whose kinds a board may name by dotted path; its code will run. Commands also look in the "
+            "working folder. Repeatable.",
             ALL_DOORS,
             flag="--allow-kind",
             typed=list[str],
@@ -389,13 +387,13 @@ class LineOptions(BaseModel):
         Sequence[Any],
         Option("Objects that see events and commands as they happen, on the control thread.", check=check_watchers),
     ] = ()
-    say: Annotated[Callable[[str], None], Option("Called with a sentence before slow work.", check=check_function)] = (
-        say_nothing
-    )
+    say: Annotated[
+        Callable[[str], None], Option("Function called with a sentence before slow work.", check=check_function)
+    ] = say_nothing
     experiment: Annotated[
         InstanceOf[Experiment],
         Option(
-            "What experiments and tests change in a line.",
+            "Changes to a line for experiments and tests.",
             default="nothing",
             check=instance_of(Experiment, wanted="a coe.testing.Experiment"),
         ),

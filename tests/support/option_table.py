@@ -3,11 +3,10 @@
 import re
 from pathlib import Path
 
-from coe.inspector.line_options import OPTIONS, Door, LineArguments, LineOptions
+from coe.inspector.line_options import OPTIONS, Door, LineOptions
 
 PAGE = Path(__file__).parents[2] / "docs" / "api.md"
-_COMMANDS = {Door.INSPECT: "inspect", Door.RUN: "bench run", Door.PROFILE: "profile"}
-_HEAD = "| option | type | default | meaning | in `coe-` | in `serve.yaml` |\n|---|---|---|---|---|---|\n"
+_HEAD = "| option | default | meaning | in commands | in `serve.yaml` |\n|---|---|---|---|---|\n"
 _TABLE = re.compile(re.escape(_HEAD.splitlines()[0]) + r"\n(?:\|.*\n)*")
 
 
@@ -25,16 +24,13 @@ def table_of_page() -> str:
 def _row(name: str) -> str:
     option, field = OPTIONS[name], LineOptions.model_fields[name]
     flag = option.flag or f"--{name.replace('_', '-')}"
-    commands = [word for door, word in _COMMANDS.items() if door in option.doors]
     told = type(field.default) in (str, int, float, bool)
     default = option.default or (f"`{field.default!r}`" if told else "")
-    kind = LineArguments.__annotations__[name].__forward_arg__ if name in LineArguments.__annotations__ else "Boards"
     cells = (
         f"`{name}`",
-        f"`{kind.removesuffix(' | None')}`".replace("|", "\\|"),
         default,
         option.help,
-        f"{', '.join(commands)}: `{flag}`" if commands else "",
+        f"`{flag}`" if option.doors - {Door.SERVE} else "",
         f"`{option.key or name}`" if Door.SERVE in option.doors else "",
     )
     return f"| {' | '.join(cells)} |\n"
