@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
+from endpoint_table import table, table_of_page
 from serve_rows import decided, ng
 from serving import Served, hand_in, put
 from tiny_line import TINY
@@ -118,6 +119,10 @@ def test_every_reference_leads_somewhere_and_no_answer_is_without_its_content(se
             for status, one in operation["responses"].items():
                 if path.startswith("/api/") and status != "204":
                     assert all("schema" in kind for kind in one["content"].values()), (method, path, status)
+
+
+def test_the_guide_lists_the_endpoints() -> None:
+    assert table_of_page() == table(), "write it again: python tests/support/endpoint_table.py"
 
 
 def test_answers_have_no_loose_field(served: Served) -> None:

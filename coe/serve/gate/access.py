@@ -168,7 +168,7 @@ async def expect_csrf(gate: Gate, request: Request) -> None:
     answers={200: "name and role", 401: "key, badge, or name and PIN are not valid", 429: "too many were wrong"},
 )
 async def sign_in(visit: Visit) -> Response:
-    """Begin a session with a key, a badge, or a name and a PIN; the session of the person before ends."""
+    """Sign in. With a key, a badge, or a name and a PIN. The previous session ends."""
     gate, request = visit.gate, visit.request
     # A page of another site cannot send this header, so it cannot sign people in with a key of its own.
     if CSRF_HEADER not in request.headers:

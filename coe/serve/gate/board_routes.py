@@ -84,9 +84,10 @@ class Handed:
     },
 )
 async def post_board(visit: Visit) -> Response:
-    """Hand a board in, after its views.
+    """Submit a board.
 
-    Once 202 is said, the board will be decided or aborted, whatever happens. The same key and body get the same answer.
+    Its views come first. After the answer 202 the board will be decided or aborted, whatever happens. The same key and
+    body get the same answer.
     """
     handed = await hand_in(visit.gate, visit.caller, visit.name("key"), visit.body)
     board, recipe = handed.board, handed.recipe
@@ -206,7 +207,7 @@ class BoardQuery(StrictModel):
     answers={200: "the board", 404: "no such board", 429: "too many wait"},
 )
 async def get_board(visit: Visit) -> Mapping[str, Any]:
-    """A board with its verdict and its calls."""
+    """Get a board, its verdict and calls."""
     gate, id = visit.gate, visit.id
     asked: BoardQuery = visit.query
     if asked.wait:
@@ -255,7 +256,7 @@ def _board_shown(connection: Connection, *, id: int, with_good: bool) -> Mapping
 
 @router.write("DELETE", "/api/v1/boards/{id:int}", FEED, answers={204: "aborted", 409: "it is decided"})
 def delete_board(visit: Visit, connection: Connection) -> None:
-    """Take a board back that is not decided yet."""
+    """Withdraw an undecided board."""
     take_back(visit, connection, visit.id)
 
 

@@ -106,7 +106,7 @@ class CallsQuery(NextQuery):
 
 @router.read("/api/v1/calls", VERIFY, query=CallsQuery, answers={200: "calls"}, sends=_CALLS)
 def get_calls(visit: Visit, connection: Connection) -> Mapping[str, Any]:
-    """Calls that wait for a person, the oldest first, or answered calls, the newest first."""
+    """List calls. Open ones come oldest first, answered ones newest first."""
     asked: CallsQuery = visit.query
     is_open = asked.status is CallStatus.OPEN
     for name in ("before",) if is_open else ("after", "component"):
@@ -123,7 +123,7 @@ def get_calls(visit: Visit, connection: Connection) -> Mapping[str, Any]:
 
 @router.read("/api/v1/calls/{id:int}", VERIFY, answers={200: "the call, with its ETag"}, sends=_CALL, gives=("ETag",))
 def get_call(visit: Visit, connection: Connection) -> Response:
-    """A call with all words on it."""
+    """Get a call and its answers."""
     call = call_named(visit, connection)
     words = [_WORD(word) for word in verifications.of_calls(connection, [call.id])]
     return _tagged({**full_facts(connection, call), "verifications": words})
@@ -139,7 +139,7 @@ def get_call(visit: Visit, connection: Connection) -> Response:
     gives=("ETag", "X-Open-Calls"),
 )
 def claim_next(visit: Visit, connection: Connection) -> Response:
-    """Reserve the next open call for the caller."""
+    """Reserve the next open call."""
     now_us = visit.gate.now_us()
     taken = call_rows.claim_next(
         connection,
@@ -168,7 +168,7 @@ def claim_next(visit: Visit, connection: Connection) -> Response:
     gives=("ETag",),
 )
 def claim(visit: Visit, connection: Connection) -> Response:
-    """Reserve a call for the caller, or extend the caller's reservation."""
+    """Reserve a call, or extend the reservation."""
     _reserve(visit, connection, CLAIM_S)
     return _tagged(full_facts(connection, call_named(visit, connection)))
 
@@ -180,7 +180,7 @@ def claim(visit: Visit, connection: Connection) -> Response:
     answers={204: "others may take it", 409: "another person has it, or it was answered"},
 )
 def give_back(visit: Visit, connection: Connection) -> None:
-    """Give a reserved call back."""
+    """Release a reserved call."""
     _reserve(visit, connection, 0)
 
 
@@ -213,9 +213,9 @@ def _reserve(visit: Visit, connection: Connection, lasts_s: int) -> None:
 def verify(visit: Visit, connection: Connection) -> Response:
     """Answer a call.
 
-    The word is added to earlier words and supersedes them; none is overwritten. Once all calls of a board are answered,
-    the board is verified. Whoever has not seen the pictures can only confirm the defect: `drawn` must be true for the
-    other outcomes in a session of a browser, and must not be false for a program.
+    The answer supersedes earlier ones, which are kept. Once all calls of a board are answered, the board is verified.
+    Without the pictures a person can only confirm the defect: `drawn` must be true for the other outcomes in a browser
+    session, and must not be false for a program.
     """
     form: VerificationRequest = visit.body.form
     new = NewVerification(form.outcome, visit.gate.now_us(), visit.caller, form.label, form.note)

@@ -45,7 +45,7 @@ class EventsQuery(StrictModel):
     answers={200: "events", 409: "the event has not happened here", 429: "too many wait"},
 )
 async def get_events(visit: Visit) -> Response:
-    """Events as they happen, as server-sent events. `Last-Event-ID` continues after the event that was seen last."""
+    """Get server-sent events. `Last-Event-ID` resumes after the last event seen."""
     request = visit.request
     given = request.headers.get("last-event-id") or visit.query.after
     if given is not None and not (given.isascii() and given.isdecimal() and len(given) < 19):

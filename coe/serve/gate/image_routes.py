@@ -82,21 +82,21 @@ class _Shot:
 
 @router.picture("/api/v1/calls/{id:int}/picture", answers={200: "image"})
 def call_picture(visit: Visit, connection: Connection) -> _Pixels:
-    """The part in question. Of a whole board: its crop as the experts saw it, with what lies around it."""
+    """Get the part. Of a whole board: its crop as the experts saw it, with its surroundings."""
     shot = _shot(connection, call_named(visit, connection))
     return lambda: _pixels(visit.gate, shot)
 
 
 @router.picture("/api/v1/calls/{id:int}/view", answers={200: "image"})
 def call_view(visit: Visit, connection: Connection) -> _Pixels:
-    """The whole view in which the part in question lies, with the outline of its crop."""
+    """Get the view with the outline of the crop."""
     shot = _shot(connection, call_named(visit, connection))
     return lambda: _outlined(_pixels(visit.gate, replace(shot, place=None)), shot.place)
 
 
 @router.picture("/api/v1/calls/{id:int}/reference", answers={200: "image", 404: "no such part was good yet"})
 def call_reference(visit: Visit, connection: Connection) -> _Pixels:
-    """The golden reference of the part; else a good picture of the same part, of the same place if there is one."""
+    """Get the reference. It is golden, or a good picture of the same part, if possible of the same place."""
     call = call_named(visit, connection)
     shot, golden = _shot(connection, call), golden_of(connection, call)
     if golden:
@@ -111,7 +111,7 @@ def call_reference(visit: Visit, connection: Connection) -> _Pixels:
     answers={200: "image", 404: "there is no golden reference, or the part does not fit it"},
 )
 def call_difference(visit: Visit, connection: Connection) -> _Pixels:
-    """By how much the part differs from its golden reference; brighter is more."""
+    """Get the difference from the golden reference. Brighter is more."""
     call = call_named(visit, connection)
     shot, id = _shot(connection, call), golden_of(connection, call)
     if not id:
@@ -129,7 +129,7 @@ def call_difference(visit: Visit, connection: Connection) -> _Pixels:
 
 @router.picture("/api/v1/views/{id:int}/picture", answers={200: "image"})
 def view_picture(visit: Visit, connection: Connection) -> _Pixels:
-    """A view of a board."""
+    """Get a view of a board."""
     view = row_types.get(connection, View, visit.id)
     return lambda: _pixels(visit.gate, _Shot(view, None))
 
@@ -142,7 +142,7 @@ class PartQuery(StrictModel):
 
 @router.picture("/api/v1/boards/{id:int}/part", query=PartQuery, answers={200: "image", 404: "no such part"})
 def part_picture(visit: Visit, connection: Connection) -> _Pixels:
-    """A part of a decided board, called or not."""
+    """Get a part of a decided board."""
     shot = _part(visit, connection)
     return lambda: _pixels(visit.gate, shot)
 

@@ -80,9 +80,9 @@ class OverlayQuery(StrictModel):
     },
 )
 async def post_overlay(visit: Visit) -> Response:
-    """Send the picture of a whole board, and get it back with every crop that the version cuts out of it.
+    """Draw the crops of a version on a picture of a whole board.
 
-    This is for a look before it is activated; neither picture is kept.
+    Check them before activation. Neither picture is kept.
     """
     gate = visit.gate
     recipe = await gate.read(partial(version_of, visit))
@@ -111,9 +111,9 @@ async def post_overlay(visit: Visit) -> Response:
     },
 )
 async def confirm(visit: Visit) -> Mapping[str, Any]:
-    """Confirm that each crop of an overlay lies on its part.
+    """Confirm the crops of an overlay.
 
-    A version that cuts whole boards needs that before it is activated.
+    A version that cuts whole boards needs this before activation.
     """
     gate = visit.gate
     form: ConfirmationRequest = visit.body.form

@@ -33,7 +33,7 @@ _ACTIVATION = JsonForm("Activation", Activation, "state reason answered_us", act
 
 @router.read("/api/v1/recipes", READ, answers={200: "their names and versions"}, sends=_RECIPES)
 def get_recipes(visit: Visit, connection: Connection) -> Mapping[str, Any]:
-    """All recipes."""
+    """List recipes."""
     rows = []
     for name in recipe_versions.names(connection):
         active = recipe_versions.active(connection, name)
@@ -46,7 +46,7 @@ def get_recipes(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     "/api/v1/recipes/{name}/{version:int}", READ, answers={200: "the version", 404: "no such version"}, sends=VERSION
 )
 def get_version(visit: Visit, connection: Connection) -> Mapping[str, Any]:
-    """A version of a recipe, with its content."""
+    """Get a version of a recipe."""
     version = version_of(visit, connection)
     warnings = _warnings(RecipeContent.model_validate(version.content))
     return VERSION(version, **warnings, content=version.content)
@@ -62,7 +62,7 @@ def get_version(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     answers={201: "the version", 422: "rules or weights that cannot be used"},
 )
 async def post_recipe(visit: Visit) -> Response:
-    """Check a recipe, and add it as the newest version. It becomes active by another request."""
+    """Add a version of a recipe. It is checked first. Another request activates it."""
     # The path as the client has written it: a header takes only ASCII.
     return await add_version(visit, visit.name("name"), visit.body.form, visit.request.scope["raw_path"].decode())
 
@@ -116,7 +116,7 @@ def check(name: str, content: RecipeContent, store: Store) -> tuple[str, ...]:
     gives=("Location",),
 )
 def activate(visit: Visit, connection: Connection) -> Response:
-    """Make a version active: the line finishes begun boards and opens it; if that fails, the version before stays."""
+    """Activate a version. The line finishes started boards and opens it; on failure the previous version stays."""
     version, now_us = version_of(visit, connection), visit.gate.now_us()
     expect_confirmed(connection, version)
     asked = recipe_versions.ask_activation(connection, version.id, by=visit.caller, now_us=now_us)
@@ -137,7 +137,7 @@ def expect_confirmed(connection: Connection, version: Recipe) -> None:
 
 @router.read("/api/v1/activations/{id:int}", ANY, answers={200: "asked, active or failed"}, sends=_ACTIVATION)
 def get_activation(visit: Visit, connection: Connection) -> Mapping[str, Any]:
-    """The result of an activation."""
+    """Get the result of an activation."""
     found, way_out = row_types.get(connection, Activation, visit.id), "use the number in the answer to the POST"
     return _ACTIVATION(existing(found, f"activation {visit.id}", way_out))
 

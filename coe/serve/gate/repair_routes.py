@@ -54,9 +54,10 @@ class RepairRequest(StrictModel):
     gives=("ETag",),
 )
 def post_repair(visit: Visit, connection: Connection) -> Response:
-    """Say what became of a confirmed defect: repaired, scrapped, or no defect, which makes it a false call.
+    """Report a repair.
 
-    The word is added to earlier words and supersedes them.
+    Its outcome is repaired, scrapped, or no defect, which makes it a false call. It supersedes earlier ones, which are
+    kept.
     """
     call, form = call_as_seen(visit, connection), visit.body.form
     new = NewRepair(form.outcome, visit.gate.now_us(), visit.caller, form.note)
@@ -71,7 +72,7 @@ def post_repair(visit: Visit, connection: Connection) -> Response:
 
 @router.read("/api/v1/repairs", VERIFY, answers={200: "boards, the newest first"}, sends=_BOARDS)
 def get_waiting(visit: Visit, connection: Connection) -> Mapping[str, Any]:
-    """Boards with confirmed defects of which the repair station has not heard yet; `more` if others wait, too."""
+    """List boards that wait for repair. `more` if there are others."""
     found = repairs.waiting(connection, limit=_MOST + 1)
     boards = [_BOARD(board, defects=number) for board, number in found[:_MOST]]
     return _BOARDS(boards=boards, more=len(found) > _MOST)
@@ -97,9 +98,10 @@ class EscapeRequest(StrictModel):
     answers={201: "the report; `board` is null if no board of this serial was inspected here"},
 )
 def post_escape(visit: Visit, connection: Connection) -> Mapping[str, Any]:
-    """Report a defect that a later test found; the same report again changes nothing.
+    """Report a defect that a later test found.
 
-    It counts for the newest decided board of the serial, or for the panel of the unit.
+    It belongs to the newest decided board of the serial, or to the panel of the unit. The same report again changes
+    nothing.
     """
     now_us = visit.gate.now_us()
     new = NewEscape(reported_us=now_us, reported_by=visit.caller, **visit.body.form.model_dump())

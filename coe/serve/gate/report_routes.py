@@ -58,7 +58,7 @@ _CALLS = (
     sends="text/csv",
 )
 def figures_csv(visit: Visit, connection: Connection) -> Response:
-    """The figures of a time with their bounds, for a spreadsheet."""
+    """Get figures as CSV. Each has its bounds."""
     window = stats_routes.window_of(visit, connection)
     names = _FIGURES.split()
     figures = stats_routes.counts(connection, window).figures
@@ -76,7 +76,7 @@ def figures_csv(visit: Visit, connection: Connection) -> Response:
     sends="text/csv",
 )
 async def calls_csv(visit: Visit) -> Response:
-    """The calls of a time with the newest answers, for a spreadsheet."""
+    """Get calls as CSV. Each has its latest answer."""
     window = await visit.gate.read(partial(stats_routes.window_of, visit))
     headers = _named(visit.gate, window, "calls", "csv")
     return StreamingResponse(_calls(visit, window), media_type=_CSV, headers=headers)
@@ -152,7 +152,7 @@ class ExportRequest(StrictModel):
     answers={201: "the folder; `coe-experts train --data FOLDER/EXPERT` takes each expert's part"},
 )
 async def post_export(visit: Visit) -> Mapping[str, Any]:
-    """Write verified pictures as EXPERT/LABEL/PICTURE into a new folder of the service, with a manifest."""
+    """Export verified pictures. They lie as EXPERT/LABEL/PICTURE in a new folder of the service, with a manifest."""
     gate = visit.gate
     form: ExportRequest = visit.body.form
     await gate.read(lambda connection: expect_recipe(connection, form.recipe))

@@ -85,9 +85,10 @@ def search(connection: Connection, query: BoardsQuery) -> FoundBoards:
     "/api/v1/boards", ANY, query=BoardsQuery, answers={200: "boards, and `next` if others follow"}, sends=_PAGE
 )
 def get_boards(visit: Visit, connection: Connection) -> Mapping[str, Any]:
-    """Boards of a serial, key, verdict, component, state or time, the newest first.
+    """Find boards.
 
-    All conditions must hold. `called` counts the calls of a board.
+    By serial, key, verdict, component, state or time, newest first. All conditions must hold. `called` is the number of
+    calls of a board.
     """
     found = search(connection, visit.query)
     return _PAGE(boards=[_facts(board, found) for board in found.boards], next=found.next)

@@ -67,7 +67,7 @@ async def live(visit: Visit) -> Mapping[str, Any]:
 
 @router.add("GET", "/health/ready", None, query=None, answers={200: "they do", 503: "they do not"}, sends=_READY)
 async def ready(visit: Visit) -> Mapping[str, Any]:
-    """Line and database answer, and boards are accepted."""
+    """Line and database answer, boards are accepted."""
     gate = visit.gate
     asked = partial(why_not_ready, now_us=gate.now_us())
     # A disk that is known not to answer is not asked.
@@ -87,7 +87,7 @@ def why_not_ready(connection: Connection, now_us: int) -> str:
 
 @router.read("/api/v1/state", READ, answers={200: "the states"}, sends=_STATE)
 def get_state(visit: Visit, connection: Connection) -> Mapping[str, Any]:
-    """What gate and line do."""
+    """Get the state of gate and line."""
     return _STATE(
         intake=states.intake(connection), line=states.line(connection), undecided=board_rows.count_undecided(connection)
     )
@@ -95,7 +95,7 @@ def get_state(visit: Visit, connection: Connection) -> Mapping[str, Any]:
 
 @router.write("POST", "/api/v1/drain", ENGINEER, answers={200: "the states"}, sends=_STATE)
 def drain(visit: Visit, connection: Connection) -> Mapping[str, Any]:
-    """Accept no more boards; the line finishes those that it has begun, and queued boards stay."""
+    """Stop accepting boards. The line finishes started boards; queued boards stay."""
     return _change(visit, connection, Intake.DRAINING, "drain")
 
 
@@ -124,7 +124,7 @@ class FaultsQuery(StrictModel):
 
 @router.read("/api/v1/faults", READ, query=FaultsQuery, answers={200: "the faults"}, sends=_FAULTS)
 def get_faults(visit: Visit, connection: Connection) -> Mapping[str, Any]:
-    """The open faults, the newest first."""
+    """List open faults, newest first."""
     found = visit.gate.open_faults(connection)
     if visit.query.all:
         found = [*(one for one in found if not one.id), *fault_log.newest(connection, limit=MOST)]
@@ -133,7 +133,7 @@ def get_faults(visit: Visit, connection: Connection) -> Mapping[str, Any]:
 
 @router.write("POST", "/api/v1/faults/{id:int}/clear", VERIFY, answers={204: "cleared", 404: "no such open fault"})
 def clear(visit: Visit, connection: Connection) -> None:
-    """Clear a fault, or acknowledge an alarm: a person has seen it. Operators clear alarms that hold no line."""
+    """Clear a fault or acknowledge an alarm. Operators clear only alarms that hold no line."""
     now_us = visit.gate.now_us()
     fault = row_types.get(connection, Fault, visit.id)
     if fault is not None and fault.kind is not FaultKind.STOP_RULE:
@@ -145,7 +145,7 @@ def clear(visit: Visit, connection: Connection) -> None:
 
 @router.read("/metrics", ANY, answers={200: "text"}, sends="text/plain")
 def get_metrics(visit: Visit, connection: Connection) -> Response:
-    """Figures for Prometheus."""
+    """Get metrics for Prometheus."""
     metrics = _metrics(connection, visit.gate)
     collector: Any = SimpleNamespace(collect=lambda: metrics)
     return Response(generate_latest(collector), media_type=CONTENT_TYPE_LATEST)

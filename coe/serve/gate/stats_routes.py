@@ -180,7 +180,7 @@ def window_of(visit: Visit, connection: Connection) -> Window:
     answers={200: "figures; a `value` of null has a reason in `missing`"},
 )
 def get_fpy(visit: Visit, connection: Connection) -> Mapping[str, Any]:
-    """First-pass yield, false calls, defects and escapes, each with its definition and bounds."""
+    """Get yield, false calls and escapes. Each has its definition and bounds."""
     window = window_of(visit, connection)
     figures = [asdict(figure) for figure in counts(connection, window).figures]
     return _YIELDS(**_window(window), confidence=CONFIDENCE, figures=figures)
@@ -188,7 +188,7 @@ def get_fpy(visit: Visit, connection: Connection) -> Mapping[str, Any]:
 
 @router.read("/api/v1/stats/pareto", READ, query=ParetoQuery, answers={200: "bars"}, sends=_PARETO)
 def get_pareto(visit: Visit, connection: Connection) -> Mapping[str, Any]:
-    """Calls by component, expert, label, place, position on the panel or feeder, the most frequent first."""
+    """Get the Pareto of calls. By component, expert, label, place, panel position or feeder."""
     window, by = window_of(visit, connection), visit.query.by
     shown = [asdict(bar) for bar in bars(connection, window, by)]
     return _PARETO(**_window(window), definition=statistics.PARETO_DEFINITION.format(by=by), bars=shown)
@@ -202,7 +202,7 @@ def get_pareto(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     answers={200: "points with limits; without limits, `missing` says why"},
 )
 def get_spc(visit: Visit, connection: Connection) -> Mapping[str, Any]:
-    """The control chart of calls (Laney's u' chart)."""
+    """Get the control chart of calls (Laney's u' chart)."""
     window = window_of(visit, connection)
     chart = counts(connection, window).calls_chart
     points = [_CHART_POINT(at=iso(point.at_us), signals=point.signals, **asdict(point)) for point in chart.points]
@@ -218,7 +218,7 @@ def get_spc(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     answers={200: "figures of each person", 404: "the owner of the service has not switched them on"},
 )
 def get_people(visit: Visit, connection: Connection) -> Mapping[str, Any]:
-    """How each person answered calls; only where `figures_by_person` is set."""
+    """Get answers by person, if `figures_by_person` is set."""
     if not visit.gate.config.figures_by_person:
         raise not_found("figure by person", "the owner of the service may set `figures_by_person` in its config")
     window = window_of(visit, connection)

@@ -61,7 +61,7 @@ LOOK_S = 1.0
     answers={201: "the trial", 422: "what is tried cannot be used"},
 )
 async def post_trial(visit: Visit) -> Response:
-    """Try a version of a recipe, or other scores, on stored boards, beside the running line. It changes no verdict."""
+    """Start a trial of a recipe version or other scores, on stored boards. No verdict changes; the line goes on."""
     asked: TrialRequest = visit.body.form
 
     def base(connection: Connection) -> Recipe:
@@ -91,20 +91,20 @@ async def post_trial(visit: Visit) -> Response:
 
 @router.read("/api/v1/trials", ENGINEER, answers={200: "the newest trials"}, sends=_TRIALS)
 def get_trials(visit: Visit, connection: Connection) -> Mapping[str, Any]:
-    """The newest trials first."""
+    """List trials, newest first."""
     return _TRIALS(trials=[facts(trial) for trial in trial_rows.newest(connection)])
 
 
 @router.read("/api/v1/trials/{id:int}", ENGINEER, answers={200: "the trial"}, sends=_TRIAL)
 def get_trial(visit: Visit, connection: Connection) -> Mapping[str, Any]:
-    """A trial with what it has counted, and the parts that change."""
+    """Get a trial with its figures and the parts that change."""
     trial = trial_of(visit, connection)
     return {**facts(trial), "changed": trial.counts.get("changed", {})}
 
 
 @router.write("POST", "/api/v1/trials/{id:int}/drop", ENGINEER, answers={204: "it ends", 409: "it has ended"})
 def drop(visit: Visit, connection: Connection) -> None:
-    """End a trial; what it has counted stays."""
+    """End a trial; its figures stay."""
     trial, now_us = trial_of(visit, connection), visit.gate.now_us()
     if not trial_rows.end(connection, trial.id, TrialState.DROPPED, now_us=now_us):
         raise Problem(ProblemKind.CONFLICT, f"trial {trial.id} is {trial.state}", "ask for another trial")
@@ -118,7 +118,7 @@ def drop(visit: Visit, connection: Connection) -> None:
     sends=VERSION,
 )
 async def adopt(visit: Visit) -> Response:
-    """Add what was tried as a version of its recipe, which can then be made active."""
+    """Make the trial a version of its recipe. It can then be activated."""
     trial = await visit.gate.read(partial(trial_of, visit))
     return await add_version(visit, trial.recipe, RecipeContent.model_validate(trial.content))
 

@@ -49,9 +49,10 @@ _TOGETHER = 1 << 20
     },
 )
 async def put_view(visit: Visit) -> Response:
-    """Hand in a picture of a board, before the board; the same picture again changes nothing.
+    """Upload a view.
 
-    A header X-SHA256 with the SHA-256 of the body in hexadecimal makes sure that it came whole.
+    Views come before their board. The same picture again changes nothing. The header X-SHA256, the SHA-256 of the body
+    in hexadecimal, is checked.
     """
     gate, waiting = visit.gate, bytearray()
     key, name = visit.name("key"), visit.name("name")
