@@ -218,6 +218,10 @@ FILES: dict[str, tuple[str, str]] = {
     "units behind names.csv": ("", "Ref,X/mm,Y/mm,Rot/deg,Side\nR1,12.7,-3.5,90,top\nU2,30,4,315,bottom\n"),
     "units without a sign.csv": ("", "Ref,Xmm,Y{mm},Rot,Side\nR1,12.7,-3.5,90,top\nU2,30,4,315,bottom\n"),
     "inches behind names.csv": ("", "Ref,X in,Y in,Rot,Side\nR1,.5,-.137795,90,top\nU2,1.181102,.15748,315,bottom\n"),
+    "yamaha.csv": (
+        "mm",
+        "NO.,Part Reference,Location X,Location Y,Location T,Side\n1,R1,12.7,-3.5,90,T\n2,U2,30,4,315,B\n",
+    ),
     "hidden signs.csv": ("mm", "\u200bRef,X,Y,Rot,Side\nR1\u200b,12.7,-3.5,90,top\nU2,30,4,315,\ufeffbottom\n"),
     "minus.csv": ("mm", "Designator,Mid X,Mid Y,Layer,Rotation\nR1,12.7,\u22123.5,Top,90°\nU2,30,4,Bottom,\u221245°\n"),
 }

@@ -203,11 +203,13 @@ class _PlacementReader:
         """Raise ConfigError that names the lines that cannot be divided into the columns, or lack a needed cell."""
         wrong = [row.number for row in parts if row.cells is None]
         if wrong:
-            quote = "put a cell with separators or spaces in quotes, or take a line out that is no part"
-            width = len(header.names)
-            raise self._error(
-                wrong[0], f"this line does not have the {width} cells of the header; {quote}{further_lines(wrong)}"
-            )
+            way = "put a cell with separators or spaces in quotes, or take a line out that is no part"
+            what = f"this line does not have the {len(header.names)} cells of the header"
+            if not header.number:
+                fields = ", ".join(header.names)
+                what = f"there is no header, and this line is not {fields}"
+                way = "name the fields in their order, such as --columns refdes,package,x,y,rotation"
+            raise self._error(wrong[0], f"{what}; {way}{further_lines(wrong)}")
         for field in ("x", "y", "rotation", *(("side",) if self._sides.words(header) is not MIRRORS else ())):
             lacking = [row.number for row in parts if field in header.columns and not (row.cells or {}).get(field)]
             if lacking:
