@@ -112,7 +112,7 @@ def switches(name: str, seed: int) -> int:
     return line.switches
 
 
-@pytest.mark.parametrize(("seed", "known"), [(1, (25, 15)), (2, (27, 17)), (3, (16, 16)), (4, (24, 16))])
+@pytest.mark.parametrize(("seed", "known"), [(1, (25, 15)), (2, (27, 17)), (3, (16, 16)), (4, (24, 17))])
 def test_switches_are_known_and_late_binding_has_fewer(seed: int, known: tuple[int, int]) -> None:
     """Not on every small board: it makes room ahead, so that the disk need not wait, and that may be a load more."""
     assert tuple(switches(name, seed) for name in ENGINE) == known
@@ -136,9 +136,9 @@ GOLDEN = {
     ("numa-rtx3080ti", "A2", "iid", 3500): (284, 221),
     ("numa-rtx3080ti", "B1", "iid", 2500): (241, 194),
     ("numa-rtx3080ti", "B2", "iid", 3500): (263, 215),
-    ("numa-rtx3080ti", "A1", "boards", 2500): (315, 264),
+    ("numa-rtx3080ti", "A1", "boards", 2500): (315, 266),
     ("uma-m2", "A1", "iid", 2500): (303, 244),
-    ("uma-m2", "B2", "iid", 3500): (319, 266),
+    ("uma-m2", "B2", "iid", 3500): (319, 267),
 }
 """By box, task, order, and number of images, in the order of `ENGINE`: first the beginning of a task."""
 
