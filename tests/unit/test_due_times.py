@@ -1,7 +1,8 @@
 """Who is in a hurry, and which boards miss; what is certain is said by the test."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -28,91 +29,148 @@ def told(book: Deadlines) -> list[Late]:
     return missed
 
 
-def test_an_image_is_in_a_hurry_once_half_of_what_it_may_wait_is_over() -> None:
-    book = made(max_wait_s=10.0)
-    book.arrived(Request(0, "R"), 1.0)
-    assert list(book.changes(5.9)) == []
-    assert list(book.changes(6.0)) == [DueChange(0, 11.0, math.inf)]
-    assert list(book.changes(7.0)) == []
-    assert book.due_s(0) == 11.0
+def image(number: int, due_s: float = math.inf, serial: str = "S", **more: Any) -> Request:
+    return Request(number, "R", serial=serial, due_s=due_s, **more)
 
 
-def test_half_of_the_time_is_half_of_what_is_left_beside_the_work() -> None:
-    book = made(least_s=4.0)
-    book.arrived(Request(0, "R", due_s=5.0), 0.0)
-    assert [*book.changes(0.0), *book.changes(0.4)] == []
-    assert list(book.changes(0.5)) == [DueChange(0, 5.0, math.inf)]
+def hurry(due_s: float, *numbers: int) -> list[DueChange]:
+    return [DueChange(number, due_s, math.inf) for number in numbers]
 
 
-def test_all_images_of_a_serial_go_by_the_earliest_due_time() -> None:
-    book = made()
-    book.arrived(Request(0, "R", serial="S", due_s=30.0), 0.0)
-    book.arrived(Request(1, "R", serial="S", due_s=10.0), 0.0)
-    book.arrived(Request(2, "R", due_s=20.0), 0.0)
-    assert list(book.changes(5.0)) == [DueChange(0, 10.0, math.inf), DueChange(1, 10.0, math.inf)]
-    book.arrived(Request(3, "R", serial="S", due_s=40.0), 6.0)
-    assert list(book.changes(6.0)) == [DueChange(3, 10.0, math.inf)]
+def calm(due_s: float, *numbers: int) -> list[DueChange]:
+    """Return the changes of images that were in a hurry to a due time, and are not any more."""
+    return [DueChange(number, math.inf, due_s) for number in numbers]
 
 
-def test_a_board_that_misses_is_told_once_and_what_is_due_then_is_in_no_hurry_any_more() -> None:
-    book = made(least_s=4.0)
-    for number in range(3):
-        book.arrived(Request(number, "R", serial="S", due_s=10.0 + number // 2 * 10), 0.0)
-    assert len(list(book.changes(5.0))) == 3
-    assert told(book) == []
-    assert list(book.changes(7.0)) == [
-        *(DueChange(number, math.inf, 10.0) for number in (0, 1)),
-        DueChange(2, math.inf, 10.0),
-    ]
-    assert told(book) == [Late("S", 10.0)]
-    # The third still has its time; when it misses too, the board has been named already.
-    assert list(book.changes(10.0)) == [DueChange(2, 20.0, math.inf)]
-    for number in range(2):
-        book.replied(Request(number, "R", serial="S", due_s=10.0), 11.0)
-        assert (list(book.changes(11.0)), told(book)) == ([], [])
-    assert list(book.changes(17.0)) == [DueChange(2, math.inf, 20.0)]
-    assert told(book) == []
-    book.check()
+class At(NamedTuple):
+    """At a time images come, or are answered; then these change, and these boards are told to miss."""
+
+    now: float
+    changes: Sequence[DueChange] = ()
+    come: Sequence[Request] = ()
+    gone: Sequence[int] = ()
+    late: Sequence[tuple[str, float]] = ()
 
 
-def test_images_that_come_after_a_miss_hurry_by_their_own_due_times() -> None:
-    """A serial that goes on, as of a lot, while the image that missed is still under way."""
-    book = made(least_s=1.0)
-    book.arrived(Request(0, "R", serial="LOT", due_s=-1.0), 0.0)
-    assert (list(book.changes(0.0)), told(book)) == ([], [Late("LOT", -1.0)])
-    for number in range(1, 4):
-        begin = 10.0 * number
-        image = Request(number, "R", serial="LOT", due_s=begin + 4.0)
-        book.arrived(image, begin)
-        assert list(book.changes(begin)) == []
-        assert list(book.changes(begin + 2.0)) == [DueChange(number, begin + 4.0, math.inf)]
-        book.replied(image, begin + 3.0)
-    # Since then the lot was in time, so it is named again.
-    book.arrived(Request(4, "R", serial="LOT", due_s=50.5), 50.0)
-    list(book.changes(50.0))
-    assert told(book) == [Late("LOT", 50.5)]
-    book.check()
+MANY = range(1, 401)
+
+STORIES = {
+    "an image is in a hurry once half of what it may wait is over": [
+        made(max_wait_s=10.0),
+        At(1.0, come=[image(0)]),
+        At(5.9),
+        At(6.0, hurry(11.0, 0)),
+        At(7.0),
+    ],
+    "half of the time is half of what is left beside the work": [
+        made(least_s=4.0),
+        At(0.0, come=[image(0, 5.0)]),
+        At(0.4),
+        At(0.5, hurry(5.0, 0)),
+    ],
+    "all images of a serial go by the earliest due time": [
+        At(0.0, come=[image(0, 30.0), image(1, 10.0), image(2, 20.0, "")]),
+        At(5.0, hurry(10.0, 0, 1)),
+        At(6.0, hurry(10.0, 3), come=[image(3, 40.0)]),
+    ],
+    "a board that misses is told once, and what is due then is in no hurry any more": [
+        made(least_s=4.0),
+        At(0.0, come=[image(0, 10.0), image(1, 10.0), image(2, 20.0)]),
+        At(5.0, hurry(10.0, 0, 1, 2)),
+        At(7.0, calm(10.0, 0, 1, 2), late=[("S", 10.0)]),
+        # The third still has its time; when it misses too, the board has been named already.
+        At(10.0, hurry(20.0, 2)),
+        At(11.0, gone=[0]),
+        At(11.0, gone=[1]),
+        At(17.0, calm(20.0, 2)),
+    ],
+    "images that come after a miss, as of a lot, hurry by their own due times": [
+        made(least_s=1.0, max_wait_s=1e6),
+        At(0.0, come=[image(0, -1.0)], late=[("S", -1.0)]),
+        At(10.0, come=[image(1, 14.0)]),
+        At(12.0, hurry(14.0, 1)),
+        At(13.0, gone=[1]),
+        At(20.0, come=[image(2, 24.0)]),
+        At(22.0, hurry(24.0, 2)),
+        At(23.0, gone=[2]),
+        # Since then the lot was in time, so it is named again.
+        At(50.0, come=[image(4, 50.5)], late=[("S", 50.5)]),
+    ],
+    "an image with a due time that was missed is in no hurry": [
+        made(least_s=4.0),
+        At(0.0, come=[image(0, 10.0)]),
+        At(7.0, late=[("S", 10.0)]),
+        At(7.5, come=[image(1, 10.0)]),
+        At(9.0),
+    ],
+    "images that are too many together, 1 s after each other, are all late, and later ones are not": [
+        Deadlines(100.0, lambda dues, now: max(dues.values()) - len(dues)),
+        At(0.0, come=[image(number, 5.0 + number / 8) for number in range(8)], late=[("S", 5.0)]),
+        At(1.0, come=[image(8, 9.0)]),
+        At(5.0, hurry(9.0, 8)),
+    ],
+    "a serial that passes again by a new version of its board is a board by itself": [
+        made(least_s=4.0),
+        At(0.0, come=[image(0, 10.0, board="A", board_key="A")]),
+        At(7.0, late=[("S", 10.0)]),
+        At(7.0, come=[image(1, 15.0, board="A", board_key="A#2")]),
+        At(9.0, hurry(15.0, 1)),
+        At(12.0, calm(15.0, 1), late=[("S", 15.0)]),
+    ],
+    "a late reply that nobody foresaw is told": [
+        At(0.0, come=[image(0, 10.0, "", image="x.png")]),
+        At(9.0, hurry(10.0, 0)),
+        At(11.0, gone=[0], late=[("x.png", 10.0)]),
+    ],
+    "waiting counts from when an image was handed in, also of one that was decoded after a later one": [
+        made(max_wait_s=10.0),
+        At(5.5, come=[image(0, serial="", submitted_s=5.0)]),
+        At(6.0, hurry(11.0, 1), come=[image(1, serial="", submitted_s=1.0)]),
+        At(10.0, hurry(15.0, 0)),
+    ],
+    "half of the time until it is due counts from there too": [
+        At(6.0, hurry(10.0, 0), come=[image(0, 10.0, submitted_s=0.0)])
+    ],
+    "an image without a due time goes with its board, whichever came first": [
+        At(0.0, come=[image(0), image(1, 10.0)]),
+        At(1.0, come=[image(2), image(3, serial="T")]),
+        At(4.9),
+        At(5.0, hurry(10.0, 0, 1, 2)),
+        At(6.0, hurry(10.0, 4), come=[image(4)]),
+    ],
+    "a board whose last image with a due time is answered is in no hurry any more": [
+        At(0.0, come=[image(0, 10.0), image(1)]),
+        At(5.0, hurry(10.0, 0, 1)),
+        At(6.0, calm(10.0, 1), gone=[0]),
+        At(20.0, come=[image(2, 40.0)]),
+        At(30.0, hurry(40.0, 1, 2)),
+    ],
+    "a board of many images is due with the next once its earliest is answered": [
+        At(0.0, come=[image(0, 10.0), *[image(number, 99.0) for number in MANY]]),
+        At(5.0, hurry(10.0, 0, *MANY)),
+        At(6.0, calm(10.0, *MANY), gone=[0]),
+        At(49.5, hurry(99.0, *MANY)),
+    ],
+    "a board that misses says when it was due though others are due later": [
+        At(0.0, come=[image(0, 10.0), image(1, 50.0)]),
+        At(11.0, gone=[0], late=[("S", 10.0)]),
+    ],
+}
 
 
-def test_an_image_with_a_due_time_that_was_missed_is_in_no_hurry() -> None:
-    book = made(least_s=4.0)
-    book.arrived(Request(0, "R", serial="S", due_s=10.0), 0.0)
-    list(book.changes(7.0))
-    book.arrived(Request(1, "R", serial="S", due_s=10.0), 7.5)
-    assert [*book.changes(7.5), *book.changes(9.0)] == []
-    assert told(book) == [Late("S", 10.0)]
-    book.check()
-
-
-def test_images_that_are_too_many_together_are_all_late_and_later_ones_are_not() -> None:
-    """Each needs 1 s, one after the other."""
-    book = Deadlines(100.0, lambda dues, now: max(dues.values()) - len(dues))
-    for number in range(8):
-        book.arrived(Request(number, "R", serial="LOT", due_s=5.0 + number / 8), 0.0)
-    assert (list(book.changes(0.0)), told(book)) == ([], [Late("LOT", 5.0)])
-    book.arrived(Request(8, "R", serial="LOT", due_s=9.0), 1.0)
-    assert list(book.changes(5.0)) == [DueChange(8, 9.0, math.inf)]
-    book.check()
+@pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
+def test_who_hurries_when_and_which_boards_miss(story: list[Deadlines | At]) -> None:
+    book = next((one for one in story if isinstance(one, Deadlines)), None) or made()
+    came: dict[int, Request] = {}
+    for step in (one for one in story if isinstance(one, At)):
+        for one in step.come:
+            came[one.id] = one
+            book.arrived(one, step.now)
+        for number in step.gone:
+            book.replied(came.pop(number), step.now)
+        assert list(book.changes(step.now)) == list(step.changes)
+        assert [(late.board, late.due_s) for late in told(book)] == list(step.late)
+        book.check(idle=not came)
 
 
 @pytest.mark.parametrize("serials", [1, 40, 400])
@@ -133,28 +191,6 @@ def test_answered_images_are_forgotten_however_far_ahead_they_were_due(serials: 
     book.check(idle=True)
 
 
-def test_a_serial_that_passes_again_by_a_new_version_of_its_board_is_a_board_by_itself() -> None:
-    book = made(least_s=4.0)
-    book.arrived(Request(0, "R", serial="S", due_s=10.0, board="A", board_key="A"), 0.0)
-    assert list(book.changes(7.0)) == []
-    assert [late.board for late in told(book)] == ["S"]
-    book.arrived(Request(1, "R", serial="S", due_s=15.0, board="A", board_key="A#2"), 7.0)
-    assert [*book.changes(7.0), *book.changes(9.0)] == [DueChange(1, 15.0, math.inf)]
-    assert list(book.changes(12.0)) == [DueChange(1, math.inf, 15.0)]
-    assert [late.board for late in told(book)] == ["S"]
-
-
-def test_a_late_reply_that_nobody_foresaw_is_told() -> None:
-    book = made()
-    late = Request(0, "R", image="x.png", due_s=10.0)
-    book.arrived(late, 0.0)
-    list(book.changes(9.0))
-    book.replied(late, 11.0)
-    assert list(book.changes(11.0)) == []
-    assert [(late.board, late.due_s) for late in told(book)] == [("x.png", 10.0)]
-    book.check(idle=True)
-
-
 def test_a_board_is_looked_at_seldom_however_many_images_it_has() -> None:
     looks = []
 
@@ -167,70 +203,6 @@ def test_a_board_is_looked_at_seldom_however_many_images_it_has() -> None:
         book.arrived(Request(number, "R", serial="S", due_s=1000.0), number * 1e-3)
         list(book.changes(number * 1e-3))
     assert sum(looks) < 10 * 1000
-
-
-def test_waiting_counts_from_when_an_image_was_handed_in() -> None:
-    book = made(max_wait_s=10.0)
-    book.arrived(Request(0, "R", submitted_s=5.0), 5.5)
-    # Handed in before the other, decoded after it.
-    book.arrived(Request(1, "R", submitted_s=1.0), 6.0)
-    assert list(book.changes(6.0)) == [DueChange(1, 11.0, math.inf)]
-    assert list(book.changes(10.0)) == [DueChange(0, 15.0, math.inf)]
-
-
-def test_half_of_the_time_until_it_is_due_counts_from_there_too() -> None:
-    book = made()
-    book.arrived(Request(0, "R", due_s=10.0, submitted_s=0.0), 6.0)
-    assert list(book.changes(6.0)) == [DueChange(0, 10.0, math.inf)]
-
-
-def test_an_image_without_a_due_time_goes_with_its_board_whichever_came_first() -> None:
-    book = made()
-    book.arrived(Request(0, "R", serial="S"), 0.0)
-    book.arrived(Request(1, "R", serial="S", due_s=10.0), 0.0)
-    book.arrived(Request(2, "R", serial="S"), 1.0)
-    book.arrived(Request(3, "R", serial="T"), 1.0)
-    assert list(book.changes(4.9)) == []
-    assert list(book.changes(5.0)) == [DueChange(number, 10.0, math.inf) for number in range(3)]
-    book.arrived(Request(4, "R", serial="S"), 6.0)
-    assert list(book.changes(6.0)) == [DueChange(4, 10.0, math.inf)]
-    book.check()
-
-
-def test_a_board_whose_last_image_with_a_due_time_is_answered_is_in_no_hurry_any_more() -> None:
-    book = made()
-    dated = Request(0, "R", serial="S", due_s=10.0)
-    book.arrived(dated, 0.0)
-    book.arrived(Request(1, "R", serial="S"), 0.0)
-    assert len(list(book.changes(5.0))) == 2
-    book.replied(dated, 6.0)
-    assert list(book.changes(6.0)) == [DueChange(1, math.inf, 10.0)]
-    assert (told(book), list(book.changes(20.0))) == ([], [])
-    book.arrived(Request(2, "R", serial="S", due_s=40.0), 20.0)
-    assert list(book.changes(30.0)) == [DueChange(1, 40.0, math.inf), DueChange(2, 40.0, math.inf)]
-
-
-@pytest.mark.parametrize("count", [1, 9, 400])
-def test_a_board_is_due_with_the_next_image_once_its_earliest_is_answered(count: int) -> None:
-    book = made()
-    first = Request(0, "R", serial="S", due_s=10.0)
-    book.arrived(first, 0.0)
-    for number in range(1, count + 1):
-        book.arrived(Request(number, "R", serial="S", due_s=99.0), 0.0)
-    assert len(list(book.changes(5.0))) == count + 1
-    book.replied(first, 6.0)
-    assert list(book.changes(6.0)) == [DueChange(number, math.inf, 10.0) for number in range(1, count + 1)]
-    assert list(book.changes(49.5)) == [DueChange(number, 99.0, math.inf) for number in range(1, count + 1)]
-    book.check()
-
-
-def test_a_board_that_misses_says_when_it_was_due_though_others_are_due_later() -> None:
-    book = made()
-    first = Request(0, "R", serial="S", due_s=10.0)
-    book.arrived(first, 0.0)
-    book.arrived(Request(1, "R", serial="S", due_s=50.0), 0.0)
-    book.replied(first, 11.0)
-    assert [(late.board, late.due_s) for late in told(book)] == [("S", 10.0)]
 
 
 @pytest.mark.parametrize("apart_s", [0.0, 4e-3], ids=["due together", "each due a moment later"])

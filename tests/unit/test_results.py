@@ -110,16 +110,12 @@ def test_a_line_names_its_board() -> None:
     assert "board" not in json.loads(to_line(result("a.png", Verdict.OK)))
 
 
-def test_a_line_from_before_there_were_kinds_of_failures_is_read() -> None:
+def test_a_line_from_before_there_were_kinds_of_failures_is_read_and_another_kind_is_refused() -> None:
     row = json.loads(to_line(failed("a.png")))
+    with pytest.raises(ValueError, match="'bad luck' is not a valid FailureKind"):
+        from_line(json.dumps(row | {"failure": "bad luck"}).encode(), 0)
     del row["failure"]
     assert from_line(json.dumps(row).encode(), 0).failure == Failure(FailureKind.UNKNOWN, "is empty")
-
-
-def test_a_kind_of_failure_that_there_is_not_is_refused() -> None:
-    row = json.loads(to_line(failed("a.png"))) | {"failure": "bad luck"}
-    with pytest.raises(ValueError, match="'bad luck' is not a valid FailureKind"):
-        from_line(json.dumps(row).encode(), 0)
 
 
 def test_what_was_written_reads_back(run: ResultsFile) -> None:
@@ -242,22 +238,19 @@ def test_results_are_never_overwritten(tmp_path: Path) -> None:
     ]:
         with pytest.raises(ConfigError, match=says):
             start(tmp_path, resume=True, **other)
-    (tmp_path / "run.json").write_text("{")
-    with pytest.raises(ConfigError, match=r"run.json"):
-        start(tmp_path, resume=True)
+    earlier = '{"board": "demo", "fingerprint": "f1", "source": "s"}'
+    for text, says in (("{", r"run.json"), (earlier, "earlier version")):
+        (tmp_path / "run.json").write_text(text)
+        with pytest.raises(ConfigError, match=says):
+            start(tmp_path, resume=True)
     assert (tmp_path / "results.jsonl").read_bytes() == before
 
 
-def test_two_runs_cannot_share_a_folder(run: ResultsFile) -> None:
-    with pytest.raises(ConfigError, match="another run is writing here"):
-        start(run.folder, resume=True)
-
-
 def test_a_run_keeps_its_folder_until_it_is_closed(run: ResultsFile) -> None:
-    run.write(result("a"))
-    run.finish([item("a")], RUN)
-    with pytest.raises(ConfigError, match="another run is writing here"):  # the report is still to be written
-        start(run.folder, resume=True)
+    for write in (lambda: run.write(result("a")), lambda: run.finish([item("a")], RUN), lambda: None):
+        with pytest.raises(ConfigError, match="another run is writing here"):  # the report is still to be written
+            start(run.folder, resume=True)
+        write()
     run.close()
     assert not list(run.folder.glob(f"*{LOCK}*"))
     with start(run.folder, resume=True) as again:
@@ -321,14 +314,6 @@ def test_the_file_of_results_is_closed_while_another_takes_its_place(
     assert [r.request.image for r in read(here)] == ["a", "b"]
 
 
-def take_away(folder: Path) -> None:
-    shutil.rmtree(folder)
-
-
-def move_away(folder: Path) -> None:
-    folder.rename(folder.with_name("moved"))
-
-
 def replace_by_another_run(folder: Path) -> None:
     shutil.rmtree(folder)
     with start(folder) as other:
@@ -347,7 +332,11 @@ def test_a_file_that_cannot_be_written_at_the_end_costs_no_other_and_no_summary(
         run.writes.check()
 
 
-@pytest.mark.parametrize("change", [take_away, move_away, replace_by_another_run])
+@pytest.mark.parametrize(
+    "change",
+    [shutil.rmtree, lambda folder: folder.rename(folder.with_name("moved")), replace_by_another_run],
+    ids=["taken away", "moved", "replaced"],
+)
 def test_a_run_whose_folder_is_no_longer_its_own_says_so_and_writes_nothing(
     tmp_path: Path, change: Callable[[Path], None]
 ) -> None:
@@ -396,20 +385,8 @@ def test_a_picture_that_is_another_now_is_inspected_again(
 
 def test_figures_of_the_parts_of_a_run_add_up(tmp_path: Path) -> None:
     items = [item(name) for name in "abc"]
-    first = RunFigures(
-        "demo",
-        "late-binding",
-        1,
-        4,
-        2,
-        500,
-        2000,
-        900,
-        2.0,
-        interrupted=True,
-        started="early",
-        drift=(Drift("body", 0.5, 0.6),),
-    )
+    first = RunFigures("demo", "late-binding", 1, 4, 2, 500, 2000, 900, 2.0, interrupted=True)
+    first = replace(first, started="early", drift=(Drift("body", 0.5, 0.6),))
     second = RunFigures("demo", "late-binding", 2, 6, 1, 400, 1000, 950, 1.0, started="late")
     with start(tmp_path) as run:
         run.write(replace(result("a"), late=True))
@@ -448,14 +425,6 @@ def test_experts_that_ran_in_other_variants_are_another_run(tmp_path: Path) -> N
         run.bind(["fp32", "bf16"])
         with pytest.raises(ConfigError, match=r"bf16, fp32.*fp16"):
             run.bind({"fp16"})
-
-
-def test_a_folder_of_an_earlier_version_says_so(tmp_path: Path) -> None:
-    with start(tmp_path) as run:
-        run.write(result("a"))
-    (tmp_path / "run.json").write_text('{"board": "demo", "fingerprint": "f1", "source": "s"}')
-    with pytest.raises(ConfigError, match="earlier version"):
-        start(tmp_path, resume=True)
 
 
 def test_resume_of_nothing_is_a_start(tmp_path: Path) -> None:
@@ -517,19 +486,11 @@ def test_a_disk_that_is_full_at_the_end_leaves_the_results(run: ResultsFile, mon
     assert sorted(path.name for path in run.folder.iterdir()) == [LOCK, "results.jsonl", "run.json"]
 
 
-def pipe(path: Path, other: Path) -> None:
-    os.mkfifo(path)
-
-
-def link(path: Path, other: Path) -> None:
-    path.symlink_to(other)
-
-
-def leftover(path: Path, other: Path) -> None:
-    path.write_text("half")
-
-
-@pytest.mark.parametrize("lies_there", [pipe, link, leftover])
+@pytest.mark.parametrize(
+    "lies_there",
+    [lambda path, _: os.mkfifo(path), Path.symlink_to, lambda path, _: path.write_text("half")],
+    ids=["pipe", "link", "leftover"],
+)
 def test_what_lies_in_the_place_of_the_half_written_file_is_not_written_to(
     tmp_path: Path, lies_there: Callable[[Path, Path], None]
 ) -> None:
@@ -564,60 +525,18 @@ def test_the_table_and_the_summary(run: ResultsFile) -> None:
     assert [row["image"] for row in rows] == ["a.png", "b, c.png"]
     assert rows[0]["error"] == "is empty"
     assert rows[1]["findings"] == "body=ok 0.980 > joint=bridge 0.875 (2 boxes)"
-    assert json.loads((run.folder / "summary.json").read_text()) == {
-        "board": "demo",
-        "strategy": "coserve",
-        "started": "",
-        "images": 2,
-        "ok": 0,
-        "ng": 1,
-        "review": 0,
-        "errors": 1,
-        "missing": 1,
-        "good_image_share": 0.0,
-        "images_without_serial": 0,
-        "boards_decided": 1,
-        "boards_ok": 0,
-        "board_fpy": 0.0,
-        "completeness": "not checked",
-        "incomplete_boards": {},
-        "left_alone": [],
-        "accepted": {},
-        "timed_images": 20,
-        "images_per_s": 12.5,
-        "switches": 7,
-        "hit_ratio": 0.75,
-        "peak_reserved_bytes": 1000,
-        "budget_bytes": 2000,
-        "peak_rss_bytes": 3000,
-        "wall_s": 1.6,
-        "precision": "fp32",
-        "findings": 2,
-        "escalated": 0,
-        "changed": 0,
-        "skipped": 0,
-        "absent": 0,
-        "skipped_boards": [],
-        "late": 0,
-        "late_boards": [],
-        "usage_drift": [],
-        "pace": 1.0,
-        "warnings": [],
-        "interrupted": False,
-        "boards": {"SN1": "NG", "SN2": "REVIEW"},
-        "components": {
-            "R0402": {
-                "images": 2,
-                "ok": 0,
-                "ng": 1,
-                "review": 0,
-                "errors": 1,
-                "missing": 1,
-                "skipped": 0,
-                "absent": 0,
-                "good_image_share": 0.0,
-            }
-        },
+    summary = json.loads((run.folder / "summary.json").read_text())
+    (component,) = summary.pop("components").items()
+    counts = {"images": 2, "ng": 1, "errors": 1, "missing": 1}
+    assert component == ("R0402", dict.fromkeys(("ok", "review", "skipped", "absent", "good_image_share"), 0) | counts)
+    none = ("ok", "review", "images_without_serial", "boards_ok", "escalated", "changed", "skipped", "absent", "late")
+    empty = ("left_alone", "skipped_boards", "late_boards", "usage_drift", "warnings")
+    assert summary == counts | dict.fromkeys(none, 0) | {name: [] for name in empty} | {
+        **{"board": "demo", "strategy": "coserve", "started": "", "precision": "fp32", "interrupted": False},
+        **{"good_image_share": 0.0, "board_fpy": 0.0, "boards_decided": 1, "boards": {"SN1": "NG", "SN2": "REVIEW"}},
+        **{"completeness": "not checked", "incomplete_boards": {}, "accepted": {}, "findings": 2},
+        **{"timed_images": 20, "images_per_s": 12.5, "switches": 7, "hit_ratio": 0.75, "wall_s": 1.6, "pace": 1.0},
+        **{"peak_reserved_bytes": 1000, "budget_bytes": 2000, "peak_rss_bytes": 3000},
     }
 
 
