@@ -34,36 +34,29 @@ class Machine:
 
 
 @pytest.mark.parametrize(
-    ("shares", "own", "free"),
+    ("shares", "own", "usable", "free"),
     [
-        ([0.0, 0.0], 0.0, 2),
-        ([0.2, 0.1], 0.0, 2),
-        ([1.0, 0.1], 0.0, 1),
-        ([1.0, 1.0], 0.0, 1),
-        ([1.0, 1.0], 1.0, 1),
-        ([1.0, 1.0], 2.0, 2),
-        ([1.0] * 5 + [0.05] * 11, 0.0, 10),
-        ([0.5, 0.5], 3.0, 2),
+        ([0.0, 0.0], 0.0, 2, 2),
+        ([0.2, 0.1], 0.0, 2, 2),
+        ([1.0, 0.1], 0.0, 2, 1),
+        ([1.0, 1.0], 0.0, 2, 1),
+        ([1.0, 1.0], 1.0, 2, 1),
+        ([1.0, 1.0], 2.0, 2, 2),
+        ([1.0] * 5 + [0.05] * 11, 0.0, 16, 10),
+        ([0.5, 0.5], 3.0, 2, 2),
+        # A container with a quota on a large machine has it as long as so many cores are idle.
+        *[
+            ([1.0] * busy + [0.0] * (64 - busy), 0.0, 4, free)
+            for busy, free in [(0, 4), (32, 4), (59, 4), (61, 3), (64, 1)]
+        ],
     ],
 )
-def test_cores_that_other_programs_use_are_not_free(monkeypatch, shares, own, free) -> None:
+def test_cores_that_other_programs_use_are_not_free(monkeypatch, shares, own, usable, free) -> None:
     machine = Machine(shares, own)
     monkeypatch.setattr(psutil, "Process", machine.process)
     monkeypatch.setattr(psutil, "cpu_percent", machine.watch)
-    monkeypatch.setattr(system, "usable_cores", lambda: len(shares))
+    monkeypatch.setattr(system, "usable_cores", lambda: usable)
     monkeypatch.setattr(system, "core_numbers", lambda: list(range(len(shares))))
-    assert free_cores(0.5) == free
-
-
-@pytest.mark.parametrize(("busy", "free"), [(0, 4), (32, 4), (59, 4), (61, 3), (64, 1)])
-def test_a_container_with_a_quota_on_a_large_machine_has_it_as_long_as_so_many_cores_are_idle(
-    monkeypatch, busy, free
-) -> None:
-    machine = Machine([1.0] * busy + [0.0] * (64 - busy))
-    monkeypatch.setattr(psutil, "Process", machine.process)
-    monkeypatch.setattr(psutil, "cpu_percent", machine.watch)
-    monkeypatch.setattr(system, "usable_cores", lambda: 4)
-    monkeypatch.setattr(system, "core_numbers", lambda: list(range(64)))
     assert free_cores(0.5) == free
 
 

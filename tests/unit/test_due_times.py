@@ -191,20 +191,6 @@ def test_answered_images_are_forgotten_however_far_ahead_they_were_due(serials: 
     book.check(idle=True)
 
 
-def test_a_board_is_looked_at_seldom_however_many_images_it_has() -> None:
-    looks = []
-
-    def doom(dues: Mapping[int, float], now: float) -> float:
-        looks.append(len(dues))
-        return 1000.0
-
-    book = Deadlines(1e6, doom)
-    for number in range(1000):
-        book.arrived(Request(number, "R", serial="S", due_s=1000.0), number * 1e-3)
-        list(book.changes(number * 1e-3))
-    assert sum(looks) < 10 * 1000
-
-
 @pytest.mark.parametrize("apart_s", [0.0, 4e-3], ids=["due together", "each due a moment later"])
 def test_a_thousand_images_of_one_hurried_board_are_not_gone_through_for_each(apart_s: float) -> None:
     """Counted, not timed: how often the due time of an image is worked out, and how many images looks go through."""

@@ -81,9 +81,10 @@ def test_in_runs_nothing_moves_and_the_runs_are_few():
 
 
 SIZES = st.sampled_from((1, PAGE, 2 * PAGE - 5, 3 * PAGE, 6 * PAGE))
+TURNS = st.lists(st.tuples(st.sampled_from((False, False, True)), SIZES), min_size=20, max_size=60)
 
 
-@given(st.lists(st.tuples(st.sampled_from((False, False, True)), SIZES), min_size=20, max_size=60))
+@given(TURNS)
 def test_in_runs_what_is_free_can_be_had_and_no_byte_is_lent_twice(turns):
     extents, lent = Extents(16 * PAGE + 5), []
     for gives, size in turns:
@@ -100,10 +101,7 @@ def test_in_runs_what_is_free_can_be_had_and_no_byte_is_lent_twice(turns):
         extents.check()
 
 
-SIZES = st.sampled_from((1, PAGE, 2 * PAGE - 5, 3 * PAGE, 6 * PAGE))
-
-
-@given(st.lists(st.tuples(st.sampled_from((False, False, True)), SIZES), min_size=20, max_size=60))
+@given(TURNS)
 def test_what_is_free_can_be_had_and_nothing_is_lost_on_the_way(turns):
     extents, memory = Extents(16 * PAGE + 5), np.zeros(16 * PAGE, np.uint8)
     held = []

@@ -28,10 +28,6 @@ def captured(driver: FakeDriver, stream, work):
         return driver.capture("capture k x1", stream, work)
 
 
-def done(stream) -> None:
-    stream.finish()
-
-
 def test_a_graph_repeats_operations_on_the_memory_of_its_capture_and_runs_no_python(driver):
     stream, numbers, runs = driver.stream("one"), memory(driver, 1, 2), []
 
@@ -46,7 +42,7 @@ def test_a_graph_repeats_operations_on_the_memory_of_its_capture_and_runs_no_pyt
     for first in (5.0, 7.0):
         numbers.copy_(torch.tensor([first, 1.0]))
         stream.do("run x1", graph.replay)
-        done(stream)
+        stream.finish()
         assert graph.outputs["sum"].item() == 2 * first + 2 + first
         assert graph.outputs["all"].flatten().tolist() == [2 * first, 2 + first]
     assert len(runs) == 2
@@ -90,7 +86,7 @@ def test_memory_may_go_once_the_device_has_used_it(driver):
     stream, target = driver.stream("one"), driver.device_memory(8)
     tensors = [driver.pinned_memory(8).fill_(3)]
     stream.do("copy a", lambda: target.copy_(tensors[0]))
-    done(stream)
+    stream.finish()
     tensors.clear()
     gc.collect()
     assert (driver.faults, target.tolist()) == ([], [3] * 8)
@@ -103,7 +99,7 @@ def test_a_graph_that_goes_before_it_ran_is_a_fault(driver):
     del graph
     gc.collect()
     with pytest.raises(AssertionError, match="the graph went before it ran"):
-        done(stream)
+        stream.finish()
 
 
 def test_memory_that_a_graph_reads_and_nobody_keeps_is_a_fault(driver):
@@ -114,7 +110,7 @@ def test_memory_that_a_graph_reads_and_nobody_keeps_is_a_fault(driver):
             others.clear()
         stream.do("run x1", graph.replay)
         with nullcontext() if kept else pytest.raises(AssertionError, match="was freed"):
-            done(stream)
+            stream.finish()
     assert graph.outputs.tolist() == [12.0, 24.0]
 
 
@@ -125,7 +121,7 @@ def test_the_host_s_part_of_a_launch_is_done_at_the_launch(driver):
     stream.do("run", lambda: target.copy_(numbers * factor[0]))
     factor[0] = 9.0
     numbers.fill_(5.0)
-    done(stream)
+    stream.finish()
     assert target.item() == 10.0
 
 

@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from coe.helpers.preprocessing import NORMALIZATIONS, Colour
 from coe.runtime.onnx_network import open_session
-from coe.variants.int8 import PIXELS, OnPixels, beside_each_other, on_pixels
+from coe.variants.int8 import PIXELS, beside_each_other, on_pixels
 from coe.variants.layer_search import MOST_FLOAT, Harm, Layers, search
 
 SIZE = 32
@@ -103,28 +103,24 @@ def test_pixels_come_to_the_layer_as_they_are() -> None:
     assert "Div" not in {node.op_type for node in after.model.graph.node}
 
 
-def refused(case: str) -> OnPixels | None:
-    brighter = helper.make_node("Mul", ["normalised", "normalised"], ["seen"])
-    middle = [
-        helper.make_node("ReduceMean", ["normalised"], ["middle"], axes=[2, 3]),
-        helper.make_node("Sub", ["normalised", "middle"], ["seen"]),
-    ]
-    models = {
-        "squares": model(between=[brighter]),
-        "a picture's own mean": model(between=middle),
-        "no pixel is 0": model(normalization=((-0.5,) * 3, (1.0,) * 3)),
-        "dilated": model((4, 3, 2, 1), dilations=[2, 2]),
-        "pads differ": model(pads=[3, 3, 2, 2]),
-        "no convolution": onnx.ModelProto(),
-    }
-    return on_pixels(models[case], SIZE)
+BRIGHTER = [helper.make_node("Mul", ["normalised", "normalised"], ["seen"])]
+OWN_MEAN = [
+    helper.make_node("ReduceMean", ["normalised"], ["middle"], axes=[2, 3]),
+    helper.make_node("Sub", ["normalised", "middle"], ["seen"]),
+]
+OTHERS = {
+    "squares": model(between=BRIGHTER),
+    "a picture's own mean": model(between=OWN_MEAN),
+    "no pixel is 0": model(normalization=((-0.5,) * 3, (1.0,) * 3)),
+    "dilated": model((4, 3, 2, 1), dilations=[2, 2]),
+    "pads differ": model(pads=[3, 3, 2, 2]),
+    "no convolution": onnx.ModelProto(),
+}
 
 
-@pytest.mark.parametrize(
-    "case", ["squares", "a picture's own mean", "no pixel is 0", "dilated", "pads differ", "no convolution"]
-)
-def test_another_model_stays_as_it_is(case: str) -> None:
-    assert refused(case) is None
+@pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS)
+def test_another_model_stays_as_it_is(other: onnx.ModelProto) -> None:
+    assert on_pixels(other, SIZE) is None
 
 
 # Means over channels in the head of a detector
@@ -219,25 +215,16 @@ def found(network: Callable[[Layers], Harm], in_time: Callable[[], bool] = lambd
     return "".join(sorted(search(LAYERS, ENDS, network, most_again=1 / 16, in_time=in_time)))
 
 
-def test_a_network_that_says_the_same_stays_whole() -> None:
-    assert (found(network := Network("")), len(network.asked)) == ("", 1)
+@pytest.mark.parametrize("harmful", ["", "a", "at", "h", "gh", "ck", "bs", "aeq", "bjs"])
+def test_the_layers_that_do_harm_are_found_wherever_they_lie_and_nothing_is_measured_twice(harmful: str) -> None:
+    assert found(network := Network(harmful)) == harmful
+    assert len(network.asked) == len(set(network.asked))
+    assert harmful or len(network.asked) == 1
 
 
-def test_float_ends_are_tried_first_and_given_back_where_they_do_nothing() -> None:
-    assert found(Network("a")) == "a"
-    assert found(Network("at")) == "at"
-
-
-def test_the_layers_that_do_harm_are_found_wherever_they_lie() -> None:
-    for harmful in ("h", "gh", "ck", "bs", "aeq"):
-        assert found(Network(harmful)) == harmful
-
-
-def test_second_looks_count_as_harm() -> None:
-    def network(in_float: Layers) -> Harm:
-        return Harm(0.0, 0.01 if "k" in in_float else 0.5, 0.0)
-
-    assert found(network) == "k"
+def test_second_looks_count_as_harm_and_what_helps_nothing_is_not_kept() -> None:
+    assert found(lambda in_float: Harm(0.0, 0.01 if "k" in in_float else 0.5, 0.0)) == "k"
+    assert found(lambda in_float: Harm(0.5, 0.5, 0.1)) == ""
 
 
 def test_layers_that_another_network_keeps_in_float_are_taken_if_they_do() -> None:
@@ -252,19 +239,10 @@ def test_layers_that_another_network_keeps_in_float_are_taken_if_they_do() -> No
     assert asked("gh", "z")[0] == "gh"
 
 
-def test_nothing_is_measured_twice() -> None:
-    assert found(network := Network("bjs")) == "bjs"
-    assert len(network.asked) == len(set(network.asked))
-
-
 def test_half_of_the_layers_may_stay_float_and_no_more() -> None:
     kept = found(network := Network("abcdefghijklmnop"))
     assert len(kept) <= MOST_FLOAT * len(LAYERS)
     assert max(map(len, network.asked)) <= MOST_FLOAT * len(LAYERS)
-
-
-def test_what_helps_nothing_is_not_kept() -> None:
-    assert found(lambda in_float: Harm(0.5, 0.5, 0.1)) == ""
 
 
 def test_the_search_ends_with_its_time() -> None:

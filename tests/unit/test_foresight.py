@@ -2,6 +2,7 @@
 
 import random
 
+import lines
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,17 +10,8 @@ from coe.board.parts_list import PlacedPart
 from coe.core import Request
 from coe.scheduler.foresight import LATE_PARTS, LearnedOrder, LineForesight
 from coe.scheduler.history import ImageView
-from coe.testing import rules_from
 
-RULES = rules_from("""
-board: b
-experts:
-  a: {kind: k, labels: [ok, bad], input: 8, reject: [bad], then: {ok: x}}
-  b: {kind: k, labels: [ok, bad], input: 8, reject: [bad]}
-  c: {kind: k, labels: [ok, bad], input: 8, reject: [bad]}
-  x: {kind: k, labels: [ok, bad], input: 8, reject: [bad]}
-components: {A: {count: 5, inspect: a}, B: {count: 3, inspect: b}, C: {count: 3, inspect: c}}
-""")
+RULES = lines.board({"A": 5, "B": 3, "C": 3}, {"a": "x"})
 
 
 def parts_of(components: str) -> list[PlacedPart]:
@@ -53,7 +45,9 @@ class Line:
 def test_a_parts_list_tells_the_next_place_of_each_expert_and_of_its_likely_successors() -> None:
     line = Line("ABBC")
     assert line.places() == {"a": 0, "b": 1, "c": 3, "x": 0}
+    line.changed.clear()
     line.see("A")
+    assert line.changed == ["a", "x"], "its own experts alone"
     assert line.places() == {"a": 4, "b": 1, "c": 3, "x": 4}
     line.see("BB", at=1)
     assert line.places() == {"a": 4, "b": 5, "c": 3, "x": 4}
@@ -61,21 +55,11 @@ def test_a_parts_list_tells_the_next_place_of_each_expert_and_of_its_likely_succ
     assert line.foresight.in_order() == ["c", "a", "x", "b"]
 
 
-def test_an_image_changes_its_own_experts_alone() -> None:
-    line = Line("ABBC")
-    line.changed.clear()
-    line.see("A")
-    assert line.changed == ["a", "x"]
-
-
-def test_a_board_that_ends_early_is_passed_over() -> None:
+def test_a_board_that_ends_early_is_passed_over_and_without_serials_an_early_part_begins_the_next() -> None:
     line = Line("ABBC")
     line.see("AB")
     line.see("ABBC", serial="S2")
     assert line.foresight.head == 8
-
-
-def test_without_serials_a_board_begins_when_an_early_part_comes_again() -> None:
     line = Line("ABBC")
     line.see("ABBCA-", serial="")
     line.see("A", serial="")

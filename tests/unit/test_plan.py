@@ -32,25 +32,26 @@ def test_each_executor_has_a_pool_of_its_own_with_an_equal_part() -> None:
     assert made.executors == (ExecutorSpec("cpu0", "cpu", "cpu0"), ExecutorSpec("cpu1", "cpu", "cpu1"))
 
 
-def test_the_largest_useful_batch_is_set_aside() -> None:
-    made = plan({"cpu": 1}, 100 * MIB, ["a", "b"], table(a=cost(10), b=cost(5, activation=2, max_batch=8, workspace=3)))
-    assert made.pools[0].workspace_bytes == (2 * 8 + 3) * MIB
-
-
 @pytest.mark.parametrize(("base_s", "images"), [(0.0, 1), (0.006, 1), (0.02, 4), (0.1, 8)])
 def test_a_batch_is_useful_only_as_far_as_it_saves_time(base_s: float, images: int) -> None:
     costs = table(a=replace(cost(10, activation=2, max_batch=8), base_s=base_s))
     assert plan({"cpu": 1}, 100 * MIB, ["a"], costs).pools[0].workspace_bytes == 2 * images * MIB
 
 
-@pytest.mark.parametrize(("images", "mib"), [({"activation": 5, "max_batch": 32}, 25), ({"activation": 40}, 40)])
-def test_but_never_more_than_a_quarter_unless_one_image_needs_it(images: dict[str, int], mib: int) -> None:
-    assert plan({"cpu": 1}, 100 * MIB, ["a"], table(a=cost(10, **images))).pools[0].workspace_bytes == mib * MIB
-
-
-def test_and_the_largest_expert_fits_beside_it() -> None:
-    made = plan({"cpu": 1}, 100 * MIB, ["a"], table(a=cost(90, activation=2, max_batch=32)))
-    assert made.pools[0].workspace_bytes == 10 * MIB
+@pytest.mark.parametrize(
+    ("costs", "mib"),
+    [
+        # The largest useful batch of all experts is set aside,
+        ({"a": cost(10), "b": cost(5, activation=2, max_batch=8, workspace=3)}, 2 * 8 + 3),
+        # but never more than a quarter, unless one image needs it,
+        ({"a": cost(10, activation=5, max_batch=32)}, 25),
+        ({"a": cost(10, activation=40)}, 40),
+        # and the largest expert fits beside it.
+        ({"a": cost(90, activation=2, max_batch=32)}, 10),
+    ],
+)
+def test_the_largest_useful_batch_is_set_aside_as_far_as_experts_leave_room(costs: dict[str, Cost], mib: int) -> None:
+    assert plan({"cpu": 1}, 100 * MIB, [*costs], table(**costs)).pools[0].workspace_bytes == mib * MIB
 
 
 def test_a_budget_that_is_too_small_names_the_expert_and_what_is_enough() -> None:
@@ -101,39 +102,30 @@ def test_the_scores_of_a_board_add_up_to_its_number_of_experts(sizes: dict[str, 
     assert all(score_bytes(scores[expert], sizes) == pytest.approx(sizes[expert], abs=1) for expert in sizes)
 
 
-def test_a_score_says_what_pools_hold_and_batches_have_the_rest() -> None:
-    costs = table(small=cost(5), large=cost(15))
-    made = plan({"cpu": 2}, 100 * MIB, ["small", "large"], costs, loaded=6)
-    assert [pool.workspace_bytes for pool in made.pools] == [20 * MIB] * 2
+SMALL_AND_LARGE = table(small=cost(5), large=cost(15))
+
+
+@pytest.mark.parametrize(("loaded", "workspace_mib"), [(6, 20), (3.0, 35), (9.8, 1)])
+def test_a_score_says_what_pools_hold_and_batches_have_the_rest(loaded: float, workspace_mib: int) -> None:
+    made = plan({"cpu": 2}, 100 * MIB, ["small", "large"], SMALL_AND_LARGE, loaded=loaded)
+    assert [pool.workspace_bytes for pool in made.pools] == [pytest.approx(workspace_mib * MIB, abs=1)] * 2
 
 
 @pytest.mark.parametrize("loaded", [1.0, 9.9, 40.0])
 def test_a_score_that_does_not_fit_is_refused_with_those_that_do(loaded: float) -> None:
     with pytest.raises(ConfigError, match=r"loaded experts are not possible .* give 3 to 9.8$"):
-        plan({"cpu": 2}, 100 * MIB, ["small", "large"], table(small=cost(5), large=cost(15)), loaded=loaded)
-
-
-@pytest.mark.parametrize("loaded", [3.0, 9.8])
-def test_the_scores_that_an_error_gives_are_possible(loaded: float) -> None:
-    plan({"cpu": 2}, 100 * MIB, ["small", "large"], table(small=cost(5), large=cost(15)), loaded=loaded)
+        plan({"cpu": 2}, 100 * MIB, ["small", "large"], SMALL_AND_LARGE, loaded=loaded)
 
 
 # Images under way
 
 
-def test_images_under_way_have_an_eighth_of_a_small_memory_and_never_more_than_their_limit() -> None:
+def test_images_under_way_have_an_eighth_of_a_small_memory_and_pools_share_what_they_and_the_device_leave() -> None:
     assert inbox_bytes(800 * MIB) == 100 * MIB
     assert inbox_bytes(64 << 30) == 512 * MIB
-
-
-def test_pools_share_what_images_leave() -> None:
-    made = plan({"cpu": 2}, 80 * MIB, ["a"], table(a=cost(10)), with_images=True)
-    assert [pool.capacity_bytes for pool in made.pools] == [35 * MIB] * 2
-
-
-def test_pools_share_what_a_device_leaves_that_needs_some_for_itself() -> None:
-    made = plan({"cpu": 2}, 80 * MIB, ["a"], table(a=cost(10)), with_images=True, fixed_bytes=20 * MIB)
-    assert [pool.capacity_bytes for pool in made.pools] == [25 * MIB] * 2
+    for fixed, each in ((0, 35), (20, 25)):
+        made = plan({"cpu": 2}, 80 * MIB, ["a"], table(a=cost(10)), with_images=True, fixed_bytes=fixed * MIB)
+        assert [pool.capacity_bytes for pool in made.pools] == [each * MIB] * 2
 
 
 @given(st.integers(1, 3), st.integers(1, 400), st.integers(1, 50))

@@ -82,47 +82,41 @@ def test_what_does_not_fit_is_drawn_again() -> None:
 # Ours
 
 
-def test_the_peak_inside_the_last_window_is_found() -> None:
-    search = search_memory(tent(peak=35), 60)
-    assert search.chosen == 35
-    assert all(28 < number < 48 for number in tried(search)[4:])
-    assert "35 experts gave the highest throughput" in search.reason
+def up_to(most: int) -> Curve:
+    return lambda n: 5.0 + n if n <= most else None
 
 
-def test_it_goes_on_while_throughput_still_rises_though_it_falls_short_of_the_line() -> None:
-    def curve(n: int) -> float:
-        return 100.0 * n / (n + 20) if n <= 60 else 0.0
-
-    assert search_memory(curve, 200).chosen == 60
-    assert search_memory(curve, 200, faithful=Random(0)).chosen <= 39
-
-
-def test_if_all_fit_and_nothing_drops_all_are_taken() -> None:
-    search = search_memory(lambda n: 5.0 + n, 20)
-    assert search.chosen == 20
-    assert search.reason.startswith("all 20 experts fit")
-    assert tried(search) == [15, 20, 17]
-
-
-def test_a_board_of_few_experts_is_one_window() -> None:
-    search = search_memory(lambda n: 5.0, 3)
-    assert search.chosen == 3
-    assert search.points[0].lower == 0
-    assert search_memory(lambda n: 5.0, 1).chosen == 1
-
-
-def test_boards_of_more_experts_than_the_windows_reach_are_tried_whole() -> None:
-    search = search_memory(lambda n: 5.0 + n, 352)
-    assert search.chosen == 352
-    assert max(tried(search_memory(lambda n: 5.0 + n, 352, faithful=Random(0)))) < 100
+@pytest.mark.parametrize(
+    ("curve", "most", "chosen", "reason"),
+    [
+        (tent(peak=35), 60, 35, "35 experts gave the highest throughput"),
+        # It goes on while throughput rises, though it falls short of the line.
+        (lambda n: 100.0 * n / (n + 20) if n <= 60 else 0.0, 200, 60, ""),
+        # If all fit and nothing drops, all are taken, also beyond the reach of the windows.
+        (up_to(20), 20, 20, "all 20 experts fit"),
+        (up_to(352), 352, 352, ""),
+        # Few experts are one window.
+        (lambda n: 5.0, 3, 3, ""),
+        (lambda n: 5.0, 1, 1, ""),
+        # The largest number that fits.
+        (up_to(33), 60, 33, "39 experts leave no memory for a batch"),
+        (up_to(2), 60, 2, ""),
+        ({1: 0.0, 2: None}.__getitem__, 2, 1, ""),
+    ],
+)
+def test_the_best_number_is_chosen(curve: Curve, most: int, chosen: int, reason: str) -> None:
+    search = search_memory(curve, most)
+    assert search.chosen == chosen
+    assert reason in search.reason
 
 
-def test_the_largest_number_that_fits_is_found() -> None:
-    search = search_memory(lambda n: 5.0 + n if n <= 33 else None, 60)
-    assert search.chosen == 33
-    assert search.reason.startswith("39 experts leave no memory for a batch")
-    assert search_memory(lambda n: 5.0 + n if n <= 2 else None, 60).chosen == 2
-    assert search_memory({1: 0.0, 2: None}.__getitem__, 2).chosen == 1
+def test_only_beside_the_peak_is_more_tried_and_the_faithful_search_ends_with_its_windows() -> None:
+    assert all(28 < number < 48 for number in tried(search_memory(tent(peak=35), 60))[4:])
+    assert tried(search_memory(up_to(20), 20)) == [15, 20, 17]
+    assert search_memory(lambda n: 5.0, 3).points[0].lower == 0
+    assert max(tried(search_memory(up_to(352), 352, faithful=Random(0)))) < 100
+    falls_short = search_memory(lambda n: 100.0 * n / (n + 20) if n <= 60 else 0.0, 200, faithful=Random(0))
+    assert falls_short.chosen <= 39
 
 
 @pytest.mark.parametrize("faithful", [None, Random(0)])

@@ -44,10 +44,6 @@ def test_a_billion_laughs_are_stopped_at_the_first(board_file: Write) -> None:
     assert len(said) < 500
 
 
-def test_an_alias_of_itself_is_refused(board_file: Write) -> None:
-    assert refusal(board_file("a: &a [*a]")) == "board.yaml:1: '*a' is an alias; write the entry out"
-
-
 TAGS = [
     "!!python/object/apply:sys.modules.__setitem__ [pwned, 1]",
     "!!python/object/new:type [x, [], {}]",
@@ -89,31 +85,16 @@ def test_nesting_up_to_the_bound_is_read(board_file: Write) -> None:
 
 
 BYTES = {
-    "empty": (b"", "board.yaml:1: the file is empty; it needs board, experts and components"),
-    "only comments": (b"# nothing\n", "board.yaml:1: the file is empty; it needs board, experts and components"),
-    "latin-1": (b"a: b\nc: caf\xe9\n", "board.yaml:2: not UTF-8 text; save it as UTF-8"),
-    "utf-16": ("a: b\n".encode("utf-16"), "board.yaml:1: not UTF-8 text; save it as UTF-8"),
-    "an image": (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "board.yaml:1: not UTF-8 text; save it as UTF-8"),
-    "a NUL": (
-        b"a: b\n\nc: \0\n",
-        "board.yaml:3: not valid YAML: unacceptable character #x0000: control characters are not allowed",
-    ),
-    "an escape": (
-        b"a: \x1b[2J",
-        "board.yaml:1: not valid YAML: unacceptable character #x001b: control characters are not allowed",
-    ),
-    "half a surrogate": (
-        b'a: "\\ud800"',
-        "board.yaml:1: not valid YAML: while parsing a quoted scalar found invalid Unicode character escape code",
-    ),
-    "tabs": (
-        b"a:\n\tb: c\n\n\td: e\n",
-        "board.yaml:2: not valid YAML: a tab, or a blank of another kind, stands where spaces belong (also line 4)",
-    ),
-    "a tab, elsewhere": (
-        b"a:\tb\nc: ]\n",
-        "board.yaml:2: not valid YAML: while parsing a block node did not find expected node content",
-    ),
+    "empty": (b"", 1, "the file is empty; it needs board, experts and components"),
+    "only comments": (b"# nothing\n", 1, "the file is empty; it needs board, experts and components"),
+    "latin-1": (b"a: b\nc: caf\xe9\n", 2, "not UTF-8 text; save it as UTF-8"),
+    "utf-16": ("a: b\n".encode("utf-16"), 1, "not UTF-8 text; save it as UTF-8"),
+    "an image": (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", 1, "not UTF-8 text; save it as UTF-8"),
+    "a NUL": (b"a: b\n\nc: \0\n", 3, "not valid YAML: unacceptable character #x0000"),
+    "an escape": (b"a: \x1b[2J", 1, "not valid YAML: unacceptable character #x001b"),
+    "half a surrogate": (b'a: "\\ud800"', 1, "not valid YAML: while parsing a quoted scalar found invalid Unicode"),
+    "tabs": (b"a:\n\tb: c\n\n\td: e\n", 2, "not valid YAML: a tab, or a blank of another kind"),
+    "a tab, elsewhere": (b"a:\tb\nc: ]\n", 2, "not valid YAML: while parsing a block node"),
 }
 
 
@@ -140,15 +121,17 @@ BYTES = {
         ("a: 1\na: 2\nb: {c: 1, c: 2}\n", ":2: 'a'.*:3: 'c'"),
         ("b: {<<: {a: 1}}\n", ":1: '<<'"),
         ("a: *x\nb: !t c\n", ":1: .*alias.*:2: .*tag"),
+        ("a: &a [*a]", ":1: '\\*a' is an alias"),
+        ("a:\n\tb: c\n\n\td: e\n", ":2: .*also line 4"),
     ],
 )
 def test_what_people_write_wrong_is_told_at_its_line(board_file: Write, text: str, told: str) -> None:
     assert re.search(told, refusal(board_file(text)))
 
 
-@pytest.mark.parametrize(("raw", "message"), BYTES.values(), ids=BYTES)
-def test_what_is_not_text_is_refused(board_file: Write, raw: bytes, message: str) -> None:
-    assert refusal(board_file(raw)) == message
+@pytest.mark.parametrize(("raw", "line", "message"), BYTES.values(), ids=BYTES)
+def test_what_is_not_text_is_refused(board_file: Write, raw: bytes, line: int, message: str) -> None:
+    assert refusal(board_file(raw)).startswith(f"board.yaml:{line}: {message}")
 
 
 def test_a_folder_or_a_missing_file_is_refused(tmp_path: Path) -> None:
