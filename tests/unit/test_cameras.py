@@ -83,9 +83,9 @@ def test_a_frame_of_12_bits_has_the_greys_of_8_bits(page: dict[str, Any]) -> Non
 
 
 def test_a_frame_that_is_not_whole_is_an_error(page: dict[str, Any]) -> None:
-    with pytest.raises(OSError, match="not whole"):
+    with pytest.raises(OSError, match="incomplete frame"):
         page["frame_of_pylon"](SimpleNamespace(GrabSucceeded=lambda: False, ErrorDescription="lost packets"), "Mono8")
-    with pytest.raises(OSError, match="not whole"):
+    with pytest.raises(OSError, match="incomplete frame"):
         page["frame_of_vmbpy"](SimpleNamespace(get_status=lambda: -1), 0)
     with pytest.raises(OSError, match="no frame"):
         page["watch"](SimpleNamespace(read=lambda: (False, None)), None, 1)
