@@ -16,7 +16,7 @@ from texts import texts
 from thorough import THOROUGH
 
 from coe.board.parts_list import Side
-from coe.bring.parts import spreadsheet
+from coe.bring.parts import text_table
 from coe.bring.parts.answers import AS_IT_IS, Answers
 from coe.bring.parts.converting import read_bom
 from coe.bring.parts.placement_file import Placement
@@ -384,7 +384,7 @@ def test_formulas_without_a_result_are_told_and_a_value_far_off_is_one_column(tm
     book.save(path)
     file = read_file(path)
     assert (file.placements[0].value, ["(F2)" in note for note in file.notes]) == ('=A2&"k"', [True])
-    assert len(spreadsheet.lines_of(path, path.read_bytes(), "", lambda lines: True).lines[0].text) < 100
+    assert len(text_table.lines_of(path, path.read_bytes(), "", lambda lines: True).lines[0].text) < 100
     for column, told in (("B", "=1+1"), ("G", "=1+1")):
         book.active["G1"] = "DNP"
         book.active[f"{column}2"] = told

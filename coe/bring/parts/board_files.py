@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from coe.bring.parts import eagle_board, ipc_2581, kicad_board, odb_plus_plus
-from coe.bring.parts.spreadsheet import Table
+from coe.bring.parts.text_table import Table
 from coe.errors import ConfigError
 
 

@@ -20,8 +20,7 @@ from coe.bring.parts.placement_file import FittedQuestion, Placement, expect_ans
 from coe.bring.parts.placement_header import PlacementHeader, find_headers, lines_below
 from coe.bring.parts.placement_rows import unquoted
 from coe.bring.parts.refdes import COUNT, USUAL, designators, fault_of, hold_designators, is_date
-from coe.bring.parts.spreadsheet import expect_unstruck, lines_of
-from coe.bring.parts.text_table import TextLine, further_lines, in_utf8
+from coe.bring.parts.text_table import TextLine, expect_unstruck, further_lines, in_utf8, lines_of
 from coe.bring.parts.vocabulary import BOM_COLUMNS, BOM_LAST_VALUES, BOM_TEXTS, one_word, plain
 from coe.errors import ConfigError, list_few
 from coe.helpers.visible import visible

@@ -13,8 +13,7 @@ from pathlib import Path
 
 from coe.bring.parts import safe_xml
 from coe.bring.parts.board_names import BOARD_NAMES, fitting_cells, left_unread
-from coe.bring.parts.spreadsheet import Table
-from coe.bring.parts.text_table import TextLine
+from coe.bring.parts.text_table import Table, TextLine
 from coe.errors import ConfigError
 
 _START = re.compile(rb"\s*(?:\xef\xbb\xbf)?<\?xml[^>]*>\s*<!DOCTYPE eagle\b")

@@ -18,8 +18,7 @@ from coe.bring.board.board_outline import edge_points
 from coe.bring.parts import safe_xml
 from coe.bring.parts.board_names import BOARD_NAMES, fitting_cells, only_board, without_numbers
 from coe.bring.parts.s_expression import numbers_in
-from coe.bring.parts.spreadsheet import Table
-from coe.bring.parts.text_table import TextLine
+from coe.bring.parts.text_table import Table, TextLine
 from coe.bring.parts.vocabulary import UNIT_WORDS
 from coe.errors import ConfigError
 from coe.helpers.visible import visible

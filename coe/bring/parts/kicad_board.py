@@ -10,8 +10,7 @@ from pathlib import Path
 
 from coe.bring.parts.board_names import BOARD_NAMES, fitting_cells, left_unread
 from coe.bring.parts.s_expression import FOOTPRINTS, Node, numbers_in, read_board, words_of
-from coe.bring.parts.spreadsheet import Table
-from coe.bring.parts.text_table import TextLine
+from coe.bring.parts.text_table import Table, TextLine
 
 _START = re.compile(rb"\s*(?:\xef\xbb\xbf)?\s*\(kicad_pcb\b")
 _COPPER = {"signal", "power", "mixed", "jumper"}

@@ -18,8 +18,7 @@ from coe.bring.board.board_outline import edge_points
 from coe.bring.parts import packed_files
 from coe.bring.parts.board_names import BOARD_NAMES, fitting_cells, left_unread, only_board, without_numbers
 from coe.bring.parts.s_expression import numbers_in
-from coe.bring.parts.spreadsheet import Table, lines_of
-from coe.bring.parts.text_table import TextLine
+from coe.bring.parts.text_table import ZIP, Table, TextLine, lines_of
 from coe.bring.parts.vocabulary import UNIT_WORDS
 from coe.errors import ConfigError, list_few
 from coe.helpers.visible import visible
@@ -41,7 +40,7 @@ _NEAR_MM = 0.04
 
 def is_board(raw: bytes) -> bool:
     """Tell whether bytes are those of an archive that may be one of ODB++."""
-    return packed_files.is_tar(raw) or (raw.startswith(packed_files.ZIP) and _IN_ZIP.search(raw) is not None)
+    return packed_files.is_tar(raw) or (raw.startswith(ZIP) and _IN_ZIP.search(raw) is not None)
 
 
 @dataclass(slots=True)

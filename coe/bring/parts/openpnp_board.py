@@ -6,8 +6,7 @@ import re
 from pathlib import Path
 
 from coe.bring.parts import safe_xml
-from coe.bring.parts.spreadsheet import Table
-from coe.bring.parts.text_table import TextLine
+from coe.bring.parts.text_table import Table, TextLine
 from coe.errors import ConfigError, list_few
 from coe.helpers.visible import visible
 

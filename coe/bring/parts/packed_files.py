@@ -15,7 +15,6 @@ from coe.bring.parts.text_table import MAX_BYTES
 from coe.errors import ConfigError, first_line
 from coe.helpers.visible import visible
 
-ZIP = b"PK\x03\x04"
 _GZIP, _TAR = b"\x1f\x8b", b"ustar"
 MOST = 1 << 29
 """So many bytes are more than real archives unpack to."""

@@ -37,8 +37,7 @@ from coe.bring.parts.placement_rows import (
 )
 from coe.bring.parts.program_forms import as_table
 from coe.bring.parts.refdes import expect_designators
-from coe.bring.parts.spreadsheet import Table, expect_unstruck, lines_of
-from coe.bring.parts.text_table import TextLine, further_lines, in_utf8
+from coe.bring.parts.text_table import Table, TextLine, expect_unstruck, further_lines, in_utf8, lines_of
 from coe.bring.parts.vocabulary import COLUMNS, ENDINGS, MIRRORED, MIRRORS, NEEDS, SIDES, UNIT_WORDS, one_word, plain
 from coe.errors import ConfigError
 

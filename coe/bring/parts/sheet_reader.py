@@ -1,6 +1,6 @@
 """Reads a spreadsheet (.xlsx, .xls, .ods) in a process of its own, which may take so much memory and time and no more.
 
-`spreadsheet.py` runs this file as a program: the spreadsheet is its input, its output JSON, as `main` says. A file of
+`text_table.py` runs this file as a program: the spreadsheet is its input, its output JSON, as `main` says. A file of
 some kB may unpack to GB, and `python-calamine` makes a table of all cells up to the farthest: whatever a file is made
 for, only this process ends. calamine reads the values of cells. Which rows and columns are hidden, which cells are
 struck out, errors, and formulas without a result are read here; of an .xls nobody reads them.

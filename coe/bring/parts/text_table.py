@@ -1,17 +1,27 @@
-"""Tables in text files as CAD programs and placement machines write them: numbered lines, and the cells of a line."""
+"""Tables as CAD programs and placement machines write them: numbered lines of a text, or rows of a spreadsheet.
+
+A row of a spreadsheet is a line with tabs between quoted cells.
+"""
 
 from __future__ import annotations
 
 import codecs
+import json
 import re
-from collections.abc import Iterable, Sequence
+import subprocess
+import sys
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from coe.bring.parts import sheet_reader
+from coe.bring.parts.s_expression import Numbered
+from coe.bring.parts.sheet_reader import OLE, Sheet
 from coe.errors import ConfigError, list_few, readable
 from coe.helpers import regular
 from coe.helpers.spelling import composed
+from coe.helpers.visible import visible
 
 MAX_BYTES = 64 << 20
 _LONGEST_LINE = 1 << 16
@@ -124,3 +134,166 @@ def without_hidden(text: str) -> str:
 def further_lines(lines: Sequence[int]) -> str:
     """Return which lines but the first have the same fault, behind its sentence."""
     return f" (also line {list_few(map(str, lines[1:]))})" if lines[1:] else ""
+
+
+# Spreadsheets, and whatever a table lies in
+
+
+ZIP = b"PK\x03\x04"
+_XLSX, _ODS = b"[Content_Types].xml", b"opendocument.spreadsheet"
+"""What spreadsheets have in their list of files, and in their first file, which is not packed."""
+_IN_OLE = ("Workbook", "Book", "EncryptedPackage")
+_FIRST = 256
+_TOO_MUCH = (
+    f"it is damaged, or takes more than {sheet_reader.MOST_MEMORY >> 20} MiB of memory or {sheet_reader.MOST_S} s; "
+    "delete what stands far from the table"
+)
+_LONGEST_S = 120
+"""The process that reads a file takes less, unless others keep the processors busy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The lines of a file, and what a person should know of how they were read, in sentences.
+
+    `edge` are points on the edge of a board, in mm, if its file tells them, `drawn` the lists of a board of KiCad.
+    """
+
+    lines: list[TextLine]
+    notes: tuple[str, ...] = field(default=())
+    edge: tuple[tuple[float, float], ...] = field(default=())
+    drawn: Sequence[Numbered] = field(default=(), repr=False)
+
+
+def read_sheet(path: Path, raw: bytes, is_table: Callable[[Sequence[TextLine]], bool]) -> Table:
+    """Return the sheet that `path` names, or the one that has rows, or of several that which `is_table` knows.
+
+    Of these it is one that is not hidden. Notes tell the other sheets, and what is hidden. Raises ConfigError.
+    """
+    sheets = _sheets(path, raw)
+    lines = {sheet.title: _lines(sheet) for sheet in sheets}
+    filled = [sheet for sheet in sheets if len(lines[sheet.title]) > 1]
+    fitting = [sheet for sheet in filled if len(filled) == 1 or is_table(lines[sheet.title])]
+    fitting = [sheet for sheet in fitting if not sheet.is_hidden] or fitting
+    file, wanted = of_sheet(path)
+    if wanted:
+        fitting = [sheet for sheet in filled if sheet.title.casefold() == wanted.casefold()]
+    if filled and len(fitting) != 1 and (wanted or len(filled) > 1):
+        names = ", ".join(f"'{visible(sheet.title)}'" for sheet in fitting or filled)
+        what = f"it has no sheet '{visible(wanted)}' with rows, but these" if wanted else "several sheets have rows"
+        title = visible((fitting or filled)[0].title)
+        raise ConfigError(
+            f"{path}: {what} ({names}); name the one with the parts, as '{file.name}#{title}', or save it as CSV"
+        )
+    if not (chosen := next(iter(fitting or sheets), None)):
+        return Table([])
+    others = [f"'{visible(sheet.title)}'" for sheet in filled if sheet is not chosen]
+    notes = [f"the sheet '{visible(chosen.title)}' was read; not read: {', '.join(others)}"] if others else []
+    return Table(lines[chosen.title], (*notes, *_hidden(chosen)))
+
+
+def _sheets(path: Path, raw: bytes) -> list[Sheet]:
+    """Return the sheets of a file; raises ConfigError."""
+    if raw.startswith(OLE) and not any(name.encode("utf-16-le") in raw for name in _IN_OLE):
+        raise ConfigError(f"{path}: it is a board of Altium, or a document, which is not read; export a table as CSV")
+    if not (raw.startswith(OLE) or _ODS in raw[:_FIRST] or _XLSX in raw):
+        raise ConfigError(
+            f"{path}: it is an archive, as of Gerber files or Numbers, which is not read; save the table as CSV"
+        )
+    # -P: the folder of the program is none of those that its modules may come from.
+    program = [sys.executable, "-P", sheet_reader.__file__]
+    try:
+        done = subprocess.run(program, input=raw, capture_output=True, timeout=_LONGEST_S, check=False)
+        said = json.loads(done.stdout) if done.returncode == 0 else _TOO_MUCH
+    except subprocess.TimeoutExpired:
+        said = _TOO_MUCH
+    if isinstance(said, str):
+        raise ConfigError(f"{path}: the spreadsheet cannot be read ({visible(said[:300])}); save the table as CSV")
+    return [Sheet(**sheet) for sheet in said]
+
+
+def _lines(sheet: Sheet) -> list[TextLine]:
+    """Return the rows of a sheet in which a cell has a value, each with a cell for each column that has one."""
+    struck = {*sheet.struck_rows}
+    rows = ((number, [*map(without_hidden, cells)]) for number, cells in sheet.rows)
+    return [TextLine.of_cells(number, cells, is_struck=number in struck) for number, cells in rows if any(cells)]
+
+
+def _hidden(sheet: Sheet) -> list[str]:
+    """Return notes on a sheet that is hidden, on its rows and columns that are, and on formulas without a result."""
+    title = visible(sheet.title)
+    notes = [f"the sheet '{title}' is hidden, and was read"] if sheet.is_hidden else []
+    if not sheet.has_formats:
+        notes.append(
+            f"the formats of the sheet '{title}' are not read: it is not known which rows are struck out or hidden; "
+            "save it as .xlsx if some are"
+        )
+    notes += [
+        f"hidden {noun} of the sheet '{title}' were read as well ({list_few(names)}); take out what is not meant, as "
+        "behind a filter"
+        for noun, names in (("rows", [*map(str, sheet.hidden_rows)]), ("columns", sheet.hidden_columns))
+        if names
+    ]
+    if sheet.formulas:
+        few = list_few(sheet.formulas)
+        notes.append(f"formulas of the sheet '{title}' have no result yet ({few}); save it in a spreadsheet program")
+    return notes
+
+
+_ENCODINGS = ("cp1252", "gb18030", "cp1250", "cp1251", "cp932", "cp949", "big5", "euc_jp", "koi8_r", "cp866")
+"""What programs write if they write no UTF-8, western first, as a value with a micro sign."""
+_CHINESE = re.compile(rb"[\xa1-\xf7][\xa1-\xfe]")
+"""A sign of GB2312; of the usual words, the first byte is no higher than 0xD7."""
+_AS_TEXT = re.compile(r'(?<![^,;\t])(?:="([^",;\t]*)"|"=""([^"]*)""")(?=[,;\t]|$)')
+"""="R1", with or without quotes around it, which keeps a spreadsheet from making a number or a date of it."""
+_WRAPPED = re.compile(r'"((?:[^",;\t]|"")*+[,;\t](?:[^"]|"")*+)"[,;\t]*')
+"""A row that has become one cell, as in a spreadsheet program that expects another separator."""
+SPREADSHEETS = (ZIP, OLE)
+"""How the files of spreadsheet programs begin."""
+
+
+def lines_of(path: Path, raw: bytes, noun: str, is_table: Callable[[Sequence[TextLine]], bool]) -> Table:
+    """Return the lines of a text, or the rows of a spreadsheet as lines; raises ConfigError, which calls it `noun`.
+
+    What is no UTF-8 is read in the first encoding in which `is_table` knows its columns.
+    """
+    if raw.startswith(SPREADSHEETS):
+        return read_sheet(path, raw, is_table)
+    readings: list[list[TextLine]] = []
+    # Where all that is not ASCII comes in such pairs, columns that are named in English tell nothing of the words.
+    is_chinese = re.search(rb"[\xb0-\xd7][\xa1-\xfe]", raw) and _CHINESE.sub(b"", raw).isascii()
+    for encoding in ("gb18030", *_ENCODINGS) if is_chinese else _ENCODINGS:
+        try:
+            lines = [
+                replace(line, text=_AS_TEXT.sub(r'"\1\2"', line.text)) if '="' in line.text else line
+                for line in _unwrapped(parse(path, raw, noun, encoding))
+            ]
+        except ConfigError:
+            if encoding == _ENCODINGS[-1] and not readings:
+                raise
+            continue
+        if lines not in readings:
+            if is_table(lines):
+                return Table(lines)
+            readings.append(lines)
+    return Table(readings[0])
+
+
+def _unwrapped(lines: list[TextLine]) -> list[TextLine]:
+    """Return lines with the cells of a row where most rows have become one cell."""
+    cells = [_WRAPPED.fullmatch(line.text) for line in lines]
+    if 2 * sum(map(bool, cells)) <= len(lines):
+        return lines
+    return [
+        replace(line, text=cell[1].replace('""', '"')) if cell else line
+        for line, cell in zip(lines, cells, strict=True)
+    ]
+
+
+def expect_unstruck(path: Path, lines: Sequence[TextLine], fitted: Collection[int]) -> None:
+    """Raise ConfigError if lines are struck out of which the parts are fitted, by their numbers."""
+    if struck := [line.number for line in lines if line.is_struck and line.number in fitted]:
+        raise ConfigError(
+            f"{path}:{struck[0]}: cells of this row are struck out; take the row out, or their text, or say in a "
+            f"column DNP that the part is not fitted{further_lines(struck)}"
+        )

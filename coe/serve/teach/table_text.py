@@ -17,8 +17,7 @@ from coe.bring.parts import odb_plus_plus
 from coe.bring.parts.bom import is_bom
 from coe.bring.parts.converting import parse_bom
 from coe.bring.parts.placements import is_list
-from coe.bring.parts.spreadsheet import SPREADSHEETS, lines_of
-from coe.bring.parts.text_table import undeclared
+from coe.bring.parts.text_table import SPREADSHEETS, lines_of, undeclared
 from coe.cli.start import Exit
 from coe.errors import CoeError, ConfigError
 from coe.serve.teach.teach_draft import BOM
