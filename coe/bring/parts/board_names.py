@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from coe.bring.parts.not_fitted import FITTED, HOW, LEFT_OUT
-from coe.bring.parts.vocabulary import plain
+from coe.bring.parts.vocabulary import FITTED, HOW, LEFT_OUT, plain
 from coe.errors import ConfigError, list_few
 from coe.helpers.visible import visible
 

@@ -13,15 +13,23 @@ from pathlib import Path
 from statistics import median_high
 from typing import TypeAlias
 
-from coe.bring.parts import safe_xml
+from coe.bring.parts import outside_files
 from coe.bring.parts.board_files import expect_list, read_board_file
-from coe.bring.parts.not_fitted import FittedRow, fitting_of, says_so
 from coe.bring.parts.placement_file import FittedQuestion, Placement, expect_answered
 from coe.bring.parts.placement_header import PlacementHeader, find_headers, lines_below
 from coe.bring.parts.placement_rows import unquoted
 from coe.bring.parts.refdes import COUNT, USUAL, designators, fault_of, hold_designators, is_date
 from coe.bring.parts.text_table import TextLine, expect_unstruck, further_lines, in_utf8, lines_of
-from coe.bring.parts.vocabulary import BOM_COLUMNS, BOM_LAST_VALUES, BOM_TEXTS, one_word, plain
+from coe.bring.parts.vocabulary import (
+    BOM_COLUMNS,
+    BOM_LAST_VALUES,
+    BOM_TEXTS,
+    FittedRow,
+    fitting_of,
+    one_word,
+    plain,
+    says_so,
+)
 from coe.errors import ConfigError, list_few
 from coe.helpers.visible import visible
 from coe.placement.panel_split import on_boards
@@ -56,7 +64,7 @@ def parse(path: Path, raw: bytes) -> Bom:
 
 def _of_netlist(path: Path, raw: bytes) -> Iterator[BomRow]:
     """Yield the components of the XML from which KiCad makes BOMs; a property, and a field, may leave one out."""
-    for number, part in enumerate(safe_xml.parse(path, raw, "a BOM").iter("comp"), 1):
+    for number, part in enumerate(outside_files.xml_of(path, raw, "a BOM").iter("comp"), 1):
         said = [element.get("value", "") for element in part.iter("property") if element.get("name") != "dnp"]
         said += [element.text or "" for element in part.iter("field")]
         cells = {"refdes": part.get("ref", ""), "value": part.findtext("value", "")}

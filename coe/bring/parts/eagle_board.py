@@ -11,7 +11,7 @@ from cmath import rect
 from math import radians
 from pathlib import Path
 
-from coe.bring.parts import safe_xml
+from coe.bring.parts import outside_files
 from coe.bring.parts.board_names import BOARD_NAMES, fitting_cells, left_unread
 from coe.bring.parts.text_table import Table, TextLine
 from coe.errors import ConfigError
@@ -27,7 +27,7 @@ def is_board(raw: bytes) -> bool:
 
 def board_table(path: Path, raw: bytes) -> Table:
     """Return the names of columns, and a line for each part that has a pad or a hole; raises ConfigError."""
-    root = safe_xml.parse(path, raw, "a board of Eagle")
+    root = outside_files.xml_of(path, raw, "a board of Eagle")
     packages = {
         (library.get("name"), library.get("urn"), package.get("name")): package
         for library in root.iterfind(".//board/libraries/library")

@@ -15,7 +15,7 @@ from math import radians
 from pathlib import Path
 
 from coe.bring.board.board_outline import edge_points
-from coe.bring.parts import safe_xml
+from coe.bring.parts import outside_files
 from coe.bring.parts.board_names import BOARD_NAMES, fitting_cells, only_board, without_numbers
 from coe.bring.parts.s_expression import numbers_in
 from coe.bring.parts.text_table import Table, TextLine
@@ -69,7 +69,7 @@ def board_table(path: Path, raw: bytes) -> Table:
 
 def _read(path: Path, raw: bytes) -> _Ipc2581:
     board, parts, is_panel = _Ipc2581(), list[xml.Element](), False
-    for element in safe_xml.elements(path, raw, "an IPC-2581 file"):
+    for element in outside_files.elements(path, raw, "an IPC-2581 file"):
         element.tag = kind = element.tag.rpartition("}")[2]
         name = element.get("name", "")
         if kind == "CadHeader":

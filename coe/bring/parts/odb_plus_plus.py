@@ -15,7 +15,7 @@ from math import radians
 from pathlib import Path
 
 from coe.bring.board.board_outline import edge_points
-from coe.bring.parts import packed_files
+from coe.bring.parts import outside_files
 from coe.bring.parts.board_names import BOARD_NAMES, fitting_cells, left_unread, only_board, without_numbers
 from coe.bring.parts.s_expression import numbers_in
 from coe.bring.parts.text_table import ZIP, Table, TextLine, lines_of
@@ -40,7 +40,7 @@ _NEAR_MM = 0.04
 
 def is_board(raw: bytes) -> bool:
     """Tell whether bytes are those of an archive that may be one of ODB++."""
-    return packed_files.is_tar(raw) or (raw.startswith(ZIP) and _IN_ZIP.search(raw) is not None)
+    return outside_files.is_tar(raw) or (raw.startswith(ZIP) and _IN_ZIP.search(raw) is not None)
 
 
 @dataclass(slots=True)
@@ -77,7 +77,7 @@ class _Step:
 
 def board_table(path: Path, raw: bytes) -> Table:
     """Return the names of columns, and a line for each component; raises ConfigError for a file without components."""
-    files = packed_files.files(path, raw, lambda name: _FILE.fullmatch(name) is not None)
+    files = outside_files.files(path, raw, lambda name: _FILE.fullmatch(name) is not None)
     if not files:
         raise ConfigError(
             f"{path}: it is an archive without the folders of ODB++; give the placement list in it, as CSV"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from coe.bring.parts import safe_xml
+from coe.bring.parts import outside_files
 from coe.bring.parts.text_table import Table, TextLine
 from coe.errors import ConfigError, list_few
 from coe.helpers.visible import visible
@@ -21,7 +21,7 @@ def is_board(raw: bytes) -> bool:
 
 def board_table(path: Path, raw: bytes) -> Table:
     """Return the names of columns, and a line for each placement of a board; raises ConfigError."""
-    root = safe_xml.parse(path, raw, "a board of OpenPnP")
+    root = outside_files.xml_of(path, raw, "a board of OpenPnP")
     values = [value for element in root.iter() for value in element.attrib.values() if value.endswith(".board.xml")]
     if values and root.tag in ("openpnp-panel", "openpnp-job"):
         names, what = list_few(map(visible, dict.fromkeys(values))), root.tag.removeprefix("openpnp-")

@@ -7,11 +7,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from coe.bring.parts.not_fitted import says_so
 from coe.bring.parts.placement_header import PlacementHeader
 from coe.bring.parts.placement_rows import LIKE_A_NUMBER, PlacementRow
 from coe.bring.parts.refdes import USUAL
-from coe.bring.parts.vocabulary import UNIT_WORDS
+from coe.bring.parts.vocabulary import UNIT_WORDS, says_so
 from coe.errors import ConfigError, list_few
 from coe.helpers.visible import visible
 

@@ -13,7 +13,6 @@ from coe.board.parts_list import FARTHEST_MM, Side
 from coe.bring.parts import openpnp_board
 from coe.bring.parts.answers import Answers
 from coe.bring.parts.board_files import expect_list, read_board_file
-from coe.bring.parts.not_fitted import FittedRow, fitting_of
 from coe.bring.parts.placement_file import FittedQuestion, Placement, PlacementFile, Units
 from coe.bring.parts.placement_header import PlacementHeader, find_header
 from coe.bring.parts.placement_notes import NotedRows, divided
@@ -38,7 +37,19 @@ from coe.bring.parts.placement_rows import (
 from coe.bring.parts.program_forms import as_table
 from coe.bring.parts.refdes import expect_designators
 from coe.bring.parts.text_table import Table, TextLine, expect_unstruck, further_lines, in_utf8, lines_of
-from coe.bring.parts.vocabulary import COLUMNS, ENDINGS, MIRRORED, MIRRORS, NEEDS, SIDES, UNIT_WORDS, one_word, plain
+from coe.bring.parts.vocabulary import (
+    COLUMNS,
+    ENDINGS,
+    MIRRORED,
+    MIRRORS,
+    NEEDS,
+    SIDES,
+    UNIT_WORDS,
+    FittedRow,
+    fitting_of,
+    one_word,
+    plain,
+)
 from coe.errors import ConfigError
 
 _NEAREST_MM = 0.2

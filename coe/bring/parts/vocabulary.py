@@ -1,18 +1,22 @@
 """What CAD programs and placement machines call the columns of a placement file, and their words for sides and units.
 
 The words lie in vocabulary.yaml, for all programs together: files are renamed, merged and half translated on their way.
+So do those by which files say that a part is not fitted, which is found out of rows here.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
+from typing import NamedTuple
 
 from coe.board.parts_list import Side
-from coe.bring.parts.not_fitted import FITTED, LEFT_OUT, QUANTITY
 from coe.bring.parts.placement_file import Units
+from coe.errors import list_few
 from coe.helpers.strict_yaml import word_lists
 
 UNIT_BEHIND = r"(?:[\s_/={<-]|,\s*|(?<=\b[xy]))(mm|мм|[uµμ]m|mils?|inch|град|deg|(?<=\b[xy][ _/])in)[}>]?"
@@ -37,6 +41,13 @@ def one_word(name: str) -> str:
 
 
 _WORDS = word_lists(__file__)
+FITTED = (*_WORDS["fitted"], *(f"{verb} {name}" for verb in ("is", "to be") for name in _WORDS["fitted"]))
+LEFT_OUT = (*_WORDS["left_out"], *(f"is {name}" for name in _WORDS["left_out"]))
+"""The columns that say whether a part is there, and those that say whether it is not."""
+QUANTITY = tuple(_WORDS["quantity"])
+"""The columns of how many parts a row has."""
+HOW = tuple(_WORDS["how"])
+"""Those of FITTED that may say how a part is mounted instead."""
 _NAMES = {field: tuple(name.replace("@", field) for name in names) for field, names in _WORDS["columns"].items()}
 _INSTEAD, _BOM = (tuple(_WORDS["instead_of_value"]), _WORDS["bom"])
 _OF_ALL: Mapping[str, tuple[str, ...]] = {"fitted": FITTED, "left_out": LEFT_OUT, "quantity": QUANTITY}
@@ -63,3 +74,164 @@ ENDINGS = {".mnt": Side.TOP, ".mnb": Side.BOTTOM}
 """What the name of a file that Eagle writes ends with; it has no header."""
 UNIT_WORDS = {word: Units(unit) for unit, words in _WORDS["units"].items() for word in words}
 """The words that files have for units."""
+
+
+# Whether the parts of rows are fitted
+
+
+_NO, _YES, _OUT = (tuple(_WORDS[name]) for name in ("no", "yes", "out"))
+_PLACED = (*_WORDS["fitted"], "ok", "load", "execute", "no skip")
+_NOTHING = ("", "-", "--", "~", "n/a", "none")
+_SAID = re.compile(
+    r"\b(dnp|dni|dnf|dnm|nofit|not (?:fitted|mounted|populated|placed|installed|assembled|stuffed|soldered|loaded)|"
+    r"do not (?:populate|place|fit|mount|assemble|install|solder|load|stuff)|no[ -]?stuff|no[ -]?pop|"
+    r"no[ -]?load(?! *\w)|un(?:populated|fitted|mounted|placed|stuffed|soldered|assembled)|"
+    r"(?:nicht |un)best(?:ü|ue)ck(?:t|en)|entfällt|"
+    r"non (?:mont[éeoa]\w*|câblé)|n[oã]o? montar|nie montowa[ćc]|neosa(?:zovat|zeno)|niet (?:plaatsen|bestukken)|"
+    r"не (?:устанавливать|монтировать|ставить|запаивать))\b|"
+    r"不(?:[贴焊装]|安装|插件|上件)[装片接件]?|空[贴焊]|未(?:[贴焊]|安装|実装|实装)|実装しない|実装なし|미실장",
+    re.IGNORECASE,
+)
+_SAID_ALONE = re.compile(rf"{_SAID.pattern}|omit(?:ted)?|dna|n[./]\s?[bfm]\.?|not used|no place", re.IGNORECASE)
+_MARK = re.compile(
+    r"(?:(?i:n\.?/?[cp]\.?)|NA)(?:\s*[(/\uff08].*|\s+\d.*)?|\d\S*(?:\s*[(/\uff08]\s*|\s+)(?i:nc)[)\uff09]?"
+)
+"""What as a value may say that a part is not there, as NC, NP, or NA(10k) of Olimex; 10uF NP is no such word."""
+_VALUED = re.compile(r"(?:.*[/_-])?(?:R|R[NAPV]|C|L|FB|D|LED|Q|T|U|IC|F|Z|ZD|VR|TVS|Y)\d", re.IGNORECASE)
+"""Parts of which NC is no value, as it is of a switch, nor a name, as of a connector or of a net at a test point."""
+_NC = re.compile(r"n[./]?c\.?", re.IGNORECASE)
+_OF_NETS = re.compile(r"net|pin|pad|signal|type|part|mpn|package|footprint", re.IGNORECASE)
+"""Columns in which NC may be a name, or a code."""
+_NONE = re.compile(r"\s*0+(?:[.,]0+)?(?![\d.,])")
+"""A quantity, as 0 pcs."""
+_MOST_TOLD = 3
+
+
+class AskedRow(NamedTuple):
+    """The word of a row of which nobody knows what it says, and what is wrong with it."""
+
+    word: str
+    fault: str
+
+
+class FittedRow(NamedTuple):
+    """The line of a row, its cells by field, and all its cells."""
+
+    number: int
+    cells: Mapping[str, str]
+    all_cells: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Fitting:
+    """What the rows of a file say of whether their parts are fitted, by line; all others are, for all that is known.
+
+    `said` are rows that say in a column for it that their parts are fitted. `asked` is what is wrong with rows of which
+    nobody knows; `notes` are sentences on words that are no answer.
+    """
+
+    left_out: frozenset[int]
+    said: frozenset[int]
+    asked: Mapping[int, AskedRow]
+    notes: tuple[str, ...]
+
+
+def fitting_of(
+    rows: Sequence[FittedRow], names: Sequence[str] = (), columns: Mapping[str, int] | None = None
+) -> Fitting:
+    """Return what rows say, below the `names` of all their columns, of which `columns` are those of fields."""
+    out = frozenset(row.number for row in rows if _is_left_out(row.cells, row.all_cells))
+    are_values = _have_values(row.cells.get("value", "") for row in rows)
+    taken = {index for field, index in (columns or {}).items() if field != "package"}  # which may be a description
+    open_to_nc = {index for index, name in enumerate(names) if index not in taken and not _OF_NETS.search(name)}
+    said, asked, other, blank = set[int](), dict[int, AskedRow](), dict[str, None](), list[int]()
+    words = {_word(row.cells.get("fitted", "")) for row in rows}
+    column = (columns or {}).get("fitted")
+    says_no = {word for word in words if word in (*_NO, *_OUT) or says_so(word)}
+    says_yes = any(map(_is_answer, words - says_no))
+    wants_answers = says_yes or (column is not None and names[column].casefold().strip(" ?") not in HOW)
+    for number, cells, all_cells in rows:
+        fitted, left_out = (cells.get(field, "") for field in ("fitted", "left_out"))
+        if number in out:
+            continue
+        if _word(left_out) not in (*_NOTHING, *_NO, *_PLACED, "f"):
+            asked[number] = _neither(left_out, "DNP or Skip")
+        elif _word(fitted) not in _NOTHING and not _is_answer(_word(fitted)):
+            if wants_answers or _MARK.fullmatch(fitted):
+                asked[number] = _neither(fitted, "Fitted")
+            else:
+                other[fitted] = None
+        elif {_word(fitted), _word(left_out)} - {*_NOTHING}:
+            said.add(number)
+        elif mark := _mark_in(
+            cells, (cell for at, cell in enumerate(all_cells) if at in open_to_nc), are_values=are_values
+        ):
+            asked[number] = AskedRow(
+                mark,
+                f"'{mark}' may say that a part is not fitted; write DNP in its place, or say yes or no in a column DNP "
+                f"of this file, or of the BOM or placement file beside it",
+            )
+        if not _word(fitted) and any(map(str.isdigit, cells.get("refdes", ""))):
+            blank.append(number)
+    blank = blank if says_yes and not says_no else []
+    return Fitting(out, frozenset(said), asked, (*_notes(other, blank),))
+
+
+def _neither(word: str, columns: str) -> AskedRow:
+    return AskedRow(word, f"'{word}' in a column such as {columns} says neither yes nor no; write one of these")
+
+
+def _mark_in(cells: Mapping[str, str], remarks: Iterable[str], *, are_values: bool) -> str:
+    """Return the NC of a part that has no such value or name, among values or as a remark; "" if there is none."""
+    if not _VALUED.match(cells.get("refdes", "")):
+        return ""
+    value = cells.get("value", "")
+    marks = [value] if are_values and _MARK.fullmatch(value) else []
+    return next(chain(marks, filter(_NC.fullmatch, remarks)), "")
+
+
+def _notes(other: Iterable[str], blank: Iterable[int]) -> Iterator[str]:
+    """Yield sentences on words in a column as Fitted that are no answer, and on lines that have none, if any."""
+    if few := list_few((f"'{word}'" for word in other), _MOST_TOLD):
+        yield f"words in a column such as Fitted that leave no part out: {few}"
+    if few := list_few((f"line {number}" for number in blank), _MOST_TOLD):
+        yield f"parts without a word in a column such as Fitted, where others have one, count as fitted: {few}"
+
+
+def _word(cell: str) -> str:
+    """Return a word as it is compared: yes and YES* are one."""
+    return cell.casefold().rstrip(".*! ") or cell.casefold()
+
+
+def _is_answer(fitted: str) -> bool:
+    """Tell whether a word in a column as Fitted says yes or no: as such, as a number, or by how such a word begins."""
+    is_short = any(name.startswith(fitted) for name in _PLACED) and not any(
+        name.startswith(fitted) for name in (*_OUT, *_WORDS["left_out"])
+    )
+    known = (*_YES, *_NO, *_OUT, *_PLACED)
+    is_other = fitted.startswith("altern")  # as a variant of Altium calls a part in the place of another
+    return bool(fitted) and (fitted in known or is_short or is_other or bool(re.fullmatch(r"\d+(?:[.,]0+)?", fitted)))
+
+
+def _is_left_out(cells: Mapping[str, str], row: Iterable[str]) -> bool:
+    """Tell whether a row leaves its part out: by its cells by field, or by one of all its cells, which says only so."""
+    fitted = cells.get("fitted", "")
+    said = (fitted, *(cells.get(field, "") for field in ("left_out", "value", "config")))
+    return (
+        _NONE.match(cells.get("quantity", "")) is not None
+        or _word(cells.get("left_out", "")) in (*_YES, *_OUT)
+        or _word(fitted) in (*_NO, *_OUT)
+        or any(map(says_so, said))
+        or any(says_so(cell, alone=True) for cell in row)
+    )
+
+
+def _have_values(values: Iterable[str]) -> bool:
+    """Tell whether most cells of a column of values hold one, and no mark as NC."""
+    filled = [*filter(None, values)]
+    return 2 * sum(_MARK.fullmatch(value) is not None for value in filled) < len(filled)
+
+
+def says_so(text: str, *, alone: bool = False) -> bool:
+    """Tell whether a text says that a part is not fitted; if `alone`, it must say nothing else."""
+    return bool(_SAID_ALONE.fullmatch(text) if alone else _SAID.search(text))
